@@ -1,0 +1,102 @@
+"""The command `buckets generate`: writes a stream of payments with planted fraud, and the truth beside it."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from buckets.duration import parse_duration_ms
+from buckets.errors import BucketsError
+from buckets.generator import PATTERNS, GeneratorSettings, Stream, Written, write
+from buckets.generator import generate as generate_stream
+from buckets.generator.destination import destination
+
+
+def generate(
+    out: Annotated[
+        Path,
+        typer.Option(help="A folder for JSON lines, or one file that ends with .jsonl, .csv or .parquet."),
+    ],
+    transactions: Annotated[int, typer.Option(help="Different transactions, planted ones included.")] = 200_000,
+    days: Annotated[int, typer.Option(help="Length of the stream.")] = 30,
+    seed: Annotated[int, typer.Option(help="The same seed and options give the same bytes.")] = 7,
+    fraud_cases: Annotated[int, typer.Option(help="Planted cases of each pattern.")] = 5,
+    late_rate: Annotated[float, typer.Option(help="Share that arrives after later ones.")] = 0.005,
+    max_delay: Annotated[str, typer.Option(help="The longest delay of a late one.")] = "30m",
+    duplicate_rate: Annotated[float, typer.Option(help="Share whose very same line comes again.")] = 0.002,
+    collision_rate: Annotated[
+        float, typer.Option(help="Share with payer, beneficiary, card and time of another one.")
+    ] = 0.001,
+    malformed_rate: Annotated[float, typer.Option(help="Share of broken lines; JSON lines only.")] = 0.0,
+    rows_per_file: Annotated[int, typer.Option(help="Lines in each file of a folder.")] = 20_000,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier stream.")] = False,
+) -> None:
+    """Write a stream of payments with planted fraud, in the order in which they arrive.
+
+    The truth about the planted cases is written beside it: OUT.truth.jsonl
+    next to a folder, STEM.truth.jsonl next to a file. Each case names the rule
+    of conf/demo-rules.yaml that catches it, and at which event.
+
+    \b
+    Examples:
+      buckets generate --out stream
+      buckets generate --out week.parquet --days 7 --transactions 50000
+      buckets generate --out messy --late-rate 0.05 --malformed-rate 0.0002
+      buckets generate --out clean.csv --late-rate 0 --duplicate-rate 0
+    """  # noqa: D301 - click needs the backspace itself, to keep the lines as they are
+    settings = GeneratorSettings(
+        seed=seed,
+        transactions=transactions,
+        days=days,
+        fraud_cases=fraud_cases,
+        late_rate=late_rate,
+        max_delay_ms=_delay_ms(max_delay),
+        duplicate_rate=duplicate_rate,
+        collision_rate=collision_rate,
+        malformed_rate=malformed_rate,
+        rows_per_file=rows_per_file,
+    )
+    destination(out, malformed_rate > 0, overwrite)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("Drawing", total=None)
+        stream = generate_stream(settings)
+        bar.update(task, description="Writing", total=stream.line_count)
+        written = write(stream, out, lambda count: bar.update(task, completed=count), overwrite)
+    Console().print(_summary(stream, written))
+
+
+def _delay_ms(text: str) -> int:
+    try:
+        return parse_duration_ms(text)
+    except ValueError as error:
+        message = f"--max-delay: {error}"
+        raise BucketsError(message) from None
+
+
+def _summary(stream: Stream, written: Written) -> Table:
+    table = Table(title="Written", title_justify="left", show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    table.add_column(overflow="fold")
+    folder = written.files[0].parent if len(written.files) != 1 else written.files[0]
+    table.add_row("files", f"{len(written.files):,}", Text(str(folder)))
+    table.add_row("lines", f"{written.line_count:,}", "")
+    table.add_row("transactions", f"{stream.settings.transactions + stream.counts.collisions:,}", "different ids")
+    table.add_section()
+    cases = Counter(case.pattern for case in stream.truth)
+    table.add_row("planted cases", f"{len(stream.truth):,}", Text(str(written.truth)))
+    for pattern in PATTERNS:
+        table.add_row(f"  {pattern}", f"{cases[pattern]:,}", "")
+    table.add_section()
+    counts = stream.counts
+    table.add_row("late", f"{counts.late:,}", "arrive after later ones")
+    table.add_row("duplicates", f"{counts.duplicates:,}", "the very same line again")
+    table.add_row("collisions", f"{counts.collisions:,}", "another one at the same time")
+    table.add_row("malformed", f"{counts.malformed:,}", "broken lines")
+    return table

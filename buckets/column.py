@@ -1,0 +1,183 @@
+"""One column of an event as it arrives (text or typed) into the engine's own type, with the rows that do not fit.
+
+Each function takes an Arrow array and returns the converted values and `{row: reason}`. A whole column is converted at
+once where all of it fits; only where something does not, its rows are looked at one by one. Nulls are passed through;
+whether a field may be null is decided elsewhere.
+"""
+
+import math
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from buckets.event_schema import AttributeType, EventTime
+from buckets.scaled import INT64_MAX, INT64_MIN, parse_decimal, to_scaled
+
+Faults = dict[int, str]
+Int64s = npt.NDArray[np.int64]
+_LONGEST_PLAIN = 30
+"""Arrow's decimal parser is exact up to 38 digits and silently wraps beyond; longer text takes the slow way."""
+_SHOWN = 40
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
+
+
+def _one_by_one(column: pa.Array, convert: Callable[[Any], Any], filler: Any) -> tuple[list[Any], Faults]:
+    values, faults = [], {}
+    for row, value in enumerate(column.to_pylist()):
+        converted = filler
+        if value is not None:
+            try:
+                converted = convert(value)
+            except ValueError as error:
+                faults[row] = str(error)
+        values.append(converted)
+    return values, faults
+
+
+def _is_text(column: pa.Array) -> bool:
+    return pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+
+
+def _is_plain(column: pa.Array, longest: int, unwanted: str) -> bool:
+    """Whether text is short enough, and free of letters that Arrow's parsers take otherwise than we do."""
+    if (pc.max(pc.binary_length(column)).as_py() or 0) > longest:
+        return False
+    return not pc.any(pc.match_substring(column, unwanted, ignore_case=True)).as_py()
+
+
+def _as_text(column: pa.Array) -> pa.Array:
+    return column if _is_text(column) else pc.cast(column, pa.string())
+
+
+def _decimal_to_scaled(column: pa.Array) -> Int64s | None:
+    """The unscaled integers of a decimal128 array, 0 for null; None where one needs more than 64 bits."""
+    filled = column.fill_null(0) if column.null_count else column
+    words = np.frombuffer(filled.buffers()[1], np.int64).reshape(-1, 2)[filled.offset : filled.offset + len(filled)]
+    low, high = words[:, 0], words[:, 1]
+    return low.copy() if bool(np.all(high == low >> 63)) else None
+
+
+def measures(column: pa.Array, scale: int) -> tuple[Int64s, Faults]:
+    """Decimals as integers that count `10**-scale`; null becomes 0.
+
+    Binary floating point is read by its shortest decimal text, so that 0.1 is one tenth.
+    """
+    if pa.types.is_integer(column.type):
+        integers = pc.cast(column, pa.int64(), safe=False).fill_null(0).to_numpy(zero_copy_only=False)
+        most = INT64_MAX // 10**scale
+        if not pa.types.is_uint64(column.type) and bool(np.all((integers <= most) & (integers >= -most))):
+            return integers * 10**scale, {}
+    elif pa.types.is_decimal(column.type) or (_is_text(column) and _is_plain(column, _LONGEST_PLAIN, "e")):
+        try:
+            scaled = _decimal_to_scaled(pc.cast(column, pa.decimal128(38, scale)))
+        except pa.ArrowInvalid:
+            scaled = None
+        if scaled is not None:
+            return scaled, {}
+    values, faults = _one_by_one(_as_text(column), lambda text: to_scaled(text, scale), 0)
+    return np.array(values, np.int64), faults
+
+
+def _whole_number(text: str) -> int:
+    number = parse_decimal(text)
+    if number != number.to_integral_value() or not INT64_MIN <= number <= INT64_MAX:
+        message = f"{_shown(text)} is not a 64-bit integer"
+        raise ValueError(message)
+    return int(number)
+
+
+def _longs(column: pa.Array) -> tuple[pa.Array, Faults]:
+    if pa.types.is_integer(column.type) and not pa.types.is_uint64(column.type):
+        return pc.cast(column, pa.int64()), {}
+    text = _as_text(column)
+    if _is_plain(text, 20, "x"):
+        try:
+            return pc.cast(text, pa.int64()), {}
+        except pa.ArrowInvalid:
+            pass
+    values, faults = _one_by_one(text, _whole_number, None)
+    return pa.array(values, pa.int64()), faults
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        message = f"{_shown(text)} is neither true nor false"
+        raise ValueError(message)
+    return text.lower() == "true"
+
+
+def attributes(column: pa.Array, kind: AttributeType) -> tuple[pa.Array, Faults]:
+    """Attributes in their declared type: Arrow string, int64 or bool."""
+    if kind == "long":
+        return _longs(column)
+    if kind == "boolean":
+        if pa.types.is_boolean(column.type):
+            return column, {}
+        values, faults = _one_by_one(_as_text(column), _boolean, None)
+        return pa.array(values, pa.bool_()), faults
+    return pc.cast(_as_text(column), pa.string()), {}
+
+
+def _ms_of_text(text: str, unit: str) -> int:
+    if unit == "iso8601":
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            message = f"{_shown(text)} is not an ISO-8601 time"
+            raise ValueError(message) from None
+        aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        since = aware - datetime(1970, 1, 1, tzinfo=UTC)
+        return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
+    number = parse_decimal(text)
+    if number and number.adjusted() > 20:
+        message = f"{_shown(text)} is no time"
+        raise ValueError(message)
+    return math.floor(number * 1000 if unit == "s" else number)
+
+
+def _fast_times(column: pa.Array, unit: str) -> Int64s | None:
+    """Times of a whole column at once; None where some row needs a closer look."""
+    try:
+        if pa.types.is_timestamp(column.type):
+            micros = pc.cast(pc.cast(column, pa.timestamp("us", column.type.tz)), pa.int64())
+            return micros.fill_null(0).to_numpy(zero_copy_only=False) // 1000
+        if unit == "iso8601":
+            moments = pc.cast(column, pa.timestamp("us", "UTC"))
+            return pc.cast(moments, pa.int64()).fill_null(0).to_numpy(zero_copy_only=False) // 1000
+        integers, faults = _longs(column) if not pa.types.is_floating(column.type) else (column, {0: ""})
+    except pa.ArrowInvalid:
+        return None
+    if faults:
+        return None
+    times = integers.fill_null(0).to_numpy(zero_copy_only=False)
+    factor = 1000 if unit == "s" else 1
+    return times * factor if bool(np.all(np.abs(times) <= INT64_MAX // factor)) else None
+
+
+def times_ms(column: pa.Array, declared: EventTime) -> tuple[Int64s, Faults]:
+    """Event times in ms since the epoch, UTC; finer digits are cut off; null becomes 0.
+
+    A time outside `declared.earliest` to `declared.latest` does not fit.
+    """
+    faults: Faults = {}
+    times = _fast_times(column, declared.unit)
+    if times is None:
+        values, faults = _one_by_one(_as_text(column), lambda text: _ms_of_text(text, declared.unit), 0)
+        times = np.array([min(max(value, INT64_MIN), INT64_MAX) for value in values], np.int64)
+    absurd = (times < declared.earliest_ms) | (times >= declared.latest_ms)
+    if absurd.any():
+        nulls = column.is_null().to_numpy(zero_copy_only=False)
+        limits = f"{declared.earliest:%Y-%m-%d} to {declared.latest:%Y-%m-%d}"
+        for row in np.flatnonzero(absurd & ~nulls):
+            given = _shown(column[int(row)].as_py())
+            faults.setdefault(int(row), f"{given} is an absurd time: outside {limits}")
+    return times, faults

@@ -1,0 +1,62 @@
+"""CSV read line by line, so that each line keeps its number and one broken line harms no other.
+
+A record is one line; a line break inside quotes is not supported and makes its line broken.
+"""
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+def split_line(line: str) -> list[str]:
+    """The fields of one line.
+
+    Raises:
+        ValueError: quotes that do not close, or text behind a closing quote.
+    """
+    try:
+        rows = list(csv.reader([line], strict=True))
+    except csv.Error as error:
+        message = f"broken CSV: {error}"
+        raise ValueError(message) from None
+    return rows[0] if rows else []
+
+
+@dataclass(frozen=True)
+class CsvColumns:
+    """Lines as columns of text, one for each wanted field; empty text is null.
+
+    Attributes:
+        fields: by field, one text a line.
+        broken: by line, why it is no record; None where it is one.
+    """
+
+    fields: dict[str, list[str | None]]
+    broken: list[str | None]
+
+
+def read_lines(lines: Sequence[str], header: Sequence[str], wanted: Sequence[str]) -> CsvColumns:
+    """Split lines into columns.
+
+    Args:
+        lines: records, without the header line.
+        header: the names of the fields, in the order of the file.
+        wanted: the names that are asked for; one that the header does not have is null everywhere.
+    """
+    place = {name: index for index, name in enumerate(header)}
+    places = [place.get(name) for name in wanted]
+    columns: list[list[str | None]] = [[] for _ in wanted]
+    broken: list[str | None] = []
+    for line in lines:
+        values: list[str] = []
+        reason = None
+        try:
+            values = split_line(line)
+            if len(values) != len(header):
+                reason = f"broken CSV: {len(values)} fields where the header has {len(header)}"
+        except ValueError as error:
+            reason = str(error)
+        broken.append(reason)
+        for column, index in zip(columns, places, strict=True):
+            column.append(None if reason or index is None else values[index] or None)
+    return CsvColumns(dict(zip(wanted, columns, strict=True)), broken)

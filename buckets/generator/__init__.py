@@ -1,0 +1,13 @@
+"""A seeded generator of payment streams with planted fraud, for the demo, the tests and the benchmarks.
+
+The story in four steps, one module each: `background` draws everyday payments, `fraud` plants cases whose
+truth is known, `disorder` decides in which order the lines arrive, `writer` puts them into files, the truth
+beside them.
+"""
+
+from buckets.generator.case import PATTERNS, PlantedCase
+from buckets.generator.settings import GeneratorSettings
+from buckets.generator.stream import Stream, generate
+from buckets.generator.writer import Written, write
+
+__all__ = ["PATTERNS", "GeneratorSettings", "PlantedCase", "Stream", "Written", "generate", "write"]

@@ -1,0 +1,42 @@
+"""A planted case: a fraud whose events, and the event at which it can first be known, are on record."""
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+Pattern = Literal["structuring", "card-testing", "mule-fan-in", "five-in-five"]
+PATTERNS: tuple[Pattern, ...] = ("structuring", "card-testing", "mule-fan-in", "five-in-five")
+
+
+@dataclass(frozen=True)
+class PlantedCase:
+    """The truth about one planted case; one line of the truth file.
+
+    Attributes:
+        case_id: unique in its stream.
+        pattern: how the fraud is done.
+        rule_id: the rule of `conf/demo-rules.yaml` that catches it. Other rules may fire on the same events:
+            twelve payments in ten minutes are also five in five.
+        key: the rule's grouping fields and their values.
+        event_ids: the planted events, by time.
+        first_time: time of the first of them, in epoch ms.
+        last_time: time of the last of them, in epoch ms.
+        detect_event_id: the event at which the planted events alone first cross the rule's limit.
+        detect_by_time: its time, in epoch ms.
+        description: the case in words.
+    """
+
+    case_id: str
+    pattern: Pattern
+    rule_id: str
+    key: dict[str, str]
+    event_ids: tuple[str, ...]
+    first_time: int
+    last_time: int
+    detect_event_id: str
+    detect_by_time: int
+    description: str
+
+    def to_json(self) -> str:
+        """The case as one line of JSON, without its line end."""
+        return json.dumps(asdict(self))

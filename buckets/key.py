@@ -1,0 +1,70 @@
+"""Keys as bytes: the values of the grouping fields, joined so that different values never give the same bytes.
+
+Values stand as text, one NUL between two of them. A NUL or SOH inside a value is escaped (`01 01`, `01 02`), which
+keeps the joined form unambiguous. Longs are written in decimal, booleans as `true` and `false`.
+"""
+
+import json
+import zlib
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from buckets.event_schema import EventSchema
+from buckets.rule_set import Group
+
+_SEPARATOR, _ESCAPE = "\x00", "\x01"
+
+
+def _escaped(text: pa.Array) -> pa.Array:
+    for special, code in ((_ESCAPE, "\x01\x02"), (_SEPARATOR, "\x01\x01")):
+        if pc.any(pc.match_substring(text, special)).as_py():
+            text = pc.replace_substring(text, special, code)
+    return text
+
+
+def encode_keys(group: Group, attributes: dict[str, pa.Array], rows: int) -> pa.Array:
+    """The key of each row.
+
+    Args:
+        group: whose fields make the key.
+        attributes: by name, Arrow arrays without nulls.
+        rows: how many rows there are.
+
+    Returns:
+        Arrow string `(rows,)`.
+    """
+    if not group.key_fields:
+        return pa.array([""] * rows, pa.string())
+    parts = [_escaped(pc.cast(attributes[field], pa.string())) for field in group.key_fields]
+    return parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, _SEPARATOR)
+
+
+def decode_key(group: Group, key: str, schema: EventSchema) -> dict[str, Any]:
+    """The fields of a key with their values, in the order in which rules name them."""
+    if not group.fields:
+        return {}
+    texts = key.split(_SEPARATOR) if len(group.fields) > 1 else [key]
+    values = dict(zip(group.key_fields, texts, strict=True))
+    return {field: _typed(_unescaped(values[field]), schema.attributes[field]) for field in group.fields}
+
+
+def _unescaped(text: str) -> str:
+    return text.replace("\x01\x01", _SEPARATOR).replace("\x01\x02", _ESCAPE) if _ESCAPE in text else text
+
+
+def _typed(text: str, kind: str) -> Any:
+    if kind == "long":
+        return int(text)
+    return text == "true" if kind == "boolean" else text
+
+
+def key_json(group: Group, key: str, schema: EventSchema) -> str:
+    """A key as users read it: `{"payerId": "p1", "beneficiaryId": "b9"}`."""
+    return json.dumps(decode_key(group, key, schema), ensure_ascii=False)
+
+
+def shard_of(group: Group, key: str, shards: int) -> int:
+    """The shard that holds a key: the same in every run and on every machine."""
+    return zlib.crc32(key.encode(), zlib.crc32(group.group_id.encode())) % shards

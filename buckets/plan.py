@@ -1,0 +1,162 @@
+"""What the kernel needs of a group: its rules as flat arrays of integers.
+
+Limits are decimals of any scale; values are integers. So each limit becomes a threshold on the value's own grid:
+`value > 10.005` at scale 2 is `scaled > 1000`, which is exact, and compares integers with integers. A value is a
+pair `(whole, micro)`: for an average `whole` counts scaled units and `micro` their millionths; elsewhere `micro` is 0.
+"""
+
+import math
+from dataclasses import dataclass
+from decimal import Decimal, localcontext
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from buckets.engine_settings import EngineSettings
+from buckets.event_schema import EventSchema
+from buckets.rule import Limit, Rule
+from buckets.rule_set import COUNT_TRACK, Group
+from buckets.scaled import AVERAGE_EXTRA_DIGITS, AVERAGE_FACTOR, INT64_MAX, INT64_MIN
+
+SUM, COUNT, AVG, MIN, MAX = range(5)
+FUNCTIONS = {"sum": SUM, "count": COUNT, "avg": AVG, "min": MIN, "max": MAX}
+ALWAYS, NEVER, ABOVE, AT_LEAST, BELOW, AT_MOST, EXACTLY, NOT = range(8)
+ADD, EVALUATE, DROP = range(3)
+LATE_POLICIES = {"add": ADD, "evaluate": EVALUATE, "drop": DROP}
+KEEP, KEEP_FIRST, REPLACE = range(3)
+COLLISION_POLICIES = {"keep": KEEP, "keep_first": KEEP_FIRST, "replace": REPLACE}
+
+Int64s = npt.NDArray[np.int64]
+
+
+class RuleArrays(NamedTuple):
+    """The evaluated rules of a group, one element each: int64 arrays of shape `(rules,)`."""
+
+    function: Int64s
+    measure: Int64s
+    window: Int64s
+    comparison: Int64s
+    limit_whole: Int64s
+    limit_micro: Int64s
+
+
+class WindowArrays(NamedTuple):
+    """The different windows of a group's evaluated rules: int64 arrays of shape `(windows,)`.
+
+    A window holds events at or after `event_time - reach_ms`; a left-open window reaches 1 ms less.
+    """
+
+    reach_ms: Int64s
+
+
+@dataclass(frozen=True)
+class GroupPlan:
+    """A group, ready for the kernel.
+
+    Attributes:
+        group: the group.
+        rules: the evaluated rules, in file order; the arrays' elements.
+        rule_arrays: the rules' numbers.
+        window_arrays: their windows' numbers.
+        needs_extremes: bool, shape `(measures,)`: whether some rule asks for a measure's min or max.
+        horizon_ms: longest window of all live rules, plus allowed lateness.
+        late: late policy, ADD | EVALUATE | DROP.
+        collision: collision policy, KEEP | KEEP_FIRST | REPLACE.
+        value_scales: digits after the point of each rule's value.
+        complete_since_ms: int64, shape `(rules,)`: since when each rule's track is complete.
+    """
+
+    group: Group
+    rules: tuple[Rule, ...]
+    rule_arrays: RuleArrays
+    window_arrays: WindowArrays
+    needs_extremes: npt.NDArray[np.bool_]
+    horizon_ms: int
+    late: int
+    collision: int
+    value_scales: tuple[int, ...]
+    complete_since_ms: Int64s
+
+
+def value_scale(rule: Rule, schema: EventSchema) -> int:
+    """Digits after the point of a rule's value: the measure's, none for a count, six more for an average."""
+    if rule.measure is None:
+        return 0
+    extra = AVERAGE_EXTRA_DIGITS if rule.aggregate.function == "avg" else 0
+    return schema.measures[rule.measure].scale + extra
+
+
+def threshold(limit: Limit, scale: int) -> tuple[int, int]:
+    """The comparison with a limit, on integers that count `10**-scale`.
+
+    Returns:
+        Comparison code and integer bound; ALWAYS or NEVER where the limit is beyond every value.
+    """
+    with localcontext() as context:
+        context.prec = 200
+        exact = limit.value * Decimal(10) ** scale
+        below, above = math.floor(exact), math.ceil(exact)
+    if limit.operator in ("=", "!="):
+        if below != above:
+            return (NEVER if limit.operator == "=" else ALWAYS), 0
+        return (EXACTLY if limit.operator == "=" else NOT), below
+    code, bound = {
+        ">": (ABOVE, below),
+        ">=": (AT_LEAST, above),
+        "<": (BELOW, above),
+        "<=": (AT_MOST, below),
+    }[limit.operator]
+    return code, bound
+
+
+def _limit_numbers(rule: Rule, scale: int) -> tuple[int, int, int]:
+    code, bound = threshold(rule.limit, scale)
+    whole, micro = divmod(bound, AVERAGE_FACTOR) if rule.aggregate.function == "avg" else (bound, 0)
+    if INT64_MIN <= whole <= INT64_MAX:
+        return code, whole, micro
+    over = whole > 0
+    if code in (EXACTLY, NOT):
+        return (NEVER if code == EXACTLY else ALWAYS), 0, 0
+    return (NEVER if over == (code in (ABOVE, AT_LEAST)) else ALWAYS), 0, 0
+
+
+def plan_group(group: Group, schema: EventSchema, engine: EngineSettings) -> GroupPlan:
+    """Lay a group's rules out for the kernel.
+
+    Args:
+        group: the group.
+        schema: the event schema, for the measures' scales.
+        engine: shards, lateness and policies.
+    """
+    rules = tuple(rule for rule in group.rules if rule.is_evaluated)
+    reaches = [rule.window.length_ms - (rule.window.left == "open") for rule in rules]
+    different = sorted(set(reaches))
+    scales = tuple(value_scale(rule, schema) for rule in rules)
+    limits = [_limit_numbers(rule, scale) for rule, scale in zip(rules, scales, strict=True)]
+    column = {measure: index for index, measure in enumerate(group.measures)}
+    since = [group.complete_since_ms[rule.measure or COUNT_TRACK] for rule in rules]
+    extremes = {rule.measure for rule in rules if rule.aggregate.function in ("min", "max")}
+
+    def array(numbers: list[int]) -> Int64s:
+        return np.array(numbers, np.int64)
+
+    return GroupPlan(
+        group=group,
+        rules=rules,
+        rule_arrays=RuleArrays(
+            function=array([FUNCTIONS[rule.aggregate.function] for rule in rules]),
+            measure=array([column[rule.measure] if rule.measure is not None else 0 for rule in rules]),
+            window=array([different.index(reach) for reach in reaches]),
+            comparison=array([code for code, _, _ in limits]),
+            limit_whole=array([whole for _, whole, _ in limits]),
+            limit_micro=array([micro for _, _, micro in limits]),
+        ),
+        window_arrays=WindowArrays(reach_ms=array(different)),
+        needs_extremes=np.array([measure in extremes for measure in group.measures], np.bool_),
+        horizon_ms=group.longest_window_ms + engine.allowed_lateness,
+        late=LATE_POLICIES[engine.late],
+        collision=COLLISION_POLICIES[engine.collision],
+        value_scales=scales,
+        complete_since_ms=array([INT64_MIN if moment is None else moment for moment in since]),
+    )

@@ -1,0 +1,275 @@
+"""What scoring found, as tables: evaluations, alerts, and the side outputs of one shard's events of one group."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from buckets.arrivals import DeadLetter, event_json
+from buckets.decimal128 import decimals
+from buckets.event_schema import EventSchema
+from buckets.kernel import COLLISION_NOT_KEPT, DUPLICATE, EVALUATED, LATE, OVERFLOW, TOO_LATE
+from buckets.key import decode_key, key_json
+from buckets.outputs import (
+    COLLISION_COLUMNS,
+    DUPLICATE_COLUMNS,
+    LATE_EVENT_COLUMNS,
+    TIME,
+    alert_columns,
+    value_type,
+)
+from buckets.plan import GroupPlan
+from buckets.rule import Rule
+from buckets.scoring import Scored
+
+Int64s = npt.NDArray[np.int64]
+
+
+def alert_id(rule: Rule, key: str, event_id: str) -> str:
+    """The identity of an alert: the same whenever the same event of the same key crosses the same version of a rule."""
+    parts = json.dumps([rule.rule_id, rule.version, key, event_id], ensure_ascii=False)
+    return hashlib.blake2b(parts.encode(), digest_size=16).hexdigest()
+
+
+@dataclass(frozen=True)
+class GroupResults:
+    """The scored events of one group and shard.
+
+    Attributes:
+        plan: the group's plan.
+        schema: the event schema.
+        ruleset_version: version of the rule set that judged.
+        events: the events as they came in their payload, key by key, each key's in arrival order.
+        keys: the key of each code.
+        codes: int64 `(events,)`, each event's key.
+        scored: verdicts and rows.
+    """
+
+    plan: GroupPlan
+    schema: EventSchema
+    ruleset_version: int
+    events: pa.Table
+    keys: Sequence[str]
+    codes: Int64s
+    scored: Scored
+
+    @cached_property
+    def _key_texts(self) -> pa.Array:
+        return pa.array([key_json(self.plan.group, key, self.schema) for key in self.keys], pa.string())
+
+    def _key_column(self, events: Int64s) -> pa.Array:
+        return self._key_texts.take(pa.array(self.codes[events]))
+
+    def _taken(self, events: Int64s) -> pa.Table:
+        return self.events.take(pa.array(events))
+
+    def counts(self) -> list[int]:
+        """How many events had each outcome of `kernel`."""
+        return np.bincount(self.scored.verdicts.outcome, minlength=6).tolist()  # type: ignore[no-any-return]
+
+    def _warm(self, times_ms: Int64s, rules: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
+        reach = self.plan.window_arrays.reach_ms[self.plan.rule_arrays.window]
+        return times_ms - reach[rules] >= self.plan.complete_since_ms[rules]
+
+    def evaluations(self) -> pa.Table:
+        """All rows, compactly: one row an event, its results as lists. `evaluations.expand` makes them rows."""
+        rows = self.scored.rows
+        starts = np.flatnonzero(np.diff(rows.event, prepend=-1))
+        events = rows.event[starts]
+        offsets = pa.array(np.append(starts, len(rows.event)).astype(np.int32))
+        taken = self._taken(events)
+        times_ms = self.events["time_ms"].to_numpy()[rows.event]
+        columns = {
+            "rule": rows.rule,
+            "whole": rows.whole,
+            "micro": rows.micro,
+            "count": rows.count,
+            "fired": rows.fired,
+            "warm": self._warm(times_ms, rows.rule),
+        }
+        return pa.table(
+            {
+                "event_id": taken["event_id"],
+                "key": self._key_column(events).dictionary_encode(),
+                "time_ms": taken["time_ms"],
+                "source": taken["source"],
+                "source_order": taken["source_order"],
+                "position": taken["position"],
+            }
+            | {name: pa.ListArray.from_arrays(offsets, pa.array(values)) for name, values in columns.items()}
+        )
+
+    def alerts(self, state: str) -> pa.Table:
+        """Fired rows of rules in a state, ACTIVE or SHADOW."""
+        rows, columns = self.scored.rows, alert_columns(self.schema.largest_scale)
+        of_state = np.array([rule.state == state for rule in self.plan.rules], np.bool_)
+        chosen = np.flatnonzero(rows.fired & of_state[rows.rule]) if len(of_state) else np.empty(0, np.int64)
+        if not len(chosen):
+            return columns.empty_table()
+        events, rules = rows.event[chosen], rows.rule[chosen]
+        taken = self._taken(events)
+        keys = self._key_column(events)
+        times_ms = taken["time_ms"].to_numpy()
+        judged = [self.plan.rules[rule] for rule in rules]
+        kind = value_type(self.schema.largest_scale)
+        value = decimals(rows.whole[chosen], rows.micro[chosen], value_factors(self.plan, self.schema)[rules], kind)
+        ids = taken["event_id"].to_pylist()
+        yes = pa.array(np.ones(len(chosen), np.bool_))
+        lengths_ms = np.array([rule.window.length_ms for rule in self.plan.rules], np.int64)
+        sentences = pa.array([rule.sentence() for rule in self.plan.rules])
+        found = {
+            "alert_id": pa.array(
+                [alert_id(rule, key, event) for rule, key, event in zip(judged, keys.to_pylist(), ids, strict=True)]
+            ),
+            "rule_id": pa.array([rule.rule_id for rule in judged]),
+            "rule_version": pa.array([rule.version for rule in judged], pa.int32()),
+            "ruleset_version": pa.array(np.full(len(chosen), self.ruleset_version)),
+            "rule": sentences.take(pa.array(rules)),
+            "key": keys,
+            "event_id": taken["event_id"],
+            "event_time": taken["time_ms"].cast(TIME),
+            "value": value,
+            "lower": value,
+            "upper": value,
+            "exact": yes,
+            "certain": yes,
+            "warm": pa.array(self._warm(times_ms, rules)),
+            "count": pa.array(rows.count[chosen]),
+            "operator": pa.array([rule.limit.operator for rule in judged]),
+            "limit": pa.array([format(rule.limit.value, "f") for rule in judged]),
+            "window_start": pa.array(times_ms - lengths_ms[rules]).cast(TIME),
+            "window_end": taken["time_ms"].cast(TIME),
+            "event": pa.array(self._event_texts(events, taken)),
+            "source": taken["source"].cast(pa.string()),
+            "source_order": taken["source_order"],
+            "position": taken["position"],
+        }
+        return pa.table({name: found[name] for name in columns.names}, schema=columns)
+
+    def _event_texts(self, events: Int64s, taken: pa.Table) -> list[str]:
+        """The events as JSON text."""
+        names = {f"attribute:{name}": name for name in self.schema.attributes}
+        names |= {f"measure:{name}": name for name in self.schema.measures}
+        known = [name for name in taken.column_names if name in names]
+        keys = [decode_key(self.plan.group, self.keys[code], self.schema) for code in self.codes[events]]
+        others = taken.select(known).rename_columns([names[name] for name in known]).to_pylist()
+        ids, times_ms = taken["event_id"].to_pylist(), taken["time_ms"].to_pylist()
+        declared = [*self.schema.attributes, *self.schema.measures]
+        texts = []
+        for event_id, time_ms, key, other in zip(ids, times_ms, keys, others, strict=True):
+            fields = key | other
+            texts.append(event_json(self.schema, event_id, time_ms, {name: fields[name] for name in declared}))
+        return texts
+
+    def _side(self, events: Int64s) -> dict[str, pa.Array]:
+        """The columns that all side outputs have."""
+        taken = self._taken(events)
+        fields = pa.array([list(self.plan.group.fields)] * len(events), pa.list_(pa.string()))
+        return {
+            "event_id": taken["event_id"],
+            "group": pa.array([self.plan.group.name] * len(events), pa.string()),
+            "group_by": fields,
+            "key": self._key_column(events),
+            "event_time": taken["time_ms"].cast(TIME),
+            "source": taken["source"].cast(pa.string()),
+            "source_order": taken["source_order"],
+            "position": taken["position"],
+        }
+
+    def _others(self, events: Int64s) -> pa.Array:
+        return pa.array([self.scored.other_id(event) for event in events.tolist()], pa.string())
+
+    def late_events(self) -> pa.Table:
+        """Late and too late events."""
+        verdicts = self.scored.verdicts
+        events = np.flatnonzero((verdicts.outcome == LATE) | (verdicts.outcome == TOO_LATE))
+        columns = self._side(events) | {
+            "clock": pa.array(verdicts.clock_ms[events]).cast(TIME),
+            "applied": pa.array(verdicts.applied[events]),
+            "too_late": pa.array(verdicts.outcome[events] == TOO_LATE),
+            "other_event_id": self._others(events),
+        }
+        return pa.table({name: columns[name] for name in LATE_EVENT_COLUMNS.names}, schema=LATE_EVENT_COLUMNS)
+
+    def collisions(self) -> pa.Table:
+        """Events that shared their time with another, and were not late."""
+        verdicts = self.scored.verdicts
+        on_time = (verdicts.outcome == EVALUATED) | (verdicts.outcome == COLLISION_NOT_KEPT)
+        events = np.flatnonzero(on_time & (verdicts.other_start >= 0))
+        columns = self._side(events) | {
+            "kept": pa.array(verdicts.applied[events]),
+            "other_event_id": self._others(events),
+        }
+        return pa.table({name: columns[name] for name in COLLISION_COLUMNS.names}, schema=COLLISION_COLUMNS)
+
+    def duplicates(self) -> pa.Table:
+        """Events that were already there."""
+        columns = self._side(np.flatnonzero(self.scored.verdicts.outcome == DUPLICATE))
+        return pa.table({name: columns[name] for name in DUPLICATE_COLUMNS.names}, schema=DUPLICATE_COLUMNS)
+
+    def dead_letters(self) -> list[DeadLetter]:
+        """Events with which a sum would pass 64 bits."""
+        events = np.flatnonzero(self.scored.verdicts.outcome == OVERFLOW)
+        taken = self._taken(events)
+        places = [taken[name].cast(kind).to_pylist() for name, kind in _PLACE_TYPES]
+        texts = self._event_texts(events, taken)
+        letters = []
+        for row, event in enumerate(events.tolist()):
+            rule = self.plan.rules[self.scored.verdicts.rule[event]]
+            reason = f"{rule.measure}: with this event the sum of rule {rule.rule_id!r} would pass 64 bits"
+            letters.append(DeadLetter(*(place[row] for place in places), reason, texts[row]))
+        return letters
+
+
+_PLACE_TYPES = (("source", pa.string()), ("source_order", pa.int64()), ("position", pa.int64()))
+
+
+def value_factors(plan: GroupPlan, schema: EventSchema) -> Int64s:
+    """For each rule, how many of the last digits of `outputs.value_type` make one unit of its values."""
+    digits = schema.largest_scale + 6
+    scales = [0 if rule.measure is None else schema.measures[rule.measure].scale for rule in plan.rules]
+    return np.array([10 ** (digits - scale) for scale in scales], np.int64)
+
+
+def expand(compact: pa.Table, plan: GroupPlan, schema: EventSchema, ruleset_version: int) -> pa.Table:
+    """Compact evaluations as one row for an event and a rule, in the columns of `outputs.evaluation_columns`.
+
+    Two columns more, `source_order` and `position`, say where the event stood, and `order` numbers the group's rules.
+    """
+    lists = {name: compact[name].combine_chunks() for name in ("rule", "whole", "micro", "count", "fired", "warm")}
+    flat = {name: pc.list_flatten(values) for name, values in lists.items()}
+    events = pc.list_parent_indices(lists["rule"])
+    rules = flat["rule"].to_numpy()
+    kind = value_type(schema.largest_scale)
+    factors = value_factors(plan, schema)[rules]
+    value = decimals(flat["whole"].to_numpy(), flat["micro"].to_numpy(), factors, kind)
+    rule_ids = pa.array([rule.rule_id for rule in plan.rules])
+    versions = pa.array([rule.version for rule in plan.rules], pa.int32())
+    yes = pa.array(np.ones(len(rules), np.bool_))
+    return pa.table(
+        {
+            "event_id": compact["event_id"].take(events),
+            "rule_id": rule_ids.take(flat["rule"]),
+            "rule_version": versions.take(flat["rule"]),
+            "ruleset_version": pa.array(np.full(len(rules), ruleset_version)),
+            "key": compact["key"].cast(pa.string()).take(events),
+            "event_time": compact["time_ms"].cast(TIME).take(events),
+            "value": value,
+            "lower": value,
+            "upper": value,
+            "exact": yes,
+            "warm": flat["warm"],
+            "count": flat["count"],
+            "fired": flat["fired"],
+            "source": compact["source"].cast(pa.string()).take(events),
+            "source_order": compact["source_order"].take(events),
+            "position": compact["position"].take(events),
+            "rule": flat["rule"],
+        }
+    )

@@ -1,0 +1,173 @@
+"""A rule: what is aggregated over which window of which events, and the limit that makes it an alert."""
+
+from decimal import Decimal
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_serializer, field_validator, model_validator
+
+from buckets.duration import DurationMs, format_duration
+from buckets.event_schema import EventSchema
+from buckets.scaled import parse_decimal
+from buckets.where import Where, describe_where, operand_value, parse_where, write_where
+
+Function = Literal["sum", "count", "avg", "min", "max"]
+Operator = Literal[">", ">=", "<", "<=", "=", "!="]
+State = Literal["ACTIVE", "SHADOW", "PAUSE", "DELETE"]
+
+_NAMES = {"sum": "sum", "avg": "average", "min": "smallest", "max": "largest"}
+_COMPARISONS = {
+    ">": "is above",
+    ">=": "is at least",
+    "<": "is below",
+    "<=": "is at most",
+    "=": "is exactly",
+    "!=": "is not",
+}
+_LONGEST_LIMIT_DIGITS = 38
+
+
+class Aggregate(BaseModel):
+    """A function over a measure; a count needs no measure."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    function: Function
+    measure: str | None = None
+
+    @model_validator(mode="after")
+    def _measure_where_needed(self) -> "Aggregate":
+        if self.function != "count" and self.measure is None:
+            message = f"{self.function} needs a measure, as in {{function: {self.function}, measure: paymentAmount}}"
+            raise ValueError(message)
+        return self
+
+
+class Window(BaseModel):
+    """How far a window reaches back from its event, and whether it holds an event exactly that old."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    length_ms: DurationMs = Field(alias="length")
+    left: Literal["closed", "open"] = "closed"
+
+    @field_validator("length_ms", mode="after")
+    @classmethod
+    def _longer_than_nothing(cls, value: int) -> int:
+        if value <= 0:
+            message = "a window is at least 1ms long"
+            raise ValueError(message)
+        return value
+
+    @field_serializer("length_ms")
+    def _as_written(self, value: int) -> str:
+        return format_duration(value)
+
+
+class Limit(BaseModel):
+    """The comparison that makes a value an alert."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    operator: Operator
+    value: Decimal
+
+    @field_validator("value", mode="before")
+    @classmethod
+    def _exact(cls, value: Any) -> Decimal:
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            message = f"{value!r} is not a decimal number"
+            raise ValueError(message)  # noqa: TRY004 - pydantic turns a ValueError into a message
+        number = parse_decimal(str(value))
+        if number and len(number.as_tuple().digits) + abs(number.adjusted()) > _LONGEST_LIMIT_DIGITS:
+            message = f"{value} has more than {_LONGEST_LIMIT_DIGITS} digits"
+            raise ValueError(message)
+        return number
+
+    @field_serializer("value")
+    def _as_written(self, value: Decimal) -> str:
+        return format(value, "f")
+
+
+class Rule(BaseModel):
+    """One rule, as written in `rules.yaml` and as carried to the tasks."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    rule_id: str = Field(min_length=1, max_length=200)
+    version: int = Field(default=1, ge=1)
+    state: State = "ACTIVE"
+    description: str = ""
+    group_by: tuple[str, ...]
+    where: Where = ()
+    aggregate: Aggregate
+    window: Window
+    limit: Limit
+
+    @field_validator("rule_id", mode="before")
+    @classmethod
+    def _id_may_be_a_number(cls, value: Any) -> Any:
+        return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+    @field_validator("group_by")
+    @classmethod
+    def _fields_once(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(value)) != len(value):
+            message = f"a field is named twice in {list(value)}"
+            raise ValueError(message)
+        return value
+
+    @field_validator("where", mode="before")
+    @classmethod
+    def _parse_where(cls, value: Any) -> Where:
+        return parse_where(value)
+
+    @field_serializer("where")
+    def _write_where(self, value: Where) -> dict[str, Any]:
+        return write_where(value)
+
+    @property
+    def is_evaluated(self) -> bool:
+        """Whether events are judged by the rule; a paused rule only keeps its events."""
+        return self.state in ("ACTIVE", "SHADOW")
+
+    @property
+    def measure(self) -> str | None:
+        """The measure that is aggregated; None for a count, which looks at no values."""
+        return None if self.aggregate.function == "count" else self.aggregate.measure
+
+    def sentence(self) -> str:
+        """The rule in English."""
+        by = " and ".join(f"the same {field}" for field in self.group_by)
+        events = f"events of {by}" if by else "all events"
+        where = f" where {describe_where(self.where)}" if self.where else ""
+        function = self.aggregate.function
+        what = "the number" if function == "count" else f"the {_NAMES[function]} {self.measure}"
+        if function == "sum":
+            what = f"the sum of {self.measure}"
+        window = f"over the last {format_duration(self.window.length_ms)}"
+        limit = f"{_COMPARISONS[self.limit.operator]} {self.limit.value:,f}"
+        text = f"{what} of {events}{where} {window} {limit}"
+        return text[0].upper() + text[1:]
+
+
+def check_against_schema(rule: Rule, schema: EventSchema) -> tuple[tuple[str, ...], str] | None:
+    """What does not fit the event schema, if anything.
+
+    Returns:
+        The place in the rule and the reason, or None.
+    """
+    declared = f"declared attributes: {', '.join(schema.attributes) or 'none'}"
+    for field in rule.group_by:
+        if field not in schema.attributes:
+            return ("group_by",), f"{field!r} is no attribute of event schema {schema.name!r}; {declared}"
+    measure = rule.aggregate.measure
+    if measure is not None and measure not in schema.measures:
+        known = f"declared measures: {', '.join(schema.measures) or 'none'}"
+        return ("aggregate", "measure"), f"{measure!r} is no measure of event schema {schema.name!r}; {known}"
+    for condition in rule.where:
+        try:
+            for text in condition.operands:
+                operand_value(condition, text, schema)
+        except ValueError as error:
+            return ("where",), str(error)
+    return None

@@ -1,0 +1,167 @@
+"""A rule set: an immutable, numbered version of all rules, and the groups they fall into.
+
+A group is what several rules share: grouping fields and filter. Its timelines hold one column of values for each
+measure that any of its rules has ever used, in the order of first use; a column never moves, so that timelines
+written under an earlier version stay readable. A *track* is one such column, or the bare count of events.
+
+`complete_since_ms` of a track says from which event time on its timelines hold every event. It is None for what has
+been kept since the job's first event. A track that is new in a later version begins at the greatest event time that
+had arrived before; one whose horizon has grown reaches back as far as the old horizon did.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from buckets.rule import Rule
+from buckets.where import Where, describe_where, write_where
+
+COUNT_TRACK = ""
+"""Name of the track that holds no measure."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """The rules that share grouping fields and filter, and the layout of their timelines.
+
+    Attributes:
+        group_id: 16 hex digits, from fields and filter alone.
+        fields: grouping fields as users see them, in the order of the first rule that named them.
+        where: the filter.
+        rules: the group's rules, in file order, without deleted ones.
+        measures: the value columns of the group's timelines; only ever appended to.
+        complete_since_ms: by track, since when timelines are complete; None: since the first event.
+    """
+
+    group_id: str
+    fields: tuple[str, ...]
+    where: Where
+    rules: tuple[Rule, ...]
+    measures: tuple[str, ...]
+    complete_since_ms: dict[str, int | None]
+
+    @property
+    def key_fields(self) -> tuple[str, ...]:
+        """Grouping fields in the order in which keys are encoded: sorted, so that rules may name them in any."""
+        return tuple(sorted(self.fields))
+
+    @property
+    def live_tracks(self) -> tuple[str, ...]:
+        """Tracks that some rule reads, the count first."""
+        used = {rule.measure for rule in self.rules}
+        return (COUNT_TRACK, *(measure for measure in self.measures if measure in used))
+
+    @property
+    def longest_window_ms(self) -> int:
+        """The longest window of the group's rules, in ms."""
+        return max(rule.window.length_ms for rule in self.rules)
+
+    @property
+    def name(self) -> str:
+        """The group in words: its fields, and its filter if it has one."""
+        fields = ", ".join(self.fields) or "all events"
+        return f"{fields} where {describe_where(self.where)}" if self.where else fields
+
+
+def group_id(fields: Iterable[str], where: Where) -> str:
+    """The identity of a group: the same for the same fields, in any order, and the same filter."""
+    canonical = json.dumps([sorted(fields), write_where(where)], sort_keys=True, separators=(",", ":"))
+    return hashlib.blake2b(canonical.encode(), digest_size=8).hexdigest()
+
+
+@dataclass(frozen=True)
+class RuleSet:
+    """One version of all rules."""
+
+    version: int
+    rules: tuple[Rule, ...]
+    groups: tuple[Group, ...]
+
+    @property
+    def needed_fields(self) -> frozenset[str]:
+        """Fields that some live rule groups by, filters on or aggregates: null in one makes an event malformed."""
+        rules = [rule for group in self.groups for rule in group.rules]
+        fields = {field for rule in rules for field in rule.group_by}
+        fields |= {condition.field for rule in rules for condition in rule.where}
+        return frozenset(fields | {rule.measure for rule in rules if rule.measure is not None})
+
+    def to_json(self) -> str:
+        """The rule set as text; `from_json` reads it back."""
+        layouts = {
+            group.group_id: {"measures": group.measures, "complete_since_ms": group.complete_since_ms}
+            for group in self.groups
+        }
+        rules = [rule.model_dump(by_alias=True, mode="json") for rule in self.rules]
+        return json.dumps({"version": self.version, "rules": rules, "layouts": layouts}, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> "RuleSet":
+        """Read what `to_json` wrote."""
+        data = json.loads(text)
+        return _assemble(data["version"], [Rule.model_validate(rule) for rule in data["rules"]], data["layouts"])
+
+
+def _assemble(version: int, rules: Iterable[Rule], layouts: dict[str, dict[str, Any]]) -> RuleSet:
+    ordered = tuple(rules)
+    grouped = _by_group(ordered)
+    groups = tuple(
+        Group(
+            group_id=identity,
+            fields=members[0].group_by,
+            where=members[0].where,
+            rules=tuple(members),
+            measures=tuple(layouts[identity]["measures"]),
+            complete_since_ms=dict(layouts[identity]["complete_since_ms"]),
+        )
+        for identity, members in grouped.items()
+    )
+    return RuleSet(version, ordered, groups)
+
+
+def _by_group(rules: Iterable[Rule]) -> dict[str, list[Rule]]:
+    grouped: dict[str, list[Rule]] = {}
+    for rule in rules:
+        if rule.state != "DELETE":
+            grouped.setdefault(group_id(rule.group_by, rule.where), []).append(rule)
+    return grouped
+
+
+def first_rule_set(rules: Iterable[Rule]) -> RuleSet:
+    """The rule set of a job that has seen no event."""
+    return next_rule_set(RuleSet(0, (), ()), rules, clock_ms=None, lateness_ms=0)
+
+
+def next_rule_set(before: RuleSet, rules: Iterable[Rule], clock_ms: int | None, lateness_ms: int) -> RuleSet:
+    """The version that follows `before`.
+
+    Args:
+        before: the version in force until now.
+        rules: all rules of the new version.
+        clock_ms: the greatest event time that has arrived; None where no event has.
+        lateness_ms: the allowed lateness, which the horizon adds to the longest window.
+    """
+    ordered = tuple(rules)
+    known = {group.group_id: group for group in before.groups}
+    layouts = {
+        identity: _layout(known.get(identity), members, clock_ms, lateness_ms)
+        for identity, members in _by_group(ordered).items()
+    }
+    return _assemble(before.version + 1, ordered, layouts)
+
+
+def _layout(old: Group | None, rules: list[Rule], clock_ms: int | None, lateness_ms: int) -> dict[str, Any]:
+    """Columns and completeness of a group under new rules."""
+    used = list(dict.fromkeys(rule.measure for rule in rules if rule.measure is not None))
+    measures = list(dict.fromkeys([*(old.measures if old else ()), *used]))
+    begins_ms = None if clock_ms is None else clock_ms + 1
+    since: dict[str, int | None] = dict.fromkeys((COUNT_TRACK, *used), begins_ms)
+    if old is not None and clock_ms is not None:
+        grown = max(rule.window.length_ms for rule in rules) > old.longest_window_ms
+        reach_ms = clock_ms - old.longest_window_ms - lateness_ms
+        for track in old.live_tracks:
+            if track in since:
+                kept = old.complete_since_ms[track]
+                since[track] = max(reach_ms, kept if kept is not None else reach_ms) if grown else kept
+    return {"measures": measures, "complete_since_ms": since}

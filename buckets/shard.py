@@ -1,0 +1,196 @@
+"""One shard's share of a micro-batch, as a pure function over a store of timelines.
+
+1. The payloads of each group become one table, key by key, each key's events in arrival order.
+2. The keys' timelines are read, the kernel scores, the timelines that changed are written: one read and one write a key.
+3. What came out leaves as tables, one for each kind of output that is not empty, and a count of every outcome.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from buckets import outputs, payload
+from buckets.engine_settings import EngineSettings
+from buckets.event_schema import EventSchema
+from buckets.fan_out import dead_letter_table, measure_column
+from buckets.grouping import sort_by_code
+from buckets.plan import GroupPlan, plan_group
+from buckets.results import GroupResults
+from buckets.rule_set import Group, RuleSet
+from buckets.scoring import EventIds, KeyBatch, score
+
+COUNTS = "counts"
+"""The output that carries counts of events, as JSON."""
+Int64s = npt.NDArray[np.int64]
+
+
+class TimelineStore(Protocol):
+    """Where encoded timelines lie, by key."""
+
+    def get(self, keys: Sequence[bytes]) -> list[bytes]:
+        """The timelines of keys; empty bytes for a new key."""
+
+    def put(self, entries: Sequence[tuple[bytes, bytes]]) -> None:
+        """Keep the timelines of keys."""
+
+
+@dataclass(frozen=True)
+class Produced:
+    """Something that came out: the name of its output, how many rows, and the rows as a payload."""
+
+    output: str
+    rows: int
+    payload: bytes
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """Scores shards under fixed settings.
+
+    Attributes:
+        schema: the event schema.
+        engine: the settings that decide results.
+        evaluations: whether every evaluation is put out, or alerts only.
+    """
+
+    schema: EventSchema
+    engine: EngineSettings
+    evaluations: bool
+
+    def score(self, payloads: Iterable[bytes], rule_set: RuleSet, store: TimelineStore) -> Iterator[Produced]:
+        """Score what arrived for one shard.
+
+        Args:
+            payloads: parcels of `fan_out` for this shard.
+            rule_set: the rules of this batch.
+            store: the shard's timelines.
+        """
+        tables: dict[str, list[pa.Table]] = {}
+        for parcel in payloads:
+            if parcel[:1] == payload.EVENTS:
+                table = payload.unpack(parcel)
+                tables.setdefault(payload.group_of(table), []).append(table)
+            elif parcel[:1] == payload.COUNTS:
+                yield Produced(COUNTS, 0, parcel[1:])
+            else:
+                table = payload.unpack(parcel)
+                yield Produced(outputs.DEAD_LETTERS, table.num_rows, parcel)
+        for group in rule_set.groups:
+            if group.group_id in tables:
+                yield from self._score_group(group, tables[group.group_id], rule_set.version, store)
+
+    def _score_group(
+        self, group: Group, tables: list[pa.Table], version: int, store: TimelineStore
+    ) -> Iterator[Produced]:
+        plan = _plan(_Hashed(group, version), self.schema, self.engine)
+        events, codes, key_start, keys = by_key(tables)
+        prefix = bytes.fromhex(group.group_id)
+        state_keys = [prefix + key.encode() for key in keys]
+        before = store.get(state_keys)
+        batch = KeyBatch(key_start, events["time_ms"].to_numpy(), _values(events, group), _ids(events["event_id"]))
+        scored = score(plan, before, batch, self.evaluations)
+        after = zip(state_keys, before, scored.timelines, strict=True)
+        store.put([(key, new) for key, old, new in after if new != old])
+        results = GroupResults(plan, self.schema, version, events, keys, codes, scored)
+        yield from self._produced(results, group)
+
+    def _produced(self, results: GroupResults, group: Group) -> Iterator[Produced]:
+        alerts = results.alerts("ACTIVE")
+        found = {
+            outputs.ALERTS: alerts,
+            outputs.SHADOW_ALERTS: results.alerts("SHADOW"),
+            outputs.LATE_EVENTS: results.late_events(),
+            outputs.COLLISIONS: results.collisions(),
+            outputs.DUPLICATES: results.duplicates(),
+            outputs.DEAD_LETTERS: dead_letter_table(results.dead_letters()),
+        }
+        if self.evaluations:
+            found[outputs.EVALUATIONS] = results.evaluations()
+        for output, table in found.items():
+            if table.num_rows:
+                packed = payload.pack(payload.EVENTS, table, group.group_id)
+                yield Produced(output, table.num_rows, packed)
+        counts = {"group_id": group.group_id, "outcomes": results.counts(), "alerts": alerts.num_rows}
+        yield Produced(COUNTS, 0, json.dumps(counts).encode())
+
+
+class _Hashed:
+    """A group that is told from others by its identity and the version of its rule set: cheap to look up."""
+
+    def __init__(self, group: Group, version: int) -> None:
+        self.group = group
+        self._identity = (group.group_id, version, group.rules)
+
+    def __hash__(self) -> int:
+        return hash(self._identity[:2])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Hashed) and self._identity == other._identity
+
+
+@lru_cache(maxsize=1024)
+def _cached_plan(hashed: _Hashed, schema_json: str, engine: EngineSettings) -> GroupPlan:
+    return plan_group(hashed.group, EventSchema.model_validate_json(schema_json), engine)
+
+
+def _plan(hashed: _Hashed, schema: EventSchema, engine: EngineSettings) -> GroupPlan:
+    return _cached_plan(hashed, schema.model_dump_json(), engine)
+
+
+def by_key(tables: list[pa.Table]) -> tuple[pa.Table, Int64s, Int64s, list[str]]:
+    """Parcels of one group as one table, key by key, each key's events in arrival order.
+
+    Returns:
+        The events, their keys' codes int64 `(events,)`, where each key's events begin, and the keys.
+    """
+    tables = sorted(tables, key=_first_arrival)
+    table = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
+    table = _in_arrival_order(table)
+    key = table["key"].combine_chunks()
+    key = key.chunk(0) if isinstance(key, pa.ChunkedArray) else key
+    codes = key.indices.to_numpy()
+    order, key_start = sort_by_code(codes, len(key.dictionary))
+    sorted_events = table.drop_columns(["key"]).take(pa.array(order)).combine_chunks()
+    return sorted_events, codes[order].astype(np.int64), key_start, key.dictionary.to_pylist()
+
+
+def _first_arrival(table: pa.Table) -> tuple[int, str, int]:
+    return table["source_order"][0].as_py(), table["source"][0].as_py(), table["position"][0].as_py()
+
+
+def _in_arrival_order(table: pa.Table) -> pa.Table:
+    """The rows by (source_order, source, position); as they are where they already stand so."""
+    position, order = table["position"].to_numpy(), table["source_order"].to_numpy()
+    source = table["source"].combine_chunks()
+    source = source.chunk(0) if isinstance(source, pa.ChunkedArray) else source
+    if len(source.dictionary) == 1 and order[0] == order[-1]:
+        rank = np.zeros(len(table), np.int64)
+    else:
+        names = source.dictionary.to_pylist()
+        place = {name: index for index, name in enumerate(sorted(names))}
+        rank = np.array([place[name] for name in names], np.int64)[source.indices.to_numpy()]
+    same = (np.diff(order) == 0) & (np.diff(rank) == 0)
+    forward = (np.diff(order) > 0) | ((np.diff(order) == 0) & (np.diff(rank) > 0)) | (same & (np.diff(position) >= 0))
+    if bool(forward.all()):
+        return table
+    return table.take(pa.array(np.lexsort((position, rank, order))))
+
+
+def _values(events: pa.Table, group: Group) -> npt.NDArray[np.int64]:
+    columns = [events[measure_column(name)].to_numpy() for name in group.measures]
+    return np.array(columns, np.int64).reshape(len(columns), len(events))
+
+
+def _ids(column: pa.ChunkedArray) -> EventIds:
+    array = column.combine_chunks()
+    array = array.chunk(0) if isinstance(array, pa.ChunkedArray) else array
+    _, offsets, data = array.buffers()
+    start = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1].astype(np.int64)
+    text = np.frombuffer(data, np.uint8)[start[0] : start[-1]] if data is not None else np.empty(0, np.uint8)
+    return EventIds(text, start - start[0])

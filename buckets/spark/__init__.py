@@ -1,0 +1,1 @@
+"""The Spark adapter: everything that imports pyspark."""

@@ -1,0 +1,135 @@
+"""Results into Delta tables, a table an output, each written once for a batch however often the batch runs."""
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from buckets import outputs, payload
+from buckets.accounting import BatchAccount
+from buckets.engine_settings import EngineSettings
+from buckets.event_schema import EventSchema
+from buckets.plan import plan_group
+from buckets.results import expand
+from buckets.rule_set import RuleSet
+
+_MICROS = pa.timestamp("us", "UTC")
+_HIDDEN = ("source_order",)
+
+
+def table_columns(schema: EventSchema, evaluations: bool) -> dict[str, pa.Schema]:
+    """The outputs and their columns, as the tables have them."""
+    scale = schema.largest_scale
+    alerts = outputs.alert_columns(scale)
+    columns = {
+        outputs.ALERTS: alerts,
+        outputs.SHADOW_ALERTS: alerts,
+        outputs.LATE_EVENTS: outputs.LATE_EVENT_COLUMNS,
+        outputs.COLLISIONS: outputs.COLLISION_COLUMNS,
+        outputs.DUPLICATES: outputs.DUPLICATE_COLUMNS,
+        outputs.DEAD_LETTERS: outputs.DEAD_LETTER_COLUMNS,
+        outputs.BATCHES: outputs.BATCH_COLUMNS,
+    }
+    if evaluations:
+        columns[outputs.EVALUATIONS] = outputs.evaluation_columns(scale)
+    return {name: _as_stored(each) for name, each in columns.items()}
+
+
+def _as_stored(columns: pa.Schema) -> pa.Schema:
+    """Columns of a Delta table: times in microseconds, as Spark has them, and the batch that wrote the row."""
+    kept = [
+        pa.field(field.name, _MICROS if field.type == outputs.TIME else field.type)
+        for field in columns
+        if field.name not in (*_HIDDEN, "batch_id")
+    ]
+    return pa.schema([pa.field("batch_id", pa.int64()), *kept])
+
+
+def _spark_schema(columns: pa.Schema) -> StructType:
+    return from_arrow_schema(columns)
+
+
+class DeltaSink:
+    """Writes the outputs of each batch to Delta tables under one folder."""
+
+    def __init__(self, folder: Path, identity: str, schema: EventSchema, engine: EngineSettings, evaluations: bool) -> None:
+        """Write under `folder`.
+
+        Args:
+            folder: where the tables are.
+            identity: of the checkpoint; with a batch's number it makes a write happen once.
+            schema: the event schema.
+            engine: the settings of the engine.
+            evaluations: whether there is a table of evaluations.
+        """
+        self._folder = folder
+        self._identity = identity
+        self._schema = schema
+        self._engine = engine
+        self._columns = table_columns(schema, evaluations)
+
+    def prepare(self, spark: SparkSession) -> None:
+        """Make the tables that are not there yet, so that every output can be read from the start."""
+        missing = [name for name in self._columns if not (self._folder / name / "_delta_log").exists()]
+
+        def make(name: str) -> None:
+            empty = spark.createDataFrame([], _spark_schema(self._columns[name]))
+            empty.write.format("delta").mode("ignore").save(str(self._folder / name))
+
+        with ThreadPoolExecutor(max_workers=4) as pool:
+            list(pool.map(make, missing))
+
+    def write(self, produced: DataFrame, rows: dict[str, int], account: BatchAccount, rule_set: RuleSet) -> None:
+        """Write what a batch produced, the accounts last.
+
+        Args:
+            produced: rows of `windows.PRODUCED`, already computed.
+            rows: how many payload rows each output has.
+            account: the batch's accounts.
+            rule_set: the batch's rules.
+        """
+        filled = [name for name in self._columns if rows.get(name)]
+
+        def append(name: str) -> None:
+            decode = self._decoder(name, account.batch_id, rule_set)
+            mine = produced.where(F.col("output") == name).select("payload")
+            frame = mine.mapInArrow(decode, _spark_schema(self._columns[name]))
+            self._append(frame if name == outputs.EVALUATIONS else frame.coalesce(1), name, account.batch_id)
+
+        with ThreadPoolExecutor(max_workers=4) as pool:
+            list(pool.map(append, filled))
+        spark = produced.sparkSession
+        columns = self._columns[outputs.BATCHES]
+        rows_of_batch = pa.Table.from_pylist(account.rows(), schema=columns)
+        self._append(spark.createDataFrame(rows_of_batch, _spark_schema(columns)), outputs.BATCHES, account.batch_id)
+
+    def _append(self, frame: DataFrame, name: str, batch_id: int) -> None:
+        writer = frame.write.format("delta").mode("append")
+        writer = writer.option("txnAppId", f"{self._identity}-{name}").option("txnVersion", batch_id)
+        writer.save(str(self._folder / name))
+
+    def _decoder(
+        self, name: str, batch_id: int, rule_set: RuleSet
+    ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+        columns, schema, engine = self._columns[name], self._schema, self._engine
+
+        def decode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            plans = {}
+            for batch in batches:
+                for value in batch.column("payload"):
+                    table = payload.unpack(value.as_py())
+                    if name == outputs.EVALUATIONS:
+                        identity = payload.group_of(table)
+                        if identity not in plans:
+                            group = next(each for each in rule_set.groups if each.group_id == identity)
+                            plans[identity] = plan_group(group, schema, engine)
+                        table = expand(table, plans[identity], schema, rule_set.version)
+                    numbered = table.append_column("batch_id", pa.repeat(batch_id, table.num_rows))
+                    yield from numbered.select(columns.names).cast(columns).to_batches()
+
+        return decode

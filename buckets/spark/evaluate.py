@@ -1,0 +1,72 @@
+"""Rules over one file: the same streaming query as in production, fed part by part, with JSON lines for results."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from buckets.accounting import BatchAccount
+from buckets.arrivals import BROKEN, POSITION, RAW, SOURCE, SOURCE_ORDER, field_column
+from buckets.engine_settings import EngineSettings
+from buckets.event_schema import EventSchema
+from buckets.ledger import Basis, Ledger, RuleBook
+from buckets.rule import Rule
+from buckets.spark.json_sink import JsonSink
+from buckets.spark.query import Scoring, ScoringQuery
+from buckets.spark.source import Arrivals, text_arrivals
+from buckets.staging import EventFile, stage
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What is evaluated: a file of events, rules, and the settings that decide results."""
+
+    file: EventFile
+    schema: EventSchema
+    rules: tuple[Rule, ...]
+    engine: EngineSettings
+    batch_rows: int | None
+
+
+def evaluation_query(
+    spark: SparkSession, evaluation: Evaluation, work: Path, on_batch: Callable[[BatchAccount], None]
+) -> tuple[ScoringQuery, JsonSink]:
+    """The query over a file, and the sink that will hold its results.
+
+    Args:
+        spark: the session.
+        evaluation: what is evaluated.
+        work: a folder for parts, checkpoint and results; a second query with the same folder goes on from there.
+        on_batch: called after each batch.
+    """
+    parts = work / "parts"
+    if not parts.exists():
+        staging = work / "staging"
+        stage(evaluation.file, staging, evaluation.batch_rows)
+        staging.rename(parts)
+    ledger = Ledger(work / "checkpoint")
+    ledger.open(Basis(str(evaluation.file.path), evaluation.schema, evaluation.engine))
+    sink = JsonSink(work / "results", evaluation.schema, evaluation.engine)
+    scoring = Scoring(
+        arrivals=_staged(spark, evaluation.file, parts, evaluation.schema),
+        schema=evaluation.schema,
+        engine=evaluation.engine,
+        book=RuleBook(ledger, evaluation.rules, evaluation.engine.allowed_lateness),
+        sink=sink,
+        evaluations=True,
+        checkpoint=work / "checkpoint" / "spark",
+    )
+    return ScoringQuery(scoring, on_batch), sink
+
+
+def _staged(spark: SparkSession, file: EventFile, parts: Path, schema: EventSchema) -> Arrivals:
+    first = spark.read.parquet(str(min(parts.glob("*.parquet"))))
+    frame = spark.readStream.schema(first.schema).option("maxFilesPerTrigger", 1).parquet(str(parts))
+    place = [F.lit(file.path.name).alias(SOURCE), F.lit(0).cast("long").alias(SOURCE_ORDER), F.col(POSITION)]
+    if file.kind == "parquet":
+        fields = [F.col(f"`{name}`").alias(field_column(index)) for index, name in enumerate(schema.field_names)]
+        frame = frame.select(*place, F.lit(None).cast("string").alias(BROKEN), *fields)
+        return Arrivals(frame, lambda batches: iter(batches))
+    return text_arrivals(frame.select(RAW, *place), file.kind, schema, file.header)

@@ -1,0 +1,100 @@
+"""The Spark session: versions and every setting that is not Spark's default, each with its reason."""
+
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from buckets.spark.jars import jar_paths
+from buckets.spark.java import find_java
+
+_LOG4J = Path(__file__).with_name("log4j2.properties")
+SETTINGS: Mapping[str, str] = {
+    # Timelines lie in RocksDB, and each batch uploads its changes, not the whole store.
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    # Checksum files double the small files of a checkpoint; RocksDB and Parquet keep checksums of their own.
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+    # A batch reaches Python in few large pieces.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "200000",
+    # Streams are not re-planned while they run.
+    "spark.sql.adaptive.enabled": "false",
+    # Field names of users are told apart by case, as JSON does.
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.session.timeZone": "UTC",
+    # One text file is read whole by one task, so that its lines can be numbered.
+    "spark.sql.files.maxPartitionBytes": str(2**40),
+    "spark.sql.files.openCostInBytes": str(2**40),
+    # A Delta snapshot of a small table in two tasks, not fifty.
+    "spark.databricks.delta.snapshotPartitions": "2",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+def log_path() -> Path:
+    """Where Spark's own log of this process goes."""
+    return Path(tempfile.gettempdir()) / f"buckets-spark-{os.getpid()}.log"
+
+
+@contextlib.contextmanager
+def _java_stderr_to_log() -> Iterator[None]:
+    """While the JVM starts, let it inherit the log for its standard error, so that people see only what we say."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with log_path().open("ab") as log:
+        os.dup2(log.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def start_session(name: str, shards: int, extra: Mapping[str, str | int | bool] | None = None) -> SparkSession:
+    """A session for one job.
+
+    Args:
+        name: shown by Spark's tools.
+        shards: of the engine; there are no more shuffle partitions than that.
+        extra: Spark settings of the user, which win.
+
+    Raises:
+        BucketsError: no suitable Java, or the jars cannot be fetched.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    cores = os.cpu_count() or 2
+    settings = {
+        **SETTINGS,
+        "spark.master": f"local[{cores}]",
+        "spark.driver.memory": "4g",
+        "spark.sql.shuffle.partitions": str(min(shards, cores)),
+        "spark.jars": ",".join(str(path) for path in jar_paths()),
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}",
+        **{key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in (extra or {}).items()},
+    }
+    if under_spark_submit():
+        chosen = {"spark.master", "spark.driver.memory", "spark.driver.extraJavaOptions", "spark.jars"}
+        settings = {key: value for key, value in settings.items() if key not in chosen}
+    else:
+        find_java()
+    builder = SparkSession.builder.appName(name)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    with _java_stderr_to_log():
+        session = builder.getOrCreate()
+    return session
+
+
+def under_spark_submit() -> bool:
+    """Whether spark-submit started this process, and with it the JVM, its master, memory and jars."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ

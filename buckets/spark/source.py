@@ -1,0 +1,215 @@
+"""Sources: files and Delta tables as streams of arrivals, in the form that `buckets.arrivals` describes.
+
+Text files are read as lines and numbered in Python, a whole file by one task; JSON is parsed by the JVM, CSV line by
+line. Parquet and Delta come with typed columns, and with row numbers or a column that orders them.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql.types import StringType, StructField, StructType, TimestampType
+
+from buckets.arrivals import BROKEN, POSITION, RAW, SOURCE, SOURCE_ORDER, field_column
+from buckets.csv_lines import read_lines, split_line
+from buckets.errors import BucketsError
+from buckets.event_schema import EventSchema
+from buckets.job import SourceSettings
+
+Normalise = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+_CORRUPT = "__corrupt__"
+_JSON_OPTIONS = {
+    "mode": "PERMISSIVE",
+    "columnNameOfCorruptRecord": _CORRUPT,
+    "allowSingleQuotes": "false",
+    "allowNonNumericNumbers": "false",
+}
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """A stream of rows, and what brings its Arrow batches into the form of `buckets.arrivals`."""
+
+    frame: DataFrame
+    normalise: Normalise
+
+
+def open_source(spark: SparkSession, source: SourceSettings, schema: EventSchema) -> Arrivals:
+    """Open the stream that a configuration names.
+
+    Raises:
+        BucketsError: columns are missing, or there is nothing yet from which a schema could be read.
+    """
+    if source.kind in ("json", "csv"):
+        return _open_text(spark, source, schema)
+    reader = spark.readStream.option("maxFilesPerTrigger", source.max_files_per_trigger)
+    if source.kind == "delta":
+        frame = reader.format("delta").load(source.path)
+    else:
+        frame = reader.schema(_parquet_schema(spark, source.path)).parquet(source.path)
+    check_columns(frame.columns, schema, source.arrival, source.path)
+    return Arrivals(_typed(frame, schema, source.arrival), _as_it_is)
+
+
+def check_columns(columns: Iterable[str], schema: EventSchema, arrival: str | None, path: str) -> None:
+    """See that all declared fields are there.
+
+    Raises:
+        BucketsError: one is missing.
+    """
+    there = list(columns)
+    for name in [*schema.field_names, *([arrival] if arrival else [])]:
+        if name not in there:
+            message = (
+                f"events {path}: no column {name!r}, which event schema {schema.name!r} declares; "
+                f"columns there: {', '.join(there)}"
+            )
+            raise BucketsError(message)
+
+
+def _parquet_schema(spark: SparkSession, path: str) -> StructType:
+    files = sorted(Path(path).rglob("*.parquet")) if Path(path).is_dir() else [Path(path)]
+    if not files:
+        message = f"events {path}: no .parquet file yet, from which the columns could be read; put one there first"
+        raise BucketsError(message)
+    return spark.read.parquet(str(files[0])).schema
+
+
+def _file_place() -> list[Column]:
+    return [
+        F.col("_metadata.file_path").alias(SOURCE),
+        F.unix_millis("_metadata.file_modification_time").alias(SOURCE_ORDER),
+    ]
+
+
+def _typed(frame: DataFrame, schema: EventSchema, arrival: str | None) -> DataFrame:
+    """Columns of a Parquet or Delta stream; the position is the named column, or the row's number from 1."""
+    if arrival is None:
+        place = [*_file_place(), (F.col("_metadata.row_index") + 1).alias(POSITION), F.lit(None).cast("string")]
+    else:
+        column = F.col(f"`{arrival}`")
+        if isinstance(frame.schema[arrival].dataType, TimestampType):
+            column = F.unix_micros(column)
+        order = column.cast("long")
+        missing = F.when(order.isNull(), F.lit(f"{arrival}: is missing or null, and gives the arrival order"))
+        place = [F.lit("").alias(SOURCE), F.lit(0).cast("long").alias(SOURCE_ORDER)]
+        place += [F.coalesce(order, F.lit(0).cast("long")).alias(POSITION), missing]
+    place[-1] = place[-1].alias(BROKEN)
+    return frame.select(*place, *_fields(schema, lambda name: F.col(f"`{name}`")))
+
+
+def _fields(schema: EventSchema, column: Callable[[str], Column]) -> list[Column]:
+    return [column(name).alias(field_column(index)) for index, name in enumerate(schema.field_names)]
+
+
+def _open_text(spark: SparkSession, source: SourceSettings, schema: EventSchema) -> Arrivals:
+    reader = spark.readStream.option("maxFilesPerTrigger", source.max_files_per_trigger)
+    lines = reader.text(source.path).select(F.make_valid_utf8("value").alias(RAW), *_file_place())
+    lines = lines.coalesce(spark.sparkContext.defaultParallelism)
+    return text_arrivals(lines, source.kind, schema, header=None)
+
+
+def text_arrivals(lines: DataFrame, kind: str, schema: EventSchema, header: list[str] | None) -> Arrivals:
+    """Arrivals of lines of text.
+
+    Args:
+        lines: columns `raw`, `source`, `source_order`, and `position` where lines are already numbered.
+        kind: json or csv.
+        schema: the event schema.
+        header: the fields of CSV lines, where the header line is not among them.
+    """
+    if kind == "json":
+        return Arrivals(_parse_json(lines, schema), _numbered)
+
+    def split(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return _split_csv(_numbered(batches), schema, header)
+
+    return Arrivals(lines, split)
+
+
+def _parse_json(lines: DataFrame, schema: EventSchema) -> DataFrame:
+    names = [*schema.field_names, _CORRUPT]
+    parsed = F.from_json(RAW, StructType([StructField(name, StringType()) for name in names]), _JSON_OPTIONS)
+    frame = lines.withColumn("parsed", parsed)
+    corrupt = F.col(f"parsed.{_CORRUPT}").isNotNull() | ~F.trim(RAW).startswith("{")
+    broken = F.when(corrupt, F.lit("broken JSON: not one object on one line")).alias(BROKEN)
+    fields = _fields(schema, lambda name: F.col("parsed").getField(name))
+    return frame.select(*lines.columns, broken, *fields)
+
+
+def _as_it_is(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for rows in batches:
+        yield _with_paths(rows)
+
+
+def _with_paths(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows with file addresses as plain paths."""
+    source = rows.column(SOURCE).dictionary_encode()
+    paths = [unquote(name.removeprefix("file://")) for name in source.dictionary.to_pylist()]
+    plain = pa.array(paths, pa.string()).take(source.indices)
+    return rows.set_column(rows.schema.get_field_index(SOURCE), SOURCE, plain)
+
+
+def _numbered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows with the number of each line in its file, from 1; without blank lines."""
+    lines_before: dict[str, int] = {}
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        rows = batch
+        if POSITION not in rows.schema.names:
+            rows = _with_paths(rows)
+            source = rows.column(SOURCE).dictionary_encode()
+            codes = source.indices.to_numpy()
+            numbers = np.empty(len(codes), np.int64)
+            for code, name in enumerate(source.dictionary.to_pylist()):
+                chosen = np.flatnonzero(codes == code)
+                before = lines_before.get(name, 0)
+                numbers[chosen] = np.arange(before + 1, before + len(chosen) + 1)
+                lines_before[name] = before + len(chosen)
+            rows = rows.append_column(POSITION, pa.array(numbers))
+        blank = pc.equal(pc.utf8_trim_whitespace(rows.column(RAW)), "")
+        if pc.any(blank).as_py():
+            rows = rows.filter(pc.invert(blank))
+        yield rows
+
+
+def _split_csv(
+    batches: Iterable[pa.RecordBatch], schema: EventSchema, header: list[str] | None
+) -> Iterator[pa.RecordBatch]:
+    """Lines into columns, each file by its own header line."""
+    headers: dict[str, list[str]] = {}
+    for rows in batches:
+        source = rows.column(SOURCE).to_pylist()
+        lines = rows.column(RAW).to_pylist()
+        starts = [0, *(row for row in range(1, len(source)) if source[row] != source[row - 1]), len(source)]
+        for start, end in zip(starts[:-1], starts[1:], strict=True):
+            first = start
+            if header is None and first < end and source[first] not in headers:
+                headers[source[first]] = _header(lines[first])
+                first += 1
+            if first < end:
+                names = header if header is not None else headers[source[first]]
+                yield _csv_part(rows.slice(first, end - first), lines[first:end], names, schema)
+
+
+def _header(line: str) -> list[str]:
+    """The names of a header line; none where it is broken, so that no record of its file fits."""
+    try:
+        return [name.strip() for name in split_line(line.removeprefix("\ufeff"))]
+    except ValueError:
+        return []
+
+
+def _csv_part(rows: pa.RecordBatch, lines: list[str], header: list[str], schema: EventSchema) -> pa.RecordBatch:
+    columns = read_lines(lines, header, schema.field_names)
+    rows = rows.append_column(BROKEN, pa.array(columns.broken, pa.string()))
+    for index, name in enumerate(schema.field_names):
+        rows = rows.append_column(field_column(index), pa.array(columns.fields[name], pa.string()))
+    return rows

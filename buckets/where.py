@@ -1,0 +1,139 @@
+"""The filter of a rule: conditions on fields, all of which must hold.
+
+Written as a mapping from field to a value, a list of values, or operators with operands:
+
+    where: {paymentType: CRD, country: [FR, DE], paymentAmount: {">": "100"}}
+
+Inside, each condition is `(field, operator, operand)`, sorted, so that two ways to write one filter are one filter.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from buckets.event_schema import EventSchema
+from buckets.scaled import INT64_MAX, INT64_MIN, to_scaled
+
+WhereOperator = Literal["=", "!=", "in", "not_in", ">", ">=", "<", "<="]
+_OPERATORS = ("=", "!=", "in", "not_in", ">", ">=", "<", "<=")
+_ORDER = {">": pc.greater, ">=": pc.greater_equal, "<": pc.less, "<=": pc.less_equal}
+Scalar = str | int | bool
+
+
+@dataclass(frozen=True, order=True)
+class Condition:
+    """One test of one field; operands are text, sorted where their order has no meaning."""
+
+    field: str
+    operator: str
+    operands: tuple[str, ...]
+
+
+Where = tuple[Condition, ...]
+
+
+def _text(value: Any, field: str) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str | int | float):
+        return str(value)
+    message = f"where.{field}: {value!r} is no value; write a string, a number, true or false"
+    raise ValueError(message)
+
+
+def parse_where(written: Any) -> Where:
+    """Read a filter as people write it.
+
+    Raises:
+        ValueError: not a mapping of that form.
+    """
+    if not isinstance(written, dict):
+        message = "must be a mapping from field to value, values or {operator: value}"
+        raise ValueError(message)  # noqa: TRY004 - pydantic turns a ValueError into a message
+    conditions: list[Condition] = []
+    for field, test in written.items():
+        tests = test if isinstance(test, dict) else {"in" if isinstance(test, list) else "=": test}
+        for operator, operand in tests.items():
+            if operator not in _OPERATORS:
+                message = f"where.{field}: unknown operator {operator!r}; use one of {' '.join(_OPERATORS)}"
+                raise ValueError(message)
+            listed = operator in ("in", "not_in")
+            if listed != isinstance(operand, list) or operand == []:
+                message = f"where.{field}: {operator} takes {'a list of values' if listed else 'one value'}"
+                raise ValueError(message)
+            operands = {_text(value, field) for value in operand} if listed else {_text(operand, field)}
+            conditions.append(Condition(str(field), operator, tuple(sorted(operands))))
+    return tuple(sorted(conditions))
+
+
+def write_where(where: Where) -> dict[str, dict[str, str | list[str]]]:
+    """The filter in the form that `parse_where` reads."""
+    written: dict[str, dict[str, str | list[str]]] = {}
+    for condition in where:
+        listed = condition.operator in ("in", "not_in")
+        operand = list(condition.operands) if listed else condition.operands[0]
+        written.setdefault(condition.field, {})[condition.operator] = operand
+    return written
+
+
+def describe_where(where: Where) -> str:
+    """The filter in English: `paymentType is CRD and paymentAmount > 100`; empty for no filter."""
+    words = {"=": "is", "!=": "is not", "in": "is one of", "not_in": "is none of"}
+    parts = [f"{c.field} {words.get(c.operator, c.operator)} {', '.join(c.operands)}" for c in where]
+    return " and ".join(parts)
+
+
+def operand_value(condition: Condition, text: str, schema: EventSchema) -> Scalar:
+    """An operand in the type that the field's column has inside the engine.
+
+    Raises:
+        ValueError: the field is not declared, or the operand does not fit its type.
+    """
+    field, ordered = condition.field, condition.operator in _ORDER
+    if field in schema.measures:
+        return to_scaled(text, schema.measures[field].scale)
+    kind = schema.attributes.get(field)
+    if kind is None:
+        message = f"where.{field}: no such attribute or measure in event schema {schema.name!r}"
+        raise ValueError(message)
+    if kind == "long":
+        if not text.lstrip("+-").isdecimal() or not INT64_MIN <= int(text) <= INT64_MAX:
+            message = f"where.{field}: {text!r} is not a 64-bit integer"
+            raise ValueError(message)
+        return int(text)
+    if ordered:
+        message = f"where.{field}: {condition.operator} needs a number, and {field} is a {kind}"
+        raise ValueError(message)
+    if kind == "boolean":
+        if text not in ("true", "false"):
+            message = f"where.{field}: {text!r} is neither true nor false"
+            raise ValueError(message)
+        return text == "true"
+    return text
+
+
+def matches(where: Where, columns: dict[str, pa.Array], schema: EventSchema) -> pa.BooleanArray | None:
+    """Which rows pass the filter.
+
+    Args:
+        where: the filter.
+        columns: by field, attributes in their type and measures as scaled int64.
+        schema: the event schema.
+
+    Returns:
+        One boolean a row, or None where there is no filter.
+    """
+    mask: pa.BooleanArray | None = None
+    for condition in where:
+        column = columns[condition.field]
+        values = [operand_value(condition, text, schema) for text in condition.operands]
+        if condition.operator in _ORDER:
+            passed = _ORDER[condition.operator](column, pa.scalar(values[0], column.type))
+        else:
+            passed = pc.is_in(column, value_set=pa.array(values, column.type))
+            if condition.operator in ("!=", "not_in"):
+                passed = pc.invert(passed)
+        mask = passed if mask is None else pc.and_(mask, passed)
+    return mask

@@ -1,0 +1,145 @@
+"""Jars are fetched once, checked always, and what cannot be fetched is said in one line."""
+
+import hashlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from buckets.errors import BucketsError
+from buckets.spark import jars
+from buckets.spark.jars import Jar, jar_paths
+
+CONTENT = {"alpha-1.0.jar": b"the first jar", "beta-2.0.jar": b"the second jar"}
+
+
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty jar folder, for two small jars in place of the real list."""
+    small = (
+        Jar("org.example", "alpha", "1.0", sha256(CONTENT["alpha-1.0.jar"])),
+        Jar("org.example", "beta", "2.0", sha256(CONTENT["beta-2.0.jar"])),
+    )
+    monkeypatch.setattr(jars, "SPARK_JARS", small)
+    monkeypatch.setenv(jars.FOLDER_VARIABLE, str(tmp_path / "my jars (1)"))
+    return tmp_path / "my jars (1)"
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that stands for the Maven repository, and a `java` that retrieves from it as Ivy would."""
+    repository = tmp_path / "repository"
+    repository.mkdir()
+    for name, content in CONTENT.items():
+        (repository / name).write_bytes(content)
+    java = tmp_path / "jdk" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(
+        f"""#!/bin/sh
+        if [ "$1" = -version ]; then echo 'openjdk version "17.0.1"' >&2; exit; fi
+        mkdir jars
+        for path in '{repository}'/*; do
+          name=$(basename "$path" .jar)
+          grep -q "name=\\"${{name%-*}}\\"" ivy.xml || continue
+          cp "$path" jars/
+          echo "$name" >> '{tmp_path}/fetched'
+        done
+        """
+    )
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
+    return repository
+
+
+def fill(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    for name, content in CONTENT.items():
+        (folder / name).write_bytes(content)
+
+
+def take_java_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", "")
+
+
+def fail_if_said(line: str) -> None:
+    pytest.fail(f"nothing was to be fetched, but it said: {line}")
+
+
+def test_whole_jars_are_found_without_java_or_network(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    fill(folder)
+    take_java_away(monkeypatch)
+
+    assert jar_paths(fail_if_said) == [folder / name for name in CONTENT]
+
+
+def test_missing_jars_are_fetched_once_with_one_line(folder: Path, repository: Path):
+    said: list[str] = []
+    first = jar_paths(said.append)
+    second = jar_paths(fail_if_said)
+
+    assert first == second == [folder / name for name in CONTENT]
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == CONTENT
+    assert said == [f"fetching alpha-1.0.jar, beta-2.0.jar into {folder}, once"]
+
+
+def test_only_a_damaged_jar_is_fetched_again(folder: Path, repository: Path):
+    fill(folder)
+    (folder / "beta-2.0.jar").write_bytes(CONTENT["beta-2.0.jar"][:5])
+    said: list[str] = []
+    jar_paths(said.append)
+
+    assert (folder / "beta-2.0.jar").read_bytes() == CONTENT["beta-2.0.jar"]
+    assert (repository.parent / "fetched").read_text().split() == ["beta-2.0"]
+    assert len(said) == 1
+
+
+def test_a_jar_with_another_checksum_is_refused_and_not_kept(folder: Path, repository: Path):
+    (repository / "alpha-1.0.jar").write_bytes(b"something else")
+
+    with pytest.raises(BucketsError, match=r"alpha-1\.0\.jar came without the pinned sha256"):
+        jar_paths()
+    assert not list(folder.glob("*alpha*"))
+
+
+def test_a_folder_that_cannot_be_made_names_the_way_out(folder: Path, repository: Path):
+    folder.write_text("a file where the folder should be")
+
+    with pytest.raises(BucketsError, match=r"cannot write jars to .* set BUCKETS_JARS to a folder"):
+        jar_paths()
+
+
+def test_missing_java_is_said_before_anything_is_fetched(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    take_java_away(monkeypatch)
+
+    with pytest.raises(BucketsError, match="no Java found"):
+        jar_paths()
+
+
+def test_an_unreachable_repository_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    # The real list, the real Ivy, and a proxy at a port where nobody listens.
+    monkeypatch.setenv(jars.FOLDER_VARIABLE, str(tmp_path / "jars"))
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Dhttps.proxyHost=127.0.0.1 -Dhttps.proxyPort=9")
+    command = [sys.executable, "-m", "buckets.spark.jars"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    progress, message = done.stderr.splitlines()
+    log = tmp_path / "jars" / "fetch.log"
+    assert done.returncode == 1
+    assert progress.startswith("fetching delta-spark_4.2_2.13-4.4.0.jar, delta-storage-4.4.0.jar")
+    assert message.startswith("cannot fetch delta-spark_4.2_2.13-4.4.0.jar, delta-storage-4.4.0.jar")
+    assert message.endswith(f"details: {log}")
+    assert "Connection refused" in log.read_text()
+    assert [path.name for path in log.parent.iterdir()] == ["fetch.log"]
+
+
+def test_the_jars_of_this_environment_are_the_pinned_ones():
+    paths = jar_paths()
+
+    assert [path.name for path in paths] == [jar.file_name for jar in jars.SPARK_JARS]
+    assert all(path.is_file() for path in paths)
