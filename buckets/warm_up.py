@@ -1,16 +1,19 @@
 """Compiles the kernels ahead of the first batch: `python -m buckets.warm_up`. Later processes load them from disk."""
 
-import numpy as np
+from collections.abc import Sequence
+
 import pyarrow as pa
 
-from buckets.decimal128 import decimals
+from buckets import outputs, payload
+from buckets.arrivals import POSITION, SOURCE, SOURCE_ORDER, field_column
 from buckets.engine_settings import EngineSettings
 from buckets.event_schema import EventSchema
-from buckets.grouping import relabel, sort_by_code
+from buckets.fan_out import fan_out
 from buckets.plan import plan_group
+from buckets.results import expand
 from buckets.rule import Rule
 from buckets.rule_set import first_rule_set
-from buckets.scoring import EventIds, KeyBatch, score
+from buckets.shard import Scorer
 
 _SCHEMA = EventSchema.model_validate(
     {"event_id": "id", "event_time": "t", "attributes": {"k": "string"}, "measures": {"v": {"scale": 2}}}
@@ -24,18 +27,34 @@ _RULE = Rule.model_validate(
         "limit": {"operator": ">", "value": "1"},
     }
 )
+_ARRIVALS = {
+    SOURCE: pa.array(["file"] * 2),
+    SOURCE_ORDER: pa.array([0, 0]),
+    POSITION: pa.array([1, 2]),
+    field_column(0): pa.array(["a", "b"]),
+    field_column(1): pa.array(["1", "2"]),
+    field_column(2): pa.array(["k", "k"]),
+    field_column(3): pa.array(["1.00", "2.00"]),
+}
+
+
+class _NoTimelines:
+    def get(self, keys: Sequence[bytes]) -> list[bytes]:
+        return [b""] * len(keys)
+
+    def put(self, entries: Sequence[tuple[bytes, bytes]]) -> None:
+        pass
 
 
 def warm_up() -> None:
-    """Run every kernel once on the types that production uses."""
-    plan = plan_group(first_rule_set([_RULE]).groups[0], _SCHEMA, EngineSettings())
-    ids = EventIds.of(["a", "b"])
-    batch = KeyBatch(np.array([0, 2]), np.array([1, 2]), np.array([[1, 2]]), ids)
-    rows = score(plan, [b""], batch, True).rows
-    decimals(rows.whole, rows.micro, np.full(len(rows.whole), 10**6), pa.decimal128(38, 8))
-    codes = np.zeros(2, np.int32)
-    relabel(codes, np.full(1, -1, np.int32))
-    sort_by_code(codes, 1)
+    """Take two events through both stages, on the types that production uses."""
+    rule_set, engine = first_rule_set([_RULE]), EngineSettings(shards=1)
+    parcels = [parcel.payload for parcel in fan_out(pa.record_batch(_ARRIVALS), rule_set, _SCHEMA, engine.shards)]
+    scorer = Scorer(_SCHEMA, engine, evaluations=True)
+    for produced in scorer.score(parcels, rule_set, _NoTimelines()):
+        if produced.output == outputs.EVALUATIONS:
+            plan = plan_group(rule_set.groups[0], _SCHEMA, engine)
+            expand(payload.unpack(produced.payload), plan, _SCHEMA, rule_set.version)
 
 
 if __name__ == "__main__":

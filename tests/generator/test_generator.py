@@ -50,10 +50,14 @@ def stream(request: pytest.FixtureRequest) -> Stream:
     return generate(GeneratorSettings(**{**vars(MESSY), "seed": request.param}))
 
 
+def broken(stream: Stream) -> set[str]:
+    return {line.text for line in stream.malformed}
+
+
 @pytest.fixture(scope="module")
 def arrivals(stream: Stream) -> list[Event]:
-    broken = {line.text for line in stream.malformed}
-    return [json.loads(line) for line in stream.json_lines() if line not in broken]
+    malformed = broken(stream)
+    return [json.loads(line) for line in stream.json_lines() if line not in malformed]
 
 
 def in_group(event: Event, rule: Rule, key: dict[str, str]) -> bool:
@@ -225,10 +229,6 @@ def test_other_disorder_leaves_transactions_and_truth_as_they_were() -> None:
 
 def json_id(line: str) -> str:
     return line.removeprefix('{"transactionId":"')[:10]
-
-
-def broken(stream: Stream) -> set[str]:
-    return {line.text for line in stream.malformed}
 
 
 def test_a_folder_holds_full_files_in_arrival_order_and_of_ascending_age(tmp_path: Path) -> None:
