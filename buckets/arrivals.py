@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from buckets import column
 from buckets.column import Faults
+from buckets.errors import BucketsError
 from buckets.event_schema import EventSchema
 from buckets.scaled import format_scaled
 
@@ -26,6 +27,22 @@ SOURCE, SOURCE_ORDER, POSITION, RAW, BROKEN = "source", "source_order", "positio
 def field_column(index: int) -> str:
     """Name of the column that holds the declared field `index`."""
     return f"field_{index}"
+
+
+def check_columns(there: Iterable[str], schema: EventSchema, needed: frozenset[str], path: str) -> None:
+    """See that id, time and all needed fields are among the columns of a source.
+
+    Raises:
+        BucketsError: one is missing.
+    """
+    names = list(there)
+    for name in (schema.event_id, schema.event_time.field, *sorted(needed)):
+        if name not in names:
+            message = (
+                f"events {path}: no column {name!r}, which event schema {schema.name!r} and the rules need; "
+                f"columns there: {', '.join(names)}"
+            )
+            raise BucketsError(message)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from typing import Final
 
 import numpy as np
 
-from buckets.compiled import compiled, leaf
+from buckets.compiled import leaf
 from buckets.timeline import Timeline, rebuild
 
 CODEC_VERSION: Final = 1
@@ -73,7 +73,7 @@ def decode_counts(data, start, end):
 
 
 @leaf
-def decode(data, start, end, timeline: Timeline) -> int:
+def decode(data, start, end, timeline: Timeline):
     """Read the timeline in `data[start:end]` into `timeline`, ids as places in `data`.
 
     Args:
@@ -117,7 +117,7 @@ def decode(data, start, end, timeline: Timeline) -> int:
 
 
 @leaf
-def encoded_bound(timeline: Timeline) -> int:
+def encoded_bound(timeline: Timeline):
     """Bytes that `encode` needs at the most."""
     cells = timeline.size[0]
     columns = timeline.values.shape[0]
@@ -128,7 +128,7 @@ def encoded_bound(timeline: Timeline) -> int:
 
 
 @leaf
-def encode(out, at, timeline: Timeline, pool, clock_ms, keep_from_ms) -> int:
+def encode(out, at, timeline: Timeline, pool, clock_ms, keep_from_ms):
     """Write a timeline's cells at or after `keep_from_ms`.
 
     Args:

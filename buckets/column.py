@@ -51,7 +51,7 @@ def _is_plain(column: pa.Array, longest: int, unwanted: str) -> bool:
     """Whether text is short enough, and free of letters that Arrow's parsers take otherwise than we do."""
     if (pc.max(pc.binary_length(column)).as_py() or 0) > longest:
         return False
-    return not pc.any(pc.match_substring(column, unwanted, ignore_case=True)).as_py()
+    return bool(not pc.any(pc.match_substring(column, unwanted, ignore_case=True)).as_py())
 
 
 def _as_text(column: pa.Array) -> pa.Array:
@@ -144,21 +144,24 @@ def _ms_of_text(text: str, unit: str) -> int:
     return math.floor(number * 1000 if unit == "s" else number)
 
 
+def _micros(moments: pa.Array) -> Int64s:
+    micros: Int64s = pc.cast(moments, pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    return micros
+
+
 def _fast_times(column: pa.Array, unit: str) -> Int64s | None:
     """Times of a whole column at once; None where some row needs a closer look."""
     try:
         if pa.types.is_timestamp(column.type):
-            micros = pc.cast(pc.cast(column, pa.timestamp("us", column.type.tz)), pa.int64())
-            return micros.fill_null(0).to_numpy(zero_copy_only=False) // 1000
+            return _micros(pc.cast(column, pa.timestamp("us", column.type.tz))) // 1000
         if unit == "iso8601":
-            moments = pc.cast(column, pa.timestamp("us", "UTC"))
-            return pc.cast(moments, pa.int64()).fill_null(0).to_numpy(zero_copy_only=False) // 1000
+            return _micros(pc.cast(column, pa.timestamp("us", "UTC"))) // 1000
         integers, faults = _longs(column) if not pa.types.is_floating(column.type) else (column, {0: ""})
     except pa.ArrowInvalid:
         return None
     if faults:
         return None
-    times = integers.fill_null(0).to_numpy(zero_copy_only=False)
+    times: Int64s = integers.fill_null(0).to_numpy(zero_copy_only=False)
     factor = 1000 if unit == "s" else 1
     return times * factor if bool(np.all(np.abs(times) <= INT64_MAX // factor)) else None
 

@@ -1,8 +1,8 @@
 """Rows by key: stable sorts of many rows over few keys, in linear time."""
 
-from buckets.compiled import compiled
-
 import numpy as np
+
+from buckets.compiled import compiled
 
 
 @compiled

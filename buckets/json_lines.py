@@ -70,4 +70,3 @@ def _plain_rows(table: pa.Table) -> Iterator[dict[str, Any]]:
     for name in times:
         table = table.set_column(table.schema.get_field_index(name), name, table[name].cast(pa.int64()))
     yield from table.to_pylist()
-

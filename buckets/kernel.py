@@ -36,7 +36,6 @@ from buckets.plan import (
     NEVER,
     REPLACE,
     SUM,
-    RuleArrays,
 )
 from buckets.scaled import AVERAGE_FACTOR
 from buckets.timeline import Timeline, extreme, first_at_or_after, insert, new_timeline, rebuild, remove, total
@@ -107,7 +106,7 @@ class Rows(NamedTuple):
         rule: int32, the rule's place in the plan.
         whole: int64, the value in scaled units.
         micro: int32, millionths of a unit, for averages.
-        count: int64, how many events the window holds.
+        held: int64, how many events the window holds.
         fired: bool.
     """
 
@@ -115,7 +114,7 @@ class Rows(NamedTuple):
     rule: npt.NDArray[np.int32]
     whole: npt.NDArray[np.int64]
     micro: npt.NDArray[np.int32]
-    count: npt.NDArray[np.int64]
+    held: npt.NDArray[np.int64]
     fired: npt.NDArray[np.bool_]
 
 
@@ -141,7 +140,7 @@ def _with_room(rows: Rows, used: int, needed: int) -> Rows:
     larger.rule[:used] = rows.rule[:used]
     larger.whole[:used] = rows.whole[:used]
     larger.micro[:used] = rows.micro[:used]
-    larger.count[:used] = rows.count[:used]
+    larger.held[:used] = rows.held[:used]
     larger.fired[:used] = rows.fired[:used]
     return larger
 
@@ -167,7 +166,7 @@ def average(summed, count):
 @leaf
 def _fires(comparison, whole, micro, limit_whole, limit_micro):
     """Whether a value crosses its limit."""
-    if comparison == ALWAYS or comparison == NEVER:  # noqa: PLR1714
+    if comparison in (ALWAYS, NEVER):
         return comparison == ALWAYS
     equal = whole == limit_whole and micro == limit_micro
     above = whole > limit_whole or (whole == limit_whole and micro > limit_micro)
@@ -243,7 +242,7 @@ def _judge(timeline, edges, end, held_from_ms, time_ms, event, plan, reach_ms, r
         first, column, function = edges[window], plan.measure[rule], plan.function[rule]
         count = end - first
         whole, micro = np.int64(count), np.int64(0)
-        if function == SUM or function == AVG:  # noqa: PLR1714
+        if function in (SUM, AVG):
             whole, fits = total(timeline, column, first, end)
             if not fits:
                 return used, rule
@@ -257,7 +256,7 @@ def _judge(timeline, edges, end, held_from_ms, time_ms, event, plan, reach_ms, r
             rows.rule[used] = rule
             rows.whole[used] = whole
             rows.micro[used] = micro
-            rows.count[used] = count
+            rows.held[used] = count
             rows.fired[used] = fired
             used += 1
     return used, -1
@@ -286,7 +285,7 @@ class Work(NamedTuple):
 
 @leaf
 def _exchange(work: Work, cell, id_start, id_length):
-    """Give a cell another id and the values in `work.replaced`, which takes the cell's own; O(cells), for rare events."""
+    """Give a cell another id and the values in `work.replaced`, which takes the cell's own. Cost: O(cells); rare."""
     timeline = work.timeline
     timeline.id_start[cell] = id_start
     timeline.id_length[cell] = id_length

@@ -1,4 +1,4 @@
-"""What the driver writes beside Spark's checkpoint: what the checkpoint is for, the rule sets, and which judged which batch.
+"""What the driver writes beside Spark's checkpoint: what it is for, the rule sets, and which judged which batch.
 
     CHECKPOINT/buckets/job.json               what the state was built from; another job must not start from it
     CHECKPOINT/buckets/rule_sets/000001.json  every version of the rules

@@ -47,9 +47,7 @@ COLLISION_COLUMNS = pa.schema(
         *_PLACE,
     ]
 )
-DUPLICATE_COLUMNS = pa.schema(
-    [pa.field("event_id", pa.string()), *_OF_GROUP, pa.field("event_time", TIME), *_PLACE]
-)
+DUPLICATE_COLUMNS = pa.schema([pa.field("event_id", pa.string()), *_OF_GROUP, pa.field("event_time", TIME), *_PLACE])
 BATCH_COLUMNS = pa.schema(
     [
         pa.field("batch_id", pa.int64()),

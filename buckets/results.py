@@ -71,7 +71,7 @@ class GroupResults:
 
     def counts(self) -> list[int]:
         """How many events had each outcome of `kernel`."""
-        return np.bincount(self.scored.verdicts.outcome, minlength=6).tolist()  # type: ignore[no-any-return]
+        return np.bincount(self.scored.verdicts.outcome, minlength=6).tolist()
 
     def _warm(self, times_ms: Int64s, rules: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
         reach = self.plan.window_arrays.reach_ms[self.plan.rule_arrays.window]
@@ -89,7 +89,7 @@ class GroupResults:
             "rule": rows.rule,
             "whole": rows.whole,
             "micro": rows.micro,
-            "count": rows.count,
+            "count": rows.held,
             "fired": rows.fired,
             "warm": self._warm(times_ms, rows.rule),
         }
@@ -140,7 +140,7 @@ class GroupResults:
             "exact": yes,
             "certain": yes,
             "warm": pa.array(self._warm(times_ms, rules)),
-            "count": pa.array(rows.count[chosen]),
+            "count": pa.array(rows.held[chosen]),
             "operator": pa.array([rule.limit.operator for rule in judged]),
             "limit": pa.array([format(rule.limit.value, "f") for rule in judged]),
             "window_start": pa.array(times_ms - lengths_ms[rules]).cast(TIME),
@@ -223,7 +223,8 @@ class GroupResults:
         for row, event in enumerate(events.tolist()):
             rule = self.plan.rules[self.scored.verdicts.rule[event]]
             reason = f"{rule.measure}: with this event the sum of rule {rule.rule_id!r} would pass 64 bits"
-            letters.append(DeadLetter(*(place[row] for place in places), reason, texts[row]))
+            source, order, position = (place[row] for place in places)
+            letters.append(DeadLetter(source, order, position, reason, texts[row]))
         return letters
 
 

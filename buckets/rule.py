@@ -76,7 +76,7 @@ class Limit(BaseModel):
     def _exact(cls, value: Any) -> Decimal:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             message = f"{value!r} is not a decimal number"
-            raise ValueError(message)  # noqa: TRY004 - pydantic turns a ValueError into a message
+            raise ValueError(message)
         number = parse_decimal(str(value))
         if number and len(number.as_tuple().digits) + abs(number.adjusted()) > _LONGEST_LIMIT_DIGITS:
             message = f"{value} has more than {_LONGEST_LIMIT_DIGITS} digits"

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 from buckets.errors import BucketsError
 from buckets.event_schema import EventSchema
 from buckets.rule import Rule, check_against_schema
-from buckets.yaml_file import field_name, invalid, line_of, parse_yaml, read_text
+from buckets.yaml_file import Location, field_name, invalid, line_of, parse_yaml, read_text
 
 
 def load_rules(path: Path, schema: EventSchema | None = None) -> tuple[Rule, ...]:
@@ -32,7 +32,7 @@ def load_rules(path: Path, schema: EventSchema | None = None) -> tuple[Rule, ...
     rules: list[Rule] = []
     lines: dict[str, int] = {}
     for index, written in enumerate(data["rules"]):
-        place = ("rules", index)
+        place: Location = ("rules", index)
         try:
             rule = Rule.model_validate(written)
         except ValidationError as error:
@@ -44,7 +44,7 @@ def load_rules(path: Path, schema: EventSchema | None = None) -> tuple[Rule, ...
         lines[rule.rule_id] = line
         fault = check_against_schema(rule, schema) if schema else None
         if fault is not None:
-            location = (*place, *fault[0])
+            location: Location = (*place, *fault[0])
             message = f"{what} {path}:{line_of(root, location)}: {field_name(location)}: {fault[1]}"
             raise BucketsError(message)
         rules.append(rule)

@@ -1,7 +1,8 @@
-"""Scoring as a pure function: a group's plan, its keys' timelines and new events in; verdicts, results, timelines out."""
+"""Scoring as a pure function: plan, timelines and new events of a group in; verdicts, results and timelines out."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -128,6 +129,6 @@ def score(plan: GroupPlan, timelines: Sequence[bytes], batch: KeyBatch, emit_all
     return Scored(
         verdicts=verdicts,
         rows=Rows(*(column[:used] for column in rows)),
-        timelines=[whole[start:end] for start, end in zip(ends[:-1], ends[1:], strict=True)],
+        timelines=[whole[start:end] for start, end in pairwise(ends)],
         pool=pool,
     )

@@ -1,7 +1,7 @@
 """One shard's share of a micro-batch, as a pure function over a store of timelines.
 
 1. The payloads of each group become one table, key by key, each key's events in arrival order.
-2. The keys' timelines are read, the kernel scores, the timelines that changed are written: one read and one write a key.
+2. The keys' timelines are read, the kernel scores, those that changed are written: one read and one write a key.
 3. What came out leaves as tables, one for each kind of output that is not empty, and a count of every outcome.
 """
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from buckets.arrivals import POSITION, RAW
+from buckets.arrivals import POSITION, RAW, check_columns
 from buckets.csv_lines import split_line
 from buckets.errors import BucketsError
 from buckets.event_schema import EventSchema
@@ -40,8 +40,13 @@ class EventFile:
     header: list[str] | None = None
 
 
-def open_event_file(path: Path, schema: EventSchema) -> EventFile:
+def open_event_file(path: Path, schema: EventSchema, needed: frozenset[str]) -> EventFile:
     """Look at a file of events before anything is done with it.
+
+    Args:
+        path: the file.
+        schema: the event schema.
+        needed: fields that rules use; other attributes and measures may be missing.
 
     Raises:
         BucketsError: no such file, a directory, empty, of an unknown kind, or without the declared columns.
@@ -57,7 +62,7 @@ def open_event_file(path: Path, schema: EventSchema) -> EventFile:
         message = f"events {path}: unknown kind {path.suffix!r}; the name must end in {', '.join(KINDS)}"
         raise BucketsError(message)
     if kind == "parquet":
-        _check_parquet(path, schema)
+        _check_parquet(path, schema, needed)
         return EventFile(path, kind)
     first = next(_lines(path), None)
     if first is None:
@@ -71,28 +76,18 @@ def open_event_file(path: Path, schema: EventSchema) -> EventFile:
     except ValueError as error:
         message = f"events {path}:1: the header line is {error}"
         raise BucketsError(message) from None
-    _check_columns(path, header, schema, "column")
+    check_columns(header, schema, needed, str(path))
     return EventFile(path, kind, header)
 
 
-def _check_columns(path: Path, there: list[str], schema: EventSchema, what: str) -> None:
-    for name in schema.field_names:
-        if name not in there:
-            message = (
-                f"events {path}: no {what} {name!r}, which event schema {schema.name!r} declares; "
-                f"there are: {', '.join(there)}"
-            )
-            raise BucketsError(message)
-
-
-def _check_parquet(path: Path, schema: EventSchema) -> None:
+def _check_parquet(path: Path, schema: EventSchema, needed: frozenset[str]) -> None:
     try:
         columns, rows = pq.read_schema(path).names, pq.read_metadata(path).num_rows
     except (OSError, pa.ArrowException) as error:
         reason = str(error).splitlines()[0]
         message = f"events {path}: is no Parquet file ({reason})"
         raise BucketsError(message) from None
-    _check_columns(path, columns, schema, "column")
+    check_columns(columns, schema, needed, str(path))
     if not rows:
         message = f"events {path}: is empty"
         raise BucketsError(message)

@@ -51,7 +51,7 @@ def parse_where(written: Any) -> Where:
     """
     if not isinstance(written, dict):
         message = "must be a mapping from field to value, values or {operator: value}"
-        raise ValueError(message)  # noqa: TRY004 - pydantic turns a ValueError into a message
+        raise ValueError(message)
     conditions: list[Condition] = []
     for field, test in written.items():
         tests = test if isinstance(test, dict) else {"in" if isinstance(test, list) else "=": test}

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
-from yaml.nodes import MappingNode, Node, SequenceNode
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from buckets.errors import BucketsError
 
@@ -26,7 +26,11 @@ class _UniqueKeyLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-_UniqueKeyLoader.add_constructor("tag:yaml.org,2002:value", yaml.SafeLoader.construct_yaml_str)  # a bare `=`
+def _as_text(loader: _UniqueKeyLoader, node: ScalarNode) -> str:
+    return str(loader.construct_scalar(node))
+
+
+_UniqueKeyLoader.add_constructor("tag:yaml.org,2002:value", _as_text)  # a bare `=`
 
 
 def read_text(path: Path, what: str) -> str:
@@ -66,7 +70,7 @@ def parse_yaml(text: str, path: Path, what: str) -> tuple[Any, Node | None]:
         return yaml.load(text, _UniqueKeyLoader), yaml.compose(text, yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        message = f"{what} {path}:{line}: broken YAML: {error.problem} (quote operators: \">\", \"!=\")"
+        message = f'{what} {path}:{line}: broken YAML: {error.problem} (quote operators: ">", "!=")'
         raise BucketsError(message) from None
     except yaml.YAMLError as error:
         message = f"{what} {path}: broken YAML: {' '.join(str(error).split())}"

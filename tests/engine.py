@@ -1,6 +1,7 @@
 """The core driven without Spark: a dictionary for the state store, and events as in a micro-batch."""
 
 from collections.abc import Iterable
+from decimal import Decimal
 
 import numpy as np
 
@@ -13,7 +14,6 @@ from buckets.scaled import format_scaled, to_scaled
 from buckets.scoring import EventIds, KeyBatch, score
 from tests.oracle import Event, Outcome
 from tests.strategies import SCHEMA
-from decimal import Decimal
 
 NAMES = {
     EVALUATED: "evaluated",
@@ -62,7 +62,9 @@ class Engine:
             )
         for event, rule, whole, micro, count, fired in zip(*scored.rows, strict=True):
             scale = self.plan.value_scales[rule]
-            scaled = int(whole) * 10**6 + int(micro) if self.plan.rules[rule].aggregate.function == "avg" else int(whole)
+            scaled = (
+                int(whole) * 10**6 + int(micro) if self.plan.rules[rule].aggregate.function == "avg" else int(whole)
+            )
             result = (Decimal(format_scaled(scaled, scale)), int(count), bool(fired))
             outcomes[order[event]].results[self.plan.rules[rule].rule_id] = result
         return outcomes

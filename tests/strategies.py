@@ -31,7 +31,9 @@ def small_decimals(scale: int):
 
 
 def rules(min_size: int = 1, max_size: int = 8):
-    def build(index: int, function: str, measure: str, length_ms: int, left: str, operator: str, limit: Decimal, state: str):
+    def build(
+        index: int, function: str, measure: str, length_ms: int, left: str, operator: str, limit: Decimal, state: str
+    ):
         return Rule.model_validate(
             {
                 "rule_id": f"r{index}",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -57,7 +57,9 @@ def _spark_schema(columns: pa.Schema) -> StructType:
 class DeltaSink:
     """Writes the outputs of each batch to Delta tables under one folder."""
 
-    def __init__(self, folder: Path, identity: str, schema: EventSchema, engine: EngineSettings, evaluations: bool) -> None:
+    def __init__(
+        self, folder: Path, identity: str, schema: EventSchema, engine: EngineSettings, evaluations: bool
+    ) -> None:
         """Write under `folder`.
 
         Args:

@@ -5,17 +5,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql import functions as F
 
-from buckets.accounting import BatchAccount
-from buckets.arrivals import BROKEN, POSITION, RAW, SOURCE, SOURCE_ORDER, field_column
+from buckets.arrivals import BROKEN, POSITION, RAW, SOURCE, SOURCE_ORDER
 from buckets.engine_settings import EngineSettings
 from buckets.event_schema import EventSchema
 from buckets.ledger import Basis, Ledger, RuleBook
 from buckets.rule import Rule
 from buckets.spark.json_sink import JsonSink
-from buckets.spark.query import Scoring, ScoringQuery
-from buckets.spark.source import Arrivals, text_arrivals
+from buckets.spark.query import BatchReport, Scoring, ScoringQuery
+from buckets.spark.source import Arrivals, text_arrivals, typed_fields
 from buckets.staging import EventFile, stage
 
 
@@ -31,7 +30,7 @@ class Evaluation:
 
 
 def evaluation_query(
-    spark: SparkSession, evaluation: Evaluation, work: Path, on_batch: Callable[[BatchAccount], None]
+    spark: SparkSession, evaluation: Evaluation, work: Path, on_batch: Callable[[BatchReport], None]
 ) -> tuple[ScoringQuery, JsonSink]:
     """The query over a file, and the sink that will hold its results.
 
@@ -66,7 +65,6 @@ def _staged(spark: SparkSession, file: EventFile, parts: Path, schema: EventSche
     frame = spark.readStream.schema(first.schema).option("maxFilesPerTrigger", 1).parquet(str(parts))
     place = [F.lit(file.path.name).alias(SOURCE), F.lit(0).cast("long").alias(SOURCE_ORDER), F.col(POSITION)]
     if file.kind == "parquet":
-        fields = [F.col(f"`{name}`").alias(field_column(index)) for index, name in enumerate(schema.field_names)]
-        frame = frame.select(*place, F.lit(None).cast("string").alias(BROKEN), *fields)
+        frame = frame.select(*place, F.lit(None).cast("string").alias(BROKEN), *typed_fields(frame, schema))
         return Arrivals(frame, lambda batches: iter(batches))
     return text_arrivals(frame.select(RAW, *place), file.kind, schema, file.header)

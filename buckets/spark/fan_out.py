@@ -34,5 +34,3 @@ def fan_out_stage(arrivals: DataFrame, normalise: Normalise, schema: EventSchema
                 yield pa.RecordBatch.from_arrays([shards, payloads], names=["shard", "payload"])
 
     return arrivals.mapInArrow(stage, COLUMNS)
-
-

@@ -102,9 +102,7 @@ def _fetch(jars: Sequence[Jar], folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         workspace = tempfile.TemporaryDirectory(dir=folder, prefix=".fetching-")
     except OSError as error:
-        message = (
-            f"cannot write jars to {folder} ({error}): set {FOLDER_VARIABLE} to a folder that can be written"
-        )
+        message = f"cannot write jars to {folder} ({error}): set {FOLDER_VARIABLE} to a folder that can be written"
         raise BucketsError(message) from error
     with workspace as name:
         _retrieve(jars, Path(name), folder)

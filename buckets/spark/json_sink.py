@@ -1,10 +1,10 @@
-"""Results into JSON lines: a file for each output and batch while the query runs, one file for each output in the end."""
+"""Results into JSON lines: a file for each output and batch while the query runs, joined in the end."""
 
 from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql import functions as F
 
 from buckets import outputs, payload
 from buckets.accounting import BatchAccount

@@ -5,22 +5,27 @@ results are kept until the sink has written them, because running it again would
 batch are checked before anything is written.
 """
 
+import signal
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+import pyarrow as pa
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
+from buckets import payload
 from buckets.accounting import BatchAccount, account_batch
 from buckets.engine_settings import EngineSettings
 from buckets.errors import BucketsError
 from buckets.event_schema import EventSchema
 from buckets.ledger import RuleBook
+from buckets.outputs import ALERTS
 from buckets.rule_set import RuleSet
 from buckets.shard import COUNTS, Scorer
 from buckets.spark.fan_out import fan_out_stage
@@ -30,6 +35,8 @@ from buckets.spark.source import Arrivals
 from buckets.spark.windows import windows_stage
 
 POLL_S = 0.2
+SHOWN_ALERTS = 1000
+"""Alerts of one shard and group that a batch's report carries at the most."""
 
 
 class Sink(Protocol):
@@ -52,19 +59,28 @@ class Scoring:
     checkpoint: Path
 
 
-class Stopped(Exception):  # noqa: N818 - no error: a batch that does not begin because the job is stopping
+@dataclass(frozen=True)
+class BatchReport:
+    """A batch that is done: its accounts, how long it took, and its alerts, the first thousand or so."""
+
+    account: BatchAccount
+    duration_s: float
+    alerts: tuple[pa.Table, ...]
+
+
+class Stopped(Exception):
     """Raised in a batch that must not begin, so that it is not committed and runs at the next start."""
 
 
 class ScoringQuery:
     """A running query."""
 
-    def __init__(self, scoring: Scoring, on_batch: Callable[[BatchAccount], None]) -> None:
+    def __init__(self, scoring: Scoring, on_batch: Callable[[BatchReport], None]) -> None:
         """Keep what is needed to start.
 
         Args:
             scoring: what is scored.
-            on_batch: called after each batch with its accounts.
+            on_batch: called after each batch.
         """
         self._scoring = scoring
         self._on_batch = on_batch
@@ -99,14 +115,13 @@ class ScoringQuery:
             raise
 
     def _score_batch(self, produced: DataFrame, batch_id: int) -> None:
-        scoring = self._scoring
+        scoring, started_s = self._scoring, time.perf_counter()
         rule_set = scoring.book.for_batch(batch_id)
         set_rule_set(produced.sparkSession.sparkContext, encode_rule_set(rule_set))
         produced = produced.persist()
         try:
-            is_count = F.col("output") == COUNTS
-            heads = produced.select("output", "rows", F.when(is_count, F.col("payload")).alias("counts")).collect()
-            counts = [bytes(head.counts) for head in heads if head.output == COUNTS]
+            heads = self._run(produced)
+            counts = [bytes(head.payload) for head in heads if head.output == COUNTS]
             account = account_batch(batch_id, rule_set, counts)
             account.check()
             rows: dict[str, int] = {}
@@ -116,7 +131,39 @@ class ScoringQuery:
             scoring.book.done(batch_id, rule_set, account.latest_ms)
         finally:
             produced.unpersist()
-        self._on_batch(account)
+        alerts = [payload.unpack(bytes(head.payload)) for head in heads if head.output == ALERTS and head.payload]
+        self._on_batch(BatchReport(account, time.perf_counter() - started_s, tuple(alerts)))
+
+    def _run(self, produced: DataFrame) -> list[Row]:
+        """Run the batch: names and sizes of what came out, with the counts and alerts that are small."""
+        small = (F.col("output") == COUNTS) | ((F.col("output") == ALERTS) & (F.col("rows") <= SHOWN_ALERTS))
+        return produced.select("output", "rows", F.when(small, F.col("payload")).alias("payload")).collect()
+
+    def run(self, interval_ms: int | None) -> None:
+        """Start the query and wait until it has ended; an interrupt ends it after the batch that is running.
+
+        Args:
+            interval_ms: as for `start`.
+
+        Raises:
+            BucketsError: it failed.
+            KeyboardInterrupt: it was interrupted, and has ended.
+        """
+        interrupted = threading.Event()
+
+        def on_signal(*_: object) -> None:
+            interrupted.set()
+            self.stop()
+
+        before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            self.start(interval_ms)
+            self.wait()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        if interrupted.is_set():
+            raise KeyboardInterrupt
 
     def stop(self) -> None:
         """Ask the query to end after the batch that is running."""
@@ -149,5 +196,7 @@ class ScoringQuery:
             return BucketsError(text.split(marker, 1)[1].splitlines()[0].strip())
         cause = str(self._error or error).strip().splitlines()
         detail = next((line.strip() for line in reversed(cause) if "Error" in line or "Exception" in line), cause[0])
-        message = f"the query failed: {detail[:300]}; nothing of the failed batch is committed, details are in {log_path()}"
+        message = (
+            f"the query failed: {detail[:300]}; nothing of the failed batch is committed, details are in {log_path()}"
+        )
         return BucketsError(message)

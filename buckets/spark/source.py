@@ -6,6 +6,7 @@ line. Parquet and Delta come with typed columns, and with row numbers or a colum
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -13,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
-from buckets.arrivals import BROKEN, POSITION, RAW, SOURCE, SOURCE_ORDER, field_column
+from buckets.arrivals import BROKEN, POSITION, RAW, SOURCE, SOURCE_ORDER, check_columns, field_column
 from buckets.csv_lines import read_lines, split_line
 from buckets.errors import BucketsError
 from buckets.event_schema import EventSchema
@@ -40,8 +41,14 @@ class Arrivals:
     normalise: Normalise
 
 
-def open_source(spark: SparkSession, source: SourceSettings, schema: EventSchema) -> Arrivals:
+def open_source(spark: SparkSession, source: SourceSettings, schema: EventSchema, needed: frozenset[str]) -> Arrivals:
     """Open the stream that a configuration names.
+
+    Args:
+        spark: the session.
+        source: where events come from.
+        schema: the event schema.
+        needed: fields that rules use.
 
     Raises:
         BucketsError: columns are missing, or there is nothing yet from which a schema could be read.
@@ -53,24 +60,8 @@ def open_source(spark: SparkSession, source: SourceSettings, schema: EventSchema
         frame = reader.format("delta").load(source.path)
     else:
         frame = reader.schema(_parquet_schema(spark, source.path)).parquet(source.path)
-    check_columns(frame.columns, schema, source.arrival, source.path)
+    check_columns(frame.columns, schema, needed | ({source.arrival} if source.arrival else set()), source.path)
     return Arrivals(_typed(frame, schema, source.arrival), _as_it_is)
-
-
-def check_columns(columns: Iterable[str], schema: EventSchema, arrival: str | None, path: str) -> None:
-    """See that all declared fields are there.
-
-    Raises:
-        BucketsError: one is missing.
-    """
-    there = list(columns)
-    for name in [*schema.field_names, *([arrival] if arrival else [])]:
-        if name not in there:
-            message = (
-                f"events {path}: no column {name!r}, which event schema {schema.name!r} declares; "
-                f"columns there: {', '.join(there)}"
-            )
-            raise BucketsError(message)
 
 
 def _parquet_schema(spark: SparkSession, path: str) -> StructType:
@@ -101,7 +92,13 @@ def _typed(frame: DataFrame, schema: EventSchema, arrival: str | None) -> DataFr
         place = [F.lit("").alias(SOURCE), F.lit(0).cast("long").alias(SOURCE_ORDER)]
         place += [F.coalesce(order, F.lit(0).cast("long")).alias(POSITION), missing]
     place[-1] = place[-1].alias(BROKEN)
-    return frame.select(*place, *_fields(schema, lambda name: F.col(f"`{name}`")))
+    return frame.select(*place, *typed_fields(frame, schema))
+
+
+def typed_fields(frame: DataFrame, schema: EventSchema) -> list[Column]:
+    """The declared fields of typed columns; null where there is no such column."""
+    there = set(frame.columns)
+    return _fields(schema, lambda name: F.col(f"`{name}`") if name in there else F.lit(None).cast("string"))
 
 
 def _fields(schema: EventSchema, column: Callable[[str], Column]) -> list[Column]:
@@ -189,7 +186,7 @@ def _split_csv(
         source = rows.column(SOURCE).to_pylist()
         lines = rows.column(RAW).to_pylist()
         starts = [0, *(row for row in range(1, len(source)) if source[row] != source[row - 1]), len(source)]
-        for start, end in zip(starts[:-1], starts[1:], strict=True):
+        for start, end in pairwise(starts):
             first = start
             if header is None and first < end and source[first] not in headers:
                 headers[source[first]] = _header(lines[first])

@@ -70,9 +70,7 @@ def _pipelined_get(state: MapState, keys: Sequence[bytes]) -> list[bytes]:
     from pyspark.sql.streaming.proto import StateMessage_pb2 as proto
 
     def request(key: bytes) -> bytes:
-        call = proto.MapStateCall(
-            stateName=state._stateName, getValue=proto.GetValue(userKey=_PICKLE.dumps((key,)))
-        )
+        call = proto.MapStateCall(stateName=state._stateName, getValue=proto.GetValue(userKey=_PICKLE.dumps((key,))))
         variable = proto.StateVariableRequest(mapStateCall=call)
         return proto.StateRequest(stateVariableRequest=variable).SerializeToString()  # type: ignore[no-any-return]
 

@@ -50,7 +50,7 @@ class Windows(StatefulProcessor):
         """Open the state; its schema never changes, a versioned codec is inside."""
         self._store = MapStateStore(handle.getMapState(STATE_NAME, STATE_KEY, STATE_VALUE))
 
-    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803, ARG002
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         """Score the parcels of one shard."""
         payloads = (bytes(row.payload) for row in rows)
         for produced in self._scorer.score(payloads, rule_set_of_task(), self._store):

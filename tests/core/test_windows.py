@@ -1,5 +1,7 @@
 """The laws of the core, on random streams against the oracle."""
 
+from itertools import pairwise
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +18,7 @@ COLLISION = st.sampled_from(["keep", "keep_first", "replace"])
 def cut(events, places):
     """Events cut into micro-batches at the given places."""
     ends = sorted({min(place, len(events)) for place in places} | {0, len(events)})
-    return [events[start:end] for start, end in zip(ends[:-1], ends[1:], strict=True)]
+    return [events[start:end] for start, end in pairwise(ends)]
 
 
 @settings(max_examples=400)
@@ -29,7 +31,9 @@ def test_the_core_equals_a_loop_over_a_list(rules, events, lateness_ms, late, co
 
 @settings(max_examples=200)
 @given(rules(), streams(), LATENESS, LATE, COLLISION, st.lists(st.integers(0, 60), max_size=8))
-def test_cutting_the_same_arrivals_into_other_batches_changes_nothing(rules, events, lateness_ms, late, collision, places):
+def test_cutting_the_same_arrivals_into_other_batches_changes_nothing(
+    rules, events, lateness_ms, late, collision, places
+):
     settings = {"allowed_lateness": f"{lateness_ms}ms", "late": late, "collision": collision}
     whole, pieces, singles = Engine(rules, **settings), Engine(rules, **settings), Engine(rules, **settings)
     expected = whole.run([events])

@@ -42,9 +42,7 @@ def test_java_17_and_21_are_taken_from_path(tmp_path: Path, version: str):
 def test_other_java_is_named_with_its_path(tmp_path: Path, version: str, major: int):
     java = put_java(tmp_path / "bin", f'openjdk version "{version}"')
 
-    with pytest.raises(
-        BucketsError, match=rf"Java {major} at {java} \(from PATH\) .* needs Java 17 or 21: install"
-    ):
+    with pytest.raises(BucketsError, match=rf"Java {major} at {java} \(from PATH\) .* needs Java 17 or 21: install"):
         find_java()
 
 
@@ -56,9 +54,7 @@ def test_java_home_goes_before_path(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert find_java() == JavaRuntime(java, 21)
 
 
-def test_java_home_without_java_is_named_even_if_path_has_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_java_home_without_java_is_named_even_if_path_has_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     put_java(tmp_path / "bin", 'openjdk version "17"')
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "gone"))
 
@@ -76,9 +72,7 @@ def test_java_that_does_not_answer_is_quoted(tmp_path: Path):
 def test_the_command_prints_one_line_and_fails(tmp_path: Path):
     checkout = Path(__file__).parents[2]
     command = [sys.executable, "-m", "buckets.spark.java"]
-    done = subprocess.run(
-        command, cwd=checkout, env=dict(os.environ), capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(command, cwd=checkout, env=dict(os.environ), capture_output=True, text=True, check=False)
 
     assert done.returncode == 1
     assert done.stderr.startswith("no Java found")

@@ -1,0 +1,122 @@
+"""The command `buckets demo`: a stream with planted fraud, scored by the main job, and what was caught of it."""
+
+import json
+import shutil
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from buckets.catch import compare, others
+from buckets.cli.alerts import readable
+from buckets.cli.progress import BatchProgress
+from buckets.errors import BucketsError
+from buckets.generator import GeneratorSettings, write
+from buckets.generator import generate as generate_stream
+from buckets.job import load_job
+from buckets.ledger import write_whole
+from buckets.shipped import shipped
+from buckets.tables import read_output
+
+if TYPE_CHECKING:
+    from buckets.spark.query import BatchReport
+
+MARK = ".buckets-demo"
+SHOWN_PER_BATCH = 4
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="A folder for everything the demo makes; an earlier demo is replaced.")] = (
+        Path("demo-out")
+    ),
+    transactions: Annotated[int, typer.Option(min=1000, help="How many transactions, over 30 days.")] = 200_000,
+    seed: Annotated[int, typer.Option(help="Of the generator.")] = 7,
+) -> None:
+    """Generate 30 days of payments with planted fraud, score them, and show what was caught.
+
+    \b
+    Examples:
+      buckets demo
+      buckets demo --transactions 50000 --out /tmp/demo
+    """  # noqa: D301 - click needs the backspace itself
+    console = Console()
+    conf = _prepare(out)
+    settings = GeneratorSettings(seed=seed, transactions=transactions, malformed_rate=0.0002)
+    stream = generate_stream(settings)
+    write(stream, out / "transactions", None, overwrite=True)
+    console.print(f"{stream.line_count:,} lines of payments over {settings.days} days are in {out / 'transactions'}")
+    job = load_job(conf)
+    from buckets.spark.run import job_session, scoring_query
+
+    started_s = time.perf_counter()
+    with BatchProgress(Console(stderr=True)) as progress:
+
+        def on_batch(report: "BatchReport") -> None:
+            progress.on_batch(report)
+            _print_alerts(console, report)
+
+        query = scoring_query(job_session(job), job, on_batch)
+        try:
+            query.run(None)
+        except KeyboardInterrupt:
+            console.print("stopped; `buckets run` with the demo's conf.yaml goes on where it was", highlight=False)
+            return
+    _print_catch(console, out)
+    wall_s = time.perf_counter() - started_s
+    console.print(
+        f"{progress.events:,} events in {wall_s:.0f} s, starting Spark included; "
+        f"{progress.events / progress.busy_s:,.0f} events/s while batches ran, Delta commits included"
+    )
+    console.print(f"tables: {out / 'tables'} (alerts, late_events, collisions, duplicates, dead_letters, batches, …)")
+    console.print(f"read on: buckets alerts {out / 'tables'}")
+
+
+def _prepare(out: Path) -> Path:
+    """Clear an earlier demo away, and write the configuration of this one."""
+    if out.exists() and not (out / MARK).exists() and (not out.is_dir() or any(out.iterdir())):
+        message = f"output {out} holds something that is no earlier demo; name another folder with --out"
+        raise BucketsError(message)
+    if out.exists():
+        shutil.rmtree(out)
+    write_whole(out / MARK, "")
+    (out / "transactions").mkdir()
+    shipped_conf = shipped("conf/demo.yaml")
+    text = shipped_conf.read_text(encoding="utf-8").replace("../demo-out/", "")
+    text = text.replace("../schemas/transaction.yaml", json.dumps(str(shipped("schemas/transaction.yaml"))))
+    text = text.replace("demo-rules.yaml", json.dumps(str(shipped("conf/demo-rules.yaml"))))
+    write_whole(out / "conf.yaml", text)
+    return out / "conf.yaml"
+
+
+def _print_alerts(console: Console, report: "BatchReport") -> None:
+    rows = sorted((row for table in report.alerts for row in table.to_pylist()), key=lambda row: row["event_time"])
+    if not rows:
+        return
+    table = Table(title=f"batch {report.account.batch_id}: {len(rows)} alerts", title_justify="left")
+    for name, justify in (("Time (UTC)", "left"), ("Rule", "left"), ("Key", "left"), ("Value", "right")):
+        table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
+    for row in rows[:SHOWN_PER_BATCH]:
+        key = ", ".join(str(value) for value in json.loads(row["key"]).values())
+        table.add_row(f"{row['event_time']:%Y-%m-%d %H:%M:%S}", row["rule_id"], key, readable(row["value"]))
+    if len(rows) > SHOWN_PER_BATCH:
+        table.add_row("…", f"and {len(rows) - SHOWN_PER_BATCH} more", "", "")
+    console.print(table)
+
+
+def _print_catch(console: Console, out: Path) -> None:
+    lines = (out / "transactions.truth.jsonl").read_text(encoding="utf-8").splitlines()
+    truth = [json.loads(line) for line in lines]
+    alerts = read_output(out / "tables", "alerts", ["rule_id", "event_id"])
+    beside = others(truth, alerts)
+    table = Table(title="What was caught of the planted fraud", title_justify="left")
+    for name in ("Pattern", "Rule"):
+        table.add_column(name)
+    for name in ("Planted", "Caught", "At the first event possible", "Alerts on other payments"):
+        table.add_column(name, justify="right")
+    for catch in compare(truth, alerts):
+        numbers = (catch.planted, catch.caught, catch.at_once, beside[catch.rule_id])
+        table.add_row(catch.pattern, catch.rule_id, *(f"{number:,}" for number in numbers))
+    console.print(table)

@@ -1,0 +1,78 @@
+"""The command `buckets evaluate`: tries rules on a file, with the same query that runs in production."""
+
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from buckets.cli.progress import BatchProgress
+from buckets.engine_settings import MOST_SHARDS, EngineSettings
+from buckets.errors import BucketsError
+from buckets.event_schema import load_event_schema
+from buckets.job import load_engine_settings
+from buckets.rule_file import load_rules
+from buckets.rule_set import first_rule_set
+from buckets.shipped import DEFAULT_SCHEMA
+from buckets.staging import open_event_file
+
+
+def evaluate(
+    events: Annotated[Path, typer.Option(help="One .jsonl, .csv or .parquet file; its order is the arrival order.")],
+    rules: Annotated[Path, typer.Option(help="A rule file.")],
+    out: Annotated[Path, typer.Option(help="A folder for the results; earlier results in it are replaced.")],
+    schema: Annotated[Path, typer.Option(help="The event schema.")] = DEFAULT_SCHEMA,
+    conf: Annotated[Path | None, typer.Option(help="A configuration, of which the `engine` part is used.")] = None,
+    batch_rows: Annotated[int, typer.Option(min=1, help="Rows of one micro-batch.")] = 200_000,
+    shards: Annotated[
+        int | None, typer.Option(min=1, max=MOST_SHARDS, help="Shards, instead of those of the configuration.")
+    ] = None,
+) -> None:
+    """Evaluate rules on a file, and write what came out as JSON lines.
+
+    OUT gets evaluations.jsonl (a line for every event and rule), alerts.jsonl
+    (the fired ones), and shadow_alerts, late_events, collisions, duplicates
+    and dead_letters.
+
+    \b
+    Examples:
+      buckets evaluate --events day.jsonl --rules conf/demo-rules.yaml --out results
+      buckets evaluate --events day.csv --rules my-rules.yaml --schema my-schema.yaml --out results
+      buckets evaluate --events day.parquet --rules my-rules.yaml --conf conf/demo.yaml --batch-rows 1000 --out results
+    """  # noqa: D301 - click needs the backspace itself
+    event_schema = load_event_schema(schema)
+    rule_list = load_rules(rules, event_schema)
+    engine = load_engine_settings(conf) if conf else EngineSettings()
+    if shards is not None:
+        engine = engine.model_copy(update={"shards": shards})
+    file = open_event_file(events, event_schema, first_rule_set(rule_list).needed_fields)
+    _check_out(out)
+    from buckets.spark.evaluate import Evaluation, evaluation_query
+    from buckets.spark.session import start_session
+
+    console = Console(stderr=True)
+    with tempfile.TemporaryDirectory(prefix="buckets-evaluate-") as work, BatchProgress(console) as progress:
+        spark = start_session("buckets evaluate", engine.shards)
+        evaluation = Evaluation(file, event_schema, rule_list, engine, batch_rows)
+        query, sink = evaluation_query(spark, evaluation, Path(work), progress.on_batch)
+        query.run(None)
+        lines = sink.publish(out)
+    table = Table(title=f"Results in {out}", title_justify="left")
+    table.add_column("File")
+    table.add_column("Lines", justify="right")
+    for name, count in lines.items():
+        table.add_row(f"{name}.jsonl", f"{count:,}")
+    Console().print(table)
+
+
+def _check_out(out: Path) -> None:
+    if out.exists() and not out.is_dir():
+        message = f"output {out}: is a file; name a folder"
+        raise BucketsError(message)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        message = f"output {out}: cannot be made: {error.strerror or error}; name another folder"
+        raise BucketsError(message) from None

@@ -1,0 +1,53 @@
+"""The command `buckets`: its subcommands, and how errors reach people: one line, and a non-zero exit."""
+
+import sys
+
+import typer
+
+from buckets.cli.alerts import alerts
+from buckets.cli.demo import demo
+from buckets.cli.evaluate import evaluate
+from buckets.cli.generate import generate
+from buckets.cli.rules import rules_app
+from buckets.cli.run import run
+from buckets.errors import BucketsError
+
+app = typer.Typer(
+    help="Exact sliding windows for every single transaction, on Apache Spark.",
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+app.command()(run)
+app.command()(evaluate)
+app.command()(alerts)
+app.command()(generate)
+app.command()(demo)
+app.add_typer(rules_app, name="rules")
+
+FAILED, MISUSED, INTERRUPTED = 1, 2, 130
+
+
+def main() -> None:
+    """Run the command line and exit."""
+    sys.exit(exit_code())
+
+
+def exit_code() -> int:
+    """Run the command line.
+
+    Returns:
+        0, or what went wrong: 1 for bad input, 2 for wrong options, 130 when interrupted.
+    """
+    try:
+        result = app(sys.argv[1:] or ["--help"], standalone_mode=False)
+    except BucketsError as error:
+        typer.echo(f"error: {error.message}", err=True)
+        return FAILED
+    except typer.TyperException as error:
+        typer.echo(f"error: {error.format_message()}", err=True)
+        return MISUSED
+    except (typer.Abort, KeyboardInterrupt):
+        typer.echo("interrupted: nothing of this command is left half done", err=True)
+        return INTERRUPTED
+    return result if isinstance(result, int) else 0

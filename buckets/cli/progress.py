@@ -1,0 +1,51 @@
+"""Progress of a query on the terminal: what it is at, events and alerts so far, events a second."""
+
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.status import Status
+
+if TYPE_CHECKING:
+    from buckets.spark.query import BatchReport
+
+
+class BatchProgress:
+    """A status line that each batch renews; on something that is no terminal, a plain line a batch."""
+
+    def __init__(self, console: Console) -> None:
+        """Show progress on a console."""
+        self._console = console
+        self._status = Status("Starting Spark…", console=console)
+        self.events = 0
+        self.alerts = 0
+        self.busy_s = 0.0
+
+    def __enter__(self) -> "BatchProgress":
+        """Begin to show."""
+        self._started_s = time.perf_counter()
+        if self._console.is_terminal:
+            self._status.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Show no more."""
+        self._status.stop()
+
+    def on_batch(self, report: "BatchReport") -> None:
+        """Take a finished batch into account."""
+        account = report.account
+        self.events += account.events_in
+        self.alerts += sum(group.alerts for group in account.groups)
+        self.busy_s += report.duration_s
+        line = (
+            f"batch {account.batch_id}: {self.events:,} events, {self.alerts:,} alerts, "
+            f"{account.events_in / report.duration_s:,.0f} events/s"
+        )
+        if self._console.is_terminal:
+            self._status.update(line)
+        else:
+            self._console.print(line, highlight=False)

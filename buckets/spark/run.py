@@ -1,0 +1,90 @@
+"""The main job: a configuration into a running query with Delta outputs."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from buckets.errors import BucketsError
+from buckets.job import Job
+from buckets.ledger import Basis, Ledger, RuleBook, write_whole
+from buckets.rule_set import first_rule_set
+from buckets.spark.delta_sink import DeltaSink
+from buckets.spark.query import BatchReport, Scoring, ScoringQuery
+from buckets.spark.session import start_session
+from buckets.spark.source import open_source
+
+OWNER = "_buckets.json"
+"""File in an output folder that names the checkpoint whose results it holds."""
+
+
+def claim_output(folder: Path, identity: str) -> None:
+    """Make sure that an output folder holds the results of this checkpoint alone.
+
+    Raises:
+        BucketsError: it holds those of another one, or something else.
+    """
+    owner = folder / OWNER
+    if owner.exists():
+        if json.loads(owner.read_text(encoding="utf-8"))["checkpoint"] != identity:
+            message = (
+                f"output {folder} holds results of another checkpoint, which this run would mix with its own; "
+                "name a new output folder, or go on with the checkpoint that it belongs to"
+            )
+            raise BucketsError(message)
+        return
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        message = f"output {folder} holds something that this program did not write; name a new folder"
+        raise BucketsError(message)
+    write_whole(owner, json.dumps({"checkpoint": identity}))
+
+
+def job_session(job: Job) -> SparkSession:
+    """The Spark session of a job."""
+    return start_session("buckets", job.settings.engine.shards, job.settings.spark)
+
+
+def prepare(job: Job) -> str:
+    """Check checkpoint and output of a job, and take them for it.
+
+    Returns:
+        The checkpoint's identity.
+
+    Raises:
+        BucketsError: one of them belongs to something else.
+    """
+    settings = job.settings
+    source = f"{settings.source.kind} {settings.source.path}"
+    identity = Ledger(job.checkpoint).open(Basis(source, job.event_schema, settings.engine))
+    claim_output(Path(settings.output.path), identity)
+    return identity
+
+
+def scoring_query(spark: SparkSession, job: Job, on_batch: Callable[[BatchReport], None]) -> ScoringQuery:
+    """The query of a job, not yet started.
+
+    Args:
+        spark: the session.
+        job: the job.
+        on_batch: called after each batch.
+
+    Raises:
+        BucketsError: checkpoint, output or source do not fit the job.
+    """
+    settings = job.settings
+    identity = prepare(job)
+    arrivals = open_source(spark, settings.source, job.event_schema, first_rule_set(job.rules).needed_fields)
+    folder, evaluations = Path(settings.output.path), settings.output.evaluations
+    sink = DeltaSink(folder, identity, job.event_schema, settings.engine, evaluations)
+    sink.prepare(spark)
+    scoring = Scoring(
+        arrivals=arrivals,
+        schema=job.event_schema,
+        engine=settings.engine,
+        book=RuleBook(Ledger(job.checkpoint), job.rules, settings.engine.allowed_lateness),
+        sink=sink,
+        evaluations=evaluations,
+        checkpoint=job.checkpoint / "spark",
+    )
+    return ScoringQuery(scoring, on_batch)
