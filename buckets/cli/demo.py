@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 MARK = ".buckets-demo"
 SHOWN_PER_BATCH = 4
+ROWS_PER_FILE = 40_000
+"""Lines of one micro-batch: large enough that Spark's fixed cost of a batch does not count."""
 
 
 def demo(
@@ -44,7 +46,9 @@ def demo(
     """  # noqa: D301 - click needs the backspace itself
     console = Console()
     conf = _prepare(out)
-    settings = GeneratorSettings(seed=seed, transactions=transactions, malformed_rate=0.0002)
+    settings = GeneratorSettings(
+        seed=seed, transactions=transactions, malformed_rate=0.0002, rows_per_file=ROWS_PER_FILE
+    )
     stream = generate_stream(settings)
     write(stream, out / "transactions", None, overwrite=True)
     console.print(f"{stream.line_count:,} lines of payments over {settings.days} days are in {out / 'transactions'}")

@@ -50,7 +50,8 @@ def _as_stored(columns: pa.Schema) -> pa.Schema:
     return pa.schema([pa.field("batch_id", pa.int64()), *kept])
 
 
-def _spark_schema(columns: pa.Schema) -> StructType:
+def spark_schema(columns: pa.Schema) -> StructType:
+    """Arrow columns as Spark knows them."""
     return from_arrow_schema(columns)
 
 
@@ -80,14 +81,14 @@ class DeltaSink:
         missing = [name for name in self._columns if not (self._folder / name / "_delta_log").exists()]
 
         def make(name: str) -> None:
-            empty = spark.createDataFrame([], _spark_schema(self._columns[name]))
+            empty = spark.createDataFrame([], spark_schema(self._columns[name]))
             empty.write.format("delta").mode("ignore").save(str(self._folder / name))
 
         with ThreadPoolExecutor(max_workers=4) as pool:
             list(pool.map(make, missing))
 
     def write(self, produced: DataFrame, rows: dict[str, int], account: BatchAccount, rule_set: RuleSet) -> None:
-        """Write what a batch produced, the accounts last.
+        """Write what a batch produced, all tables at once: a commit is mostly waiting.
 
         Args:
             produced: rows of `windows.PRODUCED`, already computed.
@@ -95,43 +96,41 @@ class DeltaSink:
             account: the batch's accounts.
             rule_set: the batch's rules.
         """
-        filled = [name for name in self._columns if rows.get(name)]
-
-        def append(name: str) -> None:
-            decode = self._decoder(name, account.batch_id, rule_set)
-            mine = produced.where(F.col("output") == name).select("payload")
-            frame = mine.mapInArrow(decode, _spark_schema(self._columns[name]))
-            self._append(frame if name == outputs.EVALUATIONS else frame.coalesce(1), name, account.batch_id)
-
-        with ThreadPoolExecutor(max_workers=4) as pool:
-            list(pool.map(append, filled))
-        spark = produced.sparkSession
-        columns = self._columns[outputs.BATCHES]
-        rows_of_batch = pa.Table.from_pylist(account.rows(), schema=columns)
-        self._append(spark.createDataFrame(rows_of_batch, _spark_schema(columns)), outputs.BATCHES, account.batch_id)
+        batch_id = account.batch_id
+        accounts = pa.Table.from_pylist(account.rows(), schema=self._columns[outputs.BATCHES])
+        frames = {outputs.BATCHES: produced.sparkSession.createDataFrame(accounts).coalesce(1)}
+        for name, columns in self._columns.items():
+            if rows.get(name):
+                decode = table_decoder(name, columns, self._schema, self._engine, batch_id, rule_set)
+                mine = produced.where(F.col("output") == name).select("payload")
+                frame = mine.mapInArrow(decode, spark_schema(columns))
+                frames[name] = frame if name == outputs.EVALUATIONS else frame.coalesce(1)
+        with ThreadPoolExecutor(max_workers=len(frames)) as pool:
+            list(pool.map(lambda name: self._append(frames[name], name, batch_id), frames))
 
     def _append(self, frame: DataFrame, name: str, batch_id: int) -> None:
         writer = frame.write.format("delta").mode("append")
         writer = writer.option("txnAppId", f"{self._identity}-{name}").option("txnVersion", batch_id)
         writer.save(str(self._folder / name))
 
-    def _decoder(
-        self, name: str, batch_id: int, rule_set: RuleSet
-    ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-        columns, schema, engine = self._columns[name], self._schema, self._engine
 
-        def decode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            plans = {}
-            for batch in batches:
-                for value in batch.column("payload"):
-                    table = payload.unpack(value.as_py())
-                    if name == outputs.EVALUATIONS:
-                        identity = payload.group_of(table)
-                        if identity not in plans:
-                            group = next(each for each in rule_set.groups if each.group_id == identity)
-                            plans[identity] = plan_group(group, schema, engine)
-                        table = expand(table, plans[identity], schema, rule_set.version)
-                    numbered = table.append_column("batch_id", pa.repeat(batch_id, table.num_rows))
-                    yield from numbered.select(columns.names).cast(columns).to_batches()
+def table_decoder(
+    name: str, columns: pa.Schema, schema: EventSchema, engine: EngineSettings, batch_id: int, rule_set: RuleSet
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What turns the payloads of an output into the rows of its table, in the tasks."""
 
-        return decode
+    def decode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        plans = {}
+        for batch in batches:
+            for value in batch.column("payload"):
+                table = payload.unpack(value.as_py())
+                if name == outputs.EVALUATIONS:
+                    identity = payload.group_of(table)
+                    if identity not in plans:
+                        group = next(each for each in rule_set.groups if each.group_id == identity)
+                        plans[identity] = plan_group(group, schema, engine)
+                    table = expand(table, plans[identity], schema, rule_set.version)
+                numbered = table.append_column("batch_id", pa.repeat(batch_id, table.num_rows))
+                yield from numbered.select(columns.names).cast(columns).to_batches()
+
+    return decode

@@ -5,13 +5,14 @@ results are kept until the sink has written them, because running it again would
 batch are checked before anything is written.
 """
 
+import json
 import signal
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 from pyspark.errors import StreamingQueryException
@@ -61,11 +62,24 @@ class Scoring:
 
 @dataclass(frozen=True)
 class BatchReport:
-    """A batch that is done: its accounts, how long it took, and its alerts, the first thousand or so."""
+    """A batch that is done.
+
+    Attributes:
+        account: its accounts.
+        scored_s: how long it took from its rules to its results.
+        written_s: how long the sink took.
+        alerts: its alerts, without those of a shard and group that has more than `SHOWN_ALERTS`.
+    """
 
     account: BatchAccount
-    duration_s: float
+    scored_s: float
+    written_s: float
     alerts: tuple[pa.Table, ...]
+
+    @property
+    def duration_s(self) -> float:
+        """How long the batch took."""
+        return self.scored_s + self.written_s
 
 
 class Stopped(Exception):
@@ -127,12 +141,14 @@ class ScoringQuery:
             rows: dict[str, int] = {}
             for head in heads:
                 rows[head.output] = rows.get(head.output, 0) + head.rows
+            scored_s = time.perf_counter()
             scoring.sink.write(produced, rows, account, rule_set)
             scoring.book.done(batch_id, rule_set, account.latest_ms)
         finally:
             produced.unpersist()
         alerts = [payload.unpack(bytes(head.payload)) for head in heads if head.output == ALERTS and head.payload]
-        self._on_batch(BatchReport(account, time.perf_counter() - started_s, tuple(alerts)))
+        written_s = time.perf_counter() - scored_s
+        self._on_batch(BatchReport(account, scored_s - started_s, written_s, tuple(alerts)))
 
     def _run(self, produced: DataFrame) -> list[Row]:
         """Run the batch: names and sizes of what came out, with the counts and alerts that are small."""
@@ -164,6 +180,11 @@ class ScoringQuery:
                 signal.signal(number, handler)
         if interrupted.is_set():
             raise KeyboardInterrupt
+
+    def progress(self) -> list[dict[str, Any]]:
+        """What Spark reports of the latest batches, as plain data."""
+        assert self._query is not None
+        return [json.loads(progress.json) for progress in self._query.recentProgress]
 
     def stop(self) -> None:
         """Ask the query to end after the batch that is running."""

@@ -1,0 +1,60 @@
+"""Rules over a file, in the session of the tests: what `buckets evaluate` does between its options and its table."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from buckets.engine_settings import EngineSettings
+from buckets.event_schema import EventSchema
+from buckets.rule import Rule
+from buckets.rule_set import first_rule_set
+from buckets.spark.evaluate import Evaluation, evaluation_query
+from buckets.spark.json_sink import JsonSink
+from buckets.spark.query import BatchReport
+from buckets.staging import open_event_file
+
+
+def evaluation_of(
+    events: Path,
+    schema: EventSchema,
+    rules: Sequence[Rule],
+    engine: EngineSettings | None = None,
+    batch_rows: int | None = None,
+) -> Evaluation:
+    """What is evaluated, checked as the command line checks it."""
+    file = open_event_file(events, schema, first_rule_set(rules).needed_fields)
+    return Evaluation(file, schema, tuple(rules), engine or EngineSettings(), batch_rows)
+
+
+def evaluate(spark: SparkSession, evaluation: Evaluation, work: Path, stops: Sequence[int] = ()) -> dict[str, bytes]:
+    """Evaluate to the end.
+
+    Args:
+        spark: the session.
+        evaluation: what is evaluated.
+        work: a folder for all files of the evaluation.
+        stops: batches behind each of which the query is stopped and another one started in the same folder.
+
+    Returns:
+        The text of each result file, by name.
+    """
+    for stop in [*stops, None]:
+        sink = _evaluate_until(stop, spark, evaluation, work)
+    sink.publish(work / "out")
+    return {path.name: path.read_bytes() for path in sorted((work / "out").iterdir())}
+
+
+def _evaluate_until(stop: int | None, spark: SparkSession, evaluation: Evaluation, work: Path) -> JsonSink:
+    """Evaluate until a batch is done; None for all of them."""
+    batches: list[int] = []
+
+    def on_batch(report: BatchReport) -> None:
+        batches.append(report.account.batch_id)
+        if report.account.batch_id == stop:
+            query.stop()
+
+    query, sink = evaluation_query(spark, evaluation, work, on_batch)
+    query.run(None)
+    assert stop is None or batches[-1] == stop, "the query did not end where it was stopped"
+    return sink
