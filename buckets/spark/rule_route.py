@@ -14,7 +14,7 @@ from buckets.errors import BucketsError
 from buckets.rule_set import RuleSet
 
 PROPERTY = "buckets.ruleSet"
-LARGEST_BYTES = 8_000_000
+LARGEST_BYTES = 10_000_000
 """Largest encoded rule set that is sent; measured, see DESIGN.md."""
 
 

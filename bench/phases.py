@@ -1,0 +1,123 @@
+"""Where the time of an event goes inside Python: both stages over steady data in one process, without Spark.
+
+Prints one line of JSON: seconds for each phase, over all batches but the first.
+"""
+
+import json
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from ours import write_conf
+
+from buckets import fan_out as fan_out_module
+from buckets import payload, results, shard
+from buckets.arrivals import POSITION, SOURCE, SOURCE_ORDER, field_column
+from buckets.fan_out import fan_out
+from buckets.job import load_job
+from buckets.rule_set import first_rule_set
+from buckets.shard import Scorer
+
+PIECE_ROWS = 200_000
+
+
+class Timelines:
+    """A dictionary for the state store."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self.held: dict[bytes, bytes] = {}
+
+    def get(self, keys: Sequence[bytes]) -> list[bytes]:
+        """The timelines of keys."""
+        return [self.held.get(key, b"") for key in keys]
+
+    def put(self, entries: Sequence[tuple[bytes, bytes]]) -> None:
+        """Keep the timelines of keys."""
+        self.held.update(entries)
+
+
+class Stopwatch:
+    """Adds up the time spent in functions that it stands in for."""
+
+    def __init__(self) -> None:
+        """Start at nothing."""
+        self.seconds: dict[str, float] = defaultdict(float)
+
+    def watch(self, owner: object, name: str, phase: str) -> None:
+        """Put a timed stand-in for a function in its place."""
+        original: Callable[..., object] = getattr(owner, name)
+
+        def timed(*args: object, **kwargs: object) -> object:
+            started_s = time.perf_counter()
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self.seconds[phase] += time.perf_counter() - started_s
+
+        setattr(owner, name, timed)
+
+
+def arrivals(path: Path) -> list[pa.RecordBatch]:
+    """A file of steady data in the form of `buckets.arrivals`."""
+    table = pq.read_table(path)
+    columns = {
+        SOURCE: pa.array([""] * len(table)),
+        SOURCE_ORDER: pa.array([0] * len(table)),
+        POSITION: table["off"],
+        field_column(0): table["event_id"],
+        field_column(1): table["ts"],
+        field_column(2): table["key"],
+        field_column(3): table["amount"],
+    }
+    return pa.table(columns).combine_chunks().to_batches(max_chunksize=PIECE_ROWS)
+
+
+def main() -> None:
+    """Measure, and print."""
+    data, files_per_batch, work = Path(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
+    work.mkdir(parents=True, exist_ok=True)
+    job = load_job(write_conf(data.resolve(), files_per_batch, work))
+    rule_set, schema, engine = first_rule_set(job.rules), job.event_schema, job.settings.engine
+    watch = Stopwatch()
+    watch.watch(fan_out_module, "parse", "types and dead letters")
+    watch.watch(fan_out_module, "_parcels", "making the generator")
+    watch.watch(payload, "pack", "packing Arrow")
+    watch.watch(payload, "unpack", "unpacking Arrow")
+    watch.watch(shard, "by_key", "events by key")
+    watch.watch(shard, "score", "kernel: windows and timelines")
+    watch.watch(results.GroupResults, "alerts", "alerts")
+    scorer, store = Scorer(schema, engine, evaluations=False), Timelines()
+    files = sorted(data.glob("*.parquet"))
+    events = 0
+    total_s: dict[str, float] = defaultdict(float)
+    for start in range(0, len(files), files_per_batch):
+        if start == files_per_batch:
+            watch.seconds.clear()
+            total_s.clear()
+            events = 0
+        shards: dict[int, list[bytes]] = defaultdict(list)
+        for file in files[start : start + files_per_batch]:
+            for rows in arrivals(file):
+                started_s = time.perf_counter()
+                for parcel in fan_out(rows, rule_set, schema, engine.shards):
+                    shards[parcel.shard].append(parcel.payload)
+                total_s["fan_out"] += time.perf_counter() - started_s
+                events += rows.num_rows
+        started_s = time.perf_counter()
+        for payloads in shards.values():
+            for _ in scorer.score(payloads, rule_set, store):
+                pass
+        total_s["shards"] += time.perf_counter() - started_s
+    del watch.seconds["making the generator"]
+    phases = {phase: seconds / events * 1e6 for phase, seconds in watch.seconds.items()}
+    rest = {f"{stage}, all of it": seconds / events * 1e6 for stage, seconds in total_s.items()}
+    print(json.dumps({"events": events, "us_per_event": phases | rest}))
+
+
+if __name__ == "__main__":
+    main()

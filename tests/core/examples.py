@@ -1,0 +1,35 @@
+"""A schema and a rule to begin from, where a test needs some and only a part of them matters."""
+
+from typing import Any
+
+from buckets.event_schema import EventSchema
+from buckets.rule import Rule
+
+SCHEMA = EventSchema.model_validate(
+    {
+        "name": "payment",
+        "event_id": "id",
+        "event_time": "at",
+        "attributes": {"payer": "string", "kind": "string", "account": "long", "vip": "boolean"},
+        "measures": {"amount": {"scale": 2}, "fee": {"scale": 0}},
+    }
+)
+
+
+def written_rule(**changes: Any) -> dict[str, Any]:
+    """A rule as it stands in a rule file, with some fields changed; None takes a field away."""
+    rule = {
+        "rule_id": "r",
+        "group_by": ["payer"],
+        "aggregate": {"function": "sum", "measure": "amount"},
+        "window": {"length": "1h"},
+        "limit": {"operator": ">", "value": "100"},
+    }
+    return {name: value for name, value in (rule | changes).items() if value is not None}
+
+
+def rule(rule_id: str = "r", measure: str | None = "amount", length: str = "1h", **changes: Any) -> Rule:
+    """A rule over a measure; a count where there is none."""
+    aggregate = {"function": "sum", "measure": measure} if measure else {"function": "count"}
+    parts = {"rule_id": rule_id, "aggregate": aggregate, "window": {"length": length}}
+    return Rule.model_validate(written_rule(**(parts | changes)))

@@ -1,0 +1,103 @@
+"""Keys as text: no two keys alike, and readable again."""
+
+import json
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from buckets.key import decode_key, encode_keys, key_json, shard_of
+from buckets.rule_set import Group, first_rule_set
+from tests.core.examples import SCHEMA, rule
+
+FIELDS = ["payer", "kind", "account", "vip"]
+TEXTS = st.one_of(st.text("\x00\x01\x02a", max_size=5), st.text(max_size=8))
+VALUES = {
+    "payer": TEXTS,
+    "kind": TEXTS,
+    "account": st.one_of(st.integers(-3, 3), st.integers(-(2**63), 2**63 - 1)),
+    "vip": st.booleans(),
+}
+ROWS = st.lists(st.fixed_dictionaries(VALUES), min_size=1, max_size=20)
+GROUPINGS = st.lists(st.sampled_from(FIELDS), unique=True)
+
+
+def group_by(*fields: str) -> Group:
+    return first_rule_set([rule(group_by=list(fields))]).groups[0]
+
+
+def keys_of(group: Group, rows) -> list[str]:
+    kinds = {"payer": pa.string(), "kind": pa.string(), "account": pa.int64(), "vip": pa.bool_()}
+    columns = {field: pa.array([row[field] for row in rows], kind) for field, kind in kinds.items()}
+    return encode_keys(group, columns, len(rows)).to_pylist()
+
+
+@settings(max_examples=300)
+@given(GROUPINGS, ROWS)
+def test_keys_are_equal_exactly_when_all_fields_are(fields, rows):
+    keys = keys_of(group_by(*fields), rows)
+    for key, row in zip(keys, rows, strict=True):
+        for other_key, other in zip(keys, rows, strict=True):
+            assert (key == other_key) == all(row[field] == other[field] for field in fields)
+
+
+@settings(max_examples=300)
+@given(GROUPINGS, ROWS)
+def test_decoding_a_key_gives_its_fields_back_in_the_order_of_the_rule(fields, rows):
+    group = group_by(*fields)
+    for key, row in zip(keys_of(group, rows), rows, strict=True):
+        decoded = decode_key(group, key, SCHEMA)
+        assert list(decoded.items()) == [(field, row[field]) for field in fields]
+        assert [type(value) for value in decoded.values()] == [type(row[field]) for field in fields]
+
+
+@given(st.permutations(FIELDS), ROWS)
+def test_the_order_of_the_fields_does_not_matter(fields, rows):
+    group, sorted_group = group_by(*fields), group_by(*FIELDS)
+    assert group.group_id == sorted_group.group_id
+    assert keys_of(group, rows) == keys_of(sorted_group, rows)
+
+
+@given(ROWS)
+def test_a_key_as_json_has_each_field_in_its_type(rows):
+    group = group_by("vip", "payer", "account")
+    for key, row in zip(keys_of(group, rows), rows, strict=True):
+        assert json.loads(key_json(group, key, SCHEMA)) == {name: row[name] for name in ("vip", "payer", "account")}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [(("a\x00b", "c"), ("a", "b\x00c")), (("\x01", "\x01\x01"), ("\x01\x01", "\x01")), (("", "\x00"), ("\x00", ""))],
+)
+def test_separators_inside_values_do_not_confuse_keys(one, other):
+    rows = [{"payer": payer, "kind": kind, "account": 0, "vip": False} for payer, kind in (one, other)]
+    first, second = keys_of(group_by("payer", "kind"), rows)
+    assert first != second
+
+
+def test_without_fields_all_events_have_one_key():
+    group = group_by()
+    assert keys_of(group, [{"payer": p, "kind": "", "account": 0, "vip": True} for p in "ab"]) == ["", ""]
+    assert decode_key(group, "", SCHEMA) == {}
+
+
+@given(TEXTS, st.integers(1, 4096))
+def test_a_shard_is_one_of_so_many(key, shards):
+    assert 0 <= shard_of(group_by("payer"), key, shards) < shards
+
+
+def test_shards_are_those_of_every_earlier_run():
+    group = group_by("payer")
+    assert group.group_id == "7f5d1ad739c44f2a"
+    assert [shard_of(group, key, 16) for key in ("", "p1", "p2", "é", "a\x00b")] == [7, 15, 5, 2, 13]
+    assert shard_of(group_by("kind"), "p1", 4096) != shard_of(group, "p1", 4096)
+
+
+def test_many_keys_spread_over_all_shards():
+    group = group_by("payer")
+    counts = [0] * 16
+    for number in range(16_000):
+        counts[shard_of(group, f"p{number}", 16)] += 1
+    assert min(counts) > 800
+    assert max(counts) < 1200

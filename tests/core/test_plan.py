@@ -1,0 +1,149 @@
+"""Limits as thresholds on integers, and windows as reaches: exact for decimals of any scale."""
+
+from decimal import Decimal, localcontext
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from buckets.engine_settings import EngineSettings
+from buckets.kernel import _fires
+from buckets.plan import DROP, REPLACE, plan_group
+from buckets.rule_set import first_rule_set
+from tests.core.examples import SCHEMA, rule
+from tests.oracle import COMPARE
+
+LEAST, GREATEST = -(2**63), 2**63 - 1
+OPERATORS = st.sampled_from(list(COMPARE))
+WHOLES = st.one_of(st.integers(-200, 200), st.integers(LEAST, GREATEST), st.sampled_from([LEAST, GREATEST]))
+
+
+def plan_of(*rules, **engine):
+    return plan_group(first_rule_set(rules).groups[0], SCHEMA, EngineSettings.model_validate(engine))
+
+
+def fires(function: str, measure: str, operator: str, limit: Decimal, whole: int, micro: int = 0) -> bool:
+    """Whether a value of the kernel crosses a limit as it stands in a rule."""
+    plan = plan_of(
+        rule(
+            aggregate={"function": function, "measure": measure},
+            limit={"operator": operator, "value": str(limit)},
+        )
+    )
+    arrays = plan.rule_arrays
+    return bool(_fires(arrays.comparison[0], whole, micro, arrays.limit_whole[0], arrays.limit_micro[0]))
+
+
+def exact(digits: int, scale: int) -> Decimal:
+    with localcontext() as context:
+        context.prec = 60
+        return Decimal(digits).scaleb(-scale)
+
+
+def may_be_written(limit: Decimal) -> bool:
+    """Whether a rule takes a limit of so many digits."""
+    return len(limit.as_tuple().digits) + abs(limit.adjusted()) <= 38
+
+
+LIMITS = st.one_of(
+    st.builds(exact, st.integers(-200, 200), st.integers(0, 5)),
+    st.builds(exact, st.integers(-(10**18), 10**18), st.integers(0, 18)),
+    st.builds(exact, st.integers(-9, 9), st.integers(-28, 9)),
+    st.sampled_from([Decimal(LEAST), Decimal(GREATEST), exact(LEAST, 2), exact(GREATEST, 2), Decimal(GREATEST + 1)]),
+).filter(may_be_written)
+
+
+@settings(max_examples=500)
+@given(st.sampled_from(["sum", "min", "max"]), st.sampled_from(["amount", "fee"]), OPERATORS, LIMITS, WHOLES)
+def test_a_threshold_decides_as_the_decimals_do(function, measure, operator, limit, whole):
+    value = exact(whole, SCHEMA.measures[measure].scale)
+    assert fires(function, measure, operator, limit, whole) == COMPARE[operator](value, limit)
+
+
+@given(st.sampled_from(["amount", "fee"]), OPERATORS, WHOLES, st.integers(-1, 1))
+def test_a_limit_on_the_value_or_beside_it_is_told_apart(measure, operator, whole, beside):
+    value = exact(whole, SCHEMA.measures[measure].scale)
+    with localcontext() as context:
+        context.prec = 60
+        limit = value + exact(beside, 3)
+    if may_be_written(limit):
+        assert fires("sum", measure, operator, limit, whole) == COMPARE[operator](value, limit)
+
+
+@settings(max_examples=500)
+@given(
+    st.sampled_from(["amount", "fee"]),
+    OPERATORS,
+    WHOLES,
+    st.integers(0, 999_999),
+    st.one_of(LIMITS, st.integers(-2, 2)),
+)
+def test_the_threshold_of_an_average_decides_as_the_decimals_do(measure, operator, whole, micro, limit):
+    scale = SCHEMA.measures[measure].scale + 6
+    value = exact(whole * 10**6 + micro, scale)
+    if isinstance(limit, int):  # a limit on the value, or one unit of its last digit beside it
+        near = exact(whole * 10**6 + micro + limit, scale)
+        limit = near if may_be_written(near) else Decimal(limit)
+    assert fires("avg", measure, operator, limit, whole, micro) == COMPARE[operator](value, limit)
+
+
+@given(OPERATORS, LIMITS, st.integers(1, 100))
+def test_the_threshold_of_a_count_has_no_digits_after_the_point(operator, limit, held):
+    assert fires("count", "amount", operator, limit, held) == COMPARE[operator](Decimal(held), limit)
+
+
+@pytest.mark.parametrize(
+    ("operator", "expected"),
+    [(">", False), (">=", False), ("<", True), ("<=", True), ("=", False), ("!=", True)],
+)
+def test_a_limit_above_every_value_is_decided_without_a_value(operator, expected):
+    for whole in (LEAST, 0, GREATEST):
+        assert fires("sum", "amount", operator, Decimal("1e20"), whole) is expected
+        assert fires("sum", "amount", operator, Decimal("-1e20"), whole) is (expected == (operator in ("=", "!=")))
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["1ms", "2ms", "1s", "1h"]),
+            st.sampled_from(["closed", "open"]),
+            st.sampled_from(["ACTIVE", "SHADOW", "PAUSE"]),
+        ),
+        min_size=1,
+        max_size=8,
+    )
+)
+def test_a_closed_window_reaches_its_length_and_an_open_one_1_ms_less(windows):
+    lengths_ms = {"1ms": 1, "2ms": 2, "1s": 1000, "1h": 3_600_000}
+    rules = [
+        rule(f"r{index}", window={"length": length, "left": left}, state=state)
+        for index, (length, left, state) in enumerate(windows)
+    ]
+    plan = plan_of(*rules, allowed_lateness="5ms")
+    expected = [lengths_ms[length] - (left == "open") for length, left, state in windows if state != "PAUSE"]
+    reaches = plan.window_arrays.reach_ms.tolist()
+    assert [reaches[window] for window in plan.rule_arrays.window] == expected
+    assert len(set(reaches)) == len(reaches)
+    assert plan.horizon_ms == max(lengths_ms[length] for length, _, _ in windows) + 5
+
+
+def test_paused_rules_are_not_judged_and_hold_the_horizon():
+    plan = plan_of(rule("a"), rule("b", length="2h", state="PAUSE"), allowed_lateness="0ms")
+    assert [each.rule_id for each in plan.rules] == ["a"]
+    assert plan.horizon_ms == 7_200_000
+
+
+def test_stacks_are_kept_for_measures_with_a_minimum_or_a_maximum_alone():
+    lowest = rule("b", aggregate={"function": "min", "measure": "fee"})
+    assert plan_of(rule("a"), lowest).needs_extremes.tolist() == [False, True]
+    assert plan_of(rule("a")).needs_extremes.tolist() == [False]
+
+
+def test_values_have_the_scale_of_their_measure_and_averages_six_digits_more():
+    average = rule("b", aggregate={"function": "avg", "measure": "amount"})
+    assert plan_of(rule("a"), average, rule("c", measure=None), rule("d", "fee")).value_scales == (2, 8, 0, 0)
+
+
+def test_policies_are_handed_on():
+    plan = plan_of(rule(), late="drop", collision="replace")
+    assert (plan.late, plan.collision) == (DROP, REPLACE)

@@ -1,0 +1,112 @@
+"""The command line as people start it: in a process of its own, to its end or in the background."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
+
+BUCKETS = str(Path(sys.executable).with_name("buckets"))
+POLL_S = 0.005
+GIVE_UP_S = 180
+
+
+def run_command(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run `buckets` to its end."""
+    return subprocess.run([BUCKETS, *map(str, arguments)], cwd=cwd, check=False, capture_output=True, text=True)
+
+
+class RunningCommand:
+    """`buckets` in the background, in a session of its own; nothing of it is left behind the `with` block."""
+
+    def __init__(self, *arguments: str | Path, log: Path) -> None:
+        """Say what to start, and where its standard error goes."""
+        self._arguments = [BUCKETS, *map(str, arguments)]
+        self._log = log
+
+    def __enter__(self) -> Self:
+        """Start it."""
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                self._arguments, stdout=subprocess.DEVNULL, stderr=log, start_new_session=True
+            )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End whatever is left of it."""
+        for pid in self.processes():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self._process.wait()
+
+    @property
+    def stderr(self) -> str:
+        """What it has said so far."""
+        return self._log.read_text(encoding="utf-8")
+
+    def processes(self) -> list[int]:
+        """It and all that it started, as far as they still run."""
+        found = []
+        for folder in Path("/proc").iterdir():
+            if folder.name.isdecimal():
+                with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                    state, _, _, session = (folder / "stat").read_text().rpartition(")")[2].split()[:4]
+                    if int(session) == self._process.pid and state != "Z":
+                        found.append(int(folder.name))
+        return found
+
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Wait for a condition while it runs."""
+        given_up_s = time.monotonic() + GIVE_UP_S
+        while not condition():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = self._process.wait(POLL_S)
+                assert condition(), f"it ended with {code} before that: {self.stderr}"
+            assert time.monotonic() < given_up_s, f"it did not come to that: {self.stderr}"
+
+    def freeze(self) -> None:
+        """Hold driver and JVM where they are."""
+        os.killpg(self._process.pid, signal.SIGSTOP)
+        self._wait_for_state("T")
+
+    def thaw(self) -> None:
+        """Let driver and JVM go on."""
+        os.killpg(self._process.pid, signal.SIGCONT)
+
+    def _wait_for_state(self, wanted: str) -> None:
+        def states() -> set[str]:
+            stats = (Path(f"/proc/{pid}/stat") for pid in self.processes() if os.getpgid(pid) == self._process.pid)
+            return {stat.read_text().rpartition(")")[2].split()[0] for stat in stats}
+
+        while states() != {wanted}:
+            pass
+
+    def kill_driver(self) -> None:
+        """Kill the driver alone; wait until all that it had started has gone of itself."""
+        os.kill(self._process.pid, signal.SIGKILL)
+        os.killpg(self._process.pid, signal.SIGCONT)
+        self._wait_until_gone()
+
+    def kill_all(self) -> None:
+        """Kill driver and JVM in the same moment; wait until their workers have gone too."""
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._wait_until_gone()
+
+    def _wait_until_gone(self) -> None:
+        self._process.wait()
+        given_up_s = time.monotonic() + GIVE_UP_S
+        while left := self.processes():
+            assert time.monotonic() < given_up_s, f"still there: {left}"
+
+    def interrupt(self) -> int:
+        """Press Ctrl-C; returns the exit code."""
+        os.killpg(self._process.pid, signal.SIGINT)
+        return self._process.wait(GIVE_UP_S)
+
+    def wait(self) -> int:
+        """Wait for its end; returns the exit code."""
+        return self._process.wait(GIVE_UP_S)
