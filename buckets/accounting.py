@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from buckets.kernel import COLLISION_NOT_KEPT, DUPLICATE, EVALUATED, LATE, OVERFLOW, TOO_LATE
 from buckets.rule_set import RuleSet
+from buckets.verdict import COLLISION_NOT_KEPT, DUPLICATE, EVALUATED, LATE, OUTCOMES, OVERFLOW, TOO_LATE
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def account_batch(batch_id: int, rule_set: RuleSet, counts: Iterable[bytes]) -> 
     latest_ms: int | None = None
     filtered = {group.group_id: 0 for group in rule_set.groups}
     alerts = dict(filtered)
-    outcomes = {group.group_id: [0] * 6 for group in rule_set.groups}
+    outcomes = {group.group_id: [0] * OUTCOMES for group in rule_set.groups}
     for text in counts:
         count = json.loads(text)
         if "arrivals" in count:

@@ -56,7 +56,7 @@ class Events:
         event_id: Arrow string.
         times_ms: int64 `(events,)`.
         attributes: by name, Arrow arrays in their declared type.
-        measures: by name, scaled int64 `(events,)`.
+        measures: by name, Arrow int64, scaled.
     """
 
     source: pa.Array
@@ -65,7 +65,7 @@ class Events:
     event_id: pa.Array
     times_ms: npt.NDArray[np.int64]
     attributes: dict[str, pa.Array]
-    measures: dict[str, npt.NDArray[np.int64]]
+    measures: dict[str, pa.Array]
 
     def __len__(self) -> int:
         """How many events there are."""
@@ -114,8 +114,10 @@ def parse(rows: pa.RecordBatch, schema: EventSchema, needed: frozenset[str]) -> 
         attributes[name], found = column.attributes(fields[name], kind)
         note(name, found)
     for name, measure in schema.measures.items():
-        measures[name], found = column.measures(fields[name], measure.scale)
+        scaled, found = column.measures(fields[name], measure.scale)
         note(name, found)
+        nulls = fields[name].is_null().to_numpy(zero_copy_only=False) if fields[name].null_count else None
+        measures[name] = pa.array(scaled, mask=nulls)
     events = Events(
         source=rows.column(SOURCE),
         source_order=rows.column(SOURCE_ORDER).to_numpy(),
@@ -145,7 +147,7 @@ def _without(events: Events, faults: Faults) -> Events:
         event_id=events.event_id.filter(mask),
         times_ms=events.times_ms[good],
         attributes={name: values.filter(mask) for name, values in events.attributes.items()},
-        measures={name: values[good] for name, values in events.measures.items()},
+        measures={name: values.filter(mask) for name, values in events.measures.items()},
     )
 
 
@@ -172,5 +174,5 @@ def event_json(schema: EventSchema, event_id: str, time_ms: int, fields: dict[st
     shown: dict[str, Any] = {schema.event_id: event_id, schema.event_time.field: time_ms}
     for name, value in fields.items():
         measure = schema.measures.get(name)
-        shown[name] = value if measure is None else format_scaled(value, measure.scale)
+        shown[name] = value if measure is None or value is None else format_scaled(value, measure.scale)
     return json.dumps(shown, ensure_ascii=False)

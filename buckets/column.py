@@ -44,18 +44,42 @@ def _one_by_one(column: pa.Array, convert: Callable[[Any], Any], filler: Any) ->
 
 
 def _is_text(column: pa.Array) -> bool:
-    return pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+    return bool(pa.types.is_string(column.type) or pa.types.is_large_string(column.type))
 
 
 def _is_plain(column: pa.Array, longest: int, unwanted: str) -> bool:
     """Whether text is short enough, and free of letters that Arrow's parsers take otherwise than we do."""
     if (pc.max(pc.binary_length(column)).as_py() or 0) > longest:
         return False
-    return bool(not pc.any(pc.match_substring(column, unwanted, ignore_case=True)).as_py())
+    return pc.any(pc.match_substring(column, unwanted, ignore_case=True)).as_py() is not True
 
 
-def _as_text(column: pa.Array) -> pa.Array:
-    return column if _is_text(column) else pc.cast(column, pa.string())
+def _as_text(column: pa.Array) -> tuple[pa.Array, Faults]:
+    """A column as text, with the rows that have none."""
+    if _is_text(column):
+        return column, {}
+    try:
+        return pc.cast(column, pa.string()), {}
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        values, faults = _one_by_one(column, _text_of, None)
+        return pa.array(values, pa.string()), faults
+
+
+def _text_of(value: Any) -> str:
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            pass
+    message = f"{_shown(value)} is no text"
+    raise ValueError(message)
+
+
+def _converted(column: pa.Array, convert: Callable[[str], Any], filler: Any) -> tuple[list[Any], Faults]:
+    """Values of a column by way of its text, one by one."""
+    text, unreadable = _as_text(column)
+    values, faults = _one_by_one(text, convert, filler)
+    return values, faults | unreadable
 
 
 def _decimal_to_scaled(column: pa.Array) -> Int64s | None:
@@ -72,7 +96,7 @@ def measures(column: pa.Array, scale: int) -> tuple[Int64s, Faults]:
     Binary floating point is read by its shortest decimal text, so that 0.1 is one tenth.
     """
     if pa.types.is_integer(column.type):
-        integers = pc.cast(column, pa.int64(), safe=False).fill_null(0).to_numpy(zero_copy_only=False)
+        integers = _integers(pc.cast(column, pa.int64(), safe=False))
         most = INT64_MAX // 10**scale
         if not pa.types.is_uint64(column.type) and bool(np.all((integers <= most) & (integers >= -most))):
             return integers * 10**scale, {}
@@ -83,7 +107,7 @@ def measures(column: pa.Array, scale: int) -> tuple[Int64s, Faults]:
             scaled = None
         if scaled is not None:
             return scaled, {}
-    values, faults = _one_by_one(_as_text(column), lambda text: to_scaled(text, scale), 0)
+    values, faults = _converted(column, lambda text: to_scaled(text, scale), 0)
     return np.array(values, np.int64), faults
 
 
@@ -98,13 +122,12 @@ def _whole_number(text: str) -> int:
 def _longs(column: pa.Array) -> tuple[pa.Array, Faults]:
     if pa.types.is_integer(column.type) and not pa.types.is_uint64(column.type):
         return pc.cast(column, pa.int64()), {}
-    text = _as_text(column)
-    if _is_plain(text, 20, "x"):
+    if _is_text(column) and _is_plain(column, 20, "x"):
         try:
-            return pc.cast(text, pa.int64()), {}
+            return pc.cast(column, pa.int64()), {}
         except pa.ArrowInvalid:
             pass
-    values, faults = _one_by_one(text, _whole_number, None)
+    values, faults = _converted(column, _whole_number, None)
     return pa.array(values, pa.int64()), faults
 
 
@@ -122,9 +145,10 @@ def attributes(column: pa.Array, kind: AttributeType) -> tuple[pa.Array, Faults]
     if kind == "boolean":
         if pa.types.is_boolean(column.type):
             return column, {}
-        values, faults = _one_by_one(_as_text(column), _boolean, None)
+        values, faults = _converted(column, _boolean, None)
         return pa.array(values, pa.bool_()), faults
-    return pc.cast(_as_text(column), pa.string()), {}
+    text, faults = _as_text(column)
+    return pc.cast(text, pa.string()), faults
 
 
 def _ms_of_text(text: str, unit: str) -> int:
@@ -144,26 +168,29 @@ def _ms_of_text(text: str, unit: str) -> int:
     return math.floor(number * 1000 if unit == "s" else number)
 
 
-def _micros(moments: pa.Array) -> Int64s:
-    micros: Int64s = pc.cast(moments, pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
-    return micros
-
-
 def _fast_times(column: pa.Array, unit: str) -> Int64s | None:
     """Times of a whole column at once; None where some row needs a closer look."""
-    try:
-        if pa.types.is_timestamp(column.type):
-            return _micros(pc.cast(column, pa.timestamp("us", column.type.tz))) // 1000
-        if unit == "iso8601":
-            return _micros(pc.cast(column, pa.timestamp("us", "UTC"))) // 1000
-        integers, faults = _longs(column) if not pa.types.is_floating(column.type) else (column, {0: ""})
-    except pa.ArrowInvalid:
+    if unit == "iso8601" and _is_text(column):
+        try:
+            column = pc.cast(column, pa.timestamp("us", "UTC"))
+        except pa.ArrowInvalid:
+            return None
+    if pa.types.is_timestamp(column.type):
+        ticks = _integers(pc.cast(column, pa.int64()))
+        per_ms = {"s": 0, "ms": 1, "us": 1000, "ns": 1_000_000}[column.type.unit]
+        return ticks // per_ms if per_ms else ticks * 1000
+    if unit == "iso8601" or not (_is_text(column) or pa.types.is_integer(column.type)):
         return None
-    if faults:
-        return None
-    times: Int64s = integers.fill_null(0).to_numpy(zero_copy_only=False)
+    whole, faults = _longs(column)
     factor = 1000 if unit == "s" else 1
-    return times * factor if bool(np.all(np.abs(times) <= INT64_MAX // factor)) else None
+    times = _integers(whole)
+    fits = bool(np.all((times <= INT64_MAX // factor) & (times >= -(INT64_MAX // factor))))
+    return times * factor if fits and not faults else None
+
+
+def _integers(column: pa.Array) -> Int64s:
+    integers: Int64s = column.fill_null(0).to_numpy(zero_copy_only=False)
+    return integers
 
 
 def times_ms(column: pa.Array, declared: EventTime) -> tuple[Int64s, Faults]:
@@ -174,7 +201,7 @@ def times_ms(column: pa.Array, declared: EventTime) -> tuple[Int64s, Faults]:
     faults: Faults = {}
     times = _fast_times(column, declared.unit)
     if times is None:
-        values, faults = _one_by_one(_as_text(column), lambda text: _ms_of_text(text, declared.unit), 0)
+        values, faults = _converted(column, lambda text: _ms_of_text(text, declared.unit), 0)
         times = np.array([min(max(value, INT64_MIN), INT64_MAX) for value in values], np.int64)
     absurd = (times < declared.earliest_ms) | (times >= declared.latest_ms)
     if absurd.any():

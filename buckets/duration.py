@@ -7,7 +7,7 @@ from pydantic import BeforeValidator
 
 MS_PER_UNIT = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 LONGEST_MS = 3660 * MS_PER_UNIT["d"]
-_FORM = re.compile(r"(\d{1,15})(ms|s|m|h|d)")
+_FORM = re.compile(r"(\d{1,15})(ms|s|m|h|d)", re.ASCII)
 
 
 def parse_duration_ms(text: Any) -> int:

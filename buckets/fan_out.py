@@ -53,7 +53,7 @@ def fan_out(rows: pa.RecordBatch, rule_set: RuleSet, schema: EventSchema, shards
     """
     events, letters = parse(rows, schema, rule_set.needed_fields)
     filtered: dict[str, int] = {}
-    columns = events.attributes | {name: pa.array(values) for name, values in events.measures.items()}
+    columns = events.attributes | events.measures
     for group in rule_set.groups:
         mask = matches(group.where, columns, schema)
         passed = np.flatnonzero(mask.to_numpy(zero_copy_only=False)) if mask is not None else None
@@ -103,7 +103,7 @@ def _columns(events: Events, group: Group) -> pa.Table:
         "event_id": events.event_id,
         "time_ms": pa.array(events.times_ms),
     }
-    columns |= {measure_column(name): pa.array(values) for name, values in events.measures.items()}
+    columns |= {measure_column(name): values for name, values in events.measures.items()}
     others = {name: values for name, values in events.attributes.items() if name not in group.fields}
     columns |= {attribute_column(name): values for name, values in others.items()}
     return pa.table(columns)

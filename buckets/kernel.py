@@ -20,33 +20,12 @@ import numpy.typing as npt
 
 from buckets.codec import decode, decode_counts, encode, encoded_bound
 from buckets.compiled import compiled, leaf
-from buckets.plan import (
-    ABOVE,
-    ALWAYS,
-    AT_LEAST,
-    AT_MOST,
-    AVG,
-    BELOW,
-    COUNT,
-    DROP,
-    EVALUATE,
-    EXACTLY,
-    KEEP_FIRST,
-    MIN,
-    NEVER,
-    REPLACE,
-    SUM,
-)
-from buckets.scaled import AVERAGE_FACTOR
-from buckets.timeline import Timeline, extreme, first_at_or_after, insert, new_timeline, rebuild, remove, total
+from buckets.judge import find_edges, judge
+from buckets.plan import DROP, EVALUATE, KEEP_FIRST, REPLACE
+from buckets.rows import new_rows, with_room
+from buckets.timeline import Timeline, first_at_or_after, insert, new_timeline, rebuild, remove
+from buckets.verdict import COLLISION_NOT_KEPT, DUPLICATE, EVALUATED, LATE, OVERFLOW, TOO_LATE, Verdicts
 
-EVALUATED: Final = 0
-TOO_LATE: Final = 1
-DUPLICATE: Final = 2
-LATE: Final = 3
-COLLISION_NOT_KEPT: Final = 4
-OVERFLOW: Final = 5
-OUTCOMES: Final = 6
 UNREADABLE: Final = -1
 """What `score_keys` returns for the rows' count where a timeline has an unknown codec version."""
 LEAST_INT64: Final = -(2**63)
@@ -78,109 +57,6 @@ class KeyedEvents(NamedTuple):
     id_length: npt.NDArray[np.int64]
 
 
-class Verdicts(NamedTuple):
-    """What became of each event: arrays of shape `(events,)`.
-
-    Attributes:
-        outcome: uint8, EVALUATED | TOO_LATE | DUPLICATE | LATE | COLLISION_NOT_KEPT | OVERFLOW.
-        applied: bool, whether it is in the timeline now.
-        clock_ms: int64, the key's clock when it arrived.
-        other_start: int64, where in the pool the id begins that shares its time; -1 for none.
-        other_length: int64.
-        rule: int64, the rule whose sum overflowed.
-    """
-
-    outcome: npt.NDArray[np.uint8]
-    applied: npt.NDArray[np.bool_]
-    clock_ms: npt.NDArray[np.int64]
-    other_start: npt.NDArray[np.int64]
-    other_length: npt.NDArray[np.int64]
-    rule: npt.NDArray[np.int64]
-
-
-class Rows(NamedTuple):
-    """Results, one row for an event and a rule: arrays of one length.
-
-    Attributes:
-        event: int64, the event's place in `KeyedEvents`.
-        rule: int32, the rule's place in the plan.
-        whole: int64, the value in scaled units.
-        micro: int32, millionths of a unit, for averages.
-        held: int64, how many events the window holds.
-        fired: bool.
-    """
-
-    event: npt.NDArray[np.int64]
-    rule: npt.NDArray[np.int32]
-    whole: npt.NDArray[np.int64]
-    micro: npt.NDArray[np.int32]
-    held: npt.NDArray[np.int64]
-    fired: npt.NDArray[np.bool_]
-
-
-@compiled
-def _new_rows(capacity):
-    return Rows(
-        np.empty(capacity, np.int64),
-        np.empty(capacity, np.int32),
-        np.empty(capacity, np.int64),
-        np.empty(capacity, np.int32),
-        np.empty(capacity, np.int64),
-        np.empty(capacity, np.bool_),
-    )
-
-
-@compiled
-def _with_room(rows: Rows, used: int, needed: int) -> Rows:
-    """The same rows with room for `needed` more, doubled where they are full."""
-    if used + needed <= rows.event.shape[0]:
-        return rows
-    larger = _new_rows(2 * rows.event.shape[0] + needed)
-    larger.event[:used] = rows.event[:used]
-    larger.rule[:used] = rows.rule[:used]
-    larger.whole[:used] = rows.whole[:used]
-    larger.micro[:used] = rows.micro[:used]
-    larger.held[:used] = rows.held[:used]
-    larger.fired[:used] = rows.fired[:used]
-    return larger
-
-
-@leaf
-def average(summed, count):
-    """The quotient, rounded half-even to millionths.
-
-    Returns:
-        Whole units (rounded down) and millionths, 0 to 999,999.
-    """
-    whole = summed // count
-    scaled_rest = (summed - whole * count) * AVERAGE_FACTOR
-    micro = scaled_rest // count
-    twice = 2 * (scaled_rest - micro * count)
-    if twice > count or (twice == count and micro % 2 == 1):
-        micro += 1
-    if micro == AVERAGE_FACTOR:
-        return whole + 1, np.int64(0)
-    return whole, micro
-
-
-@leaf
-def _fires(comparison, whole, micro, limit_whole, limit_micro):
-    """Whether a value crosses its limit."""
-    if comparison in (ALWAYS, NEVER):
-        return comparison == ALWAYS
-    equal = whole == limit_whole and micro == limit_micro
-    above = whole > limit_whole or (whole == limit_whole and micro > limit_micro)
-    if comparison == ABOVE:
-        return above
-    if comparison == AT_LEAST:
-        return above or equal
-    if comparison == BELOW:
-        return not (above or equal)
-    if comparison == AT_MOST:
-        return not above
-    return equal if comparison == EXACTLY else not equal
-
-
 @leaf
 def _same_id(pool, start, length, other_start, other_length):
     if length != other_length:
@@ -200,66 +76,6 @@ def _find_id(timeline: Timeline, first, time_ms, pool, id_start, id_length):
             return cell
         cell += 1
     return -1
-
-
-@leaf
-def _find_edges(edges, timeline: Timeline, reach_ms, time_ms, is_last):
-    """Set each window's first cell for an event at `time_ms`.
-
-    Args:
-        edges: int64 `(windows,)`, from the last event; changed.
-        timeline: the cells.
-        reach_ms: int64 `(windows,)`.
-        time_ms: the event's time.
-        is_last: whether no cell is later than the event; then edges move along, else they are searched.
-    """
-    for window in range(edges.shape[0]):
-        start_ms = time_ms - reach_ms[window]
-        if not is_last:
-            edges[window] = first_at_or_after(timeline, start_ms)
-            continue
-        edge = min(edges[window], timeline.size[0])
-        while edge > 0 and timeline.times_ms[edge - 1] >= start_ms:
-            edge -= 1
-        while timeline.times_ms[edge] < start_ms:
-            edge += 1
-        edges[window] = edge
-
-
-@leaf
-def _judge(timeline, edges, end, held_from_ms, time_ms, event, plan, reach_ms, rows, used, emit_all):
-    """Evaluate every rule on the stretch from its window's edge to `end`, and append the rows.
-
-    A rule whose window reaches behind `held_from_ms`, where cells may be gone, is passed over.
-
-    Returns:
-        The number of rows used, and the rule whose sum does not fit 64 bits; -1 for none.
-    """
-    for rule in range(plan.function.shape[0]):
-        window = plan.window[rule]
-        if time_ms - reach_ms[window] < held_from_ms:
-            continue
-        first, column, function = edges[window], plan.measure[rule], plan.function[rule]
-        count = end - first
-        whole, micro = np.int64(count), np.int64(0)
-        if function in (SUM, AVG):
-            whole, fits = total(timeline, column, first, end)
-            if not fits:
-                return used, rule
-            if function == AVG:
-                whole, micro = average(whole, count)
-        elif function != COUNT:
-            whole = extreme(timeline, 0 if function == MIN else 1, column, first, end)
-        fired = _fires(plan.comparison[rule], whole, micro, plan.limit_whole[rule], plan.limit_micro[rule])
-        if emit_all or fired:
-            rows.event[used] = event
-            rows.rule[used] = rule
-            rows.whole[used] = whole
-            rows.micro[used] = micro
-            rows.held[used] = count
-            rows.fired[used] = fired
-            used += 1
-    return used, -1
 
 
 @leaf
@@ -367,9 +183,9 @@ def _take_in(work, events, event, clock_ms, plan, reach_ms, policy, rows, used, 
     end = cell + 1
     while end < timeline.size[0] and timeline.times_ms[end] == time_ms:
         end += 1
-    _find_edges(work.edges, timeline, reach_ms, time_ms, end == timeline.size[0])
+    find_edges(work.edges, timeline, reach_ms, time_ms, end == timeline.size[0])
     held_from_ms = LEAST_INT64 if clock_ms == LEAST_INT64 else clock_ms - policy.horizon_ms
-    used_now, overflowed = _judge(
+    used_now, overflowed = judge(
         timeline, work.edges, end, held_from_ms, time_ms, event, plan, reach_ms, rows, used, emit_all
     )
     if overflowed < 0:
@@ -414,7 +230,7 @@ def score_keys(events, pool, state_start, plan, reach_ms, needs_extremes, policy
         one behind the other, and where each begins, int64 `(keys + 1,)`.
     """
     keys = events.key_start.shape[0] - 1
-    rows = _new_rows(events.times_ms.shape[0] * plan.function.shape[0] + 1 if emit_all else 1024)
+    rows = new_rows(events.times_ms.shape[0] * plan.function.shape[0] + 1 if emit_all else 1024)
     used = 0
     encoded = np.empty(65536, np.uint8)
     encoded_start = np.zeros(keys + 1, np.int64)
@@ -431,7 +247,7 @@ def score_keys(events, pool, state_start, plan, reach_ms, needs_extremes, policy
         clock_ms = decode(pool, state_start[key], state_start[key + 1], work.timeline)
         work.edges[:] = 0
         for event in range(events.key_start[key], events.key_start[key + 1]):
-            rows = _with_room(rows, used, plan.function.shape[0])
+            rows = with_room(rows, used, plan.function.shape[0])
             used, clock_ms = _take_in(
                 work, events, event, clock_ms, plan, reach_ms, policy, rows, used, emit_all, verdicts
             )

@@ -27,10 +27,15 @@ KEPT_BATCHES = 200
 """Batch records that are kept; Spark itself can go back 100 batches."""
 
 
+def partial_of(path: Path) -> Path:
+    """Where a file is while it is not whole."""
+    return path.with_name(f".{path.name}.partial")
+
+
 def write_whole(path: Path, text: str) -> None:
     """Write a file so that it is there whole or not at all, also after a crash."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
+    partial = partial_of(path)
     with partial.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
@@ -111,12 +116,21 @@ class Ledger:
             if basis.to_json() != {key: written[key] for key in basis.to_json()}:
                 write_whole(self._job, json.dumps({**basis.to_json(), "id": written["id"]}, indent=1))
             return str(written["id"])
-        if self.checkpoint.exists() and (not self.checkpoint.is_dir() or any(self.checkpoint.iterdir())):
+        if self._is_foreign():
             message = f"checkpoint {self.checkpoint} holds something that this program did not write; name a new folder"
             raise BucketsError(message)
         identity = uuid.uuid4().hex
         write_whole(self._job, json.dumps({**basis.to_json(), "id": identity}, indent=1))
         return identity
+
+    def _is_foreign(self) -> bool:
+        """Whether something is there that is not the trace of a start that died before its first file was whole."""
+        if not self.checkpoint.exists():
+            return False
+        if not self.checkpoint.is_dir():
+            return True
+        entries = [path for path in self.checkpoint.rglob("*") if path != self._folder]
+        return any(path != partial_of(self._job) for path in entries)
 
     def _record(self, batch_id: int) -> Path:
         return self._folder / "batches" / f"{batch_id:09d}.json"

@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 from buckets.arrivals import DeadLetter, event_json
 from buckets.decimal128 import decimals
 from buckets.event_schema import EventSchema
-from buckets.kernel import COLLISION_NOT_KEPT, DUPLICATE, EVALUATED, LATE, OVERFLOW, TOO_LATE
 from buckets.key import decode_key, key_json
 from buckets.outputs import (
     COLLISION_COLUMNS,
@@ -27,6 +26,7 @@ from buckets.outputs import (
 from buckets.plan import GroupPlan
 from buckets.rule import Rule
 from buckets.scoring import Scored
+from buckets.verdict import COLLISION_NOT_KEPT, DUPLICATE, EVALUATED, LATE, OUTCOMES, OVERFLOW, TOO_LATE
 
 Int64s = npt.NDArray[np.int64]
 
@@ -71,7 +71,7 @@ class GroupResults:
 
     def counts(self) -> list[int]:
         """How many events had each outcome of `kernel`."""
-        return np.bincount(self.scored.verdicts.outcome, minlength=6).tolist()
+        return np.bincount(self.scored.verdicts.outcome, minlength=OUTCOMES).tolist()
 
     def _warm(self, times_ms: Int64s, rules: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
         reach = self.plan.window_arrays.reach_ms[self.plan.rule_arrays.window]

@@ -78,10 +78,12 @@ class Limit(BaseModel):
             message = f"{value!r} is not a decimal number"
             raise ValueError(message)
         number = parse_decimal(str(value))
-        if number and len(number.as_tuple().digits) + abs(number.adjusted()) > _LONGEST_LIMIT_DIGITS:
+        exponent = number.as_tuple().exponent
+        assert isinstance(exponent, int)
+        if max(number.adjusted() + 1, 0) + max(-exponent, 0) > _LONGEST_LIMIT_DIGITS:
             message = f"{value} has more than {_LONGEST_LIMIT_DIGITS} digits"
             raise ValueError(message)
-        return number
+        return Decimal(format(number, "f"))
 
     @field_serializer("value")
     def _as_written(self, value: Decimal) -> str:

@@ -13,7 +13,6 @@ import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from buckets.rule import Rule
 from buckets.where import Where, describe_where, write_where
@@ -78,6 +77,8 @@ class RuleSet:
     version: int
     rules: tuple[Rule, ...]
     groups: tuple[Group, ...]
+    columns: dict[str, tuple[str, ...]]
+    """The value columns of all groups that there ever were: the timelines of a group that went may still be there."""
 
     @property
     def needed_fields(self) -> frozenset[str]:
@@ -89,35 +90,41 @@ class RuleSet:
 
     def to_json(self) -> str:
         """The rule set as text; `from_json` reads it back."""
-        layouts = {
-            group.group_id: {"measures": group.measures, "complete_since_ms": group.complete_since_ms}
-            for group in self.groups
+        data = {
+            "version": self.version,
+            "rules": [rule.model_dump(by_alias=True, mode="json") for rule in self.rules],
+            "columns": self.columns,
+            "complete_since_ms": {group.group_id: group.complete_since_ms for group in self.groups},
         }
-        rules = [rule.model_dump(by_alias=True, mode="json") for rule in self.rules]
-        return json.dumps({"version": self.version, "rules": rules, "layouts": layouts}, sort_keys=True)
+        return json.dumps(data, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> "RuleSet":
         """Read what `to_json` wrote."""
         data = json.loads(text)
-        return _assemble(data["version"], [Rule.model_validate(rule) for rule in data["rules"]], data["layouts"])
+        rules = tuple(Rule.model_validate(rule) for rule in data["rules"])
+        columns = {identity: tuple(measures) for identity, measures in data["columns"].items()}
+        return _assemble(data["version"], rules, columns, data["complete_since_ms"])
 
 
-def _assemble(version: int, rules: Iterable[Rule], layouts: dict[str, dict[str, Any]]) -> RuleSet:
-    ordered = tuple(rules)
-    grouped = _by_group(ordered)
+def _assemble(
+    version: int,
+    rules: tuple[Rule, ...],
+    columns: dict[str, tuple[str, ...]],
+    complete_since_ms: dict[str, dict[str, int | None]],
+) -> RuleSet:
     groups = tuple(
         Group(
             group_id=identity,
             fields=members[0].group_by,
             where=members[0].where,
             rules=tuple(members),
-            measures=tuple(layouts[identity]["measures"]),
-            complete_since_ms=dict(layouts[identity]["complete_since_ms"]),
+            measures=columns[identity],
+            complete_since_ms=complete_since_ms[identity],
         )
-        for identity, members in grouped.items()
+        for identity, members in _by_group(rules).items()
     )
-    return RuleSet(version, ordered, groups)
+    return RuleSet(version, rules, groups, columns)
 
 
 def _by_group(rules: Iterable[Rule]) -> dict[str, list[Rule]]:
@@ -130,7 +137,7 @@ def _by_group(rules: Iterable[Rule]) -> dict[str, list[Rule]]:
 
 def first_rule_set(rules: Iterable[Rule]) -> RuleSet:
     """The rule set of a job that has seen no event."""
-    return next_rule_set(RuleSet(0, (), ()), rules, clock_ms=None, lateness_ms=0)
+    return next_rule_set(RuleSet(0, (), (), {}), rules, clock_ms=None, lateness_ms=0)
 
 
 def next_rule_set(before: RuleSet, rules: Iterable[Rule], clock_ms: int | None, lateness_ms: int) -> RuleSet:
@@ -144,17 +151,19 @@ def next_rule_set(before: RuleSet, rules: Iterable[Rule], clock_ms: int | None, 
     """
     ordered = tuple(rules)
     known = {group.group_id: group for group in before.groups}
-    layouts = {
-        identity: _layout(known.get(identity), members, clock_ms, lateness_ms)
-        for identity, members in _by_group(ordered).items()
-    }
-    return _assemble(before.version + 1, ordered, layouts)
+    columns, since = dict(before.columns), {}
+    for identity, members in _by_group(ordered).items():
+        used = [rule.measure for rule in members if rule.measure is not None]
+        columns[identity] = tuple(dict.fromkeys([*columns.get(identity, ()), *used]))
+        since[identity] = _complete_since_ms(known.get(identity), members, clock_ms, lateness_ms)
+    return _assemble(before.version + 1, ordered, columns, since)
 
 
-def _layout(old: Group | None, rules: list[Rule], clock_ms: int | None, lateness_ms: int) -> dict[str, Any]:
-    """Columns and completeness of a group under new rules."""
-    used = list(dict.fromkeys(rule.measure for rule in rules if rule.measure is not None))
-    measures = list(dict.fromkeys([*(old.measures if old else ()), *used]))
+def _complete_since_ms(
+    old: Group | None, rules: list[Rule], clock_ms: int | None, lateness_ms: int
+) -> dict[str, int | None]:
+    """Since when the tracks of a group are complete under new rules."""
+    used = dict.fromkeys(rule.measure for rule in rules if rule.measure is not None)
     begins_ms = None if clock_ms is None else clock_ms + 1
     since: dict[str, int | None] = dict.fromkeys((COUNT_TRACK, *used), begins_ms)
     if old is not None and clock_ms is not None:
@@ -164,4 +173,4 @@ def _layout(old: Group | None, rules: list[Rule], clock_ms: int | None, lateness
             if track in since:
                 kept = old.complete_since_ms[track]
                 since[track] = max(reach_ms, kept if kept is not None else reach_ms) if grown else kept
-    return {"measures": measures, "complete_since_ms": since}
+    return since

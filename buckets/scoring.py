@@ -9,8 +9,10 @@ import numpy.typing as npt
 
 from buckets.codec import CODEC_VERSION
 from buckets.errors import BucketsError
-from buckets.kernel import UNREADABLE, KeyedEvents, Policy, Rows, Verdicts, score_keys
+from buckets.kernel import UNREADABLE, KeyedEvents, Policy, score_keys
 from buckets.plan import GroupPlan
+from buckets.rows import Rows
+from buckets.verdict import Verdicts
 
 
 @dataclass(frozen=True)

@@ -121,17 +121,17 @@ class Scorer:
 
 
 class _Hashed:
-    """A group that is told from others by its identity and the version of its rule set: cheap to look up."""
+    """A group with a hash that is cheap to take."""
 
     def __init__(self, group: Group, version: int) -> None:
         self.group = group
-        self._identity = (group.group_id, version, group.rules)
+        self._hash = hash((group.group_id, version))
 
     def __hash__(self) -> int:
-        return hash(self._identity[:2])
+        return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Hashed) and self._identity == other._identity
+        return isinstance(other, _Hashed) and self.group == other.group
 
 
 @lru_cache(maxsize=1024)
@@ -183,7 +183,7 @@ def _in_arrival_order(table: pa.Table) -> pa.Table:
 
 
 def _values(events: pa.Table, group: Group) -> npt.NDArray[np.int64]:
-    columns = [events[measure_column(name)].to_numpy() for name in group.measures]
+    columns = [events[measure_column(name)].fill_null(0).to_numpy() for name in group.measures]
     return np.array(columns, np.int64).reshape(len(columns), len(events))
 
 

@@ -31,10 +31,21 @@ def read_output(folder: Path, name: str, columns: list[str]) -> Rows:
         return _read_delta(folder / name, columns)
     lines = folder / f"{name}.jsonl"
     if lines.exists():
-        with lines.open(encoding="utf-8") as file:
-            return [{column: row.get(column) for column in columns} for row in map(json.loads, file)]
+        return _read_lines(lines, columns)
     message = f"results {folder}: there is neither a table {name} nor a file {name}.jsonl; name an output folder"
     raise BucketsError(message)
+
+
+def _read_lines(path: Path, columns: list[str]) -> Rows:
+    rows = []
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+        try:
+            row = json.loads(line)
+            rows.append({column: row[column] for column in columns})
+        except (ValueError, TypeError, KeyError):
+            message = f"results {path}:{number}: is no line of results with {', '.join(columns)}; name an output folder of buckets"
+            raise BucketsError(message) from None
+    return rows
 
 
 def _read_delta(path: Path, columns: list[str]) -> Rows:

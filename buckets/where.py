@@ -7,6 +7,7 @@ Written as a mapping from field to a value, a list of values, or operators with 
 Inside, each condition is `(field, operator, operand)`, sorted, so that two ways to write one filter are one filter.
 """
 
+import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,9 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buckets.event_schema import EventSchema
-from buckets.scaled import INT64_MAX, INT64_MIN, to_scaled
+from buckets.scaled import INT64_MAX, INT64_MIN, parse_decimal, to_scaled
 
 WhereOperator = Literal["=", "!=", "in", "not_in", ">", ">=", "<", "<="]
+_INTEGER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
 _OPERATORS = ("=", "!=", "in", "not_in", ">", ">=", "<", "<=")
 _ORDER = {">": pc.greater, ">=": pc.greater_equal, "<": pc.less, "<=": pc.less_equal}
 Scalar = str | int | bool
@@ -55,6 +57,9 @@ def parse_where(written: Any) -> Where:
     conditions: list[Condition] = []
     for field, test in written.items():
         tests = test if isinstance(test, dict) else {"in" if isinstance(test, list) else "=": test}
+        if not tests:
+            message = f"where.{field}: has no test; write a value, a list of values or {{operator: value}}"
+            raise ValueError(message)
         for operator, operand in tests.items():
             if operator not in _OPERATORS:
                 message = f"where.{field}: unknown operator {operator!r}; use one of {' '.join(_OPERATORS)}"
@@ -64,8 +69,18 @@ def parse_where(written: Any) -> Where:
                 message = f"where.{field}: {operator} takes {'a list of values' if listed else 'one value'}"
                 raise ValueError(message)
             operands = {_text(value, field) for value in operand} if listed else {_text(operand, field)}
-            conditions.append(Condition(str(field), operator, tuple(sorted(operands))))
+            conditions.append(_canonical(str(field), operator, operands))
     return tuple(sorted(conditions))
+
+
+def _canonical(field: str, operator: str, operands: set[str]) -> Condition:
+    """The one form of a condition: one of a list of one is equality, and bounds are written without idle zeros."""
+    if len(operands) == 1:
+        operator = {"in": "=", "not_in": "!="}.get(operator, operator)
+    if operator in _ORDER:
+        (bound,) = operands
+        operands = {format(parse_decimal(bound).normalize(), "f")}
+    return Condition(field, operator, tuple(sorted(operands)))
 
 
 def write_where(where: Where) -> dict[str, dict[str, str | list[str]]]:
@@ -99,7 +114,7 @@ def operand_value(condition: Condition, text: str, schema: EventSchema) -> Scala
         message = f"where.{field}: no such attribute or measure in event schema {schema.name!r}"
         raise ValueError(message)
     if kind == "long":
-        if not text.lstrip("+-").isdecimal() or not INT64_MIN <= int(text) <= INT64_MAX:
+        if _INTEGER.fullmatch(text) is None or not INT64_MIN <= int(text) <= INT64_MAX:
             message = f"where.{field}: {text!r} is not a 64-bit integer"
             raise ValueError(message)
         return int(text)

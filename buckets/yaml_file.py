@@ -13,8 +13,11 @@ Model = TypeVar("Model", bound=BaseModel)
 Location = tuple[int | str, ...]
 
 
-class _UniqueKeyLoader(yaml.SafeLoader):
-    """A safe loader that refuses a key given twice, which YAML itself would swallow."""
+class _PlainLoader(yaml.SafeLoader):
+    """A safe loader for what people mean: a key stands once, and numbers and dates are the text that was written.
+
+    YAML itself would swallow the first of two keys, read 0200 as octal, and 0.1 as binary floating point.
+    """
 
     def construct_mapping(self, node: MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
@@ -26,11 +29,12 @@ class _UniqueKeyLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def _as_text(loader: _UniqueKeyLoader, node: ScalarNode) -> str:
+def _as_text(loader: _PlainLoader, node: ScalarNode) -> str:
     return str(loader.construct_scalar(node))
 
 
-_UniqueKeyLoader.add_constructor("tag:yaml.org,2002:value", _as_text)  # a bare `=`
+for _tag in ("int", "float", "timestamp", "value"):  # `value` is a bare `=`
+    _PlainLoader.add_constructor(f"tag:yaml.org,2002:{_tag}", _as_text)
 
 
 def read_text(path: Path, what: str) -> str:
@@ -43,11 +47,11 @@ def read_text(path: Path, what: str) -> str:
     Raises:
         BucketsError: no such file, a directory, empty, or not UTF-8.
     """
-    if path.is_dir():
-        message = f"{what} {path}: is a directory; name a file"
-        raise BucketsError(message)
     try:
         text = path.read_text(encoding="utf-8")
+    except IsADirectoryError:
+        message = f"{what} {path}: is a directory; name a file"
+        raise BucketsError(message) from None
     except FileNotFoundError:
         message = f"{what} {path}: no such file; check the path"
         raise BucketsError(message) from None
@@ -67,12 +71,12 @@ def parse_yaml(text: str, path: Path, what: str) -> tuple[Any, Node | None]:
         BucketsError: broken YAML, with its line.
     """
     try:
-        return yaml.load(text, _UniqueKeyLoader), yaml.compose(text, yaml.SafeLoader)
+        return yaml.load(text, _PlainLoader), yaml.compose(text, yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         message = f'{what} {path}:{line}: broken YAML: {error.problem} (quote operators: ">", "!=")'
         raise BucketsError(message) from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, TypeError) as error:
         message = f"{what} {path}: broken YAML: {' '.join(str(error).split())}"
         raise BucketsError(message) from None
 

@@ -6,12 +6,12 @@ from decimal import Decimal
 import numpy as np
 
 from buckets.engine_settings import EngineSettings
-from buckets.kernel import COLLISION_NOT_KEPT, DUPLICATE, EVALUATED, LATE, OVERFLOW, TOO_LATE
 from buckets.plan import plan_group
 from buckets.rule import Rule
 from buckets.rule_set import first_rule_set
 from buckets.scaled import format_scaled, to_scaled
 from buckets.scoring import EventIds, KeyBatch, score
+from buckets.verdict import COLLISION_NOT_KEPT, DUPLICATE, EVALUATED, LATE, OVERFLOW, TOO_LATE
 from tests.oracle import Event, Outcome
 from tests.strategies import SCHEMA
 

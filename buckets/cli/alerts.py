@@ -47,23 +47,20 @@ def alert_table(rows: list[dict[str, Any]], title: str) -> Table:
         title: what stands above it.
     """
     table = Table(title=title, title_justify="left", show_lines=True)
-    table.add_column("Time (UTC)", no_wrap=True)
-    table.add_column("Key", overflow="fold")
-    table.add_column("Event", overflow="fold")
+    table.add_column("Time (UTC)", min_width=12)
+    table.add_column("Alert", overflow="fold", ratio=1)
     table.add_column("Value", justify="right", no_wrap=True)
-    table.add_column("Events", justify="right")
-    table.add_column("Rule", overflow="fold", ratio=1)
     for row in rows:
         moment = datetime.fromtimestamp(row["event_time"] / 1000, UTC)
-        key = "\n".join(f"{field} {value}" for field, value in row["key"].items()) or "all events"
-        doubt = "" if row["warm"] is not False else "\n(the window reaches behind the history that is kept)"
+        key = ", ".join(f"{field} {value}" for field, value in row["key"].items()) or "all events"
+        lines = [row["rule"], key, f"event {row['event_id']}, rule {row['rule_id']}"]
+        if row["warm"] is False:
+            lines.append("the window reaches behind the history that is kept")
+        events = "event" if row["count"] == 1 else "events"
         table.add_row(
-            f"{moment:%Y-%m-%d %H:%M:%S}.{moment.microsecond // 1000:03d}",
-            Text(key),
-            Text(row["event_id"]),
-            readable(row["value"]),
-            f"{row['count']:,}",
-            Text(f"{row['rule']}\n{row['rule_id']}{doubt}"),
+            f"{moment:%Y-%m-%d}\n{moment:%H:%M:%S}.{moment.microsecond // 1000:03d}",
+            Text("\n".join(lines)),
+            f"{readable(row['value'])}\nof {row['count']:,} {events}",
         )
     return table
 

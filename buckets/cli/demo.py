@@ -100,8 +100,10 @@ def _print_alerts(console: Console, report: "BatchReport") -> None:
     if not rows:
         return
     table = Table(title=f"batch {report.account.batch_id}: {len(rows)} alerts", title_justify="left")
-    for name, justify in (("Time (UTC)", "left"), ("Rule", "left"), ("Key", "left"), ("Value", "right")):
-        table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
+    for name in ("Time (UTC)", "Rule"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("Key", overflow="fold")
+    table.add_column("Value", justify="right", no_wrap=True)
     for row in rows[:SHOWN_PER_BATCH]:
         key = ", ".join(str(value) for value in json.loads(row["key"]).values())
         table.add_row(f"{row['event_time']:%Y-%m-%d %H:%M:%S}", row["rule_id"], key, readable(row["value"]))
@@ -117,10 +119,13 @@ def _print_catch(console: Console, out: Path) -> None:
     beside = others(truth, alerts)
     table = Table(title="What was caught of the planted fraud", title_justify="left")
     for name in ("Pattern", "Rule"):
-        table.add_column(name)
-    for name in ("Planted", "Caught", "At the first event possible", "Alerts on other payments"):
+        table.add_column(name, no_wrap=True)
+    for name in ("Planted", "Caught", "At once", "Other alerts"):
         table.add_column(name, justify="right")
     for catch in compare(truth, alerts):
         numbers = (catch.planted, catch.caught, catch.at_once, beside[catch.rule_id])
         table.add_row(catch.pattern, catch.rule_id, *(f"{number:,}" for number in numbers))
     console.print(table)
+    console.print(
+        "At once: at the very event with which the limit was crossed. Other alerts: on payments nobody planted."
+    )

@@ -25,6 +25,7 @@ from buckets.job import SourceSettings
 
 Normalise = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 _CORRUPT = "__corrupt__"
+_BYTE_ORDER_MARK = "\ufeff"
 _JSON_OPTIONS = {
     "mode": "PERMISSIVE",
     "columnNameOfCorruptRecord": _CORRUPT,
@@ -132,9 +133,10 @@ def text_arrivals(lines: DataFrame, kind: str, schema: EventSchema, header: list
 
 def _parse_json(lines: DataFrame, schema: EventSchema) -> DataFrame:
     names = [*schema.field_names, _CORRUPT]
-    parsed = F.from_json(RAW, StructType([StructField(name, StringType()) for name in names]), _JSON_OPTIONS)
+    text = F.when(F.col(RAW).startswith(_BYTE_ORDER_MARK), F.substr(RAW, F.lit(2))).otherwise(F.col(RAW))
+    parsed = F.from_json(text, StructType([StructField(name, StringType()) for name in names]), _JSON_OPTIONS)
     frame = lines.withColumn("parsed", parsed)
-    corrupt = F.col(f"parsed.{_CORRUPT}").isNotNull() | ~F.trim(RAW).startswith("{")
+    corrupt = F.col(f"parsed.{_CORRUPT}").isNotNull() | ~F.trim(text).startswith("{")
     broken = F.when(corrupt, F.lit("broken JSON: not one object on one line")).alias(BROKEN)
     fields = _fields(schema, lambda name: F.col("parsed").getField(name))
     return frame.select(*lines.columns, broken, *fields)
@@ -199,7 +201,7 @@ def _split_csv(
 def _header(line: str) -> list[str]:
     """The names of a header line; none where it is broken, so that no record of its file fits."""
     try:
-        return [name.strip() for name in split_line(line.removeprefix("\ufeff"))]
+        return [name.strip() for name in split_line(line.removeprefix(_BYTE_ORDER_MARK))]
     except ValueError:
         return []
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from buckets.engine_settings import EngineSettings
-from buckets.kernel import _fires
+from buckets.judge import fires as fires_in_kernel
 from buckets.plan import DROP, REPLACE, plan_group
 from buckets.rule_set import first_rule_set
 from tests.core.examples import SCHEMA, rule
@@ -31,7 +31,7 @@ def fires(function: str, measure: str, operator: str, limit: Decimal, whole: int
         )
     )
     arrays = plan.rule_arrays
-    return bool(_fires(arrays.comparison[0], whole, micro, arrays.limit_whole[0], arrays.limit_micro[0]))
+    return bool(fires_in_kernel(arrays.comparison[0], whole, micro, arrays.limit_whole[0], arrays.limit_micro[0]))
 
 
 def exact(digits: int, scale: int) -> Decimal:

@@ -1,5 +1,7 @@
 """Versions of the rules: groups, columns that never move, and since when each track is complete."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -86,7 +88,7 @@ def test_each_rule_that_is_not_deleted_is_in_the_group_of_its_fields_and_filter(
 
 @given(histories())
 def test_columns_of_a_group_are_only_appended_to(versions):
-    for before, after in zip(versions, versions[1:], strict=False):
+    for before, after in pairwise(versions):
         layouts = {group.group_id: group.measures for group in before.groups}
         for group in after.groups:
             kept = layouts.get(group.group_id, ())

@@ -59,7 +59,7 @@ def test_rows_of_fired_rules_only_are_the_fired_ones_of_all_rows(rules, events):
     assert (fired.batch(events, emit_all=False) if events else []) == expected
 
 
-@given(rules(), streams())
+@given(rules(), streams(overflowing=False))
 def test_a_timeline_holds_nothing_older_than_its_horizon_once_visited(rules, events):
     engine = Engine(rules, allowed_lateness="3ms")
     oracle = Oracle(rules, MEASURES, 3)

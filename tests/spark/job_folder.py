@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -52,9 +53,15 @@ class JobFolder:
         """Write the rule file."""
         (self.root / "rules.yaml").write_text(yaml.safe_dump({"rules": list(rules)}))
 
-    def write_schema(self, schema: Mapping[str, Any]) -> None:
-        """Write the event schema."""
-        (self.root / "schema.yaml").write_text(yaml.safe_dump(dict(schema)))
+    def write_schema(self, schema: Mapping[str, Any], name: str = "schema.yaml") -> None:
+        """Write the event schema, or another one."""
+        (self.root / name).write_text(yaml.safe_dump(dict(schema)))
+
+    def copy_to(self, root: Path) -> "JobFolder":
+        """The job with what it has done, in another folder, over the same source."""
+        for done in (self.checkpoint, self.tables):
+            shutil.copytree(done, root / done.name)
+        return JobFolder(root, source={"kind": "json", "path": str(self.source), "max_files_per_trigger": 1})
 
     def add_file(self, number: int, lines: Sequence[str], suffix: str = "jsonl") -> Path:
         """Put a text file into the source, whole at once; files are taken in the order of their numbers."""

@@ -1,0 +1,83 @@
+"""The accounts of a batch: what goes in comes out, group by group."""
+
+import json
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from buckets.accounting import account_batch
+from buckets.outputs import BATCH_COLUMNS
+from buckets.rule_set import first_rule_set
+from tests.core.examples import rule
+
+RULES = first_rule_set([rule("a"), rule("b", group_by=["kind"], where={"vip": True})])
+PLAIN, FILTERED = (group.group_id for group in RULES.groups)
+
+
+def arrived(arrivals: int, malformed: int, filtered: int, latest_ms: int | None) -> bytes:
+    by_group = {PLAIN: 0, FILTERED: filtered}
+    text = {"arrivals": arrivals, "malformed": malformed, "filtered": by_group, "latest_ms": latest_ms}
+    return json.dumps(text).encode()
+
+
+def judged(group_id: str, outcomes: list[int], alerts: int = 0) -> bytes:
+    return json.dumps({"group_id": group_id, "outcomes": outcomes, "alerts": alerts}).encode()
+
+
+def test_counts_of_all_tasks_and_shards_are_added_up():
+    account = account_batch(
+        7,
+        RULES,
+        [
+            arrived(20, 2, 4, 500),
+            judged(PLAIN, [1, 2, 3, 4, 5, 1], alerts=2),
+            judged(PLAIN, [2, 0, 0, 0, 0, 0], alerts=1),
+            arrived(2, 2, 0, None),
+            judged(FILTERED, [14, 0, 0, 0, 0, 0]),
+            arrived(0, 0, 0, -3),
+        ],
+    )
+    account.check()
+    assert (account.batch_id, account.ruleset_version, account.events_in, account.malformed) == (7, 1, 22, 4)
+    assert account.latest_ms == 500
+    assert vars(account.groups[0]) == {
+        "group_id": PLAIN, "group": "payer", "events_in": 22, "filtered": 0, "evaluated": 3, "too_late": 2,
+        "duplicates": 3, "late": 4, "collisions_not_kept": 5, "dead_letters": 5, "alerts": 3,
+    }  # fmt: skip
+    second = account.groups[1]
+    assert (second.group, second.filtered, second.evaluated) == ("kind where vip is true", 4, 14)
+    assert (second.dead_letters, second.alerts) == (4, 0)
+
+
+@given(st.integers(0, 5), st.lists(st.integers(0, 4), min_size=6, max_size=6), st.integers(-3, 3).filter(bool))
+def test_an_event_that_is_lost_or_doubled_stops_the_batch(malformed, outcomes, lost):
+    total = sum(outcomes) + malformed
+    if total + lost >= 0:
+        counts = [arrived(total + lost, malformed, total - malformed + lost, 0), judged(PLAIN, outcomes)]
+        with pytest.raises(RuntimeError, match=f"batch 3: {lost} events of group 'payer' are unaccounted"):
+            account_batch(3, RULES, counts).check()
+    balanced = [arrived(total, malformed, total - malformed, 0), judged(PLAIN, outcomes)]
+    account = account_batch(3, RULES, balanced)
+    account.check()
+    assert [group.balance for group in account.groups] == [0, 0]
+
+
+def test_a_batch_without_events_balances():
+    account = account_batch(0, RULES, [])
+    account.check()
+    assert (account.events_in, account.latest_ms) == (0, None)
+    assert [row["latest_event_time"] for row in account.rows()] == [None, None]
+
+
+@pytest.mark.parametrize("latest_ms", [-1, 0, 1_700_000_000_001, -2_208_988_800_000])
+def test_rows_have_the_columns_of_their_table_and_the_exact_moment(latest_ms):
+    rows = account_batch(4, RULES, [arrived(1, 1, 0, latest_ms)]).rows()
+    table = pa.Table.from_pylist(rows, schema=BATCH_COLUMNS)
+    assert set(rows[0]) == set(BATCH_COLUMNS.names)
+    assert table["latest_event_time"].cast(pa.int64()).to_pylist() == [latest_ms] * 2
+    assert table["group_id"].to_pylist() == [PLAIN, FILTERED]
+    assert rows[0]["latest_event_time"].tzinfo is UTC
+    assert isinstance(rows[0]["latest_event_time"], datetime)

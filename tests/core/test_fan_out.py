@@ -1,0 +1,117 @@
+"""The first stage: each event reaches one shard of every group whose filter it passes."""
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from buckets import payload
+from buckets.fan_out import PASSING, Parcel, attribute_column, fan_out, measure_column
+from buckets.key import shard_of
+from buckets.rule_set import RuleSet, first_rule_set
+from tests.core.examples import SCHEMA, rule
+from tests.core.pipeline import arrivals
+
+RULES = first_rule_set(
+    [
+        rule("a"),
+        rule("b", group_by=["payer", "account"]),
+        rule("c", where={"kind": "x"}),
+        rule("d", group_by=[], where={"amount": {">": "5"}}),
+    ]
+)
+ROWS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "payer": st.sampled_from(["p1", "p2", "é", "a\x00b"]),
+            "kind": st.sampled_from(["x", "y"]),
+            "account": st.integers(0, 2),
+            "vip": st.sampled_from(["true", "false", None]),
+            "amount": st.sampled_from(["1.00", "5.00", "9.00", "ten"]),
+            "fee": st.sampled_from([None, 3]),
+        }
+    ),
+    max_size=25,
+)
+
+
+def sent(rows, rule_set: RuleSet = RULES, shards: int = 4) -> list[Parcel]:
+    placed = [{"id": f"e{n}", "at": 1000 + n % 3} | row for n, row in enumerate(rows)]
+    return list(fan_out(arrivals(placed, SCHEMA), rule_set, SCHEMA, shards))
+
+
+def tables(parcels, group):
+    """Shards and events of one group."""
+    events = [(each.shard, payload.unpack(each.payload)) for each in parcels if each.payload[:1] == payload.EVENTS]
+    return [(shard, table) for shard, table in events if payload.group_of(table) == group.group_id]
+
+
+def passes(row, group) -> bool:
+    if row["amount"] == "ten":
+        return False
+    tests = {condition.field for condition in group.where}
+    return ("kind" not in tests or row["kind"] == "x") and ("amount" not in tests or row["amount"] == "9.00")
+
+
+@given(ROWS, st.integers(1, 6))
+def test_an_event_reaches_exactly_one_shard_of_every_group_whose_filter_it_passes(rows, shards):
+    parcels = sent(rows, shards=shards)
+    for group in RULES.groups:
+        found = tables(parcels, group)
+        positions = sorted(position for _, table in found for position in table["position"].to_pylist())
+        assert positions == [n for n, row in enumerate(rows, 1) if passes(row, group)]
+        assert len({shard for shard, _ in found}) == len(found)
+
+
+@given(ROWS, st.integers(1, 6))
+def test_the_shard_follows_from_group_and_key_alone(rows, shards):
+    for group in RULES.groups:
+        for shard, table in tables(sent(rows, shards=shards), group):
+            keys = table["key"].to_pylist()
+            assert {shard_of(group, key, shards) for key in keys} == {shard}
+            for key, position in zip(keys, table["position"].to_pylist(), strict=True):
+                (_, alone), *_ = tables(sent([rows[position - 1]], shards=shards), group)
+                assert alone["key"].to_pylist() == [key]
+
+
+@given(ROWS)
+def test_order_is_kept_within_a_shard_and_group(rows):
+    for group in RULES.groups:
+        for _, table in tables(sent(rows), group):
+            positions = table["position"].to_pylist()
+            assert positions == sorted(positions)
+            assert table["time_ms"].to_pylist() == [1000 + (position - 1) % 3 for position in positions]
+            assert table["event_id"].to_pylist() == [f"e{position - 1}" for position in positions]
+
+
+@given(ROWS)
+def test_values_travel_with_their_event(rows):
+    for group in RULES.groups:
+        for _, table in tables(sent(rows), group):
+            for event in table.to_pylist():
+                row = rows[event["position"] - 1]
+                assert event[measure_column("amount")] == int(row["amount"].replace(".", ""))
+                for name in {"payer", "kind", "account"} - set(group.fields):
+                    assert event[attribute_column(name)] == row[name]
+
+
+@given(ROWS)
+def test_rows_are_counted_as_arrived_malformed_and_filtered_out(rows):
+    parcels = sent(rows)
+    (counts,) = [json.loads(each.payload[1:]) for each in parcels if each.payload[:1] == payload.COUNTS]
+    good = [(n, row) for n, row in enumerate(rows) if row["amount"] != "ten"]
+    assert counts == {
+        "arrivals": len(rows),
+        "malformed": len(rows) - len(good),
+        "filtered": {g.group_id: sum(not passes(row, g) for _, row in good) for g in RULES.groups},
+        "latest_ms": max((1000 + n % 3 for n, _ in good), default=None),
+    }
+
+
+@given(ROWS)
+def test_dead_letters_and_counts_pass_by_on_a_shard_of_their_own(rows):
+    parcels = sent(rows)
+    assert all((each.shard == PASSING) == (each.payload[:1] != payload.EVENTS) for each in parcels)
+    letters = [payload.unpack(each.payload) for each in parcels if each.payload[:1] == payload.DEAD_LETTERS]
+    positions = [position for table in letters for position in table["position"].to_pylist()]
+    assert positions == [n for n, row in enumerate(rows, 1) if row["amount"] == "ten"]

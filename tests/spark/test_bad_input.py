@@ -1,0 +1,211 @@
+"""What people get wrong, through the real command line: one line that says what, a non-zero exit, nothing touched."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from tests.spark.command import run_command
+from tests.spark.job_folder import JobFolder
+from tests.spark.payments import RULES, SCHEMA, payments
+
+pytestmark = pytest.mark.spark
+
+EVENTS = payments(3)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def fault(*arguments: str | Path, cwd: Path, code: int = 1) -> str:
+    """The one line that a command ends with; every file that was there stays as it was."""
+    before = contents(cwd)
+    done = run_command(*arguments, cwd=cwd)
+    assert done.returncode == code, done.stderr
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1, done.stderr
+    after = contents(cwd)
+    assert {name: after.get(name) for name in before} == before
+    return done.stderr
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Good events, rules and schema, and results of an earlier evaluation."""
+    (tmp_path / "events.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in EVENTS))
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"rules": RULES}))
+    (tmp_path / "schema.yaml").write_text(yaml.safe_dump(SCHEMA))
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "alerts.jsonl").write_text('{"alert_id": "of an earlier run"}\n')
+    return tmp_path
+
+
+def evaluate_fault(folder: Path, **options: str) -> str:
+    given = {"events": "events.jsonl", "rules": "rules.yaml", "schema": "schema.yaml", "out": "out"} | options
+    arguments = [text for name, value in given.items() for text in (f"--{name.replace('_', '-')}", value)]
+    return fault("evaluate", *arguments, cwd=folder)
+
+
+def write_parquet(path: Path, columns: dict[str, list[Any]]) -> None:
+    pq.write_table(pa.table(columns), path)
+
+
+def test_a_file_that_is_not_there(folder):
+    assert "gone.jsonl: no such file" in evaluate_fault(folder, events="gone.jsonl")
+
+
+@pytest.mark.parametrize("name", ["empty.jsonl", "empty.csv", "blank.jsonl"])
+def test_a_file_without_a_line(folder, name):
+    (folder / name).write_text("\n  \n" if name == "blank.jsonl" else "")
+    assert f"{name}: is empty" in evaluate_fault(folder, events=name)
+
+
+def test_a_parquet_file_without_a_row(folder):
+    write_parquet(folder / "empty.parquet", {name: [] for name in EVENTS[0]})
+    assert "empty.parquet: is empty" in evaluate_fault(folder, events="empty.parquet")
+
+
+def test_a_directory_for_a_file(folder):
+    (folder / "events").mkdir()
+    assert "events: is a directory" in evaluate_fault(folder, events="events")
+
+
+def test_an_unknown_suffix(folder):
+    (folder / "events.xlsx").write_text("x")
+    assert "unknown kind '.xlsx'" in evaluate_fault(folder, events="events.xlsx")
+
+
+def test_a_text_file_with_the_name_of_a_parquet_file(folder):
+    (folder / "events.parquet").write_text("id,t\n")
+    assert "is no Parquet file" in evaluate_fault(folder, events="events.parquet")
+
+
+def test_csv_without_a_needed_column(folder):
+    (folder / "events.csv").write_text("id,t,payer,kind\na,1,ann,CARD\n")
+    assert "no column 'amount'" in evaluate_fault(folder, events="events.csv")
+
+
+def test_parquet_without_a_needed_column(folder):
+    write_parquet(folder / "events.parquet", {"id": ["a"], "payer": ["ann"], "kind": ["CARD"], "amount": ["1"]})
+    assert "no column 't'" in evaluate_fault(folder, events="events.parquet")
+
+
+def test_json_about_something_else(folder):
+    (folder / "events.jsonl").write_text('{"name": "x", "size": 1}\n')
+    assert "no field 'id'" in evaluate_fault(folder)
+
+
+def test_csv_with_a_broken_header(folder):
+    (folder / "events.csv").write_text('id,"t,payer\n')
+    assert "events.csv:1: the header line is broken CSV" in evaluate_fault(folder, events="events.csv")
+
+
+def changed_rule(**changes: Any) -> str:
+    return yaml.safe_dump({"rules": [RULES[0] | changes]}, sort_keys=False)
+
+
+@pytest.mark.parametrize(
+    ("rules", "said"),
+    [
+        (changed_rule(group_by=["owner"]), "'owner' is no attribute"),
+        (changed_rule(aggregate={"function": "sum", "measure": "price"}), "'price' is no measure"),
+        (changed_rule(where={"colour": "red"}), "where.colour: no such attribute or measure"),
+        (changed_rule(limit={"operator": ">", "value": "many"}), "'many' is not a decimal number"),
+        (changed_rule(window={"length": "1 day"}), "'1 day' is not a duration"),
+        (changed_rule(colour="red"), "rules[1].colour: unknown field"),
+        (yaml.safe_dump({"rules": [RULES[0], RULES[0]]}), "is already used on line"),
+        ("rules: []\n", "holds no rule"),
+        ("rules:\n  - rule_id: [\n", "broken YAML"),
+        ("", "is empty"),
+    ],
+    ids=lambda value: value if len(value) < 60 and "\n" not in value and value else "-",
+)
+def test_a_rule_file_that_is_not_valid(folder, rules, said):
+    (folder / "rules.yaml").write_text(rules)
+    assert said in evaluate_fault(folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"measures": {"amount": {"scale": "two"}}}, "measures.amount.scale"),
+        ({"attributes": {"payer": "text"}}, "attributes.payer"),
+        ({"event_id": "amount"}, "'amount' is declared twice"),
+        ({"colour": "red"}, "colour: unknown field"),
+    ],
+    ids=["scale", "type", "declared twice", "unknown field"],
+)
+def test_a_schema_that_is_not_valid(folder, changes, said):
+    (folder / "schema.yaml").write_text(yaml.safe_dump(SCHEMA | changes))
+    assert said in evaluate_fault(folder)
+
+
+def test_results_where_a_file_is(folder):
+    (folder / "taken").write_text("mine")
+    assert "taken: is a file" in evaluate_fault(folder, out="taken")
+
+
+def test_results_below_a_file(folder):
+    (folder / "taken").write_text("mine")
+    assert "taken/out: cannot be made" in evaluate_fault(folder, out="taken/out")
+
+
+@pytest.mark.parametrize("value", ["0", "many", "99999"])
+def test_a_number_of_shards_that_cannot_be(folder, value):
+    options = ["--events", "events.jsonl", "--rules", "rules.yaml", "--schema", "schema.yaml", "--out", "out"]
+    assert "--shards" in fault("evaluate", *options, "--shards", value, cwd=folder, code=2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"source": {"kind": "xml", "path": "source"}}, "source.kind"),
+        ({"source": {"kind": "json", "path": "nowhere"}}, "nowhere does not exist"),
+        ({"source": {"kind": "delta", "path": "source"}}, "name the column that has it"),
+        ({"source": {"kind": "json", "path": "source", "arrival": "t"}}, "leave it out"),
+        ({"rules": "gone.yaml"}, "gone.yaml: no such file"),
+        ({"checkpoint": None}, "checkpoint: is missing"),
+        ({"trigger": {"interval": "soon"}}, "'soon' is not a duration"),
+        ({"engine": {"shards": 0}}, "engine.shards"),
+        ({"engine": {"precision": {"tail": "1h"}}}, "write `tail: all`"),
+        ({"colour": "red"}, "colour: unknown field"),
+        ({"output": {"path": "rules.yaml"}}, "holds something that this program did not write"),
+        ({"checkpoint": "source"}, "holds something that this program did not write"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "-",
+)
+def test_a_configuration_that_is_not_valid(tmp_path, changes, said):
+    job = JobFolder(tmp_path, **changes)
+    job.add_events(EVENTS, files=1)
+    assert said in fault("run", "conf.yaml", cwd=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"engine": {"shards": 5, "allowed_lateness": "100ms"}}, "was made with engine.shards 4, not 5"),
+        ({"engine": {"shards": 4, "allowed_lateness": "1h"}}, "was made with engine.allowed_lateness 100ms, not 1h"),
+        ({"schema": "other-scale.yaml"}, "measure amount of scale 2"),
+        ({"schema": "other-type.yaml"}, "attribute payer: string, not long"),
+        ({"source": {"kind": "json", "path": "other"}}, "was made for source"),
+        ({"source": {"kind": "csv", "path": "other"}}, "was made for source"),
+        ({"output": {"path": "other-tables"}}, "other-tables"),
+        ({"checkpoint": "other-checkpoint"}, "holds results of another checkpoint"),
+    ],
+    ids=["shards", "lateness", "scale", "type", "source", "kind of source", "output", "checkpoint"],
+)
+def test_a_checkpoint_of_another_job_is_refused_and_all_is_as_it_was(finished, tmp_path, changes, said):
+    job = finished.copy_to(tmp_path)
+    (tmp_path / "other").mkdir()
+    job.write_schema(SCHEMA | {"measures": {"amount": {"scale": 3}}}, "other-scale.yaml")
+    job.write_schema(SCHEMA | {"attributes": {"payer": "long", "kind": "string"}}, "other-type.yaml")
+    job.configure(**({"source": {"kind": "json", "path": str(finished.source)}} | changes))
+    assert said in fault("run", "conf.yaml", cwd=tmp_path)

@@ -1,0 +1,188 @@
+"""The main job over every kind of source, with Delta tables for results; stopped, and started again."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from chispa import assert_df_equality
+from deltalake import write_deltalake
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DecimalType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from tests.spark.command import RunningCommand
+from tests.spark.job_folder import OUTPUTS, JobFolder, Row, written_batches
+from tests.spark.payments import RULES, payments
+
+pytestmark = pytest.mark.spark
+
+EVENTS = payments(100)
+PLACE = ("batch_id", "source", "position")
+
+
+def arrow_table(events: list[Row]) -> pa.Table:
+    """Events with typed columns, and their number in arrival order."""
+    numbered = [event | {"arrival": number} for number, event in enumerate(events)]
+    return pa.Table.from_pylist(numbered)
+
+
+def write_csv(job: JobFolder) -> dict[str, Any]:
+    lines = [",".join(EVENTS[0]), *(",".join(map(str, event.values())) for event in EVENTS)]
+    job.add_file(0, lines, suffix="csv")
+    return {"kind": "csv", "path": "source"}
+
+
+def write_parquet(job: JobFolder) -> dict[str, Any]:
+    pq.write_table(arrow_table(EVENTS), job.source / "events.parquet")
+    return {"kind": "parquet", "path": "source"}
+
+
+def write_delta(job: JobFolder) -> dict[str, Any]:
+    write_deltalake(job.source, arrow_table(EVENTS[::-1]))
+    return {"kind": "delta", "path": "source", "arrival": "arrival"}
+
+
+def without_place(rows: list[Row]) -> list[Row]:
+    kept = [{name: value for name, value in row.items() if name not in PLACE} for row in rows]
+    return sorted(kept, key=repr)
+
+
+@pytest.mark.parametrize(
+    ("write", "evaluations"),
+    [(write_csv, True), (write_parquet, False), (write_delta, True)],
+    ids=["csv", "parquet", "delta"],
+)
+def test_the_same_events_give_the_same_rows_from_any_source(spark, finished, tmp_path, write, evaluations):
+    job = JobFolder(tmp_path)
+    job.configure(source=write(job), output={"path": "tables", "evaluations": evaluations})
+    job.run(spark)
+    found, expected = job.all_rows(), finished.all_rows()
+    if not evaluations:
+        del expected["evaluations"]
+    assert found.keys() == expected.keys()
+    for name in expected.keys() - {"batches"}:
+        assert without_place(found[name]) == without_place(expected[name]), name
+    assert expected["alerts"]
+
+
+def test_late_events_are_a_table_that_spark_reads(spark, finished):
+    text, moment = StringType(), TimestampType()
+    fields = {
+        "event_id": text,
+        "group_by": ArrayType(text),
+        "key": text,
+        "event_time": moment,
+        "clock": moment,
+        "applied": BooleanType(),
+        "too_late": BooleanType(),
+        "other_event_id": text,
+        "position": LongType(),
+    }
+    schema = StructType([StructField(name, kind) for name, kind in fields.items()])
+    rows = [tuple(row[name] for name in fields) for row in finished.rows("late_events")]
+    found = spark.read.format("delta").load(str(finished.tables / "late_events")).select(*fields)
+    assert rows
+    assert_df_equality(found, spark.createDataFrame(rows, schema), ignore_row_order=True)
+
+
+def test_values_are_decimals_with_room_for_an_average(spark, finished):
+    table = spark.read.format("delta").load(str(finished.tables / "evaluations"))
+    assert table.schema["value"].dataType == DecimalType(38, 8)
+    inexact = table.where(~F.col("exact") | (F.col("lower") != F.col("value")) | (F.col("upper") != F.col("value")))
+    assert inexact.isEmpty()
+
+
+def test_the_accounts_of_every_batch_balance_and_add_up_to_the_rows_of_the_tables(finished):
+    accounts = finished.rows("batches")
+    ways_out = ("filtered", "evaluated", "late", "too_late", "duplicates", "collisions_not_kept", "dead_letters")
+    assert all(account["events_in"] == sum(account[way] for way in ways_out) for account in accounts)
+    groups = {account["group"] for account in accounts}
+    assert {account["batch_id"] for account in accounts} == {0, 1, 2, 3}
+    assert len(accounts) == 4 * len(groups)
+    for group in groups:
+        mine = [account for account in accounts if account["group"] == group]
+        assert sum(account["events_in"] for account in mine) == len(EVENTS)
+    counted = Counter({name: sum(account[name] for account in accounts) for name in (*ways_out, "alerts")})
+    late = finished.rows("late_events")
+    assert counted["late"] == sum(not row["too_late"] for row in late) > 0
+    assert counted["too_late"] == sum(row["too_late"] for row in late) > 0
+    assert counted["duplicates"] == len(finished.rows("duplicates")) > 0
+    assert counted["alerts"] == len(finished.rows("alerts")) > 0
+    rules_of = Counter(json.dumps(rule["group_by"]) + str(rule.get("where")) for rule in RULES)
+    assert set(rules_of.values()) == {1}, "a group has one rule, so that it has one evaluation for each event"
+    assert counted["evaluated"] == len(finished.rows("evaluations"))
+
+
+def test_every_row_names_the_batch_that_wrote_it(finished):
+    file_of_batch = {0: "000.jsonl", 1: "001.jsonl", 2: "002.jsonl", 3: "003.jsonl"}
+    for name in ("alerts", "late_events", "collisions", "duplicates"):
+        for row in finished.rows(name):
+            assert row["source"] == str(finished.source / file_of_batch[row["batch_id"]]), name
+
+
+def test_interrupted_and_started_again_nothing_is_lost_or_doubled(spark, finished, tmp_path):
+    job = JobFolder(tmp_path, trigger={"interval": "100ms"})
+    files = [path.read_text(encoding="utf-8").splitlines() for path in sorted(finished.source.iterdir())]
+    job.add_file(0, files[0])
+    with RunningCommand("run", job.conf, log=tmp_path / "log") as command:
+        command.wait_until(lambda: (job.checkpoint / "spark" / "commits" / "0").exists())
+        assert command.interrupt() == 0
+        *batches, last = command.stderr.splitlines()
+    assert all(line.startswith("batch ") for line in batches)
+    assert last == f"stopped after {len(files[0])} events; start it again to go on"
+
+    for number in (1, 2, 3):
+        job.add_file(number, files[number])
+    job.configure()
+    job.run(spark)
+    found, expected = job.all_rows(), finished.all_rows()
+    for name in OUTPUTS:
+        assert [row | {"source": None} for row in found[name]] == [row | {"source": None} for row in expected[name]], (
+            name
+        )
+    assert found["evaluations"] == expected["evaluations"]
+
+
+def test_changed_rules_judge_from_the_next_batch_on_and_an_event_is_judged_under_one_version(spark, finished, tmp_path):
+    before = finished.all_rows()
+    job = finished.copy_to(tmp_path)
+    (tmp_path / "source").rmdir()
+    raised = RULES[0] | {"version": 2, "limit": {"operator": ">", "value": "1000000"}}
+    added = RULES[2] | {"rule_id": "all-count", "aggregate": {"function": "count"}}
+    job.write_rules([raised, *RULES[1:], added])
+    late_file = finished.source / "004.jsonl"
+    try:
+        finished.add_file(
+            4, [json.dumps(event | {"id": f"x{event['id']}", "t": event["t"] + 60_000}) for event in EVENTS[:20]]
+        )
+        job.run(spark)
+    finally:
+        late_file.unlink(missing_ok=True)
+    assert {account["batch_id"]: account["ruleset_version"] for account in job.rows("batches")} == {
+        0: 1,
+        1: 1,
+        2: 1,
+        3: 1,
+        4: 2,
+    }
+    evaluations = job.rows("evaluations")
+    assert [row for row in evaluations if row["batch_id"] < 4] == before["evaluations"]
+    new = [row for row in evaluations if row["batch_id"] == 4]
+    assert {row["ruleset_version"] for row in new} == {2}
+    assert {row["rule_id"] for row in new} == {"payer-sum", "card-count", "all-average", "all-count"}
+    assert {row["rule_version"] for row in new if row["rule_id"] == "payer-sum"} == {2}
+    assert [row for row in job.rows("alerts") if row["batch_id"] < 4] == before["alerts"]
+    assert not [row for row in job.rows("alerts") if row["batch_id"] == 4 and row["rule_id"] == "payer-sum"]
+    assert written_batches(job.tables / "batches") == {0, 1, 2, 3, 4}
