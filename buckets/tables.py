@@ -43,7 +43,8 @@ def _read_lines(path: Path, columns: list[str]) -> Rows:
             row = json.loads(line)
             rows.append({column: row[column] for column in columns})
         except (ValueError, TypeError, KeyError):
-            message = f"results {path}:{number}: is no line of results with {', '.join(columns)}; name an output folder of buckets"
+            wanted = ", ".join(columns)
+            message = f"results {path}:{number}: is no line of results with {wanted}; name an output folder of buckets"
             raise BucketsError(message) from None
     return rows
 

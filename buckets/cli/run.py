@@ -19,7 +19,7 @@ def run(conf: Annotated[Path, typer.Argument(help="A configuration, as in conf/d
     \b
     Examples:
       buckets run conf/demo.yaml
-      spark-submit jobs/score.py conf/demo.yaml
+      spark-submit --jars "$(python -m buckets.spark.jars)" jobs/score.py conf/demo.yaml
     """  # noqa: D301 - click needs the backspace itself
     job = load_job(conf)
     from buckets.spark.run import job_session, prepare, scoring_query

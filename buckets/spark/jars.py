@@ -3,7 +3,7 @@
 `jar_paths` looks into the jar folder; what is missing or damaged there is fetched with the Ivy inside pyspark
 into a workspace, checked, and then renamed into place. A rename is atomic, so the jar folder never holds a
 part of a jar, and two processes that fetch at the same time do not disturb each other.
-`python -m buckets.spark.jars` fetches ahead of time.
+`python -m buckets.spark.jars` fetches ahead of time, and prints the paths as spark-submit's `--jars` takes them.
 """
 
 import hashlib
@@ -178,6 +178,6 @@ def _ivy_file(jars: Sequence[Jar]) -> str:
 
 if __name__ == "__main__":
     try:
-        jar_paths()
+        print(",".join(str(path) for path in jar_paths()))  # noqa: T201 - the answer, for spark-submit --jars
     except BucketsError as error:
         sys.exit(str(error))

@@ -178,8 +178,7 @@ def test_square_brackets_in_rules_are_shown_as_they_are(buckets, rules):
     assert "[bold]f" in ran.out
 
 
-@pytest.mark.xfail(strict=True, reason="the error of the YAML library escapes", raises=(TypeError, ValueError))
-@pytest.mark.parametrize("value", ["{{ limit }}", "2024-02-30"])
+@pytest.mark.parametrize("value", ["{{ limit }}", "2024-02-30", "[1"])
 def test_broken_values_of_yaml_are_one_line(buckets, rules, value):
     rules.write_text(GOOD_RULES.replace('"200000"', value))
     one_line(buckets("rules", "check", rules), 1)
@@ -191,8 +190,8 @@ def test_broken_values_of_yaml_are_one_line(buckets, rules, value):
 def alert(number: int, **changes) -> dict:
     fields = {
         "event_time": 1_700_000_000_000 + number, "rule_id": "r1", "rule": "The sum is above 1",
-        "key": {"payerId": "p[1]"}, "event_id": f"e{number}", "value": "1234567.50", "limit": "1", "operator": ">", "count": 1000, "certain": True,
-        "warm": True,
+        "key": {"payerId": "p[1]"}, "event_id": f"e{number}", "value": "1234567.50", "limit": "1",
+        "operator": ">", "count": 1000, "certain": True, "warm": True,
     }  # fmt: skip
     return fields | changes
 
@@ -207,10 +206,11 @@ def test_alerts_are_shown_newest_first(buckets, tmp_path):
     assert (ran.code, ran.err) == (0, "")
     assert "3 of 3 alerts, newest first" in ran.out
     assert ran.out.index("e3") < ran.out.index("e2") < ran.out.index("e1")
-    assert "2023-11-14 22:13:20.003" in ran.out
+    assert "2023-11-14" in ran.out
+    assert "22:13:20.003" in ran.out
     assert "payerId p[1]" in ran.out
     assert "1,234,567.50" in ran.out
-    assert "1,000" in ran.out
+    assert "of 1,000 events" in ran.out
     assert ran.out.count("behind the history that is kept") == 1
 
 
@@ -239,7 +239,6 @@ def test_a_folder_without_alerts_is_one_line(buckets, tmp_path, name, fault):
     assert fault in one_line(buckets("alerts", tmp_path / name), 1)
 
 
-@pytest.mark.xfail(strict=True, reason="the error of the JSON reader escapes", raises=(ValueError, TypeError))
 @pytest.mark.parametrize("text", ['{"event_time": 1, "ru', '{"event_time": null}', "{}"])
 def test_broken_alerts_are_one_line(buckets, tmp_path, text):
     (tmp_path / "alerts.jsonl").write_text(text + "\n")
@@ -286,7 +285,7 @@ def test_evaluate_names_what_does_not_fit_the_schema(buckets, tmp_path, rules):
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("engine: {shards: 0}", ":1: engine.shards: Input should be greater than or equal to 1, not 0"),
+        ("engine: {shards: 0}", ":1: engine.shards: Input should be greater than or equal to 1, not '0'"),
         ("engine: {precision: {tail: 2h}}", ":1: engine.precision.tail: '2h' is not supported"),
         ("engine: {late: never}", ":1: engine.late: Input should be 'add', 'evaluate' or 'drop', not 'never'"),
         ("engine: {sharts: 4}", ":1: engine.sharts: unknown field"),

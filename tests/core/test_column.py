@@ -343,7 +343,7 @@ def test_null_times_are_no_faults_of_the_column_even_where_0_is_absurd(declared)
 @given(
     st.lists(
         st.one_of(
-            NUMBER_TEXTS.filter(lambda value: value != str(INT64_MIN)),
+            NUMBER_TEXTS,
             st.integers(-(10**13), 10**13).map(str),
             st.decimals(-(10**10), 10**10, places=4).map(lambda value: format(value, "f")),
         ),
@@ -413,26 +413,22 @@ def test_a_null_in_the_middle_of_a_sliced_column_stays_where_it_is():
     assert column.times_ms(array, IN_S)[0].tolist() == [2000, 0, 4000]
 
 
-@pytest.mark.xfail(strict=True, reason="integers are taken for microseconds where the unit is iso8601")
 def test_an_integer_is_no_iso_time():
     _, faults = column.times_ms(pa.array([1_700_000_000_000]), ISO)
     assert faults == {0: "'1700000000000' is not an ISO-8601 time"}
 
 
-@pytest.mark.xfail(strict=True, reason="the least int64 passes the range check of seconds and wraps round to 0")
 def test_the_least_integer_of_seconds_is_absurd():
     _, faults = column.times_ms(pa.array([INT64_MIN]), IN_S)
     assert list(faults) == [0]
 
 
-@pytest.mark.xfail(strict=True, reason="finer than microseconds goes the way of text, which is no number")
 def test_a_timestamp_in_nanoseconds_is_cut_down_to_its_millisecond():
     array = pa.array([1_700_000_000_123_456_789], pa.timestamp("ns", "UTC"))
     times, faults = column.times_ms(array, IN_MS)
     assert (times.tolist(), faults) == ([1_700_000_000_123], {})
 
 
-@pytest.mark.xfail(strict=True, reason="the error of a cast that there is not escapes")
 @pytest.mark.parametrize(
     "convert",
     [
@@ -447,7 +443,6 @@ def test_a_column_of_a_type_that_cannot_be_read_makes_faults(convert):
     assert list(faults) == [0]
 
 
-@pytest.mark.xfail(strict=True, reason="bytes that are no UTF-8 stop the whole column")
 def test_bytes_that_are_no_text_are_named_and_harm_no_other_row():
     values, faults = column.attributes(pa.array([b"\xff", b"x"]), "string")
     assert list(faults) == [0]

@@ -3,7 +3,6 @@
 import json
 
 import pyarrow as pa
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -116,7 +115,6 @@ def test_an_alert_carries_its_event():
     }  # fmt: skip
 
 
-@pytest.mark.xfail(strict=True, reason="null is shown as 0")
 def test_a_measure_that_was_null_is_null_in_the_event_of_an_alert():
     (alert,) = lines_of(first_rule_set([rule("r", limit=LOW)]), [row("a", 10, fee=None)])[outputs.ALERTS]
     assert alert["event"]["fee"] is None

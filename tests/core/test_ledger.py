@@ -217,7 +217,6 @@ def test_an_empty_folder_may_become_a_checkpoint(ledger):
     assert ledger.open(basis()) == ledger.open(basis())
 
 
-@pytest.mark.xfail(strict=True, reason="what the crash left is taken for somebody else's", raises=BucketsError)
 def test_a_start_that_died_while_it_wrote_its_first_file_can_be_repeated(ledger):
     folder = ledger.checkpoint / "buckets"
     folder.mkdir(parents=True)

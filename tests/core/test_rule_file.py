@@ -84,8 +84,9 @@ def test_a_limit_is_the_decimal_that_is_written(tmp_path, written, read):
     assert load(tmp_path, changed('"200000"', written))[0].limit.value == Decimal(read)
 
 
-def test_a_rule_id_may_be_a_number(tmp_path):
-    assert load(tmp_path, changed("first", "17"))[0].rule_id == "17"
+@pytest.mark.parametrize("written", ["17", "0200", "1e3", "2024-02-30", "1:30"])
+def test_a_rule_id_may_look_like_a_number_or_a_date(tmp_path, written):
+    assert load(tmp_path, changed("first", written))[0].rule_id == written
 
 
 @pytest.mark.parametrize(
@@ -101,13 +102,13 @@ def test_a_rule_id_may_be_a_number(tmp_path):
         ("  - rule_id: second\n    version: 2", "  - version: 2", "7: rules[2].rule_id: is missing"),
         ("{function: sum, measure: amount}", "{function: sum}", "4: rules[1].aggregate: sum needs a measure"),
         ('"200000"', "lots", "6: rules[1].limit.value: 'lots' is not a decimal number"),
-        ('"200000"', ".inf", "6: rules[1].limit.value: 'inf' is not a decimal number"),
+        ('"200000"', ".inf", "6: rules[1].limit.value: '.inf' is not a decimal number"),
         ('"200000"', "yes", "6: rules[1].limit.value: True is not a decimal number"),
-        ('"200000"', "[1]", "6: rules[1].limit.value: [1] is not a decimal number"),
+        ('"200000"', "[1]", "6: rules[1].limit.value: ['1'] is not a decimal number"),
         ('"200000"', '"1_000"', "6: rules[1].limit.value: '1_000' is not a decimal number"),
         ('"200000"', f'"{"9" * 39}"', f"6: rules[1].limit.value: {'9' * 39} has more than 38 digits"),
         ("{length: 24h}", "{length: 0s}", "5: rules[1].window.length: a window is at least 1ms long"),
-        ("{length: 24h}", "{length: 24}", "5: rules[1].window.length: 24 is not a duration; write digits and a unit"),
+        ("{length: 24h}", "{length: 24}", "5: rules[1].window.length: '24' is not a duration; write digits and a unit"),
         ("{length: 24h}", "{length: -24h}", "5: rules[1].window.length: '-24h' is not a duration"),
         ("{length: 24h}", "{length: 9999d}", "5: rules[1].window.length: '9999d' is longer than the limit of 3660d"),
         ("left: open", "left: ajar", "16: rules[2].window.left: Input should be 'closed' or 'open', not 'ajar'"),
@@ -117,7 +118,7 @@ def test_a_rule_id_may_be_a_number(tmp_path):
             "state: LOUD",
             "9: rules[2].state: Input should be 'ACTIVE', 'SHADOW', 'PAUSE' or 'DELETE', not",
         ),
-        ("version: 2", "version: 0", "8: rules[2].version: Input should be greater than or equal to 1, not 0"),
+        ("version: 2", "version: 0", "8: rules[2].version: Input should be greater than or equal to 1, not '0'"),
         ("rule_id: second", "rule_id: first", "7: rule_id 'first' is already used on line 2"),
         ("rule_id: first", 'rule_id: ""', "2: rules[1].rule_id: String should have at least 1 character"),
         ("rule_id: first", "rule_id: true", "2: rules[1].rule_id: Input should be a valid string, not True"),
@@ -125,6 +126,8 @@ def test_a_rule_id_may_be_a_number(tmp_path):
         ("group_by: [payer]", "group_by: payer", "3: rules[1].group_by: "),
         ("kind: [a, b]", "kind: {like: a}", "12: rules[2].where: where.kind: unknown operator 'like'"),
         ("kind: [a, b]", "kind: []", "12: rules[2].where: where.kind: in takes a list of values"),
+        ("kind: [a, b]", "kind: {}", "12: rules[2].where: where.kind: has no test"),
+        ('{"<": 10}', '{"<": ten}', "12: rules[2].where: 'ten' is not a decimal number"),
         ("kind: [a, b]", "kind:", "12: rules[2].where: where.kind: None is no value"),
         (
             'operator: ">"',
@@ -164,9 +167,8 @@ def test_a_fault_is_named_by_line_field_and_reason(tmp_path, old, new, reason):
         ("measure: amount", "measure: payer", "4: rules[1].aggregate.measure: 'payer' is no measure"),
         ("function: count", "function: count, measure: total", "15: rules[2].aggregate.measure: 'total' is no measure"),
         ("kind: [a, b]", "colour: [a, b]", "12: rules[2].where: where.colour: no such attribute or measure"),
-        ('{"<": 10}', '{"<": ten}', "12: rules[2].where: 'ten' is not a decimal number"),
         ('{"<": 10}', '{"<": 0.001}', "12: rules[2].where: 0.001 has more than 2 digits after the point"),
-        ("kind: [a, b]", 'kind: {">": a}', "12: rules[2].where: where.kind: > needs a number, and kind is a string"),
+        ("kind: [a, b]", 'kind: {">": 5}', "12: rules[2].where: where.kind: > needs a number, and kind is a string"),
     ],
 )
 def test_what_does_not_fit_the_event_schema_is_named(tmp_path, old, new, reason):
@@ -206,29 +208,22 @@ def test_of_several_faults_the_first_is_named_and_the_others_are_counted(tmp_pat
     assert fault(tmp_path, changed("{length: 24h}", "{length: 5, left: ajar}")).endswith("(and 1 more)")
 
 
-@pytest.mark.xfail(strict=True, reason="the error of the YAML library escapes")
 @pytest.mark.parametrize(
     ("old", "new"),
     [
         ('"200000"', "{{ limit }}"),
-        ("rule_id: first", "rule_id: 2024-02-30"),
         ('"200000"', "9" * 5000),
-        ("rule_id: first", "rule_id: !!int first"),
     ],
 )
 def test_broken_values_of_yaml_are_one_clear_line_too(tmp_path, old, new):
     assert fault(tmp_path, changed(old, new))
 
 
-@pytest.mark.xfail(strict=True, reason="the error of the operating system escapes", raises=OSError)
 def test_a_name_that_is_too_long_is_one_clear_line_too():
     with pytest.raises(BucketsError, match="rule file"):
         load_rules(Path("a" * 5000))
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a plain number is read by way of binary floating point, or of YAML's other bases"
-)
 @pytest.mark.parametrize(
     ("written", "read"),
     [
@@ -241,7 +236,6 @@ def test_a_plain_number_is_the_decimal_that_is_written(tmp_path, written, read):
     assert load(tmp_path, changed('"200000"', written))[0].limit.value == Decimal(read)
 
 
-@pytest.mark.xfail(strict=True, reason="digits are counted twice")
 @pytest.mark.parametrize("limit", ["12345678901234567890", "9" * 38, "1234567890123456789.00"])
 def test_a_limit_of_up_to_38_digits_is_taken(tmp_path, limit):
     assert load(tmp_path, changed('"200000"', f'"{limit}"'))[0].limit.value == Decimal(limit)

@@ -4,7 +4,6 @@ import json
 from decimal import Decimal
 from itertools import pairwise
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -263,7 +262,6 @@ def test_a_rule_on_a_measure_that_is_new_leaves_the_old_ones_exact():
     assert values == {("a", "amounts"): 5, ("b", "amounts"): 11, ("b", "fees"): 8}
 
 
-@pytest.mark.xfail(strict=True, reason="the layout of a group that goes is forgotten, and its timelines are not")
 def test_a_group_that_comes_back_reads_its_old_timelines_by_their_own_columns():
     versions: list[RuleSet] = [first_rule_set([rule("amounts"), rule("fees", "fee")])]
     for number, each in enumerate(([rule("other", group_by=["kind"])], [rule("fees", "fee")]), 1):
@@ -276,7 +274,6 @@ def test_a_group_that_comes_back_reads_its_old_timelines_by_their_own_columns():
     assert values["e2", "fees"] in (3, 6)  # with or without the event before the gap
 
 
-@pytest.mark.xfail(strict=True, reason="the cache of plans does not look at a group's columns")
 def test_one_version_number_of_two_histories_is_not_one_plan():
     """Two jobs in one process: the same rules in version 2, whose columns stand in a different order."""
     rules_now = [rule("amounts"), rule("fees", "fee")]

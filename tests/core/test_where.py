@@ -35,7 +35,7 @@ def conditions(field: str):
     value = VALUES[field]
     ordered = field in ("account", "amount")
     single = st.tuples(st.sampled_from(["=", "!=", *([">", ">=", "<", "<="] if ordered else [])]), value)
-    listed = st.tuples(st.sampled_from(["in", "not_in"]), st.lists(value, min_size=1, max_size=3))
+    listed = st.tuples(st.sampled_from(["in", "not_in"]), st.lists(value, min_size=2, max_size=3, unique=True))
     return st.lists(st.one_of(single, listed), min_size=1, max_size=2).map(dict)
 
 
@@ -100,25 +100,41 @@ def test_reading_what_was_written_gives_the_filter_back(tests):
         ({"vip": True}, {"vip": "true"}),
         ({"account": 5}, {"account": "5"}),
         ({"amount": {">": 100}}, {"amount": {">": "100"}}),
+        ({"kind": "a"}, {"kind": ["a"]}),
+        ({"kind": {"!=": "a"}}, {"kind": {"not_in": ["a"]}}),
+        ({"amount": {">": "100"}}, {"amount": {">": "100.00"}}),
+        ({"amount": {">": 100}}, {"amount": {">": 100.0}}),
+        ({"amount": {">": "1e2"}}, {"amount": {">": "+100"}}),
     ],
 )
 def test_two_ways_to_write_one_filter_are_one_group(one, other):
     assert group_id(["payer"], parse_where(one)) == group_id(["payer"], parse_where(other))
 
 
-@pytest.mark.xfail(strict=True, reason="operands are compared as text")
+@pytest.mark.xfail(strict=True, reason="operands of equality are compared as text")
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        ({"kind": "a"}, {"kind": ["a"]}),
-        ({"kind": {"!=": "a"}}, {"kind": {"not_in": ["a"]}}),
-        ({"amount": {">": "100"}}, {"amount": {">": "100.00"}}),
-        ({"amount": {">": 100}}, {"amount": {">": 100.0}}),
+        ({"amount": "100"}, {"amount": "100.00"}),
         ({"account": "5"}, {"account": "+5"}),
     ],
 )
 def test_two_ways_to_write_one_value_are_one_group(one, other):
     assert group_id(["payer"], parse_where(one)) == group_id(["payer"], parse_where(other))
+
+
+@pytest.mark.xfail(strict=True, reason="two equalities of one field are written as one")
+@pytest.mark.parametrize("test", [{"=": "a", "in": ["b"]}, {"!=": "a", "not_in": ["b"]}])
+def test_two_tests_that_come_to_one_operator_are_both_kept(test):
+    where = parse_where({"kind": test})
+    assert parse_where(write_where(where)) == where
+
+
+@pytest.mark.xfail(strict=True, reason="bounds are rounded to 28 digits")
+def test_a_bound_keeps_all_its_digits():
+    bound = "1." + "0" * 30 + "1"
+    (condition,) = parse_where({"amount": {">": bound}})
+    assert condition.operands == (bound,)
 
 
 @given(FILTERS, FILTERS)
@@ -138,18 +154,14 @@ def test_different_filters_are_different_groups(one, other):
         ({"kind": {"=": ["a"]}}, "where.kind: = takes one value"),
         ({"kind": []}, "where.kind: in takes a list of values"),
         ({"kind": None}, "where.kind: None is no value; write a string, a number, true or false"),
+        ({"kind": {}}, "where.kind: has no test; write a value, a list of values"),
+        ({"amount": {">": "x"}}, "'x' is not a decimal number"),
         ({"kind": [["a"]]}, r"where.kind: \['a'\] is no value"),
     ],
 )
 def test_what_is_no_filter_is_refused(where, reason):
     with pytest.raises(ValueError, match=reason):
         parse_where(where)
-
-
-@pytest.mark.xfail(strict=True, reason="a field without a test is passed over, and everything passes")
-def test_a_field_without_a_test_is_refused():
-    with pytest.raises(ValueError, match="kind"):
-        parse_where({"kind": {}})
 
 
 @pytest.mark.parametrize(
@@ -160,10 +172,10 @@ def test_a_field_without_a_test_is_refused():
         ({"account": "5.0"}, "where.account: '5.0' is not a 64-bit integer"),
         ({"account": str(2**63)}, "where.account: '9223372036854775808' is not a 64-bit integer"),
         ({"vip": "yes"}, "where.vip: 'yes' is neither true nor false"),
-        ({"kind": {">": "a"}}, "where.kind: > needs a number, and kind is a string"),
-        ({"vip": {"<": True}}, "where.vip: < needs a number, and vip is a boolean"),
+        ({"kind": {">": "5"}}, "where.kind: > needs a number, and kind is a string"),
+        ({"vip": {"<": 1}}, "where.vip: < needs a number, and vip is a boolean"),
         ({"amount": {">": "1.005"}}, "1.005 has more than 2 digits after the point"),
-        ({"amount": {">": "x"}}, "'x' is not a decimal number"),
+        ({"amount": "x"}, "'x' is not a decimal number"),
     ],
 )
 def test_an_operand_that_does_not_fit_its_field_is_refused(where, reason):
@@ -172,7 +184,6 @@ def test_an_operand_that_does_not_fit_its_field_is_refused(where, reason):
         operand_value(condition, condition.operands[0], SCHEMA)
 
 
-@pytest.mark.xfail(strict=True, reason="a second sign reaches int(), and digits of other scripts are read")
 @pytest.mark.parametrize("operand", ["+-5", "\N{ARABIC-INDIC DIGIT FIVE}"])
 def test_an_operand_that_is_no_plain_integer_is_refused(operand):
     (condition,) = parse_where({"account": operand})

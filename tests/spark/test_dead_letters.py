@@ -1,0 +1,145 @@
+"""Lines that are no events: each goes to the dead letters with its text, its number and a reason, and the stream goes on."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from buckets.rule import Rule
+from tests.spark.evaluation import evaluate, evaluation_of
+from tests.spark.job_folder import JobFolder
+from tests.spark.payments import EVENT_SCHEMA
+
+pytestmark = pytest.mark.spark
+
+RULE = Rule.model_validate(
+    {
+        "rule_id": "count",
+        "group_by": ["payer"],
+        "where": {"kind": {"!=": "x"}},
+        "aggregate": {"function": "sum", "measure": "amount"},
+        "window": {"length": "1h"},
+        "limit": {"operator": ">", "value": "0"},
+    }
+)
+BROKEN_JSON, GOOD, SKIPPED = "broken JSON", "good", "skipped"
+
+
+def event(**changes) -> bytes:
+    written = {"id": "e", "t": 1, "payer": "ann", "kind": "CARD", "amount": "1.5"} | changes
+    return json.dumps({name: value for name, value in written.items() if value is not ...}).encode()
+
+
+JSON_LINES: list[tuple[bytes, str]] = [
+    (b"\xef\xbb\xbf" + event(id="behind a byte order mark"), GOOD),
+    (event(id="good"), GOOD),
+    (b'{"id": "cut", "t": 1', BROKEN_JSON),
+    (b"[" + event(id="array") + b"]", BROKEN_JSON),
+    (b'"text"', BROKEN_JSON),
+    (b"17", BROKEN_JSON),
+    (b"null", BROKEN_JSON),
+    (b"{'id': 'quotes'}", BROKEN_JSON),
+    (event(id="first of two") + b" " + event(id="second of two"), BROKEN_JSON),
+    (event(id="text behind") + b" and more", BROKEN_JSON),
+    (event(id="comma")[:-1] + b",}", BROKEN_JSON),
+    (event(id="NaN", amount=...)[:-1] + b', "amount": NaN}', BROKEN_JSON),
+    (b"", SKIPPED),
+    (b" \t ", SKIPPED),
+    (event(id=...), "id: is missing or null"),
+    (event(id=None), "id: is missing or null"),
+    (event(id=""), "id: is empty"),
+    (event(t=...), "t: is missing or null"),
+    (event(t="soon"), "t: 'soon' is not a decimal number"),
+    (event(t=10**15), "is an absurd time"),
+    (event(payer=None), "payer: is missing or null"),
+    (event(amount=...), "amount: is missing or null"),
+    (event(amount="1.234"), "amount: 1.234 has more than 2 digits after the point"),
+    (event(amount="12 EUR"), "amount: '12 EUR' is not a decimal number"),
+    (event(amount=True), "amount: 'true' is not a decimal number"),
+    (event(amount=[1]), "amount: '[1]' is not a decimal number"),
+    (event(amount="1e30"), "amount: 1e30 is too large"),
+    (event(amount="99999999999999999999.00"), "is too large"),
+    (event(id="e300", amount="1.5e2"), GOOD),
+    (event(id="not utf-8 PLACE").replace(b"PLACE", b"\xff\xfe"), "UTF-8"),
+    (event(id="zero PLACE").replace(b"PLACE", b"\x00"), BROKEN_JSON),
+    (event(id="escaped zero \0"), GOOD),
+    (event(id="carriage return") + b"\r", GOOD),
+    (b"\r", SKIPPED),
+    (b'{"id": "cut", "t": 1\r', BROKEN_JSON),
+    (event(id="more fields", extra={"deep": [1, {"er": None}]}), GOOD),
+    (event(id="long", extra="x" * 2_000_000), GOOD),
+    (b"{" + b"y" * 2_000_000, BROKEN_JSON),
+    (event(id="last"), GOOD),
+]
+HEADER = b"id,t,payer,kind,amount"
+CSV_LINES: list[tuple[bytes, str]] = [
+    (b"\xef\xbb\xbf" + HEADER + b"\r", SKIPPED),
+    (b"good,1,ann,CARD,1.5", GOOD),
+    (b"few,1,ann", "broken CSV: 3 fields where the header has 5"),
+    (b"many,1,ann,CARD,1.5,6", "broken CSV: 6 fields where the header has 5"),
+    (b'open,1,"ann,CARD,1.5', "broken CSV"),
+    (b'behind,1,"ann"x,CARD,1.5', "broken CSV"),
+    (b'"with, comma",1,"an ""n""",CARD,1.5\r', GOOD),
+    (b"", SKIPPED),
+    (b"  ", SKIPPED),
+    (b",1,ann,CARD,1.5", "id: is missing or null"),
+    (b"empty,,ann,CARD,1.5", "t: is missing or null"),
+    (b"digits,1,ann,CARD,1.234", "has more than 2 digits"),
+    (b"not utf-8 \xff,1,ann,CARD,1.5", "UTF-8"),
+    (b"long,1,ann," + b"x" * 500_000 + b",1.5", GOOD),
+    (b"last,1,ann,CARD,1.5", GOOD),
+]
+
+
+def raw(line: bytes) -> str:
+    return line.decode("utf-8", errors="replace").rstrip("\r")
+
+
+def expected(lines: list[tuple[bytes, str]]) -> list[tuple[int, str, str]]:
+    """Line number, reason and text of what should be a dead letter."""
+    numbered = enumerate(lines, 1)
+    return [(number, reason, raw(line)) for number, (line, reason) in numbered if reason not in (GOOD, SKIPPED)]
+
+
+def faults(letters: list[dict], lines: list[tuple[bytes, str]]) -> list[str]:
+    """How the dead letters differ from those that should be there, in a few words each."""
+    found = {letter["position"]: letter for letter in letters}
+    wanted = {number: (reason, text) for number, reason, text in expected(lines)}
+    said = [f"line {number} is a dead letter: {found[number]['reason']}" for number in found.keys() - wanted.keys()]
+    said += [f"line {number} is none: {wanted[number][1][:60]}" for number in wanted.keys() - found.keys()]
+    for number in found.keys() & wanted.keys():
+        reason, text = wanted[number]
+        if reason not in found[number]["reason"]:
+            said.append(f"line {number}: {found[number]['reason']!r}, not {reason!r}")
+        if text != found[number]["raw"]:
+            said.append(f"line {number}: raw is {found[number]['raw'][:60]!r}, not {text[:60]!r}")
+    return sorted(said)
+
+
+def good_places(lines: list[tuple[bytes, str]]) -> list[int]:
+    return [number for number, (_, reason) in enumerate(lines, 1) if reason == GOOD]
+
+
+@pytest.mark.parametrize(("kind", "lines"), [("jsonl", JSON_LINES), ("csv", CSV_LINES)], ids=["json", "csv"])
+def test_evaluate_sets_aside_each_line_that_is_no_event(spark, tmp_path, kind, lines):
+    path = tmp_path / f"events.{kind}"
+    path.write_bytes(b"\n".join(line for line, _ in lines) + b"\n")
+    results = evaluate(spark, evaluation_of(path, EVENT_SCHEMA, [RULE]), tmp_path / "work")
+    letters = [json.loads(line) for line in results["dead_letters.jsonl"].decode().splitlines()]
+    assert faults(letters, lines) == []
+    assert [letter["position"] for letter in letters] == [number for number, _, _ in expected(lines)]
+    alerts = [json.loads(line) for line in results["alerts.jsonl"].decode().splitlines()]
+    assert [alert["position"] for alert in alerts] == good_places(lines)
+
+
+@pytest.mark.parametrize(("kind", "lines"), [("json", JSON_LINES), ("csv", CSV_LINES)], ids=["json", "csv"])
+def test_a_job_sets_aside_each_line_that_is_no_event(spark, tmp_path: Path, kind, lines):
+    job = JobFolder(tmp_path, source={"kind": kind, "path": "source"})
+    job.write_rules([RULE.model_dump(by_alias=True, mode="json")])
+    (job.source / f"lines.{kind}").write_bytes(b"\n".join(line for line, _ in lines) + b"\n")
+    job.run(spark)
+    assert faults(job.rows("dead_letters"), lines) == []
+    assert sorted(row["position"] for row in job.rows("alerts")) == good_places(lines)
+    (account,) = job.rows("batches")
+    assert account["dead_letters"] == len(expected(lines))
+    assert account["evaluated"] == len(good_places(lines))
