@@ -14,7 +14,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from buckets.errors import BucketsError
 from buckets.rule import Rule
 from buckets.rule_set import first_rule_set, next_rule_set
-from buckets.spark.rule_route import encode_rule_set, rule_set_of_task, set_rule_set
+from buckets.spark.rule_route import LARGEST_BYTES, encode_rule_set, rule_set_of_task, set_rule_set
 from tests.oracle import Event, Oracle
 from tests.spark.evaluation import evaluate, evaluation_of
 from tests.spark.payments import EVENT_SCHEMA, RULES, payments
@@ -73,11 +73,13 @@ def test_a_thousand_rules_in_twenty_groups_give_what_a_loop_over_a_list_gives(sp
 def test_a_rule_set_that_a_batch_cannot_carry_is_refused_and_nothing_is_committed(spark, tmp_path):
     dice = random.Random(1)
     long_rules = [
-        Rule.model_validate(RULES[0] | {"rule_id": f"r{number}", "description": dice.randbytes(4_000_000).hex()})
+        Rule.model_validate(
+            RULES[0] | {"rule_id": f"r{number}", "description": dice.randbytes(LARGEST_BYTES // 2).hex()}
+        )
         for number in range(2)
     ]
     evaluation = evaluation_of(write_events(tmp_path / "e.jsonl", payments(3)), EVENT_SCHEMA, long_rules)
-    with pytest.raises(BucketsError, match=r"the rule set of 2 rules takes [\d,]+ bytes, .* at most 8,000,000; split"):
+    with pytest.raises(BucketsError, match=rf"rule set of 2 rules takes [\d,]+ bytes, .* {LARGEST_BYTES:,}; split"):
         evaluate(spark, evaluation, tmp_path)
     assert not list((tmp_path / "checkpoint" / "spark" / "commits").glob("[0-9]*"))
 

@@ -18,21 +18,20 @@ SMALL, MISSING, LARGE_BYTES = 150, 70, 1_000_000
 MODES = ("pipelined", "plain")
 
 
-def entries() -> dict[bytes, bytes]:
-    """More than two windows of keys: empty values, all bytes, three values of 1 MB."""
-    small = {f"é{number}".encode() + bytes([0, number % 256]): bytes(range(number)) for number in range(SMALL)}
-    large = {f"large {number}".encode(): bytes([number]) * LARGE_BYTES for number in range(3)}
-    return small | large | {b"": b"of the empty key"}
+def entries() -> dict[bytes, tuple[bytes, int]]:
+    """More than two windows of keys, each with a value as bytes and how often they are repeated.
 
-
-def digest(values: list[bytes]) -> str:
-    return hashlib.blake2b(repr(values).encode()).hexdigest()
+    Empty values, all bytes, three values of 1 MB.
+    """
+    small = {f"é{number}".encode() + bytes([0, number]): (bytes(range(number)), 1) for number in range(SMALL)}
+    large = {f"large {number}".encode(): (bytes([number]), LARGE_BYTES) for number in range(3)}
+    return small | large | {b"": (b"of the empty key", 1)}
 
 
 def both_ways():
-    """A processor that writes in one batch and reads in this and every later one, in each mode.
+    """A processor that writes in the first batch and reads in every one, in each mode.
 
-    It is made inside a function, so that it travels to the workers by value.
+    It is made inside a function, so that it travels to the workers by value; that must stay below 1 MB.
     """
 
     class BothWays(StatefulProcessor):
@@ -41,19 +40,21 @@ def both_ways():
 
         def handleInputRows(self, key, rows, timerValues):
             known = state_client.KNOWN_VERSION
+            version_of = {"pipelined": known, "plain": "unknown"}
             (batch,) = [row.batch for row in rows]
-            keys = [*wanted, *missing]
+            written = [(key, value * times) for key, (value, times) in wanted.items()]
             try:
-                for mode, state in self.states.items():
-                    state_client.KNOWN_VERSION = known if mode == "pipelined" else "none"
-                    assert state_client.is_pipelined() == (mode == "pipelined")
+                for writer, state in self.states.items():
+                    state_client.KNOWN_VERSION = version_of[writer]
                     if batch == 0:
-                        state_client.put_values(state, list(wanted.items()))
+                        state_client.put_values(state, written)
                 for reader in MODES:
-                    state_client.KNOWN_VERSION = known if reader == "pipelined" else "none"
+                    state_client.KNOWN_VERSION = version_of[reader]
                     for writer, state in self.states.items():
-                        values = state_client.get_values(state, keys)
-                        yield Row(batch=batch, writer=writer, reader=reader, values=digest_of(values))
+                        found = state_client.get_values(state, [*wanted, *missing])
+                        seen = hashlib.blake2b(repr(found).encode()).hexdigest()
+                        pipelined = state_client.is_pipelined()
+                        yield Row(batch=batch, writer=writer, reader=reader, pipelined=pipelined, found=seen)
             finally:
                 state_client.KNOWN_VERSION = known
 
@@ -62,7 +63,6 @@ def both_ways():
 
     wanted = entries()
     missing = [f"missing {number}".encode() for number in range(MISSING)]
-    digest_of = digest
     return BothWays()
 
 
@@ -72,18 +72,21 @@ def test_what_one_way_of_calling_writes_every_way_reads(spark, tmp_path: Path):
         pq.write_table(pa.table({"shard": [1], "batch": [batch]}), tmp_path / "source" / f"{batch}.parquet")
     stream = spark.readStream.schema("shard long, batch long").option("maxFilesPerTrigger", 1)
     stream = stream.parquet(str(tmp_path / "source"))
-    columns = "batch long, writer string, reader string, values string"
+    columns = "batch long, writer string, reader string, pipelined boolean, found string"
     found = stream.groupBy("shard").transformWithState(both_ways(), columns, "update", "none")
     rows: list[Row] = []
     writer = found.writeStream.outputMode("update").foreachBatch(lambda frame, _: rows.extend(frame.collect()))
     query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
     query.awaitTermination()
 
-    expected = digest([*entries().values(), *[b""] * MISSING])
-    assert {(row.batch, row.writer, row.reader) for row in rows} == {
-        (batch, writer, reader) for batch in (0, 1) for writer in MODES for reader in MODES
-    }
-    assert {row["values"] for row in rows} == {expected}
+    values = [value * times for value, times in entries().values()] + [b""] * MISSING
+    expected = hashlib.blake2b(repr(values).encode()).hexdigest()
+    assert sorted(tuple(row) for row in rows) == [
+        (batch, writer, reader, reader == "pipelined", expected)
+        for batch in (0, 1)
+        for writer in sorted(MODES)
+        for reader in sorted(MODES)
+    ]
 
 
 def test_the_installed_pyspark_is_the_one_whose_calls_are_pipelined():
