@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from buckets.arrivals import POSITION, RAW, check_columns
+from buckets.arrivals import RAW, check_columns
 from buckets.csv_lines import split_line
 from buckets.errors import BucketsError
 from buckets.event_schema import EventSchema
@@ -27,6 +27,8 @@ KINDS: dict[str, SourceKind] = {
     ".csv": "csv",
     ".parquet": "parquet",
 }
+ROW_NUMBER = "__buckets_row_number__"
+"""Column of a part that holds the numbers of the rows in the original file."""
 _FIRST_MTIME_S = 1_700_000_000
 _LINES_LOOKED_AT = 100
 
@@ -72,7 +74,7 @@ def open_event_file(path: Path, schema: EventSchema, needed: frozenset[str]) -> 
         _check_json(path, schema)
         return EventFile(path, kind)
     try:
-        header = [name.strip() for name in split_line(first[1].removeprefix("\ufeff"))]
+        header = [name.strip() for name in split_line(first[1])]
     except ValueError as error:
         message = f"events {path}:1: the header line is {error}"
         raise BucketsError(message) from None
@@ -117,6 +119,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             text = line.decode("utf-8", errors="replace").rstrip("\r\n")
+            text = text.removeprefix("\ufeff") if number == 1 else text
             if text.strip():
                 yield number, text
 
@@ -150,7 +153,7 @@ def _tables(file: EventFile, batch_rows: int | None) -> Iterator[pa.Table]:
         next(lines)
     while chunk := list(islice(lines, batch_rows)):
         numbers, texts = zip(*chunk, strict=True)
-        yield pa.table({POSITION: pa.array(numbers, pa.int64()), RAW: pa.array(texts, pa.string())})
+        yield pa.table({ROW_NUMBER: pa.array(numbers, pa.int64()), RAW: pa.array(texts, pa.string())})
 
 
 def _parquet_tables(path: Path, batch_rows: int | None) -> Iterator[pa.Table]:
@@ -158,5 +161,5 @@ def _parquet_tables(path: Path, batch_rows: int | None) -> Iterator[pa.Table]:
     first = 1
     for batch in source.iter_batches(batch_size=batch_rows or max(1, source.metadata.num_rows)):
         numbers = pa.array(range(first, first + batch.num_rows), pa.int64())
-        yield pa.Table.from_batches([batch]).append_column(POSITION, numbers)
+        yield pa.Table.from_batches([batch]).append_column(ROW_NUMBER, numbers)
         first += batch.num_rows

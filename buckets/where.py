@@ -69,7 +69,11 @@ def parse_where(written: Any) -> Where:
                 message = f"where.{field}: {operator} takes {'a list of values' if listed else 'one value'}"
                 raise ValueError(message)
             operands = {_text(value, field) for value in operand} if listed else {_text(operand, field)}
-            conditions.append(_canonical(str(field), operator, operands))
+            condition = _canonical(str(field), operator, operands)
+            if any((each.field, each.operator) == (condition.field, condition.operator) for each in conditions):
+                message = f"where.{field}: two tests come to the same, {condition.operator}; write one of them"
+                raise ValueError(message)
+            conditions.append(condition)
     return tuple(sorted(conditions))
 
 
@@ -79,7 +83,8 @@ def _canonical(field: str, operator: str, operands: set[str]) -> Condition:
         operator = {"in": "=", "not_in": "!="}.get(operator, operator)
     if operator in _ORDER:
         (bound,) = operands
-        operands = {format(parse_decimal(bound).normalize(), "f")}
+        written = format(parse_decimal(bound), "f")
+        operands = {written.rstrip("0").rstrip(".") if "." in written else written}
     return Condition(field, operator, tuple(sorted(operands)))
 
 

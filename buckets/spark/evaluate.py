@@ -15,7 +15,7 @@ from buckets.rule import Rule
 from buckets.spark.json_sink import JsonSink
 from buckets.spark.query import BatchReport, Scoring, ScoringQuery
 from buckets.spark.source import Arrivals, text_arrivals, typed_fields
-from buckets.staging import EventFile, stage
+from buckets.staging import ROW_NUMBER, EventFile, stage
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,8 @@ def evaluation_query(
 def _staged(spark: SparkSession, file: EventFile, parts: Path, schema: EventSchema) -> Arrivals:
     first = spark.read.parquet(str(min(parts.glob("*.parquet"))))
     frame = spark.readStream.schema(first.schema).option("maxFilesPerTrigger", 1).parquet(str(parts))
-    place = [F.lit(file.path.name).alias(SOURCE), F.lit(0).cast("long").alias(SOURCE_ORDER), F.col(POSITION)]
+    number = F.col(ROW_NUMBER).alias(POSITION)
+    place = [F.lit(file.path.name).alias(SOURCE), F.lit(0).cast("long").alias(SOURCE_ORDER), number]
     if file.kind == "parquet":
         frame = frame.select(*place, F.lit(None).cast("string").alias(BROKEN), *typed_fields(frame, schema))
         return Arrivals(frame, lambda batches: iter(batches))

@@ -1,5 +1,7 @@
 """Timelines as bytes: what is written is read again, by this release and by the next."""
 
+from itertools import accumulate
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,6 +17,8 @@ from tests.strategies import decimals, rules
 LEAST = -(2**63)
 INT64S = st.one_of(st.integers(-300, 300), st.integers(-(2**63), 2**63 - 1), st.sampled_from([LEAST, 2**63 - 1]))
 TIMES_MS = st.one_of(st.integers(-300, 300), st.integers(-(10**14), 10**14))
+GAPS_MS = st.sampled_from([0, 1, 127, 128, 129, 16_383, 16_384, 2**21 - 1, 2**21, 2**35])
+"""Around the places where a varint becomes a byte longer."""
 Cells = list[tuple[int, str, tuple[int, ...]]]
 
 # Version 1: clock 2000 ms, 1 column, cells (1500 ms, 1234, "e1") and (2000 ms, -5, "é2").
@@ -70,6 +74,13 @@ def read(data: bytes, columns: int) -> tuple[Cells, int]:
 def test_decode_reads_what_encode_wrote(timeline, clock_ms):
     cells, columns = timeline
     assert read(written(cells, columns, clock_ms), columns) == (cells, clock_ms)
+
+
+@given(TIMES_MS, st.lists(GAPS_MS, max_size=8))
+def test_gaps_of_every_length_in_bytes_are_read_again(first_ms, gaps_ms):
+    times_ms = list(accumulate(gaps_ms, initial=first_ms))
+    cells = [(time_ms, "", ()) for time_ms in times_ms]
+    assert read(written(cells, 0, 5), 0) == (cells, 5)
 
 
 @given(timelines())

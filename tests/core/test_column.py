@@ -17,6 +17,8 @@ from buckets.scaled import INT64_MAX, INT64_MIN
 IN_MS, IN_S, ISO = (EventTime.model_validate({"field": "t", "unit": unit}) for unit in ("ms", "s", "iso8601"))
 WIDE = EventTime(field="t", earliest=datetime(1, 1, 1, tzinfo=UTC), latest=datetime(9999, 12, 31, tzinfo=UTC))
 MOST = "9223372036854775807e-2"
+LONG = "8056.89097645068570789748662808562022032399146"
+"""With more digits than Arrow's parser notices, it reads 0."""
 ODD_NUMBERS = [
     "",
     " ",
@@ -105,6 +107,8 @@ def test_a_measure_in_text_is_read_exactly(written, scaled):
         ("Infinity", "'Infinity' is not a decimal number"),
         ("9" * 65, f"{'9' * 64!r} is not a decimal number"),
         ("1.005", "1.005 has more than 2 digits after the point"),
+        (LONG, f"{LONG} has more than 2 digits after the point"),
+        ("-7053008993846e-41", "-7053008993846e-41 has more than 2 digits after the point"),
         ("1e-3", "1e-3 has more than 2 digits after the point"),
         (
             "92233720368547758.08",

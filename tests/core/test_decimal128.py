@@ -33,6 +33,10 @@ def test_a_decimal_is_whole_units_and_millionths_times_the_factor(rows):
     assert shown(rows) == expected
 
 
+def test_millionths_carry_into_the_upper_word():
+    assert shown([(18, 999_999, 18), (-1, 999_999, 18)]) == [Decimal("18.999999"), Decimal("-0.000001")]
+
+
 def test_the_least_and_the_greatest_value_at_the_largest_factor():
     assert shown([(LEAST, 0, 18), (GREATEST, 999_999, 18)]) == [
         Decimal("-9223372036854775808"),
