@@ -9,7 +9,7 @@ Layout of version 1, integers as LEB128 varints, signed ones zigzagged:
 
 A cell is one raw event. Close times and common amounts take two to four bytes each; the id is the largest part.
 Nothing here depends on which rules are in force: columns are those of the group's layout at the time of writing,
-and a reader with more columns takes the missing ones as 0.
+a reader with more columns takes the missing ones as 0, one with fewer passes over the others.
 
 Source: LEB128 and zigzag as in Protocol Buffers' encoding, https://protobuf.dev/programming-guides/encoding/
 """
@@ -99,13 +99,13 @@ def decode(data, start, end, timeline: Timeline):
         raw, at = _read_varint(data, at)
         time_ms = _unzigzag(raw) if cell == 0 else time_ms + np.int64(raw)
         timeline.times_ms[cell] = time_ms
-    for column in range(timeline.values.shape[0]):
+    for column in range(columns):
         for cell in range(cells):
-            if column < columns:
-                raw, at = _read_varint(data, at)
+            raw, at = _read_varint(data, at)
+            if column < timeline.values.shape[0]:
                 timeline.values[column, cell] = _unzigzag(raw)
-            else:
-                timeline.values[column, cell] = 0
+    for column in range(columns, timeline.values.shape[0]):
+        timeline.values[column, :cells] = 0
     for cell in range(cells):
         raw, at = _read_varint(data, at)
         timeline.id_start[cell] = at

@@ -22,6 +22,20 @@ def split_line(line: str) -> list[str]:
     return rows[0] if rows else []
 
 
+def split_header(line: str) -> list[str]:
+    """The names of the fields.
+
+    Raises:
+        ValueError: broken, or a name is given twice.
+    """
+    names = [name.strip() for name in split_line(line)]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        message = f"broken CSV: the header names {twice!r} twice"
+        raise ValueError(message)
+    return names
+
+
 @dataclass(frozen=True)
 class CsvColumns:
     """Lines as columns of text, one for each wanted field; empty text is null.

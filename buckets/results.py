@@ -228,6 +228,14 @@ class GroupResults:
         return letters
 
 
+def one_letter_an_event(letters: pa.Table) -> pa.Table:
+    """Dead letters with the first reason of each event, which may have failed in several groups."""
+    ordered = letters.sort_by([(name, "ascending") for name in ("source_order", "position", "source", "raw", "reason")])
+    places = ordered.select(["source_order", "source", "position", "raw"]).to_pylist()
+    first = [index for index, place in enumerate(places) if index == 0 or place != places[index - 1]]
+    return ordered.take(pa.array(first, pa.int64()))
+
+
 _PLACE_TYPES = (("source", pa.string()), ("source_order", pa.int64()), ("position", pa.int64()))
 
 

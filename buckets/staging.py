@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from buckets.arrivals import RAW, check_columns
-from buckets.csv_lines import split_line
+from buckets.csv_lines import split_header
 from buckets.errors import BucketsError
 from buckets.event_schema import EventSchema
 from buckets.job import SourceKind
@@ -74,11 +74,14 @@ def open_event_file(path: Path, schema: EventSchema, needed: frozenset[str]) -> 
         _check_json(path, schema)
         return EventFile(path, kind)
     try:
-        header = [name.strip() for name in split_line(first[1])]
+        header = split_header(first[1])
     except ValueError as error:
-        message = f"events {path}:1: the header line is {error}"
+        message = f"events {path}:{first[0]}: the header line is {error}"
         raise BucketsError(message) from None
     check_columns(header, schema, needed, str(path))
+    if next(islice(_lines(path), 1, None), None) is None:
+        message = f"events {path}: has a header line and no events"
+        raise BucketsError(message)
     return EventFile(path, kind, header)
 
 

@@ -83,7 +83,11 @@ def _canonical(field: str, operator: str, operands: set[str]) -> Condition:
         operator = {"in": "=", "not_in": "!="}.get(operator, operator)
     if operator in _ORDER:
         (bound,) = operands
-        written = format(parse_decimal(bound), "f")
+        try:
+            written = format(parse_decimal(bound), "f")
+        except ValueError as error:
+            message = f"where.{field}: {error}"
+            raise ValueError(message) from None
         operands = {written.rstrip("0").rstrip(".") if "." in written else written}
     return Condition(field, operator, tuple(sorted(operands)))
 
@@ -113,7 +117,11 @@ def operand_value(condition: Condition, text: str, schema: EventSchema) -> Scala
     """
     field, ordered = condition.field, condition.operator in _ORDER
     if field in schema.measures:
-        return to_scaled(text, schema.measures[field].scale)
+        try:
+            return to_scaled(text, schema.measures[field].scale)
+        except ValueError as error:
+            message = f"where.{field}: {error}"
+            raise ValueError(message) from None
     kind = schema.attributes.get(field)
     if kind is None:
         message = f"where.{field}: no such attribute or measure in event schema {schema.name!r}"

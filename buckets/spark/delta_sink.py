@@ -105,6 +105,8 @@ class DeltaSink:
                 mine = produced.where(F.col("output") == name).select("payload")
                 frame = mine.mapInArrow(decode, spark_schema(columns))
                 frames[name] = frame if name == outputs.EVALUATIONS else frame.coalesce(1)
+        if outputs.DEAD_LETTERS in frames:
+            frames[outputs.DEAD_LETTERS] = one_letter_an_event(frames[outputs.DEAD_LETTERS])
         with ThreadPoolExecutor(max_workers=len(frames)) as pool:
             list(pool.map(lambda name: self._append(frames[name], name, batch_id), frames))
 
@@ -112,6 +114,12 @@ class DeltaSink:
         writer = frame.write.format("delta").mode("append")
         writer = writer.option("txnAppId", f"{self._identity}-{name}").option("txnVersion", batch_id)
         writer.save(str(self._folder / name))
+
+
+def one_letter_an_event(letters: DataFrame) -> DataFrame:
+    """Dead letters with the first reason of each event, which may have failed in several groups."""
+    event = [name for name in letters.columns if name != "reason"]
+    return letters.groupBy(*event).agg(F.min("reason").alias("reason")).select(*letters.columns)
 
 
 def table_decoder(

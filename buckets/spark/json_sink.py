@@ -13,7 +13,7 @@ from buckets.event_schema import EventSchema
 from buckets.json_lines import JsonLines
 from buckets.ledger import write_whole
 from buckets.plan import plan_group
-from buckets.results import expand
+from buckets.results import expand, one_letter_an_event
 from buckets.rule_set import RuleSet
 
 OUTPUTS = (
@@ -49,7 +49,8 @@ class JsonSink:
             if rows.get(name):
                 payloads = produced.where(F.col("output") == name).select("payload").collect()
                 tables = [self._decode(name, bytes(row.payload), rule_set) for row in payloads]
-                lines = writer.lines(name, pa.concat_tables(tables, promote_options="permissive"))
+                table = pa.concat_tables(tables, promote_options="permissive")
+                lines = writer.lines(name, one_letter_an_event(table) if name == outputs.DEAD_LETTERS else table)
                 part = self._folder / name / f"{account.batch_id:09d}.jsonl"
                 write_whole(part, "".join(f"{line}\n" for line in lines))
 

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
 from buckets.arrivals import BROKEN, POSITION, RAW, SOURCE, SOURCE_ORDER, check_columns, field_column
-from buckets.csv_lines import read_lines, split_line
+from buckets.csv_lines import read_lines, split_header
 from buckets.errors import BucketsError
 from buckets.event_schema import EventSchema
 from buckets.job import SourceSettings
@@ -201,7 +201,7 @@ def _split_csv(
 def _header(line: str) -> list[str]:
     """The names of a header line; none where it is broken, so that no record of its file fits."""
     try:
-        return [name.strip() for name in split_line(line.removeprefix(_BYTE_ORDER_MARK))]
+        return split_header(line.removeprefix(_BYTE_ORDER_MARK))
     except ValueError:
         return []
 

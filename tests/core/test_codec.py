@@ -138,3 +138,8 @@ def test_an_unknown_version_is_refused_and_nothing_is_overwritten(rules, amount,
     with pytest.raises(BucketsError, match="was not written by codec version 1"):
         engine.run([[Event("e1", 1001, "k0", (amount, amount.to_integral_value()))]])
     assert engine.store["k0"] == unknown
+
+
+def test_a_reader_with_fewer_columns_passes_over_the_others():
+    data = written([(1, "a", (5, 6)), (3, "b", (7, 8))], columns=2)
+    assert read(data, columns=1)[0] == [(1, "a", (5,)), (3, "b", (7,))]

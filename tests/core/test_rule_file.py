@@ -127,7 +127,7 @@ def test_a_rule_id_may_look_like_a_number_or_a_date(tmp_path, written):
         ("kind: [a, b]", "kind: {like: a}", "12: rules[2].where: where.kind: unknown operator 'like'"),
         ("kind: [a, b]", "kind: []", "12: rules[2].where: where.kind: in takes a list of values"),
         ("kind: [a, b]", "kind: {}", "12: rules[2].where: where.kind: has no test"),
-        ('{"<": 10}', '{"<": ten}', "12: rules[2].where: 'ten' is not a decimal number"),
+        ('{"<": 10}', '{"<": ten}', "12: rules[2].where: where.amount: 'ten' is not a decimal number"),
         ("kind: [a, b]", "kind:", "12: rules[2].where: where.kind: None is no value"),
         (
             'operator: ">"',
@@ -167,7 +167,7 @@ def test_a_fault_is_named_by_line_field_and_reason(tmp_path, old, new, reason):
         ("measure: amount", "measure: payer", "4: rules[1].aggregate.measure: 'payer' is no measure"),
         ("function: count", "function: count, measure: total", "15: rules[2].aggregate.measure: 'total' is no measure"),
         ("kind: [a, b]", "colour: [a, b]", "12: rules[2].where: where.colour: no such attribute or measure"),
-        ('{"<": 10}', '{"<": 0.001}', "12: rules[2].where: 0.001 has more than 2 digits after the point"),
+        ('{"<": 10}', '{"<": 0.001}', "12: rules[2].where: where.amount: 0.001 has more than 2 digits after the point"),
         ("kind: [a, b]", 'kind: {">": 5}', "12: rules[2].where: where.kind: > needs a number, and kind is a string"),
     ],
 )

@@ -142,3 +142,13 @@ def test_a_parquet_file_may_have_a_column_named_position(tmp_path, name):
 def test_a_byte_order_mark_is_no_part_of_the_first_line(write, tmp_path):
     (part,) = staged(write("day.jsonl", "\ufeff" + LINES[0]), tmp_path / "parts")
     assert part[0]["raw"] == LINES[0]
+
+
+def test_a_header_without_events_is_refused(write):
+    with pytest.raises(BucketsError, match="has a header line and no events"):
+        opened(write("day.csv", "id,at,amount\n"))
+
+
+def test_a_header_that_names_a_field_twice_is_refused(write):
+    with pytest.raises(BucketsError, match="names 'id' twice"):
+        opened(write("day.csv", "id,at,amount,id\ne,1,5,f\n"))
