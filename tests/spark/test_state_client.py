@@ -1,6 +1,7 @@
 """Pipelined state calls and the public ones, on a real state store: what one writes the other reads."""
 
 import hashlib
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from buckets.spark import state_client
 from buckets.spark.windows import STATE_KEY, STATE_VALUE
+from tests.spark.job_folder import FIRST_MTIME_S
 
 pytestmark = pytest.mark.spark
 
@@ -67,9 +69,11 @@ def both_ways():
 
 
 def test_what_one_way_of_calling_writes_every_way_reads(spark, tmp_path: Path):
+    (tmp_path / "source").mkdir()
     for batch in (0, 1):
-        (tmp_path / "source").mkdir(exist_ok=True)
-        pq.write_table(pa.table({"shard": [1], "batch": [batch]}), tmp_path / "source" / f"{batch}.parquet")
+        file = tmp_path / "source" / f"{batch}.parquet"
+        pq.write_table(pa.table({"shard": [1], "batch": [batch]}), file)
+        os.utime(file, (FIRST_MTIME_S + batch, FIRST_MTIME_S + batch))
     stream = spark.readStream.schema("shard long, batch long").option("maxFilesPerTrigger", 1)
     stream = stream.parquet(str(tmp_path / "source"))
     columns = "batch long, writer string, reader string, pipelined boolean, found string"
