@@ -4,8 +4,11 @@ A record is one line; a line break inside quotes is not supported and makes its 
 """
 
 import csv
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+csv.field_size_limit(sys.maxsize)
 
 
 def split_line(line: str) -> list[str]:

@@ -53,6 +53,7 @@ class Basis:
     """What state is built from, and may not change under it."""
 
     source: str
+    output: str
     schema: EventSchema
     engine: EngineSettings
 
@@ -61,6 +62,7 @@ class Basis:
         return {
             "format": FORMAT,
             "source": self.source,
+            "output": self.output,
             "event_schema": self.schema.model_dump(mode="json"),
             "shards": self.engine.shards,
             "allowed_lateness_ms": self.engine.allowed_lateness,
@@ -76,8 +78,9 @@ class Basis:
         if written["allowed_lateness_ms"] != now["allowed_lateness_ms"]:
             before, after = (format_duration(basis["allowed_lateness_ms"]) for basis in (written, now))
             return f"was made with engine.allowed_lateness {before}, not {after}"
-        if written["source"] != now["source"]:
-            return f"was made for source {written['source']}, not {now['source']}"
+        for name in ("source", "output"):
+            if written[name] != now[name]:
+                return f"was made for {name} {written[name]}, not {now[name]}"
         return self._schema_conflict(EventSchema.model_validate(written["event_schema"]))
 
     def _schema_conflict(self, written: EventSchema) -> str | None:
@@ -102,30 +105,38 @@ class Ledger:
         self._folder = checkpoint / "buckets"
         self._job = self._folder / "job.json"
 
-    def open(self, basis: Basis) -> str:
-        """Begin a new checkpoint, or go on with one of the same basis.
-
-        Returns:
-            The checkpoint's identity, the same at every start.
+    def identity(self, basis: Basis) -> str | None:
+        """The identity of the checkpoint, the same at every start; None where there is no checkpoint yet.
 
         Raises:
-            BucketsError: the checkpoint was made by something else.
+            BucketsError: the checkpoint was made by something else, or from another basis.
         """
-        remedy = "go back to those settings, or name a new checkpoint and a new output folder"
         if self._job.exists():
             written = json.loads(self._job.read_text(encoding="utf-8"))
             conflict = basis.conflict(written)
             if conflict:
+                remedy = "go back to that, or name a new checkpoint and a new output folder"
                 message = f"checkpoint {self.checkpoint} {conflict}; {remedy}"
                 raise BucketsError(message)
-            if basis.to_json() != {key: written[key] for key in basis.to_json()}:
-                write_whole(self._job, json.dumps({**basis.to_json(), "id": written["id"]}, indent=1))
             return str(written["id"])
         if self._is_foreign():
             message = f"checkpoint {self.checkpoint} holds something that this program did not write; name a new folder"
             raise BucketsError(message)
-        identity = uuid.uuid4().hex
-        write_whole(self._job, json.dumps({**basis.to_json(), "id": identity}, indent=1))
+        return None
+
+    def open(self, basis: Basis) -> str:
+        """Begin a new checkpoint, or go on with one of the same basis.
+
+        Returns:
+            The checkpoint's identity.
+
+        Raises:
+            BucketsError: as `identity`.
+        """
+        identity = self.identity(basis) or uuid.uuid4().hex
+        text = json.dumps({**basis.to_json(), "id": identity}, indent=1)
+        if not self._job.exists() or self._job.read_text(encoding="utf-8") != text:
+            write_whole(self._job, text)
         return identity
 
     def _is_foreign(self) -> bool:

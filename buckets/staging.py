@@ -4,6 +4,7 @@ Each part is a Parquet file with the rows' numbers in the original file: lines o
 Modification times ascend, which is the order in which a file stream takes them.
 """
 
+import codecs
 import json
 import os
 from collections.abc import Iterator
@@ -74,7 +75,7 @@ def open_event_file(path: Path, schema: EventSchema, needed: frozenset[str]) -> 
         _check_json(path, schema)
         return EventFile(path, kind)
     try:
-        header = split_header(first[1])
+        header = split_header(first[1].decode("utf-8"))
     except ValueError as error:
         message = f"events {path}:{first[0]}: the header line is {error}"
         raise BucketsError(message) from None
@@ -117,12 +118,12 @@ def _check_json(path: Path, schema: EventSchema) -> None:
             raise BucketsError(message)
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Lines that are not blank, with their numbers from 1."""
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Lines that are not blank, as they stand, with their numbers from 1."""
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
-            text = line.decode("utf-8", errors="replace").rstrip("\r\n")
-            text = text.removeprefix("\ufeff") if number == 1 else text
+            text = line.rstrip(b"\r\n")
+            text = text.removeprefix(codecs.BOM_UTF8) if number == 1 else text
             if text.strip():
                 yield number, text
 
@@ -156,7 +157,7 @@ def _tables(file: EventFile, batch_rows: int | None) -> Iterator[pa.Table]:
         next(lines)
     while chunk := list(islice(lines, batch_rows)):
         numbers, texts = zip(*chunk, strict=True)
-        yield pa.table({ROW_NUMBER: pa.array(numbers, pa.int64()), RAW: pa.array(texts, pa.string())})
+        yield pa.table({ROW_NUMBER: pa.array(numbers, pa.int64()), RAW: pa.array(texts, pa.binary())})
 
 
 def _parquet_tables(path: Path, batch_rows: int | None) -> Iterator[pa.Table]:

@@ -64,7 +64,7 @@ def demo(
 
         query = scoring_query(job_session(job), job, on_batch)
         try:
-            query.run(None)
+            query.run(None, progress.on_interrupt)
         except KeyboardInterrupt:
             console.print("stopped; `buckets run` with the demo's conf.yaml goes on where it was", highlight=False)
             return

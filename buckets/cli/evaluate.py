@@ -57,7 +57,7 @@ def evaluate(
         spark = start_session("buckets evaluate", engine.shards)
         evaluation = Evaluation(file, event_schema, rule_list, engine, batch_rows)
         query, sink = evaluation_query(spark, evaluation, Path(work), progress.on_batch)
-        query.run(None)
+        query.run(None, progress.on_interrupt)
         lines = sink.publish(out)
     table = Table(title=f"Results in {out}", title_justify="left")
     table.add_column("File")

@@ -35,6 +35,10 @@ class BatchProgress:
         """Show no more."""
         self._status.stop()
 
+    def on_interrupt(self) -> None:
+        """Say that the end is near."""
+        self._console.print("stopping after the batch that is running…", highlight=False)
+
     def on_batch(self, report: "BatchReport") -> None:
         """Take a finished batch into account."""
         account = report.account
@@ -48,4 +52,4 @@ class BatchProgress:
         if self._console.is_terminal:
             self._status.update(line)
         else:
-            self._console.print(line, highlight=False)
+            self._console.print(line, highlight=False, soft_wrap=True)

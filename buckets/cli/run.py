@@ -29,9 +29,12 @@ def run(conf: Annotated[Path, typer.Argument(help="A configuration, as in conf/d
     with BatchProgress(console) as progress:
         query = scoring_query(job_session(job), job, progress.on_batch)
         try:
-            query.run(job.settings.trigger.interval)
+            query.run(job.settings.trigger.interval, progress.on_interrupt)
         except KeyboardInterrupt:
-            console.print(f"stopped after {progress.events:,} events; start it again to go on", highlight=False)
+            console.print(
+                f"stopped after {progress.events:,} events; start it again to go on", highlight=False, soft_wrap=True
+            )
             return
     output = job.settings.output.path
-    console.print(f"{progress.events:,} events, {progress.alerts:,} alerts; tables are in {output}", highlight=False)
+    done = f"{progress.events:,} events, {progress.alerts:,} alerts; tables are in {output}"
+    console.print(done, highlight=False, soft_wrap=True)

@@ -46,7 +46,7 @@ def evaluation_query(
         stage(evaluation.file, staging, evaluation.batch_rows)
         staging.rename(parts)
     ledger = Ledger(work / "checkpoint")
-    ledger.open(Basis(str(evaluation.file.path), evaluation.schema, evaluation.engine))
+    ledger.open(Basis(str(evaluation.file.path), "", evaluation.schema, evaluation.engine))
     sink = JsonSink(work / "results", evaluation.schema, evaluation.engine)
     scoring = Scoring(
         arrivals=_staged(spark, evaluation.file, parts, evaluation.schema),
@@ -68,4 +68,4 @@ def _staged(spark: SparkSession, file: EventFile, parts: Path, schema: EventSche
     if file.kind == "parquet":
         frame = frame.select(*place, F.lit(None).cast("string").alias(BROKEN), *typed_fields(frame, schema))
         return Arrivals(frame, lambda batches: iter(batches))
-    return text_arrivals(frame.select(RAW, *place), file.kind, schema, file.header)
+    return text_arrivals(frame.select(F.col(RAW).cast("string"), *place), file.kind, schema, file.header)

@@ -155,11 +155,12 @@ class ScoringQuery:
         small = (F.col("output") == COUNTS) | ((F.col("output") == ALERTS) & (F.col("rows") <= SHOWN_ALERTS))
         return produced.select("output", "rows", F.when(small, F.col("payload")).alias("payload")).collect()
 
-    def run(self, interval_ms: int | None) -> None:
+    def run(self, interval_ms: int | None, on_interrupt: Callable[[], None] = lambda: None) -> None:
         """Start the query and wait until it has ended; an interrupt ends it after the batch that is running.
 
         Args:
             interval_ms: as for `start`.
+            on_interrupt: called when an interrupt has come, before the query has ended.
 
         Raises:
             BucketsError: it failed.
@@ -170,6 +171,7 @@ class ScoringQuery:
         def on_signal(*_: object) -> None:
             interrupted.set()
             self.stop()
+            on_interrupt()
 
         before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
         try:

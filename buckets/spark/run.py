@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from buckets.errors import BucketsError
 from buckets.job import Job
-from buckets.ledger import Basis, Ledger, RuleBook, write_whole
+from buckets.ledger import Basis, Ledger, RuleBook, partial_of, write_whole
 from buckets.rule_set import first_rule_set
 from buckets.spark.delta_sink import DeltaSink
 from buckets.spark.query import BatchReport, Scoring, ScoringQuery
@@ -19,8 +19,8 @@ OWNER = "_buckets.json"
 """File in an output folder that names the checkpoint whose results it holds."""
 
 
-def claim_output(folder: Path, identity: str) -> None:
-    """Make sure that an output folder holds the results of this checkpoint alone.
+def check_output(folder: Path, identity: str | None) -> None:
+    """See that an output folder is new, or holds the results of this checkpoint.
 
     Raises:
         BucketsError: it holds those of another one, or something else.
@@ -33,11 +33,9 @@ def claim_output(folder: Path, identity: str) -> None:
                 "name a new output folder, or go on with the checkpoint that it belongs to"
             )
             raise BucketsError(message)
-        return
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    elif folder.exists() and (not folder.is_dir() or any(path != partial_of(owner) for path in folder.iterdir())):
         message = f"output {folder} holds something that this program did not write; name a new folder"
         raise BucketsError(message)
-    write_whole(owner, json.dumps({"checkpoint": identity}))
 
 
 def job_session(job: Job) -> SparkSession:
@@ -55,9 +53,13 @@ def prepare(job: Job) -> str:
         BucketsError: one of them belongs to something else.
     """
     settings = job.settings
+    output = Path(settings.output.path)
     source = f"{settings.source.kind} {settings.source.path}"
-    identity = Ledger(job.checkpoint).open(Basis(source, job.event_schema, settings.engine))
-    claim_output(Path(settings.output.path), identity)
+    basis, ledger = Basis(source, str(output), job.event_schema, settings.engine), Ledger(job.checkpoint)
+    check_output(output, ledger.identity(basis))
+    identity = ledger.open(basis)
+    if not (output / OWNER).exists():
+        write_whole(output / OWNER, json.dumps({"checkpoint": identity}))
     return identity
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,9 @@ from buckets.job import SourceSettings
 
 Normalise = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 _CORRUPT = "__corrupt__"
+_EVENT, _END = "__event__", "__end__"
+_INVALID = "invalid_utf8"
+"""Column that holds, in hexadecimal, the bytes of a line that is no valid UTF-8."""
 _BYTE_ORDER_MARK = "\ufeff"
 _JSON_OPTIONS = {
     "mode": "PERMISSIVE",
@@ -108,7 +111,7 @@ def _fields(schema: EventSchema, column: Callable[[str], Column]) -> list[Column
 
 def _open_text(spark: SparkSession, source: SourceSettings, schema: EventSchema) -> Arrivals:
     reader = spark.readStream.option("maxFilesPerTrigger", source.max_files_per_trigger)
-    lines = reader.text(source.path).select(F.make_valid_utf8("value").alias(RAW), *_file_place())
+    lines = reader.text(source.path).select(F.col("value").alias(RAW), *_file_place())
     lines = lines.coalesce(spark.sparkContext.defaultParallelism)
     return text_arrivals(lines, source.kind, schema, header=None)
 
@@ -117,11 +120,14 @@ def text_arrivals(lines: DataFrame, kind: str, schema: EventSchema, header: list
     """Arrivals of lines of text.
 
     Args:
-        lines: columns `raw`, `source`, `source_order`, and `position` where lines are already numbered.
+        lines: columns `raw` (which may be no valid UTF-8), `source`, `source_order`, and `position` where lines are
+            already numbered.
         kind: json or csv.
         schema: the event schema.
         header: the fields of CSV lines, where the header line is not among them.
     """
+    lines = lines.withColumn(_INVALID, F.when(~F.is_valid_utf8(RAW), F.hex(RAW)))
+    lines = lines.withColumn(RAW, F.make_valid_utf8(RAW))
     if kind == "json":
         return Arrivals(_parse_json(lines, schema), _numbered)
 
@@ -132,13 +138,19 @@ def text_arrivals(lines: DataFrame, kind: str, schema: EventSchema, header: list
 
 
 def _parse_json(lines: DataFrame, schema: EventSchema) -> DataFrame:
-    names = [*schema.field_names, _CORRUPT]
+    """Lines into fields of text.
+
+    Spark's parser stops behind the first value of a line, and would pass over a second event. So each line is parsed
+    inside an object that goes on behind it: where the line's own value ends early, that part is not found.
+    """
+    event = StructType([StructField(name, StringType()) for name in schema.field_names])
+    wrapped = StructType([StructField(_EVENT, event), *(StructField(name, StringType()) for name in (_END, _CORRUPT))])
     text = F.when(F.col(RAW).startswith(_BYTE_ORDER_MARK), F.substr(RAW, F.lit(2))).otherwise(F.col(RAW))
-    parsed = F.from_json(text, StructType([StructField(name, StringType()) for name in names]), _JSON_OPTIONS)
-    frame = lines.withColumn("parsed", parsed)
-    corrupt = F.col(f"parsed.{_CORRUPT}").isNotNull() | ~F.trim(text).startswith("{")
-    broken = F.when(corrupt, F.lit("broken JSON: not one object on one line")).alias(BROKEN)
-    fields = _fields(schema, lambda name: F.col("parsed").getField(name))
+    inside = F.concat(F.lit(f'{{"{_EVENT}":'), text, F.lit(f',"{_END}":"{_END}"}}'))
+    frame = lines.withColumn("parsed", F.from_json(inside, wrapped, _JSON_OPTIONS))
+    whole = F.col(f"parsed.{_CORRUPT}").isNull() & (F.col(f"parsed.{_END}") == _END) & F.trim(text).startswith("{")
+    broken = F.when(~F.coalesce(whole, F.lit(False)), F.lit("broken JSON: not one object on one line")).alias(BROKEN)
+    fields = _fields(schema, lambda name: F.col(f"parsed.{_EVENT}").getField(name))
     return frame.select(*lines.columns, broken, *fields)
 
 
@@ -150,7 +162,9 @@ def _as_it_is(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _with_paths(rows: pa.RecordBatch) -> pa.RecordBatch:
     """The rows with file addresses as plain paths."""
     source = rows.column(SOURCE).dictionary_encode()
-    paths = [unquote(name.removeprefix("file://")) for name in source.dictionary.to_pylist()]
+    paths = [
+        unquote(urlsplit(name).path) if name.startswith("file:") else name for name in source.dictionary.to_pylist()
+    ]
     plain = pa.array(paths, pa.string()).take(source.indices)
     return rows.set_column(rows.schema.get_field_index(SOURCE), SOURCE, plain)
 
@@ -173,10 +187,28 @@ def _numbered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
                 numbers[chosen] = np.arange(before + 1, before + len(chosen) + 1)
                 lines_before[name] = before + len(chosen)
             rows = rows.append_column(POSITION, pa.array(numbers))
+        rows = _without_invalid(rows)
         blank = pc.equal(pc.utf8_trim_whitespace(rows.column(RAW)), "")
         if pc.any(blank).as_py():
             rows = rows.filter(pc.invert(blank))
         yield rows
+
+
+def _without_invalid(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows with `broken` set where a line is no valid UTF-8, and its bytes shown with backslashes."""
+    invalid = rows.column(_INVALID)
+    names = [name for name in rows.schema.names if name != _INVALID]
+    if invalid.null_count == len(invalid):
+        return rows.select(names)
+    raw = rows.column(RAW).to_pylist()
+    broken = rows.column(BROKEN).to_pylist() if BROKEN in names else [None] * len(raw)
+    for row, digits in enumerate(invalid.to_pylist()):
+        if digits is not None:
+            raw[row] = bytes.fromhex(digits).decode("utf-8", errors="backslashreplace")
+            broken[row] = "is not valid UTF-8"
+    columns = {name: rows.column(name) for name in names}
+    columns |= {RAW: pa.array(raw, pa.string()), BROKEN: pa.array(broken, pa.string())}
+    return pa.record_batch(columns)
 
 
 def _split_csv(
@@ -208,7 +240,11 @@ def _header(line: str) -> list[str]:
 
 def _csv_part(rows: pa.RecordBatch, lines: list[str], header: list[str], schema: EventSchema) -> pa.RecordBatch:
     columns = read_lines(lines, header, schema.field_names)
-    rows = rows.append_column(BROKEN, pa.array(columns.broken, pa.string()))
+    reasons = columns.broken
+    if BROKEN in rows.schema.names:
+        reasons = [first or then for first, then in zip(rows.column(BROKEN).to_pylist(), reasons, strict=True)]
+        rows = rows.drop_columns([BROKEN])
+    rows = rows.append_column(BROKEN, pa.array(reasons, pa.string()))
     for index, name in enumerate(schema.field_names):
         rows = rows.append_column(field_column(index), pa.array(columns.fields[name], pa.string()))
     return rows

@@ -14,6 +14,8 @@ from pyspark.sql.streaming.stateful_processor import MapState
 
 KNOWN_VERSION = "4.2.0"
 WINDOW = 64
+WINDOW_BYTES = 65_536
+"""What is sent ahead fits the socket's buffer: else both sides could wait for the other to read."""
 
 
 def is_pipelined() -> bool:
@@ -48,6 +50,7 @@ def _pipelined(state: MapState, requests: Iterable[bytes]) -> Iterable[bytes]:
     client = state._mapStateClient._stateful_processor_api_client
     stream = client.sockfile
     window: list[bytes] = []
+    window_bytes = 0
 
     def exchange() -> Iterable[bytes]:
         for request in window:
@@ -63,10 +66,12 @@ def _pipelined(state: MapState, requests: Iterable[bytes]) -> Iterable[bytes]:
             yield value
 
     for request in requests:
-        window.append(request)
-        if len(window) == WINDOW:
+        if window and (len(window) == WINDOW or window_bytes + len(request) > WINDOW_BYTES):
             yield from exchange()
             window.clear()
+            window_bytes = 0
+        window.append(request)
+        window_bytes += len(request)
     if window:
         yield from exchange()
 

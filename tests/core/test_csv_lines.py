@@ -49,7 +49,7 @@ def test_a_line_is_split_at_its_commas(line, values):
     assert split_line(line) == values
 
 
-@pytest.mark.parametrize("line", ['"open', '1,"2"3', "1\r2", '"1\n2', "x" * 200_000])
+@pytest.mark.parametrize("line", ['"open', '1,"2"3', "1\r2", '"1\n2'])
 def test_a_broken_line_is_named_and_the_next_one_is_read(line):
     with pytest.raises(ValueError, match="broken CSV: "):
         split_line(line)
@@ -66,3 +66,7 @@ def test_too_few_and_too_many_fields_are_counted():
         "broken CSV: 3 fields where the header has 2",
         None,
     ]
+
+
+def test_a_field_may_be_long():
+    assert split_line("x" * 200_000 + ",y") == ["x" * 200_000, "y"]

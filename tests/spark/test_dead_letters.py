@@ -92,7 +92,7 @@ CSV_LINES: list[tuple[bytes, str]] = [
 
 
 def raw(line: bytes) -> str:
-    return line.decode("utf-8", errors="replace").rstrip("\r")
+    return line.decode("utf-8", errors="backslashreplace").rstrip("\r")
 
 
 def expected(lines: list[tuple[bytes, str]]) -> list[tuple[int, str, str]]:

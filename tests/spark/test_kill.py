@@ -16,13 +16,14 @@ def committed_batches(job: JobFolder) -> set[int]:
 
 
 def is_half_written(job: JobFolder) -> bool:
-    """Whether some batch has alerts in their table, and its accounts, which are written last, are not there."""
-    return bool(written_batches(job.tables / "alerts") - written_batches(job.tables / "batches") - {0})
+    """Whether some batch is in one of its tables and not in another."""
+    return bool((written_batches(job.tables / "alerts") ^ written_batches(job.tables / "batches")) - {0})
 
 
 def is_written_but_not_committed(job: JobFolder) -> bool:
     """Whether some batch has everything in the tables, and Spark does not know yet that it is done."""
-    return bool(written_batches(job.tables / "batches") - committed_batches(job) - {0})
+    written = written_batches(job.tables / "alerts") & written_batches(job.tables / "batches")
+    return bool(written - committed_batches(job) - {0})
 
 
 def freeze_when(command: RunningCommand, job: JobFolder, condition) -> None:
