@@ -11,4 +11,5 @@ def shipped(name: str) -> Path:
     return inside if inside.exists() else _PACKAGE.parent / name
 
 
+DEMO_RULES = shipped("conf/demo-rules.yaml")
 DEFAULT_SCHEMA = shipped("schemas/transaction.yaml")

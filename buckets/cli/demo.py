@@ -18,7 +18,7 @@ from buckets.generator import GeneratorSettings, write
 from buckets.generator import generate as generate_stream
 from buckets.job import load_job
 from buckets.ledger import write_whole
-from buckets.shipped import shipped
+from buckets.shipped import DEFAULT_SCHEMA, DEMO_RULES, shipped
 from buckets.tables import read_output
 
 if TYPE_CHECKING:
@@ -89,8 +89,8 @@ def _prepare(out: Path) -> Path:
     (out / "transactions").mkdir()
     shipped_conf = shipped("conf/demo.yaml")
     text = shipped_conf.read_text(encoding="utf-8").replace("../demo-out/", "")
-    text = text.replace("../schemas/transaction.yaml", json.dumps(str(shipped("schemas/transaction.yaml"))))
-    text = text.replace("demo-rules.yaml", json.dumps(str(shipped("conf/demo-rules.yaml"))))
+    text = text.replace("../schemas/transaction.yaml", json.dumps(str(DEFAULT_SCHEMA)))
+    text = text.replace("demo-rules.yaml", json.dumps(str(DEMO_RULES)))
     write_whole(out / "conf.yaml", text)
     return out / "conf.yaml"
 

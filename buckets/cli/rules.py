@@ -11,6 +11,7 @@ from rich.text import Text
 from buckets.event_schema import load_event_schema
 from buckets.rule_file import load_rules
 from buckets.rule_set import first_rule_set
+from buckets.shipped import DEMO_RULES
 
 rules_app = typer.Typer(help="Check and read rule files.", rich_markup_mode=None)
 
@@ -36,12 +37,16 @@ def check(file: RulesFile, schema: SchemaFile = None) -> None:
 
 
 @rules_app.command()
-def show(file: RulesFile, schema: SchemaFile = None) -> None:
+def show(
+    file: Annotated[Path, typer.Argument(help="A rule file; without it, the rules of the demo.")] = DEMO_RULES,
+    schema: SchemaFile = None,
+) -> None:
     """Show the rules of a file as English sentences.
 
     \b
     Examples:
-      buckets rules show conf/demo-rules.yaml
+      buckets rules show
+      buckets rules show my-rules.yaml
     """  # noqa: D301 - click needs the backspace itself
     rules = load_rules(file, load_event_schema(schema) if schema else None)
     table = Table(title=f"Rules of {file}", title_justify="left")

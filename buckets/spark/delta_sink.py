@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -88,7 +89,7 @@ class DeltaSink:
             list(pool.map(make, missing))
 
     def write(self, produced: DataFrame, rows: dict[str, int], account: BatchAccount, rule_set: RuleSet) -> None:
-        """Write what a batch produced, all tables at once: a commit is mostly waiting.
+        """Write what a batch produced: the tables at once, for a commit is mostly waiting, and then the accounts.
 
         Args:
             produced: rows of `windows.PRODUCED`, already computed.
@@ -97,8 +98,7 @@ class DeltaSink:
             rule_set: the batch's rules.
         """
         batch_id = account.batch_id
-        accounts = pa.Table.from_pylist(account.rows(), schema=self._columns[outputs.BATCHES])
-        frames = {outputs.BATCHES: produced.sparkSession.createDataFrame(accounts).coalesce(1)}
+        frames: dict[str, DataFrame] = {}
         for name, columns in self._columns.items():
             if rows.get(name):
                 decode = table_decoder(name, columns, self._schema, self._engine, batch_id, rule_set)
@@ -107,8 +107,18 @@ class DeltaSink:
                 frames[name] = frame if name == outputs.EVALUATIONS else frame.coalesce(1)
         if outputs.DEAD_LETTERS in frames:
             frames[outputs.DEAD_LETTERS] = one_letter_an_event(frames[outputs.DEAD_LETTERS])
-        with ThreadPoolExecutor(max_workers=len(frames)) as pool:
+        with ThreadPoolExecutor(max_workers=max(1, len(frames))) as pool:
             list(pool.map(lambda name: self._append(frames[name], name, batch_id), frames))
+        self._append_accounts(account)
+
+    def _append_accounts(self, account: BatchAccount) -> None:
+        """Append the accounts; they are made here on the driver, so no Spark job is needed to write them."""
+        table, application = DeltaTable(self._folder / outputs.BATCHES), f"{self._identity}-{outputs.BATCHES}"
+        written = table.transaction_version(application)
+        if written is None or written < account.batch_id:
+            rows = pa.Table.from_pylist(account.rows(), schema=self._columns[outputs.BATCHES])
+            once = CommitProperties(app_transactions=[Transaction(application, account.batch_id)])
+            write_deltalake(table, rows, mode="append", commit_properties=once)
 
     def _append(self, frame: DataFrame, name: str, batch_id: int) -> None:
         writer = frame.write.format("delta").mode("append")
