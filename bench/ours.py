@@ -83,7 +83,7 @@ def query_of(job: Job, emit: str, on_batch) -> ScoringQuery:
     if emit == "alerts":
         return scoring_query(spark, job, on_batch)
     ledger, engine = Ledger(job.checkpoint), job.settings.engine
-    ledger.open(Basis("steady", "", job.event_schema, engine))
+    ledger.open(Basis("steady", job.event_schema, engine))
     source = open_source(spark, job.settings.source, job.event_schema, first_rule_set(job.rules).needed_fields)
     book = RuleBook(ledger, job.rules, engine.allowed_lateness)
     sink = ThrowAway(job)

@@ -53,7 +53,6 @@ class Basis:
     """What state is built from, and may not change under it."""
 
     source: str
-    output: str
     schema: EventSchema
     engine: EngineSettings
 
@@ -62,7 +61,6 @@ class Basis:
         return {
             "format": FORMAT,
             "source": self.source,
-            "output": self.output,
             "event_schema": self.schema.model_dump(mode="json"),
             "shards": self.engine.shards,
             "allowed_lateness_ms": self.engine.allowed_lateness,
@@ -78,9 +76,8 @@ class Basis:
         if written["allowed_lateness_ms"] != now["allowed_lateness_ms"]:
             before, after = (format_duration(basis["allowed_lateness_ms"]) for basis in (written, now))
             return f"was made with engine.allowed_lateness {before}, not {after}"
-        for name in ("source", "output"):
-            if written[name] != now[name]:
-                return f"was made for {name} {written[name]}, not {now[name]}"
+        if written["source"] != now["source"]:
+            return f"was made for source {written['source']}, not {now['source']}"
         return self._schema_conflict(EventSchema.model_validate(written["event_schema"]))
 
     def _schema_conflict(self, written: EventSchema) -> str | None:
@@ -138,6 +135,10 @@ class Ledger:
         if not self._job.exists() or self._job.read_text(encoding="utf-8") != text:
             write_whole(self._job, text)
         return identity
+
+    def has_run(self) -> bool:
+        """Whether some batch has begun."""
+        return any((self._folder / "batches").glob("*.json"))
 
     def _is_foreign(self) -> bool:
         """Whether something is there that is not the trace of a start that died before its first file was whole."""

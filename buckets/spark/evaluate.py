@@ -46,7 +46,7 @@ def evaluation_query(
         stage(evaluation.file, staging, evaluation.batch_rows)
         staging.rename(parts)
     ledger = Ledger(work / "checkpoint")
-    ledger.open(Basis(str(evaluation.file.path), "", evaluation.schema, evaluation.engine))
+    ledger.open(Basis(str(evaluation.file.path), evaluation.schema, evaluation.engine))
     sink = JsonSink(work / "results", evaluation.schema, evaluation.engine)
     scoring = Scoring(
         arrivals=_staged(spark, evaluation.file, parts, evaluation.schema),

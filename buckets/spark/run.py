@@ -19,11 +19,11 @@ OWNER = "_buckets.json"
 """File in an output folder that names the checkpoint whose results it holds."""
 
 
-def check_output(folder: Path, identity: str | None) -> None:
-    """See that an output folder is new, or holds the results of this checkpoint.
+def check_output(folder: Path, ledger: Ledger, identity: str | None) -> None:
+    """See that an output folder is new and the checkpoint too, or that the two belong together.
 
     Raises:
-        BucketsError: it holds those of another one, or something else.
+        BucketsError: they do not, or the folder holds something else.
     """
     owner = folder / OWNER
     if owner.exists():
@@ -35,6 +35,12 @@ def check_output(folder: Path, identity: str | None) -> None:
             raise BucketsError(message)
     elif folder.exists() and (not folder.is_dir() or any(path != partial_of(owner) for path in folder.iterdir())):
         message = f"output {folder} holds something that this program did not write; name a new folder"
+        raise BucketsError(message)
+    elif identity is not None and ledger.has_run():
+        message = (
+            f"output {folder} does not hold the results so far of checkpoint {ledger.checkpoint}; "
+            "go back to its output folder, or name a new checkpoint"
+        )
         raise BucketsError(message)
 
 
@@ -55,8 +61,8 @@ def prepare(job: Job) -> str:
     settings = job.settings
     output = Path(settings.output.path)
     source = f"{settings.source.kind} {settings.source.path}"
-    basis, ledger = Basis(source, str(output), job.event_schema, settings.engine), Ledger(job.checkpoint)
-    check_output(output, ledger.identity(basis))
+    basis, ledger = Basis(source, job.event_schema, settings.engine), Ledger(job.checkpoint)
+    check_output(output, ledger, ledger.identity(basis))
     identity = ledger.open(basis)
     if not (output / OWNER).exists():
         write_whole(output / OWNER, json.dumps({"checkpoint": identity}))

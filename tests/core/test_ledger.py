@@ -13,8 +13,8 @@ from tests.core.examples import SCHEMA, rule
 ONE, OTHER = [rule("one")], [rule("other", group_by=["kind"])]
 
 
-def basis(source: str = "json /events", output: str = "/results", schema: EventSchema = SCHEMA, **engine) -> Basis:
-    return Basis(source, output, schema, EngineSettings.model_validate(engine))
+def basis(source: str = "json /events", schema: EventSchema = SCHEMA, **engine) -> Basis:
+    return Basis(source, schema, EngineSettings.model_validate(engine))
 
 
 def schema_with(**changes) -> EventSchema:

@@ -202,7 +202,8 @@ def test_side_outputs_are_those_of_a_loop_over_a_list(runs):
         elif outcome.outcome == "duplicate":
             expected["duplicates"].append(who)
         elif outcome.outcome == "overflow":
-            expected["overflows"].append((event.event_id,))
+            if (event.event_id,) not in expected["overflows"]:  # one line an event, in however many groups it fails
+                expected["overflows"].append((event.event_id,))
         elif outcome.other_event_id is not None:
             expected["collisions"].append((*who, outcome.applied, outcome.other_event_id))
     results = runs.run(len(LINES), None)

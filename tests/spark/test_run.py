@@ -139,7 +139,8 @@ def test_interrupted_and_started_again_nothing_is_lost_or_doubled(spark, finishe
     with RunningCommand("run", job.conf, log=tmp_path / "log") as command:
         command.wait_until(lambda: (job.checkpoint / "spark" / "commits" / "0").exists())
         assert command.interrupt() == 0
-        *batches, last = command.stderr.splitlines()
+        *batches, stopping, last = command.stderr.splitlines()
+    assert stopping == "stopping after the batch that is running…"
     assert all(line.startswith("batch ") for line in batches)
     assert last == f"stopped after {len(files[0])} events; start it again to go on"
 
