@@ -26,7 +26,7 @@ from buckets.spark.run import job_session, scoring_query
 from buckets.spark.source import open_source
 
 FUNCTIONS = {"sum": ">", "count": ">", "avg": ">", "min": "<", "max": ">"}
-LIMITS = {"alerts": {"sum": 4_000_000_000, "count": 10**6, "avg": 499_000, "min": 0, "max": 499_990}}
+LIMITS = {"sum": 4_000_000_000, "count": 10**6, "avg": 499_000, "min": 0, "max": 499_990}
 
 
 def write_conf(data: Path, files_per_batch: int, work: Path) -> Path:
@@ -37,7 +37,7 @@ def write_conf(data: Path, files_per_batch: int, work: Path) -> Path:
             "group_by": ["key"],
             "aggregate": {"function": function, "measure": "amount"},
             "window": {"length": "1h"},
-            "limit": {"operator": operator, "value": LIMITS["alerts"][function]},
+            "limit": {"operator": operator, "value": LIMITS[function]},
         }
         for function, operator in FUNCTIONS.items()
     ]

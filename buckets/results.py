@@ -249,7 +249,7 @@ def value_factors(plan: GroupPlan, schema: EventSchema) -> Int64s:
 def expand(compact: pa.Table, plan: GroupPlan, schema: EventSchema, ruleset_version: int) -> pa.Table:
     """Compact evaluations as one row for an event and a rule, in the columns of `outputs.evaluation_columns`.
 
-    Two columns more, `source_order` and `position`, say where the event stood, and `order` numbers the group's rules.
+    Three columns more, `source`, `source_order` and `position`, say where the event stood.
     """
     lists = {name: compact[name].combine_chunks() for name in ("rule", "whole", "micro", "count", "fired", "warm")}
     flat = {name: pc.list_flatten(values) for name, values in lists.items()}
@@ -279,6 +279,5 @@ def expand(compact: pa.Table, plan: GroupPlan, schema: EventSchema, ruleset_vers
             "source": compact["source"].cast(pa.string()).take(events),
             "source_order": compact["source_order"].take(events),
             "position": compact["position"].take(events),
-            "rule": flat["rule"],
         }
     )

@@ -21,7 +21,7 @@ from buckets.event_schema import EventSchema
 from buckets.fan_out import dead_letter_table, measure_column
 from buckets.grouping import sort_by_code
 from buckets.plan import GroupPlan, plan_group
-from buckets.results import GroupResults
+from buckets.results import GroupResults, expand
 from buckets.rule_set import Group, RuleSet
 from buckets.scoring import EventIds, KeyBatch, score
 
@@ -143,6 +143,20 @@ def _plan(hashed: _Hashed, schema: EventSchema, engine: EngineSettings) -> Group
     return _cached_plan(hashed, schema.model_dump_json(), engine)
 
 
+def evaluation_rows(packed: bytes, rule_set: RuleSet, schema: EventSchema, engine: EngineSettings) -> pa.Table:
+    """A payload of evaluations, which come out compactly, as one row for an event and a rule.
+
+    Args:
+        packed: a payload of output `evaluations`.
+        rule_set: the rules of its batch.
+        schema: the event schema.
+        engine: the settings of the engine.
+    """
+    compact = payload.unpack(packed)
+    group = next(each for each in rule_set.groups if each.group_id == payload.group_of(compact))
+    return expand(compact, _plan(_Hashed(group, rule_set.version), schema, engine), schema, rule_set.version)
+
+
 def by_key(tables: list[pa.Table]) -> tuple[pa.Table, Int64s, Int64s, list[str]]:
     """Parcels of one group as one table, key by key, each key's events in arrival order.
 
@@ -152,12 +166,17 @@ def by_key(tables: list[pa.Table]) -> tuple[pa.Table, Int64s, Int64s, list[str]]
     tables = sorted(tables, key=_first_arrival)
     table = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
     table = _in_arrival_order(table)
-    key = table["key"].combine_chunks()
-    key = key.chunk(0) if isinstance(key, pa.ChunkedArray) else key
+    key = _array(table["key"])
     codes = key.indices.to_numpy()
     order, key_start = sort_by_code(codes, len(key.dictionary))
     sorted_events = table.drop_columns(["key"]).take(pa.array(order)).combine_chunks()
     return sorted_events, codes[order].astype(np.int64), key_start, key.dictionary.to_pylist()
+
+
+def _array(column: pa.ChunkedArray) -> pa.Array:
+    """A column in one piece."""
+    whole = column.combine_chunks()
+    return whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole
 
 
 def _first_arrival(table: pa.Table) -> tuple[int, str, int]:
@@ -167,16 +186,16 @@ def _first_arrival(table: pa.Table) -> tuple[int, str, int]:
 def _in_arrival_order(table: pa.Table) -> pa.Table:
     """The rows by (source_order, source, position); as they are where they already stand so."""
     position, order = table["position"].to_numpy(), table["source_order"].to_numpy()
-    source = table["source"].combine_chunks()
-    source = source.chunk(0) if isinstance(source, pa.ChunkedArray) else source
+    source = _array(table["source"])
     if len(source.dictionary) == 1 and order[0] == order[-1]:
         rank = np.zeros(len(table), np.int64)
     else:
         names = source.dictionary.to_pylist()
         place = {name: index for index, name in enumerate(sorted(names))}
         rank = np.array([place[name] for name in names], np.int64)[source.indices.to_numpy()]
-    same = (np.diff(order) == 0) & (np.diff(rank) == 0)
-    forward = (np.diff(order) > 0) | ((np.diff(order) == 0) & (np.diff(rank) > 0)) | (same & (np.diff(position) >= 0))
+    order_step, rank_step = np.diff(order), np.diff(rank)
+    in_place = (rank_step > 0) | ((rank_step == 0) & (np.diff(position) >= 0))
+    forward = (order_step > 0) | ((order_step == 0) & in_place)
     if bool(forward.all()):
         return table
     return table.take(pa.array(np.lexsort((position, rank, order))))
@@ -188,8 +207,7 @@ def _values(events: pa.Table, group: Group) -> npt.NDArray[np.int64]:
 
 
 def _ids(column: pa.ChunkedArray) -> EventIds:
-    array = column.combine_chunks()
-    array = array.chunk(0) if isinstance(array, pa.ChunkedArray) else array
+    array = _array(column)
     _, offsets, data = array.buffers()
     start = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1].astype(np.int64)
     text = np.frombuffer(data, np.uint8)[start[0] : start[-1]] if data is not None else np.empty(0, np.uint8)

@@ -4,16 +4,14 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from buckets import outputs, payload
+from buckets import outputs
 from buckets.arrivals import POSITION, SOURCE, SOURCE_ORDER, field_column
 from buckets.engine_settings import EngineSettings
 from buckets.event_schema import EventSchema
 from buckets.fan_out import fan_out
-from buckets.plan import plan_group
-from buckets.results import expand
 from buckets.rule import Rule
 from buckets.rule_set import first_rule_set
-from buckets.shard import Scorer
+from buckets.shard import Scorer, evaluation_rows
 
 _SCHEMA = EventSchema.model_validate(
     {"event_id": "id", "event_time": "t", "attributes": {"k": "string"}, "measures": {"v": {"scale": 2}}}
@@ -53,8 +51,7 @@ def warm_up() -> None:
     scorer = Scorer(_SCHEMA, engine, evaluations=True)
     for produced in scorer.score(parcels, rule_set, _NoTimelines()):
         if produced.output == outputs.EVALUATIONS:
-            plan = plan_group(rule_set.groups[0], _SCHEMA, engine)
-            expand(payload.unpack(produced.payload), plan, _SCHEMA, rule_set.version)
+            evaluation_rows(produced.payload, rule_set, _SCHEMA, engine)
 
 
 if __name__ == "__main__":

@@ -15,9 +15,8 @@ from buckets import outputs, payload
 from buckets.accounting import BatchAccount
 from buckets.engine_settings import EngineSettings
 from buckets.event_schema import EventSchema
-from buckets.plan import plan_group
-from buckets.results import expand
 from buckets.rule_set import RuleSet
+from buckets.shard import evaluation_rows
 
 _MICROS = pa.timestamp("us", "UTC")
 _HIDDEN = ("source_order",)
@@ -138,16 +137,12 @@ def table_decoder(
     """What turns the payloads of an output into the rows of its table, in the tasks."""
 
     def decode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        plans = {}
         for batch in batches:
-            for value in batch.column("payload"):
-                table = payload.unpack(value.as_py())
+            for packed in batch.column("payload").to_pylist():
                 if name == outputs.EVALUATIONS:
-                    identity = payload.group_of(table)
-                    if identity not in plans:
-                        group = next(each for each in rule_set.groups if each.group_id == identity)
-                        plans[identity] = plan_group(group, schema, engine)
-                    table = expand(table, plans[identity], schema, rule_set.version)
+                    table = evaluation_rows(packed, rule_set, schema, engine)
+                else:
+                    table = payload.unpack(packed)
                 numbered = table.append_column("batch_id", pa.repeat(batch_id, table.num_rows))
                 yield from numbered.select(columns.names).cast(columns).to_batches()
 

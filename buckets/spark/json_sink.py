@@ -12,9 +12,9 @@ from buckets.engine_settings import EngineSettings
 from buckets.event_schema import EventSchema
 from buckets.json_lines import JsonLines
 from buckets.ledger import write_whole
-from buckets.plan import plan_group
-from buckets.results import expand, one_letter_an_event
+from buckets.results import one_letter_an_event
 from buckets.rule_set import RuleSet
+from buckets.shard import evaluation_rows
 
 OUTPUTS = (
     outputs.EVALUATIONS,
@@ -55,12 +55,9 @@ class JsonSink:
                 write_whole(part, "".join(f"{line}\n" for line in lines))
 
     def _decode(self, name: str, packed: bytes, rule_set: RuleSet) -> pa.Table:
-        table = payload.unpack(packed)
         if name == outputs.EVALUATIONS:
-            group = next(each for each in rule_set.groups if each.group_id == payload.group_of(table))
-            plan = plan_group(group, self._schema, self._engine)
-            table = expand(table, plan, self._schema, rule_set.version).drop_columns(["rule"])
-        return table.replace_schema_metadata()
+            return evaluation_rows(packed, rule_set, self._schema, self._engine)
+        return payload.unpack(packed).replace_schema_metadata()
 
     def publish(self, target: Path) -> dict[str, int]:
         """Join the parts of each output into one file under `target`, replacing what is there.

@@ -31,7 +31,7 @@ def lines_of(rule_set: RuleSet, rows: list[dict]) -> dict[str, list[dict]]:
         table = payload.unpack(produced.payload)
         if produced.output == outputs.EVALUATIONS:
             group = next(each for each in rule_set.groups if each.group_id == payload.group_of(table))
-            table = expand(table, plan_group(group, SCHEMA, ENGINE), SCHEMA, rule_set.version).drop_columns(["rule"])
+            table = expand(table, plan_group(group, SCHEMA, ENGINE), SCHEMA, rule_set.version)
         tables.setdefault(produced.output, []).append(table.replace_schema_metadata())
     writer = JsonLines(rule_set, SCHEMA)
     joined = {name: pa.concat_tables(each, promote_options="permissive") for name, each in tables.items()}
