@@ -49,3 +49,11 @@ def compiled(function: Function) -> Function:
 def leaf(function: Function) -> Function:
     """Compile a function that makes no arrays: without numba's reference counts, which cost more than its work."""
     return cast(Function, numba.njit(cache=True, nogil=True, _nrt=False)(function))  # type: ignore[call-overload]
+
+
+def inlined(function: Function) -> Function:
+    """Compile a leaf into each of its callers: for what runs for every event, where handing a timeline over costs more.
+
+    A timeline is a tuple of fifteen arrays, and a call that is not inlined copies all of their descriptions.
+    """
+    return cast(Function, numba.njit(cache=True, nogil=True, _nrt=False, forceinline=True)(function))  # type: ignore[call-overload]

@@ -2,44 +2,14 @@
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from buckets.duration import DurationMs
+from buckets.duration import DurationMs, format_duration
+from buckets.precision import JobPrecision
 
 LatePolicy = Literal["add", "evaluate", "drop"]
 CollisionPolicy = Literal["keep", "keep_first", "replace"]
 MOST_SHARDS = 4096
-
-
-class Precision(BaseModel):
-    """How precise windows are.
-
-    Every event is kept raw (`tail: all`), so every window is exact; `resolution` and `edge` speak of buckets
-    behind a shorter tail and have no effect here.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    tail: str = "all"
-    resolution: DurationMs = 60_000
-    tiers: tuple[()] = ()
-    edge: Literal["include", "exclude", "prorate"] = "include"
-
-    @field_validator("tail")
-    @classmethod
-    def _all(cls, value: str) -> str:
-        if value != "all":
-            message = f"{value!r} is not supported: this version keeps every event raw; write `tail: all`"
-            raise ValueError(message)
-        return value
-
-    @field_validator("tiers", mode="before")
-    @classmethod
-    def _none(cls, value: object) -> object:
-        if value not in ([], ()):
-            message = "tiers are not supported: this version keeps every event raw; write `tiers: []`"
-            raise ValueError(message)
-        return ()
 
 
 class EngineSettings(BaseModel):
@@ -51,4 +21,19 @@ class EngineSettings(BaseModel):
     allowed_lateness: DurationMs = 3_600_000
     late: LatePolicy = "add"
     collision: CollisionPolicy = "keep"
-    precision: Precision = Precision()
+    precision: JobPrecision = JobPrecision()
+
+    @model_validator(mode="after")
+    def _raw_where_a_policy_needs_it(self) -> "EngineSettings":
+        policy = "late: evaluate" if self.late == "evaluate" else f"collision: {self.collision}"
+        if self.late != "evaluate" and self.collision == "keep":
+            return self
+        for precision in (self.precision, *self.precision.groups):
+            if precision.tail is not None and precision.tail < self.allowed_lateness:
+                message = (
+                    f"precision.tail: {format_duration(precision.tail)} is shorter than allowed_lateness "
+                    f"{format_duration(self.allowed_lateness)}, and `{policy}` needs raw events for so long; "
+                    "make the tail at least as long, or choose another policy"
+                )
+                raise ValueError(message)
+        return self

@@ -1,5 +1,6 @@
 """A job's configuration (`conf/*.yaml`): where events come from, which rules judge them, where results go."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
@@ -11,6 +12,7 @@ from buckets.errors import BucketsError
 from buckets.event_schema import EventSchema, load_event_schema
 from buckets.rule import Rule
 from buckets.rule_file import load_rules
+from buckets.rule_set import group_id, group_name
 from buckets.yaml_file import load_model
 
 SourceKind = Literal["json", "csv", "parquet", "delta"]
@@ -113,10 +115,12 @@ def load_job(path: Path) -> Job:
     source = settings.source.model_copy(update={"path": str(base / settings.source.path)})
     output = settings.output.model_copy(update={"path": str(base / settings.output.path)})
     _check_source(path, source)
+    rules = load_rules(base / settings.rules, schema)
+    _check_groups(path, settings.engine, rules)
     return Job(
         settings=settings.model_copy(update={"source": source, "output": output}),
         event_schema=schema,
-        rules=load_rules(base / settings.rules, schema),
+        rules=rules,
         checkpoint=base / settings.checkpoint,
     )
 
@@ -126,6 +130,18 @@ def _check_source(path: Path, source: SourceSettings) -> None:
     if not place.exists():
         message = f"configuration {path}: source.path: {place} does not exist; create it or correct the path"
         raise BucketsError(message)
+
+
+def _check_groups(path: Path, engine: EngineSettings, rules: Iterable[Rule]) -> None:
+    """See that a precision that is set for a group has a group."""
+    known = {group_id(rule.group_by, rule.where): group_name(rule.group_by, rule.where) for rule in rules}
+    for number, group in enumerate(engine.precision.groups, 1):
+        if group.group_id not in known:
+            message = (
+                f"configuration {path}: engine.precision.groups[{number}]: no rule has the group {group.name!r}; "
+                f"groups of the rules: {'; '.join(sorted(set(known.values())))}"
+            )
+            raise BucketsError(message)
 
 
 def load_engine_settings(path: Path) -> EngineSettings:

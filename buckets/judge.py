@@ -1,32 +1,15 @@
-"""How one event is judged: its windows are found, every rule is computed on its window and compared with its limit."""
+"""How one event is judged: every rule is computed on its window and compared with its limit."""
 
 import numpy as np
 
-from buckets.compiled import leaf
-from buckets.plan import ABOVE, ALWAYS, AT_LEAST, AT_MOST, AVG, BELOW, COUNT, EXACTLY, MIN, NEVER, SUM
-from buckets.scaled import AVERAGE_FACTOR
-from buckets.timeline import Timeline, extreme, first_at_or_after, total
+from buckets.bounds import average, held_in, is_less, open_value
+from buckets.compiled import inlined, leaf
+from buckets.edges import Edges
+from buckets.plan import ABOVE, ALWAYS, AT_LEAST, AT_MOST, AVG, BELOW, COUNT, EXACTLY, MIN, NEVER, NOT, SUM
+from buckets.timeline import Timeline, extreme, total
 
 
-@leaf
-def average(summed, count):
-    """The quotient, rounded half-even to millionths.
-
-    Returns:
-        Whole units (rounded down) and millionths, 0 to 999,999.
-    """
-    whole = summed // count
-    scaled_rest = (summed - whole * count) * AVERAGE_FACTOR
-    micro = scaled_rest // count
-    twice = 2 * (scaled_rest - micro * count)
-    if twice > count or (twice == count and micro % 2 == 1):
-        micro += 1
-    if micro == AVERAGE_FACTOR:
-        return whole + 1, np.int64(0)
-    return whole, micro
-
-
-@leaf
+@inlined
 def fires(comparison, whole, micro, limit_whole, limit_micro):
     """Whether a value crosses its limit."""
     if comparison in (ALWAYS, NEVER):
@@ -45,32 +28,38 @@ def fires(comparison, whole, micro, limit_whole, limit_micro):
 
 
 @leaf
-def find_edges(edges, timeline: Timeline, reach_ms, time_ms, is_last):
-    """Set each window's first cell for an event at `time_ms`.
-
-    Args:
-        edges: int64 `(windows,)`, from the last event; changed.
-        timeline: the cells.
-        reach_ms: int64 `(windows,)`.
-        time_ms: the event's time.
-        is_last: whether no cell is later than the event; then edges move along, else they are searched.
-    """
-    for window in range(edges.shape[0]):
-        start_ms = time_ms - reach_ms[window]
-        if not is_last:
-            edges[window] = first_at_or_after(timeline, start_ms)
-            continue
-        edge = min(edges[window], timeline.size[0])
-        while edge > 0 and timeline.times_ms[edge - 1] >= start_ms:
-            edge -= 1
-        while timeline.times_ms[edge] < start_ms:
-            edge += 1
-        edges[window] = edge
+def _is_certain(plan, rule, rows, used):
+    """Whether every value between the bounds crosses the limit, or none does."""
+    comparison = plan.comparison[rule]
+    limit_whole, limit_micro = plan.limit_whole[rule], plan.limit_micro[rule]
+    lower_whole, lower_micro = rows.lower_whole[used], rows.lower_micro[used]
+    upper_whole, upper_micro = rows.upper_whole[used], rows.upper_micro[used]
+    if comparison in (EXACTLY, NOT):
+        point = lower_whole == upper_whole and lower_micro == upper_micro
+        below = is_less(limit_whole, limit_micro, lower_whole, lower_micro)
+        return point or below or is_less(upper_whole, upper_micro, limit_whole, limit_micro)
+    at_lower = fires(comparison, lower_whole, lower_micro, limit_whole, limit_micro)
+    return at_lower == fires(comparison, upper_whole, upper_micro, limit_whole, limit_micro)
 
 
-@leaf
-def judge(timeline, edges, end, held_from_ms, time_ms, event, plan, reach_ms, rows, used, emit_all):
-    """Evaluate every rule on the stretch from its window's edge to `end`, and append the rows.
+@inlined
+def _exact_value(timeline: Timeline, function, column, first, end):
+    """A function over cells `[first, end)`: whether its sum fits 64 bits, then its value as whole and micro."""
+    held, zero = timeline.held[end] - timeline.held[first], np.int64(0)
+    if function == COUNT:
+        return True, held, zero
+    if function in (SUM, AVG):
+        whole, fits = total(timeline, column, first, end)
+        if fits and function == AVG:
+            whole, micro = average(whole, held)
+            return True, whole, micro
+        return fits, whole, zero
+    return True, extreme(timeline, 0 if function == MIN else 1, column, first, end), zero
+
+
+@inlined
+def judge(timeline, edges: Edges, end, held_from_ms, time_ms, event, plan, reach_ms, policy, rows, used, emit_all):
+    """Evaluate every rule from its window's edge to `end`, and append the rows.
 
     A rule whose window reaches behind `held_from_ms`, where cells may be gone, is passed over.
 
@@ -79,26 +68,35 @@ def judge(timeline, edges, end, held_from_ms, time_ms, event, plan, reach_ms, ro
     """
     for rule in range(plan.function.shape[0]):
         window = plan.window[rule]
-        if time_ms - reach_ms[window] < held_from_ms:
+        edge_ms = time_ms - reach_ms[window]
+        if edge_ms < held_from_ms:
             continue
-        first, column, function = edges[window], plan.measure[rule], plan.function[rule]
-        count = end - first
-        whole, micro = np.int64(count), np.int64(0)
-        if function in (SUM, AVG):
-            whole, fits = total(timeline, column, first, end)
-            if not fits:
-                return used, rule
-            if function == AVG:
-                whole, micro = average(whole, count)
-        elif function != COUNT:
-            whole = extreme(timeline, 0 if function == MIN else 1, column, first, end)
+        function, column = plan.function[rule], plan.measure[rule]
+        is_open = edges.is_open[window]
+        if is_open:
+            fits, whole, micro, lower_whole, lower_micro, upper_whole, upper_micro = open_value(
+                timeline, edges, function, column, window, end, edge_ms, policy
+            )
+        else:
+            fits, whole, micro = _exact_value(timeline, function, column, edges.inside[window], end)
+            lower_whole, lower_micro, upper_whole, upper_micro = whole, micro, whole, micro
+        if not fits:
+            return used, rule
         fired = fires(plan.comparison[rule], whole, micro, plan.limit_whole[rule], plan.limit_micro[rule])
-        if emit_all or fired:
-            rows.event[used] = event
-            rows.rule[used] = rule
-            rows.whole[used] = whole
-            rows.micro[used] = micro
-            rows.held[used] = count
-            rows.fired[used] = fired
-            used += 1
+        if not (emit_all or fired):
+            continue
+        held = timeline.held[end] - timeline.held[edges.inside[window]]
+        rows.event[used] = event
+        rows.rule[used] = rule
+        rows.whole[used] = whole
+        rows.micro[used] = micro
+        rows.lower_whole[used] = lower_whole
+        rows.lower_micro[used] = lower_micro
+        rows.upper_whole[used] = upper_whole
+        rows.upper_micro[used] = upper_micro
+        rows.held[used] = held_in(edges, window, held, edge_ms, policy) if is_open else held
+        rows.fired[used] = fired
+        rows.exact[used] = lower_whole == upper_whole and lower_micro == upper_micro
+        rows.certain[used] = not is_open or _is_certain(plan, rule, rows, used)
+        used += 1
     return used, -1

@@ -2,62 +2,61 @@
 
 The story of one event `e` of a key with clock `c`:
 
-1. It is tested, in this order: too late (older than the horizon), duplicate (its id already stands at its time),
-   late (`e.time < c`), collision (another id stands at its time). The first that holds decides.
-2. Where its policy says so, it is put into the timeline, which stays sorted by time.
-3. For every rule, its window is the stretch of cells from the window's edge to `e`: one place a window, found by moving
-   the last event's place along, because edges only ever move forward. Count, sum, average, minimum and maximum of a
-   stretch cost O(1) to O(log cells), see `timeline`.
+1. It is tested, in this order: too late (older than the horizon), duplicate (its id already stands at its time in the
+   tail), late (`e.time < c`), collision (another id stands at its time). The first that holds decides.
+2. Where its policy says so, it is put into the timeline, which stays sorted by time; behind the tail, into its bucket.
+3. For every rule, its window is the stretch of cells from the window's edge to `e`, see `edges`. Count, sum, average,
+   minimum and maximum of a stretch cost O(1) to O(log cells), see `timeline`; what an edge inside a bucket leaves open
+   is bounded, see `bounds`.
 4. A sum that does not fit 64 bits makes the event malformed: it is taken out again, and none of its results stand.
 
-All state is explicit, all loops are plain; numba compiles them.
+Before that the pages that its key's windows need are chosen (`needed`), after it the timeline is laid down again
+(`layout`). All state is explicit, all loops are plain; numba compiles them.
 """
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from buckets.codec import decode, decode_counts, encode, encoded_bound
-from buckets.compiled import compiled, leaf
-from buckets.judge import find_edges, judge
+from buckets.compiled import compiled, inlined, leaf
+from buckets.directory import Directory, new_directory
+from buckets.edges import Edges, begin, find_edges, forget_stretches, make_way, new_edges
+from buckets.head import LEAST_INT64
+from buckets.judge import judge
+from buckets.layout import gather, new_stretches, new_written, with_page_room, write_timeline, written_bound
+from buckets.needed import Paging, Policy
 from buckets.plan import DROP, EVALUATE, KEEP_FIRST, REPLACE
 from buckets.rows import new_rows, with_room
-from buckets.timeline import Timeline, first_at_or_after, insert, new_timeline, rebuild, remove
+from buckets.stored import Heads, KeyedEvents, load_timeline
+from buckets.tiers import Tiers, kept_from_ms, set_borders
+from buckets.timeline import (
+    HOT,
+    Timeline,
+    first_ending_at_or_after,
+    insert,
+    is_raw,
+    merge_value,
+    new_timeline,
+    rebuild,
+    remove,
+)
 from buckets.verdict import COLLISION_NOT_KEPT, DUPLICATE, EVALUATED, LATE, OVERFLOW, TOO_LATE, Verdicts
 
-UNREADABLE: Final = -1
-"""What `score_keys` returns for the rows' count where a timeline has an unknown codec version."""
-LEAST_INT64: Final = -(2**63)
+
+class Work(NamedTuple):
+    """What is at hand while one key's events are taken in."""
+
+    timeline: Timeline
+    directory: Directory
+    pool: npt.NDArray[np.uint8]
+    edges: Edges
+    replaced: npt.NDArray[np.int64]
+    tiers: Tiers
+    borders: npt.NDArray[np.int64]
 
 
-class Policy(NamedTuple):
-    """What decides about events that break the order: horizon in ms, and policy codes of `plan`."""
-
-    horizon_ms: int
-    late: int
-    collision: int
-
-
-class KeyedEvents(NamedTuple):
-    """Events of several keys, key by key, each key's in arrival order.
-
-    Attributes:
-        key_start: int64 `(keys + 1,)`, where each key's events begin.
-        times_ms: int64 `(events,)`.
-        values: int64 `(columns, events)`.
-        id_start: int64 `(events,)`, where the event's id begins in the pool.
-        id_length: int64 `(events,)`.
-    """
-
-    key_start: npt.NDArray[np.int64]
-    times_ms: npt.NDArray[np.int64]
-    values: npt.NDArray[np.int64]
-    id_start: npt.NDArray[np.int64]
-    id_length: npt.NDArray[np.int64]
-
-
-@leaf
+@inlined
 def _same_id(pool, start, length, other_start, other_length):
     if length != other_length:
         return False
@@ -67,36 +66,15 @@ def _same_id(pool, start, length, other_start, other_length):
     return True
 
 
-@leaf
+@inlined
 def _find_id(timeline: Timeline, first, time_ms, pool, id_start, id_length):
-    """The cell at `time_ms`, from `first` on, that has this id; -1 where none has."""
+    """The raw cell at `time_ms`, from `first` on, that has this id; -1 where none has."""
     cell = first
-    while cell < timeline.size[0] and timeline.times_ms[cell] == time_ms:
+    while cell < timeline.size[0] and timeline.first_ms[cell] <= time_ms:
         if _same_id(pool, id_start, id_length, timeline.id_start[cell], timeline.id_length[cell]):
             return cell
         cell += 1
     return -1
-
-
-@leaf
-def _largest_key(events: KeyedEvents, state, state_start):
-    """Cells that the largest timeline may come to have; -1 where one has an unknown version."""
-    largest = np.int64(0)
-    for key in range(events.key_start.shape[0] - 1):
-        held = decode_counts(state, state_start[key], state_start[key + 1])
-        if held < 0:
-            return np.int64(-1)
-        largest = max(largest, held + events.key_start[key + 1] - events.key_start[key])
-    return largest
-
-
-class Work(NamedTuple):
-    """What is at hand while one key's events are taken in."""
-
-    timeline: Timeline
-    pool: npt.NDArray[np.uint8]
-    edges: npt.NDArray[np.int64]
-    replaced: npt.NDArray[np.int64]
 
 
 @leaf
@@ -105,57 +83,93 @@ def _exchange(work: Work, cell, id_start, id_length):
     timeline = work.timeline
     timeline.id_start[cell] = id_start
     timeline.id_length[cell] = id_length
-    for column in range(timeline.values.shape[0]):
-        before = timeline.values[column, cell]
-        timeline.values[column, cell] = work.replaced[column]
+    for column in range(timeline.extremes.shape[1]):
+        before = timeline.extremes[0, column, cell]
+        timeline.extremes[0, column, cell] = work.replaced[column]
+        timeline.extremes[1, column, cell] = work.replaced[column]
         work.replaced[column] = before
     rebuild(timeline)
+    forget_stretches(work.edges)
 
 
-@leaf
+@inlined
+def _is_in_tail(work: Work, time_ms):
+    """Whether events of a time are raw."""
+    return work.borders.shape[0] == 0 or time_ms >= work.borders[0]
+
+
+@inlined
 def _test(work: Work, events: KeyedEvents, event, clock_ms, policy: Policy, verdicts: Verdicts):
     """Decide what an event is, and note it in `verdicts`.
 
     Returns:
-        Whether it goes into the timeline, the first cell at or after its time, and whether that cell shares its time.
+        Whether it goes into the timeline, the first cell that ends at or after its time, and whether that cell is a
+        raw event of its time.
     """
     timeline, time_ms = work.timeline, events.times_ms[event]
     if clock_ms != LEAST_INT64 and time_ms < clock_ms - policy.horizon_ms:
         verdicts.outcome[event] = TOO_LATE
         return False, 0, False
-    first = timeline.size[0] if time_ms > clock_ms else first_at_or_after(timeline, time_ms)
-    if _find_id(timeline, first, time_ms, work.pool, events.id_start[event], events.id_length[event]) >= 0:
-        verdicts.outcome[event] = DUPLICATE
-        return False, 0, False
-    late = time_ms < clock_ms
-    shared = first < timeline.size[0] and timeline.times_ms[first] == time_ms
+    first = timeline.size[0] if time_ms > clock_ms else first_ending_at_or_after(timeline, time_ms)
+    shared = False
+    if first < timeline.size[0] and timeline.first_ms[first] <= time_ms and _is_in_tail(work, time_ms):
+        if _find_id(timeline, first, time_ms, work.pool, events.id_start[event], events.id_length[event]) >= 0:
+            verdicts.outcome[event] = DUPLICATE
+            return False, 0, False
+        shared = is_raw(timeline, first)
     if shared:
         verdicts.other_start[event] = timeline.id_start[first]
         verdicts.other_length[event] = timeline.id_length[first]
     refused = shared and policy.collision == KEEP_FIRST
-    if late:
+    if time_ms < clock_ms:
         verdicts.outcome[event] = LATE
         return not refused and policy.late != DROP, first, shared
     verdicts.outcome[event] = COLLISION_NOT_KEPT if refused else EVALUATED
     return not refused, first, shared
 
 
-@leaf
+@inlined
+def _owner_for(work: Work, cell, time_ms):
+    """The page to which an event at place `cell` goes: one that is at hand, of a neighbour."""
+    timeline, directory = work.timeline, work.directory
+    if cell > 0:
+        before = timeline.owner[cell - 1]
+        if before != HOT and directory.is_loaded[before] and time_ms <= directory.last_ms[before]:
+            return before
+    return timeline.owner[cell] if cell < timeline.size[0] else np.int32(HOT)
+
+
+@inlined
+def _note_change(work: Work, owner):
+    if owner != HOT:
+        work.directory.is_changed[owner] = True
+
+
+@inlined
 def _place(work: Work, events: KeyedEvents, event, first):
-    """Insert an event behind the cells that share its time; returns its cell."""
+    """Insert an event behind the cells that share its time, or take it into the bucket around it.
+
+    Returns:
+        Its cell; -1 where it has no cell of its own.
+    """
     timeline, time_ms = work.timeline, events.times_ms[event]
     cell, size = first, timeline.size[0]
-    while cell < size and timeline.times_ms[cell] == time_ms:
+    while cell < size and timeline.first_ms[cell] <= time_ms:
+        if not is_raw(timeline, cell):
+            merge_value(timeline, cell, events.values, event, time_ms)
+            _note_change(work, timeline.owner[cell])
+            forget_stretches(work.edges)
+            return -1
         cell += 1
-    id_start, id_length = events.id_start[event], events.id_length[event]
-    insert(timeline, cell, time_ms, id_start, id_length, events.values, event)
+    owner = np.int32(HOT) if cell == size else _owner_for(work, cell, time_ms)
+    insert(timeline, cell, time_ms, events.id_start[event], events.id_length[event], events.values, event, owner)
+    _note_change(work, owner)
     if cell < size:
-        for window in range(work.edges.shape[0]):
-            work.edges[window] += cell < work.edges[window]
+        make_way(work.edges, cell)
     return cell
 
 
-@leaf
+@inlined
 def _take_in(work, events, event, clock_ms, plan, reach_ms, policy, rows, used, emit_all, verdicts):
     """Take in one event: test it, place it, judge it.
 
@@ -164,6 +178,8 @@ def _take_in(work, events, event, clock_ms, plan, reach_ms, policy, rows, used, 
     """
     timeline, time_ms = work.timeline, events.times_ms[event]
     verdicts.clock_ms[event] = clock_ms
+    if time_ms > clock_ms:
+        set_borders(work.borders, work.tiers, time_ms)
     goes_in, cell, shared = _test(work, events, event, clock_ms, policy, verdicts)
     if not goes_in:
         return used, clock_ms
@@ -172,21 +188,22 @@ def _take_in(work, events, event, clock_ms, plan, reach_ms, policy, rows, used, 
     id_before, length_before = np.int64(0), np.int64(0)
     if replaces:
         id_before, length_before = timeline.id_start[cell], timeline.id_length[cell]
-        for column in range(timeline.values.shape[0]):
+        for column in range(timeline.extremes.shape[1]):
             work.replaced[column] = events.values[column, event]
         _exchange(work, cell, events.id_start[event], events.id_length[event])
+        _note_change(work, timeline.owner[cell])
     else:
         cell = _place(work, events, event, cell)
     verdicts.applied[event] = True
-    if late and policy.late != EVALUATE:
+    if late and (policy.late != EVALUATE or cell < 0 or not _is_in_tail(work, time_ms)):
         return used, clock_ms
     end = cell + 1
-    while end < timeline.size[0] and timeline.times_ms[end] == time_ms:
+    while end < timeline.size[0] and timeline.first_ms[end] == time_ms:
         end += 1
-    find_edges(work.edges, timeline, reach_ms, time_ms, end == timeline.size[0])
+    find_edges(work.edges, timeline, reach_ms, time_ms, end == timeline.size[0], work.tiers, work.borders)
     held_from_ms = LEAST_INT64 if clock_ms == LEAST_INT64 else clock_ms - policy.horizon_ms
     used_now, overflowed = judge(
-        timeline, work.edges, end, held_from_ms, time_ms, event, plan, reach_ms, rows, used, emit_all
+        timeline, work.edges, end, held_from_ms, time_ms, event, plan, reach_ms, policy.edge, rows, used, emit_all
     )
     if overflowed < 0:
         return used_now, max(clock_ms, time_ms)
@@ -197,7 +214,32 @@ def _take_in(work, events, event, clock_ms, plan, reach_ms, policy, rows, used, 
         _exchange(work, cell, id_before, length_before)
     else:
         remove(timeline, cell)
+        forget_stretches(work.edges)
+    if clock_ms != LEAST_INT64:
+        set_borders(work.borders, work.tiers, clock_ms)
     return used, clock_ms
+
+
+@leaf
+def _begin_key(work: Work, heads: Heads, key, page_start):
+    """Set everything up for the events of a key."""
+    begin(work.edges)
+    load_timeline(work.timeline, work.pool, heads, work.directory, key, page_start)
+    if heads.clock_ms[key] != LEAST_INT64:
+        set_borders(work.borders, work.tiers, heads.clock_ms[key])
+
+
+@leaf
+def _largest_key(heads: Heads, directory: Directory, events: KeyedEvents):
+    """Cells that the largest timeline may come to have, and the most pages of one."""
+    largest, most = np.int64(0), np.int64(0)
+    for key in range(heads.cells.shape[0]):
+        cells = heads.cells[key] + events.key_start[key + 1] - events.key_start[key]
+        for entry in range(directory.start[key], directory.start[key + 1]):
+            cells += directory.cells[entry] if directory.is_loaded[entry] else 1
+        largest = max(largest, cells)
+        most = max(most, directory.start[key + 1] - directory.start[key])
+    return largest, most
 
 
 @compiled
@@ -211,48 +253,96 @@ def _with_bytes(encoded, used, needed):
 
 
 @compiled
-def score_keys(events, pool, state_start, plan, reach_ms, needs_extremes, policy, emit_all, verdicts):
+def score_keys(
+    events: KeyedEvents,
+    pool,
+    heads: Heads,
+    directory: Directory,
+    page_start,
+    plan,
+    reach_ms,
+    needs_extremes,
+    tiers: Tiers,
+    policy: Policy,
+    paging: Paging,
+    generation,
+    emit_all,
+    verdicts: Verdicts,
+):
     """Take in the events of many keys.
 
     Args:
         events: `KeyedEvents`.
-        pool: uint8, the keys' encoded timelines one behind the other, then the events' ids.
-        state_start: int64 `(keys + 1,)`, where each key's timeline begins in the pool.
+        pool: uint8, the keys' heads one behind the other, then the pages at hand, then the events' ids.
+        heads: `Heads`; clocks are changed.
+        directory: `Directory` of all keys, with the pages at hand marked; changed.
+        page_start: int64 `(entries,)`, where each page at hand begins in the pool.
         plan: `RuleArrays`.
         reach_ms: int64 `(windows,)`, how far each window reaches back.
         needs_extremes: bool `(columns,)`.
+        tiers: `Tiers`.
         policy: `Policy`.
+        paging: `Paging`.
+        generation: of the group.
         emit_all: whether rows are written for every rule, or for the fired ones only.
         verdicts: `Verdicts`, filled.
 
     Returns:
-        Rows, how many of them are used (UNREADABLE for an unknown codec version), the keys' new encoded timelines
-        one behind the other, and where each begins, int64 `(keys + 1,)`.
+        Rows, how many of them are used, the keys' new heads one behind the other, where each begins, int64
+        `(keys + 1,)`, and the pages that were written or go, `Written`.
     """
-    keys = events.key_start.shape[0] - 1
+    keys, columns = heads.cells.shape[0], needs_extremes.shape[0]
     rows = new_rows(events.times_ms.shape[0] * plan.function.shape[0] + 1 if emit_all else 1024)
     used = 0
-    encoded = np.empty(65536, np.uint8)
-    encoded_start = np.zeros(keys + 1, np.int64)
-    largest = _largest_key(events, pool, state_start)
-    if largest < 0:
-        return rows, UNREADABLE, encoded, encoded_start
+    encoded, encoded_start = np.empty(65536, np.uint8), np.zeros(keys + 1, np.int64)
+    written = new_written(65536, 64)
+    largest, most = _largest_key(heads, directory, events)
+    most_target = most + largest // paging.page_cells + 2
+    target = new_directory(np.array([0, most_target]), columns)
+    stretches = new_stretches(most)
     work = Work(
         timeline=new_timeline(largest, needs_extremes),
+        directory=directory,
         pool=pool,
-        edges=np.zeros(reach_ms.shape[0], np.int64),
-        replaced=np.empty(needs_extremes.shape[0], np.int64),
+        edges=new_edges(reach_ms.shape[0], columns),
+        replaced=np.empty(columns, np.int64),
+        tiers=tiers,
+        borders=np.zeros(tiers.after_ms.shape[0], np.int64),
     )
     for key in range(keys):
-        clock_ms = decode(pool, state_start[key], state_start[key + 1], work.timeline)
-        work.edges[:] = 0
+        _begin_key(work, heads, key, page_start)
+        clock_ms = heads.clock_ms[key]
         for event in range(events.key_start[key], events.key_start[key + 1]):
             rows = with_room(rows, used, plan.function.shape[0])
             used, clock_ms = _take_in(
                 work, events, event, clock_ms, plan, reach_ms, policy, rows, used, emit_all, verdicts
             )
+        heads.clock_ms[key] = clock_ms
         at = encoded_start[key]
-        encoded = _with_bytes(encoded, at, encoded_bound(work.timeline))
-        keep_from_ms = LEAST_INT64 if clock_ms == LEAST_INT64 else clock_ms - policy.horizon_ms
-        encoded_start[key + 1] = encode(encoded, at, work.timeline, pool, clock_ms, keep_from_ms)
-    return rows, used, encoded[: encoded_start[keys]], encoded_start
+        entries = directory.start[key + 1] - directory.start[key]
+        bound = written_bound(work.timeline, entries)
+        encoded = _with_bytes(encoded, at, bound)
+        written = with_page_room(written, bound, most_target + entries)
+        count = np.int64(0)
+        if clock_ms != LEAST_INT64:
+            kept_ms = kept_from_ms(tiers, clock_ms, policy.horizon_ms)
+            count = gather(work.timeline, directory, kept_ms, tiers, work.borders, stretches)
+        encoded_start[key + 1] = write_timeline(
+            encoded,
+            at,
+            written,
+            work.timeline,
+            directory,
+            key,
+            clock_ms,
+            generation,
+            heads.next_page[key],
+            pool,
+            stretches,
+            count,
+            tiers,
+            work.borders,
+            paging,
+            target,
+        )
+    return rows, used, encoded[: encoded_start[keys]], encoded_start, written

@@ -6,6 +6,7 @@ keeps the joined form unambiguous. Longs are written in decimal, booleans as `tr
 
 import json
 import zlib
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -48,6 +49,20 @@ def decode_key(group: Group, key: str, schema: EventSchema) -> dict[str, Any]:
     texts = key.split(_SEPARATOR) if len(group.fields) > 1 else [key]
     values = dict(zip(group.key_fields, texts, strict=True))
     return {field: _typed(_unescaped(values[field]), schema.attributes[field]) for field in group.fields}
+
+
+def key_of_values(group: Group, values: Sequence[str]) -> str:
+    """A key from the values of its fields as text, in the order in which rules name them.
+
+    Raises:
+        ValueError: there are more or fewer values than fields.
+    """
+    if len(values) != len(group.fields):
+        message = f"{len(values)} values for {len(group.fields)} fields"
+        raise ValueError(message)
+    columns = {field: pa.array([value]) for field, value in zip(group.fields, values, strict=True)}
+    key: str = encode_keys(group, columns, 1)[0].as_py()
+    return key
 
 
 def _unescaped(text: str) -> str:

@@ -19,8 +19,10 @@ from buckets.duration import format_duration
 from buckets.engine_settings import EngineSettings
 from buckets.errors import BucketsError
 from buckets.event_schema import EventSchema
+from buckets.head import CODEC_VERSION
+from buckets.precision import Precision
 from buckets.rule import Rule
-from buckets.rule_set import RuleSet, first_rule_set, next_rule_set
+from buckets.rule_set import Group, RuleSet, first_rule_set, next_rule_set
 
 FORMAT = 1
 KEPT_BATCHES = 200
@@ -64,6 +66,8 @@ class Basis:
             "event_schema": self.schema.model_dump(mode="json"),
             "shards": self.engine.shards,
             "allowed_lateness_ms": self.engine.allowed_lateness,
+            "codec": CODEC_VERSION,
+            "precision": self.engine.precision.descriptions(),
         }
 
     def conflict(self, written: dict[str, Any]) -> str | None:
@@ -71,6 +75,8 @@ class Basis:
         now = self.to_json()
         if written["format"] != FORMAT:
             return f"has format {written['format']}, and this release reads format {FORMAT}"
+        if written.get("codec", 1) > CODEC_VERSION:
+            return f"was written by codec version {written['codec']}, and this release reads 1 to {CODEC_VERSION}"
         if written["shards"] != now["shards"]:
             return f"was made with engine.shards {written['shards']}, not {now['shards']}"
         if written["allowed_lateness_ms"] != now["allowed_lateness_ms"]:
@@ -79,6 +85,19 @@ class Basis:
         if written["source"] != now["source"]:
             return f"was made for source {written['source']}, not {now['source']}"
         return self._schema_conflict(EventSchema.model_validate(written["event_schema"]))
+
+    def carried_over(self, written: dict[str, Any]) -> str | None:
+        """What has changed that state can go on with, in words."""
+        before = written.get("precision", {"all groups": Precision().describe()})
+        now = self.engine.precision.descriptions()
+        changed = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+        if not changed:
+            return None
+        said = "; ".join(
+            f"{name}: {before.get(name, 'as all groups')} until now, {now.get(name, 'as all groups')} from now on"
+            for name in changed
+        )
+        return f"precision has changed ({said}); what lies in buckets stays as coarse as it is, and bounds take it so"
 
     def _schema_conflict(self, written: EventSchema) -> str | None:
         now = self.schema
@@ -120,6 +139,12 @@ class Ledger:
             message = f"checkpoint {self.checkpoint} holds something that this program did not write; name a new folder"
             raise BucketsError(message)
         return None
+
+    def carried_over(self, basis: Basis) -> str | None:
+        """What has changed since the last start that state can go on with, in words."""
+        if not self._job.exists():
+            return None
+        return basis.carried_over(json.loads(self._job.read_text(encoding="utf-8")))
 
     def open(self, basis: Basis) -> str:
         """Begin a new checkpoint, or go on with one of the same basis.
@@ -163,6 +188,25 @@ class Ledger:
         """The newest version of the rules."""
         files = sorted((self._folder / "rule_sets").glob("*.json"))
         return self.rule_set(int(files[-1].stem)) if files else None
+
+    def groups(self) -> dict[str, Group]:
+        """All groups that there ever were, by their identity, each as it was last."""
+        files = sorted((self._folder / "rule_sets").glob("*.json"))
+        return {group.group_id: group for file in files for group in self.rule_set(int(file.stem)).groups}
+
+    def event_schema(self) -> EventSchema:
+        """The event schema of the last start.
+
+        Raises:
+            BucketsError: this is no checkpoint of a job that has started.
+        """
+        if not self._job.exists():
+            message = (
+                f"{self.checkpoint} is no checkpoint: there is no {self._job.relative_to(self.checkpoint)} in it; "
+                "give the folder that the configuration names as `checkpoint`"
+            )
+            raise BucketsError(message)
+        return EventSchema.model_validate(json.loads(self._job.read_text(encoding="utf-8"))["event_schema"])
 
     def keep_rule_set(self, rule_set: RuleSet) -> None:
         """Write a new version of the rules."""

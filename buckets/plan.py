@@ -15,9 +15,11 @@ import numpy.typing as npt
 
 from buckets.engine_settings import EngineSettings
 from buckets.event_schema import EventSchema
+from buckets.precision import Precision
 from buckets.rule import Limit, Rule
 from buckets.rule_set import COUNT_TRACK, Group
 from buckets.scaled import AVERAGE_EXTRA_DIGITS, AVERAGE_FACTOR, INT64_MAX, INT64_MIN
+from buckets.tiers import Tiers
 
 SUM, COUNT, AVG, MIN, MAX = range(5)
 FUNCTIONS = {"sum": SUM, "count": COUNT, "avg": AVG, "min": MIN, "max": MAX}
@@ -26,6 +28,8 @@ ADD, EVALUATE, DROP = range(3)
 LATE_POLICIES = {"add": ADD, "evaluate": EVALUATE, "drop": DROP}
 KEEP, KEEP_FIRST, REPLACE = range(3)
 COLLISION_POLICIES = {"keep": KEEP, "keep_first": KEEP_FIRST, "replace": REPLACE}
+INCLUDE, EXCLUDE, PRORATE = range(3)
+EDGE_POLICIES = {"include": INCLUDE, "exclude": EXCLUDE, "prorate": PRORATE}
 
 Int64s = npt.NDArray[np.int64]
 
@@ -63,6 +67,8 @@ class GroupPlan:
         horizon_ms: longest window of all live rules, plus allowed lateness.
         late: late policy, ADD | EVALUATE | DROP.
         collision: collision policy, KEEP | KEEP_FIRST | REPLACE.
+        edge: what a value does with the bucket of its edge, INCLUDE | EXCLUDE | PRORATE.
+        tiers: the buckets behind the tail.
         value_scales: digits after the point of each rule's value.
         complete_since_ms: int64, shape `(rules,)`: since when each rule's track is complete.
     """
@@ -75,6 +81,8 @@ class GroupPlan:
     horizon_ms: int
     late: int
     collision: int
+    edge: int
+    tiers: Tiers
     value_scales: tuple[int, ...]
     complete_since_ms: Int64s
 
@@ -121,15 +129,25 @@ def _limit_numbers(rule: Rule, scale: int) -> tuple[int, int, int]:
     return (NEVER if over == (code in (ABOVE, AT_LEAST)) else ALWAYS), 0, 0
 
 
+def tiers_of(precision: Precision) -> Tiers:
+    """A precision as arrays: one tier for `resolution`, then the others; none for `tail: all`."""
+    if precision.tail is None:
+        return Tiers(np.empty(0, np.int64), np.empty(0, np.int64))
+    after = [precision.tail, *(tier.after for tier in precision.tiers)]
+    widths = [precision.resolution, *(tier.resolution for tier in precision.tiers)]
+    return Tiers(np.array(after, np.int64), np.array(widths, np.int64))
+
+
 def plan_group(group: Group, schema: EventSchema, engine: EngineSettings) -> GroupPlan:
     """Lay a group's rules out for the kernel.
 
     Args:
         group: the group.
         schema: the event schema, for the measures' scales.
-        engine: shards, lateness and policies.
+        engine: lateness, policies and precision.
     """
     rules = tuple(rule for rule in group.rules if rule.is_evaluated)
+    precision = engine.precision.of_group(group.group_id)
     reaches = [rule.window.length_ms - (rule.window.left == "open") for rule in rules]
     different = sorted(set(reaches))
     scales = tuple(value_scale(rule, schema) for rule in rules)
@@ -157,6 +175,8 @@ def plan_group(group: Group, schema: EventSchema, engine: EngineSettings) -> Gro
         horizon_ms=group.longest_window_ms + engine.allowed_lateness,
         late=LATE_POLICIES[engine.late],
         collision=COLLISION_POLICIES[engine.collision],
+        edge=EDGE_POLICIES[precision.edge],
+        tiers=tiers_of(precision),
         value_scales=scales,
         complete_since_ms=array([INT64_MIN if moment is None else moment for moment in since]),
     )

@@ -4,7 +4,6 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +28,9 @@ from buckets.scoring import Scored
 from buckets.verdict import COLLISION_NOT_KEPT, DUPLICATE, EVALUATED, LATE, OUTCOMES, OVERFLOW, TOO_LATE
 
 Int64s = npt.NDArray[np.int64]
+LIST_COLUMNS = ("rule", "whole", "micro", "count", "fired", "warm")
+BOUND_COLUMNS = ("lower_whole", "lower_micro", "upper_whole", "upper_micro", "exact")
+"""Columns of compact evaluations that are there only where something is not exact."""
 
 
 def alert_id(rule: Rule, key: str, event_id: str) -> str:
@@ -59,12 +61,10 @@ class GroupResults:
     codes: Int64s
     scored: Scored
 
-    @cached_property
-    def _key_texts(self) -> pa.Array:
-        return pa.array([key_json(self.plan.group, key, self.schema) for key in self.keys], pa.string())
-
     def _key_column(self, events: Int64s) -> pa.Array:
-        return self._key_texts.take(pa.array(self.codes[events]))
+        codes, places = np.unique(self.codes[events], return_inverse=True)
+        texts = [key_json(self.plan.group, self.keys[code], self.schema) for code in codes.tolist()]
+        return pa.array(texts, pa.string()).take(pa.array(places))
 
     def _taken(self, events: Int64s) -> pa.Table:
         return self.events.take(pa.array(events))
@@ -93,6 +93,8 @@ class GroupResults:
             "fired": rows.fired,
             "warm": self._warm(times_ms, rows.rule),
         }
+        if not rows.exact.all():
+            columns |= {name: getattr(rows, name) for name in BOUND_COLUMNS}
         return pa.table(
             {
                 "event_id": taken["event_id"],
@@ -118,9 +120,13 @@ class GroupResults:
         times_ms = taken["time_ms"].to_numpy()
         judged = [self.plan.rules[rule] for rule in rules]
         kind = value_type(self.schema.largest_scale)
-        value = decimals(rows.whole[chosen], rows.micro[chosen], value_factors(self.plan, self.schema)[rules], kind)
+        factors = value_factors(self.plan, self.schema)[rules]
+        value = decimals(rows.whole[chosen], rows.micro[chosen], factors, kind)
+        lower = upper = value
+        if not rows.exact[chosen].all():
+            lower = decimals(rows.lower_whole[chosen], rows.lower_micro[chosen], factors, kind)
+            upper = decimals(rows.upper_whole[chosen], rows.upper_micro[chosen], factors, kind)
         ids = taken["event_id"].to_pylist()
-        yes = pa.array(np.ones(len(chosen), np.bool_))
         lengths_ms = np.array([rule.window.length_ms for rule in self.plan.rules], np.int64)
         sentences = pa.array([rule.sentence() for rule in self.plan.rules])
         found = {
@@ -135,10 +141,10 @@ class GroupResults:
             "event_id": taken["event_id"],
             "event_time": taken["time_ms"].cast(TIME),
             "value": value,
-            "lower": value,
-            "upper": value,
-            "exact": yes,
-            "certain": yes,
+            "lower": lower,
+            "upper": upper,
+            "exact": pa.array(rows.exact[chosen]),
+            "certain": pa.array(rows.certain[chosen]),
             "warm": pa.array(self._warm(times_ms, rules)),
             "count": pa.array(rows.held[chosen]),
             "operator": pa.array([rule.limit.operator for rule in judged]),
@@ -251,16 +257,22 @@ def expand(compact: pa.Table, plan: GroupPlan, schema: EventSchema, ruleset_vers
 
     Three columns more, `source`, `source_order` and `position`, say where the event stood.
     """
-    lists = {name: compact[name].combine_chunks() for name in ("rule", "whole", "micro", "count", "fired", "warm")}
+    names = [*LIST_COLUMNS, *(name for name in BOUND_COLUMNS if name in compact.column_names)]
+    lists = {name: compact[name].combine_chunks() for name in names}
     flat = {name: pc.list_flatten(values) for name, values in lists.items()}
     events = pc.list_parent_indices(lists["rule"])
     rules = flat["rule"].to_numpy()
     kind = value_type(schema.largest_scale)
     factors = value_factors(plan, schema)[rules]
     value = decimals(flat["whole"].to_numpy(), flat["micro"].to_numpy(), factors, kind)
+    lower = upper = value
+    exact = pa.array(np.ones(len(rules), np.bool_))
+    if "exact" in flat:
+        lower = decimals(flat["lower_whole"].to_numpy(), flat["lower_micro"].to_numpy(), factors, kind)
+        upper = decimals(flat["upper_whole"].to_numpy(), flat["upper_micro"].to_numpy(), factors, kind)
+        exact = flat["exact"]
     rule_ids = pa.array([rule.rule_id for rule in plan.rules])
     versions = pa.array([rule.version for rule in plan.rules], pa.int32())
-    yes = pa.array(np.ones(len(rules), np.bool_))
     return pa.table(
         {
             "event_id": compact["event_id"].take(events),
@@ -270,9 +282,9 @@ def expand(compact: pa.Table, plan: GroupPlan, schema: EventSchema, ruleset_vers
             "key": compact["key"].cast(pa.string()).take(events),
             "event_time": compact["time_ms"].cast(TIME).take(events),
             "value": value,
-            "lower": value,
-            "upper": value,
-            "exact": yes,
+            "lower": lower,
+            "upper": upper,
+            "exact": exact,
             "warm": flat["warm"],
             "count": flat["count"],
             "fired": flat["fired"],

@@ -16,16 +16,28 @@ class Rows(NamedTuple):
         rule: int32, the rule's place in the plan.
         whole: int64, the value in scaled units.
         micro: int32, millionths of a unit, for averages.
+        lower_whole: int64, the least that the value of `tail: all` can be.
+        lower_micro: int32.
+        upper_whole: int64, the greatest that it can be.
+        upper_micro: int32.
         held: int64, how many events the window holds.
         fired: bool.
+        exact: bool, whether lower and upper bound are the same.
+        certain: bool, whether every value between the bounds fires, or none does.
     """
 
     event: npt.NDArray[np.int64]
     rule: npt.NDArray[np.int32]
     whole: npt.NDArray[np.int64]
     micro: npt.NDArray[np.int32]
+    lower_whole: npt.NDArray[np.int64]
+    lower_micro: npt.NDArray[np.int32]
+    upper_whole: npt.NDArray[np.int64]
+    upper_micro: npt.NDArray[np.int32]
     held: npt.NDArray[np.int64]
     fired: npt.NDArray[np.bool_]
+    exact: npt.NDArray[np.bool_]
+    certain: npt.NDArray[np.bool_]
 
 
 @compiled
@@ -37,6 +49,12 @@ def new_rows(capacity):
         np.empty(capacity, np.int64),
         np.empty(capacity, np.int32),
         np.empty(capacity, np.int64),
+        np.empty(capacity, np.int32),
+        np.empty(capacity, np.int64),
+        np.empty(capacity, np.int32),
+        np.empty(capacity, np.int64),
+        np.empty(capacity, np.bool_),
+        np.empty(capacity, np.bool_),
         np.empty(capacity, np.bool_),
     )
 
@@ -51,6 +69,12 @@ def with_room(rows: Rows, used: int, needed: int) -> Rows:
     larger.rule[:used] = rows.rule[:used]
     larger.whole[:used] = rows.whole[:used]
     larger.micro[:used] = rows.micro[:used]
+    larger.lower_whole[:used] = rows.lower_whole[:used]
+    larger.lower_micro[:used] = rows.lower_micro[:used]
+    larger.upper_whole[:used] = rows.upper_whole[:used]
+    larger.upper_micro[:used] = rows.upper_micro[:used]
     larger.held[:used] = rows.held[:used]
     larger.fired[:used] = rows.fired[:used]
+    larger.exact[:used] = rows.exact[:used]
+    larger.certain[:used] = rows.certain[:used]
     return larger

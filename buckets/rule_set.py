@@ -32,6 +32,8 @@ class Group:
         rules: the group's rules, in file order, without deleted ones.
         measures: the value columns of the group's timelines; only ever appended to.
         complete_since_ms: by track, since when timelines are complete; None: since the first event.
+        generation: version of the rule set in which the group came to be. A group that goes and comes again is another
+            one: timelines that the first has left count as nothing. 0: before generations were counted.
     """
 
     group_id: str
@@ -40,6 +42,7 @@ class Group:
     rules: tuple[Rule, ...]
     measures: tuple[str, ...]
     complete_since_ms: dict[str, int | None]
+    generation: int
 
     @property
     def key_fields(self) -> tuple[str, ...]:
@@ -60,8 +63,13 @@ class Group:
     @property
     def name(self) -> str:
         """The group in words: its fields, and its filter if it has one."""
-        fields = ", ".join(self.fields) or "all events"
-        return f"{fields} where {describe_where(self.where)}" if self.where else fields
+        return group_name(self.fields, self.where)
+
+
+def group_name(fields: Iterable[str], where: Where) -> str:
+    """A group in words: its fields, and its filter if it has one."""
+    names = ", ".join(fields) or "all events"
+    return f"{names} where {describe_where(where)}" if where else names
 
 
 def group_id(fields: Iterable[str], where: Where) -> str:
@@ -95,6 +103,7 @@ class RuleSet:
             "rules": [rule.model_dump(by_alias=True, mode="json") for rule in self.rules],
             "columns": self.columns,
             "complete_since_ms": {group.group_id: group.complete_since_ms for group in self.groups},
+            "generations": {group.group_id: group.generation for group in self.groups},
         }
         return json.dumps(data, sort_keys=True)
 
@@ -104,7 +113,8 @@ class RuleSet:
         data = json.loads(text)
         rules = tuple(Rule.model_validate(rule) for rule in data["rules"])
         columns = {identity: tuple(measures) for identity, measures in data["columns"].items()}
-        return _assemble(data["version"], rules, columns, data["complete_since_ms"])
+        since, generations = data["complete_since_ms"], data.get("generations", {})
+        return _assemble(data["version"], rules, columns, since, generations)
 
 
 def _assemble(
@@ -112,6 +122,7 @@ def _assemble(
     rules: tuple[Rule, ...],
     columns: dict[str, tuple[str, ...]],
     complete_since_ms: dict[str, dict[str, int | None]],
+    generations: dict[str, int],
 ) -> RuleSet:
     groups = tuple(
         Group(
@@ -121,6 +132,7 @@ def _assemble(
             rules=tuple(members),
             measures=columns[identity],
             complete_since_ms=complete_since_ms[identity],
+            generation=generations.get(identity, 0),
         )
         for identity, members in _by_group(rules).items()
     )
@@ -151,12 +163,14 @@ def next_rule_set(before: RuleSet, rules: Iterable[Rule], clock_ms: int | None, 
     """
     ordered = tuple(rules)
     known = {group.group_id: group for group in before.groups}
-    columns, since = dict(before.columns), {}
+    version = before.version + 1
+    columns, since, generations = dict(before.columns), {}, {}
     for identity, members in _by_group(ordered).items():
         used = [rule.measure for rule in members if rule.measure is not None]
         columns[identity] = tuple(dict.fromkeys([*columns.get(identity, ()), *used]))
         since[identity] = _complete_since_ms(known.get(identity), members, clock_ms, lateness_ms)
-    return _assemble(before.version + 1, ordered, columns, since)
+        generations[identity] = known[identity].generation if identity in known else version
+    return _assemble(version, ordered, columns, since, generations)
 
 
 def _complete_since_ms(

@@ -1,18 +1,28 @@
 """Scoring as a pure function: plan, timelines and new events of a group in; verdicts, results and timelines out."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from buckets.codec import CODEC_VERSION
+from buckets.directory import Directory
 from buckets.errors import BucketsError
-from buckets.kernel import UNREADABLE, KeyedEvents, Policy, score_keys
+from buckets.head import CODEC_VERSION
+from buckets.kernel import score_keys
+from buckets.layout import Written
+from buckets.needed import Paging, Policy
 from buckets.plan import GroupPlan
 from buckets.rows import Rows
+from buckets.stored import KeyedEvents, choose_pages, read_heads, unreadable
 from buckets.verdict import Verdicts
+
+PAGING: Final = Paging(page_cells=128, hot_cells=64, most_pages=256)
+"""How timelines are cut; measured, see DESIGN.md."""
+PageReader = Callable[[Sequence[tuple[int, int]]], list[bytes]]
+"""Reads pages, each given as the place of its key and its number."""
 
 
 @dataclass(frozen=True)
@@ -49,19 +59,38 @@ class KeyBatch:
 
 
 @dataclass(frozen=True)
+class Page:
+    """A page that was written, or that goes.
+
+    Attributes:
+        key: the place of its key.
+        number: its number.
+        data: its bytes; None where it goes.
+    """
+
+    key: int
+    number: int
+    data: bytes | None
+
+
+@dataclass(frozen=True)
 class Scored:
     """What came out for a `KeyBatch`.
 
     Attributes:
         verdicts: what became of each event.
         rows: results of events and rules, events key by key.
-        timelines: the keys' new timelines, encoded.
+        heads: the keys' new heads.
+        clocks_ms: int64 `(keys,)`, the clocks that they have come to; the least int64 for none.
+        pages: the pages that changed.
         pool: uint8, where `verdicts.other_start` points into.
     """
 
     verdicts: Verdicts
     rows: Rows
-    timelines: list[bytes]
+    heads: list[bytes]
+    clocks_ms: npt.NDArray[np.int64]
+    pages: list[Page]
     pool: npt.NDArray[np.uint8]
 
     def other_id(self, event: int) -> str | None:
@@ -81,56 +110,119 @@ def _no_verdicts(events: int) -> Verdicts:
     )
 
 
-def score(plan: GroupPlan, timelines: Sequence[bytes], batch: KeyBatch, emit_all: bool) -> Scored:
+def _joined(parts: Sequence[bytes]) -> tuple[bytes, npt.NDArray[np.int64]]:
+    """Parts one behind the other, and where each begins."""
+    start = np.zeros(len(parts) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, parts), np.int64, len(parts)), out=start[1:])
+    return b"".join(parts), start
+
+
+def score(
+    plan: GroupPlan,
+    heads: Sequence[bytes],
+    read_pages: PageReader,
+    batch: KeyBatch,
+    emit_all: bool,
+    paging: Paging = PAGING,
+) -> Scored:
     """Take a batch of events into the timelines of a group, and judge each event.
 
     Args:
         plan: the group's rules and policies.
-        timelines: each key's encoded timeline; empty for a new key.
+        heads: each key's head; empty for a new key.
+        read_pages: called once, with the pages that are needed beside the heads, if there are any.
         batch: the events of these keys.
         emit_all: whether results are wanted for every rule, or for the fired ones only.
+        paging: how timelines are cut.
 
     Returns:
-        Verdicts, results and new timelines. Nothing given is changed.
+        Verdicts, results and what has changed of the timelines. Nothing given is changed.
 
     Raises:
         BucketsError: a timeline was written by an unknown version of the codec.
     """
-    state = b"".join(timelines)
-    state_start = np.zeros(len(timelines) + 1, np.int64)
-    np.cumsum(np.fromiter(map(len, timelines), np.int64, len(timelines)), out=state_start[1:])
-    pool = np.concatenate([np.frombuffer(state, np.uint8), batch.ids.data])
+    state, state_start = _joined(heads)
+    head_pool = np.frombuffer(state, np.uint8)
+    key = unreadable(head_pool, state_start)
+    if key >= 0:
+        message = (
+            f"state of group {plan.group.name!r} was written by codec version {heads[key][0]}, and this release reads "
+            f"1 to {CODEC_VERSION}; run the release that wrote the checkpoint, or start with a new checkpoint"
+        )
+        raise BucketsError(message)
+    columns, generation = len(plan.group.measures), plan.group.generation
+    known, directory = read_heads(head_pool, state_start, generation, columns)
+    policy = Policy(plan.horizon_ms, plan.late, plan.collision, plan.edge)
+    reach_ms = plan.window_arrays.reach_ms
+    page_data, page_start = b"", np.zeros(len(directory.page), np.int64)
     events = KeyedEvents(
         key_start=batch.key_start,
         times_ms=batch.times_ms,
         values=batch.values,
-        id_start=batch.ids.start[:-1] + len(state),
+        id_start=batch.ids.start[:-1],
         id_length=np.diff(batch.ids.start),
     )
+    if len(directory.page):
+        choose_pages(known, directory, events, reach_ms, plan.tiers, policy, paging)
+        page_data, page_start = _read_needed(directory, read_pages, len(state))
+    ids_at = len(state) + len(page_data)
+    events = events._replace(id_start=events.id_start + ids_at)
+    pool = np.concatenate([head_pool, np.frombuffer(page_data, np.uint8), batch.ids.data])
     verdicts = _no_verdicts(len(batch.times_ms))
-    policy = Policy(np.int64(plan.horizon_ms), np.int64(plan.late), np.int64(plan.collision))  # type: ignore[arg-type]
-    rows, used, encoded, encoded_start = score_keys(
+    rows, used, encoded, encoded_start, written = score_keys(
         events,
         pool,
-        state_start,
+        known,
+        directory,
+        page_start,
         plan.rule_arrays,
-        plan.window_arrays.reach_ms,
+        reach_ms,
         plan.needs_extremes,
+        plan.tiers,
         policy,
+        paging,
+        generation,
         emit_all,
         verdicts,
     )
-    if used == UNREADABLE:
-        message = (
-            f"state of group {plan.group.name!r} was not written by codec version {CODEC_VERSION}, the only one this "
-            "release reads; run the release that wrote the checkpoint, or start with a new checkpoint"
-        )
-        raise BucketsError(message)
     whole = encoded.tobytes()
-    ends = encoded_start.tolist()
     return Scored(
         verdicts=verdicts,
         rows=Rows(*(column[:used] for column in rows)),
-        timelines=[whole[start:end] for start, end in pairwise(ends)],
+        heads=[whole[start:end] for start, end in pairwise(encoded_start.tolist())],
+        clocks_ms=known.clock_ms,
+        pages=_pages(written),
         pool=pool,
     )
+
+
+def _read_needed(directory: Directory, read_pages: PageReader, page_at: int) -> tuple[bytes, npt.NDArray[np.int64]]:
+    """Read the pages that are marked.
+
+    Returns:
+        Their bytes one behind the other, and where each begins in the pool, by entry.
+    """
+    needed = np.flatnonzero(directory.is_loaded)
+    page_start = np.zeros(len(directory.page), np.int64)
+    if not len(needed):
+        return b"", page_start
+    keys = np.searchsorted(directory.start, needed, side="right") - 1
+    found = read_pages(list(zip(keys.tolist(), directory.page[needed].tolist(), strict=True)))
+    data, start = _joined(found)
+    page_start[needed] = start[:-1] + page_at
+    return data, page_start
+
+
+def _pages(written: Written) -> list[Page]:
+    used, count = written.used.tolist()
+    data, start, pages = written.data[:used].tobytes(), 0, []
+    for key, number, end, is_removed in zip(
+        written.key[:count].tolist(),
+        written.page[:count].tolist(),
+        written.end[:count].tolist(),
+        written.is_removed[:count].tolist(),
+        strict=True,
+    ):
+        pages.append(Page(key, number, None if is_removed else data[start:end]))
+        start = end
+    return pages

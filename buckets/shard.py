@@ -1,15 +1,16 @@
 """One shard's share of a micro-batch, as a pure function over a store of timelines.
 
 1. The payloads of each group become one table, key by key, each key's events in arrival order.
-2. The keys' timelines are read, the kernel scores, those that changed are written: one read and one write a key.
+2. The keys' heads are read, and the pages that their windows need; the kernel scores, what has changed is written:
+   one read and one write a key, and few pages.
 3. What came out leaves as tables, one for each kind of output that is not empty, and a count of every outcome.
+4. Keys that are due on the shard's agenda are visited: trimmed, or evicted.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -24,20 +25,12 @@ from buckets.plan import GroupPlan, plan_group
 from buckets.results import GroupResults, expand
 from buckets.rule_set import Group, RuleSet
 from buckets.scoring import EventIds, KeyBatch, score
+from buckets.store import ShardStore, head_key
+from buckets.sweep import Sweep, page_reader, write_back
 
 COUNTS = "counts"
 """The output that carries counts of events, as JSON."""
 Int64s = npt.NDArray[np.int64]
-
-
-class TimelineStore(Protocol):
-    """Where encoded timelines lie, by key."""
-
-    def get(self, keys: Sequence[bytes]) -> list[bytes]:
-        """The timelines of keys; empty bytes for a new key."""
-
-    def put(self, entries: Sequence[tuple[bytes, bytes]]) -> None:
-        """Keep the timelines of keys."""
 
 
 @dataclass(frozen=True)
@@ -63,13 +56,13 @@ class Scorer:
     engine: EngineSettings
     evaluations: bool
 
-    def score(self, payloads: Iterable[bytes], rule_set: RuleSet, store: TimelineStore) -> Iterator[Produced]:
+    def score(self, payloads: Iterable[bytes], rule_set: RuleSet, store: ShardStore) -> Iterator[Produced]:
         """Score what arrived for one shard.
 
         Args:
             payloads: parcels of `fan_out` for this shard.
             rule_set: the rules of this batch.
-            store: the shard's timelines.
+            store: the shard's state.
         """
         tables: dict[str, list[pa.Table]] = {}
         for parcel in payloads:
@@ -81,22 +74,30 @@ class Scorer:
             else:
                 table = payload.unpack(parcel)
                 yield Produced(outputs.DEAD_LETTERS, table.num_rows, parcel)
+        if not tables:
+            return
+        plans = {
+            group.group_id: _plan(_Hashed(group, rule_set.version), self.schema, self.engine)
+            for group in rule_set.groups
+        }
+        sweep = Sweep.begin(store, plans)
         for group in rule_set.groups:
             if group.group_id in tables:
-                yield from self._score_group(group, tables[group.group_id], rule_set.version, store)
+                plan = plans[group.group_id]
+                yield from self._score_group(plan, tables[group.group_id], rule_set.version, store, sweep)
+        sweep.end()
 
     def _score_group(
-        self, group: Group, tables: list[pa.Table], version: int, store: TimelineStore
+        self, plan: GroupPlan, tables: list[pa.Table], version: int, store: ShardStore, sweep: Sweep
     ) -> Iterator[Produced]:
-        plan = _plan(_Hashed(group, version), self.schema, self.engine)
+        group = plan.group
         events, codes, key_start, keys = by_key(tables)
-        prefix = bytes.fromhex(group.group_id)
-        state_keys = [prefix + key.encode() for key in keys]
-        before = store.get(state_keys)
+        places = [head_key(group.group_id, key) for key in keys]
+        before = store.heads.get(places)
         batch = KeyBatch(key_start, events["time_ms"].to_numpy(), _values(events, group), _ids(events["event_id"]))
-        scored = score(plan, before, batch, self.evaluations)
-        after = zip(state_keys, before, scored.timelines, strict=True)
-        store.put([(key, new) for key, old, new in after if new != old])
+        scored = score(plan, before, page_reader(store, places), batch, self.evaluations)
+        write_back(store, places, before, scored)
+        sweep.note(plan, keys, places, before, scored.clocks_ms, events.num_rows)
         results = GroupResults(plan, self.schema, version, events, keys, codes, scored)
         yield from self._produced(results, group)
 

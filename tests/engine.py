@@ -1,18 +1,22 @@
-"""The core driven without Spark: a dictionary for the state store, and events as in a micro-batch."""
+"""The core driven without Spark: dictionaries for the state store, and events as in a micro-batch."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
 
 from buckets.engine_settings import EngineSettings
+from buckets.needed import Paging
 from buckets.plan import plan_group
 from buckets.rule import Rule
-from buckets.rule_set import first_rule_set
+from buckets.rule_set import first_rule_set, next_rule_set
 from buckets.scaled import format_scaled, to_scaled
 from buckets.scoring import EventIds, KeyBatch, score
+from buckets.stored import ANY_GENERATION, read_heads
 from buckets.verdict import COLLISION_NOT_KEPT, DUPLICATE, EVALUATED, LATE, OVERFLOW, TOO_LATE
-from tests.oracle import Event, Outcome
+from buckets.view import TimelineView, pages_of, view_timeline
+from tests.oracle import Bounds, Cell, Event, Outcome, Result, combined, folded, tiers_of
 from tests.strategies import SCHEMA
 
 NAMES = {
@@ -24,34 +28,47 @@ NAMES = {
     OVERFLOW: "overflow",
 }
 LEAST = -(2**63)
+SMALL = Paging(page_cells=3, hot_cells=2, most_pages=4)
+"""Pages so small that short streams have many."""
 
 
 class Engine:
     """One group of rules over a state store of bytes."""
 
-    def __init__(self, rules: list[Rule], **settings) -> None:
-        self.plan = plan_group(first_rule_set(rules).groups[0], SCHEMA, EngineSettings.model_validate(settings))
+    def __init__(self, rules: list[Rule], paging: Paging = SMALL, **settings: Any) -> None:
+        self.rule_set = first_rule_set(rules)
+        self.paging = paging
         self.store: dict[str, bytes] = {}
+        self.pages: dict[tuple[str, int], bytes] = {}
+        self.settings(**settings)
+
+    def settings(self, **settings: Any) -> None:
+        """Go on under other settings."""
+        self.engine = EngineSettings.model_validate(settings)
+        self.plan = plan_group(self.rule_set.groups[0], SCHEMA, self.engine)
+
+    def rules(self, rules: list[Rule]) -> None:
+        """Go on under the next version of the rules."""
+        self.rule_set = next_rule_set(self.rule_set, rules, clock_ms=None, lateness_ms=0)
+        self.plan = plan_group(self.rule_set.groups[0], SCHEMA, self.engine)
 
     def batch(self, events: list[Event], emit_all: bool = True) -> list[Outcome]:
         """Score one micro-batch; outcomes in arrival order."""
         keys = sorted({event.key for event in events})
         order = [index for key in keys for index, event in enumerate(events) if event.key == key]
-        key_start = np.array([0, *np.cumsum([sum(e.key == key for e in events) for key in keys])], np.int64)
         chosen = [list(SCHEMA.measures).index(measure) for measure in self.plan.group.measures]
         scales = [measure.scale for measure in SCHEMA.measures.values()]
         values = np.array(
             [[to_scaled(str(events[i].values[column]), scales[column]) for i in order] for column in chosen], np.int64
         ).reshape(len(chosen), len(order))
         key_batch = KeyBatch(
-            key_start=key_start,
+            key_start=np.array([0, *np.cumsum([sum(e.key == key for e in events) for key in keys])], np.int64),
             times_ms=np.array([events[i].time_ms for i in order], np.int64),
             values=values,
             ids=EventIds.of([events[i].event_id for i in order]),
         )
-        scored = score(self.plan, [self.store.get(key, b"") for key in keys], key_batch, emit_all)
-        self.store.update(zip(keys, scored.timelines, strict=True))
-        outcomes: list[Outcome | None] = [None] * len(events)
+        scored = self._score(keys, key_batch, emit_all)
+        outcomes: list[Any] = [None] * len(events)
         for place, index in enumerate(order):
             clock = int(scored.verdicts.clock_ms[place])
             outcomes[index] = Outcome(
@@ -60,15 +77,101 @@ class Engine:
                 None if clock == LEAST else clock,
                 scored.other_id(place),
             )
-        for event, rule, whole, micro, count, fired in zip(*scored.rows, strict=True):
-            scale = self.plan.value_scales[rule]
-            scaled = (
-                int(whole) * 10**6 + int(micro) if self.plan.rules[rule].aggregate.function == "avg" else int(whole)
-            )
-            result = (Decimal(format_scaled(scaled, scale)), int(count), bool(fired))
-            outcomes[order[event]].results[self.plan.rules[rule].rule_id] = result
+        for row in zip(*(column.tolist() for column in scored.rows), strict=True):
+            event, rule, whole, micro, *ends, count, fired, exact, certain = row
+            lower, upper = self._number(rule, *ends[:2]), self._number(rule, *ends[2:])
+            outcome, rule_id = outcomes[order[event]], self.plan.rules[rule].rule_id
+            outcome.results[rule_id] = Result(self._number(rule, whole, micro), count, fired)
+            outcome.bounds[rule_id] = Bounds(lower, upper, exact, certain)
         return outcomes
+
+    def _score(self, keys: Sequence[str], batch: KeyBatch, emit_all: bool):
+        heads = [self.store.get(key, b"") for key in keys]
+        before = list(heads)
+
+        def read_pages(wanted):
+            return [self.pages[keys[key], number] for key, number in wanted]
+
+        scored = score(self.plan, heads, read_pages, batch, emit_all, self.paging)
+        assert heads == before
+        self.store.update(zip(keys, scored.heads, strict=True))
+        for page in scored.pages:
+            if page.data is None:
+                del self.pages[keys[page.key], page.number]
+            else:
+                self.pages[keys[page.key], page.number] = page.data
+        return scored
+
+    def _number(self, rule: int, whole: int, micro: int) -> Decimal:
+        is_average = self.plan.rules[rule].aggregate.function == "avg"
+        scaled = whole * 10**6 + micro if is_average else whole
+        return Decimal(format_scaled(scaled, self.plan.value_scales[rule]))
 
     def run(self, batches: Iterable[list[Event]]) -> list[Outcome]:
         """Score micro-batches one after the other."""
         return [outcome for batch in batches if batch for outcome in self.batch(batch)]
+
+    def visit(self, keys: Sequence[str]) -> None:
+        """Look at keys without events, as the sweep does."""
+        no_values = np.empty((len(self.plan.group.measures), 0), np.int64)
+        start = np.zeros(len(keys) + 1, np.int64)
+        self._score(keys, KeyBatch(start, np.empty(0, np.int64), no_values, EventIds.of([])), emit_all=False)
+
+    def view(self, key: str) -> TimelineView:
+        """The stored timeline of a key."""
+        columns = len(self.plan.group.measures)
+        return view_timeline(self.store[key], lambda numbers: [self.pages[key, each] for each in numbers], columns)
+
+    def cells(self, key: str) -> list[Cell]:
+        """The timeline of a key as the tiers say, whatever has been folded so far and however it is cut."""
+        view = self.view(key)
+        return folded([_cell(each) for each in view.cells], tiers_of(self.precision), view.clock_ms)
+
+    def state(self) -> dict[str, tuple[int, list[Cell]]]:
+        """Clock and timeline of every key."""
+        return {key: (self.view(key).clock_ms, self.cells(key)) for key in self.store}
+
+    @property
+    def precision(self):
+        """The precision of the group."""
+        return self.engine.precision.of_group(self.plan.group.group_id)
+
+    def check_store(self) -> None:
+        """Check that heads and pages fit together: every page is named once, and its entry says what its cells say."""
+        named = [(key, number) for key, head in self.store.items() for number in pages_of(head)]
+        assert len(set(named)) == len(named)
+        assert set(named) == set(self.pages)
+        for key in self.store:
+            self._check_directory(key)
+
+    def _check_directory(self, key: str) -> None:
+        head, view = self.store[key], self.view(key)
+        pool, start = np.frombuffer(head, np.uint8), np.array([0, len(head)], np.int64)
+        columns = len(self.plan.group.measures)
+        _, directory = read_heads(pool, start, ANY_GENERATION, columns)
+        times = [(cell.first_ms, cell.last_ms) for cell in view.cells]
+        assert times == sorted(times)
+        assert [last for _, last in times] == sorted(last for _, last in times)
+        for entry, number in enumerate(view.pages):
+            cells = [_cell(cell) for cell in view.cells if cell.page == number]
+            assert cells
+            whole = combined(cells)
+            assert directory.last_ms[entry] == whole.last_ms
+            if directory.is_trimmed[entry]:
+                assert directory.cells[entry] >= len(cells)
+                assert directory.held[entry] >= whole.events
+                assert directory.first_ms[entry] <= whole.last_ms
+                continue
+            assert directory.first_ms[entry] == whole.first_ms
+            assert directory.cells[entry] == len(cells)
+            assert directory.held[entry] == whole.events
+            assert tuple(directory.extremes[0, :, entry]) == whole.least
+            assert tuple(directory.extremes[1, :, entry]) == whole.greatest
+            for pair, sums in ((directory.plus, whole.plus), (directory.minus, whole.minus)):
+                assert [(int(high) << 32) + int(low) for high, low in pair[:, :, entry].T] == list(sums)
+
+
+def _cell(seen) -> Cell:
+    return Cell(
+        seen.first_ms, seen.last_ms, seen.events, seen.event_id, seen.plus, seen.minus, seen.least, seen.greatest
+    )

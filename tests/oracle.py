@@ -1,10 +1,13 @@
 """The second implementation: one list of events a key, and loops over it, as `semantics` says and no faster."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from decimal import ROUND_HALF_EVEN, Decimal, localcontext
+from decimal import Decimal, localcontext
 from fractions import Fraction
-from typing import NamedTuple
+from itertools import groupby
+from typing import Any, NamedTuple
 
+from buckets.precision import Precision
 from buckets.rule import Rule
 
 COMPARE = {
@@ -15,6 +18,9 @@ COMPARE = {
     "=": lambda a, b: a == b,
     "!=": lambda a, b: a != b,
 }
+LEAST, GREATEST = -(2**63), 2**63 - 1
+Tiers = list[tuple[int, int]]
+"""Age and width of the buckets of each tier, in ms, the youngest first."""
 
 
 class Event(NamedTuple):
@@ -25,13 +31,40 @@ class Event(NamedTuple):
     """One for each measure, in the order of `Oracle.measures`."""
 
 
+class Result(NamedTuple):
+    value: Decimal
+    count: int
+    fired: bool
+
+
+class Bounds(NamedTuple):
+    lower: Decimal
+    upper: Decimal
+    exact: bool
+    certain: bool
+
+
+class Cell(NamedTuple):
+    """One cell of a timeline; sums and extremes by measure, scaled."""
+
+    first_ms: int
+    last_ms: int
+    events: int
+    event_id: str | None
+    plus: tuple[int, ...]
+    minus: tuple[int, ...]
+    least: tuple[int, ...]
+    greatest: tuple[int, ...]
+
+
 @dataclass
 class Outcome:
     outcome: str
     applied: bool = False
     clock_ms: int | None = None
     other_event_id: str | None = None
-    results: dict[str, tuple[Decimal, int, bool]] = field(default_factory=dict)
+    results: dict[str, Result] = field(default_factory=dict)
+    bounds: dict[str, Bounds] = field(default_factory=dict)
 
 
 @dataclass
@@ -41,8 +74,12 @@ class Oracle:
     lateness_ms: int = 0
     late: str = "add"
     collision: str = "keep"
+    precision: dict[str, Any] = field(default_factory=dict)
+    """As written in a configuration."""
 
     def __post_init__(self) -> None:
+        precision = Precision.model_validate(self.precision)
+        self.edge, self.tiers = precision.edge, tiers_of(precision)
         self.horizon_ms = max(rule.window.length_ms for rule in self.rules) + self.lateness_ms
         self.held: dict[str, list[Event]] = {}
         self.clock_ms: dict[str, int] = {}
@@ -52,7 +89,9 @@ class Oracle:
         clock = self.clock_ms.get(event.key)
         if clock is not None and event.time_ms < clock - self.horizon_ms:
             return Outcome("too_late", clock_ms=clock)
-        same_time = [x for x in held if x.time_ms == event.time_ms]
+        now = event.time_ms if clock is None else max(clock, event.time_ms)
+        is_raw = width_at(self.tiers, event.time_ms, now) is None
+        same_time = [x for x in held if x.time_ms == event.time_ms] if is_raw else []
         if any(x.event_id == event.event_id for x in same_time):
             return Outcome("duplicate", clock_ms=clock)
         other = same_time[0] if same_time else None
@@ -67,52 +106,174 @@ class Oracle:
             held[held.index(other)] = event
         else:
             held.append(event)
-        if not late or self.late == "evaluate":
+        if not late or (self.late == "evaluate" and is_raw):
             for rule in self.rules:
                 if rule.is_evaluated:
-                    result = self.evaluate(rule, event, clock)
-                    if result == "overflow":
+                    found = self.evaluate(rule, event, clock, now)
+                    if found == "overflow":
                         held[:] = before
                         return Outcome("overflow", False, clock, outcome.other_event_id)
-                    if result is not None:
-                        outcome.results[rule.rule_id] = result
+                    if found is not None:
+                        outcome.results[rule.rule_id], outcome.bounds[rule.rule_id] = found
         if not late:
             self.clock_ms[event.key] = event.time_ms
         return outcome
 
-    def evaluate(self, rule: Rule, event: Event, clock: int | None):
-        start = event.time_ms - rule.window.length_ms + (rule.window.left == "open")
-        if clock is not None and start < clock - self.horizon_ms:
+    def evaluate(self, rule: Rule, event: Event, clock: int | None, now: int):
+        edge = event.time_ms - rule.window.length_ms + (rule.window.left == "open")
+        if clock is not None and edge < clock - self.horizon_ms:
             return None
-        members = [x for x in self.held[event.key] if start <= x.time_ms <= event.time_ms]
-        function = rule.aggregate.function
-        if function == "count":
-            value = Decimal(len(members))
-        else:
-            column = list(self.measures).index(rule.measure)
+        held = self.held[event.key]
+        inside = [x for x in held if edge <= x.time_ms <= event.time_ms]
+        bucket: list[Event] = []
+        covered = Fraction(1)
+        width = width_at(self.tiers, edge, now)
+        if width is not None:
+            whole = [x for x in held if x.time_ms // width == edge // width]
+            if whole and min(x.time_ms for x in whole) < edge <= max(x.time_ms for x in whole):
+                bucket, inside = whole, [x for x in inside if x.time_ms // width > edge // width]
+                covered = Fraction(width - edge % width, width)
+        function, scale = rule.aggregate.function, 0
+        sure, maybe = [0] * len(inside), [0] * len(bucket)
+        if function != "count":
             scale = self.measures[rule.measure]
-            values = [Fraction(x.values[column]) for x in members]
-            if function in ("sum", "avg") and not -(2**63) <= sum(values) * 10**scale < 2**63:
+            sure, maybe = self.scaled(inside, rule.measure), self.scaled(bucket, rule.measure)
+        part = {"include": len(bucket), "exclude": 0, "prorate": round(len(bucket) * covered)}[self.edge]
+        count = len(inside) + part
+        if function == "count":
+            value, lower, upper = count, len(inside), len(inside) + len(bucket)
+        elif function in ("min", "max"):
+            best = {"min": min, "max": max}[function]
+            value = best(sure) if self.edge == "exclude" else best(sure + maybe)
+            lower, upper = sorted([best(sure), best(sure + maybe)])
+        else:
+            plus, minus = sum(x for x in maybe if x > 0), -sum(x for x in maybe if x < 0)
+            net = {"include": sum(maybe), "exclude": 0, "prorate": round(sum(maybe) * covered)}[self.edge]
+            value = sum(sure) + net
+            if not fits(value) or (function == "avg" and not fits(sum(sure))):
                 return "overflow"
+            lower, upper = max(LEAST, sum(sure) - minus), min(GREATEST, sum(sure) + plus)
             if function == "avg":
-                with localcontext() as context:
-                    context.prec = 100
-                    exact = Fraction(sum(values), len(values)) * 10 ** (scale + 6)
-                    whole = exact.numerator // exact.denominator
-                    value = round_half_even(exact, whole) * Decimal(10) ** -(scale + 6)
-            else:
-                exact = {"sum": sum, "min": min, "max": max}[function](values)
-                with localcontext() as context:
-                    context.prec = 100
-                    value = Decimal(exact.numerator) / Decimal(exact.denominator)
-        return value, len(members), COMPARE[rule.limit.operator](value, rule.limit.value)
+                scale += 6
+                lower, upper = (millionths(each) for each in average_bounds(sure, maybe, plus, minus))
+                value = min(max(millionths(Fraction(value, count)), lower), upper)
+        compare, limit, operator = COMPARE[rule.limit.operator], rule.limit.value, rule.limit.operator
+        number, low, high = (exact_decimal(each, scale) for each in (value, lower, upper))
+        certain = compare(low, limit) == compare(high, limit)
+        if operator in ("=", "!="):
+            with localcontext() as context:
+                context.prec = 100
+                may_be_met = low <= limit <= high and limit.scaleb(scale) % 1 == 0
+            certain = low == high or not may_be_met
+        return Result(number, count, compare(number, limit)), Bounds(low, high, low == high, certain)
+
+    def scaled(self, events: Iterable[Event], measure: str | None) -> list[int]:
+        """Values of a measure as integers."""
+        assert measure is not None
+        column = list(self.measures).index(measure)
+        return [int(x.values[column].scaleb(self.measures[measure])) for x in events]
+
+    def cells(self, key: str, measures: Sequence[str]) -> list[Cell]:
+        """The key's timeline: what lies inside the horizon, folded as the tiers say, oldest first."""
+        clock = self.clock_ms[key]
+        coarsest = self.tiers[-1][1] if self.tiers else 1
+        kept_from = (clock - self.horizon_ms) // coarsest * coarsest
+        events = sorted((x for x in self.held[key] if x.time_ms >= kept_from), key=lambda x: x.time_ms)
+        columns = [self.scaled(events, measure) for measure in measures]
+        cells = [
+            Cell(
+                first_ms=x.time_ms,
+                last_ms=x.time_ms,
+                events=1,
+                event_id=x.event_id,
+                plus=tuple(max(column[place], 0) for column in columns),
+                minus=tuple(max(-column[place], 0) for column in columns),
+                least=tuple(column[place] for column in columns),
+                greatest=tuple(column[place] for column in columns),
+            )
+            for place, x in enumerate(events)
+        ]
+        return folded(cells, self.tiers, clock)
 
 
-def round_half_even(exact: Fraction, whole: int) -> Decimal:
+def tiers_of(precision: Precision) -> Tiers:
+    """The tiers behind the tail; none where every event is kept raw."""
+    if precision.tail is None:
+        return []
+    return [(precision.tail, precision.resolution), *((tier.after, tier.resolution) for tier in precision.tiers)]
+
+
+def width_at(tiers: Tiers, time_ms: int, clock_ms: int) -> int | None:
+    """Width of the bucket in which a time lies; None in the tail."""
+    width = None
+    for after_ms, width_ms in tiers:
+        if time_ms < (clock_ms - after_ms) // width_ms * width_ms:
+            width = width_ms
+    return width
+
+
+def folded(cells: list[Cell], tiers: Tiers, clock_ms: int) -> list[Cell]:
+    """Cells, oldest first, with those of one bucket as one."""
+
+    def bucket(numbered: tuple[int, Cell]) -> tuple[Any, ...]:
+        place, cell = numbered
+        width = width_at(tiers, cell.first_ms, clock_ms)
+        return ("raw", place) if width is None else (width, cell.first_ms // width)
+
+    together = []
+    for (kind, _), numbered in groupby(enumerate(cells), bucket):
+        members = [cell for _, cell in numbered]
+        together.append(members[0] if kind == "raw" else combined(members))
+    return together
+
+
+def combined(cells: list[Cell]) -> Cell:
+    """Several cells as a bucket."""
+
+    def by_measure(function, field_name: str) -> tuple[int, ...]:
+        return tuple(map(function, zip(*(getattr(cell, field_name) for cell in cells), strict=True)))
+
+    return Cell(
+        first_ms=min(cell.first_ms for cell in cells),
+        last_ms=max(cell.last_ms for cell in cells),
+        events=sum(cell.events for cell in cells),
+        event_id=None,
+        plus=by_measure(sum, "plus"),
+        minus=by_measure(sum, "minus"),
+        least=by_measure(min, "least"),
+        greatest=by_measure(max, "greatest"),
+    )
+
+
+def average_bounds(sure: list[int], maybe: list[int], plus: int, minus: int) -> tuple[Fraction, Fraction]:
+    """Between what the average lies when any of some values may be in too, as `bounds` says."""
+    total, least_count, greatest_count = sum(sure), len(sure), len(sure) + len(maybe)
+    if not maybe:
+        return Fraction(total, least_count), Fraction(total, least_count)
+    counts = (least_count, greatest_count)
+    lower = max(
+        min(Fraction(total, least_count), Fraction(total + len(maybe) * min(maybe), greatest_count)),
+        min(Fraction(total - minus, count) for count in counts),
+    )
+    upper = min(
+        max(Fraction(total, least_count), Fraction(total + len(maybe) * max(maybe), greatest_count)),
+        max(Fraction(total + plus, count) for count in counts),
+    )
+    return lower, upper
+
+
+def fits(number: int) -> bool:
+    """Whether a number fits 64 bits."""
+    return LEAST <= number <= GREATEST
+
+
+def millionths(exact: Fraction) -> int:
+    """A quotient in millionths, rounded half-even."""
+    return round(exact * 10**6)
+
+
+def exact_decimal(scaled: int, scale: int) -> Decimal:
+    """A scaled integer as the decimal that it means."""
     with localcontext() as context:
-        context.prec = 200
-        context.rounding = ROUND_HALF_EVEN
-        rest = exact - whole
-        if rest > Fraction(1, 2) or (rest == Fraction(1, 2) and whole % 2):
-            whole += 1
-        return Decimal(whole)
+        context.prec = 100
+        return Decimal(scaled).scaleb(-scale)

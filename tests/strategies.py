@@ -1,4 +1,4 @@
-"""Random streams and rules: dense in ties, window edges, late and repeated events."""
+"""Random streams, rules and settings: dense in ties, window edges, late and repeated events."""
 
 from decimal import Decimal
 
@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from buckets.duration import format_duration
 from buckets.event_schema import EventSchema
+from buckets.needed import Paging
 from buckets.rule import Rule
 from tests.oracle import Event
 
@@ -17,7 +18,11 @@ SCHEMA = EventSchema.model_validate(
         "measures": {"amount": {"scale": 2}, "fee": {"scale": 0}},
     }
 )
-LENGTHS_MS = [1, 2, 5, 10, 50, 100]
+MEASURES = {name: measure.scale for name, measure in SCHEMA.measures.items()}
+LENGTHS_MS = [1, 2, 5, 10, 25, 50, 100, 200]
+EDGES = st.sampled_from(["include", "exclude", "prorate"])
+WIDE_STEPS_MS = [0, 0, 1, 1, 2, 4, 5, 9, 10, 49, 50, 51, 99, 100, 101, -1, -2, -5, -50, -120, -300]
+CLOSE_STEPS_MS = [0, 0, 1, 1, 1, 1, 2, 2, 3, 3, 4, 5, 6, 8, 11, 16, -1, -1, -2, -5, -11, -30, -70]
 
 
 def decimals(scale: int):
@@ -26,11 +31,11 @@ def decimals(scale: int):
     return st.one_of(small, small, small, large).map(lambda n: Decimal(n).scaleb(-scale))
 
 
-def small_decimals(scale: int):
-    return st.integers(-500, 500).map(lambda n: Decimal(n).scaleb(-scale))
+def small_decimals(scale: int, least: int = -500):
+    return st.integers(least, 500).map(lambda n: Decimal(n).scaleb(-scale))
 
 
-def rules(min_size: int = 1, max_size: int = 8):
+def rules(min_size: int = 1, max_size: int = 8, lengths_ms: list[int] = LENGTHS_MS):
     def build(
         index: int, function: str, measure: str, length_ms: int, left: str, operator: str, limit: Decimal, state: str
     ):
@@ -48,7 +53,7 @@ def rules(min_size: int = 1, max_size: int = 8):
     parts = st.tuples(
         st.sampled_from(["sum", "count", "avg", "min", "max"]),
         st.sampled_from(["amount", "fee"]),
-        st.sampled_from(LENGTHS_MS),
+        st.sampled_from(lengths_ms),
         st.sampled_from(["closed", "open"]),
         st.sampled_from([">", ">=", "<", "<=", "=", "!="]),
         st.integers(-3000, 3000).map(lambda n: Decimal(n).scaleb(-3)),
@@ -59,23 +64,68 @@ def rules(min_size: int = 1, max_size: int = 8):
     )
 
 
-def streams(keys: int = 2, max_size: int = 60, overflowing: bool = True):
-    """Events in arrival order. Steps of 0 collide, negative ones are late; ids repeat now and then."""
-    amount = decimals(2) if overflowing else small_decimals(2)
-    step = st.sampled_from([0, 0, 1, 1, 2, 4, 5, 9, 10, 49, 50, 51, 99, 100, 101, -1, -2, -5, -50, -120, -300])
-    repeat = st.sampled_from([0, 0, 0, 0, 0, 1, 2])
-    part = st.tuples(st.integers(0, keys - 1), step, amount, small_decimals(0), repeat)
+def streams(
+    keys: int = 2,
+    max_size: int = 80,
+    overflowing: bool = True,
+    repeating: bool = True,
+    least: int = -500,
+    latest_ms: int | None = None,
+):
+    """Events in arrival order, most of them of the first key. Steps of 0 collide, negative ones are late.
+
+    Left alone, hypothesis draws lists of five; timelines with pages and buckets take more.
+
+    Args:
+        keys: how many keys.
+        max_size: how many events at the most.
+        overflowing: whether some amounts are so large that sums overflow.
+        repeating: whether some events arrive twice.
+        least: the least of the amounts that are not large, scaled.
+        latest_ms: how late an event may be; None for as late as it comes.
+    """
+    amount = decimals(2) if overflowing else small_decimals(2, least)
+    repeat = st.sampled_from([*[0] * 14, 1, 2] if repeating else [0])
+
+    def part(steps_ms: list[int]):
+        possible = [step_ms for step_ms in steps_ms if latest_ms is None or step_ms >= -latest_ms]
+        key = st.sampled_from([0] * 2 * keys + list(range(keys)))
+        return st.tuples(key, st.sampled_from(possible), amount, small_decimals(0, least), repeat)
 
     def build(start_ms: int, parts: list) -> list[Event]:
         events: list[Event] = []
         clock_ms = start_ms
         for index, (key, forward_ms, value, fee, back) in enumerate(parts):
             if back and len(events) >= back:
-                events.append(events[-back])
+                if latest_ms is None or clock_ms - events[-back].time_ms <= latest_ms:
+                    events.append(events[-back])
                 continue
             time_ms = clock_ms + forward_ms
             clock_ms = max(clock_ms, time_ms)
             events.append(Event(f"é{index}" if index % 7 == 0 else f"e{index}", time_ms, f"k{key}", (value, fee)))
         return events
 
-    return st.builds(build, st.sampled_from([-1_000, 0, 1_700_000_000_000]), st.lists(part, max_size=max_size))
+    def parts(chosen: tuple[int, list[int]]):
+        fewest, steps_ms = chosen
+        return st.lists(part(steps_ms), min_size=min(fewest, max_size), max_size=max_size)
+
+    shapes = st.tuples(st.sampled_from([0, 20, 40, 60]), st.sampled_from([WIDE_STEPS_MS, CLOSE_STEPS_MS, CLOSE_STEPS_MS]))
+    return st.builds(build, st.sampled_from([-1_000, 0, 1_700_000_000_000]), shapes.flatmap(parts))
+
+
+def pagings():
+    """Pages of few cells, so that short streams have many."""
+    return st.builds(Paging, page_cells=st.sampled_from([1, 2, 2, 3, 3, 4, 5, 8]), hot_cells=st.integers(0, 4), most_pages=st.integers(2, 6))
+
+
+@st.composite
+def precisions(draw, shortest_tail_ms: int = 0, edges=EDGES):
+    """Buckets behind a tail, and up to two tiers of wider ones, as written in a configuration."""
+    tail_ms = shortest_tail_ms + draw(st.sampled_from([0, 1, 4, 10, 25]))
+    after_ms, width_ms, tiers = tail_ms, draw(st.sampled_from([1, 2, 5, 8, 10, 20, 25])), []
+    written = {"tail": f"{tail_ms}ms", "resolution": f"{width_ms}ms", "edge": draw(edges)}
+    for _ in range(draw(st.integers(0, 2))):
+        after_ms += draw(st.sampled_from([1, 5, 20, 60]))
+        width_ms *= draw(st.sampled_from([2, 3, 5]))
+        tiers.append({"after": f"{after_ms}ms", "resolution": f"{width_ms}ms"})
+    return written | {"tiers": tiers}

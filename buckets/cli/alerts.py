@@ -12,7 +12,10 @@ from rich.text import Text
 
 from buckets.tables import read_output
 
-COLUMNS = ["event_time", "rule_id", "rule", "key", "event_id", "value", "limit", "operator", "count", "certain", "warm"]
+COLUMNS = [
+    "event_time", "rule_id", "rule", "key", "event_id", "value", "lower", "upper", "exact", "limit", "operator",
+    "count", "certain", "warm",
+]  # fmt: skip
 
 
 def alerts(
@@ -56,6 +59,11 @@ def alert_table(rows: list[dict[str, Any]], title: str) -> Table:
         lines = [row["rule"], key, f"event {row['event_id']}, rule {row['rule_id']}"]
         if row["warm"] is False:
             lines.append("the window reaches behind the history that is kept")
+        if row["exact"] is False:
+            between = f"between {readable(row['lower'])} and {readable(row['upper'])}"
+            lines.append(
+                f"{between}, the limit is crossed in any case" if row["certain"] else f"not certain: {between}"
+            )
         events = "event" if row["count"] == 1 else "events"
         table.add_row(
             f"{moment:%Y-%m-%d}\n{moment:%H:%M:%S}.{moment.microsecond // 1000:03d}",

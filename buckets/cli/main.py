@@ -10,6 +10,7 @@ from buckets.cli.evaluate import evaluate
 from buckets.cli.generate import generate
 from buckets.cli.rules import rules_app
 from buckets.cli.run import run
+from buckets.cli.state import state_app
 from buckets.errors import BucketsError
 
 app = typer.Typer(
@@ -24,6 +25,7 @@ app.command()(alerts)
 app.command()(generate)
 app.command()(demo)
 app.add_typer(rules_app, name="rules")
+app.add_typer(state_app, name="state")
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 

@@ -24,8 +24,10 @@ def run(conf: Annotated[Path, typer.Argument(help="A configuration, as in conf/d
     job = load_job(conf)
     from buckets.spark.run import job_session, prepare, scoring_query
 
-    prepare(job)
+    carried_over = prepare(job).carried_over
     console = Console(stderr=True)
+    if carried_over:
+        console.print(carried_over, highlight=False, soft_wrap=True)
     with BatchProgress(console) as progress:
         query = scoring_query(job_session(job), job, progress.on_batch)
         try:

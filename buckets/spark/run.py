@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -49,11 +50,21 @@ def job_session(job: Job) -> SparkSession:
     return start_session("buckets", job.settings.engine.shards, job.settings.spark)
 
 
-def prepare(job: Job) -> str:
-    """Check checkpoint and output of a job, and take them for it.
+@dataclass(frozen=True)
+class Prepared:
+    """A checkpoint and an output folder that belong to a job.
 
-    Returns:
-        The checkpoint's identity.
+    Attributes:
+        identity: of the checkpoint.
+        carried_over: settings that have changed since the last start, in words.
+    """
+
+    identity: str
+    carried_over: str | None
+
+
+def prepare(job: Job) -> Prepared:
+    """Check checkpoint and output of a job, and take them for it.
 
     Raises:
         BucketsError: one of them belongs to something else.
@@ -63,10 +74,11 @@ def prepare(job: Job) -> str:
     source = f"{settings.source.kind} {settings.source.path}"
     basis, ledger = Basis(source, job.event_schema, settings.engine), Ledger(job.checkpoint)
     check_output(output, ledger, ledger.identity(basis))
+    carried_over = ledger.carried_over(basis)
     identity = ledger.open(basis)
     if not (output / OWNER).exists():
         write_whole(output / OWNER, json.dumps({"checkpoint": identity}))
-    return identity
+    return Prepared(identity, carried_over)
 
 
 def scoring_query(spark: SparkSession, job: Job, on_batch: Callable[[BatchReport], None]) -> ScoringQuery:
@@ -81,7 +93,7 @@ def scoring_query(spark: SparkSession, job: Job, on_batch: Callable[[BatchReport
         BucketsError: checkpoint, output or source do not fit the job.
     """
     settings = job.settings
-    identity = prepare(job)
+    identity = prepare(job).identity
     arrivals = open_source(spark, settings.source, job.event_schema, first_rule_set(job.rules).needed_fields)
     folder, evaluations = Path(settings.output.path), settings.output.evaluations
     sink = DeltaSink(folder, identity, job.event_schema, settings.engine, evaluations)

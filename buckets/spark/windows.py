@@ -1,4 +1,4 @@
-"""The stateful stage: a shard's timelines in Spark's state store, one entry a key, scored by `Scorer`."""
+"""The stateful stage: a shard's timelines in Spark's state store, scored by `Scorer`."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -9,7 +9,8 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructField, Str
 
 from buckets.shard import Scorer
 from buckets.spark.rule_route import rule_set_of_task
-from buckets.spark.state_client import get_values, put_values
+from buckets.spark.state_client import get_values, put_values, remove_keys
+from buckets.store import ShardStore
 
 PRODUCED = StructType(
     [
@@ -20,23 +21,32 @@ PRODUCED = StructType(
 )
 STATE_KEY = StructType([StructField("key", BinaryType())])
 STATE_VALUE = StructType([StructField("timeline", BinaryType())])
-STATE_NAME = "timelines"
+HEADS, PAGES, AGENDA = "timelines", "pages", "agenda"
+"""Names of the map states."""
 
 
-class MapStateStore:
-    """The timelines of the shard that Spark is at, in a map state."""
+class MapStateEntries:
+    """A `binary -> binary` map state of the shard that Spark is at."""
 
     def __init__(self, state: MapState) -> None:
-        """Use a `binary -> binary` map state."""
+        """Use a map state."""
         self._state = state
 
     def get(self, keys: Sequence[bytes]) -> list[bytes]:
-        """The timelines of keys; empty bytes for a new key."""
+        """The values of keys; empty bytes where there is none."""
         return get_values(self._state, keys)
 
     def put(self, entries: Sequence[tuple[bytes, bytes]]) -> None:
-        """Keep the timelines of keys."""
+        """Keep values."""
         put_values(self._state, entries)
+
+    def remove(self, keys: Sequence[bytes]) -> None:
+        """Forget keys."""
+        remove_keys(self._state, keys)
+
+    def list_keys(self) -> Iterator[bytes]:
+        """All keys."""
+        return map(bytes, (row[0] for row in iter(self._state.keys())))
 
 
 class Windows(StatefulProcessor):
@@ -48,7 +58,8 @@ class Windows(StatefulProcessor):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Open the state; its schema never changes, a versioned codec is inside."""
-        self._store = MapStateStore(handle.getMapState(STATE_NAME, STATE_KEY, STATE_VALUE))
+        states = [handle.getMapState(name, STATE_KEY, STATE_VALUE) for name in (HEADS, PAGES, AGENDA)]
+        self._store = ShardStore(*(MapStateEntries(state) for state in states))
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         """Score the parcels of one shard."""

@@ -9,6 +9,13 @@ import pytest
 
 from buckets.cli.alerts import readable
 from buckets.cli.main import exit_code
+from buckets.cli.state import encode_key, find_group, moment
+from buckets.engine_settings import EngineSettings
+from buckets.event_schema import load_event_schema
+from buckets.key import key_of_values
+from buckets.ledger import Basis, Ledger, RuleBook
+from buckets.rule import Rule
+from buckets.rule_set import first_rule_set
 from buckets.shipped import shipped
 
 GOOD_RULES = """\
@@ -71,7 +78,10 @@ def one_line(ran: Ran, code: int) -> str:
 # Help
 
 
-@pytest.mark.parametrize("command", ["run", "evaluate", "alerts", "generate", "demo", "rules check", "rules show"])
+@pytest.mark.parametrize(
+    "command",
+    ["run", "evaluate", "alerts", "generate", "demo", "rules check", "rules show", "state stats", "state show"],
+)
 def test_the_help_of_a_command_has_examples_that_begin_with_it(buckets, command):
     ran = buckets(*command.split(), "--help")
     assert ran.code == 0
@@ -84,7 +94,7 @@ def test_the_help_of_a_command_has_examples_that_begin_with_it(buckets, command)
 def test_without_a_command_there_is_the_list_of_commands(buckets, arguments):
     ran = buckets(*arguments)
     assert ran.code == 0
-    for command in ("run", "evaluate", "alerts", "generate", "demo", "rules"):
+    for command in ("run", "evaluate", "alerts", "generate", "demo", "rules", "state"):
         assert f"\n  {command} " in ran.out
 
 
@@ -108,6 +118,11 @@ def test_without_a_command_there_is_the_list_of_commands(buckets, arguments):
         (["evaluate", "--events", "e", "--rules", "r", "--out", "o", "--batch-rows", "0"], "--batch-rows"),
         (["evaluate", "--events", "e", "--rules", "r", "--out", "o", "--shards", "9999"], "--shards"),
         (["generate"], "--out"),
+        (["state"], "Missing command"),
+        (["state", "stats"], "CHECKPOINT"),
+        (["state", "stats", "c", "--largest", "-1"], "--largest"),
+        (["state", "show", "c"], "--group"),
+        (["state", "show", "c", "--group", "g", "--limit", "0"], "--limit"),
         (["demo", "--transactions", "5"], "--transactions"),
         (["--version-of-everything"], "--version-of-everything"),
     ],
@@ -191,7 +206,8 @@ def alert(number: int, **changes) -> dict:
     fields = {
         "event_time": 1_700_000_000_000 + number, "rule_id": "r1", "rule": "The sum is above 1",
         "key": {"payerId": "p[1]"}, "event_id": f"e{number}", "value": "1234567.50", "limit": "1",
-        "operator": ">", "count": 1000, "certain": True, "warm": True,
+        "operator": ">", "count": 1000, "certain": True, "warm": True, "exact": True, "lower": "1234567.50",
+        "upper": "1234567.50",
     }  # fmt: skip
     return fields | changes
 
@@ -229,6 +245,20 @@ def test_alerts_of_rules_on_trial_are_apart(buckets, tmp_path):
     write(tmp_path, "shadow_alerts", [alert(7)])
     assert buckets("alerts", tmp_path) == (0, f"no alerts in {tmp_path}\n", "")
     assert "e7" in buckets("alerts", tmp_path, "--shadow").out
+
+
+@pytest.mark.parametrize(
+    ("certain", "said"),
+    [
+        (True, "between 100.50 and 1,234,567.50, the limit is crossed in any case"),
+        (False, "not certain: between 100.50 and 1,234,567.50"),
+    ],
+)
+def test_an_alert_that_is_not_exact_says_between_what_its_value_lies(buckets, tmp_path, certain, said):
+    write(tmp_path, "alerts", [alert(1, exact=False, certain=certain, lower="100.50"), alert(2)])
+    ran = buckets("alerts", tmp_path)
+    assert said in ran.out
+    assert ran.out.count("between") == 1
 
 
 @pytest.mark.parametrize(
@@ -286,7 +316,7 @@ def test_evaluate_names_what_does_not_fit_the_schema(buckets, tmp_path, rules):
     ("text", "fault"),
     [
         ("engine: {shards: 0}", ":1: engine.shards: Input should be greater than or equal to 1, not '0'"),
-        ("engine: {precision: {tail: 2h}}", ":1: engine.precision.tail: '2h' is not supported"),
+        ("engine: {precision: {tail: 2x}}", ":1: engine.precision.tail: '2x' is not a duration"),
         ("engine: {late: never}", ":1: engine.late: Input should be 'add', 'evaluate' or 'drop', not 'never'"),
         ("engine: {sharts: 4}", ":1: engine.sharts: unknown field"),
         ("- engine", ": must be a mapping of fields, not list"),
@@ -310,3 +340,223 @@ def test_demo_replaces_nothing_but_a_demo(buckets, tmp_path):
 def test_generate_names_a_bad_setting(buckets, tmp_path, option):
     assert one_line(buckets("generate", "--out", tmp_path / "stream", *option), 1)
     assert not (tmp_path / "stream").exists()
+
+
+# run: settings of precision
+
+
+CONF = """\
+source: {{kind: json, path: source}}
+schema: {schema}
+rules: rules.yaml
+checkpoint: checkpoint
+output: {{path: tables}}
+engine: {engine}
+"""
+DAY_TIER = {"after": "2d", "resolution": "1h"}
+
+
+@pytest.fixture
+def run_with(buckets, tmp_path, rules, monkeypatch) -> Callable[[dict], Ran]:
+    """`buckets run` with an engine part; nothing of Spark can be started."""
+    monkeypatch.setitem(sys.modules, "buckets.spark.session", None)
+    (tmp_path / "source").mkdir()
+
+    def run(engine: dict) -> Ran:
+        conf = tmp_path / "conf.yaml"
+        conf.write_text(CONF.format(schema=SCHEMA, engine=json.dumps(engine)))
+        return buckets("run", conf)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("precision", "place", "said"),
+    [
+        (
+            {"tail": "1h", "resolution": "7m", "tiers": [DAY_TIER]},
+            "",
+            "tiers[1].resolution: 1h is not a multiple of the 7m of resolution",
+        ),
+        (
+            {"tail": "1h", "tiers": [DAY_TIER, {"after": "9d", "resolution": "90m"}]},
+            "",
+            "tiers[2].resolution: 90m is not a multiple of the 1h of tiers[1]",
+        ),
+        (
+            {"tail": "1h", "resolution": "1h", "tiers": [DAY_TIER]},
+            "",
+            "tiers[1].resolution: 1h is not a multiple of the 1h of resolution",
+        ),
+        (
+            {"tail": "1h", "tiers": [{"after": "9d", "resolution": "1h"}, {"after": "2d", "resolution": "1d"}]},
+            "",
+            "tiers[2].after: 2d is not further back than the 9d before it; list tiers from the youngest to the oldest",
+        ),
+        ({"tail": "2d", "tiers": [DAY_TIER]}, "", "tiers[1].after: 2d is not further back than the 2d before it"),
+        ({"tail": "all", "tiers": [DAY_TIER]}, "", "tiers: with `tail: all` there are no buckets"),
+        ({"tiers": [DAY_TIER]}, "", "tiers: with `tail: all` there are no buckets"),
+        ({"tail": "1h", "resolution": "0ms"}, "", "resolution: 0ms is no width of a bucket; it may be 1ms to 7d"),
+        ({"tail": "1h", "resolution": "8d"}, "", "resolution: 8d is no width of a bucket; it may be 1ms to 7d"),
+        (
+            {"tail": "1h", "tiers": [{"after": "9d", "resolution": "8d"}]},
+            "",
+            "tiers[1].resolution: 8d is no width of a bucket",
+        ),
+        ({"tail": "ever"}, ".tail", "'ever' is not a duration"),
+        ({"tail": 3600}, ".tail", "'3600' is not a duration"),
+        ({"tail": "1h", "resolution": "1 minute"}, ".resolution", "'1 minute' is not a duration"),
+        ({"tail": "1h", "edge": "guess"}, ".edge", "Input should be 'include', 'exclude' or 'prorate', not 'guess'"),
+        ({"tail": "1h", "tier": []}, ".tier", "unknown field"),
+        ({"groups": [{"tail": "1h"}]}, ".groups[1].group_by", "is missing"),
+        (
+            {"groups": [{"group_by": ["payerId"], "tail": "1h", "resolution": "8d"}]},
+            ".groups[1]",
+            "resolution: 8d is no width of a bucket",
+        ),
+        (
+            {"groups": [{"group_by": ["cardId"]}, {"group_by": ["cardId"], "tail": "1h"}]},
+            "",
+            "groups[2]: the same group stands there twice",
+        ),
+    ],
+    ids=lambda value: "-" if isinstance(value, dict) or not value or value.startswith(".") else value[:40],
+)
+def test_a_precision_that_cannot_be_is_one_line(run_with, tmp_path, precision, place, said):
+    fault = one_line(run_with({"precision": precision}), 1)
+    assert fault.startswith(f"configuration {tmp_path / 'conf.yaml'}:")
+    assert f"engine.precision{place}: {said}" in fault
+    assert not (tmp_path / "checkpoint").exists()
+
+
+@pytest.mark.parametrize("policy", [{"late": "evaluate"}, {"collision": "replace"}, {"collision": "keep_first"}])
+@pytest.mark.parametrize(
+    "precision", [{"tail": "59m"}, {"groups": [{"group_by": ["payerId"], "tail": "59m"}]}], ids=["job", "group"]
+)
+def test_a_tail_shorter_than_the_allowed_lateness_is_one_line_where_a_policy_needs_raw_events(
+    run_with, policy, precision
+):
+    ((name, value),) = policy.items()
+    fault = one_line(run_with({"allowed_lateness": "1h", "precision": precision} | policy), 1)
+    assert f"59m is shorter than allowed_lateness 1h, and `{name}: {value}` needs raw events for so long" in fault
+
+
+def test_a_precision_for_a_group_that_no_rule_has_is_one_line_with_the_groups_that_there_are(run_with):
+    groups = [{"group_by": ["cardId"], "tail": "1h"}, {"group_by": ["payerId", "cardId"], "tail": "1h"}]
+    fault = one_line(run_with({"precision": {"groups": groups}}), 1)
+    said = "engine.precision.groups[2]: no rule has the group 'payerId, cardId'; groups of the rules: cardId; payerId"
+    assert said in fault
+
+
+def test_a_group_with_a_filter_is_another_group(run_with):
+    groups = [{"group_by": ["cardId"], "where": {"channel": "ATM"}, "tail": "1h"}]
+    fault = one_line(run_with({"precision": {"groups": groups}}), 1)
+    assert "no rule has the group 'cardId where channel is ATM'" in fault
+
+
+# state: what is refused before Spark is started
+
+
+def grouping(rule_id: str, group_by: list[str], **where: str) -> Rule:
+    return Rule.model_validate(
+        {
+            "rule_id": rule_id,
+            "group_by": group_by,
+            "where": where,
+            "aggregate": {"function": "count"},
+            "window": {"length": "1h"},
+            "limit": {"operator": ">", "value": "1"},
+        }
+    )
+
+
+@pytest.fixture
+def checkpoint(tmp_path, monkeypatch):
+    """A checkpoint of a job that has started, with four groups; two of them with the same fields."""
+    monkeypatch.setitem(sys.modules, "buckets.spark.session", None)
+    ledger = Ledger(tmp_path / "checkpoint")
+    ledger.open(Basis("json /events", load_event_schema(shipped("schemas/transaction.yaml")), EngineSettings()))
+    rules = [
+        grouping("a", ["payerId", "beneficiaryId"]),
+        grouping("b", ["cardId"], paymentType="CARD"),
+        grouping("c", ["cardId"], paymentType="CASH"),
+        grouping("d", []),
+    ]
+    RuleBook(ledger, rules, 0).for_batch(0)
+    return ledger.checkpoint
+
+
+@pytest.mark.parametrize("command", [["stats"], ["show", "--group", "payerId"]], ids=["stats", "show"])
+@pytest.mark.parametrize("name", ["none", "."])
+def test_the_state_of_what_is_no_checkpoint_is_one_line(buckets, tmp_path, command, name):
+    ran = buckets("state", command[0], tmp_path / name, *command[1:])
+    said = f"{tmp_path / name} is no checkpoint: there is no buckets/job.json in it; give the folder that"
+    assert one_line(ran, 1).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("group", "said"),
+    [
+        ("payerId", "--group: 'payerId' is no group of this checkpoint; write one of: all events; cardId where"),
+        ("cardId", "--group: 'cardId' is several groups; write one of: cardId where paymentType is CARD; cardId where"),
+        ("payerId,beneficiaryId,cardId", "is no group of this checkpoint"),
+    ],
+)
+def test_a_group_that_is_not_one_is_one_line_with_those_that_there_are(buckets, checkpoint, group, said):
+    assert said in one_line(buckets("state", "show", checkpoint, "--group", group, "--key", "x"), 1)
+
+
+@pytest.mark.parametrize(
+    ("key", "fault"),
+    [
+        ("p1", "1 values for 2 fields"),
+        ("", "1 values for 2 fields"),
+        ("p1,b1,x", "3 values for 2 fields"),
+        ('["p1"]', "1 values for 2 fields"),
+        ('["p1", "b1"', "Expecting"),
+    ],
+)
+def test_a_key_without_a_value_for_each_field_is_one_line(buckets, checkpoint, key, fault):
+    said = one_line(buckets("state", "show", checkpoint, "--group", "payerId,beneficiaryId", "--key", key), 1)
+    assert said.startswith(f"--key: {key!r} is no key of group 'payerId, beneficiaryId' ({fault}")
+    assert said.endswith("write a value for each of payerId, beneficiaryId, with commas between them")
+
+
+@pytest.mark.parametrize("written", ["payerId,beneficiaryId", "beneficiaryId, payerId", "payerId, beneficiaryId"])
+def test_a_group_may_be_named_by_its_fields_in_any_order(checkpoint, written):
+    groups = Ledger(checkpoint).groups()
+    assert find_group(groups, written).fields == ("payerId", "beneficiaryId")
+
+
+def test_a_group_may_be_named_as_stats_shows_it_or_by_its_identity(checkpoint):
+    groups = Ledger(checkpoint).groups()
+    for group in groups.values():
+        assert find_group(groups, group.name) == find_group(groups, group.group_id) == group
+
+
+@pytest.mark.parametrize(
+    ("fields", "written", "values"),
+    [
+        (["payerId", "beneficiaryId"], "p1,b 1", ["p1", "b 1"]),
+        (["payerId", "beneficiaryId"], '["p,1", "[b"]', ["p,1", "[b"]),
+        (["payerId"], "", [""]),
+        (["payerId"], "[1]", ["1"]),
+        ([], "", []),
+    ],
+)
+def test_a_key_is_written_with_commas_or_as_a_json_list(fields, written, values):
+    (group,) = first_rule_set([grouping("r", fields)]).groups
+    assert encode_key(group, written) == key_of_values(group, values)
+
+
+@pytest.mark.parametrize(
+    ("time_ms", "shown"),
+    [
+        (0, "1970-01-01 00:00:00.000"),
+        (-1, "1969-12-31 23:59:59.999"),
+        (1_700_000_000_007, "2023-11-14 22:13:20.007"),
+        (10**15, str(10**15)),
+    ],
+)
+def test_a_moment_is_shown_to_the_millisecond(time_ms, shown):
+    assert moment(time_ms) == shown

@@ -15,6 +15,7 @@ from buckets.plan import plan_group
 from buckets.results import expand
 from buckets.rule_set import RuleSet
 from buckets.shard import COUNTS, Scorer
+from buckets.store import ShardStore
 
 Row = dict[str, Any]
 
@@ -39,20 +40,31 @@ def arrivals(rows: Sequence[Row], schema: EventSchema) -> pa.RecordBatch:
     return pa.record_batch(columns)
 
 
-class DictStore:
-    """Timelines by key; counts how often it is asked."""
+class DictEntries:
+    """A map in memory; counts how often it is asked, and what is written to it."""
 
     def __init__(self) -> None:
-        self.timelines: dict[bytes, bytes] = {}
+        self.held: dict[bytes, bytes] = {}
         self.reads = self.writes = 0
 
     def get(self, keys: Sequence[bytes]) -> list[bytes]:
-        self.reads += 1
-        return [self.timelines.get(key, b"") for key in keys]
+        self.reads += len(keys)
+        return [self.held.get(key, b"") for key in keys]
 
     def put(self, entries: Sequence[tuple[bytes, bytes]]) -> None:
         self.writes += len(entries)
-        self.timelines.update(entries)
+        self.held.update(entries)
+
+    def remove(self, keys: Sequence[bytes]) -> None:
+        for key in keys:
+            del self.held[key]
+
+    def list_keys(self) -> list[bytes]:
+        return list(self.held)
+
+
+def dict_store() -> ShardStore:
+    return ShardStore(DictEntries(), DictEntries(), DictEntries())
 
 
 class Pipeline:
@@ -63,7 +75,7 @@ class Pipeline:
         self.schema = schema
         self.engine = EngineSettings.model_validate(engine)
         self.scorer = Scorer(schema, self.engine, evaluations=True)
-        self.stores: dict[int, DictStore] = {}
+        self.stores: dict[int, ShardStore] = {}
         self.found: dict[str, list[Row]] = {}
         self.accounts: list[BatchAccount] = []
 
@@ -75,7 +87,7 @@ class Pipeline:
                 by_shard.setdefault(parcel.shard, []).append(parcel.payload)
         counts: list[bytes] = []
         for shard, payloads in by_shard.items():
-            store = self.stores.setdefault(shard, DictStore())
+            store = self.stores.setdefault(shard, dict_store())
             ordered = payloads[::-1] if backwards else payloads
             for produced in self.scorer.score(ordered, self.rule_set, store):
                 if produced.output == COUNTS:
@@ -84,7 +96,7 @@ class Pipeline:
                     table = payload.unpack(produced.payload)
                     assert produced.rows == table.num_rows > 0
                     self.found.setdefault(produced.output, []).extend(self._rows(produced.output, table))
-        assert PASSING not in by_shard or not self.stores[PASSING].timelines
+        assert PASSING not in by_shard or not self.stores[PASSING].heads.held
         account = account_batch(len(self.accounts), self.rule_set, counts)
         account.check()
         self.accounts.append(account)
@@ -106,5 +118,5 @@ class Pipeline:
 
     @property
     def timelines(self) -> dict[bytes, bytes]:
-        """The timelines of all shards."""
-        return {key: data for store in self.stores.values() for key, data in store.timelines.items()}
+        """The heads of all shards."""
+        return {key: data for store in self.stores.values() for key, data in store.heads.held.items()}

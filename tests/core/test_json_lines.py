@@ -15,7 +15,7 @@ from buckets.results import expand
 from buckets.rule_set import RuleSet, first_rule_set
 from buckets.shard import Scorer
 from tests.core.examples import SCHEMA, rule
-from tests.core.pipeline import DictStore, arrivals
+from tests.core.pipeline import arrivals, dict_store
 
 ENGINE = EngineSettings(shards=1)
 LOW = {"operator": ">", "value": "-1e9"}
@@ -25,7 +25,7 @@ def lines_of(rule_set: RuleSet, rows: list[dict]) -> dict[str, list[dict]]:
     """Rows through both stages, as lines of each output."""
     tables: dict[str, list[pa.Table]] = {}
     payloads = [parcel.payload for parcel in fan_out(arrivals(rows, SCHEMA), rule_set, SCHEMA, 1)]
-    for produced in Scorer(SCHEMA, ENGINE, evaluations=True).score(payloads, rule_set, DictStore()):
+    for produced in Scorer(SCHEMA, ENGINE, evaluations=True).score(payloads, rule_set, dict_store()):
         if produced.output == "counts":
             continue
         table = payload.unpack(produced.payload)

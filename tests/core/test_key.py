@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buckets.key import decode_key, encode_keys, key_json, shard_of
+from buckets.key import decode_key, encode_keys, key_json, key_of_values, shard_of
 from buckets.rule_set import Group, first_rule_set
 from tests.core.examples import SCHEMA, rule
 
@@ -57,6 +57,21 @@ def test_the_order_of_the_fields_does_not_matter(fields, rows):
     group, sorted_group = group_by(*fields), group_by(*FIELDS)
     assert group.group_id == sorted_group.group_id
     assert keys_of(group, rows) == keys_of(sorted_group, rows)
+
+
+@settings(max_examples=300)
+@given(GROUPINGS, ROWS)
+def test_a_key_made_of_its_values_as_text_is_the_key_of_the_event(fields, rows):
+    group = group_by(*fields)
+    for key, row in zip(keys_of(group, rows), rows, strict=True):
+        texts = [str(row[field]).lower() if field == "vip" else str(row[field]) for field in fields]
+        assert key_of_values(group, texts) == key
+
+
+@pytest.mark.parametrize(("fields", "values"), [((), 1), (("payer",), 0), (("payer", "kind"), 1), (("payer",), 2)])
+def test_a_key_needs_a_value_for_each_field(fields, values):
+    with pytest.raises(ValueError, match=f"^{values} values for {len(fields)} fields$"):
+        key_of_values(group_by(*fields), ["a"] * values)
 
 
 @given(ROWS)

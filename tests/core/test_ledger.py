@@ -7,6 +7,7 @@ import pytest
 from buckets.engine_settings import EngineSettings
 from buckets.errors import BucketsError
 from buckets.event_schema import EventSchema
+from buckets.head import CODEC_VERSION
 from buckets.ledger import KEPT_BATCHES, Basis, Ledger, RuleBook, write_whole
 from tests.core.examples import SCHEMA, rule
 
@@ -173,6 +174,121 @@ def test_a_checkpoint_of_another_format_is_refused(ledger):
     job.write_text(json.dumps(json.loads(job.read_text()) | {"format": 2}))
     with pytest.raises(BucketsError, match="has format 2, and this release reads format 1"):
         ledger.open(basis())
+
+
+def change_job(ledger: Ledger, **changes) -> None:
+    """Change what is written in job.json; None takes a field away."""
+    job = ledger.checkpoint / "buckets" / "job.json"
+    written = json.loads(job.read_text()) | changes
+    job.write_text(json.dumps({name: value for name, value in written.items() if value is not None}))
+
+
+def written_job(ledger: Ledger) -> dict:
+    return json.loads((ledger.checkpoint / "buckets" / "job.json").read_text())
+
+
+def test_a_checkpoint_of_a_later_codec_is_refused(ledger):
+    ledger.open(basis())
+    change_job(ledger, codec=CODEC_VERSION + 1)
+    said = f"was written by codec version {CODEC_VERSION + 1}, and this release reads 1 to {CODEC_VERSION}; "
+    with pytest.raises(BucketsError, match=said):
+        ledger.open(basis())
+    assert written_job(ledger)["codec"] == CODEC_VERSION + 1
+
+
+@pytest.mark.parametrize("codec", [None, 1, CODEC_VERSION], ids=["not written", "first", "this one"])
+def test_a_checkpoint_of_this_codec_or_an_earlier_one_goes_on_and_is_of_this_one_then(ledger, codec):
+    """Before codecs had a number in it, there was only the first."""
+    identity = ledger.open(basis())
+    change_job(ledger, codec=codec)
+    assert ledger.open(basis()) == identity
+    assert written_job(ledger)["codec"] == CODEC_VERSION
+
+
+# Precision, which may change
+
+
+TAIL = {"tail": "2h"}
+RAW, COARSE = "every event raw", "raw for 2h, then 1m buckets"
+OVERRIDE = {"groups": [{"group_by": ["payer"], "tail": "5h"}]}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "said"),
+    [
+        ({}, TAIL, f"(all groups: {RAW} until now, {COARSE} from now on)"),
+        (TAIL, {}, f"(all groups: {COARSE} until now, {RAW} from now on)"),
+        (TAIL, TAIL | {"resolution": "5m"}, f"{COARSE} until now, raw for 2h, then 5m buckets from now on"),
+        (
+            TAIL,
+            TAIL | {"tiers": [{"after": "2d", "resolution": "1h"}]},
+            f"{COARSE} until now, {COARSE}, after 2d 1h from now on",
+        ),
+        (TAIL, TAIL | OVERRIDE, "(payer: as all groups until now, raw for 5h, then 1m buckets from now on)"),
+        (TAIL | OVERRIDE, TAIL, "(payer: raw for 5h, then 1m buckets until now, as all groups from now on)"),
+        (
+            TAIL | OVERRIDE,
+            {"tail": "3h", "groups": [{"group_by": ["payer"], "tail": "all"}]},
+            f"(all groups: {COARSE} until now, raw for 3h, then 1m buckets from now on; "
+            f"payer: raw for 5h, then 1m buckets until now, {RAW} from now on)",
+        ),
+    ],
+    ids=["buckets come", "buckets go", "wider", "a tier", "a group apart", "a group no longer apart", "two"],
+)
+def test_a_precision_that_has_changed_is_said_once_and_the_checkpoint_goes_on(ledger, before, now, said):
+    identity = ledger.open(basis(precision=before))
+    text = ledger.carried_over(basis(precision=now))
+    assert text.startswith("precision has changed (")
+    assert said in text
+    assert "\n" not in text
+    assert ledger.open(basis(precision=now)) == identity
+    assert ledger.carried_over(basis(precision=now)) is None
+
+
+@pytest.mark.parametrize("precision", [{}, TAIL, TAIL | OVERRIDE], ids=["raw", "buckets", "a group apart"])
+def test_a_precision_that_is_the_same_is_not_mentioned(ledger, precision):
+    assert ledger.carried_over(basis(precision=precision)) is None
+    ledger.open(basis(precision=precision))
+    assert ledger.carried_over(basis(precision=precision)) is None
+
+
+def test_a_checkpoint_from_before_precision_could_be_set_holds_raw_events(ledger):
+    ledger.open(basis())
+    change_job(ledger, precision=None)
+    assert ledger.carried_over(basis()) is None
+    assert f"all groups: {RAW} until now, {COARSE} from now on" in ledger.carried_over(basis(precision=TAIL))
+
+
+# What a reader finds
+
+
+def test_groups_are_all_that_ever_were_each_as_it_was_last(ledger):
+    assert ledger.groups() == {}
+    for batch, rules in enumerate(([rule("a")], [rule("a"), rule("f", "fee")], OTHER)):
+        ran(RuleBook(ledger, rules, 0), batch)
+    groups = ledger.groups()
+    assert [(group.fields, group.measures) for group in groups.values()] == [
+        (("payer",), ("amount", "fee")),
+        (("kind",), ("amount",)),
+    ]
+    assert all(identity == group.group_id for identity, group in groups.items())
+
+
+def test_the_event_schema_is_that_of_the_last_start(ledger):
+    ledger.open(basis())
+    assert ledger.event_schema() == SCHEMA
+    wider = schema_with(attributes={**SCHEMA.attributes, "country": "string"})
+    ledger.open(basis(schema=wider))
+    assert ledger.event_schema() == wider
+
+
+def test_what_is_no_checkpoint_has_no_event_schema(ledger):
+    for _ in range(2):
+        with pytest.raises(
+            BucketsError, match=r"is no checkpoint: there is no buckets/job\.json in it; give the folder"
+        ):
+            ledger.event_schema()
+        ledger.checkpoint.mkdir(exist_ok=True)
 
 
 @pytest.mark.parametrize(

@@ -1,33 +1,32 @@
 """The timeline under work against a plain list of cells."""
 
 import numpy as np
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buckets.timeline import Timeline, extreme, first_at_or_after, insert, new_timeline, rebuild, remove, total
+from buckets.timeline import (
+    HOT,
+    Timeline,
+    absorb,
+    clear,
+    extreme,
+    first_ending_at_or_after,
+    insert,
+    is_raw,
+    make_combined,
+    merge_value,
+    rebuild,
+    remove,
+    total,
+)
+from tests.core.cells import GREATEST, LEAST, bucket, cell_lists, cells_of, laid_out, raw
+from tests.oracle import Cell, combined, fits
 
-LEAST, GREATEST = -(2**63), 2**63 - 1
 VALUES = st.one_of(st.integers(-3, 3), st.integers(LEAST, GREATEST), st.sampled_from([LEAST, GREATEST, 2**62]))
+TIMES_MS = st.integers(-20, 20)
 COLUMNS = 2
-Cell = tuple[int, int, tuple[int, ...]]
-
-
-def timeline_for(cells: int) -> Timeline:
-    return new_timeline(cells, np.ones(COLUMNS, np.bool_))
-
-
-def put(timeline: Timeline, place: int, cell: Cell) -> None:
-    time_ms, number, values = cell
-    columns = np.array([values], np.int64).T.copy()
-    insert(timeline, place, time_ms, number, number + 1, columns, 0)
-
-
-def cells_of(timeline: Timeline) -> list[Cell]:
-    size = int(timeline.size[0])
-    numbers = timeline.id_start[:size].tolist()
-    assert timeline.id_length[:size].tolist() == [number + 1 for number in numbers]
-    values = map(tuple, timeline.values[:, :size].T.tolist())
-    return list(zip(timeline.times_ms[:size].tolist(), numbers, values, strict=True))
+IDS = b"abcdefghijklmnopqrstuvwxyz"
 
 
 def stacks_of(timeline: Timeline) -> list[list[int]]:
@@ -36,100 +35,149 @@ def stacks_of(timeline: Timeline) -> list[list[int]]:
 
 
 def place_of(cells: list[Cell], time_ms: int) -> int:
-    """Behind all cells up to that time."""
-    return sum(time <= time_ms for time, _, _ in cells)
+    """Behind all cells that begin up to that time."""
+    return sum(cell.first_ms <= time_ms for cell in cells)
 
 
 @st.composite
 def histories(draw):
-    """Insertions at random times, now and then a removal of a random cell."""
-    steps = st.one_of(
-        st.tuples(st.just("insert"), st.integers(-20, 20), st.tuples(*[VALUES] * COLUMNS)),
-        st.tuples(st.just("insert"), st.integers(-20, 20), st.tuples(*[VALUES] * COLUMNS)),
-        st.tuples(st.just("insert"), st.integers(-20, 20), st.tuples(*[VALUES] * COLUMNS)),
-        st.tuples(st.just("remove"), st.integers(0, 100), st.none()),
-    )
-    return draw(st.lists(steps, max_size=16))
+    """Cells, then events inserted or taken into a bucket, now and then one removed."""
+    step = st.sampled_from(["insert", "insert", "merge", "remove"])
+    steps = st.tuples(step, TIMES_MS, st.tuples(*[VALUES] * COLUMNS), st.integers(0, 100))
+    return draw(cell_lists(COLUMNS, VALUES, TIMES_MS, most=5)), draw(st.lists(steps, max_size=16))
 
 
-def played(history) -> tuple[Timeline, list[Cell]]:
-    timeline, cells = timeline_for(max(1, len(history))), []
-    for number, (step, at, values) in enumerate(history):
+def played(history) -> tuple[Timeline, np.ndarray, list[Cell]]:
+    """A timeline after its history, the pool of ids, and the same as a list."""
+    cells, steps = history
+    timeline, pool = laid_out(cells, COLUMNS, room=len(steps))
+    pool, start, cells = np.concatenate([pool, np.frombuffer(IDS, np.uint8)]), len(pool), list(cells)
+    for number, (step, time_ms, values, chosen) in enumerate(steps):
+        columns = np.array([[0] * COLUMNS, values], np.int64).T.copy()
+        buckets = [place for place, cell in enumerate(cells) if cell.event_id is None]
+        events = [place for place, cell in enumerate(cells) if cell.event_id is not None]
         if step == "insert":
-            place = place_of(cells, at)
-            put(timeline, place, (at, number, values))
-            cells.insert(place, (at, number, values))
-        elif cells:
-            remove(timeline, at % len(cells))
-            del cells[at % len(cells)]
-    return timeline, cells
+            place = place_of(cells, time_ms)
+            if place < len(cells) and cells[place].last_ms < time_ms or place and cells[place - 1].last_ms > time_ms:
+                continue
+            insert(timeline, place, time_ms, start + number, 1, columns, 1, np.int32(HOT))
+            cells.insert(place, raw(time_ms, chr(IDS[number]), values))
+        elif step == "merge" and buckets:
+            place = buckets[chosen % len(buckets)]
+            inside_ms = min(max(time_ms, cells[place].first_ms), cells[place].last_ms)
+            merge_value(timeline, place, columns, 1, inside_ms)
+            cells[place] = combined([cells[place], raw(inside_ms, "", values)])
+        elif step == "remove" and events:
+            place = events[chosen % len(events)]
+            remove(timeline, place)
+            del cells[place]
+    return timeline, pool, cells
 
 
 @given(histories())
-def test_insert_and_remove_do_what_a_list_does(history):
-    timeline, cells = played(history)
-    assert cells_of(timeline) == cells
+def test_insert_merge_and_remove_do_what_a_list_does(history):
+    timeline, pool, cells = played(history)
+    assert cells_of(timeline, pool) == cells
+    assert [is_raw(timeline, place) for place in range(len(cells))] == [cell.event_id is not None for cell in cells]
 
 
 @given(histories())
 def test_every_stretch_has_the_exact_total_or_says_that_it_does_not_fit(history):
-    timeline, cells = played(history)
+    timeline, _, cells = played(history)
     for column in range(COLUMNS):
         for first in range(len(cells) + 1):
             for end in range(first, len(cells) + 1):
-                exact = sum(values[column] for _, _, values in cells[first:end])
-                expected = (exact, True) if LEAST <= exact <= GREATEST else (0, False)
-                assert total(timeline, column, first, end) == expected
+                exact = sum(cell.plus[column] - cell.minus[column] for cell in cells[first:end])
+                assert total(timeline, column, first, end) == ((exact, True) if fits(exact) else (0, False))
 
 
 @given(histories())
 def test_every_stretch_has_the_least_and_the_greatest_of_its_values(history):
-    timeline, cells = played(history)
+    timeline, _, cells = played(history)
     for column in range(COLUMNS):
         for first in range(len(cells)):
             for end in range(first + 1, len(cells) + 1):
-                values = [values[column] for _, _, values in cells[first:end]]
-                assert extreme(timeline, 0, column, first, end) == min(values)
-                assert extreme(timeline, 1, column, first, end) == max(values)
+                stretch = cells[first:end]
+                assert extreme(timeline, 0, column, first, end) == min(cell.least[column] for cell in stretch)
+                assert extreme(timeline, 1, column, first, end) == max(cell.greatest[column] for cell in stretch)
 
 
 @given(histories())
-def test_stacks_kept_up_by_insertions_are_those_built_anew(history):
-    timeline, _ = played(history)
-    kept = stacks_of(timeline)
+def test_what_is_kept_up_step_by_step_is_what_is_built_anew(history):
+    timeline, _, cells = played(history)
+    held, stacks = timeline.held[: len(cells) + 1].tolist(), stacks_of(timeline)
+    assert held == [sum(cell.events for cell in cells[:place]) for place in range(len(cells) + 1)]
     rebuild(timeline)
-    assert kept == stacks_of(timeline)
+    assert stacks_of(timeline) == stacks
 
 
 @given(st.lists(st.tuples(*[VALUES] * COLUMNS), max_size=10), st.randoms(use_true_random=False))
 def test_the_order_of_insertions_at_different_times_does_not_matter(values, random):
-    ordered = [(10 * place - 30, place, each) for place, each in enumerate(values)]
-    shuffled = random.sample(ordered, len(ordered))
-    timeline, inserted = timeline_for(max(1, len(values))), []
-    for cell in shuffled:
-        place = place_of(inserted, cell[0])
-        put(timeline, place, cell)
+    ordered = [raw(10 * place - 30, "o", each) for place, each in enumerate(values)]
+    timeline, pool = laid_out([], COLUMNS, room=len(values))
+    inserted: list[Cell] = []
+    for cell in random.sample(ordered, len(ordered)):
+        place = place_of(inserted, cell.first_ms)
+        columns = np.array([[0] * COLUMNS, cell.least], np.int64).T.copy()
+        insert(timeline, place, cell.first_ms, 0, 1, columns, 1, np.int32(HOT))
         inserted.insert(place, cell)
-    in_order = timeline_for(max(1, len(values)))
-    for place, cell in enumerate(ordered):
-        put(in_order, place, cell)
-    assert cells_of(timeline) == cells_of(in_order) == ordered
+    in_order, _ = laid_out(ordered, COLUMNS)
+    assert cells_of(timeline, pool) == ordered
     assert stacks_of(timeline) == stacks_of(in_order)
-    for column in range(COLUMNS):
-        exact = sum(each[column] for each in values)
-        assert (total(timeline, column, 0, len(values))[1]) == (LEAST <= exact <= GREATEST)
 
 
-@given(histories(), st.integers(-25, 25))
-def test_the_first_cell_at_or_after_a_time_splits_the_timeline(history, time_ms):
-    timeline, cells = played(history)
-    assert first_at_or_after(timeline, time_ms) == sum(time < time_ms for time, _, _ in cells)
+@given(cell_lists(COLUMNS, VALUES, TIMES_MS), st.integers(-25, 25))
+def test_the_first_cell_that_ends_at_or_after_a_time_splits_the_timeline(cells, time_ms):
+    timeline, _ = laid_out(cells, COLUMNS)
+    assert first_ending_at_or_after(timeline, time_ms) == sum(cell.last_ms < time_ms for cell in cells)
+
+
+@given(cell_lists(COLUMNS, VALUES, TIMES_MS))
+def test_a_timeline_that_was_cleared_is_empty(cells):
+    timeline, _ = laid_out(cells, COLUMNS)
+    clear(timeline)
+    assert cells_of(timeline, np.empty(0, np.uint8)) == []
+    assert stacks_of(timeline) == [[]] * 4
+
+
+@settings(max_examples=200)
+@given(cell_lists(COLUMNS, VALUES, TIMES_MS, most=6).filter(bool))
+def test_cells_that_absorb_each_other_are_one_bucket_of_all_their_events(cells):
+    timeline, pool = laid_out(cells, COLUMNS)
+    make_combined(timeline, 0)
+    for other in range(1, len(cells)):
+        absorb(timeline, 0, other)
+    timeline.held[1], timeline.size[0] = timeline.held[len(cells)], 1
+    assert cells_of(timeline, pool) == [combined(cells)]
+
+
+@given(cell_lists(COLUMNS, VALUES, TIMES_MS, most=6), st.randoms(use_true_random=False))
+def test_the_order_in_which_cells_are_absorbed_does_not_matter(cells, random):
+    assert not cells or combined(cells) == combined(random.sample(cells, len(cells)))
+    timeline, pool = laid_out(cells, COLUMNS)
+    for place in range(len(cells)):
+        make_combined(timeline, place)
+    kept = int(random.random() * len(cells))
+    others = [place for place in range(len(cells)) if place != kept]
+    for other in random.sample(others, len(others)):
+        absorb(timeline, kept, other)
+    if cells:
+        whole = combined(cells)
+        assert cells_of(timeline, pool)[kept] == whole._replace(events=cells[kept].events)
+
+
+@given(VALUES, VALUES)
+def test_a_bucket_of_one_event_keeps_its_total_and_loses_its_id(value, other):
+    timeline, pool = laid_out([raw(5, "a", (value, other))], COLUMNS)
+    make_combined(timeline, 0)
+    rebuild(timeline)
+    assert cells_of(timeline, pool) == [bucket([(5, (value, other))])]
+    assert total(timeline, 0, 0, 1) == (value, True)
 
 
 def test_a_sum_stops_fitting_exactly_one_beyond_64_bits():
-    timeline = timeline_for(4)
-    for place, values in enumerate([(GREATEST, LEAST), (1, -1), (-1, 1), (-2, 2)]):
-        put(timeline, place, (place, place, values))
+    pairs = [(GREATEST, LEAST), (1, -1), (-1, 1), (-2, 2)]
+    timeline, _ = laid_out([raw(place, "", pair) for place, pair in enumerate(pairs)], COLUMNS)
     assert total(timeline, 0, 0, 1) == (GREATEST, True)
     assert total(timeline, 0, 0, 2) == (0, False)
     assert total(timeline, 0, 0, 3) == (GREATEST, True)
@@ -140,20 +188,21 @@ def test_a_sum_stops_fitting_exactly_one_beyond_64_bits():
     assert total(timeline, 1, 0, 4) == (LEAST + 2, True)
 
 
-def test_running_totals_far_beyond_64_bits_leave_later_stretches_exact():
-    timeline = timeline_for(2001)
-    for place in range(2000):
-        put(timeline, place, (place, place, (GREATEST, LEAST)))
-    put(timeline, 2000, (2000, 2000, (-7, 7)))
-    assert total(timeline, 0, 2000, 2001) == (-7, True)
-    assert total(timeline, 0, 1999, 2001) == (GREATEST - 7, True)
-    assert total(timeline, 1, 1999, 2001) == (LEAST + 7, True)
-    assert total(timeline, 0, 0, 2001) == (0, False)
-    assert total(timeline, 1, 0, 2001) == (0, False)
+@pytest.mark.parametrize("size", [1, 100])
+def test_running_totals_far_beyond_64_bits_leave_later_stretches_exact(size):
+    """Raw events, or buckets of a hundred whose sums are beyond 64 bits themselves."""
+    events = [(place, (GREATEST, LEAST)) for place in range(2000)]
+    buckets = [bucket(events[start : start + size]) for start in range(0, 2000, size)]
+    large = [raw(place, "", (GREATEST, LEAST)) for place in range(2000)] if size == 1 else buckets
+    timeline, _ = laid_out([*large, raw(2000, "", (GREATEST, LEAST)), raw(2001, "", (-7, 7))], COLUMNS)
+    last = len(large)
+    assert total(timeline, 0, last + 1, last + 2) == (-7, True)
+    assert total(timeline, 0, last, last + 2) == (GREATEST - 7, True)
+    assert total(timeline, 1, last, last + 2) == (LEAST + 7, True)
+    assert total(timeline, 0, 0, last + 2) == (0, False)
+    assert total(timeline, 1, 0, last + 2) == (0, False)
 
 
 def test_of_equal_values_the_newest_stands_on_the_stack():
-    timeline = timeline_for(3)
-    for place, value in enumerate([4, 4, 4]):
-        put(timeline, place, (place, place, (value, value)))
+    timeline, _ = laid_out([raw(place, "", (4, 4)) for place in range(3)], COLUMNS)
     assert stacks_of(timeline) == [[2]] * 4

@@ -175,7 +175,8 @@ def test_a_number_of_shards_that_cannot_be(folder, value):
         ({"checkpoint": None}, "checkpoint: is missing"),
         ({"trigger": {"interval": "soon"}}, "'soon' is not a duration"),
         ({"engine": {"shards": 0}}, "engine.shards"),
-        ({"engine": {"precision": {"tail": "1h"}}}, "write `tail: all`"),
+        ({"engine": {"precision": {"tail": "1h", "resolution": "8d"}}}, "engine.precision: resolution: 8d is no width"),
+        ({"engine": {"precision": {"groups": [{"group_by": ["kind"]}]}}}, "no rule has the group 'kind'"),
         ({"colour": "red"}, "colour: unknown field"),
         ({"output": {"path": "rules.yaml"}}, "holds something that this program did not write"),
         ({"checkpoint": "source"}, "holds something that this program did not write"),
@@ -209,3 +210,9 @@ def test_a_checkpoint_of_another_job_is_refused_and_all_is_as_it_was(finished, t
     job.write_schema(SCHEMA | {"attributes": {"payer": "long", "kind": "string"}}, "other-type.yaml")
     job.configure(**({"source": {"kind": "json", "path": str(finished.source)}} | changes))
     assert said in fault("run", "conf.yaml", cwd=tmp_path)
+
+
+@pytest.mark.parametrize("command", [["stats"], ["show", "--group", "payer", "--key", "ann"]], ids=["stats", "show"])
+def test_the_state_of_what_is_no_checkpoint(folder, command):
+    said = "out is no checkpoint: there is no buckets/job.json in it"
+    assert said in fault("state", command[0], "out", *command[1:], cwd=folder)

@@ -2,21 +2,23 @@
 
 import hashlib
 import os
+import pickle
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import Row
+from pyspark.sql.streaming.proto import StateMessage_pb2 as proto
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from buckets.spark import state_client
-from buckets.spark.windows import STATE_KEY, STATE_VALUE
+from buckets.spark.windows import STATE_KEY, STATE_VALUE, MapStateEntries
 from tests.spark.job_folder import FIRST_MTIME_S
 
 pytestmark = pytest.mark.spark
 
-SMALL, MISSING, LARGE_BYTES = 150, 70, 1_000_000
+SMALL, MISSING, LARGE_BYTES, BATCHES = 150, 70, 1_000_000, 3
 MODES = ("pipelined", "plain")
 
 
@@ -30,8 +32,23 @@ def entries() -> dict[bytes, tuple[bytes, int]]:
     return small | large | {b"": (b"of the empty key", 1)}
 
 
+def removed(batch: int) -> list[bytes]:
+    """What is removed in a batch: nothing in the first, every third key in the second, all others in the third."""
+    return [key for number, key in enumerate(entries()) if batch and (number % 3 == 0) == (batch == 1)]
+
+
+def left(batch: int) -> list[bytes]:
+    """What each entry's value is after a batch; empty once it was removed."""
+    gone = {key for each in range(batch + 1) for key in removed(each)}
+    return [b"" if key in gone else value * times for key, (value, times) in entries().items()]
+
+
+def digest(values) -> str:
+    return hashlib.blake2b(repr(values).encode()).hexdigest()
+
+
 def both_ways():
-    """A processor that writes in the first batch and reads in every one, in each mode.
+    """A processor that writes in the first batch, removes in those that follow and reads in every one, in each mode.
 
     It is made inside a function, so that it travels to the workers by value; that must stay below 1 MB.
     """
@@ -50,13 +67,16 @@ def both_ways():
                     state_client.KNOWN_VERSION = version_of[writer]
                     if batch == 0:
                         state_client.put_values(state, written)
+                    state_client.remove_keys(state, gone[batch])
                 for reader in MODES:
                     state_client.KNOWN_VERSION = version_of[reader]
                     for writer, state in self.states.items():
                         found = state_client.get_values(state, [*wanted, *missing])
-                        seen = hashlib.blake2b(repr(found).encode()).hexdigest()
+                        listed = sorted(MapStateEntries(state).list_keys())
+                        seen = [hashlib.blake2b(repr(each).encode()).hexdigest() for each in (found, listed)]
                         pipelined = state_client.is_pipelined()
-                        yield Row(batch=batch, writer=writer, reader=reader, pipelined=pipelined, found=seen)
+                        place = {"batch": batch, "writer": writer, "reader": reader, "pipelined": pipelined}
+                        yield Row(**place, found=seen[0], listed=seen[1])
             finally:
                 state_client.KNOWN_VERSION = known
 
@@ -65,29 +85,32 @@ def both_ways():
 
     wanted = entries()
     missing = [f"missing {number}".encode() for number in range(MISSING)]
+    gone = [removed(batch) for batch in range(BATCHES)]
     return BothWays()
 
 
-def test_what_one_way_of_calling_writes_every_way_reads(spark, tmp_path: Path):
+def test_what_one_way_of_calling_writes_and_removes_every_way_reads_and_lists(spark, tmp_path: Path):
     (tmp_path / "source").mkdir()
-    for batch in (0, 1):
+    for batch in range(BATCHES):
         file = tmp_path / "source" / f"{batch}.parquet"
         pq.write_table(pa.table({"shard": [1], "batch": [batch]}), file)
         os.utime(file, (FIRST_MTIME_S + batch, FIRST_MTIME_S + batch))
     stream = spark.readStream.schema("shard long, batch long").option("maxFilesPerTrigger", 1)
     stream = stream.parquet(str(tmp_path / "source"))
-    columns = "batch long, writer string, reader string, pipelined boolean, found string"
+    columns = "batch long, writer string, reader string, pipelined boolean, found string, listed string"
     found = stream.groupBy("shard").transformWithState(both_ways(), columns, "update", "none")
     rows: list[Row] = []
     writer = found.writeStream.outputMode("update").foreachBatch(lambda frame, _: rows.extend(frame.collect()))
     query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
     query.awaitTermination()
 
-    values = [value * times for value, times in entries().values()] + [b""] * MISSING
-    expected = hashlib.blake2b(repr(values).encode()).hexdigest()
+    values = {batch: left(batch) + [b""] * MISSING for batch in range(BATCHES)}
+    gone = {batch: {key for each in range(batch + 1) for key in removed(each)} for batch in range(BATCHES)}
+    listed = {batch: sorted(entries().keys() - gone[batch]) for batch in range(BATCHES)}
+    assert [len(listed[batch]) for batch in range(BATCHES)] == [154, 102, 0]
     assert sorted(tuple(row) for row in rows) == [
-        (batch, writer, reader, reader == "pipelined", expected)
-        for batch in (0, 1)
+        (batch, writer, reader, reader == "pipelined", digest(values[batch]), digest(listed[batch]))
+        for batch in range(BATCHES)
         for writer in sorted(MODES)
         for reader in sorted(MODES)
     ]
@@ -95,3 +118,37 @@ def test_what_one_way_of_calling_writes_every_way_reads(spark, tmp_path: Path):
 
 def test_the_installed_pyspark_is_the_one_whose_calls_are_pipelined():
     assert state_client.is_pipelined()
+
+
+@pytest.mark.parametrize("size", [0, 1, 100, 127, 128, 4095, 4096, 70_000, 2_500_000])
+def test_requests_are_those_of_the_protobuf_classes(size):
+    key, value = (b"key",), (bytes(size),)
+    calls = {
+        state_client._GET: proto.MapStateCall(stateName="pages", getValue=proto.GetValue(userKey=row(value))),
+        state_client._REMOVE: proto.MapStateCall(stateName="pages", removeKey=proto.RemoveKey(userKey=row(value))),
+    }
+    for call, expected in calls.items():
+        assert state_client.request("pages", call, value) == whole(expected)
+    update = proto.UpdateValue(userKey=row(key), value=row(value))
+    expected = proto.MapStateCall(stateName="pages", updateValue=update)
+    assert state_client.request("pages", state_client._UPDATE, key + value) == whole(expected)
+
+
+def row(fields: tuple[bytes, ...]) -> bytes:
+    return pickle.dumps(fields, protocol=5)
+
+
+def whole(call: proto.MapStateCall) -> bytes:
+    variable = proto.StateVariableRequest(mapStateCall=call)
+    return proto.StateRequest(stateVariableRequest=variable).SerializeToString()
+
+
+@pytest.mark.parametrize("size", [0, 1, 127, 128, 20_000])
+def test_the_value_of_an_answer_is_read(size):
+    assert state_client._value(proto.StateResponse(value=bytes(size)).SerializeToString()) == bytes(size)
+
+
+def test_a_refused_call_is_an_error():
+    answer = proto.StateResponse(statusCode=1, errorMessage="no such state").SerializeToString()
+    with pytest.raises(RuntimeError, match="the state store refused a call: no such state"):
+        state_client._value(answer)

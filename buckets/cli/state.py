@@ -1,0 +1,187 @@
+"""The commands `buckets state stats` and `buckets state show`."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from buckets.duration import format_duration
+from buckets.errors import BucketsError
+from buckets.event_schema import EventSchema
+from buckets.key import key_json, key_of_values
+from buckets.ledger import Ledger
+from buckets.rule_set import Group
+from buckets.scaled import format_scaled
+from buckets.store import split_head_key
+from buckets.view import CellView
+
+state_app = typer.Typer(help="Read the state of a job.", rich_markup_mode=None)
+
+Checkpoint = Annotated[
+    Path, typer.Argument(metavar="CHECKPOINT", help="The folder that a configuration names as `checkpoint`.")
+]
+
+
+@state_app.command()
+def stats(
+    checkpoint: Checkpoint,
+    largest: Annotated[int, typer.Option(min=0, help="How many of the largest keys to show.")] = 10,
+) -> None:
+    """Show how much state each group has, and its largest keys.
+
+    Works on the checkpoint of a job that has ended and of one that runs.
+
+    \b
+    Examples:
+      buckets state stats demo-out/checkpoint
+      buckets state stats demo-out/checkpoint --largest 50
+    """  # noqa: D301 - click needs the backspace itself
+    ledger = Ledger(checkpoint)
+    schema = ledger.event_schema()
+    groups = ledger.groups()
+    from buckets.spark.session import start_session
+    from buckets.spark.state_reader import read_stats
+
+    console = Console()
+    with console.status("Reading the state…"):
+        found = read_stats(start_session("buckets state stats", shards=2), checkpoint.resolve(), largest)
+    table = Table(title=f"State of {checkpoint}", title_justify="left")
+    table.add_column("Group", overflow="fold")
+    for name in ("Keys", "Cells", "Pages", "Bytes", "Bytes a cell"):
+        table.add_column(name, justify="right")
+    for each in found.groups:
+        name = groups[each.group_id].name if each.group_id in groups else each.group_id
+        numbers = (each.keys, each.cells, each.pages, each.state_bytes)
+        table.add_row(Text(name), *(f"{number:,}" for number in numbers), f"{each.state_bytes / each.cells:.1f}")
+    console.print(table)
+    if not found.largest:
+        return
+    table = Table(title="Largest keys", title_justify="left")
+    table.add_column("Group", overflow="fold")
+    table.add_column("Key", overflow="fold")
+    table.add_column("Clock (UTC)", no_wrap=True)
+    for name in ("Cells", "Pages", "Bytes"):
+        table.add_column(name, justify="right")
+    for key in found.largest:
+        group_id, encoded = split_head_key(key.place)
+        group = groups.get(group_id)
+        shown = key_json(group, encoded, schema) if group else encoded
+        sizes = (f"{number:,}" for number in (key.cells, key.pages, key.state_bytes))
+        table.add_row(Text(group.name if group else group_id), Text(shown), moment(key.clock_ms), *sizes)
+    console.print(table)
+
+
+@state_app.command()
+def show(
+    checkpoint: Checkpoint,
+    group: Annotated[
+        str, typer.Option(help="The group: its fields with commas between them, or its whole name as `stats` shows it.")
+    ],
+    key: Annotated[
+        str,
+        typer.Option(help="The key: the values of these fields with commas between them, or a JSON list of them."),
+    ] = "",
+    limit: Annotated[int, typer.Option(min=1, help="How many cells to show, the newest.")] = 40,
+) -> None:
+    """Show the timeline of one key: its raw events and its buckets.
+
+    \b
+    Examples:
+      buckets state show demo-out/checkpoint --group payerId,beneficiaryId --key p017272,b00175
+      buckets state show demo-out/checkpoint --group cardId --key c005355 --limit 100
+    """  # noqa: D301 - click needs the backspace itself
+    ledger = Ledger(checkpoint)
+    schema = ledger.event_schema()
+    chosen = find_group(ledger.groups(), group)
+    encoded = encode_key(chosen, key)
+    from buckets.spark.session import start_session
+    from buckets.spark.state_reader import read_timeline
+
+    console = Console()
+    with console.status("Reading the state…"):
+        spark = start_session("buckets state show", shards=2)
+        found = read_timeline(spark, checkpoint.resolve(), chosen.group_id, encoded, len(chosen.measures))
+    if found is None:
+        message = f"checkpoint {checkpoint} holds no timeline of group {chosen.name!r} and key {key!r}"
+        raise BucketsError(message)
+    view = found.view
+    events = sum(cell.events for cell in view.cells)
+    console.print(
+        f"{chosen.name}: {key_json(chosen, encoded, schema)}: clock {moment(view.clock_ms)} UTC, {events:,} events in "
+        f"{len(view.cells):,} cells, {len(view.pages):,} pages, {found.state_bytes:,} bytes, codec {view.codec}",
+        highlight=False,
+        soft_wrap=True,
+    )
+    console.print(timeline_table(view.cells[-limit:], len(view.cells), chosen, schema))
+
+
+def timeline_table(cells: tuple[CellView, ...], of: int, group: Group, schema: EventSchema) -> Table:
+    """Cells as a table, oldest first."""
+    shown = f"the newest {len(cells):,} of {of:,} cells" if len(cells) < of else f"all {of:,} cells"
+    table = Table(title=f"{shown}, oldest first", title_justify="left")
+    table.add_column("Time (UTC)", no_wrap=True)
+    table.add_column("Event or bucket", overflow="fold")
+    table.add_column("Events", justify="right")
+    for measure in group.measures:
+        for name in ("sum", "min", "max"):
+            table.add_column(f"{measure} {name}", justify="right")
+    table.add_column("Page", justify="right")
+    for cell in cells:
+        numbers: list[str] = []
+        for column, measure in enumerate(group.measures):
+            scale = schema.measures[measure].scale
+            values = (cell.plus[column] - cell.minus[column], cell.least[column], cell.greatest[column])
+            numbers += [format_scaled(value, scale) for value in values]
+        span = format_duration(cell.last_ms - cell.first_ms)
+        what = cell.event_id if cell.event_id is not None else f"bucket, events over {span}"
+        page = "head" if cell.page is None else str(cell.page)
+        table.add_row(moment(cell.first_ms), Text(what), f"{cell.events:,}", *numbers, page)
+    return table
+
+
+def find_group(groups: dict[str, Group], wanted: str) -> Group:
+    """The group that a person means.
+
+    Raises:
+        BucketsError: there is none, or more than one.
+    """
+    fields = {field.strip() for field in wanted.split(",") if field.strip()}
+    found = [group for group in groups.values() if wanted in (group.name, group.group_id)]
+    found = found or [group for group in groups.values() if set(group.fields) == fields]
+    if len(found) == 1:
+        return found[0]
+    names = "; ".join(sorted(group.name for group in found or groups.values()))
+    fault = "is several groups" if found else "is no group of this checkpoint"
+    message = f"--group: {wanted!r} {fault}; write one of: {names}"
+    raise BucketsError(message)
+
+
+def encode_key(group: Group, written: str) -> str:
+    """The key that a person means.
+
+    Raises:
+        BucketsError: it has not a value for each field.
+    """
+    try:
+        values = json.loads(written) if written.startswith("[") else written.split(",") if group.fields else []
+        return key_of_values(group, [str(value) for value in values])
+    except ValueError as error:
+        message = (
+            f"--key: {written!r} is no key of group {group.name!r} ({error}); "
+            f"write a value for each of {', '.join(group.fields) or 'no fields'}, with commas between them"
+        )
+        raise BucketsError(message) from None
+
+
+def moment(time_ms: int) -> str:
+    """A time as people read it, to the millisecond."""
+    try:
+        then = datetime.fromtimestamp(time_ms // 1000, UTC)
+    except (OverflowError, ValueError):
+        return str(time_ms)
+    return f"{then:%Y-%m-%d %H:%M:%S}.{time_ms % 1000:03d}"

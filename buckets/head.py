@@ -1,0 +1,164 @@
+"""A head as bytes: what is kept of a key beside its pages, and what is read of it first.
+
+Layout of version 2, integers as varints:
+
+    version (1 byte) · clock_ms (signed) · generation · next page number · pages · columns
+    for each page, oldest first: number · first time as gap to the page before (signed, the first to the clock)
+        · last - first · 2 * cells + whether it is trimmed · events · resolution_ms,
+        for each column: sum of positive values · of negative ones · least (signed) · greatest - least
+    the newest cells, as in a page
+
+A timeline of version 1 is: version · columns (1 byte) · clock_ms (signed) · cells · raw cells as in a page, the first
+time signed. It is read as a head without pages, and written as version 2.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from buckets import varint
+from buckets.compiled import leaf
+from buckets.directory import Directory
+from buckets.page import COLUMN_BYTES, FIXED_BYTES, read_cells, read_counts, read_raw
+from buckets.timeline import Timeline
+
+CODEC_VERSION: Final = 2
+LEAST_INT64: Final = -(2**63)
+UNKNOWN_VERSION: Final = -1
+HEAD_BYTES: Final = 6 * varint.LONGEST + FIXED_BYTES
+"""Bytes of a head without pages and cells, at the most."""
+ENTRY_BYTES: Final = 6 * varint.LONGEST
+"""Bytes of an entry without its columns, at the most."""
+
+
+@leaf
+def read_entry_count(data, start, end):
+    """How many pages a head has; UNKNOWN_VERSION where it cannot be read."""
+    if end <= start or data[start] == 1:
+        return np.int64(0)
+    if data[start] != CODEC_VERSION:
+        return np.int64(UNKNOWN_VERSION)
+    _, at = varint.read_signed(data, start + 1)
+    _, at = varint.read(data, at)
+    _, at = varint.read(data, at)
+    pages, _ = varint.read_count(data, at)
+    return pages
+
+
+@leaf
+def read_head(data, start, end, directory: Directory, key):
+    """Read what a head says of its key, and its directory.
+
+    Args:
+        data: uint8 array that holds the head.
+        start: its first byte.
+        end: the place after its last byte; an empty stretch is a new key.
+        directory: gets the entries of the key.
+        key: the key.
+
+    Returns:
+        The key's clock in ms (the least int64 where the key is new), its generation (0 where that was not written),
+        the next page number, where its newest cells stand, and how many they are.
+    """
+    if end <= start:
+        return np.int64(LEAST_INT64), np.int64(0), np.int64(0), start, np.int64(0)
+    if data[start] == 1:
+        clock_ms, at = varint.read_signed(data, start + 2)
+        cells, _ = varint.read_count(data, at)
+        return clock_ms, np.int64(0), np.int64(0), start, cells
+    clock_ms, at = varint.read_signed(data, start + 1)
+    generation, at = varint.read_count(data, at)
+    next_page, at = varint.read_count(data, at)
+    pages, at = varint.read_count(data, at)
+    columns, at = varint.read_count(data, at)
+    before_ms = clock_ms
+    for entry in range(directory.start[key], directory.start[key] + pages):
+        at = _read_entry(data, at, directory, entry, columns, before_ms)
+        before_ms = directory.first_ms[entry]
+    return clock_ms, generation, next_page, at, read_counts(data, at)
+
+
+@leaf
+def _read_entry(data, at, directory: Directory, entry, columns, before_ms):
+    directory.page[entry], at = varint.read_count(data, at)
+    gap_ms, at = varint.read_signed(data, at)
+    span_ms, at = varint.read_count(data, at)
+    cells, at = varint.read_count(data, at)
+    directory.first_ms[entry] = before_ms + gap_ms
+    directory.last_ms[entry] = before_ms + gap_ms + span_ms
+    directory.cells[entry] = cells >> 1
+    directory.is_trimmed[entry] = (cells & 1) == 1
+    directory.held[entry], at = varint.read_count(data, at)
+    directory.resolution_ms[entry], at = varint.read_count(data, at)
+    for column in range(columns):
+        plus_high, plus_low, at = varint.read_pair(data, at)
+        minus_high, minus_low, at = varint.read_pair(data, at)
+        least, at = varint.read_signed(data, at)
+        span, at = varint.read(data, at)
+        if column < directory.extremes.shape[1]:
+            directory.plus[0, column, entry] = plus_high
+            directory.plus[1, column, entry] = plus_low
+            directory.minus[0, column, entry] = minus_high
+            directory.minus[1, column, entry] = minus_low
+            directory.extremes[0, column, entry] = least
+            directory.extremes[1, column, entry] = np.int64(np.uint64(least) + span)
+    return at
+
+
+@leaf
+def read_newest_cells(data, start, at, timeline: Timeline, owner, from_ms) -> None:
+    """Put the newest cells of a head behind those of a timeline.
+
+    Args:
+        data: uint8 array that holds the head.
+        start: its first byte.
+        at: where the cells stand, as `read_head` said.
+        timeline: must have room for them.
+        owner: what they belong to.
+        from_ms: cells that end before it are passed over.
+    """
+    if data[start] != 1:
+        read_cells(data, at, timeline, owner, from_ms)
+        return
+    columns = np.int64(data[start + 1])
+    _, at = varint.read_signed(data, start + 2)
+    cells, at = varint.read_count(data, at)
+    if cells == 0:
+        return
+    first_ms, at = varint.read_signed(data, at)
+    read_raw(data, at, timeline, columns, cells, owner, first_ms, from_ms, False)
+
+
+@leaf
+def write_head(out, at, clock_ms, generation, next_page, pages, columns):
+    """Write what stands before the directory; returns the place after it."""
+    out[at] = CODEC_VERSION
+    at = varint.write_signed(out, at + 1, clock_ms)
+    at = varint.write(out, at, generation)
+    at = varint.write(out, at, next_page)
+    at = varint.write(out, at, pages)
+    return varint.write(out, at, columns)
+
+
+@leaf
+def write_entry(out, at, directory: Directory, entry, before_ms):
+    """Write an entry behind one that begins at `before_ms`; returns the place after it."""
+    at = varint.write(out, at, directory.page[entry])
+    at = varint.write_signed(out, at, directory.first_ms[entry] - before_ms)
+    at = varint.write(out, at, directory.last_ms[entry] - directory.first_ms[entry])
+    at = varint.write(out, at, 2 * directory.cells[entry] + directory.is_trimmed[entry])
+    at = varint.write(out, at, directory.held[entry])
+    at = varint.write(out, at, directory.resolution_ms[entry])
+    for column in range(directory.extremes.shape[1]):
+        at = varint.write_pair(out, at, directory.plus[0, column, entry], directory.plus[1, column, entry])
+        at = varint.write_pair(out, at, directory.minus[0, column, entry], directory.minus[1, column, entry])
+        least, greatest = directory.extremes[0, column, entry], directory.extremes[1, column, entry]
+        at = varint.write_signed(out, at, least)
+        at = varint.write(out, at, np.uint64(greatest) - np.uint64(least))
+    return at
+
+
+@leaf
+def entry_bound(columns):
+    """Bytes of an entry at the most."""
+    return ENTRY_BYTES + columns * COLUMN_BYTES

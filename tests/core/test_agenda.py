@@ -1,0 +1,248 @@
+"""The agenda of a shard on a map in memory: who is due, when, and that nothing is lost, doubled or left lying."""
+
+import json
+from collections import Counter
+from itertools import count
+from unittest import mock
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from buckets import agenda as agenda_module
+from buckets.agenda import OVERVIEW, Agenda
+from buckets.errors import BucketsError
+from buckets.store import head_key, split_head_key
+from tests.core.pipeline import DictEntries
+
+ONE, OTHER = "11" * 8, "0f" * 8
+CHUNK = 3
+HORIZONS_MS = st.sampled_from([1, 7, 8, 40, 100])
+PLENTY = 10**6
+STEPS = st.one_of(
+    st.tuples(st.just("enter"), st.sampled_from([ONE, OTHER]), st.integers(-60, 60), st.integers(1, 2 * CHUNK + 1)),
+    st.tuples(st.just("advance"), st.sampled_from([-30, 0, 1, 2, 5, 20, 60, 150])),
+    st.tuples(st.just("take"), st.sampled_from([0, 1, 2, CHUNK, 2 * CHUNK, PLENTY])),
+    st.tuples(st.just("save"), st.booleans()),
+    st.tuples(st.just("horizons"), st.one_of(st.none(), HORIZONS_MS), st.one_of(st.none(), HORIZONS_MS)),
+)
+
+
+def slot_end_ms(clock_ms: int, horizon_ms: int) -> int:
+    """The first multiple of an eighth of the horizon behind a clock."""
+    step_ms = max(1, horizon_ms // 8)
+    return next(moment for moment in count(clock_ms + 1) if moment % step_ms == 0)
+
+
+def entered(entries: DictEntries) -> Counter[tuple[str, str]]:
+    """Who stands in the chunks; checks that those are exactly the chunks that the overview counts."""
+    if OVERVIEW not in entries.held:
+        assert not entries.held
+        return Counter()
+    found: Counter[tuple[str, str]] = Counter()
+    counted = {OVERVIEW}
+    for group_id, slots in json.loads(entries.held[OVERVIEW])["slots"].items():
+        for until_ms, keys in slots.items():
+            sizes = [min(CHUNK, keys - first) for first in range(0, keys, CHUNK)]
+            assert sizes
+            for number, size in enumerate(sizes):
+                place = head_key(group_id, f"{until_ms}/{number}")
+                chunk = json.loads(entries.held[place])
+                assert len(chunk) == size
+                found.update((group_id, key) for key in chunk)
+                counted.add(place)
+    assert counted == entries.held.keys()
+    return found
+
+
+class Model:
+    """Who is entered where, beside the agenda of a shard that does the same."""
+
+    def __init__(self, start_ms: int) -> None:
+        self.entries, self.heads = DictEntries(), DictEntries()
+        self.agenda = Agenda.load(self.entries, self.heads)
+        self.horizons_ms = {ONE: 40, OTHER: 100}
+        self.clock_ms = start_ms
+        self.new: dict[tuple[str, str], int] = {}
+        self.slots: dict[tuple[str, str], int] = {}
+        self.agenda.advance(start_ms)
+
+    def enter(self, group_id: str, ago_ms: int, keys: int) -> None:
+        if group_id in self.horizons_ms:
+            first, clock_ms = len(self.new) + len(self.slots), self.clock_ms - ago_ms
+            names = [f"é{first + number}-{self.clock_ms}" for number in range(keys)]
+            names = [name for name in names if (group_id, name) not in self.new.keys() | self.slots.keys()]
+            self.agenda.enter(group_id, [(name, clock_ms) for name in names], self.horizons_ms[group_id])
+            until_ms = slot_end_ms(clock_ms, self.horizons_ms[group_id])
+            self.new |= {(group_id, name): until_ms for name in names}
+
+    def advance(self, by_ms: int) -> None:
+        self.agenda.advance(self.clock_ms + by_ms)
+        self.clock_ms = max(self.clock_ms, self.clock_ms + by_ms)
+
+    def horizons(self, *horizons_ms: int | None) -> None:
+        self.horizons_ms = {
+            group_id: horizon_ms
+            for group_id, horizon_ms in zip((ONE, OTHER), horizons_ms, strict=True)
+            if horizon_ms is not None
+        }
+
+    def due(self) -> set[tuple[str, str]]:
+        """Those whose slot the clock has passed by the horizon, and those of groups that are no more."""
+        return {
+            (group_id, key)
+            for (group_id, key), until_ms in self.slots.items()
+            if group_id not in self.horizons_ms or until_ms + self.horizons_ms[group_id] < self.clock_ms
+        }
+
+    def take(self, most: int) -> None:
+        due = self.due()
+        found = self.agenda.take_due(self.entries, self.horizons_ms, most)
+        taken = [(group_id, key) for group_id, keys in found.items() for key in keys]
+        assert len(taken) == len(set(taken))
+        assert set(taken) <= due
+        assert min(most, len(due)) <= len(taken) < most + CHUNK
+        for each in taken:
+            del self.slots[each]
+
+    def save(self, is_last: bool) -> None:
+        """Write the agenda; after the last batch of a run, another run reads it."""
+        self.agenda.save(self.entries, self.horizons_ms)
+        self.slots |= self.new
+        self.new = {}
+        assert entered(self.entries) == Counter(list(self.slots))
+        if is_last:
+            self.agenda = Agenda.load(self.entries, self.heads)
+            step_ms = min((max(1, horizon_ms // 8) for horizon_ms in self.horizons_ms.values()), default=1)
+            self.clock_ms = self.clock_ms // step_ms * step_ms
+
+
+@settings(max_examples=400)
+@given(st.sampled_from([-1_000, 0, 1_700_000_000_000]), st.lists(STEPS, max_size=60))
+def test_keys_are_taken_once_and_only_when_their_slot_is_due_whatever_happens_between(start_ms, steps):
+    with mock.patch.object(agenda_module, "CHUNK_KEYS", CHUNK):
+        model = Model(start_ms)
+        for name, *arguments in steps:
+            getattr(model, name)(*arguments)
+        model.save(True)
+        model.advance(10_000)
+        model.take(PLENTY)
+        model.save(True)
+        assert not model.slots
+        assert model.entries.held.keys() == {OVERVIEW}
+
+
+@settings(max_examples=100)
+@given(st.integers(0, 40), st.integers(1, 10))
+def test_what_is_left_over_stays_due_and_comes_next(keys, most):
+    with mock.patch.object(agenda_module, "CHUNK_KEYS", CHUNK):
+        entries = DictEntries()
+        agenda = Agenda()
+        agenda.enter(ONE, [(f"k{number}", number) for number in range(keys)], 16)
+        agenda.advance(1_000)
+        agenda.save(entries, {ONE: 16})
+        taken: list[str] = []
+        for _ in range(-(-keys // most)):
+            agenda = Agenda.load(entries, DictEntries())
+            taken += agenda.take_due(entries, {ONE: 16}, most).get(ONE, [])
+            agenda.save(entries, {ONE: 16})
+        assert Counter(taken) == Counter(f"k{number}" for number in range(keys))
+
+
+@pytest.mark.parametrize("clock_ms", [-1_700_000_000_001, -1_000, -1, 0, 1, 999, 1_700_000_000_000])
+def test_a_key_falls_due_when_the_clock_has_passed_its_slot_by_the_horizon(clock_ms):
+    horizon_ms = 800
+    due_ms = slot_end_ms(clock_ms, horizon_ms) + horizon_ms + 1
+    assert clock_ms + horizon_ms < due_ms <= clock_ms + horizon_ms + 101
+    entries, agenda = DictEntries(), Agenda()
+    agenda.enter(ONE, [("k", clock_ms)], horizon_ms)
+    agenda.advance(due_ms - 1)
+    agenda.save(entries, {ONE: horizon_ms})
+    assert agenda.take_due(entries, {ONE: horizon_ms}, PLENTY) == {}
+    agenda.advance(due_ms)
+    assert agenda.take_due(entries, {ONE: horizon_ms}, PLENTY) == {ONE: ["k"]}
+
+
+def test_nothing_is_due_before_the_first_event():
+    entries, agenda = DictEntries(), Agenda()
+    agenda.enter(ONE, [("k", 5)], 8)
+    agenda.save(entries, {ONE: 8})
+    assert Agenda.load(entries, DictEntries()).take_due(entries, {ONE: 8}, PLENTY) == {}
+    assert agenda.take_due(entries, {}, PLENTY) == {}
+
+
+def test_keys_of_a_group_that_is_no_more_are_due_at_once():
+    entries, agenda = DictEntries(), Agenda()
+    agenda.enter(ONE, [("k", 5)], 1_000)
+    agenda.enter(OTHER, [("l", 5)], 1_000)
+    agenda.advance(5)
+    agenda.save(entries, {ONE: 1_000, OTHER: 1_000})
+    assert agenda.take_due(entries, {ONE: 1_000}, PLENTY) == {OTHER: ["l"]}
+
+
+def test_the_clock_never_goes_back():
+    agenda = Agenda()
+    for clock_ms in (-5, 7, 3, -100):
+        agenda.advance(clock_ms)
+    assert agenda.clock_ms == 7
+
+
+def test_a_batch_that_enters_nobody_and_stays_in_its_step_writes_nothing():
+    entries, agenda = DictEntries(), Agenda()
+    agenda.enter(ONE, [("k", 5)], 8_000)
+    agenda.advance(2_000)
+    agenda.save(entries, {ONE: 8_000})
+    writes = entries.writes
+    for clock_ms in (2_001, 2_500, 2_999):
+        agenda = Agenda.load(entries, DictEntries())
+        agenda.advance(clock_ms)
+        assert agenda.take_due(entries, {ONE: 8_000}, PLENTY) == {}
+        agenda.save(entries, {ONE: 8_000})
+    assert entries.writes == writes
+    agenda.advance(3_000)
+    agenda.save(entries, {ONE: 8_000})
+    assert entries.writes == writes + 1
+
+
+@given(st.sets(st.tuples(st.sampled_from([ONE, OTHER]), st.text(max_size=5)), max_size=20))
+def test_an_agenda_that_was_never_written_enters_every_head_there_is_and_all_are_due(places):
+    """The heads of a checkpoint from before there were agendas; one of their groups is gone since."""
+    with mock.patch.object(agenda_module, "CHUNK_KEYS", CHUNK):
+        entries, heads = DictEntries(), DictEntries()
+        heads.put([(head_key(*place), b"head") for place in places])
+        agenda = Agenda.load(entries, heads)
+        agenda.advance(-1_700_000_000_000)
+        assert agenda.take_due(entries, {ONE: 8}, PLENTY) == {}
+        agenda.save(entries, {ONE: 8})
+        assert entered(entries) == Counter(places)
+        again = Agenda.load(entries, heads)
+        due = again.take_due(entries, {ONE: 8}, PLENTY)
+        assert Counter((group_id, key) for group_id, keys in due.items() for key in keys) == Counter(places)
+        again.save(entries, {ONE: 8})
+        assert Agenda.load(entries, heads).take_due(entries, {ONE: 8}, PLENTY) == {}
+
+
+def test_heads_are_listed_only_where_no_agenda_was_written():
+    class Unlisted(DictEntries):
+        def list_keys(self):
+            raise AssertionError
+
+    entries = DictEntries()
+    Agenda().save(entries, {})
+    Agenda.load(entries, Unlisted())
+
+
+def test_an_agenda_of_a_later_release_is_refused_in_one_line():
+    entries = DictEntries()
+    Agenda().save(entries, {})
+    later = json.loads(entries.held[OVERVIEW]) | {"version": 99}
+    entries.put([(OVERVIEW, json.dumps(later).encode())])
+    with pytest.raises(BucketsError) as error:
+        Agenda.load(entries, DictEntries())
+    assert "has version 99, and this release reads 1" in error.value.message
+    assert "\n" not in error.value.message
+
+
+@given(st.sampled_from([ONE, OTHER]), st.text())
+def test_a_head_lies_where_its_group_and_key_can_be_read_again(group_id, key):
+    assert split_head_key(head_key(group_id, key)) == (group_id, key)

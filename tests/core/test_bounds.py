@@ -1,0 +1,332 @@
+"""Windows whose edge may fall into a bucket: the value of `tail: all` always lies between the bounds."""
+
+from decimal import Decimal
+from fractions import Fraction
+from itertools import pairwise, product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from buckets.rule import Rule
+from tests.engine import Engine
+from tests.oracle import COMPARE, Event, Oracle, average_bounds, width_at
+from tests.strategies import EDGES, MEASURES, pagings, precisions, rules, streams
+
+LATENESS = st.sampled_from([0, 3, 20, 100])
+CUTS = st.lists(st.integers(0, 80), max_size=8)
+
+
+def cut(events, places):
+    """Events cut into micro-batches at the given places."""
+    ends = sorted({min(place, len(events)) for place in places} | {0, len(events)})
+    return [events[start:end] for start, end in pairwise(ends)]
+
+
+@st.composite
+def orderly(draw):
+    """Precision and policies that need raw events, and a stream whose late events all fall into the tail."""
+    lateness_ms = draw(LATENESS)
+    precision = draw(precisions(shortest_tail_ms=lateness_ms))
+    events = draw(streams(overflowing=False, latest_ms=int(precision["tail"][:-2])))
+    policies = {
+        "allowed_lateness": f"{lateness_ms}ms",
+        "late": draw(st.sampled_from(["add", "evaluate", "drop"])),
+        "collision": draw(st.sampled_from(["keep", "keep_first", "replace"])),
+    }
+    return precision, policies, events
+
+
+def check_bounds(rules, found, exact_run, is_all=True):
+    """Check outcomes against those of the same stream with every event kept raw."""
+    for outcome, exact in zip(found, exact_run, strict=True):
+        assert (outcome.outcome, outcome.applied, outcome.clock_ms) == (exact.outcome, exact.applied, exact.clock_ms)
+        assert set(outcome.results) <= set(exact.results)
+        assert set(outcome.results) == set(exact.results) or not is_all
+        for rule_id, (value, count, fired) in outcome.results.items():
+            lower, upper, is_exact, is_certain = outcome.bounds[rule_id]
+            rule = next(rule for rule in rules if rule.rule_id == rule_id)
+            true = exact.results[rule_id]
+            assert lower <= true.value <= upper
+            assert lower <= value <= upper
+            assert is_exact == (lower == upper)
+            assert fired == COMPARE[rule.limit.operator](value, rule.limit.value)
+            assert count >= 1
+            if is_exact:
+                assert value == true.value
+            if is_certain:
+                assert fired == true.fired
+
+
+@settings(max_examples=300)
+@given(
+    rules(),
+    streams(overflowing=False, repeating=False),
+    LATENESS,
+    st.sampled_from(["add", "drop"]),
+    precisions(),
+    pagings(),
+    CUTS,
+)
+def test_the_value_of_the_exact_run_lies_between_the_bounds(
+    rules, events, lateness_ms, late, precision, paging, places
+):
+    policies = {"allowed_lateness": f"{lateness_ms}ms", "late": late}
+    found = Engine(rules, paging, precision=precision, **policies).run(cut(events, places))
+    check_bounds(rules, found, Engine(rules, **policies).run([events]))
+
+
+@settings(max_examples=200)
+@given(rules(), orderly(), pagings(), CUTS)
+def test_so_it_does_under_policies_that_need_raw_events(rules, setting, paging, places):
+    precision, policies, events = setting
+    found = Engine(rules, paging, precision=precision, **policies).run(cut(events, places))
+    check_bounds(rules, found, Engine(rules, **policies).run([events]))
+
+
+@settings(max_examples=100)
+@given(rules(), streams(overflowing=False, repeating=False), precisions(shortest_tail_ms=20), pagings(), CUTS)
+def test_of_late_events_that_are_evaluated_only_those_in_the_tail_are(rules, events, precision, paging, places):
+    policies = {"allowed_lateness": "20ms", "late": "evaluate"}
+    found = Engine(rules, paging, precision=precision, **policies).run(cut(events, places))
+    check_bounds(rules, found, Engine(rules, **policies).run([events]), is_all=False)
+
+
+@settings(max_examples=400)
+@given(
+    rules(),
+    streams(overflowing=False),
+    LATENESS,
+    st.sampled_from(["add", "evaluate", "drop"]),
+    st.sampled_from(["keep", "keep_first", "replace"]),
+    st.data(),
+)
+def test_the_core_equals_a_loop_over_a_list(rules, events, lateness_ms, late, collision, data):
+    needs_raw = late == "evaluate" or collision != "keep"
+    precision = data.draw(precisions(shortest_tail_ms=lateness_ms if needs_raw else 0), "precision")
+    paging, places = data.draw(pagings(), "paging"), data.draw(CUTS, "places")
+    policies = {"allowed_lateness": f"{lateness_ms}ms", "late": late, "collision": collision}
+    engine = Engine(rules, paging, precision=precision, **policies)
+    oracle = Oracle(rules, MEASURES, lateness_ms, late, collision, precision)
+    assert engine.run(cut(events, places)) == [oracle.arrive(event) for event in events]
+
+
+@settings(max_examples=200)
+@given(rules(), streams(), LATENESS, precisions(), pagings(), CUTS)
+def test_cutting_the_same_arrivals_into_other_batches_or_pages_changes_nothing(
+    rules, events, lateness_ms, precision, paging, places
+):
+    settings = {"allowed_lateness": f"{lateness_ms}ms", "precision": precision}
+    whole, pieces, singles = (Engine(rules, each, **settings) for each in (paging, paging, paging))
+    elsewhere = Engine(rules, **settings)
+    expected = whole.run([events])
+    assert pieces.run(cut(events, places)) == expected
+    assert singles.run([[event] for event in events]) == expected
+    assert elsewhere.run(cut(events, places)) == expected
+    assert whole.state() == pieces.state() == singles.state() == elsewhere.state()
+
+
+@settings(max_examples=100)
+@given(rules(), streams(), LATENESS, precisions(), pagings())
+def test_values_lie_between_their_bounds_where_sums_are_near_64_bits(rules, events, lateness_ms, precision, paging):
+    engine = Engine(rules, paging, allowed_lateness=f"{lateness_ms}ms", precision=precision)
+    for outcome in engine.run([[event] for event in events]):
+        for rule_id, result in outcome.results.items():
+            lower, upper, is_exact, is_certain = outcome.bounds[rule_id]
+            assert lower <= result.value <= upper
+            assert is_exact == (lower == upper)
+            assert is_certain or not is_exact
+
+
+@settings(max_examples=100)
+@given(
+    rules(), streams(overflowing=False), st.lists(EDGES, min_size=2, max_size=2), st.data(), pagings(), CUTS
+)
+def test_bounds_do_not_depend_on_what_a_value_does_with_its_edge(rules, events, edges, data, paging, places):
+    precision = data.draw(precisions(), "precision")
+    one, other = (
+        Engine(rules, paging, allowed_lateness="20ms", precision=precision | {"edge": edge}).run(cut(events, places))
+        for edge in edges
+    )
+    assert [outcome.bounds for outcome in one] == [outcome.bounds for outcome in other]
+
+
+@settings(max_examples=100)
+@given(rules(lengths_ms=[1, 2, 5, 10, 25]), streams(overflowing=False), precisions(shortest_tail_ms=25), pagings())
+def test_a_window_no_longer_than_the_tail_is_exact(rules, events, precision, paging):
+    for outcome in Engine(rules, paging, allowed_lateness="100ms", precision=precision).run([events]):
+        for rule_id, result in outcome.results.items():
+            assert outcome.bounds[rule_id] == (result.value, result.value, True, True)
+
+
+@settings(max_examples=100)
+@given(
+    rules(),
+    streams(overflowing=False, repeating=False),
+    st.sampled_from([1, 2, 5, 10, 25]),
+    st.sampled_from([0, 1, 10, 60]),
+    pagings(),
+)
+def test_an_edge_in_the_tail_is_exact(rules, events, width_ms, tail_ms, paging):
+    precision = {"tail": f"{tail_ms}ms", "resolution": f"{width_ms}ms"}
+    outcomes = Engine(rules, paging, allowed_lateness="20ms", precision=precision).run([events])
+    lengths_ms = {rule.rule_id: rule.window.length_ms - (rule.window.left == "open") for rule in rules}
+    for event, outcome in zip(events, outcomes, strict=True):
+        border_ms = (event.time_ms - tail_ms) // width_ms * width_ms
+        for rule_id, result in outcome.results.items():
+            if event.time_ms - lengths_ms[rule_id] >= border_ms:
+                assert outcome.bounds[rule_id] == (result.value, result.value, True, True)
+
+
+@settings(max_examples=100)
+@given(rules(), streams(overflowing=False, repeating=False, least=0), precisions(), pagings(), CUTS)
+def test_values_that_are_not_negative_are_as_uncertain_as_the_bucket_of_the_edge_at_the_most(
+    rules, events, precision, paging, places
+):
+    """With a known sign a bound is what is surely inside, and the other one no more than a bucket beside it."""
+    oracle = Oracle(rules, MEASURES, 100, precision=precision)
+    engine = Engine(rules, paging, allowed_lateness="100ms", precision=precision)
+    by_id = {rule.rule_id: rule for rule in rules}
+    for event, outcome in zip(events, engine.run(cut(events, places)), strict=True):
+        oracle.arrive(event)
+        for rule_id in outcome.results:
+            rule, (lower, upper, _, _) = by_id[rule_id], outcome.bounds[rule_id]
+            edge_ms = event.time_ms - rule.window.length_ms + (rule.window.left == "open")
+            width_ms = width_at(oracle.tiers, edge_ms, event.time_ms) or 1
+            held = [x for x in oracle.held[event.key] if x.time_ms <= event.time_ms]
+            behind = [x for x in held if x.time_ms // width_ms > edge_ms // width_ms]
+            around = [x for x in held if x.time_ms // width_ms == edge_ms // width_ms]
+            column = list(MEASURES).index(rule.measure or "amount")
+            if rule.aggregate.function == "sum":
+                assert lower >= sum(x.values[column] for x in behind)
+                assert upper - lower <= sum(x.values[column] for x in around)
+            if rule.aggregate.function == "count":
+                assert lower >= len(behind)
+                assert upper - lower <= len(around)
+
+
+@given(st.lists(st.integers(-5, 5), min_size=1, max_size=4), st.lists(st.integers(-5, 5), max_size=6))
+def test_an_average_lies_between_its_bounds_whichever_events_of_the_edge_are_in(sure, maybe):
+    lower, upper = average_bounds(
+        sure, maybe, plus=sum(x for x in maybe if x > 0), minus=-sum(x for x in maybe if x < 0)
+    )
+    for chosen in product([False, True], repeat=len(maybe)):
+        values = sure + [value for value, is_in in zip(maybe, chosen, strict=True) if is_in]
+        assert lower <= Fraction(sum(values), len(values)) <= upper
+
+
+# Worked out by hand: tail 0, buckets of 10 ms, a window of 10 ms. The event at 25 ms has its edge at 15 ms, in the
+# bucket [10, 20), which is open where that holds an event before 15 ms and one at 15 ms or later.
+#
+#     amounts   5      -3   8         2
+#     ms       12      15  18   20   25
+#     bucket  [10           20)
+
+OPEN = [(12, "5.00"), (15, "-3.00"), (18, "8.00"), (25, "2.00")]
+
+
+def last_of(function: str, edge: str, amounts, limit: str = "> 0", length: str = "10ms"):
+    """Result and bounds of the last event."""
+    operator, bound = limit.split()
+    rule = Rule.model_validate(
+        {
+            "rule_id": "r",
+            "group_by": ["k"],
+            "aggregate": {"function": function, "measure": "amount"},
+            "window": {"length": length},
+            "limit": {"operator": operator, "value": bound},
+        }
+    )
+    engine = Engine([rule], precision={"tail": "0ms", "resolution": "10ms", "edge": edge})
+    events = [Event(f"e{at}", at, "k", (Decimal(amount), Decimal(0))) for at, amount in amounts]
+    outcome = engine.run([[event] for event in events])[-1]
+    return outcome.results["r"], outcome.bounds["r"]
+
+
+@pytest.mark.parametrize(
+    ("function", "edge", "value", "count"),
+    [
+        ("sum", "include", "12", 4),
+        ("sum", "exclude", "2", 1),
+        ("sum", "prorate", "7", 3),  # half of 10, beside 2; half of 3 events is 1.5, which rounds to 2
+        ("count", "include", "4", 4),
+        ("count", "exclude", "1", 1),
+        ("count", "prorate", "3", 3),
+        ("min", "include", "-3", 4),
+        ("min", "exclude", "2", 1),
+        ("min", "prorate", "-3", 3),
+        ("max", "include", "8", 4),
+        ("max", "exclude", "2", 1),
+        ("avg", "include", "3", 4),
+        ("avg", "exclude", "2", 1),
+        ("avg", "prorate", "2.33333333", 3),
+    ],
+)
+def test_what_a_value_does_with_the_bucket_of_its_edge(function, edge, value, count):
+    result, _ = last_of(function, edge, OPEN)
+    assert (result.value, result.count) == (Decimal(value), count)
+
+
+@pytest.mark.parametrize("edge", ["include", "exclude", "prorate"])
+@pytest.mark.parametrize(
+    ("function", "lower", "upper"),
+    [
+        ("sum", "-1", "15"),
+        ("count", "1", "4"),
+        ("min", "-3", "2"),
+        ("max", "2", "8"),
+        ("avg", "-1", "6.5"),  # (2 - 3) / 1; (2 + 3 * 8) / 4 is below (2 + 13) / 1
+    ],
+)
+def test_bounds_worked_out_by_hand(function, edge, lower, upper):
+    _, bounds = last_of(function, edge, OPEN)
+    assert bounds[:3] == (Decimal(lower), Decimal(upper), False)
+
+
+@pytest.mark.parametrize(
+    ("limit", "is_certain"),
+    [
+        ("> -1.01", True),
+        ("> -1", False),
+        (">= -1", True),
+        ("> 15", True),
+        (">= 15", False),
+        ("< -1", True),
+        ("<= -1", False),
+        ("<= 15", True),
+        ("= -1.01", True),
+        ("= -1", False),
+        ("= 15", False),
+        ("= 15.01", True),
+        ("!= 5", False),
+        ("!= 15.01", True),
+        ("= 5.005", True),  # no sum of cents
+        ("< 1e20", True),
+    ],
+)
+@pytest.mark.parametrize("edge", ["include", "exclude", "prorate"])
+def test_a_comparison_is_certain_when_no_value_between_the_bounds_decides_otherwise(limit, is_certain, edge):
+    _, bounds = last_of("sum", edge, OPEN, limit)
+    assert bounds == (Decimal(-1), Decimal(15), False, is_certain)
+
+
+@pytest.mark.parametrize(
+    ("amounts", "value"),
+    [
+        ([(15, "1"), (19, "2"), (25, "4")], 7),  # the bucket begins at the edge
+        ([(10, "1"), (14, "2"), (25, "4")], 4),  # and ends before it
+        ([(9, "1"), (20, "2"), (25, "4")], 6),  # there is nothing in it
+    ],
+)
+@pytest.mark.parametrize("edge", ["include", "exclude", "prorate"])
+def test_a_bucket_on_one_side_of_the_edge_leaves_nothing_open(amounts, value, edge):
+    result, bounds = last_of("sum", edge, amounts)
+    assert result.value == value
+    assert bounds == (value, value, True, True)
+
+
+@pytest.mark.parametrize(("sign", "ends"), [(1, (-(2**62), 2**63 - 1)), (-1, (-(2**63), 2**62))])
+def test_a_bound_beyond_64_bits_is_the_last_number_that_fits(sign, ends):
+    large = Decimal(sign * 2**62).scaleb(-2)
+    _, bounds = last_of("sum", "include", [(11, large), (12, -large), (16, large), (17, -large), (25, large)])
+    assert bounds[:2] == tuple(Decimal(end).scaleb(-2) for end in ends)

@@ -1,0 +1,393 @@
+"""The sweep of a shard: what stays of its state, and that it costs no result and no batch too much."""
+
+import json
+from collections import Counter
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from itertools import pairwise
+from unittest import mock
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from buckets import agenda, outputs, scoring, shard, sweep
+from buckets.agenda import CHUNK_KEYS, OVERVIEW, SPARE_VISITS
+from buckets.needed import Paging
+from buckets.rule_set import first_rule_set, group_id, next_rule_set
+from buckets.store import ShardStore, head_key, page_key, split_head_key, split_page_key
+from buckets.view import TimelineView, pages_of, view_timeline
+from tests.core.examples import SCHEMA, rule
+from tests.core.pipeline import Pipeline
+
+SMALL = Paging(page_cells=3, hot_cells=2, most_pages=64)
+LATENESS_MS = 10
+LONG, SHORT = 80, 40
+"""Windows of the two groups, in ms."""
+RULES = [rule("long", length="80ms"), rule("short", "fee", length="40ms", where={"kind": "a"})]
+HORIZON_MS = {"long": LONG + LATENESS_MS, "short": SHORT + LATENESS_MS}
+GROUP = {each.rule_id: group_id(each.group_by, each.where) for each in RULES}
+
+
+@contextmanager
+def small(chunk_keys: int = 3, spare_visits: int = 2):
+    """Chunks, visits and pages so small that short streams have many."""
+    with ExitStack() as changes:
+        changes.enter_context(mock.patch.object(agenda, "CHUNK_KEYS", chunk_keys))
+        changes.enter_context(mock.patch.object(sweep, "SPARE_VISITS", spare_visits))
+        for module in (shard, sweep):
+            changes.enter_context(mock.patch.object(module, "score", partial(scoring.score, paging=SMALL)))
+        yield
+
+
+class Shard(Pipeline):
+    """One shard, whose rows have places of their own."""
+
+    def __init__(self, rules=RULES, **engine) -> None:
+        engine = {"shards": 1, "allowed_lateness": f"{LATENESS_MS}ms"} | engine
+        super().__init__(first_rule_set(rules), SCHEMA, **engine)
+        self.rows = 0
+
+    def take(self, *events: tuple[str, int], kind: str = "a") -> None:
+        """A micro-batch of events, each a payer and a time in ms."""
+        self.batch([[self.row(payer, at, kind=kind) for payer, at in events]])
+
+    def row(self, payer: str, at: int, **changes) -> dict:
+        self.rows += 1
+        fields = {"id": f"e{self.rows}", "at": at, "payer": payer, "kind": "a", "account": 1, "vip": "true"}
+        return fields | {"amount": "1.00", "fee": 2, "position": self.rows} | changes
+
+    @property
+    def store(self) -> ShardStore:
+        return self.stores[0]
+
+    def keys(self, rule_id: str = "long") -> set[str]:
+        """The keys of a group that have a timeline."""
+        places = map(split_head_key, self.store.heads.held)
+        return {key for group, key in places if group == GROUP[rule_id]}
+
+    def view(self, place: bytes) -> TimelineView:
+        """A stored timeline."""
+        (group,) = [each for each in self.rule_set.groups if each.group_id == split_head_key(place)[0]]
+        read = partial(self._pages, place)
+        return view_timeline(self.store.heads.held[place], read, len(group.measures))
+
+    def _pages(self, place: bytes, numbers) -> list[bytes]:
+        return [self.store.pages.held[page_key(place, number)] for number in numbers]
+
+    def content(self, place: bytes) -> tuple:
+        """Clock and cells of a timeline, however it is laid down."""
+        view = self.view(place)
+        return view.clock_ms, [(cell.first_ms, cell.event_id, cell.least) for cell in view.cells]
+
+    def check(self) -> None:
+        """Check that every key stands on the agenda once, every page in one head, and nothing else lies there."""
+        held = self.store.agenda.held
+        overview = json.loads(held[OVERVIEW])["slots"]
+        on_agenda = Counter(
+            head_key(split_head_key(place)[0], key)
+            for place, chunk in held.items()
+            if place != OVERVIEW
+            for key in json.loads(chunk)
+        )
+        assert on_agenda == Counter(list(self.store.heads.held))
+        assert on_agenda.total() == sum(keys for slots in overview.values() for keys in slots.values())
+        named = [page_key(place, number) for place, head in self.store.heads.held.items() for number in pages_of(head)]
+        assert Counter(named) == Counter(list(self.store.pages.held))
+
+
+def slot_end_ms(clock_ms: int, horizon_ms: int) -> int:
+    step_ms = max(1, horizon_ms // 8)
+    return (clock_ms // step_ms + 1) * step_ms
+
+
+# An idle key
+
+
+@pytest.mark.parametrize("start_ms", [-1_000, 0, 1_700_000_000_000])
+def test_an_idle_key_goes_when_the_clock_of_its_shard_has_passed_it_by_the_horizon_and_not_before(start_ms):
+    one = Shard()
+    one.take(("idle", start_ms), ("busy", start_ms))
+    one.take(("busy", start_ms + HORIZON_MS["long"]))
+    assert one.keys() == {"idle", "busy"}
+    one.take(("busy", slot_end_ms(start_ms, HORIZON_MS["long"]) + HORIZON_MS["long"]))
+    assert one.keys() == {"idle", "busy"}
+    assert one.keys("short") == {"busy"}
+    one.take(("busy", slot_end_ms(start_ms, HORIZON_MS["long"]) + HORIZON_MS["long"] + 1))
+    assert one.keys() == {"busy"}
+    one.check()
+
+
+def test_the_clock_that_counts_is_that_of_the_shard_and_of_all_its_groups():
+    one = Shard()
+    one.take(("idle", 0))
+    one.take(("other", 1_000), kind="b")
+    assert one.keys() == {"other"}
+    assert one.keys("short") == set()
+    one.check()
+
+
+def test_the_other_shards_do_not_move_a_clock():
+    pipeline = Shard(shards=2)
+    pipeline.take(*((f"p{number}", 0) for number in range(20)))
+    before = {shard: dict(store.heads.held) for shard, store in pipeline.stores.items()}
+    assert len([heads for heads in before.values() if heads]) == 2
+    pipeline.take(("p0", 10_000), kind="b")
+    changed = [shard for shard, store in pipeline.stores.items() if store.heads.held != before[shard]]
+    assert len(changed) == 1
+    assert {key for _, key in map(split_head_key, pipeline.stores[changed[0]].heads.held)} == {"p0"}
+
+
+def test_pages_go_with_their_key():
+    with small():
+        one = Shard()
+        one.take(*(("idle", at) for at in range(30)), ("busy", 0))
+        assert len(one.store.pages.held) > 4
+        one.take(("busy", 1_000))
+        assert one.keys() == {"busy"}
+        assert one.store.pages.held == {}
+        one.check()
+
+
+def test_a_key_that_was_evicted_begins_anew():
+    one = Shard()
+    one.take(("back", 0), ("busy", 0))
+    one.take(("busy", 1_000))
+    one.take(("back", 1_000))
+    assert one.content(head_key(GROUP["long"], "back")) == (1_000, [(1_000, "e4", (100,))])
+    one.check()
+
+
+def test_a_batch_that_evicts_a_key_and_one_that_is_run_again_in_its_place_leave_the_same():
+    """What a restarted batch sees is the state before it."""
+    states = []
+    for _ in range(2):
+        one = Shard()
+        one.take(*((f"idle{number}", number) for number in range(20)))
+        one.take(("busy", 1_000))
+        states.append((one.store.heads.held, one.store.pages.held, one.store.agenda.held))
+    assert states[0] == states[1]
+
+
+# Any stream
+
+
+STEPS_MS = st.sampled_from([0, 0, 1, 1, 2, 3, 5, 9, 12, 40, 55, 100, 300, -1, -4, -10])
+PARTS = st.lists(
+    st.tuples(st.integers(0, 9), STEPS_MS, st.sampled_from("aab"), st.sampled_from([1, 1, 1, 2, 12])), max_size=50
+)
+CUTS = st.lists(st.integers(0, 120), max_size=12)
+STARTS_MS = st.sampled_from([-1_000, 0, 1_700_000_000_000])
+
+
+def stream(start_ms: int, parts) -> list[dict]:
+    """Events of ten keys, none of them later than allowed behind all that came before it; bursts make pages."""
+    clock_ms, rows, maker = start_ms, [], Shard()
+    for key, step_ms, kind, times in parts:
+        for _ in range(times):
+            at = clock_ms + step_ms
+            clock_ms = max(clock_ms, at)
+            rows.append(maker.row(f"p{key}", at, kind=kind))
+    return rows
+
+
+def batches(rows, places):
+    ends = sorted({min(place, len(rows)) for place in places} | {0, len(rows)})
+    return [rows[start:end] for start, end in pairwise(ends)]
+
+
+def run(rows, places=()) -> Shard:
+    one = Shard()
+    for batch in batches(rows, places):
+        one.batch([batch])
+    return one
+
+
+@settings(max_examples=100)
+@given(STARTS_MS, PARTS, CUTS)
+def test_after_any_stream_the_state_is_that_of_the_keys_that_are_not_idle(start_ms, parts, places):
+    with small():
+        rows = stream(start_ms, parts)
+        one = Shard()
+        one.rows = len(rows)
+        for batch in batches(rows, places):
+            one.batch([batch])
+            one.check()
+        clock_ms = max((row["at"] for row in rows), default=start_ms)
+        for _ in range(7):
+            one.take(("driver", clock_ms))
+            one.check()
+        for rule_id, horizon_ms in HORIZON_MS.items():
+            mine = [row for row in rows if rule_id == "long" or row["kind"] == "a"]
+            clocks_ms = {
+                payer: max(x["at"] for x in mine if x["payer"] == payer) for payer in {x["payer"] for x in mine}
+            }
+            inside = {payer for payer, own_ms in clocks_ms.items() if own_ms + horizon_ms >= clock_ms}
+            not_due = {x for x, own_ms in clocks_ms.items() if slot_end_ms(own_ms, horizon_ms) + horizon_ms >= clock_ms}
+            assert inside <= one.keys(rule_id) - {"driver"} <= not_due
+            for payer in inside - {"driver"}:
+                fresh = run([row for row in mine if row["payer"] == payer])
+                place = head_key(GROUP[rule_id], payer)
+                assert one.content(place) == fresh.content(place)
+
+
+@settings(max_examples=100)
+@given(STARTS_MS, PARTS, CUTS)
+def test_other_keys_of_the_shard_and_their_sweeps_change_no_result(start_ms, parts, places):
+    with small():
+        rows = stream(start_ms, parts)
+        together, alone = run(rows, places), run([row for row in rows if row["payer"] == "p0"])
+        for output in together.found.keys() | alone.found.keys():
+            mine = [row for row in together.output(output) if json.loads(row["key"])["payer"] == "p0"]
+            assert mine == alone.output(output)
+
+
+@settings(max_examples=60)
+@given(STARTS_MS, PARTS, CUTS)
+def test_no_batch_visits_more_keys_than_it_holds_events_and_a_little(start_ms, parts, places):
+    with small(chunk_keys=3, spare_visits=2):
+        rows = stream(start_ms, parts)
+        one = Shard()
+        for batch in batches(rows, places):
+            before = one.store.heads.reads if one.stores else 0
+            one.batch([batch])
+            own = {row["payer"] for row in batch}, {row["payer"] for row in batch if row["kind"] == "a"}
+            events = len(batch) + sum(row["kind"] == "a" for row in batch)
+            visits = one.store.heads.reads - before - sum(map(len, own)) if one.stores else 0
+            assert visits < events + 2 + 3
+
+
+def test_a_batch_of_one_event_does_not_pay_for_all_that_is_due():
+    one = Shard([RULES[0]])
+    keys = 3 * (CHUNK_KEYS + SPARE_VISITS)
+    one.take(*((f"idle{number}", 0) for number in range(keys)))
+    left, reads = [], []
+    while one.keys() != {"busy"}:
+        before = one.store.heads.reads
+        one.take(("busy", 1_000))
+        reads.append(one.store.heads.reads - before - 1)
+        left.append(len(one.keys()))
+        one.check()
+    assert max(reads) <= 1 + SPARE_VISITS + CHUNK_KEYS
+    assert len(left) == keys // CHUNK_KEYS + 1
+    assert sum(reads) == keys
+
+
+def test_a_key_that_lives_is_visited_once_a_horizon_however_many_events_it_has():
+    one = Shard([RULES[0]])
+    one.take(*((f"live{number}", 0) for number in range(50)))
+    before = one.store.heads.reads
+    horizons = 4
+    batches_run = horizons * HORIZON_MS["long"]
+    for at in range(1, batches_run + 1):
+        one.take(("busy", at), *((f"live{number}", at) for number in range(50) if at % 45 == 0))
+    own = batches_run + 50 * (batches_run // 45)
+    assert one.store.heads.reads - before - own <= 50 * horizons
+
+
+# Groups and horizons that change
+
+
+def test_the_timelines_of_a_deleted_group_go_as_batches_come():
+    with small():
+        one = Shard()
+        one.take(*((f"p{number}", at) for at in range(12) for number in range(12)))
+        assert len(one.keys("short")) == 12
+        assert any(split_head_key(split_page_key(place)[0])[0] == GROUP["short"] for place in one.store.pages.held)
+        one.rule_set = next_rule_set(one.rule_set, [RULES[0]], 11, LATENESS_MS)
+        sizes = []
+        while one.keys("short"):
+            one.take(("p0", 12))
+            one.check()
+            sizes.append(len(one.keys("short")))
+        assert len(sizes) > 1
+        assert sizes == sorted(sizes, reverse=True)
+        assert len(one.keys("long")) == 12
+        places = [split_page_key(place)[0] for place in one.store.pages.held]
+        assert {split_head_key(place)[0] for place in places} == {GROUP["long"]}
+
+
+@pytest.mark.parametrize("gap", [1, 30], ids=["before its timelines are all gone", "after they are"])
+def test_a_group_that_comes_back_begins_anew_and_leaves_nothing_of_its_first_life(gap):
+    with small():
+        one = Shard()
+        one.take(*((f"p{number}", at) for at in range(12) for number in range(12)))
+        one.rule_set = next_rule_set(one.rule_set, [RULES[0]], 11, LATENESS_MS)
+        for _ in range(gap):
+            one.take(("busy", 12))
+        assert bool(one.keys("short")) == (gap == 1)
+        one.rule_set = next_rule_set(one.rule_set, RULES, 12, LATENESS_MS)
+        one.take(*((f"p{number}", 13) for number in range(0, 12, 2)))
+        one.check()
+        counts = [row["count"] for row in one.output(outputs.EVALUATIONS) if row["rule_id"] == "short"]
+        assert counts[-6:] == [1] * 6
+        for number in range(0, 12, 2):
+            clock_ms, cells = one.content(head_key(GROUP["short"], f"p{number}"))
+            assert (clock_ms, len(cells)) == (13, 1)
+        for _ in range(30):
+            one.take(("busy", 70))
+            one.check()
+        assert one.keys("short") == {"busy"}
+
+
+def test_when_the_longest_rule_goes_the_sweep_trims_keys_to_the_shorter_horizon():
+    with small():
+        rules = [rule("brief", length="20ms"), rule("long", length="400ms")]
+        one = Shard(rules)
+        for at in range(0, 300, 3):
+            one.take(("key", at))
+        place = head_key(GROUP["long"], "key")
+        assert one.content(place)[1][0][0] == 0
+        pages = len(one.store.pages.held)
+        one.rule_set = next_rule_set(one.rule_set, rules[:1], 297, LATENESS_MS)
+        one.take(("other", 300))
+        clock_ms, cells = one.content(place)
+        assert clock_ms == 297
+        assert [cell[0] for cell in cells] == [at for at in range(0, 300, 3) if at >= 297 - 20 - LATENESS_MS]
+        assert len([page for page in one.store.pages.held if split_page_key(page)[0] == place]) < pages
+        one.check()
+        one.take(("other", 400))
+        assert one.keys() == {"other"}
+        one.check()
+
+
+def test_when_a_longer_rule_comes_keys_stay_for_its_horizon():
+    rules = [rule("brief", length="20ms"), rule("long", length="400ms")]
+    one = Shard(rules[:1])
+    one.take(("idle", 0))
+    one.rule_set = next_rule_set(one.rule_set, rules, 0, LATENESS_MS)
+    one.take(("busy", 400 + LATENESS_MS))
+    assert one.keys() == {"idle", "busy"}
+    one.take(("busy", 1_000))
+    assert one.keys() == {"busy"}
+    one.check()
+
+
+def test_the_sweep_folds_an_idle_key_to_the_precision_that_is_in_force():
+    with small():
+        rules = [rule("long", length="400ms")]
+        one = Shard(rules)
+        for at in range(0, 300, 3):
+            one.take(("key", at))
+        coarse = Shard(rules, precision={"tail": "30ms", "resolution": "50ms"})
+        coarse.stores, coarse.rows = one.stores, one.rows
+        coarse.take(("other", 520))
+        view = coarse.view(head_key(GROUP["long"], "key"))
+        assert view.clock_ms == 297
+        assert sum(cell.events for cell in view.cells) == 100
+        assert [cell.events for cell in view.cells if cell.event_id is None] == [17, 17, 16, 17, 17]
+        coarse.check()
+
+
+# Checkpoints from before there were agendas
+
+
+def test_heads_without_an_agenda_are_entered_and_idle_ones_go():
+    one = Shard()
+    one.take(*((f"idle{number}", 0) for number in range(20)), ("live", 990))
+    one.store.agenda.held.clear()
+    one.take(("busy", 1_000))
+    one.check()
+    one.take(("busy", 1_000))
+    one.check()
+    assert one.keys() == {"live", "busy"}

@@ -1,0 +1,82 @@
+"""Integers as bytes: what is written is read, in no more bytes than is said."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from buckets import varint
+from tests.core.cells import INT64S, LOW_MASK
+
+EDGES = sorted({power + beside for bits in range(0, 96) for power in [2**bits] for beside in (-1, 0, 1)})
+"""Around the places where a varint becomes a byte longer."""
+UINT64S = st.one_of(st.integers(0, 2**64 - 1), st.sampled_from([edge for edge in EDGES if edge < 2**64]))
+COUNTS = st.one_of(st.integers(0, 2**63 - 1), st.sampled_from([edge for edge in EDGES if edge < 2**63]))
+PAIRS = st.one_of(st.integers(0, 2**95 - 1), st.sampled_from([edge for edge in EDGES if edge < 2**95]))
+
+
+def leb128(number: int) -> bytes:
+    """Seven bits a byte, the lowest first; all bytes but the last are marked."""
+    rest, parts = number, []
+    while rest >= 128:
+        parts.append(rest & 127 | 128)
+        rest >>= 7
+    return bytes([*parts, rest])
+
+
+def written(write, *number) -> bytes:
+    """What a function writes behind three other bytes."""
+    out = np.full(3 + varint.LONGEST_PAIR + 1, 7, np.uint8)
+    end = write(out, 3, *number)
+    assert out[:3].tolist() == [7] * 3
+    assert out[end:].tolist() == [7] * (len(out) - end)
+    return out[3:end].tobytes()
+
+
+def read(reader, data: bytes):
+    """What a function reads from the middle of a larger pool, where it ends as it should."""
+    *found, end = reader(np.frombuffer(b"\x07\x07" + data + b"\xff", np.uint8), 2)
+    assert end == 2 + len(data)
+    return [int(each) for each in found]
+
+
+@settings(max_examples=300)
+@given(UINT64S)
+def test_a_number_is_written_as_leb128_and_read_again(number):
+    data = written(varint.write, np.uint64(number))
+    assert data == leb128(number)
+    assert len(data) <= varint.LONGEST
+    assert read(varint.read, data) == [number]
+
+
+@given(COUNTS)
+def test_a_count_is_written_as_leb128_and_read_again(number):
+    data = written(varint.write, np.int64(number))
+    assert data == leb128(number)
+    assert read(varint.read_count, data) == [number]
+
+
+@settings(max_examples=300)
+@given(st.one_of(INT64S, COUNTS, COUNTS.map(lambda number: -number - 1)))
+def test_a_signed_number_is_zigzagged_and_read_again(number):
+    data = written(varint.write_signed, np.int64(number))
+    assert data == leb128(2 * number if number >= 0 else -2 * number - 1)
+    assert len(data) <= varint.LONGEST
+    assert read(varint.read_signed, data) == [number]
+
+
+@settings(max_examples=300)
+@given(PAIRS)
+def test_a_pair_is_written_as_the_number_that_it_means_and_read_again(number):
+    high, low = number >> 32, number & LOW_MASK
+    data = written(varint.write_pair, np.int64(high), np.int64(low))
+    assert data == leb128(number)
+    assert len(data) <= varint.LONGEST_PAIR
+    assert read(varint.read_pair, data) == [high, low]
+
+
+@pytest.mark.parametrize(
+    ("number", "data"), [(0, "00"), (1, "02"), (-1, "01"), (300, "d804"), (-(2**63), "ff" * 9 + "01")]
+)
+def test_signed_numbers_as_bytes(number, data):
+    assert written(varint.write_signed, np.int64(number)).hex() == data

@@ -1,0 +1,100 @@
+"""The state of a job on Spark stays bounded: idle keys go, also when the job is killed in the middle."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from buckets.agenda import OVERVIEW
+from buckets.ledger import Ledger
+from buckets.spark.windows import AGENDA, HEADS, PAGES
+from buckets.store import head_key, split_head_key
+from tests.spark.command import RunningCommand
+from tests.spark.job_folder import JobFolder, Row
+from tests.spark.payments import RULES
+from tests.spark.test_kill import committed_batches, freeze_when, is_half_written
+
+pytestmark = pytest.mark.spark
+
+FILES, PAYERS, BURST = 4, 8, 300
+GAP_MS = 10_000
+"""Between two files: many times the horizon of every group."""
+ENGINE = {"shards": 2, "allowed_lateness": "100ms"}
+
+
+def events_of(file: int) -> list[Row]:
+    """Payers of the file's own, the first with so many events that it has pages, and one that comes in every file."""
+    payers = [*(f"é{file}-{number}" for number in range(PAYERS)), "steady", *[f"é{file}-0"] * BURST]
+    return [
+        {
+            "id": f"{file}-{number}",
+            "t": file * GAP_MS - 5_000 + number,
+            "payer": payer,
+            "kind": "CARD",
+            "amount": "1.00",
+        }
+        for number, payer in enumerate(payers)
+    ]
+
+
+def add_file(job: JobFolder, file: int) -> None:
+    job.add_file(file, [json.dumps(event) for event in events_of(file)])
+
+
+def stored(spark, job: JobFolder, name: str) -> dict[bytes, bytes]:
+    """The entries of a map state, as Spark's own reader finds them."""
+    _ = spark.streams.active
+    reader = spark.read.format("statestore").option("path", str(job.checkpoint / "spark")).option("stateVarName", name)
+    rows = reader.load().select("user_map_key.key", "user_map_value.timeline").collect()
+    return {bytes(key): bytes(value) for key, value in rows}
+
+
+def agenda_of(entries: dict[bytes, bytes]) -> tuple[list[dict], Counter[bytes]]:
+    """The overviews of all shards are one entry in this view; who stands on the agenda, and how often."""
+    overviews = [json.loads(value) for place, value in entries.items() if place == OVERVIEW]
+    chunks = [(place, json.loads(value)) for place, value in entries.items() if place != OVERVIEW]
+    return overviews, Counter(head_key(split_head_key(place)[0], key) for place, keys in chunks for key in keys)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(spark, tmp_path_factory) -> JobFolder:
+    """The job over all files, a file a batch; nobody may change it."""
+    job = JobFolder(tmp_path_factory.mktemp("undisturbed"), engine=ENGINE)
+    for file in range(FILES):
+        add_file(job, file)
+    job.run(spark)
+    return job
+
+
+def expected_places(job: JobFolder) -> set[bytes]:
+    """Where the heads of the keys lie that had an event in the last file."""
+    payers = {event["payer"] for event in events_of(FILES - 1)}
+    groups = Ledger(job.checkpoint).groups()
+    assert len(groups) == len(RULES)
+    return {head_key(group.group_id, key) for group in groups.values() for key in (payers if group.fields else {""})}
+
+
+def test_idle_keys_their_pages_and_their_places_on_the_agenda_vanish(spark, undisturbed):
+    heads, pages = stored(spark, undisturbed, HEADS), stored(spark, undisturbed, PAGES)
+    assert heads.keys() == expected_places(undisturbed)
+    owners = {place[:-4] for place in pages}
+    assert {split_head_key(place)[1] for place in owners} == {f"é{FILES - 1}-0", ""}
+    _, on_agenda = agenda_of(stored(spark, undisturbed, AGENDA))
+    assert on_agenda == Counter(list(heads))
+
+
+def test_killed_in_the_middle_and_restarted_the_state_is_that_of_an_undisturbed_run(
+    spark, undisturbed: JobFolder, tmp_path: Path
+):
+    source = {"kind": "json", "path": str(undisturbed.source), "max_files_per_trigger": 1}
+    job = JobFolder(tmp_path, source=source, engine=ENGINE)
+    with RunningCommand("run", job.conf, log=tmp_path / "log") as command:
+        freeze_when(command, job, is_half_written)
+        command.kill_all()
+    assert committed_batches(job) < committed_batches(undisturbed)
+    job.run(spark)
+    assert committed_batches(job) == committed_batches(undisturbed)
+    for name in (HEADS, PAGES):
+        assert stored(spark, job, name) == stored(spark, undisturbed, name)
+    assert agenda_of(stored(spark, job, AGENDA)) == agenda_of(stored(spark, undisturbed, AGENDA))

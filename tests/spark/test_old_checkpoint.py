@@ -1,0 +1,58 @@
+"""A checkpoint of an earlier version of the codec goes on as if nothing had happened.
+
+`data/codec-1.tar.gz` is `checkpoint/` and `tables/` of `JobFolder` at `WRITTEN_AT`, by the last release that wrote
+version 1, after the first two of the four files of the fixture `finished`.
+"""
+
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from buckets.errors import BucketsError
+from tests.spark.job_folder import JobFolder
+from tests.spark.payments import payments
+
+pytestmark = pytest.mark.spark
+
+ARCHIVE = Path(__file__).parent / "data" / "codec-1.tar.gz"
+WRITTEN_AT = "/tmp/buckets-codec-1"
+FILES, EVENTS = 4, 100
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> JobFolder:
+    """The job in another folder: the paths in its checkpoint are those of that folder."""
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(tmp_path, filter="data")
+    for path in (tmp_path / "checkpoint").rglob("*"):
+        if path.is_file() and WRITTEN_AT.encode() in path.read_bytes():
+            path.write_bytes(path.read_bytes().replace(WRITTEN_AT.encode(), str(tmp_path).encode()))
+            path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+    return JobFolder(tmp_path)
+
+
+def test_a_checkpoint_of_codec_1_goes_on_with_the_same_results(spark, old, finished):
+    old.add_events(payments(EVENTS), files=FILES)
+    reports = old.run(spark)
+    assert [report.account.batch_id for report in reports] == [2, 3]
+    mine, expected = old.all_rows(), finished.all_rows()
+    assert mine.keys() == expected.keys()
+    for name in mine:
+        assert [forget_source(row) for row in mine[name]] == [forget_source(row) for row in expected[name]]
+    assert json.loads((old.checkpoint / "buckets" / "job.json").read_text())["codec"] == 2
+
+
+def forget_source(row: dict) -> dict:
+    """A row without the folder of its source, and in an order of its own."""
+    return {name: Path(value).name if name == "source" else value for name, value in row.items()}
+
+
+def test_a_checkpoint_of_a_later_codec_is_refused_before_any_batch(spark, old):
+    job = old.checkpoint / "buckets" / "job.json"
+    job.write_text(json.dumps(json.loads(job.read_text()) | {"codec": 99}))
+    old.add_events(payments(EVENTS), files=FILES)
+    with pytest.raises(BucketsError, match="was written by codec version 99, and this release reads 1 to 2"):
+        old.run(spark)
+    assert not (old.checkpoint / "spark" / "offsets" / "2").exists()
