@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -28,8 +29,14 @@ NAMES = {
     OVERFLOW: "overflow",
 }
 LEAST = -(2**63)
-SMALL = Paging(page_cells=3, hot_cells=2, most_pages=4)
+SMALL = Paging(page_cells=2, hot_cells=2, most_pages=16)
 """Pages so small that short streams have many."""
+
+
+def cut(events: list[Event], places: Iterable[int]) -> list[list[Event]]:
+    """Events cut into micro-batches at the given places."""
+    ends = sorted({min(place, len(events)) for place in places} | {0, len(events)})
+    return [events[start:end] for start, end in pairwise(ends)]
 
 
 class Engine:

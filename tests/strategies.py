@@ -109,13 +109,29 @@ def streams(
         fewest, steps_ms = chosen
         return st.lists(part(steps_ms), min_size=min(fewest, max_size), max_size=max_size)
 
-    shapes = st.tuples(st.sampled_from([0, 20, 40, 60]), st.sampled_from([WIDE_STEPS_MS, CLOSE_STEPS_MS, CLOSE_STEPS_MS]))
+    shapes = st.tuples(
+        st.sampled_from([0, 20, 40, 60]), st.sampled_from([WIDE_STEPS_MS, CLOSE_STEPS_MS, CLOSE_STEPS_MS])
+    )
     return st.builds(build, st.sampled_from([-1_000, 0, 1_700_000_000_000]), shapes.flatmap(parts))
 
 
+def cuts():
+    """Where a stream is cut into micro-batches: nowhere, here and there, or behind every event."""
+    place = st.integers(0, 80)
+    return st.one_of(st.lists(place, max_size=8), st.lists(place, min_size=8, max_size=40), st.just(list(range(81))))
+
+
 def pagings():
-    """Pages of few cells, so that short streams have many."""
-    return st.builds(Paging, page_cells=st.sampled_from([1, 2, 2, 3, 3, 4, 5, 8]), hot_cells=st.integers(0, 4), most_pages=st.integers(2, 6))
+    """Pages of few cells, so that short streams have many, and more than there may be.
+
+    Where there may be fewer than 16 a batch is rarely cut into pages at all.
+    """
+    return st.builds(
+        Paging,
+        page_cells=st.sampled_from([1, 1, 2, 2, 3, 4, 8]),
+        hot_cells=st.integers(0, 4),
+        most_pages=st.sampled_from([2, 5, 16, 16, 16, 24]),
+    )
 
 
 @st.composite

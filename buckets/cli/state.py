@@ -3,7 +3,7 @@
 import json
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -84,7 +84,10 @@ def show(
     ],
     key: Annotated[
         str,
-        typer.Option(help="The key: the values of these fields with commas between them, or a JSON list of them."),
+        typer.Option(
+            help="The key: the values of the group's fields, in the order in which `stats` names them, with "
+            "commas between them; or as JSON, a list or an object as `stats` shows it."
+        ),
     ] = "",
     limit: Annotated[int, typer.Option(min=1, help="How many cells to show, the newest.")] = 40,
 ) -> None:
@@ -168,12 +171,20 @@ def encode_key(group: Group, written: str) -> str:
         BucketsError: it has not a value for each field.
     """
     try:
-        values = json.loads(written) if written.startswith("[") else written.split(",") if group.fields else []
-        return key_of_values(group, [str(value) for value in values])
+        values: Any = written.split(",") if written or group.fields else []
+        if written[:1] in ("[", "{"):
+            values = json.loads(written)
+        if isinstance(values, dict):
+            if set(values) != set(group.fields):
+                message = f"it names {', '.join(values)}"
+                raise ValueError(message)
+            values = [values[field] for field in group.fields]
+        return key_of_values(group, [each if isinstance(each, str) else json.dumps(each) for each in values])
     except ValueError as error:
         message = (
             f"--key: {written!r} is no key of group {group.name!r} ({error}); "
-            f"write a value for each of {', '.join(group.fields) or 'no fields'}, with commas between them"
+            f"write a value for each of {', '.join(group.fields) or 'no fields'}, with commas between them, "
+            "in this order, or the key as `stats` shows it"
         )
         raise BucketsError(message) from None
 

@@ -1,5 +1,6 @@
 """What lies in a checkpoint's state, read with Spark's own reader, from a query that has ended or that still runs."""
 
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,10 +57,14 @@ class StateStats:
 
 
 def _entries(spark: SparkSession, checkpoint: Path, name: str) -> DataFrame:
-    """The entries of a map state, as columns `place` and `value`."""
+    """The entries of a map state, as columns `place` and `value`; none where an earlier release had no such state."""
     # The reader reports to the coordinator of state stores, which comes with the session's query manager.
     _ = spark.streams.active
-    reader = spark.read.format("statestore").option("path", str(checkpoint / "spark")).option("stateVarName", name)
+    query = str(checkpoint / "spark")
+    (operator,) = spark.read.format("state-metadata").load(query).select("operatorProperties").collect()
+    if name not in {state["stateName"] for state in json.loads(operator.operatorProperties)["stateVariables"]}:
+        return spark.createDataFrame([], "place binary, value binary")
+    reader = spark.read.format("statestore").option("path", query).option("stateVarName", name)
     return reader.load().select(
         F.col("user_map_key.key").alias("place"), F.col("user_map_value.timeline").alias("value")
     )

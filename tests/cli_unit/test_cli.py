@@ -514,12 +514,14 @@ def test_a_group_that_is_not_one_is_one_line_with_those_that_there_are(buckets, 
         ("p1,b1,x", "3 values for 2 fields"),
         ('["p1"]', "1 values for 2 fields"),
         ('["p1", "b1"', "Expecting"),
+        ('{"payerId": "p1"}', "it names payerId"),
     ],
 )
 def test_a_key_without_a_value_for_each_field_is_one_line(buckets, checkpoint, key, fault):
     said = one_line(buckets("state", "show", checkpoint, "--group", "payerId,beneficiaryId", "--key", key), 1)
     assert said.startswith(f"--key: {key!r} is no key of group 'payerId, beneficiaryId' ({fault}")
-    assert said.endswith("write a value for each of payerId, beneficiaryId, with commas between them")
+    wanted = "write a value for each of payerId, beneficiaryId, with commas between them, in this order"
+    assert said.endswith(f"{wanted}, or the key as `stats` shows it")
 
 
 @pytest.mark.parametrize("written", ["payerId,beneficiaryId", "beneficiaryId, payerId", "payerId, beneficiaryId"])
@@ -541,6 +543,8 @@ def test_a_group_may_be_named_as_stats_shows_it_or_by_its_identity(checkpoint):
         (["payerId", "beneficiaryId"], '["p,1", "[b"]', ["p,1", "[b"]),
         (["payerId"], "", [""]),
         (["payerId"], "[1]", ["1"]),
+        (["payerId"], "[true]", ["true"]),
+        (["payerId", "beneficiaryId"], '{"beneficiaryId": "b", "payerId": "p"}', ["p", "b"]),
         ([], "", []),
     ],
 )

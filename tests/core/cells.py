@@ -10,6 +10,7 @@ from tests.oracle import Cell, combined
 
 LEAST, GREATEST = -(2**63), 2**63 - 1
 INT64S = st.one_of(st.integers(-300, 300), st.integers(LEAST, GREATEST), st.sampled_from([LEAST, GREATEST, 2**62]))
+TIMES_MS = st.integers(-300, 300)
 LOW_MASK = 2**32 - 1
 
 
@@ -25,7 +26,7 @@ def bucket(events: Sequence[tuple[int, Sequence[int]]]) -> Cell:
 
 
 @st.composite
-def cell_lists(draw, columns: int, values=INT64S, times_ms=st.integers(-300, 300), most: int = 8):
+def cell_lists(draw, columns: int, values=INT64S, times_ms=TIMES_MS, most: int = 8):
     """Buckets of one to three events, and raw events behind them."""
     event = st.tuples(times_ms, st.tuples(*[values] * columns))
     events = sorted(draw(st.lists(event, max_size=3 * most)), key=lambda each: each[0])

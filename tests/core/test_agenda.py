@@ -187,6 +187,16 @@ def test_the_clock_never_goes_back():
     assert agenda.clock_ms == 7
 
 
+@given(st.integers(-(10**13), 10**13), st.integers(0, 1_000))
+def test_the_clock_of_the_next_run_is_never_ahead_and_at_most_a_step_behind(clock_ms, horizon_ms):
+    entries, agenda = DictEntries(), Agenda()
+    agenda.advance(clock_ms)
+    agenda.save(entries, {ONE: horizon_ms, OTHER: 10_000})
+    again = Agenda.load(entries, DictEntries())
+    assert again.clock_ms is not None
+    assert clock_ms - max(1, horizon_ms // 8) < again.clock_ms <= clock_ms
+
+
 def test_a_batch_that_enters_nobody_and_stays_in_its_step_writes_nothing():
     entries, agenda = DictEntries(), Agenda()
     agenda.enter(ONE, [("k", 5)], 8_000)

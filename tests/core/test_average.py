@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from buckets.judge import average
+from buckets.bounds import average
 
 LEAST, GREATEST = -(2**63), 2**63 - 1
 COUNTS = st.one_of(st.integers(1, 20), st.integers(1, 10**6), st.sampled_from([2, 64, 128, 3 * 2**7, 10**6]))

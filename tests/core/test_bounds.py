@@ -2,25 +2,18 @@
 
 from decimal import Decimal
 from fractions import Fraction
-from itertools import pairwise, product
+from itertools import product
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from buckets.rule import Rule
-from tests.engine import Engine
+from tests.engine import Engine, cut
 from tests.oracle import COMPARE, Event, Oracle, average_bounds, width_at
-from tests.strategies import EDGES, MEASURES, pagings, precisions, rules, streams
+from tests.strategies import EDGES, MEASURES, cuts, pagings, precisions, rules, streams
 
 LATENESS = st.sampled_from([0, 3, 20, 100])
-CUTS = st.lists(st.integers(0, 80), max_size=8)
-
-
-def cut(events, places):
-    """Events cut into micro-batches at the given places."""
-    ends = sorted({min(place, len(events)) for place in places} | {0, len(events)})
-    return [events[start:end] for start, end in pairwise(ends)]
 
 
 @st.composite
@@ -66,7 +59,7 @@ def check_bounds(rules, found, exact_run, is_all=True):
     st.sampled_from(["add", "drop"]),
     precisions(),
     pagings(),
-    CUTS,
+    cuts(),
 )
 def test_the_value_of_the_exact_run_lies_between_the_bounds(
     rules, events, lateness_ms, late, precision, paging, places
@@ -77,7 +70,7 @@ def test_the_value_of_the_exact_run_lies_between_the_bounds(
 
 
 @settings(max_examples=200)
-@given(rules(), orderly(), pagings(), CUTS)
+@given(rules(), orderly(), pagings(), cuts())
 def test_so_it_does_under_policies_that_need_raw_events(rules, setting, paging, places):
     precision, policies, events = setting
     found = Engine(rules, paging, precision=precision, **policies).run(cut(events, places))
@@ -85,7 +78,7 @@ def test_so_it_does_under_policies_that_need_raw_events(rules, setting, paging, 
 
 
 @settings(max_examples=100)
-@given(rules(), streams(overflowing=False, repeating=False), precisions(shortest_tail_ms=20), pagings(), CUTS)
+@given(rules(), streams(overflowing=False, repeating=False), precisions(shortest_tail_ms=20), pagings(), cuts())
 def test_of_late_events_that_are_evaluated_only_those_in_the_tail_are(rules, events, precision, paging, places):
     policies = {"allowed_lateness": "20ms", "late": "evaluate"}
     found = Engine(rules, paging, precision=precision, **policies).run(cut(events, places))
@@ -104,7 +97,7 @@ def test_of_late_events_that_are_evaluated_only_those_in_the_tail_are(rules, eve
 def test_the_core_equals_a_loop_over_a_list(rules, events, lateness_ms, late, collision, data):
     needs_raw = late == "evaluate" or collision != "keep"
     precision = data.draw(precisions(shortest_tail_ms=lateness_ms if needs_raw else 0), "precision")
-    paging, places = data.draw(pagings(), "paging"), data.draw(CUTS, "places")
+    paging, places = data.draw(pagings(), "paging"), data.draw(cuts(), "places")
     policies = {"allowed_lateness": f"{lateness_ms}ms", "late": late, "collision": collision}
     engine = Engine(rules, paging, precision=precision, **policies)
     oracle = Oracle(rules, MEASURES, lateness_ms, late, collision, precision)
@@ -112,7 +105,7 @@ def test_the_core_equals_a_loop_over_a_list(rules, events, lateness_ms, late, co
 
 
 @settings(max_examples=200)
-@given(rules(), streams(), LATENESS, precisions(), pagings(), CUTS)
+@given(rules(), streams(), LATENESS, precisions(), pagings(), cuts())
 def test_cutting_the_same_arrivals_into_other_batches_or_pages_changes_nothing(
     rules, events, lateness_ms, precision, paging, places
 ):
@@ -139,9 +132,7 @@ def test_values_lie_between_their_bounds_where_sums_are_near_64_bits(rules, even
 
 
 @settings(max_examples=100)
-@given(
-    rules(), streams(overflowing=False), st.lists(EDGES, min_size=2, max_size=2), st.data(), pagings(), CUTS
-)
+@given(rules(), streams(overflowing=False), st.lists(EDGES, min_size=2, max_size=2), st.data(), pagings(), cuts())
 def test_bounds_do_not_depend_on_what_a_value_does_with_its_edge(rules, events, edges, data, paging, places):
     precision = data.draw(precisions(), "precision")
     one, other = (
@@ -179,7 +170,7 @@ def test_an_edge_in_the_tail_is_exact(rules, events, width_ms, tail_ms, paging):
 
 
 @settings(max_examples=100)
-@given(rules(), streams(overflowing=False, repeating=False, least=0), precisions(), pagings(), CUTS)
+@given(rules(), streams(overflowing=False, repeating=False, least=0), precisions(), pagings(), cuts())
 def test_values_that_are_not_negative_are_as_uncertain_as_the_bucket_of_the_edge_at_the_most(
     rules, events, precision, paging, places
 ):

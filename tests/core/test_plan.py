@@ -2,16 +2,20 @@
 
 from decimal import Decimal, localcontext
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from buckets.engine_settings import EngineSettings
 from buckets.judge import fires as fires_in_kernel
-from buckets.plan import DROP, REPLACE, plan_group
+from buckets.plan import DROP, EXCLUDE, INCLUDE, PRORATE, REPLACE, plan_group, tiers_of
+from buckets.precision import Precision
 from buckets.rule_set import first_rule_set
+from tests import oracle
 from tests.core.examples import SCHEMA, rule
 from tests.oracle import COMPARE
+from tests.strategies import precisions
 
 LEAST, GREATEST = -(2**63), 2**63 - 1
 OPERATORS = st.sampled_from(list(COMPARE))
@@ -147,3 +151,42 @@ def test_values_have_the_scale_of_their_measure_and_averages_six_digits_more():
 def test_policies_are_handed_on():
     plan = plan_of(rule(), late="drop", collision="replace")
     assert (plan.late, plan.collision) == (DROP, REPLACE)
+
+
+# Precision
+
+
+def test_without_a_tail_there_are_no_tiers():
+    tiers = plan_of(rule()).tiers
+    assert [(array.tolist(), array.dtype) for array in tiers] == [([], np.int64)] * 2
+
+
+def test_the_resolution_is_the_first_tier_and_the_others_follow():
+    precision = {"tail": "1h", "resolution": "1m", "tiers": [{"after": "2d", "resolution": "1h"}]}
+    tiers = plan_of(rule(), precision=precision).tiers
+    assert [(array.tolist(), array.dtype) for array in tiers] == [
+        ([3_600_000, 172_800_000], np.int64),
+        ([60_000, 3_600_000], np.int64),
+    ]
+
+
+@given(precisions())
+def test_tiers_are_the_precision_as_arrays(written):
+    precision = Precision.model_validate(written)
+    assert list(zip(*map(np.ndarray.tolist, tiers_of(precision)), strict=True)) == oracle.tiers_of(precision)
+
+
+def test_each_group_has_its_own_precision():
+    groups = [{"group_by": ["kind"], "tail": "5m", "edge": "exclude"}, {"group_by": ["account"], "tail": "all"}]
+    engine = EngineSettings.model_validate({"precision": {"tail": "1h", "edge": "prorate", "groups": groups}})
+    rules = [rule("a"), rule("b", group_by=["kind"]), rule("c", group_by=["account"])]
+    plans = [plan_group(group, SCHEMA, engine) for group in first_rule_set(rules).groups]
+    assert [(plan.tiers.after_ms.tolist(), plan.edge) for plan in plans] == [
+        ([3_600_000], PRORATE),
+        ([300_000], EXCLUDE),
+        ([], PRORATE),
+    ]
+
+
+def test_the_edge_is_included_where_nothing_else_is_said():
+    assert plan_of(rule()).edge == INCLUDE

@@ -1,5 +1,6 @@
 """Versions of the rules: groups, columns that never move, and since when each track is complete."""
 
+import json
 from itertools import pairwise
 
 import pytest
@@ -205,3 +206,40 @@ def test_a_group_that_was_removed_and_comes_back_keeps_its_columns():
         versions.append(next_rule_set(versions[-1], each, CLOCK_MS, LATENESS_MS))
     (group,) = versions[-1].groups
     assert group.measures == ("amount", "fee")
+
+
+# Generations: a group that goes and comes again is another one.
+
+
+@given(histories())
+def test_the_generation_of_a_group_is_the_version_in_which_it_came_to_be(versions):
+    before: dict[str, int] = {}
+    for rule_set in versions:
+        generations = {group.group_id: group.generation for group in rule_set.groups}
+        assert generations == {each: before.get(each, rule_set.version) for each in generations}
+        before = generations
+
+
+def test_a_group_whose_rules_change_stays_the_same_and_one_that_comes_back_does_not():
+    versions = [first_rule_set([rule("a"), rule("b", group_by=["kind"])])]
+    for each in ([rule("c", length="2h")], [rule("c"), rule("b", group_by=["kind"])], [rule("d", "fee")]):
+        versions.append(next_rule_set(versions[-1], each, CLOCK_MS, LATENESS_MS))
+    found = [{group.fields[0]: group.generation for group in rule_set.groups} for rule_set in versions]
+    assert found == [{"payer": 1, "kind": 1}, {"payer": 1}, {"payer": 1, "kind": 3}, {"payer": 1}]
+
+
+def test_a_group_whose_rules_are_all_deleted_is_gone_and_one_that_is_paused_is_not():
+    for state, generation in (("DELETE", 3), ("PAUSE", 1)):
+        rule_set = first_rule_set([rule("a")])
+        for each in ([rule("a", state=state)], [rule("a")]):
+            rule_set = next_rule_set(rule_set, each, CLOCK_MS, LATENESS_MS)
+        assert [group.generation for group in rule_set.groups] == [generation]
+
+
+def test_a_rule_set_from_before_generations_were_counted_has_generation_0():
+    data = json.loads(first_rule_set([rule("a")]).to_json())
+    del data["generations"]
+    (group,) = RuleSet.from_json(json.dumps(data)).groups
+    assert group.generation == 0
+    (kept,) = next_rule_set(RuleSet.from_json(json.dumps(data)), [rule("a"), rule("b")], None, 0).groups
+    assert kept.generation == 0

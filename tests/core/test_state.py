@@ -2,25 +2,19 @@
 
 from dataclasses import replace
 from decimal import Decimal
-from itertools import pairwise
 
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.core.test_bounds import check_bounds
-from tests.engine import Engine
+from tests.engine import Engine, cut
 from tests.oracle import Oracle
-from tests.strategies import MEASURES, pagings, precisions, rules, streams
+from tests.strategies import MEASURES, cuts, pagings, precisions, rules, streams
 
 ALL = st.just({"tail": "all"})
 LATENESS = st.sampled_from([0, 3, 20, 100])
-CUTS = st.lists(st.integers(0, 80), max_size=8)
-
-
-def cut(events, places):
-    """Events cut into micro-batches at the given places."""
-    ends = sorted({min(place, len(events)) for place in places} | {0, len(events)})
-    return [events[start:end] for start, end in pairwise(ends)]
+CHANGE = st.integers(0, 80)
+"""How many events come before what changes."""
 
 
 def expected_state(oracle, measures):
@@ -33,7 +27,7 @@ def by_time(held):
 
 
 @settings(max_examples=250)
-@given(rules(), streams(), LATENESS, st.one_of(ALL, precisions()), st.sampled_from(["add", "drop"]), pagings(), CUTS)
+@given(rules(), streams(), LATENESS, st.one_of(ALL, precisions()), st.sampled_from(["add", "drop"]), pagings(), cuts())
 def test_a_timeline_holds_its_horizon_folded_as_the_tiers_say(
     rules, events, lateness_ms, precision, late, paging, places
 ):
@@ -49,7 +43,7 @@ def test_a_timeline_holds_its_horizon_folded_as_the_tiers_say(
 
 
 @settings(max_examples=150)
-@given(rules(), streams(), LATENESS, st.one_of(ALL, precisions()), pagings(), CUTS)
+@given(rules(), streams(), LATENESS, st.one_of(ALL, precisions()), pagings(), cuts())
 def test_every_page_is_named_once_and_its_entry_says_what_its_cells_say(
     rules, events, lateness_ms, precision, paging, places
 ):
@@ -60,9 +54,7 @@ def test_every_page_is_named_once_and_its_entry_says_what_its_cells_say(
 
 
 @settings(max_examples=100)
-@given(
-    rules(), streams(overflowing=False, repeating=False), LATENESS, st.one_of(ALL, precisions()), pagings(), CUTS
-)
+@given(rules(), streams(overflowing=False, repeating=False), LATENESS, st.one_of(ALL, precisions()), pagings(), cuts())
 def test_a_timeline_is_what_a_fresh_run_over_the_events_inside_its_horizon_holds(
     rules, events, lateness_ms, precision, paging, places
 ):
@@ -80,7 +72,7 @@ def test_a_timeline_is_what_a_fresh_run_over_the_events_inside_its_horizon_holds
 
 
 @settings(max_examples=100)
-@given(rules(), streams(), st.one_of(ALL, precisions()), pagings(), CUTS)
+@given(rules(), streams(), st.one_of(ALL, precisions()), pagings(), cuts())
 def test_a_visit_without_events_changes_nothing_but_bytes(rules, events, precision, paging, places):
     engine, visited = (Engine(rules, paging, allowed_lateness="20ms", precision=precision) for _ in range(2))
     expected = engine.run(cut(events, places))
@@ -94,9 +86,7 @@ def test_a_visit_without_events_changes_nothing_but_bytes(rules, events, precisi
 
 
 @settings(max_examples=150)
-@given(
-    rules(min_size=2), streams(overflowing=False), st.one_of(ALL, precisions()), pagings(), CUTS, st.integers(0, 80)
-)
+@given(rules(min_size=2), streams(overflowing=False), st.one_of(ALL, precisions()), pagings(), cuts(), CHANGE)
 def test_a_horizon_that_shrinks_leaves_what_a_fresh_run_under_the_new_rules_holds(
     rules, events, precision, paging, places, change
 ):
@@ -120,7 +110,7 @@ def test_a_horizon_that_shrinks_leaves_what_a_fresh_run_under_the_new_rules_hold
 
 
 @settings(max_examples=100)
-@given(rules(min_size=2), streams(overflowing=False), pagings(), CUTS, st.integers(0, 80))
+@given(rules(min_size=2), streams(overflowing=False), pagings(), cuts(), CHANGE)
 def test_a_horizon_that_grows_brings_nothing_back_and_loses_nothing_more(rules, events, paging, places, change):
     """What lay inside the old horizon stays, all that came since is there; a measure that was not kept counts as 0."""
     rules = sorted(rules, key=lambda rule: rule.window.length_ms)
@@ -134,7 +124,9 @@ def test_a_horizon_that_grows_brings_nothing_back_and_loses_nothing_more(rules, 
     for key, clock_ms in oracle.clock_ms.items():
         after.clock_ms[key] = clock_ms
         after.held[key] = [
-            event._replace(values=tuple(v if m in known else Decimal(0) for m, v in zip(MEASURES, event.values, strict=True)))
+            event._replace(
+                values=tuple(v if m in known else Decimal(0) for m, v in zip(MEASURES, event.values, strict=True))
+            )
             for event in oracle.held[key]
             if event.time_ms >= clock_ms - oracle.horizon_ms
         ]
@@ -150,7 +142,7 @@ def test_a_horizon_that_grows_brings_nothing_back_and_loses_nothing_more(rules, 
     streams(overflowing=False, repeating=False),
     st.lists(st.one_of(ALL, precisions()), min_size=2, max_size=4),
     pagings(),
-    CUTS,
+    cuts(),
 )
 def test_bounds_hold_when_the_tiers_change_between_two_batches(rules, events, settings, paging, places):
     """A tail may get longer or shorter and widths may not divide: what was folded stays folded, and is known to be."""
@@ -163,12 +155,8 @@ def test_bounds_hold_when_the_tiers_change_between_two_batches(rules, events, se
 
 
 @settings(max_examples=100)
-@given(
-    rules(), streams(overflowing=False, repeating=False), precisions(), precisions(), pagings(), st.integers(0, 80)
-)
-def test_tiers_that_have_changed_are_forgotten_once_the_horizon_has_passed(
-    rules, events, one, other, paging, change
-):
+@given(rules(), streams(overflowing=False, repeating=False), precisions(), precisions(), pagings(), CHANGE)
+def test_tiers_that_have_changed_are_forgotten_once_the_horizon_has_passed(rules, events, one, other, paging, change):
     """What was folded otherwise lies behind the horizon by then."""
     longest_ms = max(rule.window.length_ms for rule in rules)
     later = [event._replace(time_ms=event.time_ms + 10 * longest_ms + 10_000) for event in events[change:]]
@@ -194,8 +182,8 @@ def test_tiers_that_have_changed_are_forgotten_once_the_horizon_has_passed(
     st.one_of(ALL, precisions()),
     st.one_of(ALL, precisions()),
     pagings(),
-    CUTS,
-    st.integers(0, 80),
+    cuts(),
+    CHANGE,
 )
 def test_a_group_that_goes_and_comes_again_begins_anew_and_leaves_no_page(
     rules, events, one, other, paging, places, change

@@ -118,6 +118,17 @@ def test_an_idle_key_goes_when_the_clock_of_its_shard_has_passed_it_by_the_horiz
     one.check()
 
 
+@pytest.mark.parametrize(("beyond_ms", "stays"), [(0, True), (1, False)])
+def test_a_key_that_has_moved_on_since_it_was_entered_stays_to_the_last_moment_of_its_horizon(beyond_ms, stays):
+    one = Shard()
+    one.take(("key", 0))
+    one.take(("key", 50))
+    assert slot_end_ms(0, HORIZON_MS["long"]) < 50
+    one.take(("busy", 50 + HORIZON_MS["long"] + beyond_ms))
+    assert one.keys() == ({"key", "busy"} if stays else {"busy"})
+    one.check()
+
+
 def test_the_clock_that_counts_is_that_of_the_shard_and_of_all_its_groups():
     one = Shard()
     one.take(("idle", 0))
@@ -328,6 +339,25 @@ def test_a_group_that_comes_back_begins_anew_and_leaves_nothing_of_its_first_lif
             one.take(("busy", 70))
             one.check()
         assert one.keys("short") == {"busy"}
+
+
+def test_timelines_of_a_groups_first_life_go_when_they_are_visited_however_young_they_are():
+    with small():
+        one = Shard()
+        for at in (0, 11):
+            one.take(*((f"p{number}", at) for number in range(12)))
+        one.rule_set = next_rule_set(one.rule_set, [RULES[0]], 11, LATENESS_MS)
+        one.take(("busy", 12))
+        one.rule_set = next_rule_set(one.rule_set, RULES, 12, LATENESS_MS)
+        one.take(("busy", 13))
+        assert len(one.keys("short")) > 2
+        visited_ms = slot_end_ms(0, HORIZON_MS["short"]) + HORIZON_MS["short"] + 1
+        assert visited_ms <= 11 + HORIZON_MS["short"]
+        for _ in range(10):
+            one.take(("busy", visited_ms))
+            one.check()
+        assert one.keys("short") == {"busy"}
+        assert len(one.keys("long")) == 13
 
 
 def test_when_the_longest_rule_goes_the_sweep_trims_keys_to_the_shorter_horizon():

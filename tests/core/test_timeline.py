@@ -58,7 +58,7 @@ def played(history) -> tuple[Timeline, np.ndarray, list[Cell]]:
         events = [place for place, cell in enumerate(cells) if cell.event_id is not None]
         if step == "insert":
             place = place_of(cells, time_ms)
-            if place < len(cells) and cells[place].last_ms < time_ms or place and cells[place - 1].last_ms > time_ms:
+            if place and cells[place - 1].last_ms > time_ms:  # inside a bucket
                 continue
             insert(timeline, place, time_ms, start + number, 1, columns, 1, np.int32(HOT))
             cells.insert(place, raw(time_ms, chr(IDS[number]), values))

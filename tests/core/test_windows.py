@@ -1,28 +1,23 @@
 """The laws of the core, on random streams against the oracle, where every event is kept raw."""
 
-from itertools import pairwise
+from decimal import Decimal
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.engine import Engine
-from tests.oracle import Oracle
-from tests.strategies import MEASURES, pagings, rules, streams
+from buckets.needed import Paging
+from buckets.rule import Rule
+from tests.engine import Engine, cut
+from tests.oracle import Event, Oracle
+from tests.strategies import MEASURES, cuts, pagings, rules, streams
 
 LATENESS = st.sampled_from([0, 3, 100])
 LATE = st.sampled_from(["add", "evaluate", "drop"])
 COLLISION = st.sampled_from(["keep", "keep_first", "replace"])
-CUTS = st.lists(st.integers(0, 80), max_size=8)
-
-
-def cut(events, places):
-    """Events cut into micro-batches at the given places."""
-    ends = sorted({min(place, len(events)) for place in places} | {0, len(events)})
-    return [events[start:end] for start, end in pairwise(ends)]
 
 
 @settings(max_examples=300)
-@given(rules(), streams(), LATENESS, LATE, COLLISION, pagings(), CUTS)
+@given(rules(), streams(), LATENESS, LATE, COLLISION, pagings(), cuts())
 def test_the_core_equals_a_loop_over_a_list(rules, events, lateness_ms, late, collision, paging, places):
     engine = Engine(rules, paging, allowed_lateness=f"{lateness_ms}ms", late=late, collision=collision)
     oracle = Oracle(rules, MEASURES, lateness_ms, late, collision)
@@ -30,7 +25,7 @@ def test_the_core_equals_a_loop_over_a_list(rules, events, lateness_ms, late, co
 
 
 @settings(max_examples=150)
-@given(rules(), streams(), LATENESS, LATE, COLLISION, pagings(), CUTS)
+@given(rules(), streams(), LATENESS, LATE, COLLISION, pagings(), cuts())
 def test_cutting_the_same_arrivals_into_other_batches_or_pages_changes_nothing(
     rules, events, lateness_ms, late, collision, paging, places
 ):
@@ -67,3 +62,23 @@ def test_every_result_is_exact_where_every_event_is_kept_raw(rules, events, late
     for outcome in Engine(rules, allowed_lateness=f"{lateness_ms}ms", late=late).run([[event] for event in events]):
         for rule_id, result in outcome.results.items():
             assert outcome.bounds[rule_id] == (result.value, result.value, True, True)
+
+
+def test_a_late_event_in_the_head_is_evaluated_with_the_page_in_which_its_edge_lies():
+    """The window of the late event reaches back into the last page."""
+    rule = Rule.model_validate(
+        {
+            "rule_id": "r",
+            "group_by": ["k"],
+            "aggregate": {"function": "sum", "measure": "amount"},
+            "window": {"length": "6ms"},
+            "limit": {"operator": ">", "value": "0"},
+        }
+    )
+    engine = Engine([rule], Paging(3, 5, 16), allowed_lateness="100ms", late="evaluate")
+    events = [Event(f"e{at}", at, "k", (Decimal(1), Decimal(0))) for at in range(20)]
+    engine.run([[event] for event in events])
+    assert [cell.first_ms for cell in engine.view("k").cells if cell.page is None] == [15, 16, 17, 18, 19]
+    (outcome,) = engine.run([[Event("late", 17, "k", (Decimal(5), Decimal(0)))]])
+    assert outcome.results == {"r": (12, 8, True)}
+    assert outcome.bounds == {"r": (12, 12, True, True)}

@@ -9,7 +9,7 @@ import pytest
 from buckets.agenda import OVERVIEW
 from buckets.ledger import Ledger
 from buckets.spark.windows import AGENDA, HEADS, PAGES
-from buckets.store import head_key, split_head_key
+from buckets.store import head_key, split_head_key, split_page_key
 from tests.spark.command import RunningCommand
 from tests.spark.job_folder import JobFolder, Row
 from tests.spark.payments import RULES
@@ -17,7 +17,7 @@ from tests.spark.test_kill import committed_batches, freeze_when, is_half_writte
 
 pytestmark = pytest.mark.spark
 
-FILES, PAYERS, BURST = 4, 8, 300
+FILES, PAYERS, BURST = 3, 8, 300
 GAP_MS = 10_000
 """Between two files: many times the horizon of every group."""
 ENGINE = {"shards": 2, "allowed_lateness": "100ms"}
@@ -42,19 +42,24 @@ def add_file(job: JobFolder, file: int) -> None:
     job.add_file(file, [json.dumps(event) for event in events_of(file)])
 
 
-def stored(spark, job: JobFolder, name: str) -> dict[bytes, bytes]:
+Entries = dict[tuple[int, bytes], bytes]
+"""What lies in a map state, by shard and place."""
+
+
+def stored(spark, job: JobFolder, name: str) -> Entries:
     """The entries of a map state, as Spark's own reader finds them."""
     _ = spark.streams.active
     reader = spark.read.format("statestore").option("path", str(job.checkpoint / "spark")).option("stateVarName", name)
-    rows = reader.load().select("user_map_key.key", "user_map_value.timeline").collect()
-    return {bytes(key): bytes(value) for key, value in rows}
+    rows = reader.load().select("key.shard", "user_map_key.key", "user_map_value.timeline").collect()
+    return {(shard, bytes(place)): bytes(value) for shard, place, value in rows}
 
 
-def agenda_of(entries: dict[bytes, bytes]) -> tuple[list[dict], Counter[bytes]]:
-    """The overviews of all shards are one entry in this view; who stands on the agenda, and how often."""
-    overviews = [json.loads(value) for place, value in entries.items() if place == OVERVIEW]
-    chunks = [(place, json.loads(value)) for place, value in entries.items() if place != OVERVIEW]
-    return overviews, Counter(head_key(split_head_key(place)[0], key) for place, keys in chunks for key in keys)
+def agenda_of(entries: Entries) -> tuple[dict[int, dict], Counter[tuple[int, bytes]]]:
+    """The overview of each shard; who stands on its agenda, and how often."""
+    overviews = {shard: json.loads(value) for (shard, place), value in entries.items() if place == OVERVIEW}
+    chunks = [(*where, json.loads(value)) for where, value in entries.items() if where[1] != OVERVIEW]
+    on_agenda = ((shard, head_key(split_head_key(place)[0], key)) for shard, place, keys in chunks for key in keys)
+    return overviews, Counter(on_agenda)
 
 
 @pytest.fixture(scope="module")
@@ -77,10 +82,11 @@ def expected_places(job: JobFolder) -> set[bytes]:
 
 def test_idle_keys_their_pages_and_their_places_on_the_agenda_vanish(spark, undisturbed):
     heads, pages = stored(spark, undisturbed, HEADS), stored(spark, undisturbed, PAGES)
-    assert heads.keys() == expected_places(undisturbed)
-    owners = {place[:-4] for place in pages}
+    assert {place for _, place in heads} == expected_places(undisturbed)
+    owners = {split_page_key(place)[0] for _, place in pages}
     assert {split_head_key(place)[1] for place in owners} == {f"é{FILES - 1}-0", ""}
-    _, on_agenda = agenda_of(stored(spark, undisturbed, AGENDA))
+    overviews, on_agenda = agenda_of(stored(spark, undisturbed, AGENDA))
+    assert len(overviews) == ENGINE["shards"]
     assert on_agenda == Counter(list(heads))
 
 

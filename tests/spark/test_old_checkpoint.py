@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from buckets.errors import BucketsError
+from buckets.spark.state_reader import read_stats
 from tests.spark.job_folder import JobFolder
 from tests.spark.payments import payments
 
@@ -56,3 +57,9 @@ def test_a_checkpoint_of_a_later_codec_is_refused_before_any_batch(spark, old):
     with pytest.raises(BucketsError, match="was written by codec version 99, and this release reads 1 to 2"):
         old.run(spark)
     assert not (old.checkpoint / "spark" / "offsets" / "2").exists()
+
+
+def test_the_state_of_a_checkpoint_of_codec_1_can_be_read_before_it_is_gone_on_with(spark, old):
+    stats = read_stats(spark, old.checkpoint, largest=1)
+    assert sum(group.keys for group in stats.groups) == 7
+    assert sum(group.pages for group in stats.groups) == 0

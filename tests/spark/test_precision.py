@@ -55,7 +55,7 @@ def job_in(root: Path, precision: dict[str, Any] | None) -> JobFolder:
 
 @pytest.fixture(scope="module")
 def exact(spark, tmp_path_factory) -> JobFolder:
-    """The job with every event raw, after half of the events and after all; nobody may change it."""
+    """The job with every event raw; nobody may change it."""
     job = job_in(tmp_path_factory.mktemp("exact"), None)
     job.add_events(EVENTS, files=2)
     job.run(spark)

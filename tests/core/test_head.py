@@ -1,0 +1,260 @@
+"""Heads as bytes: clock, directory and newest cells are read as they were written, those of version 1 too."""
+
+from dataclasses import replace
+from itertools import accumulate
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from buckets.directory import Directory, new_directory
+from buckets.errors import BucketsError
+from buckets.head import CODEC_VERSION, HEAD_BYTES, entry_bound, read_newest_cells, write_entry, write_head
+from buckets.layout import written_bound
+from buckets.needed import Paging
+from buckets.page import write_cells
+from buckets.stored import ANY_GENERATION, read_heads, unreadable
+from tests.core.cells import GREATEST, INT64S, LEAST, cell_lists, cells_of, laid_out, raw
+from tests.core.test_varint import leb128
+from tests.engine import Engine
+from tests.oracle import Event
+from tests.strategies import decimals, pagings, precisions, rules, streams
+
+ALL_MS = LEAST
+COUNTS = st.one_of(st.integers(0, 300), st.integers(0, 2**31))
+TIMES_MS = st.one_of(st.integers(-300, 300), st.integers(-(10**14), 10**14))
+SUMS = st.one_of(st.integers(0, 300), st.integers(0, 2**94))
+COLUMN = st.tuples(SUMS, SUMS, st.tuples(INT64S, INT64S).map(sorted))
+KINDS = ("page", "first_ms", "last_ms", "cells", "held", "resolution_ms", "is_trimmed")
+
+# Version 1: clock 2000 ms, 1 column, cells (1500 ms, 1234, "e1") and (2000 ms, -5, "é2").
+VERSION_1 = bytes.fromhex("01 01 a01f 02 b817 f403 a413 09 02 6531 03 c3a932")
+CELLS = [raw(1500, "e1", (1234,)), raw(2000, "é2", (-5,))]
+
+# Version 2: clock 2700 ms, generation 3, next page 5, page 4 from 1000 to 2500 ms with 2 cells of 3 events, folded to
+# 500 ms, not trimmed, sums 1534 and 5, -5 to 1234; then the cell (2700 ms, -7, "é").
+HEAD = (2700, 3, 5, [((4, 1000, 2500, 2, 3, 500, False), ((1534, 5, [-5, 1234]),))], [raw(2700, "é", (-7,))], 1)
+VERSION_2 = bytes.fromhex(
+    "02 982a 03 05 01 01" + "04 c71a dc0b 04 03 f403 fe0b 05 09 d709" + "01 00 01 982a 00 0d 02 c3a9"
+)
+
+
+@st.composite
+def entries(draw, columns: int):
+    """Entries of a directory: what `KINDS` says of each page, and for each measure positive, negative, both ends."""
+    found, begin_ms = [], draw(TIMES_MS)
+    for _ in range(draw(st.integers(0, 5))):
+        begin_ms += draw(COUNTS)
+        end_ms = begin_ms + draw(COUNTS)
+        page, cells, held, resolution_ms = (draw(COUNTS) for _ in range(4))
+        numbers = (page, begin_ms, end_ms, cells, held, resolution_ms, draw(st.booleans()))
+        found.append((numbers, draw(st.tuples(*[COLUMN] * columns))))
+    return found
+
+
+@st.composite
+def heads(draw):
+    """Clock, generation, next page number, entries, newest cells, and how many columns they have."""
+    columns = draw(st.integers(0, 3))
+    numbers = draw(INT64S), draw(COUNTS), draw(COUNTS)
+    return *numbers, draw(entries(columns)), draw(cell_lists(columns, times_ms=TIMES_MS)), columns
+
+
+def directory_of(found, columns: int) -> Directory:
+    directory = new_directory(np.array([0, len(found)]), columns)
+    for entry, (numbers, sums) in enumerate(found):
+        for kind, number in zip(KINDS, numbers, strict=True):
+            getattr(directory, kind)[entry] = number
+        for column, (plus, minus, ends) in enumerate(sums):
+            directory.plus[:, column, entry] = divmod(plus, 2**32)
+            directory.minus[:, column, entry] = divmod(minus, 2**32)
+            directory.extremes[:, column, entry] = ends
+    return directory
+
+
+def entries_of(directory: Directory, start: int, end: int, columns: int):
+    found = []
+    for entry in range(start, end):
+        numbers = tuple(getattr(directory, kind)[entry].item() for kind in KINDS)
+        sums = tuple(
+            (
+                *(
+                    (int(pair[0, column, entry]) << 32) + int(pair[1, column, entry])
+                    for pair in (directory.plus, directory.minus)
+                ),
+                directory.extremes[:, column, entry].tolist(),
+            )
+            for column in range(columns)
+        )
+        found.append((numbers, sums))
+    return found
+
+
+def written(head) -> bytes:
+    clock_ms, generation, next_page, found, cells, columns = head
+    timeline, pool = laid_out(cells, columns)
+    directory = directory_of(found, columns)
+    ids = sum(len((cell.event_id or "").encode()) for cell in cells)
+    out = np.zeros(3 + written_bound(timeline, len(found)), np.uint8)
+    at = write_head(out, 3, clock_ms, generation, next_page, len(found), columns)
+    before_ms = clock_ms
+    for entry in range(len(found)):
+        entry_at = at
+        at = write_entry(out, at, directory, entry, before_ms)
+        before_ms = directory.first_ms[entry]
+        assert at - entry_at <= entry_bound(columns)
+    assert written_bound(timeline, len(found)) >= HEAD_BYTES + len(found) * entry_bound(columns) + ids
+    at = write_cells(out, at, timeline, 0, len(cells), pool)
+    assert not out[:3].any()
+    return out[3:at].tobytes()
+
+
+def widened(columns: tuple, known: int) -> tuple:
+    return (columns + ((0, 0, [0, 0]),) * known)[:known]
+
+
+def read(data: list[bytes], known: int, generation: int = ANY_GENERATION):
+    """What a reader of so many columns finds in heads one behind the other: as `heads` draws them."""
+    pool, start = np.frombuffer(b"".join(data), np.uint8), np.array([0, *accumulate(map(len, data))], np.int64)
+    assert unreadable(pool, start) == -1
+    found, directory = read_heads(pool, start, generation, known)
+    seen = []
+    for key in range(len(data)):
+        cells = int(found.cells[key])
+        timeline, _ = laid_out([], known, room=cells)
+        if cells:
+            read_newest_cells(pool, start[key], found.cells_at[key], timeline, np.int32(-1), ALL_MS)
+        of_key = entries_of(directory, directory.start[key], directory.start[key + 1], known)
+        numbers = int(found.clock_ms[key]), int(found.next_page[key])
+        seen.append((*numbers, of_key, cells_of(timeline, pool)))
+    return seen
+
+
+def expected(head, known: int):
+    clock_ms, _, next_page, found, cells, _ = head
+    fields = ("plus", "minus", "least", "greatest")
+    cells = [
+        cell._replace(**{field: (getattr(cell, field) + (0,) * known)[:known] for field in fields}) for cell in cells
+    ]
+    return clock_ms, next_page, [(numbers, widened(sums, known)) for numbers, sums in found], cells
+
+
+@settings(max_examples=150)
+@given(st.lists(st.one_of(heads(), st.none()), max_size=3), st.integers(0, 4))
+def test_heads_are_read_as_they_were_written_by_readers_with_more_or_fewer_columns(many, known):
+    """Heads lie one behind the other; that of a new key is empty."""
+    data = [written(head) if head else b"" for head in many]
+    assert read(data, known) == [expected(head, known) if head else (LEAST, 0, [], []) for head in many]
+
+
+@given(heads(), st.integers(0, 3))
+def test_a_head_of_another_generation_is_that_of_a_new_key_whose_pages_are_known(head, generation):
+    ((clock_ms, next_page, found, cells),) = read([written(head)], 2, generation)
+    assert next_page == head[2]
+    assert [numbers for numbers, _ in found] == [numbers for numbers, _ in head[3]]
+    if head[1] != generation:
+        assert (clock_ms, cells) == (LEAST, [])
+    else:
+        assert (clock_ms, len(cells)) == (head[0], len(head[4]))
+
+
+@pytest.mark.parametrize("version", [0, CODEC_VERSION + 1, 255])
+def test_a_head_of_an_unknown_version_is_found(version):
+    heads = [b"", VERSION_1, bytes([version]) + VERSION_1[1:], VERSION_1]
+    pool, start = np.frombuffer(b"".join(heads), np.uint8), np.array([0, *accumulate(map(len, heads))], np.int64)
+    assert unreadable(pool, start) == 2
+
+
+@settings(max_examples=30)
+@given(rules(), decimals(2), st.sampled_from([0, CODEC_VERSION + 1, 255]))
+def test_an_unknown_version_is_refused_and_nothing_is_overwritten(rules, amount, version):
+    engine = Engine(rules, Paging(1, 0, 6), allowed_lateness="1h")
+    fee = amount.to_integral_value()
+    engine.run([[Event(f"e{at}", at, key, (amount, fee))] for key in ("k0", "k1") for at in (1000, 1001, 1002)])
+    engine.store["k1"] = bytes([version]) + engine.store["k1"][1:]
+    store, pages = dict(engine.store), dict(engine.pages)
+    assert pages
+    with pytest.raises(BucketsError, match=rf"was written by codec version {version}, and this release reads 1 to 2"):
+        engine.run([[Event("e1", 1003, key, (amount, fee)) for key in ("k0", "k1")]])
+    assert (engine.store, engine.pages) == (store, pages)
+
+
+def test_bytes_of_version_2_are_read_and_written():
+    assert written(HEAD) == VERSION_2
+    assert read([VERSION_2], 1) == [expected(HEAD, 1)]
+    assert VERSION_2[0] == CODEC_VERSION
+
+
+def test_the_greatest_numbers_fit_their_bound():
+    numbers = (2**31, -(2**62), 2**62, 2**31, 2**62, 604_800_000, True)
+    column = (2**94, 2**94, [LEAST, GREATEST])
+    head = (LEAST, 2**31, 2**31, [(numbers, (column, column))], [], 2)
+    assert read([written(head)], 2) == [expected(head, 2)]
+
+
+# Version 1, read by this release
+
+
+def version_1(clock_ms: int, cells, columns: int) -> bytes:
+    """A timeline as releases before pages wrote it."""
+
+    def signed(number: int) -> bytes:
+        return leb128(2 * number if number >= 0 else -2 * number - 1)
+
+    parts = [bytes([1, columns]), signed(clock_ms), leb128(len(cells))]
+    before_ms = None
+    for cell in cells:
+        parts.append(signed(cell.first_ms) if before_ms is None else leb128(cell.first_ms - before_ms))
+        before_ms = cell.first_ms
+    parts += [signed(cell.least[column]) for column in range(columns) for cell in cells]
+    for cell in cells:
+        parts += [leb128(len(cell.event_id.encode())), cell.event_id.encode()]
+    return b"".join(parts)
+
+
+@st.composite
+def old_timelines(draw):
+    columns = draw(st.integers(0, 3))
+    cells = [cell for cell in draw(cell_lists(columns, times_ms=TIMES_MS)) if cell.event_id is not None]
+    return draw(INT64S), cells, columns
+
+
+def test_bytes_of_version_1_are_read():
+    assert version_1(2000, CELLS, 1) == VERSION_1
+    assert read([VERSION_1], 1) == [(2000, 0, [], CELLS)]
+
+
+@given(st.lists(old_timelines(), max_size=3), st.integers(0, 4))
+def test_timelines_of_version_1_are_heads_without_pages(many, known):
+    data = [version_1(*timeline) for timeline in many]
+    assert read(data, known) == [
+        expected((clock_ms, 0, 0, [], cells, columns), known) for clock_ms, cells, columns in many
+    ]
+
+
+@settings(max_examples=100)
+@given(rules(), streams(), precisions(), pagings(), st.integers(0, 80), st.booleans())
+def test_a_run_goes_on_from_version_1_as_if_it_had_been_this_release_from_the_start(
+    rules, events, precision, paging, change, is_tiered
+):
+    """Raw events that lie behind a tail by now are folded as their key is visited."""
+    settings = {"allowed_lateness": "20ms"}
+    later = settings | ({"precision": precision} if is_tiered else {})
+    whole, old, new = (
+        Engine(rules, paging, **settings),
+        Engine(rules, paging, **settings),
+        Engine(rules, paging, **later),
+    )
+    for engine in (whole, old, new):
+        engine.plan = replace(engine.plan, group=replace(engine.plan.group, generation=0))
+    columns = len(old.plan.group.measures)
+    assert whole.run([events[:change]]) == old.run([events[:change]])
+    whole.settings(**later)
+    whole.plan = replace(whole.plan, group=replace(whole.plan.group, generation=0))
+    new.store = {key: version_1(clock_ms, cells, columns) for key, (clock_ms, cells) in old.state().items()}
+    for event in events[change:]:
+        assert new.run([[event]]) == whole.run([[event]])
+        assert new.store[event.key][0] == CODEC_VERSION
+        new.check_store()
+    assert new.state() == whole.state()

@@ -1,0 +1,206 @@
+"""Settings of precision: what is refused and why, and what a group takes over from its job."""
+
+import pytest
+from hypothesis import given
+from pydantic import ValidationError
+
+from buckets.engine_settings import EngineSettings
+from buckets.precision import JobPrecision, Precision
+from buckets.rule_set import first_rule_set, group_id
+from tests.core.examples import rule
+from tests.strategies import precisions
+
+PAYER = group_id(["payer"], ())
+HOUR_MS, DAY_MS = 3_600_000, 86_400_000
+
+
+def tier(after: str, resolution: str) -> dict[str, str]:
+    return {"after": after, "resolution": resolution}
+
+
+def job(**written) -> JobPrecision:
+    return JobPrecision.model_validate(written)
+
+
+def test_without_settings_every_event_is_raw():
+    precision = EngineSettings().precision.of_group(PAYER)
+    assert (precision.tail, precision.tiers, precision.edge) == (None, (), "include")
+
+
+def test_settings_are_read_as_they_are_written():
+    precision = Precision.model_validate(
+        {"tail": "1h", "resolution": "1m", "tiers": [tier("2d", "1h"), tier("7d", "24h")], "edge": "prorate"}
+    )
+    assert (precision.tail, precision.resolution, precision.edge) == (HOUR_MS, 60_000, "prorate")
+    assert [(each.after, each.resolution) for each in precision.tiers] == [(2 * DAY_MS, HOUR_MS), (7 * DAY_MS, DAY_MS)]
+
+
+@given(precisions())
+def test_every_list_of_tiers_that_widen_by_multiples_is_taken(written):
+    assert len(Precision.model_validate(written).tiers) == len(written["tiers"])
+
+
+@pytest.mark.parametrize(
+    ("written", "reason"),
+    [
+        ({"tail": "1x"}, "'1x' is not a duration; .*, or `all`"),
+        ({"tail": 5}, "5 is not a duration; .*, or `all`"),
+        ({"tail": "9999d"}, "'9999d' is longer than the limit of 3660d, or `all`"),
+        ({"edge": "nearest"}, "Input should be 'include', 'exclude' or 'prorate'"),
+        ({"width": "1m"}, "Extra inputs are not permitted"),
+        (
+            {"tail": "all", "tiers": [tier("2d", "1h")]},
+            "tiers: with `tail: all` there are no buckets; give the tail a duration, or write `tiers: \\[\\]`",
+        ),
+        ({"tiers": [tier("2d", "1h")]}, "tiers: with `tail: all` there are no buckets"),
+        ({"tail": "1h", "resolution": "0ms"}, "resolution: 0ms is no width of a bucket; it may be 1ms to 7d"),
+        ({"tail": "1h", "resolution": "8d"}, "resolution: 8d is no width of a bucket; it may be 1ms to 7d"),
+        (
+            {"tail": "1h", "tiers": [tier("2h", "0ms")]},
+            r"tiers\[1\].resolution: 0ms is no width of a bucket; it may be 1ms to 7d",
+        ),
+        (
+            {"tail": "1h", "tiers": [tier("2h", "1h"), tier("3h", "169h")]},
+            r"tiers\[2\].resolution: 169h is no width of a bucket; it may be 1ms to 7d",
+        ),
+        (
+            {"tail": "2h", "tiers": [tier("1h", "1h")]},
+            r"tiers\[1\].after: 1h is not further back than the 2h before it; "
+            "list tiers from the youngest to the oldest, after the tail",
+        ),
+        (
+            {"tail": "1h", "tiers": [tier("1h", "1h")]},
+            r"tiers\[1\].after: 1h is not further back than the 1h before it",
+        ),
+        (
+            {"tail": "1h", "tiers": [tier("7d", "1h"), tier("2d", "24h")]},
+            r"tiers\[2\].after: 2d is not further back than the 7d before it",
+        ),
+        (
+            {"tail": "1h", "resolution": "7m", "tiers": [tier("2h", "1h")]},
+            r"tiers\[1\].resolution: 1h is not a multiple of the 7m of resolution, whose buckets it combines",
+        ),
+        (
+            {"tail": "1h", "resolution": "1m", "tiers": [tier("2h", "1m")]},
+            r"tiers\[1\].resolution: 1m is not a multiple of the 1m of resolution",
+        ),
+        (
+            {"tail": "1h", "tiers": [tier("2h", "10m"), tier("3h", "5m")]},
+            r"tiers\[2\].resolution: 5m is not a multiple of the 10m of tiers\[1\], whose buckets it combines",
+        ),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(written, reason):
+    with pytest.raises(ValidationError, match=reason):
+        Precision.model_validate(written)
+    with pytest.raises(ValidationError, match=reason):
+        job(groups=[{"group_by": ["payer"], **written}])
+
+
+@pytest.mark.parametrize("resolution", ["1ms", "7d"])
+def test_the_narrowest_and_the_widest_bucket_are_taken(resolution):
+    assert Precision.model_validate({"tail": "0ms", "resolution": resolution}).tail == 0
+
+
+@pytest.mark.parametrize("policy", [{"late": "evaluate"}, {"collision": "keep_first"}, {"collision": "replace"}])
+def test_a_policy_that_needs_raw_events_needs_a_tail_as_long_as_the_allowed_lateness(policy):
+    ((name, value),) = policy.items()
+    reason = (
+        f"precision.tail: 5m is shorter than allowed_lateness 10m, and `{name}: {value}` needs raw events for so long; "
+        "make the tail at least as long, or choose another policy"
+    )
+    short = {"tail": "5m", "resolution": "1m"}
+    for precision in (short, {"groups": [{"group_by": ["payer"], **short}]}):
+        with pytest.raises(ValidationError, match=reason):
+            EngineSettings.model_validate({"allowed_lateness": "10m", "precision": precision, **policy})
+        EngineSettings.model_validate({"allowed_lateness": "5m", "precision": precision, **policy})
+        EngineSettings.model_validate({"allowed_lateness": "10m", "precision": precision})
+    EngineSettings.model_validate({"allowed_lateness": "10m", **policy})
+
+
+# Groups
+
+
+def test_a_group_is_found_by_its_fields_in_any_order_and_its_filter():
+    precision = job(
+        tail="1h",
+        groups=[
+            {"group_by": ["kind", "payer"], "tail": "2h"},
+            {"group_by": ["payer"], "where": {"kind": ["b", "a"]}, "tail": "3h"},
+        ],
+    )
+    rules = [
+        rule("a"),
+        rule("b", group_by=["payer", "kind"]),
+        rule("c", where={"kind": ["a", "b"]}),
+        rule("d", where={"kind": "a"}),
+    ]
+    tails = {group.rules[0].rule_id: precision.of_group(group.group_id).tail for group in first_rule_set(rules).groups}
+    assert tails == {"a": HOUR_MS, "b": 2 * HOUR_MS, "c": 3 * HOUR_MS, "d": HOUR_MS}
+
+
+def test_a_group_takes_over_what_it_does_not_set():
+    written = {"tail": "1h", "resolution": "5m", "tiers": [tier("2d", "1h")], "edge": "exclude"}
+    for changes in ({}, {"tail": "2h"}, {"edge": "prorate"}, {"tiers": []}, {"resolution": "10m"}):
+        precision = job(**written, groups=[{"group_by": ["payer"], **changes}]).of_group(PAYER)
+        expected = Precision.model_validate(written | changes)
+        assert all(getattr(precision, name) == getattr(expected, name) for name in Precision.model_fields)
+
+
+def test_a_group_that_keeps_every_event_raw_takes_over_no_tiers():
+    precision = job(
+        tail="1h", tiers=[tier("2d", "1h")], edge="prorate", groups=[{"group_by": ["payer"], "tail": "all"}]
+    )
+    mine = precision.of_group(PAYER)
+    assert (mine.tail, mine.tiers, mine.edge) == (None, (), "prorate")
+    assert len(precision.of_group("another").tiers) == 1
+
+
+def test_a_group_may_have_buckets_where_its_job_keeps_every_event_raw():
+    precision = job(tail="all", resolution="5m", groups=[{"group_by": ["payer"], "tail": "1h"}])
+    mine = precision.of_group(PAYER)
+    assert (mine.tail, mine.resolution, precision.tail) == (HOUR_MS, 300_000, None)
+
+
+def test_tiers_that_a_group_takes_over_have_to_fit_its_own_settings():
+    with pytest.raises(ValidationError, match=r"tiers\[1\].after: 2d is not further back than the 3d before it"):
+        job(tail="1h", tiers=[tier("2d", "1h")], groups=[{"group_by": ["payer"], "tail": "3d"}])
+    with pytest.raises(ValidationError, match=r"tiers\[1\].resolution: 1h is not a multiple of the 7m of resolution"):
+        job(tail="1h", tiers=[tier("2d", "1h")], groups=[{"group_by": ["payer"], "resolution": "7m"}])
+
+
+def test_the_same_group_twice_is_refused():
+    groups = [{"group_by": ["payer", "kind"]}, {"group_by": ["payer"]}, {"group_by": ["kind", "payer"]}]
+    with pytest.raises(ValidationError, match=r"groups\[3\]: the same group stands there twice"):
+        job(groups=groups)
+    job(groups=[*groups[:2], {"group_by": ["payer"], "where": {"kind": "a"}}])
+
+
+@pytest.mark.parametrize(
+    ("groups", "reason"),
+    [
+        ([{"tail": "1h"}], "groups.0.group_by\n  Field required"),
+        (["payer"], "groups.0\n"),
+        ({"payer": {}}, "groups\n"),
+        ([{"group_by": ["payer"], "where": {"kind": {"like": "a"}}}], "unknown operator 'like'"),
+        ([{"group_by": ["payer"], "groups": []}], "Extra inputs are not permitted"),
+    ],
+)
+def test_what_is_no_list_of_groups_is_refused(groups, reason):
+    with pytest.raises(ValidationError, match=reason):
+        job(groups=groups)
+
+
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [
+        ({}, "every event raw"),
+        ({"tail": "1h"}, "raw for 1h, then 1m buckets"),
+        (
+            {"tail": "1h", "tiers": [tier("2d", "1h"), tier("7d", "24h")]},
+            "raw for 1h, then 1m buckets, after 2d 1h, after 7d 24h",
+        ),
+    ],
+)
+def test_a_setting_reads_as_english(written, words):
+    assert Precision.model_validate(written).describe() == words
