@@ -96,8 +96,8 @@ def find_needed(
             arrived = True
         if clock_ms - policy.horizon_ms <= time_ms <= directory.last_ms[entry_end - 1]:
             _need_time(directory, entry_start, entry_end, time_ms)
-            if policy.late == EVALUATE and time_ms < clock_ms:
-                _need_edges(directory, entry_start, entry_end, time_ms, time_ms, reach_ms, tiers)
+        if policy.late == EVALUATE and clock_ms - policy.horizon_ms <= time_ms < clock_ms:
+            _need_edges(directory, entry_start, entry_end, time_ms, time_ms, reach_ms, tiers)
     if arrived:
         _need_edges(directory, entry_start, entry_end, earliest_ms, latest_ms, reach_ms, tiers)
     kept_ms = kept_from_ms(tiers, latest_ms, policy.horizon_ms)
