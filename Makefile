@@ -23,8 +23,8 @@ format: setup ## format the code and mend what can be mended
 	@.venv/bin/ruff format .
 	@.venv/bin/ruff check --fix .
 
-bench: setup ## measure throughput
-	@.venv/bin/python bench/throughput.py $(ARGS)
+bench: setup ## measure, for about an hour, or one benchmark: make bench ARGS="flatness --quick"
+	@.venv/bin/python bench/all.py $(ARGS)
 
 lock: ## write requirements.lock from pyproject.toml; newest versions with ARGS=--upgrade
 	@bin/setup python

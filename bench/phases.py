@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from ours import write_conf
+from trial import Trial, write_conf
 
 from buckets import fan_out as fan_out_module
 from buckets import payload, results, shard
@@ -21,24 +21,35 @@ from buckets.fan_out import fan_out
 from buckets.job import load_job
 from buckets.rule_set import first_rule_set
 from buckets.shard import Scorer
+from buckets.store import ShardStore
+from buckets.sweep import Sweep
 
 PIECE_ROWS = 200_000
 
 
-class Timelines:
-    """A dictionary for the state store."""
+class Entries:
+    """A dictionary for a map state."""
 
     def __init__(self) -> None:
         """Start empty."""
         self.held: dict[bytes, bytes] = {}
 
     def get(self, keys: Sequence[bytes]) -> list[bytes]:
-        """The timelines of keys."""
+        """The values of keys."""
         return [self.held.get(key, b"") for key in keys]
 
     def put(self, entries: Sequence[tuple[bytes, bytes]]) -> None:
-        """Keep the timelines of keys."""
+        """Keep values."""
         self.held.update(entries)
+
+    def remove(self, keys: Sequence[bytes]) -> None:
+        """Forget keys."""
+        for key in keys:
+            self.held.pop(key, None)
+
+    def list_keys(self) -> list[bytes]:
+        """All keys."""
+        return list(self.held)
 
 
 class Stopwatch:
@@ -81,7 +92,7 @@ def main() -> None:
     """Measure, and print."""
     data, files_per_batch, work = Path(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
     work.mkdir(parents=True, exist_ok=True)
-    job = load_job(write_conf(data.resolve(), files_per_batch, work))
+    job = load_job(write_conf(Trial(str(data.resolve())), work))
     rule_set, schema, engine = first_rule_set(job.rules), job.event_schema, job.settings.engine
     watch = Stopwatch()
     watch.watch(fan_out_module, "parse", "types and dead letters")
@@ -90,8 +101,12 @@ def main() -> None:
     watch.watch(payload, "unpack", "unpacking Arrow")
     watch.watch(shard, "by_key", "events by key")
     watch.watch(shard, "score", "kernel: windows and timelines")
+    watch.watch(shard, "write_back", "putting back what changed")
+    watch.watch(Sweep, "note", "agenda: keys that came")
+    watch.watch(Sweep, "end", "agenda: keys that are due")
     watch.watch(results.GroupResults, "alerts", "alerts")
-    scorer, store = Scorer(schema, engine, evaluations=False), Timelines()
+    scorer = Scorer(schema, engine, evaluations=False)
+    stores = [ShardStore(Entries(), Entries(), Entries()) for _ in range(engine.shards)]
     files = sorted(data.glob("*.parquet"))
     events = 0
     total_s: dict[str, float] = defaultdict(float)
@@ -109,8 +124,8 @@ def main() -> None:
                 total_s["fan_out"] += time.perf_counter() - started_s
                 events += rows.num_rows
         started_s = time.perf_counter()
-        for payloads in shards.values():
-            for _ in scorer.score(payloads, rule_set, store):
+        for number, payloads in shards.items():
+            for _ in scorer.score(payloads, rule_set, stores[number]):
                 pass
         total_s["shards"] += time.perf_counter() - started_s
     del watch.seconds["making the generator"]

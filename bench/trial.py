@@ -1,0 +1,84 @@
+"""One run of the product over steady data: what is offered, what is computed, where results go.
+
+A benchmark passes it as JSON to `ours.py`, which writes the job's configuration from it.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import yaml
+from steady import AMOUNTS
+
+FIVE = ("sum", "count", "avg", "min", "max")
+SHARDS = 8
+FILES_PER_BATCH = 2
+LIMITS = {
+    "sum": (">", 10**15),
+    "count": (">", 10**9),
+    "avg": (">", 500_000),
+    "min": ("<", 0),
+    "max": (">", AMOUNTS[1]),
+}
+"""Only the maximum is ever passed, by the planted events: few alerts, but some in every large micro-batch."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A run of the product.
+
+    Attributes:
+        data: folder of steady data.
+        functions: aggregates; there is a rule for each of them and each window.
+        windows: lengths, such as `1h`.
+        sink: `alerts` is the main job as it is, with alerts and accounts in Delta tables; `evaluations` computes a row
+            for every event and rule and throws it away; `discarded` has alerts only, and throws them away.
+        files_per_batch: how many files a micro-batch takes.
+        shards: of the engine.
+        precision: the engine's setting of that name; empty for its default.
+    """
+
+    data: str
+    functions: tuple[str, ...] = FIVE
+    windows: tuple[str, ...] = ("1h",)
+    sink: Literal["alerts", "evaluations", "discarded"] = "discarded"
+    files_per_batch: int = FILES_PER_BATCH
+    shards: int = SHARDS
+    precision: dict[str, object] = field(default_factory=dict)
+
+
+def _rules(trial: Trial) -> list[dict[str, object]]:
+    return [
+        {
+            "rule_id": f"{function}-{window}",
+            "group_by": ["key"],
+            "aggregate": {"function": function, "measure": "amount"},
+            "window": {"length": window},
+            "limit": dict(zip(("operator", "value"), LIMITS[function], strict=True)),
+        }
+        for window in trial.windows
+        for function in trial.functions
+    ]
+
+
+def write_conf(trial: Trial, work: Path) -> Path:
+    """Write the configuration of the job, its schema and its rules; the configuration's path."""
+    schema = {
+        "name": "steady",
+        "event_id": "event_id",
+        "event_time": {"field": "ts", "unit": "ms"},
+        "attributes": {"key": "string"},
+        "measures": {"amount": {"scale": 0}},
+    }
+    source = {"kind": "parquet", "path": trial.data, "arrival": "off", "max_files_per_trigger": trial.files_per_batch}
+    conf = {
+        "source": source,
+        "schema": "schema.yaml",
+        "rules": "rules.yaml",
+        "checkpoint": "checkpoint",
+        "output": {"path": "tables"},
+        "engine": {"shards": trial.shards} | ({"precision": dict(trial.precision)} if trial.precision else {}),
+    }
+    for name, content in (("schema", schema), ("rules", {"rules": _rules(trial)}), ("conf", conf)):
+        (work / f"{name}.yaml").write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+    return work / "conf.yaml"
