@@ -20,7 +20,7 @@ from typing import Any
 from rich.console import Console
 
 HERE = Path(__file__).resolve().parent
-ROOT = Path(os.environ.get("BENCH_ROOT", HERE.parent))
+ROOT = HERE.parent
 DATA = HERE / "data"
 LIBRARIES = ("pyspark", "delta-spark", "numba", "numpy", "pyarrow")
 WARM_UP_BATCHES = 2

@@ -316,6 +316,16 @@ def test_a_bucket_on_one_side_of_the_edge_leaves_nothing_open(amounts, value, ed
     assert bounds == (value, value, True, True)
 
 
+@pytest.mark.parametrize("limit", ["= -4", "!= -4", "> -4", "<= -4"])
+@pytest.mark.parametrize("edge", ["include", "exclude", "prorate"])
+def test_an_open_bucket_that_cannot_change_a_value_leaves_it_exact_and_certain(limit, edge):
+    result, bounds = last_of("min", edge, [*OPEN[:-1], (25, "-4.00")], limit)
+    assert (result.value, bounds) == (-4, (-4, -4, True, True))
+    amounts = [(12, "0.00"), (15, "0.00"), (25, "-4.00")]
+    result, bounds = last_of("sum", edge, amounts, limit)
+    assert (result.value, bounds) == (-4, (-4, -4, True, True))
+
+
 @pytest.mark.parametrize(("sign", "ends"), [(1, (-(2**62), 2**63 - 1)), (-1, (-(2**63), 2**62))])
 def test_a_bound_beyond_64_bits_is_the_last_number_that_fits(sign, ends):
     large = Decimal(sign * 2**62).scaleb(-2)

@@ -109,8 +109,14 @@ def test_a_horizon_that_shrinks_leaves_what_a_fresh_run_under_the_new_rules_hold
         assert {key: engine.state()[key] for key in visited} == {key: expected[key] for key in visited}
 
 
-@settings(max_examples=100)
-@given(rules(min_size=2), streams(overflowing=False), pagings(), cuts(), CHANGE)
+@settings(max_examples=200)
+@given(
+    rules(min_size=2, lengths_ms=[10, 25, 100, 200]),
+    streams(overflowing=False),
+    pagings(),
+    cuts(),
+    CHANGE,
+)
 def test_a_horizon_that_grows_brings_nothing_back_and_loses_nothing_more(rules, events, paging, places, change):
     """What lay inside the old horizon stays, all that came since is there; a measure that was not kept counts as 0."""
     rules = sorted(rules, key=lambda rule: rule.window.length_ms)
