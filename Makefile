@@ -1,15 +1,18 @@
 # What people do with this project. Everything runs in .venv, which `setup` makes; ARGS passes options on.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format lock clean bench
+.PHONY: help setup demo demo-kafka test lint format lock clean bench
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
 
 setup: ## make .venv ready (the other targets do it by themselves)
 	@bin/setup
 
 demo: setup ## score a small stream and show what the rules found
 	@.venv/bin/buckets demo $(ARGS)
+
+demo-kafka: setup ## judge payments from a real Kafka as they come, for a minute
+	@.venv/bin/buckets demo-kafka $(ARGS)
 
 test: setup ## run the tests, e.g. make test ARGS="-k java"
 	@.venv/bin/pytest $(ARGS)

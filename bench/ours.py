@@ -10,17 +10,17 @@ import shutil
 import sys
 from pathlib import Path
 
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from trial import Trial, write_conf
 
 from buckets import outputs
-from buckets.accounting import BatchAccount
 from buckets.job import Job, load_job
-from buckets.ledger import Basis, Ledger, RuleBook
-from buckets.rule_set import RuleSet, first_rule_set
+from buckets.ledger import Basis, Ledger
+from buckets.rule_book import RuleBook
+from buckets.rule_feed import FixedRules
+from buckets.rule_set import first_rule_set
 from buckets.spark.delta_sink import spark_schema, table_columns, table_decoder
-from buckets.spark.query import BatchReport, Scoring, ScoringQuery
+from buckets.spark.query import BatchReport, ScoredBatch, Scoring, ScoringQuery
 from buckets.spark.run import job_session, scoring_query
 from buckets.spark.source import open_source
 
@@ -32,14 +32,19 @@ class ThrowAway:
         """Throw the results of a job away."""
         self._job = job
 
-    def write(self, produced: DataFrame, rows: dict[str, int], account: BatchAccount, rule_set: RuleSet) -> None:
+    @property
+    def on_driver(self) -> bool:
+        """It leaves what is computed where it is."""
+        return False
+
+    def write(self, batch: ScoredBatch) -> None:
         """Compute the rows of evaluations."""
-        if not rows.get(outputs.EVALUATIONS):
+        if not batch.rows.get(outputs.EVALUATIONS):
             return
         schema, engine = self._job.event_schema, self._job.settings.engine
         columns = table_columns(schema, evaluations=True)[outputs.EVALUATIONS]
-        decode = table_decoder(outputs.EVALUATIONS, columns, schema, engine, account.batch_id, rule_set)
-        mine = produced.where(F.col("output") == outputs.EVALUATIONS).select("payload")
+        decode = table_decoder(outputs.EVALUATIONS, columns, schema, engine, batch.account.batch_id, batch.rule_set)
+        mine = batch.produced.where(F.col("output") == outputs.EVALUATIONS).select("payload")
         mine.mapInArrow(decode, spark_schema(columns)).write.format("noop").mode("overwrite").save()
 
 
@@ -54,7 +59,7 @@ def query_of(job: Job, sink: str, on_batch) -> ScoringQuery:
         arrivals=open_source(spark, job.settings.source, job.event_schema, first_rule_set(job.rules).needed_fields),
         schema=job.event_schema,
         engine=engine,
-        book=RuleBook(ledger, job.rules, engine.allowed_lateness),
+        book=RuleBook(ledger, FixedRules(job.rules), job.event_schema, engine.allowed_lateness),
         sink=ThrowAway(job),
         evaluations=sink == "evaluations",
         checkpoint=job.checkpoint / "spark",

@@ -56,35 +56,43 @@ class Goal:
 class Report:
     """Collects what one benchmark found."""
 
-    def __init__(self, name: str, description: str, repeats: int = 3) -> None:
-        """Read the command line: `--repeats`, `--quick`, `--prototype` and `--out`.
+    def __init__(self, name: str, description: str, repeats: int = 3, options: Mapping[str, str] | None = None) -> None:
+        """Read the command line: `--repeats`, `--quick`, `--prototype`, `--out`, and options of one benchmark alone.
 
         Args:
             name: of the benchmark and its files.
             description: for `--help`.
             repeats: how often each side is run, unless the command line says so.
+            options: further options and their defaults.
         """
         parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
         parser.add_argument("--repeats", type=int, help=f"runs of each side (default {repeats}, 1 with --quick)")
         parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it runs; writes no results")
         parser.add_argument("--prototype", type=Path, default=PROTOTYPE, help="the prototype's script")
         parser.add_argument("--out", type=Path, help="folder for results (default: bench/results, none with --quick)")
-        options = parser.parse_args()
+        for option, default in (options or {}).items():
+            parser.add_argument(option, default=default, help=f"default: {default or 'none'}")
+        parsed = parser.parse_args()
+        self._options = vars(parsed)
         self.name = name
-        self.quick: bool = options.quick
-        self.repeats: int = options.repeats or (1 if options.quick else repeats)
-        self.prototype: Path | None = options.prototype.resolve() if options.prototype.exists() else None
+        self.quick: bool = parsed.quick
+        self.repeats: int = parsed.repeats or (1 if parsed.quick else repeats)
+        self.prototype: Path | None = parsed.prototype.resolve() if parsed.prototype.exists() else None
         self.console = Console(width=max(Console().width, 150))
         self.found: dict[str, Any] = {
             "at": datetime.now(UTC).isoformat(timespec="seconds"),
             "machine": machine(),
-            "quick": options.quick,
+            "quick": parsed.quick,
             "repeats": self.repeats,
         }
-        self._out: Path | None = options.out or (None if options.quick else RESULTS)
+        self._out: Path | None = parsed.out or (None if parsed.quick else RESULTS)
         self._goals: list[Goal] = []
         if self.prototype is None:
-            self.console.print(f"no prototype at {options.prototype}: nothing is compared with it")
+            self.console.print(f"no prototype at {parsed.prototype}: nothing is compared with it")
+
+    def option(self, name: str) -> str:
+        """What the command line says of a further option."""
+        return str(self._options[name.removeprefix("--").replace("-", "_")])
 
     def sized(self, steady: Steady) -> Steady:
         """A data set as it is, or tiny."""

@@ -49,6 +49,8 @@ class BatchAccount:
         malformed: rows that were no events.
         latest_ms: the greatest event time in it, None where it holds no event.
         groups: one account a group.
+        ingested: when arrivals were taken in by the source, in ms since the epoch, and for how many arrivals each of
+            these times stands; empty where the source does not say.
     """
 
     batch_id: int
@@ -57,6 +59,7 @@ class BatchAccount:
     malformed: int
     latest_ms: int | None
     groups: tuple[GroupAccount, ...]
+    ingested: tuple[tuple[int, float], ...] = ()
 
     def check(self) -> None:
         """See that the accounts balance.
@@ -86,6 +89,7 @@ def account_batch(batch_id: int, rule_set: RuleSet, counts: Iterable[bytes]) -> 
     """
     arrivals = malformed = 0
     latest_ms: int | None = None
+    ingested: list[tuple[int, float]] = []
     filtered = {group.group_id: 0 for group in rule_set.groups}
     alerts = dict(filtered)
     outcomes = {group.group_id: [0] * OUTCOMES for group in rule_set.groups}
@@ -96,6 +100,8 @@ def account_batch(batch_id: int, rule_set: RuleSet, counts: Iterable[bytes]) -> 
             malformed += count["malformed"]
             times = [moment for moment in (latest_ms, count["latest_ms"]) if moment is not None]
             latest_ms = max(times, default=None)
+            sample = count.get("ingested_ms", ())
+            ingested += [(moment, count["arrivals"] / len(sample)) for moment in sample]
             for identity, number in count["filtered"].items():
                 filtered[identity] += number
         else:
@@ -118,4 +124,4 @@ def account_batch(batch_id: int, rule_set: RuleSet, counts: Iterable[bytes]) -> 
         )
         for group in rule_set.groups
     )
-    return BatchAccount(batch_id, rule_set.version, arrivals, malformed, latest_ms, groups)
+    return BatchAccount(batch_id, rule_set.version, arrivals, malformed, latest_ms, groups, tuple(ingested))

@@ -1,8 +1,9 @@
 """Rows as they arrive, into events: typed columns for the good ones, a dead letter for each of the others.
 
-Every source hands over rows of one form. `source` and `position` say where a row stands (file and line, topic
-partition and offset), `source_order` and `position` order the arrivals, `raw` is the text where there is one, and the
-declared fields follow as columns `field_0`, `field_1`, … in the order of `EventSchema.field_names`.
+Every source hands over rows of one form. `source` and `position` say where a row stands (file and line, topic partition
+and offset), `source_order` and `position` order the arrivals, `ingested_ms` is when the source took the row in where it
+knows that, `raw` is the text where there is one, and the declared fields follow as columns `field_0`, `field_1`, … in
+the order of `EventSchema.field_names`.
 """
 
 import json
@@ -22,6 +23,7 @@ from buckets.event_schema import EventSchema
 from buckets.scaled import format_scaled
 
 SOURCE, SOURCE_ORDER, POSITION, RAW, BROKEN = "source", "source_order", "position", "raw", "broken"
+INGESTED = "ingested_ms"
 
 
 def field_column(index: int) -> str:
@@ -57,6 +59,7 @@ class Events:
         times_ms: int64 `(events,)`.
         attributes: by name, Arrow arrays in their declared type.
         measures: by name, Arrow int64, scaled.
+        ingested_ms: Arrow int64, when the source took each in; None where it does not say.
     """
 
     source: pa.Array
@@ -66,6 +69,7 @@ class Events:
     times_ms: npt.NDArray[np.int64]
     attributes: dict[str, pa.Array]
     measures: dict[str, pa.Array]
+    ingested_ms: pa.Array | None = None
 
     def __len__(self) -> int:
         """How many events there are."""
@@ -126,6 +130,7 @@ def parse(rows: pa.RecordBatch, schema: EventSchema, needed: frozenset[str]) -> 
         times_ms=times_ms,
         attributes=attributes,
         measures=measures,
+        ingested_ms=rows.column(INGESTED) if INGESTED in rows.schema.names else None,
     )
     if not faults:
         return events, []
@@ -148,6 +153,7 @@ def _without(events: Events, faults: Faults) -> Events:
         times_ms=events.times_ms[good],
         attributes={name: values.filter(mask) for name, values in events.attributes.items()},
         measures={name: values.filter(mask) for name, values in events.measures.items()},
+        ingested_ms=None if events.ingested_ms is None else events.ingested_ms.filter(mask),
     )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from buckets import payload
-from buckets.arrivals import DeadLetter, Events, parse
+from buckets.arrivals import INGESTED, DeadLetter, Events, parse
 from buckets.event_schema import EventSchema
 from buckets.grouping import relabel
 from buckets.key import encode_keys, shard_of
@@ -22,6 +22,8 @@ from buckets.where import matches
 
 PASSING = -1
 """The shard of what is not scored."""
+SAMPLED = 200
+"""Times of arrival that are counted of one batch of rows at the most."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,17 @@ def fan_out(rows: pa.RecordBatch, rule_set: RuleSet, schema: EventSchema, shards
         yield Parcel(PASSING, payload.pack(payload.DEAD_LETTERS, dead_letter_table(letters)))
     latest_ms = int(events.times_ms.max()) if len(events) else None
     counts = {"arrivals": rows.num_rows, "malformed": len(letters), "filtered": filtered, "latest_ms": latest_ms}
+    if INGESTED in rows.schema.names:
+        counts["ingested_ms"] = _sample(rows.column(INGESTED).to_numpy())
     yield Parcel(PASSING, payload.COUNTS + json.dumps(counts).encode())
+
+
+def _sample(values: np.ndarray) -> list[int]:
+    """So many values that the distribution of all can be told from them, in ascending order."""
+    ordered = np.sort(values)
+    if len(ordered) > SAMPLED:
+        ordered = ordered[np.linspace(0, len(ordered) - 1, SAMPLED).round().astype(np.int64)]
+    return ordered.tolist()
 
 
 def dead_letter_table(letters: list[DeadLetter]) -> pa.Table:
@@ -103,6 +115,8 @@ def _columns(events: Events, group: Group) -> pa.Table:
         "event_id": events.event_id,
         "time_ms": pa.array(events.times_ms),
     }
+    if events.ingested_ms is not None:
+        columns[INGESTED] = events.ingested_ms
     columns |= {measure_column(name): values for name, values in events.measures.items()}
     others = {name: values for name, values in events.attributes.items() if name not in group.fields}
     columns |= {attribute_column(name): values for name, values in others.items()}

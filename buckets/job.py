@@ -2,28 +2,34 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from buckets.duration import DurationMs
 from buckets.engine_settings import EngineSettings
 from buckets.errors import BucketsError
 from buckets.event_schema import EventSchema, load_event_schema
+from buckets.kafka.settings import KafkaSettings
+from buckets.outputs import EVALUATIONS, TOPICS
 from buckets.rule import Rule
-from buckets.rule_file import load_rules
+from buckets.rule_file import load_rule_files
 from buckets.rule_set import group_id, group_name
 from buckets.yaml_file import load_model
 
-SourceKind = Literal["json", "csv", "parquet", "delta"]
+SourceKind = Literal["json", "csv", "parquet", "delta", "kafka"]
+TopicName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
 
 
 class SourceSettings(BaseModel):
     """Where transactions come from.
 
     Attributes:
-        kind: JSON lines, CSV with a header line, Parquet, or a Delta table.
+        kind: JSON lines, CSV with a header line, Parquet, a Delta table, or a Kafka topic with JSON values.
         path: a folder (or a Delta table); new files are picked up as they appear.
+        topic: the topic.
+        starting_offsets: where a new checkpoint begins in the topic.
+        max_offsets_per_trigger: how many messages one micro-batch takes at the most.
         arrival: column whose order is the arrival order; without it, files by modification time and rows as they
             stand. A Delta table needs one.
         max_files_per_trigger: how many files one micro-batch takes at the most.
@@ -32,9 +38,31 @@ class SourceSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: SourceKind
-    path: str = Field(min_length=1)
+    path: str = ""
     arrival: str | None = None
     max_files_per_trigger: int = Field(default=1000, ge=1)
+    topic: TopicName | None = None
+    starting_offsets: Literal["earliest", "latest"] = "earliest"
+    max_offsets_per_trigger: int = Field(default=200_000, ge=1)
+
+    @property
+    def name(self) -> str:
+        """The source in words, which a checkpoint remembers."""
+        return f"{self.kind} {self.topic if self.kind == 'kafka' else self.path}"
+
+    @model_validator(mode="after")
+    def _fields_of_its_kind(self) -> "SourceSettings":
+        of_kafka = {"topic", "starting_offsets", "max_offsets_per_trigger"}
+        of_files = {"path", "arrival", "max_files_per_trigger"}
+        needed, wrong = ("topic", of_files) if self.kind == "kafka" else ("path", of_kafka)
+        if not getattr(self, needed):
+            message = f"a source of kind {self.kind} needs `{needed}`"
+            raise ValueError(message)
+        misplaced = sorted(self.model_fields_set & wrong)
+        if misplaced:
+            message = f"{misplaced[0]}: a source of kind {self.kind} has no such field"
+            raise ValueError(message)
+        return self
 
     @model_validator(mode="after")
     def _arrival_where_it_can_be(self) -> "SourceSettings":
@@ -64,17 +92,106 @@ class TriggerSettings(BaseModel):
 
 
 class OutputSettings(BaseModel):
-    """Where results go: a folder of Delta tables.
+    """Where results go: a folder of Delta tables, or topics of Kafka.
 
     Attributes:
-        path: the folder.
+        kind: delta or kafka.
+        path: the folder of the tables.
+        topics: the topic of each output; what is left out has a topic of its own name.
         evaluations: whether there is a row for every event and rule, fired or not.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    path: str = Field(min_length=1)
+    kind: Literal["delta", "kafka"] = "delta"
+    path: str = ""
+    topics: dict[str, TopicName] = Field(default_factory=dict)
     evaluations: bool = False
+
+    @model_validator(mode="after")
+    def _place_of_its_kind(self) -> "OutputSettings":
+        if self.kind == "delta" and (not self.path or self.topics):
+            message = "outputs in Delta need `path`, a folder, and no `topics`; for topics write `kind: kafka`"
+            raise ValueError(message)
+        if self.kind == "kafka" and self.path:
+            message = "outputs in Kafka have `topics`, and no `path`; tables of them are written by `buckets audit`"
+            raise ValueError(message)
+        unknown = sorted(set(self.topics) - set(TOPICS))
+        if unknown:
+            message = f"topics.{unknown[0]}: no such output; there are {', '.join(TOPICS)}"
+            raise ValueError(message)
+        return self
+
+    def topic(self, output: str) -> str:
+        """The topic of an output."""
+        return self.topics.get(output, output)
+
+    def topics_in_use(self) -> dict[str, str]:
+        """The topics of all outputs that there are, by output."""
+        return {name: self.topic(name) for name in TOPICS if name != EVALUATIONS or self.evaluations}
+
+
+class RuleSettings(BaseModel):
+    """Where rules come from while the job runs: exactly one of a file or folder, a table, a topic.
+
+    Attributes:
+        path: a rule file, or a folder of them.
+        table: a Delta table of rules.
+        topic: a compacted topic of rules, of one partition.
+        rejected_topic: where messages go that are no valid change, with the reason.
+        export_topic: where the rules in force go when somebody asks for them.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    path: str | None = None
+    table: str | None = None
+    topic: TopicName | None = None
+    rejected_topic: TopicName | None = None
+    export_topic: TopicName | None = None
+
+    @model_validator(mode="after")
+    def _one_place(self) -> "RuleSettings":
+        places = [name for name in ("path", "table", "topic") if getattr(self, name)]
+        if len(places) != 1:
+            message = "give one of `path`, `table` and `topic`"
+            raise ValueError(message)
+        if self.topic is None and (self.rejected_topic or self.export_topic):
+            message = "rejected_topic and export_topic go with `topic`"
+            raise ValueError(message)
+        return self
+
+    @property
+    def rejected(self) -> str:
+        """The topic of rejected messages."""
+        return self.rejected_topic or f"{self.topic}_rejected"
+
+    @property
+    def exported(self) -> str:
+        """The topic of exported rules."""
+        return self.export_topic or f"{self.topic}_export"
+
+
+class AuditSettings(BaseModel):
+    """What keeps topics as Delta tables.
+
+    Attributes:
+        path: the folder of the tables.
+        checkpoint: of the audit query.
+        interval: how often tables are written.
+        compact_every: how often small files are joined.
+        vacuum_every: how often files are removed that no version needs.
+        keep_versions: for how long earlier versions of a table can be read.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    path: str = Field(min_length=1)
+    checkpoint: str = Field(min_length=1)
+    interval: DurationMs = 5_000
+    compact_every: DurationMs = 3_600_000
+    vacuum_every: DurationMs = 86_400_000
+    keep_versions: DurationMs = 604_800_000
 
 
 class JobSettings(BaseModel):
@@ -84,16 +201,67 @@ class JobSettings(BaseModel):
 
     source: SourceSettings
     event_schema: str = Field(alias="schema", min_length=1)
-    rules: str = Field(min_length=1)
+    rules: RuleSettings
     checkpoint: str = Field(min_length=1)
     output: OutputSettings
+    kafka: KafkaSettings | None = None
+    audit: AuditSettings | None = None
+    partitions: int | None = Field(default=None, ge=1)
     trigger: TriggerSettings = TriggerSettings(available_now=True)
     engine: EngineSettings = EngineSettings()
     spark: dict[str, str | int | bool] = Field(default_factory=dict)
 
+    @field_validator("rules", mode="before")
+    @classmethod
+    def _rules_may_be_a_path(cls, value: Any) -> Any:
+        return {"path": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _kafka_where_it_is_used(self) -> "JobSettings":
+        uses = {
+            "source.kind": self.source.kind == "kafka",
+            "output.kind": self.output.kind == "kafka",
+            "rules.topic": self.rules.topic is not None,
+        }
+        if self.kafka is None and any(uses.values()):
+            user = next(name for name, used in uses.items() if used)
+            message = f"{user} needs Kafka: add `kafka: {{bootstrap_servers: HOST:PORT}}`"
+            raise ValueError(message)
+        if self.partitions is not None and self.partitions > self.engine.shards:
+            message = f"partitions: {self.partitions} is more than engine.shards, {self.engine.shards}"
+            raise ValueError(message)
+        if self.audit is not None and (self.source.kind, self.output.kind) != ("kafka", "kafka"):
+            message = "audit: keeps topics as tables, and needs `kind: kafka` for source and output"
+            raise ValueError(message)
+        if self.kafka is not None:
+            self._check_topics()
+        return self
+
+    def _check_topics(self) -> None:
+        """See that no topic has two roles."""
+        roles: dict[str, str] = {}
+        named = {f"output.topics.{name}": topic for name, topic in self.output.topics_in_use().items()}
+        named = named if self.output.kind == "kafka" else {}
+        if self.source.topic is not None:
+            named["source.topic"] = self.source.topic
+        if self.rules.topic is not None:
+            named |= {
+                "rules.topic": self.rules.topic,
+                "rules.rejected_topic": self.rules.rejected,
+                "rules.export_topic": self.rules.exported,
+            }
+        for role, topic in named.items():
+            if topic in roles:
+                message = f"{role}: topic {topic!r} is {roles[topic]} already; each needs a topic of its own"
+                raise ValueError(message)
+            roles[topic] = role
+
 
 class Job(BaseModel):
-    """A configuration with what it points to: schema and rules loaded, paths absolute."""
+    """A configuration with what it points to: schema and rules loaded, paths absolute.
+
+    Rules are those of a file or folder; a topic or a table is read when the job starts.
+    """
 
     model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
 
@@ -114,11 +282,24 @@ def load_job(path: Path) -> Job:
     schema = load_event_schema(base / settings.event_schema)
     source = settings.source.model_copy(update={"path": str(base / settings.source.path)})
     output = settings.output.model_copy(update={"path": str(base / settings.output.path)})
-    _check_source(path, source)
-    rules = load_rules(base / settings.rules, schema)
-    _check_groups(path, settings.engine, rules)
+    places = {name: getattr(settings.rules, name) for name in ("path", "table")}
+    absolute = {name: str(base / place) for name, place in places.items() if place is not None}
+    update: dict[str, Any] = {
+        "source": source if source.kind != "kafka" else settings.source,
+        "output": output if output.kind != "kafka" else settings.output,
+        "rules": settings.rules.model_copy(update=absolute),
+    }
+    if settings.audit is not None:
+        audit = {"path": str(base / settings.audit.path), "checkpoint": str(base / settings.audit.checkpoint)}
+        update["audit"] = settings.audit.model_copy(update=audit)
+    rules: tuple[Rule, ...] = ()
+    if source.kind != "kafka":
+        _check_source(path, source)
+    if "path" in absolute:
+        rules = load_rule_files(Path(absolute["path"]), schema)
+        _check_groups(path, settings.engine, rules)
     return Job(
-        settings=settings.model_copy(update={"source": source, "output": output}),
+        settings=settings.model_copy(update=update),
         event_schema=schema,
         rules=rules,
         checkpoint=base / settings.checkpoint,

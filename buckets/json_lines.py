@@ -34,15 +34,19 @@ class JsonLines:
 
     def lines(self, output: str, table: pa.Table) -> Iterator[str]:
         """The rows of an output, in arrival order, rules of one event in the order of the rule file."""
-        ordered = sorted(_plain_rows(table), key=self._order)
-        for row in ordered:
-            yield json.dumps(self._shown(output, row), ensure_ascii=False)
+        for row in self.ordered(table):
+            yield json.dumps(self.shown(output, row), ensure_ascii=False)
+
+    def ordered(self, table: pa.Table) -> list[dict[str, Any]]:
+        """The rows as plain data, times in ms, in that order."""
+        return sorted(_plain_rows(table), key=self._order)
 
     def _order(self, row: dict[str, Any]) -> tuple[Any, ...]:
         rule = self._place.get(row.get("rule_id", ""), 0)
         return row["source_order"], row["source"], row["position"], rule, self._group_place.get(row.get("group", ""), 0)
 
-    def _shown(self, output: str, row: dict[str, Any]) -> dict[str, Any]:
+    def shown(self, output: str, row: dict[str, Any]) -> dict[str, Any]:
+        """A row as it is written: its key and event as objects, its values with the digits of their rule."""
         shown = {name: value for name, value in row.items() if name not in _DROPPED}
         if output == outputs.EVALUATIONS:
             del shown["position"]

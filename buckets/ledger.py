@@ -1,7 +1,8 @@
 """What the driver writes beside Spark's checkpoint: what it is for, the rule sets, and which judged which batch.
 
     CHECKPOINT/buckets/job.json               what the state was built from; another job must not start from it
-    CHECKPOINT/buckets/rule_sets/000001.json  every version of the rules
+    CHECKPOINT/buckets/rule_sets/000001.json  every version of the rules, and the changes that led to it
+    CHECKPOINT/buckets/rules_position.json    how far a topic of rules has been read, where that made no new version
     CHECKPOINT/buckets/batches/000000042.json the version that judges a batch, written before the batch runs
 
 A batch that is run again after a crash finds its record, and so its rules. Files are written whole or not at all.
@@ -9,8 +10,9 @@ A batch that is run again after a crash finds its record, and so its rules. File
 
 import json
 import os
+import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,8 +23,9 @@ from buckets.errors import BucketsError
 from buckets.event_schema import EventSchema
 from buckets.head import CODEC_VERSION
 from buckets.precision import Precision
+from buckets.revision import Change
 from buckets.rule import Rule
-from buckets.rule_set import Group, RuleSet, first_rule_set, next_rule_set
+from buckets.rule_set import Group, RuleSet
 
 FORMAT = 1
 KEPT_BATCHES = 200
@@ -112,6 +115,40 @@ class Basis:
         return None
 
 
+@dataclass(frozen=True)
+class Version:
+    """How a version of the rules came to be; None where an earlier release did not write it down.
+
+    Attributes:
+        version: the rule set's number.
+        first_batch: the first batch that it judges.
+        position: how far the topic of rules had been read.
+        place: where the rules came from; a position is one of this place.
+        made_ms: when it was made, in ms since the epoch.
+        changes: what changed with it.
+    """
+
+    version: int
+    first_batch: int | None
+    position: int | None
+    place: str | None
+    made_ms: int | None
+    changes: tuple[Change, ...]
+
+
+def epoch_ms() -> int:
+    """Now, in ms since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+def _written(rule: Rule | None) -> dict[str, Any] | None:
+    return None if rule is None else rule.model_dump(by_alias=True, mode="json")
+
+
+def _read(written: dict[str, Any] | None) -> Rule | None:
+    return None if written is None else Rule.model_validate(written)
+
+
 class Ledger:
     """The folder `buckets` in a checkpoint."""
 
@@ -180,18 +217,22 @@ class Ledger:
     def _rule_set_file(self, version: int) -> Path:
         return self._folder / "rule_sets" / f"{version:06d}.json"
 
+    def _rule_set_files(self) -> list[Path]:
+        """All versions, oldest first."""
+        return sorted((self._folder / "rule_sets").glob("*.json"), key=lambda file: int(file.stem))
+
     def rule_set(self, version: int) -> RuleSet:
         """A version of the rules."""
         return RuleSet.from_json(self._rule_set_file(version).read_text(encoding="utf-8"))
 
     def latest_rule_set(self) -> RuleSet | None:
         """The newest version of the rules."""
-        files = sorted((self._folder / "rule_sets").glob("*.json"))
+        files = self._rule_set_files()
         return self.rule_set(int(files[-1].stem)) if files else None
 
     def groups(self) -> dict[str, Group]:
         """All groups that there ever were, by their identity, each as it was last."""
-        files = sorted((self._folder / "rule_sets").glob("*.json"))
+        files = self._rule_set_files()
         return {group.group_id: group for file in files for group in self.rule_set(int(file.stem)).groups}
 
     def event_schema(self) -> EventSchema:
@@ -208,9 +249,72 @@ class Ledger:
             raise BucketsError(message)
         return EventSchema.model_validate(json.loads(self._job.read_text(encoding="utf-8"))["event_schema"])
 
-    def keep_rule_set(self, rule_set: RuleSet) -> None:
-        """Write a new version of the rules."""
-        write_whole(self._rule_set_file(rule_set.version), rule_set.to_json())
+    def keep_rule_set(
+        self,
+        rule_set: RuleSet,
+        made: Iterable[Change] = (),
+        first_batch: int | None = None,
+        position: int | None = None,
+        place: str | None = None,
+    ) -> None:
+        """Write a new version of the rules.
+
+        Args:
+            rule_set: the version.
+            made: the changes that led to it.
+            first_batch: the first batch that it judges.
+            position: how far the topic of rules has been read with it.
+            place: where the rules come from.
+        """
+        changes = [
+            vars(change) | {side: _written(getattr(change, side)) for side in ("before", "after")} for change in made
+        ]
+        record = {"changes": changes, "first_batch": first_batch, "position": position, "place": place}
+        record["made_ms"] = epoch_ms()
+        write_whole(self._rule_set_file(rule_set.version), json.dumps(json.loads(rule_set.to_json()) | record))
+
+    def keep_rules_position(self, position: int, place: str, version: int) -> None:
+        """Write how far a topic of rules has been read, where that made no new version.
+
+        Args:
+            position: how far.
+            place: the topic.
+            version: the version of the rules that is in force.
+        """
+        record = {"position": position, "place": place, "version": version}
+        write_whole(self._folder / "rules_position.json", json.dumps(record))
+
+    def rules_position(self, place: str) -> int | None:
+        """How far a topic of rules has been read; None where it has not been, or another place was followed since."""
+        file, versions = self._folder / "rules_position.json", self._rule_set_files()
+        kept = json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+        if versions and (kept is None or kept["version"] < int(versions[-1].stem)):
+            latest = self._version(versions[-1])
+            kept = {"position": latest.position, "place": latest.place}
+        return kept["position"] if kept is not None and kept["place"] == place else None
+
+    def history(self, after: int = 0) -> list[Version]:
+        """The versions of the rules, oldest first.
+
+        Args:
+            after: only those later than this one.
+        """
+        return [self._version(file) for file in self._rule_set_files() if int(file.stem) > after]
+
+    def _version(self, file: Path) -> Version:
+        data = json.loads(file.read_text(encoding="utf-8"))
+        changes = tuple(
+            Change(**(change | {side: _read(change[side]) for side in ("before", "after")}))
+            for change in data.get("changes", ())
+        )
+        return Version(
+            version=data["version"],
+            first_batch=data.get("first_batch"),
+            position=data.get("position"),
+            place=data.get("place"),
+            made_ms=data.get("made_ms"),
+            changes=changes,
+        )
 
     def pinned(self, batch_id: int) -> dict[str, Any] | None:
         """The record of a batch: its `ruleset_version`, and the stream's `clock_ms` behind it once it has run."""
@@ -222,50 +326,3 @@ class Ledger:
         record = {"ruleset_version": version, "clock_ms": clock_ms, "done": done}
         write_whole(self._record(batch_id), json.dumps(record))
         self._record(batch_id - KEPT_BATCHES).unlink(missing_ok=True)
-
-
-class RuleBook:
-    """Numbers the versions of the rules, and says which version judges which batch."""
-
-    def __init__(self, ledger: Ledger, rules: Sequence[Rule], lateness_ms: int) -> None:
-        """Offer `rules` to the batches to come.
-
-        Args:
-            ledger: where versions and batches are recorded.
-            rules: the rules that are in force from now on.
-            lateness_ms: the allowed lateness.
-        """
-        self._ledger = ledger
-        self._rules = tuple(rules)
-        self._lateness_ms = lateness_ms
-        self._current: RuleSet | None = None
-
-    def for_batch(self, batch_id: int) -> RuleSet:
-        """The rules of a batch: those it had when it ran before, else those in force now; recorded before it runs."""
-        pinned = self._ledger.pinned(batch_id)
-        if pinned is not None:
-            return self._ledger.rule_set(pinned["ruleset_version"])
-        if self._current is None:
-            self._current = self._in_force(batch_id)
-        self._ledger.pin(batch_id, self._current.version, None, done=False)
-        return self._current
-
-    def _in_force(self, batch_id: int) -> RuleSet:
-        before = self._ledger.latest_rule_set()
-        if before is not None and before.rules == self._rules:
-            return before
-        if before is None:
-            rule_set = first_rule_set(self._rules)
-        else:
-            rule_set = next_rule_set(before, self._rules, self._clock_ms(batch_id - 1), self._lateness_ms)
-        self._ledger.keep_rule_set(rule_set)
-        return rule_set
-
-    def _clock_ms(self, batch_id: int) -> int | None:
-        record = self._ledger.pinned(batch_id)
-        return record["clock_ms"] if record else None
-
-    def done(self, batch_id: int, rule_set: RuleSet, latest_ms: int | None) -> None:
-        """Record that a batch has run, and how far event time has come with it."""
-        moments = [moment for moment in (self._clock_ms(batch_id - 1), latest_ms) if moment is not None]
-        self._ledger.pin(batch_id, rule_set.version, max(moments, default=None), done=True)

@@ -43,6 +43,10 @@ class Paging(NamedTuple):
     most_pages: int
 
 
+BULK = 4
+"""How many times larger than `page_cells` a page may be that is cut from a large batch."""
+
+
 @leaf
 def page_size(paging: Paging, cells):
     """Cells of the largest page in a timeline of so many cells: half of `most_pages` would hold it.
@@ -57,8 +61,13 @@ def page_size(paging: Paging, cells):
 
 @leaf
 def cut_size(paging: Paging, cells):
-    """Cells of the pages that so many cells are cut into: more where a batch alone would fill the directory."""
+    """Cells of the pages that so many cells are cut into: more where a batch brings many, or alone fills the directory.
+
+    Where a batch brings many, the edges of later ones pass over as many, and few large pages cost fewer state calls.
+    """
     size = np.int64(paging.page_cells)
+    while cells > 2 * size and size < BULK * paging.page_cells:
+        size *= 2
     while cells > size * max(1, paging.most_pages // 8):
         size *= 2
     return size

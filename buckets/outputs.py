@@ -15,6 +15,9 @@ DUPLICATES = "duplicates"
 DEAD_LETTERS = "dead_letters"
 BATCHES = "batches"
 
+TOPICS = (ALERTS, SHADOW_ALERTS, EVALUATIONS, LATE_EVENTS, COLLISIONS, DUPLICATES, DEAD_LETTERS)
+"""The outputs that may go to topics."""
+
 TIME = pa.timestamp("ms", "UTC")
 """A moment, to the millisecond."""
 _PLACE = [pa.field("source", pa.string()), pa.field("source_order", pa.int64()), pa.field("position", pa.int64())]

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckets.arrivals import DeadLetter, event_json
+from buckets.arrivals import INGESTED, DeadLetter, event_json
 from buckets.decimal128 import decimals
 from buckets.event_schema import EventSchema
 from buckets.key import decode_key, key_json
@@ -108,7 +108,7 @@ class GroupResults:
         )
 
     def alerts(self, state: str) -> pa.Table:
-        """Fired rows of rules in a state, ACTIVE or SHADOW."""
+        """Fired rows of rules in a state, ACTIVE or SHADOW; with `ingested_ms` where the source knows that."""
         rows, columns = self.scored.rows, alert_columns(self.schema.largest_scale)
         of_state = np.array([rule.state == state for rule in self.plan.rules], np.bool_)
         chosen = np.flatnonzero(rows.fired & of_state[rows.rule]) if len(of_state) else np.empty(0, np.int64)
@@ -156,7 +156,8 @@ class GroupResults:
             "source_order": taken["source_order"],
             "position": taken["position"],
         }
-        return pa.table({name: found[name] for name in columns.names}, schema=columns)
+        table = pa.table({name: found[name] for name in columns.names}, schema=columns)
+        return table.append_column(INGESTED, taken[INGESTED]) if INGESTED in taken.column_names else table
 
     def _event_texts(self, events: Int64s, taken: pa.Table) -> list[str]:
         """The events as JSON text."""
@@ -202,6 +203,10 @@ class GroupResults:
             "other_event_id": self._others(events),
         }
         return pa.table({name: columns[name] for name in LATE_EVENT_COLUMNS.names}, schema=LATE_EVENT_COLUMNS)
+
+    def has_collisions(self) -> bool:
+        """Whether some event shared its time with another."""
+        return bool((self.scored.verdicts.other_start >= 0).any())
 
     def collisions(self) -> pa.Table:
         """Events that shared their time with another, and were not late."""

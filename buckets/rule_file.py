@@ -10,6 +10,32 @@ from buckets.rule import Rule, check_against_schema
 from buckets.yaml_file import Location, field_name, invalid, line_of, parse_yaml, read_text
 
 
+def rule_files(path: Path) -> list[Path]:
+    """The files of a rule file or of a folder of them, in the order of their names."""
+    return sorted(each for each in path.iterdir() if each.suffix in (".yaml", ".yml")) if path.is_dir() else [path]
+
+
+def load_rule_files(path: Path, schema: EventSchema | None = None) -> tuple[Rule, ...]:
+    """Read a rule file, or all files of a folder, as `load_rules` does.
+
+    Raises:
+        BucketsError: as `load_rules`; or a rule stands in two files, or the folder holds no file.
+    """
+    found: dict[str, tuple[Rule, Path]] = {}
+    files = rule_files(path)
+    if not files:
+        message = f"rules {path}: the folder holds no .yaml file; put one there"
+        raise BucketsError(message)
+    for file in files:
+        for rule in load_rules(file, schema):
+            if rule.rule_id in found:
+                other = found[rule.rule_id][1]
+                message = f"rule file {file}: rule_id {rule.rule_id!r} is already used in {other}"
+                raise BucketsError(message)
+            found[rule.rule_id] = (rule, file)
+    return tuple(rule for rule, _ in found.values())
+
+
 def load_rules(path: Path, schema: EventSchema | None = None) -> tuple[Rule, ...]:
     """Read the rules of a file, in its order.
 

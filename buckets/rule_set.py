@@ -11,7 +11,7 @@ had arrived before; one whose horizon has grown reaches back as far as the old h
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from buckets.rule import Rule
@@ -152,7 +152,13 @@ def first_rule_set(rules: Iterable[Rule]) -> RuleSet:
     return next_rule_set(RuleSet(0, (), (), {}), rules, clock_ms=None, lateness_ms=0)
 
 
-def next_rule_set(before: RuleSet, rules: Iterable[Rule], clock_ms: int | None, lateness_ms: int) -> RuleSet:
+def next_rule_set(
+    before: RuleSet,
+    rules: Iterable[Rule],
+    clock_ms: int | None,
+    lateness_ms: int,
+    is_cleared: Callable[[Rule], bool] = lambda rule: False,
+) -> RuleSet:
     """The version that follows `before`.
 
     Args:
@@ -160,9 +166,10 @@ def next_rule_set(before: RuleSet, rules: Iterable[Rule], clock_ms: int | None, 
         rules: all rules of the new version.
         clock_ms: the greatest event time that has arrived; None where no event has.
         lateness_ms: the allowed lateness, which the horizon adds to the longest window.
+        is_cleared: whether the group of a rule begins anew, and what its timelines hold counts as nothing.
     """
     ordered = tuple(rules)
-    known = {group.group_id: group for group in before.groups}
+    known = {group.group_id: group for group in before.groups if not any(map(is_cleared, group.rules))}
     version = before.version + 1
     columns, since, generations = dict(before.columns), {}, {}
     for identity, members in _by_group(ordered).items():

@@ -8,7 +8,7 @@
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -27,6 +27,7 @@ from buckets.rule_set import Group, RuleSet
 from buckets.scoring import EventIds, KeyBatch, score
 from buckets.store import ShardStore, head_key
 from buckets.sweep import Sweep, page_reader, write_back
+from buckets.verdict import DUPLICATE, LATE, OVERFLOW, TOO_LATE
 
 COUNTS = "counts"
 """The output that carries counts of events, as JSON."""
@@ -102,22 +103,30 @@ class Scorer:
         yield from self._produced(results, group)
 
     def _produced(self, results: GroupResults, group: Group) -> Iterator[Produced]:
-        alerts = results.alerts("ACTIVE")
-        found = {
-            outputs.ALERTS: alerts,
-            outputs.SHADOW_ALERTS: results.alerts("SHADOW"),
-            outputs.LATE_EVENTS: results.late_events(),
-            outputs.COLLISIONS: results.collisions(),
-            outputs.DUPLICATES: results.duplicates(),
-            outputs.DEAD_LETTERS: dead_letter_table(results.dead_letters()),
+        outcomes = results.counts()
+        makers: dict[str, Callable[[], pa.Table]] = {
+            outputs.ALERTS: lambda: results.alerts("ACTIVE"),
+            outputs.SHADOW_ALERTS: lambda: results.alerts("SHADOW"),
         }
+        # A small batch is mostly the making of tables: those that would be empty are left out.
+        if outcomes[LATE] or outcomes[TOO_LATE]:
+            makers[outputs.LATE_EVENTS] = results.late_events
+        if results.has_collisions():
+            makers[outputs.COLLISIONS] = results.collisions
+        if outcomes[DUPLICATE]:
+            makers[outputs.DUPLICATES] = results.duplicates
+        if outcomes[OVERFLOW]:
+            makers[outputs.DEAD_LETTERS] = lambda: dead_letter_table(results.dead_letters())
         if self.evaluations:
-            found[outputs.EVALUATIONS] = results.evaluations()
-        for output, table in found.items():
+            makers[outputs.EVALUATIONS] = results.evaluations
+        alerts = 0
+        for output, make in makers.items():
+            table = make()
             if table.num_rows:
                 packed = payload.pack(payload.EVENTS, table, group.group_id)
+                alerts += table.num_rows if output == outputs.ALERTS else 0
                 yield Produced(output, table.num_rows, packed)
-        counts = {"group_id": group.group_id, "outcomes": results.counts(), "alerts": alerts.num_rows}
+        counts = {"group_id": group.group_id, "outcomes": outcomes, "alerts": alerts}
         yield Produced(COUNTS, 0, json.dumps(counts).encode())
 
 

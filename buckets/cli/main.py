@@ -5,12 +5,16 @@ import sys
 import typer
 
 from buckets.cli.alerts import alerts
+from buckets.cli.audit import audit
 from buckets.cli.demo import demo
+from buckets.cli.demo_kafka import demo_kafka
 from buckets.cli.evaluate import evaluate
 from buckets.cli.generate import generate
+from buckets.cli.kafka import kafka_app
 from buckets.cli.rules import rules_app
 from buckets.cli.run import run
 from buckets.cli.state import state_app
+from buckets.cli.watch import watch
 from buckets.errors import BucketsError
 
 app = typer.Typer(
@@ -20,12 +24,16 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command()(run)
+app.command()(audit)
 app.command()(evaluate)
 app.command()(alerts)
 app.command()(generate)
 app.command()(demo)
+app.command()(demo_kafka)
+app.command()(watch)
 app.add_typer(rules_app, name="rules")
 app.add_typer(state_app, name="state")
+app.add_typer(kafka_app, name="kafka")
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 

@@ -1,4 +1,4 @@
-"""The commands `buckets rules check` and `buckets rules show`."""
+"""The commands `buckets rules`: check and read rule files, and change the rules of a job while it runs."""
 
 from pathlib import Path
 from typing import Annotated
@@ -8,12 +8,19 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from buckets.cli import rule_state
+from buckets.cli.rule_request import Author, Conf, Reason, note_words, open_rules, read_rules, revise_rules, words_of
+from buckets.errors import BucketsError
 from buckets.event_schema import load_event_schema
+from buckets.job import load_job
+from buckets.ledger import Ledger, write_whole
+from buckets.rule_change import RuleChange
 from buckets.rule_file import load_rules
 from buckets.rule_set import first_rule_set
+from buckets.rule_text import rules_text
 from buckets.shipped import DEMO_RULES
 
-rules_app = typer.Typer(help="Check and read rule files.", rich_markup_mode=None)
+rules_app = typer.Typer(help="Check, read and change rules.", rich_markup_mode=None)
 
 RulesFile = Annotated[Path, typer.Argument(help="A rule file, as in conf/demo-rules.yaml.")]
 SchemaFile = Annotated[
@@ -55,3 +62,137 @@ def show(
     for rule in rules:
         table.add_row(Text(rule.rule_id), str(rule.version), rule.state, Text(rule.sentence()))
     Console().print(table)
+
+
+@rules_app.command(name="list")
+def list_rules(conf: Conf) -> None:
+    """Show the rules where a job reads them: a topic, a file or folder, or a table.
+
+    \b
+    Examples:
+      buckets rules list --conf conf/live.yaml
+    """  # noqa: D301 - click needs the backspace itself
+    from buckets.cli.rule_view import rules_table
+
+    place = open_rules(load_job(conf))
+    kept = read_rules(place)
+    if not kept:
+        typer.echo(f"no rules in {place.name}")
+        return
+    Console().print(rules_table(f"{len(kept)} rules of {place.name}", kept))
+
+
+@rules_app.command()
+def apply(
+    file: RulesFile,
+    conf: Conf,
+    author: Author = None,
+    reason: Reason = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False,
+) -> None:
+    """Put the rules of a file where a job reads them; it takes them with its next batch.
+
+    All rules are checked before one is written. Rules that the file does not
+    name stay as they are; one with `state: DELETE` goes.
+
+    \b
+    Examples:
+      buckets rules apply new-rules.yaml --conf conf/live.yaml --dry-run
+      buckets rules apply new-rules.yaml --conf conf/live.yaml --reason "limits of 2027"
+    """  # noqa: D301 - click needs the backspace itself
+    from buckets.cli.rule_view import changes_table, difference
+
+    job = load_job(conf)
+    place, rules = open_rules(job, file.name), load_rules(file, job.event_schema)
+    said = words_of(author, reason)
+    asked = [RuleChange(change="put", rule=rule, **said) for rule in rules]
+    revision = revise_rules(job, read_rules(place), asked)
+    made = {change.rule_id: change for change in revision.made}
+    rows = []
+    for rule in rules:
+        change = made.get(rule.rule_id)
+        if change is None:
+            rows.append((rule.rule_id, "unchanged", ""))
+            continue
+        what = "new" if change.before is None else "deleted" if change.after is None else "changed"
+        rows.append((rule.rule_id, what, difference(change.before, change.after)))
+    Console().print(changes_table(f"Rules of {file} into {place.name}", rows))
+    if dry_run:
+        typer.echo(f"dry run: {len(made)} of {len(rules)} rules would change; nothing has been written")
+        return
+    place.publish(asked, revision.made)
+    note_words(place, author, reason)
+    typer.echo(f"{len(made)} of {len(rules)} rules are changed in {place.name}")
+
+
+@rules_app.command()
+def history(
+    conf: Conf,
+    rule_id: Annotated[str | None, typer.Argument(metavar="[RULE_ID]", help="A rule; without it, all rules.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many changes to show, the newest.")] = 50,
+) -> None:
+    """Show what has changed in the rules of a job, newest first: by whom, why, and from which batch on.
+
+    \b
+    Examples:
+      buckets rules history --conf conf/live.yaml
+      buckets rules history payer-24h --conf conf/live.yaml
+    """  # noqa: D301 - click needs the backspace itself
+    from buckets.cli.rule_view import history_table
+    from buckets.rule_history import read_rule_changes, rows_of, rule_changes_path
+
+    job = load_job(conf)
+    table = rule_changes_path(job)
+    rows = read_rule_changes(table) if (table / "_delta_log").exists() else []
+    rows += rows_of(Ledger(job.checkpoint).history(after=max((row["ruleset_version"] for row in rows), default=0)))
+    wanted = [row for row in reversed(rows) if rule_id is None or row["rule_id"] in (rule_id, None)]
+    of = f" of rule {rule_id}" if rule_id is not None else ""
+    if not wanted:
+        typer.echo(f"no changes{of} yet in checkpoint {job.checkpoint}")
+        return
+    Console().print(
+        history_table(f"{min(limit, len(wanted))} of {len(wanted)} changes{of}, newest first", wanted[:limit])
+    )
+
+
+@rules_app.command()
+def export(
+    conf: Conf,
+    out: Annotated[Path | None, typer.Option(help="A new file; without it, the rules are printed.")] = None,
+) -> None:
+    """Write the rules, as a job reads them, as a rule file that can be applied elsewhere.
+
+    \b
+    Examples:
+      buckets rules export --conf conf/live.yaml
+      buckets rules export --conf conf/live.yaml --out rules-of-today.yaml
+    """  # noqa: D301 - click needs the backspace itself
+    if out is not None and out.exists():
+        message = f"--out {out}: exists already; name a new file"
+        raise BucketsError(message)
+    place = open_rules(load_job(conf))
+    rules = [each.rule for each in read_rules(place)]
+    if not rules:
+        message = f"there are no rules in {place.name}; put some there with `buckets rules apply FILE --conf {conf}`"
+        raise BucketsError(message)
+    if out is None:
+        typer.echo(rules_text(rules), nl=False)
+        return
+    try:
+        write_whole(out, rules_text(rules))
+    except OSError as error:
+        message = f"--out {out}: cannot be written ({error.strerror}); name a file in a folder that is yours"
+        raise BucketsError(message) from None
+    typer.echo(f"{len(rules)} rules of {place.name} are in {out}")
+
+
+for _command in (
+    rule_state.pause,
+    rule_state.resume,
+    rule_state.shadow,
+    rule_state.delete,
+    rule_state.clear_state,
+    rule_state.clear_all_state,
+    rule_state.delete_all,
+):
+    rules_app.command()(_command)

@@ -17,6 +17,7 @@ from buckets.engine_settings import EngineSettings
 from buckets.event_schema import EventSchema
 from buckets.rule_set import RuleSet
 from buckets.shard import evaluation_rows
+from buckets.spark.query import ScoredBatch
 
 _MICROS = pa.timestamp("us", "UTC")
 _HIDDEN = ("source_order",)
@@ -87,28 +88,26 @@ class DeltaSink:
         with ThreadPoolExecutor(max_workers=4) as pool:
             list(pool.map(make, missing))
 
-    def write(self, produced: DataFrame, rows: dict[str, int], account: BatchAccount, rule_set: RuleSet) -> None:
-        """Write what a batch produced: the tables at once, for a commit is mostly waiting, and then the accounts.
+    @property
+    def on_driver(self) -> bool:
+        """It writes from the executors."""
+        return False
 
-        Args:
-            produced: rows of `windows.PRODUCED`, already computed.
-            rows: how many payload rows each output has.
-            account: the batch's accounts.
-            rule_set: the batch's rules.
-        """
-        batch_id = account.batch_id
+    def write(self, batch: ScoredBatch) -> None:
+        """Write what a batch produced: the tables at once, for a commit is mostly waiting, and then the accounts."""
+        batch_id, rule_set = batch.account.batch_id, batch.rule_set
         frames: dict[str, DataFrame] = {}
         for name, columns in self._columns.items():
-            if rows.get(name):
+            if batch.rows.get(name):
                 decode = table_decoder(name, columns, self._schema, self._engine, batch_id, rule_set)
-                mine = produced.where(F.col("output") == name).select("payload")
+                mine = batch.produced.where(F.col("output") == name).select("payload")
                 frame = mine.mapInArrow(decode, spark_schema(columns))
                 frames[name] = frame if name == outputs.EVALUATIONS else frame.coalesce(1)
         if outputs.DEAD_LETTERS in frames:
             frames[outputs.DEAD_LETTERS] = one_letter_an_event(frames[outputs.DEAD_LETTERS])
         with ThreadPoolExecutor(max_workers=max(1, len(frames))) as pool:
             list(pool.map(lambda name: self._append(frames[name], name, batch_id), frames))
-        self._append_accounts(account)
+        self._append_accounts(batch.account)
 
     def _append_accounts(self, account: BatchAccount) -> None:
         """Append the accounts; they are made here on the driver, so no Spark job is needed to write them."""

@@ -10,8 +10,10 @@ from pyspark.sql import functions as F
 from buckets.arrivals import BROKEN, POSITION, RAW, SOURCE, SOURCE_ORDER
 from buckets.engine_settings import EngineSettings
 from buckets.event_schema import EventSchema
-from buckets.ledger import Basis, Ledger, RuleBook
+from buckets.ledger import Basis, Ledger
 from buckets.rule import Rule
+from buckets.rule_book import RuleBook
+from buckets.rule_feed import FixedRules
 from buckets.spark.json_sink import JsonSink
 from buckets.spark.query import BatchReport, Scoring, ScoringQuery
 from buckets.spark.source import Arrivals, text_arrivals, typed_fields
@@ -52,7 +54,7 @@ def evaluation_query(
         arrivals=_staged(spark, evaluation.file, parts, evaluation.schema),
         schema=evaluation.schema,
         engine=evaluation.engine,
-        book=RuleBook(ledger, evaluation.rules, evaluation.engine.allowed_lateness),
+        book=RuleBook(ledger, FixedRules(evaluation.rules), evaluation.schema, evaluation.engine.allowed_lateness),
         sink=sink,
         evaluations=True,
         checkpoint=work / "checkpoint" / "spark",

@@ -1,12 +1,14 @@
-"""The jars that Spark needs beside its own: a pinned list, fetched once and checked against pinned checksums.
+"""The jars that Spark needs beside its own, and those of the local Kafka broker: pinned, fetched once, checked.
 
-`jar_paths` looks into the jar folder; what is missing or damaged there is fetched with the Ivy inside pyspark
-into a workspace, checked, and then renamed into place. A rename is atomic, so the jar folder never holds a
-part of a jar, and two processes that fetch at the same time do not disturb each other.
+`jars.lock` names them, one a line, with their checksums. `jar_paths` and `broker_jar_paths` look into the jar folder;
+what is missing or damaged there is fetched with the Ivy inside pyspark into a workspace, checked, and then renamed
+into place. A rename is atomic, so the jar folder never holds a part of a jar, and two processes that fetch at the same
+time do not disturb each other. The broker's jars have a folder of their own, since it has another kafka-clients.
 `python -m buckets.spark.jars` fetches ahead of time, and prints the paths as spark-submit's `--jars` takes them.
 """
 
 import hashlib
+import importlib.resources
 import importlib.util
 import os
 import subprocess
@@ -21,6 +23,7 @@ from buckets.spark.java import find_java
 
 FOLDER_VARIABLE = "BUCKETS_JARS"
 _FETCH_WITHIN_S = 900
+_NAMED = 6
 _NETWORK_OPTIONS = (
     "-Dsun.net.client.defaultConnectTimeout=10000",
     "-Dsun.net.client.defaultReadTimeout=60000",
@@ -42,20 +45,20 @@ class Jar:
         return f"{self.artifact}-{self.revision}.jar"
 
 
-SPARK_JARS = (
-    Jar(
-        "io.delta",
-        "delta-spark_4.2_2.13",
-        "4.4.0",
-        "27d4fd8b1f879535c573ed1c718177d6a27f24d3e626ba02e216369725721ead",
-    ),
-    Jar(
-        "io.delta",
-        "delta-storage",
-        "4.4.0",
-        "c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc",
-    ),
-)
+def _pinned(use: str) -> tuple[Jar, ...]:
+    """The jars of `jars.lock` for one use; a line is `USE ORGANISATION:ARTIFACT:REVISION SHA256`."""
+    lock = importlib.resources.files("buckets.spark").joinpath("jars.lock").read_text(encoding="utf-8")
+    jars = []
+    for line in lock.splitlines():
+        if line.startswith(f"{use} "):
+            _, coordinates, sha256 = line.split()
+            organisation, artifact, revision = coordinates.split(":")
+            jars.append(Jar(organisation, artifact, revision, sha256))
+    return tuple(jars)
+
+
+SPARK_JARS = _pinned("spark")
+BROKER_JARS = _pinned("broker")
 
 
 def jar_folder() -> Path:
@@ -69,7 +72,7 @@ def _say_on_stderr(line: str) -> None:
 
 
 def jar_paths(say: Callable[[str], None] = _say_on_stderr) -> list[Path]:
-    """Returns the paths of all jars, whole and checked; fetches those that are not there.
+    """Returns the paths of all jars of Spark, whole and checked; fetches those that are not there.
 
     Args:
         say: Gets one line before anything is fetched.
@@ -77,12 +80,24 @@ def jar_paths(say: Callable[[str], None] = _say_on_stderr) -> list[Path]:
     Raises:
         BucketsError: Jars are missing and cannot be fetched or written, or came as other files than pinned.
     """
-    folder = jar_folder()
-    absent = [jar for jar in SPARK_JARS if not _is_whole(folder / jar.file_name, jar)]
+    return _whole_jars(SPARK_JARS, jar_folder(), say)
+
+
+def broker_jar_paths(say: Callable[[str], None] = _say_on_stderr) -> list[Path]:
+    """Returns the paths of all jars of the local Kafka broker, as `jar_paths` does those of Spark.
+
+    Raises:
+        BucketsError: As `jar_paths`.
+    """
+    return _whole_jars(BROKER_JARS, jar_folder() / "broker", say)
+
+
+def _whole_jars(jars: Sequence[Jar], folder: Path, say: Callable[[str], None]) -> list[Path]:
+    absent = [jar for jar in jars if not _is_whole(folder / jar.file_name, jar)]
     if absent:
         say(f"fetching {_names(absent)} into {folder}, once")
         _fetch(absent, folder)
-    return [folder / jar.file_name for jar in SPARK_JARS]
+    return [folder / jar.file_name for jar in jars]
 
 
 def _is_whole(path: Path, jar: Jar) -> bool:
@@ -94,7 +109,10 @@ def _is_whole(path: Path, jar: Jar) -> bool:
 
 
 def _names(jars: Sequence[Jar]) -> str:
-    return ", ".join(jar.file_name for jar in jars)
+    """The names in one line; of many only some."""
+    shown = [jar.file_name for jar in jars[: len(jars) if len(jars) <= _NAMED else _NAMED - 1]]
+    more = len(jars) - len(shown)
+    return ", ".join(shown) + (f" and {more} more of buckets/spark/jars.lock" if more else "")
 
 
 def _fetch(jars: Sequence[Jar], folder: Path) -> None:
@@ -122,7 +140,7 @@ def _retrieve(jars: Sequence[Jar], workspace: Path, folder: Path) -> None:
     (workspace / "ivy.xml").write_text(_ivy_file(jars), encoding="utf-8")
     try:
         ivy = subprocess.run(
-            _ivy_command(),
+            _ivy_command(jars),
             cwd=workspace,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -144,14 +162,14 @@ def _retrieve(jars: Sequence[Jar], workspace: Path, folder: Path) -> None:
         raise BucketsError(message)
 
 
-def _ivy_command() -> list[str]:
+def _ivy_command(jars: Sequence[Jar]) -> list[str]:
     """All paths are relative to the workspace, since `[` and `(` in a folder's name are patterns to Ivy."""
-    java = [str(find_java().path), *_NETWORK_OPTIONS, "-cp", str(_ivy_jar()), "org.apache.ivy.Main", "-warn"]
+    java = [str(find_java().path), *_NETWORK_OPTIONS, "-cp", str(_ivy_jar(jars)), "org.apache.ivy.Main", "-warn"]
     files = ["-ivy", "ivy.xml", "-cache", "cache", "-retrieve", "jars/[artifact]-[revision].[ext]"]
-    return [*java, "-confs", "spark", *files]
+    return [*java, "-confs", "jars", *files]
 
 
-def _ivy_jar() -> Path:
+def _ivy_jar(jars: Sequence[Jar]) -> Path:
     pyspark = importlib.util.find_spec("pyspark")
     places = pyspark.submodule_search_locations if pyspark else None
     for place in places or ():
@@ -159,7 +177,7 @@ def _ivy_jar() -> Path:
             return path
     message = (
         "there is no pyspark with its jars in this Python environment: run make setup, "
-        f"or set {FOLDER_VARIABLE} to a folder with {_names(SPARK_JARS)}"
+        f"or set {FOLDER_VARIABLE} to a folder with {_names(jars)}"
     )
     raise BucketsError(message)
 
@@ -171,8 +189,8 @@ def _ivy_file(jars: Sequence[Jar]) -> str:
     )
     return (
         '<ivy-module version="2.0"><info organisation="buckets" module="jars"/>'
-        '<configurations><conf name="spark"/></configurations>'
-        f'<dependencies defaultconf="spark->master">{dependencies}</dependencies></ivy-module>\n'
+        '<configurations><conf name="jars"/></configurations>'
+        f'<dependencies defaultconf="jars->master">{dependencies}</dependencies></ivy-module>\n'
     )
 
 

@@ -3,11 +3,8 @@
 from pathlib import Path
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from buckets import outputs, payload
-from buckets.accounting import BatchAccount
 from buckets.engine_settings import EngineSettings
 from buckets.event_schema import EventSchema
 from buckets.json_lines import JsonLines
@@ -15,6 +12,7 @@ from buckets.ledger import write_whole
 from buckets.results import one_letter_an_event
 from buckets.rule_set import RuleSet
 from buckets.shard import evaluation_rows
+from buckets.spark.query import ScoredBatch
 
 OUTPUTS = (
     outputs.EVALUATIONS,
@@ -42,16 +40,20 @@ class JsonSink:
         self._schema = schema
         self._engine = engine
 
-    def write(self, produced: DataFrame, rows: dict[str, int], account: BatchAccount, rule_set: RuleSet) -> None:
+    @property
+    def on_driver(self) -> bool:
+        """It writes on the driver."""
+        return True
+
+    def write(self, batch: ScoredBatch) -> None:
         """Write the parts of a batch, over those of an earlier try."""
-        writer = JsonLines(rule_set, self._schema)
+        writer = JsonLines(batch.rule_set, self._schema)
         for name in OUTPUTS:
-            if rows.get(name):
-                payloads = produced.where(F.col("output") == name).select("payload").collect()
-                tables = [self._decode(name, bytes(row.payload), rule_set) for row in payloads]
+            if batch.rows.get(name):
+                tables = [self._decode(name, packed, batch.rule_set) for packed in batch.payloads[name]]
                 table = pa.concat_tables(tables, promote_options="permissive")
                 lines = writer.lines(name, one_letter_an_event(table) if name == outputs.DEAD_LETTERS else table)
-                part = self._folder / name / f"{account.batch_id:09d}.jsonl"
+                part = self._folder / name / f"{batch.account.batch_id:09d}.jsonl"
                 write_whole(part, "".join(f"{line}\n" for line in lines))
 
     def _decode(self, name: str, packed: bytes, rule_set: RuleSet) -> pa.Table:

@@ -1,18 +1,26 @@
-"""The main job: a configuration into a running query with Delta outputs."""
+"""The main job: a configuration into a running query."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from buckets.errors import BucketsError
+from buckets.feeds import open_feed
 from buckets.job import Job
-from buckets.ledger import Basis, Ledger, RuleBook, partial_of, write_whole
+from buckets.kafka.faults import Broker, Outage
+from buckets.ledger import Basis, Ledger, partial_of, write_whole
+from buckets.revision import Refusal
+from buckets.rule_book import RuleBook
+from buckets.rule_history import open_history
 from buckets.rule_set import first_rule_set
 from buckets.spark.delta_sink import DeltaSink
-from buckets.spark.query import BatchReport, Scoring, ScoringQuery
+from buckets.spark.kafka_faults import explain_spark
+from buckets.spark.kafka_sink import KafkaSink
+from buckets.spark.query import BatchReport, Scoring, ScoringQuery, Sink
 from buckets.spark.session import start_session
 from buckets.spark.source import open_source
 
@@ -47,7 +55,7 @@ def check_output(folder: Path, ledger: Ledger, identity: str | None) -> None:
 
 def job_session(job: Job) -> SparkSession:
     """The Spark session of a job."""
-    return start_session("buckets", job.settings.engine.shards, job.settings.spark)
+    return start_session("buckets", job.settings.partitions or job.settings.engine.shards, job.settings.spark)
 
 
 @dataclass(frozen=True)
@@ -64,47 +72,77 @@ class Prepared:
 
 
 def prepare(job: Job) -> Prepared:
-    """Check checkpoint and output of a job, and take them for it.
+    """Check checkpoint, output and topics of a job, and take checkpoint and output for it.
 
     Raises:
-        BucketsError: one of them belongs to something else.
+        BucketsError: one of them belongs to something else, or a topic is missing.
+        Outage: Kafka does not answer.
     """
     settings = job.settings
-    output = Path(settings.output.path)
-    source = f"{settings.source.kind} {settings.source.path}"
-    basis, ledger = Basis(source, job.event_schema, settings.engine), Ledger(job.checkpoint)
-    check_output(output, ledger, ledger.identity(basis))
+    basis, ledger = Basis(settings.source.name, job.event_schema, settings.engine), Ledger(job.checkpoint)
+    identity = ledger.identity(basis)
+    output = Path(settings.output.path) if settings.output.kind == "delta" else None
+    if output is not None:
+        check_output(output, ledger, identity)
+    if settings.source.topic is not None and settings.kafka is not None:
+        Broker(settings.kafka).check_topics([settings.source.topic])
     carried_over = ledger.carried_over(basis)
     identity = ledger.open(basis)
-    if not (output / OWNER).exists():
+    if output is not None and not (output / OWNER).exists():
         write_whole(output / OWNER, json.dumps({"checkpoint": identity}))
     return Prepared(identity, carried_over)
 
 
-def scoring_query(spark: SparkSession, job: Job, on_batch: Callable[[BatchReport], None]) -> ScoringQuery:
+def scoring_query(
+    spark: SparkSession,
+    job: Job,
+    on_batch: Callable[[BatchReport], None],
+    on_refused: Callable[[Sequence[Refusal]], None] = lambda refusals: None,
+    on_outage: Callable[[Outage], None] = lambda outage: None,
+) -> ScoringQuery:
     """The query of a job, not yet started.
 
     Args:
         spark: the session.
         job: the job.
         on_batch: called after each batch.
+        on_refused: called with changes of rules that are not made.
+        on_outage: called when Kafka does not answer and is waited for.
 
     Raises:
         BucketsError: checkpoint, output or source do not fit the job.
     """
-    settings = job.settings
+    settings, schema = job.settings, job.event_schema
     identity = prepare(job).identity
-    arrivals = open_source(spark, settings.source, job.event_schema, first_rule_set(job.rules).needed_fields)
+    needed = first_rule_set(job.rules).needed_fields
+    arrivals = open_source(spark, settings.source, schema, needed, settings.kafka)
+    lateness_ms = settings.engine.allowed_lateness
+    scoring = Scoring(
+        arrivals=arrivals,
+        schema=schema,
+        engine=settings.engine,
+        book=RuleBook(
+            Ledger(job.checkpoint), open_feed(job), schema, lateness_ms, on_refused, open_history(job, identity)
+        ),
+        sink=_sink(spark, job, identity),
+        evaluations=settings.output.evaluations,
+        checkpoint=job.checkpoint / "spark",
+        single_stage=settings.partitions == 1,
+        outage_patience_s=settings.kafka.outage_patience / 1000 if settings.kafka is not None else 0.0,
+        explain=partial(explain_spark, settings.kafka) if settings.kafka is not None else None,
+    )
+    return ScoringQuery(scoring, on_batch, on_outage)
+
+
+def _sink(spark: SparkSession, job: Job, identity: str) -> Sink:
+    """Where the job's results go."""
+    settings = job.settings
+    if settings.output.kind == "kafka":
+        assert settings.kafka is not None
+        kafka_sink = KafkaSink(settings.kafka, settings.output, job.event_schema, settings.engine)
+        kafka_sink.prepare()
+        return kafka_sink
     folder, evaluations = Path(settings.output.path), settings.output.evaluations
     sink = DeltaSink(folder, identity, job.event_schema, settings.engine, evaluations)
     sink.prepare(spark)
-    scoring = Scoring(
-        arrivals=arrivals,
-        schema=job.event_schema,
-        engine=settings.engine,
-        book=RuleBook(Ledger(job.checkpoint), job.rules, settings.engine.allowed_lateness),
-        sink=sink,
-        evaluations=evaluations,
-        checkpoint=job.checkpoint / "spark",
-    )
-    return ScoringQuery(scoring, on_batch)
+    return sink

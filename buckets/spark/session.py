@@ -21,6 +21,12 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     # Checksum files double the small files of a checkpoint; RocksDB and Parquet keep checksums of their own.
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+    # Local files without a process forked for each (`chmod`, `readlink`), which Hadoop does where it has no native
+    # library: a batch writes about ten small files.
+    "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
     # A batch reaches Python in few large pieces.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "200000",
     # Streams are not re-planned while they run.
@@ -72,18 +78,26 @@ def start_session(name: str, shards: int, extra: Mapping[str, str | int | bool] 
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    cores = os.cpu_count() or 2
+    cores, jars = os.cpu_count() or 2, jar_paths()
     settings = {
         **SETTINGS,
         "spark.master": f"local[{cores}]",
         "spark.driver.memory": "4g",
         "spark.sql.shuffle.partitions": str(min(shards, cores)),
-        "spark.jars": ",".join(str(path) for path in jar_paths()),
+        "spark.jars": ",".join(str(path) for path in jars),
+        # Spark looks for its own jars with the file system of `fs.file.impl`, so that must be there from the start.
+        "spark.driver.extraClassPath": os.pathsep.join(str(path) for path in jars),
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}",
         **{key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in (extra or {}).items()},
     }
     if under_spark_submit():
-        chosen = {"spark.master", "spark.driver.memory", "spark.driver.extraJavaOptions", "spark.jars"}
+        chosen = {
+            "spark.master",
+            "spark.driver.memory",
+            "spark.driver.extraJavaOptions",
+            "spark.driver.extraClassPath",
+            "spark.jars",
+        }
         settings = {key: value for key, value in settings.items() if key not in chosen}
     else:
         find_java()

@@ -1,4 +1,4 @@
-"""Sources: files and Delta tables as streams of arrivals, in the form that `buckets.arrivals` describes.
+"""Sources: topics, files and Delta tables as streams of arrivals, in the form that `buckets.arrivals` describes.
 
 Text files are read as lines and numbered in Python, a whole file by one task; JSON is parsed by the JVM, CSV line by
 line. Parquet and Delta come with typed columns, and with row numbers or a column that orders them.
@@ -17,11 +17,12 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
-from buckets.arrivals import BROKEN, POSITION, RAW, SOURCE, SOURCE_ORDER, check_columns, field_column
+from buckets.arrivals import BROKEN, INGESTED, POSITION, RAW, SOURCE, SOURCE_ORDER, check_columns, field_column
 from buckets.csv_lines import read_lines, split_header
 from buckets.errors import BucketsError
 from buckets.event_schema import EventSchema
 from buckets.job import SourceSettings
+from buckets.kafka.settings import KafkaSettings
 
 Normalise = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 _CORRUPT = "__corrupt__"
@@ -45,7 +46,13 @@ class Arrivals:
     normalise: Normalise
 
 
-def open_source(spark: SparkSession, source: SourceSettings, schema: EventSchema, needed: frozenset[str]) -> Arrivals:
+def open_source(
+    spark: SparkSession,
+    source: SourceSettings,
+    schema: EventSchema,
+    needed: frozenset[str],
+    kafka: KafkaSettings | None = None,
+) -> Arrivals:
     """Open the stream that a configuration names.
 
     Args:
@@ -53,10 +60,14 @@ def open_source(spark: SparkSession, source: SourceSettings, schema: EventSchema
         source: where events come from.
         schema: the event schema.
         needed: fields that rules use.
+        kafka: how Kafka is reached, for a topic.
 
     Raises:
         BucketsError: columns are missing, or there is nothing yet from which a schema could be read.
     """
+    if source.kind == "kafka":
+        assert kafka is not None
+        return _open_topic(spark, source, kafka, schema)
     if source.kind in ("json", "csv"):
         return _open_text(spark, source, schema)
     reader = spark.readStream.option("maxFilesPerTrigger", source.max_files_per_trigger)
@@ -66,6 +77,27 @@ def open_source(spark: SparkSession, source: SourceSettings, schema: EventSchema
         frame = reader.schema(_parquet_schema(spark, source.path)).parquet(source.path)
     check_columns(frame.columns, schema, needed | ({source.arrival} if source.arrival else set()), source.path)
     return Arrivals(_typed(frame, schema, source.arrival), _as_it_is)
+
+
+def kafka_options(kafka: KafkaSettings) -> dict[str, str]:
+    """How Spark's own Kafka client is set up."""
+    return {f"kafka.{name}": value for name, value in kafka.java().items()}
+
+
+def _open_topic(spark: SparkSession, source: SourceSettings, kafka: KafkaSettings, schema: EventSchema) -> Arrivals:
+    """Messages in the order of partition and offset; a value is one JSON object."""
+    reader = spark.readStream.format("kafka").options(**kafka_options(kafka)).option("subscribe", source.topic)
+    reader = reader.option("startingOffsets", source.starting_offsets)
+    reader = reader.option("maxOffsetsPerTrigger", source.max_offsets_per_trigger)
+    value = F.coalesce(F.col("value"), F.lit(b"")).cast("string")
+    messages = reader.load().select(
+        value.alias(RAW),
+        F.format_string(f"{source.topic}[%d]", "partition").alias(SOURCE),
+        F.col("partition").cast("long").alias(SOURCE_ORDER),
+        F.col("offset").alias(POSITION),
+        F.unix_millis("timestamp").alias(INGESTED),
+    )
+    return Arrivals(_parse_json(_with_valid_text(messages), schema, "not one object"), _valid)
 
 
 def _parquet_schema(spark: SparkSession, path: str) -> StructType:
@@ -126,10 +158,9 @@ def text_arrivals(lines: DataFrame, kind: str, schema: EventSchema, header: list
         schema: the event schema.
         header: the fields of CSV lines, where the header line is not among them.
     """
-    lines = lines.withColumn(_INVALID, F.when(~F.is_valid_utf8(RAW), F.hex(RAW)))
-    lines = lines.withColumn(RAW, F.make_valid_utf8(RAW))
+    lines = _with_valid_text(lines)
     if kind == "json":
-        return Arrivals(_parse_json(lines, schema), _numbered)
+        return Arrivals(_parse_json(lines, schema, "not one object on one line"), _numbered)
 
     def split(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return _split_csv(_numbered(batches), schema, header)
@@ -137,8 +168,14 @@ def text_arrivals(lines: DataFrame, kind: str, schema: EventSchema, header: list
     return Arrivals(lines, split)
 
 
-def _parse_json(lines: DataFrame, schema: EventSchema) -> DataFrame:
-    """Lines into fields of text.
+def _with_valid_text(lines: DataFrame) -> DataFrame:
+    """Text that is no valid UTF-8 made valid, and its bytes beside it."""
+    lines = lines.withColumn(_INVALID, F.when(~F.is_valid_utf8(RAW), F.hex(RAW)))
+    return lines.withColumn(RAW, F.make_valid_utf8(RAW))
+
+
+def _parse_json(lines: DataFrame, schema: EventSchema, fault: str) -> DataFrame:
+    """Lines into fields of text; what is broken is said to be `fault`.
 
     Spark's parser stops behind the first value of a line, and would pass over a second event. So each line is parsed
     inside an object that goes on behind it: where the line's own value ends early, that part is not found.
@@ -149,7 +186,7 @@ def _parse_json(lines: DataFrame, schema: EventSchema) -> DataFrame:
     inside = F.concat(F.lit(f'{{"{_EVENT}":'), text, F.lit(f',"{_END}":"{_END}"}}'))
     frame = lines.withColumn("parsed", F.from_json(inside, wrapped, _JSON_OPTIONS))
     whole = F.col(f"parsed.{_CORRUPT}").isNull() & (F.col(f"parsed.{_END}") == _END) & F.trim(text).startswith("{")
-    broken = F.when(~F.coalesce(whole, F.lit(False)), F.lit("broken JSON: not one object on one line")).alias(BROKEN)
+    broken = F.when(~F.coalesce(whole, F.lit(False)), F.lit(f"broken JSON: {fault}")).alias(BROKEN)
     fields = _fields(schema, lambda name: F.col(f"parsed.{_EVENT}").getField(name))
     return frame.select(*lines.columns, broken, *fields)
 
@@ -157,6 +194,11 @@ def _parse_json(lines: DataFrame, schema: EventSchema) -> DataFrame:
 def _as_it_is(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for rows in batches:
         yield _with_paths(rows)
+
+
+def _valid(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for rows in batches:
+        yield _without_invalid(rows)
 
 
 def _with_paths(rows: pa.RecordBatch) -> pa.RecordBatch:

@@ -13,8 +13,10 @@ from buckets.cli.state import encode_key, find_group, moment
 from buckets.engine_settings import EngineSettings
 from buckets.event_schema import load_event_schema
 from buckets.key import key_of_values
-from buckets.ledger import Basis, Ledger, RuleBook
+from buckets.ledger import Basis, Ledger
 from buckets.rule import Rule
+from buckets.rule_book import RuleBook
+from buckets.rule_feed import FixedRules
 from buckets.rule_set import first_rule_set
 from buckets.shipped import shipped
 
@@ -475,14 +477,15 @@ def checkpoint(tmp_path, monkeypatch):
     """A checkpoint of a job that has started, with four groups; two of them with the same fields."""
     monkeypatch.setitem(sys.modules, "buckets.spark.session", None)
     ledger = Ledger(tmp_path / "checkpoint")
-    ledger.open(Basis("json /events", load_event_schema(shipped("schemas/transaction.yaml")), EngineSettings()))
+    schema = load_event_schema(shipped("schemas/transaction.yaml"))
+    ledger.open(Basis("json /events", schema, EngineSettings()))
     rules = [
         grouping("a", ["payerId", "beneficiaryId"]),
         grouping("b", ["cardId"], paymentType="CARD"),
         grouping("c", ["cardId"], paymentType="CASH"),
         grouping("d", []),
     ]
-    RuleBook(ledger, rules, 0).for_batch(0)
+    RuleBook(ledger, FixedRules(rules), schema, 0).for_batch(0)
     return ledger.checkpoint
 
 

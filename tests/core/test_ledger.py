@@ -1,6 +1,7 @@
 """The ledger beside a checkpoint: which rules judged which batch, also after a crash."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -8,7 +9,12 @@ from buckets.engine_settings import EngineSettings
 from buckets.errors import BucketsError
 from buckets.event_schema import EventSchema
 from buckets.head import CODEC_VERSION
-from buckets.ledger import KEPT_BATCHES, Basis, Ledger, RuleBook, write_whole
+from buckets.ledger import KEPT_BATCHES, Basis, Ledger, Version, write_whole
+from buckets.revision import Change
+from buckets.rule import Rule
+from buckets.rule_book import RuleBook
+from buckets.rule_feed import FixedRules
+from buckets.rule_set import first_rule_set
 from tests.core.examples import SCHEMA, rule
 
 ONE, OTHER = [rule("one")], [rule("other", group_by=["kind"])]
@@ -20,6 +26,10 @@ def basis(source: str = "json /events", schema: EventSchema = SCHEMA, **engine) 
 
 def schema_with(**changes) -> EventSchema:
     return EventSchema.model_validate(SCHEMA.model_dump() | changes)
+
+
+def book_of(ledger: Ledger, rules: list[Rule]) -> RuleBook:
+    return RuleBook(ledger, FixedRules(rules), SCHEMA, 0)
 
 
 def ran(book: RuleBook, batch_id: int, latest_ms: int | None = 0) -> int:
@@ -43,16 +53,16 @@ def files(ledger: Ledger) -> set[str]:
 
 
 def test_batches_are_judged_by_the_rules_in_force_and_a_change_is_a_new_version(ledger):
-    assert [ran(RuleBook(ledger, ONE, 0), batch) for batch in (0, 1)] == [1, 1]
-    assert [ran(RuleBook(ledger, OTHER, 0), batch) for batch in (2, 3)] == [2, 2]
-    assert [ran(RuleBook(ledger, ONE, 0), batch) for batch in (4, 5)] == [3, 3]
+    assert [ran(book_of(ledger, ONE), batch) for batch in (0, 1)] == [1, 1]
+    assert [ran(book_of(ledger, OTHER), batch) for batch in (2, 3)] == [2, 2]
+    assert [ran(book_of(ledger, ONE), batch) for batch in (4, 5)] == [3, 3]
     assert [ledger.rule_set(version).rules for version in (1, 2, 3)] == [tuple(ONE), tuple(OTHER), tuple(ONE)]
 
 
 def test_a_batch_that_is_run_again_has_the_rules_it_had(ledger):
-    ran(RuleBook(ledger, ONE, 0), 0)
-    RuleBook(ledger, ONE, 0).for_batch(1)
-    again = RuleBook(ledger, OTHER, 0)
+    ran(book_of(ledger, ONE), 0)
+    book_of(ledger, ONE).for_batch(1)
+    again = book_of(ledger, OTHER)
     assert again.for_batch(1) == ledger.rule_set(1)
     assert again.for_batch(1).rules == tuple(ONE)
     assert ran(again, 1) == 1
@@ -60,37 +70,37 @@ def test_a_batch_that_is_run_again_has_the_rules_it_had(ledger):
 
 
 def test_a_batch_that_had_run_is_run_again_with_its_rules_while_newer_ones_exist(ledger):
-    ran(RuleBook(ledger, ONE, 0), 0)
-    ran(RuleBook(ledger, OTHER, 0), 1)
-    assert RuleBook(ledger, OTHER, 0).for_batch(0).rules == tuple(ONE)
-    assert RuleBook(ledger, ONE, 0).for_batch(1).rules == tuple(OTHER)
+    ran(book_of(ledger, ONE), 0)
+    ran(book_of(ledger, OTHER), 1)
+    assert book_of(ledger, OTHER).for_batch(0).rules == tuple(ONE)
+    assert book_of(ledger, ONE).for_batch(1).rules == tuple(OTHER)
 
 
 def test_the_version_is_recorded_before_the_batch_runs(ledger):
-    RuleBook(ledger, ONE, 0).for_batch(7)
+    book_of(ledger, ONE).for_batch(7)
     assert ledger.pinned(7) == {"ruleset_version": 1, "clock_ms": None, "done": False}
 
 
 def test_a_version_written_by_a_run_that_died_at_once_is_taken_up(ledger):
-    ran(RuleBook(ledger, ONE, 0), 0)
-    book = RuleBook(ledger, OTHER, 0)
+    ran(book_of(ledger, ONE), 0)
+    book = book_of(ledger, OTHER)
     book.for_batch(1)
     (ledger.checkpoint / "buckets" / "batches" / "000000001.json").unlink()
-    assert ran(RuleBook(ledger, OTHER, 0), 1) == 2
+    assert ran(book_of(ledger, OTHER), 1) == 2
 
 
 def test_the_clock_of_the_stream_never_goes_back(ledger):
-    book = RuleBook(ledger, ONE, 0)
+    book = book_of(ledger, ONE)
     for batch, latest_ms in enumerate([None, -5, 700, 300, None]):
         ran(book, batch, latest_ms)
     assert [ledger.pinned(batch)["clock_ms"] for batch in range(5)] == [None, -5, 700, 700, 700]
 
 
 def test_new_rules_begin_after_the_clock_of_the_batch_before(ledger):
-    book = RuleBook(ledger, ONE, 0)
+    book = book_of(ledger, ONE)
     ran(book, 0, 700)
     ran(book, 1, 300)
-    (group,) = RuleBook(ledger, OTHER, 0).for_batch(2).groups
+    (group,) = book_of(ledger, OTHER).for_batch(2).groups
     assert set(group.complete_since_ms.values()) == {701}
 
 
@@ -98,7 +108,7 @@ def test_new_rules_begin_after_the_clock_of_the_batch_before(ledger):
 
 
 def test_records_that_spark_cannot_go_back_to_are_forgotten(ledger):
-    book = RuleBook(ledger, ONE, 0)
+    book = book_of(ledger, ONE)
     for batch in range(KEPT_BATCHES + 3):
         ran(book, batch)
     names = sorted(path.stem for path in (ledger.checkpoint / "buckets" / "batches").iterdir())
@@ -108,13 +118,13 @@ def test_records_that_spark_cannot_go_back_to_are_forgotten(ledger):
 
 
 def test_a_half_written_file_is_never_read(ledger):
-    ran(RuleBook(ledger, ONE, 0), 0)
+    ran(book_of(ledger, ONE), 0)
     folder = ledger.checkpoint / "buckets"
     (folder / "rule_sets" / ".000002.json.partial").write_text('{"version": 2, "ru')
     (folder / "batches" / ".000000001.json.partial").write_text("{")
     assert ledger.latest_rule_set() == ledger.rule_set(1)
     assert ledger.pinned(1) is None
-    assert ran(RuleBook(ledger, OTHER, 0), 1) == 2
+    assert ran(book_of(ledger, OTHER), 1) == 2
     assert not [name for name in files(ledger) if name.endswith(".partial")]
 
 
@@ -265,7 +275,7 @@ def test_a_checkpoint_from_before_precision_could_be_set_holds_raw_events(ledger
 def test_groups_are_all_that_ever_were_each_as_it_was_last(ledger):
     assert ledger.groups() == {}
     for batch, rules in enumerate(([rule("a")], [rule("a"), rule("f", "fee")], OTHER)):
-        ran(RuleBook(ledger, rules, 0), batch)
+        ran(book_of(ledger, rules), batch)
     groups = ledger.groups()
     assert [(group.fields, group.measures) for group in groups.values()] == [
         (("payer",), ("amount", "fee")),
@@ -339,3 +349,57 @@ def test_a_start_that_died_while_it_wrote_its_first_file_can_be_repeated(ledger)
     (folder / ".job.json.partial").write_text('{"format": 1, "sou')
     ledger.open(basis())
     assert files(ledger) == {"buckets/job.json"}
+
+
+# Versions of the rules, and how far a topic of them has been read
+
+
+CHANGE = Change("put", "one", 1, None, ONE[0], "ann", "first", 5, "topic rules@0")
+
+
+def test_a_version_is_kept_with_what_led_to_it(ledger):
+    ledger.keep_rule_set(first_rule_set(ONE), [CHANGE], 3, 17, "topic rules")
+    (version,) = ledger.history()
+    assert (version.version, version.first_batch, version.position, version.place) == (1, 3, 17, "topic rules")
+    assert version.changes == (CHANGE,)
+    assert version.made_ms is not None
+    assert ledger.history(after=1) == []
+    assert ledger.rule_set(1) == first_rule_set(ONE)
+
+
+def test_versions_that_an_earlier_release_wrote_are_read(ledger):
+    """It wrote the rule set and nothing else."""
+    write_whole(ledger.checkpoint / "buckets" / "rule_sets" / "000001.json", first_rule_set(ONE).to_json())
+    assert ledger.latest_rule_set() == first_rule_set(ONE)
+    assert ledger.history() == [Version(1, None, None, None, None, ())]
+    assert ledger.rules_position("topic rules") is None
+    assert ran(book_of(ledger, ONE), 0) == 1
+    assert ran(book_of(ledger, OTHER), 1) == 2
+    assert [change.change for change in ledger.history(after=1)[0].changes] == ["delete", "put"]
+
+
+def test_the_versions_are_in_the_order_of_their_numbers_beyond_a_million(ledger):
+    for version in (999_999, 1_000_000):
+        write_whole(
+            ledger.checkpoint / "buckets" / "rule_sets" / f"{version:06d}.json",
+            replace(first_rule_set(ONE), version=version).to_json(),
+        )
+    assert ledger.latest_rule_set().version == 1_000_000
+
+
+def test_a_position_is_that_of_what_was_written_last(ledger):
+    assert ledger.rules_position("t") is None
+    ledger.keep_rules_position(4, "t", 0)
+    assert ledger.rules_position("t") == 4
+    ledger.keep_rule_set(first_rule_set(ONE), (), 0, 9, "t")
+    assert ledger.rules_position("t") == 9
+    ledger.keep_rules_position(2, "t", 1)
+    assert ledger.rules_position("t") == 2
+
+
+def test_a_position_counts_for_its_own_place_only(ledger):
+    ledger.keep_rule_set(first_rule_set(ONE), (), 0, 9, "topic a")
+    assert ledger.rules_position("topic b") is None
+    ledger.keep_rules_position(3, "topic b", 1)
+    assert ledger.rules_position("topic a") is None
+    assert ledger.rules_position("topic b") == 3

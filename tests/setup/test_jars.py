@@ -1,6 +1,7 @@
 """Jars are fetched once, checked always, and what cannot be fetched is said in one line."""
 
 import hashlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,9 +10,10 @@ import pytest
 
 from buckets.errors import BucketsError
 from buckets.spark import jars
-from buckets.spark.jars import Jar, jar_paths
+from buckets.spark.jars import Jar, broker_jar_paths, jar_paths
 
 CONTENT = {"alpha-1.0.jar": b"the first jar", "beta-2.0.jar": b"the second jar"}
+PINNED = {"Spark": jars.SPARK_JARS, "the broker": jars.BROKER_JARS}
 
 
 def sha256(content: bytes) -> str:
@@ -88,6 +90,31 @@ def test_missing_jars_are_fetched_once_with_one_line(folder: Path, repository: P
     assert said == [f"fetching alpha-1.0.jar, beta-2.0.jar into {folder}, once"]
 
 
+def test_the_jars_of_the_broker_have_a_folder_of_their_own(
+    folder: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(jars, "BROKER_JARS", jars.SPARK_JARS[1:])
+    said: list[str] = []
+
+    assert broker_jar_paths(said.append) == [folder / "broker" / "beta-2.0.jar"]
+    assert [path.name for path in folder.iterdir()] == ["broker"]
+    assert said == [f"fetching beta-2.0.jar into {folder / 'broker'}, once"]
+
+
+def test_of_many_missing_jars_a_few_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv(jars.FOLDER_VARIABLE, str(tmp_path))
+    take_java_away(monkeypatch)
+    said: list[str] = []
+
+    with pytest.raises(BucketsError, match="no Java found"):
+        broker_jar_paths(said.append)
+    (line,) = said
+    assert line.startswith("fetching lz4-java-1.11.2.jar, ")
+    assert line.endswith(
+        f" and {len(jars.BROKER_JARS) - 5} more of buckets/spark/jars.lock into {tmp_path}/broker, once"
+    )
+
+
 def test_only_a_damaged_jar_is_fetched_again(folder: Path, repository: Path):
     fill(folder)
     (folder / "beta-2.0.jar").write_bytes(CONTENT["beta-2.0.jar"][:5])
@@ -138,8 +165,23 @@ def test_an_unreachable_repository_is_said_in_one_line(tmp_path: Path, monkeypat
     assert [path.name for path in log.parent.iterdir()] == ["fetch.log"]
 
 
-def test_the_jars_of_this_environment_are_the_pinned_ones():
-    paths = jar_paths()
+@pytest.mark.parametrize(("paths_of", "pinned"), [(jar_paths, jars.SPARK_JARS), (broker_jar_paths, jars.BROKER_JARS)])
+def test_the_jars_of_this_environment_are_the_pinned_ones(paths_of, pinned):
+    paths = paths_of()
 
-    assert [path.name for path in paths] == [jar.file_name for jar in jars.SPARK_JARS]
+    assert [path.name for path in paths] == [jar.file_name for jar in pinned]
     assert all(path.is_file() for path in paths)
+
+
+@pytest.mark.parametrize("pinned", [jars.SPARK_JARS, jars.BROKER_JARS])
+def test_an_artifact_is_pinned_once_with_a_whole_checksum(pinned):
+    assert len({(jar.organisation, jar.artifact) for jar in pinned}) == len(pinned)
+    assert all(re.fullmatch("[0-9a-f]{64}", jar.sha256) for jar in pinned)
+
+
+def test_the_connector_of_spark_and_the_broker_are_there():
+    revisions = {f"{jar.artifact} of {use}": jar.revision for use, pinned in PINNED.items() for jar in pinned}
+
+    assert revisions["spark-sql-kafka-0-10_2.13 of Spark"] == "4.2.0"
+    assert revisions["kafka-clients of Spark"] == "3.9.2"
+    assert revisions["kafka_2.13 of the broker"] == revisions["kafka-clients of the broker"] == "4.4.0"

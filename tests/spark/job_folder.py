@@ -92,8 +92,9 @@ class JobFolder:
         return sorted(read_table(self.tables / name), key=repr)
 
     def all_rows(self) -> dict[str, list[Row]]:
-        """The rows of all tables that there are."""
-        return {path.name: self.rows(path.name) for path in sorted(self.tables.iterdir()) if path.is_dir()}
+        """The rows of all tables of results."""
+        tables = (path.name for path in sorted(self.tables.iterdir()) if path.is_dir() and path.name != "rule_changes")
+        return {name: self.rows(name) for name in tables}
 
 
 def read_table(path: Path) -> list[Row]:

@@ -13,8 +13,9 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from buckets.errors import BucketsError
 from buckets.rule import Rule
+from buckets.rule_route import LARGEST_BYTES, encode_rule_set
 from buckets.rule_set import first_rule_set, next_rule_set
-from buckets.spark.rule_route import LARGEST_BYTES, encode_rule_set, rule_set_of_task, set_rule_set
+from buckets.spark.rule_route import rule_set_of_task, set_rule_set
 from tests.oracle import Event, Oracle
 from tests.spark.evaluation import evaluate, evaluation_of
 from tests.spark.payments import EVENT_SCHEMA, RULES, payments

@@ -1,0 +1,144 @@
+"""How long from a payment to its alert? Producer, broker, scoring, broker and consumer on this machine.
+
+The producer keeps its own schedule, whatever the engine does, and each payment counts from the moment at which it was
+meant to be sent. Ten rules over windows of 5 minutes to 30 days; half of all keys have a history of 30 days; one rule
+fires at every payment. The first minute is warm-up.
+
+    python bench/latency.py [--rates 500,1000] [--seconds 300] [--without SETTING,...] [--quick]
+
+`--without` takes settings of Spark back to Spark's own defaults, to see what they are worth.
+"""
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from buckets.kafka.reader import TopicReader
+from live_job import HISTORY_EVENTS, LiveJob, live_job, ten_rules
+from matplotlib.axes import Axes
+from measure import HERE, ROOT
+from report import Goal, Report
+
+WARM_UP_S = 60.0
+SECONDS = 300.0
+RATES = (500, 1000)
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
+P50_MS, P99_MS = 250, 500
+DRAIN_S = 5.0
+
+
+def consume_alerts(live: LiveJob, stopping: threading.Event, take: Callable[[dict[str, Any]], None]) -> None:
+    """Hand over each alert as it comes, until told to stop."""
+    reader = TopicReader(live.kafka, [live.job.settings.output.topic("alerts")], from_end=True)
+    while not stopping.is_set():
+        for message in reader.poll(0.1):
+            take(json.loads(message.value() or b"{}"))
+    reader.close()
+
+
+def measure(rate: int, seconds: float, warm_up_s: float, spark: dict[str, Any], report: Report) -> dict[str, Any]:
+    """Run one rate.
+
+    Returns:
+        Delays in ms by the second at which their payment was meant to be sent, and the times of the batches.
+    """
+    with live_job(ten_rules(), spark) as live, live.engine() as engine:
+        live.send_history()
+        engine.wait_for(HISTORY_EVENTS)
+        report.console.print(f"  {rate}/s: history is scored", highlight=False)
+        found: list[tuple[int, int]] = []
+        stopping = threading.Event()
+
+        def take(alert: dict[str, Any]) -> None:
+            found.append((alert["event_time"], time.time_ns() // 1_000_000))
+
+        consumer = threading.Thread(target=consume_alerts, args=(live, stopping, take), daemon=True)
+        consumer.start()
+        started_ms = time.time_ns() // 1_000_000
+        command = [sys.executable, str(HERE / "paced.py"), live.kafka.bootstrap_servers, "transactions"]
+        producer = subprocess.Popen(
+            [*command, str(rate), str(warm_up_s + seconds)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        )
+        sent = int(producer.communicate()[0])
+        engine.wait_for(HISTORY_EVENTS + sent)
+        time.sleep(DRAIN_S)
+        stopping.set()
+        consumer.join()
+        engine.stop()
+    begin_ms = started_ms + warm_up_s * 1000
+    late = [(due, came - due) for due, came in found if due >= begin_ms]
+    batches = [batch for batch in engine.batches if batch.get("written_ms", 0) >= begin_ms]
+    measured = {batch["batch"] for batch in batches}
+    phases: dict[str, list[float]] = defaultdict(list)
+    for batch in engine.batches:
+        if batch["batch"] in measured and "durationMs" in batch:
+            for name, took_ms in batch["durationMs"].items():
+                phases[name].append(took_ms)
+            for name in ("allUpdatesTimeMs", "commitTimeMs"):
+                phases[f"state {name}"].append(batch["state"][name] or 0)
+    for batch in batches:
+        phases["of addBatch: rules to results"].append(batch["scored_s"] * 1000)
+        phases["of addBatch: results to topics"].append(batch["written_s"] * 1000)
+    return {"sent": sent, "alerts": len(found), "late": late, "batches": len(batches), "phases": phases}
+
+
+def quantiles(values: Sequence[float]) -> dict[str, float]:
+    """The quantiles that are shown."""
+    return {name: float(np.quantile(values, share, method="inverted_cdf")) for name, share in QUANTILES.items()}
+
+
+def main() -> None:
+    """Measure."""
+    report = Report("latency", __doc__, repeats=1, options={"--rates": "500,1000", "--seconds": "300", "--without": ""})
+    rates = [int(rate) for rate in report.option("--rates").split(",")]
+    seconds = 15.0 if report.quick else float(report.option("--seconds"))
+    warm_up_s = 15.0 if report.quick else min(WARM_UP_S, seconds)
+    spark = {name: DEFAULTS[name] for name in report.option("--without").split(",") if name}
+    late_of: dict[int, list[tuple[int, int]]] = {}
+    for rate in rates:
+        done = measure(rate, seconds, warm_up_s, spark, report)
+        late = late_of[rate] = done.pop("late")
+        shown = quantiles([took_ms for _, took_ms in late])
+        phases = {name: quantiles(took_ms) for name, took_ms in done.pop("phases").items()}
+        report.found[str(rate)] = done | {"latency_ms": shown, "phases_ms": phases, "spark": spark}
+        report.table(
+            f"{rate} events/s: {len(late):,} payments, {done['batches']:,} batches; ms",
+            ("From payment to alert", *QUANTILES),
+            [("in all", *(f"{value:,.0f}" for value in shown.values()))]
+            + [(name, *(f"{value:,.0f}" for value in each.values())) for name, each in phases.items()],
+        )
+        if done["alerts"] < done["sent"]:
+            sys.exit(f"{done['sent'] - done['alerts']:,} of {done['sent']:,} payments have no alert")
+    first = str(rates[0])
+    if "500" in report.found:
+        report.goal(Goal("p50 at 500/s, ms", report.found["500"]["latency_ms"]["p50"], at_most=P50_MS))
+        report.goal(Goal("p99 at 500/s, ms", report.found["500"]["latency_ms"]["p99"], at_most=P99_MS))
+        report.goal(Goal("p99.9 at 500/s, ms", report.found["500"]["latency_ms"]["p99.9"], at_most=P50_MS))
+
+    def draw(axes: Axes) -> None:
+        for rate, late in late_of.items():
+            ordered = np.sort([took_ms for _, took_ms in late])
+            axes.plot(ordered, 1 - np.arange(len(ordered)) / len(ordered), label=f"{rate} events/s")
+        axes.set(xlabel="ms from payment to alert", ylabel="share of payments that took longer", yscale="log")
+        axes.set_title(f"Delay of alerts, {report.found[first]['sent']:,} payments and more")
+        axes.grid(alpha=0.3)
+        axes.legend()
+
+    report.write(draw)
+
+
+DEFAULTS: dict[str, Any] = {
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "false",
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "true",
+    "spark.sql.streaming.checkpointFileManagerClass": "",
+}
+"""Spark's own values of settings that may be taken back."""
+
+if __name__ == "__main__":
+    main()

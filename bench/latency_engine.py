@@ -1,0 +1,52 @@
+"""Runs the product on a configuration, and prints a line of JSON for each batch: when, how many events, what took long.
+
+    python bench/latency_engine.py CONF
+
+Spark's own times of the batches follow at the end, as lines with `durationMs`.
+"""
+
+import contextlib
+import json
+import sys
+import time
+from pathlib import Path
+
+from buckets.job import load_job
+from buckets.spark.query import BatchReport
+from buckets.spark.run import job_session, scoring_query
+
+
+def main() -> None:
+    """Run until told to end."""
+    job = load_job(Path(sys.argv[1]))
+
+    def on_batch(report: BatchReport) -> None:
+        account = report.account
+        line = {
+            "batch": account.batch_id,
+            "version": account.ruleset_version,
+            "events": account.events_in,
+            "written_ms": report.written_ms,
+            "scored_s": round(report.scored_s, 5),
+            "written_s": round(report.written_s, 5),
+        }
+        print(json.dumps(line), flush=True)
+
+    query = scoring_query(job_session(job), job, on_batch)
+    started_s = time.monotonic()
+    with contextlib.suppress(KeyboardInterrupt):
+        query.run(job.settings.trigger.interval)
+    for progress in query.progress():
+        state = progress["stateOperators"][0] if progress["stateOperators"] else {}
+        line = {
+            "batch": progress["batchId"],
+            "events": 0,
+            "durationMs": progress["durationMs"],
+            "state": {name: state.get(name) for name in ("allUpdatesTimeMs", "commitTimeMs", "customMetrics")},
+        }
+        print(json.dumps(line), flush=True)
+    print(json.dumps({"batch": -1, "events": 0, "ran_s": round(time.monotonic() - started_s, 1)}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

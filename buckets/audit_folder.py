@@ -1,0 +1,188 @@
+"""Checkpoint and folder of an audit, which belong together: whose they are, what is read into them, when it was tidied.
+
+CHECKPOINT/buckets/audit.json        identity, and the table that each topic goes to
+CHECKPOINT/buckets/maintenance.json  when tables were last compacted and vacuumed
+CHECKPOINT/spark/                    Spark's own
+PATH/_buckets.json                   the identity of the checkpoint whose tables these are
+PATH/alerts/ …                       the tables
+"""
+
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from buckets.audit_tables import TRANSACTIONS
+from buckets.errors import BucketsError
+from buckets.job import AuditSettings, Job
+from buckets.ledger import epoch_ms, partial_of, write_whole
+
+FORMAT = 1
+OWNER = "_buckets.json"
+
+
+def audit_settings(job: Job) -> AuditSettings:
+    """The `audit` part of a configuration.
+
+    Raises:
+        BucketsError: there is none.
+    """
+    if job.settings.audit is None:
+        message = (
+            "the configuration has no `audit`, which says where topics are kept as tables; "
+            "add `audit: {path: audit, checkpoint: audit-checkpoint}`"
+        )
+        raise BucketsError(message)
+    return job.settings.audit
+
+
+def topics_of(job: Job) -> dict[str, str]:
+    """The topics that are kept, each with the name of its table."""
+    assert job.settings.source.topic is not None
+    outputs = {topic: output for output, topic in job.settings.output.topics_in_use().items()}
+    return {job.settings.source.topic: TRANSACTIONS, **outputs}
+
+
+@dataclass(frozen=True)
+class Maintenance:
+    """When tables were last tidied, in ms since the epoch."""
+
+    compacted_ms: int
+    vacuumed_ms: int
+
+
+class AuditFolder:
+    """A checkpoint and the folder of its tables."""
+
+    def __init__(self, settings: AuditSettings) -> None:
+        """Look at them; nothing is written yet."""
+        self.tables = Path(settings.path)
+        self.checkpoint = Path(settings.checkpoint)
+        self.spark_checkpoint = self.checkpoint / "spark"
+        self._audit = self.checkpoint / "buckets" / "audit.json"
+        self._maintenance = self.checkpoint / "buckets" / "maintenance.json"
+        self._owner = self.tables / OWNER
+
+    def topics(self, wanted: Mapping[str, str]) -> dict[str, str]:
+        """The topics that are read, by their tables: those that are wanted, and those that ever were.
+
+        A topic that the configuration does not name any more may still hold messages that have not been read.
+
+        Args:
+            wanted: by topic, the name of its table.
+
+        Raises:
+            BucketsError: a topic has been read into another table, or the checkpoint is none of an audit.
+        """
+        written: dict[str, str] = self._written()["topics"] if self._audit.exists() else {}
+        for topic, table in wanted.items():
+            if written.get(topic, table) != table:
+                message = (
+                    f"checkpoint {self.checkpoint} has read topic {topic} into table {written[topic]}, not {table}; go "
+                    "back to that, or name a new audit.checkpoint and a new audit.path"
+                )
+                raise BucketsError(message)
+        return {**written, **wanted}
+
+    def check(self) -> None:
+        """See that checkpoint and folder are new, or that they belong together.
+
+        Raises:
+            BucketsError: they do not, or hold something else.
+        """
+        tables, checkpoint = self.tables.resolve(), self.checkpoint.resolve()
+        if tables.is_relative_to(checkpoint) or checkpoint.is_relative_to(tables):
+            message = (
+                f"audit.path {self.tables} and audit.checkpoint {self.checkpoint} lie in each other; name two folders"
+            )
+            raise BucketsError(message)
+        if not self._audit.exists() and self._holds_more_than(self.checkpoint, self._audit):
+            message = (
+                f"checkpoint {self.checkpoint} holds something that is no checkpoint of an audit; name a new folder as "
+                "audit.checkpoint"
+            )
+            raise BucketsError(message)
+        identity = self._written()["id"] if self._audit.exists() else None
+        if self._owner.exists():
+            if json.loads(self._owner.read_text(encoding="utf-8"))["checkpoint"] != identity:
+                message = (
+                    f"audit {self.tables} holds tables of another checkpoint, which this one would mix with its own; "
+                    "name a new audit.path, or go on with the checkpoint that it belongs to"
+                )
+                raise BucketsError(message)
+        elif self._holds_more_than(self.tables, self._owner):
+            message = (
+                f"audit {self.tables} holds something that this program did not write; name a new folder as audit.path"
+            )
+            raise BucketsError(message)
+        self._check_tables()
+
+    def _check_tables(self) -> None:
+        """See that the tables that batches have gone to are still there."""
+        if not self._has_run():
+            return
+        gone = [table for table in self._written()["topics"].values() if not self.has_table(table)]
+        if gone:
+            message = (
+                f"audit {self.tables} does not hold the table {gone[0]} that checkpoint {self.checkpoint} has filled; "
+                "put it back, or name a new audit.path and a new audit.checkpoint to read all that topics hold"
+            )
+            raise BucketsError(message)
+
+    def _has_run(self) -> bool:
+        return any((self.spark_checkpoint / "offsets").glob("[0-9]*"))
+
+    @staticmethod
+    def _holds_more_than(folder: Path, first: Path) -> bool:
+        """Whether there is more than the trace of a start that died before its first file was whole."""
+        if not folder.exists():
+            return False
+        if not folder.is_dir():
+            return True
+        return any(path not in (partial_of(first), first.parent) for path in folder.rglob("*"))
+
+    def _written(self) -> dict[str, Any]:
+        written: dict[str, Any] = json.loads(self._audit.read_text(encoding="utf-8"))
+        if written["format"] != FORMAT:
+            message = (
+                f"checkpoint {self.checkpoint} has format {written['format']}, and this release reads format {FORMAT}; "
+                "name a new audit.checkpoint and a new audit.path"
+            )
+            raise BucketsError(message)
+        return written
+
+    def open(self, topics: Mapping[str, str]) -> str:
+        """Take checkpoint and folder, or go on with them.
+
+        Args:
+            topics: as `topics` gives them.
+
+        Returns:
+            The identity of the checkpoint, the same at every start.
+        """
+        self.check()
+        identity = str(self._written()["id"]) if self._audit.exists() else uuid.uuid4().hex
+        if not self._audit.exists() or self._written()["topics"] != topics:
+            record = {"format": FORMAT, "id": identity, "topics": dict(topics)}
+            write_whole(self._audit, json.dumps(record, indent=1))
+        if not self._owner.exists():
+            write_whole(self._owner, json.dumps({"checkpoint": identity}))
+        return identity
+
+    def has_table(self, name: str) -> bool:
+        """Whether a table is there."""
+        return (self.tables / name / "_delta_log").exists()
+
+    def maintenance(self) -> Maintenance:
+        """When tables were last tidied; the first time that this is asked counts as tidied."""
+        if not self._maintenance.exists():
+            now_ms = epoch_ms()
+            self.keep_maintenance(Maintenance(now_ms, now_ms))
+        return Maintenance(**json.loads(self._maintenance.read_text(encoding="utf-8")))
+
+    def keep_maintenance(self, maintenance: Maintenance) -> None:
+        """Write when tables were last tidied."""
+        record = {"compacted_ms": maintenance.compacted_ms, "vacuumed_ms": maintenance.vacuumed_ms}
+        write_whole(self._maintenance, json.dumps(record))

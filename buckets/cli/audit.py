@@ -1,0 +1,98 @@
+"""The command `buckets audit`: topics as Delta tables."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.status import Status
+
+from buckets.audit_folder import audit_settings
+from buckets.job import load_job
+
+if TYPE_CHECKING:
+    from buckets.kafka.faults import Outage
+    from buckets.spark.audit import AuditReport
+
+
+class AuditProgress:
+    """A status line that each batch renews; on something that is no terminal, a plain line a batch."""
+
+    def __init__(self, console: Console, status: Status) -> None:
+        """Show progress.
+
+        Args:
+            console: where plain lines go.
+            status: the line of a terminal.
+        """
+        self._console = console
+        self._status = status
+        self.messages = 0
+        self.repeats = 0
+        self.unreadable = 0
+
+    def say(self, line: str) -> None:
+        """Print a line that stays."""
+        self._console.print(line, highlight=False, soft_wrap=True, markup=False)
+
+    def remarks(self) -> str:
+        """How many messages were repeats, and how many are unreadable, where some are."""
+        repeats = f", {self.repeats:,} repeats dropped" if self.repeats else ""
+        return repeats + (f", {self.unreadable:,} unreadable" if self.unreadable else "")
+
+    def on_interrupt(self) -> None:
+        """Say that the end is near."""
+        self.say("stopping after the batch that is running…")
+
+    def on_outage(self, outage: "Outage") -> None:
+        """Say that Kafka is away."""
+        self.say(f"{outage.message}; trying again")
+
+    def on_batch(self, report: "AuditReport") -> None:
+        """Take a finished batch into account."""
+        taken = sum(report.written.messages.values())
+        self.messages += taken
+        self.repeats += report.written.repeats
+        self.unreadable += report.written.unreadable
+        line = f"batch {report.batch_id}: {self.messages:,} messages, {taken / report.duration_s:,.0f} messages/s"
+        line += self.remarks()
+        if report.tidied:
+            line += f", tables {' and '.join(report.tidied)}"
+        if self._console.is_terminal:
+            self._status.update(line)
+        else:
+            self.say(line)
+
+
+def audit(
+    conf: Annotated[Path, typer.Argument(help="A configuration with `audit`, as in conf/kafka.yaml.")],
+    once: Annotated[bool, typer.Option("--once", help="Take what the topics hold now, and end.")] = False,
+) -> None:
+    """Keep the topics of a job, and its transactions, as Delta tables.
+
+    Every message is in its table once, however often it was sent and however
+    often this was stopped or killed. Ctrl-C stops it after the batch that is
+    running; started again, it goes on where it was.
+
+    \b
+    Examples:
+      buckets audit conf/kafka.yaml
+      buckets audit conf/kafka.yaml --once
+      spark-submit --jars "$(python -m buckets.spark.jars)" jobs/audit.py conf/kafka.yaml
+    """  # noqa: D301 - click needs the backspace itself
+    job = load_job(conf)
+    settings = audit_settings(job)
+    from buckets.spark.audit import AuditQuery, prepare_audit
+    from buckets.spark.run import job_session
+
+    prepared = prepare_audit(job)
+    console = Console(stderr=True)
+    with Status("Starting Spark…", console=console) as status:
+        progress = AuditProgress(console, status)
+        query = AuditQuery(job_session(job), prepared, progress.on_batch, progress.on_outage)
+        try:
+            query.run(once, progress.on_interrupt)
+        except KeyboardInterrupt:
+            progress.say(f"stopped after {progress.messages:,} messages; start it again to go on")
+            return
+    progress.say(f"{progress.messages:,} messages{progress.remarks()}; tables are in {settings.path}")

@@ -1,0 +1,209 @@
+"""What `buckets demo-kafka` shows: alerts and figures while payments come, and what came of it all in the end."""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from buckets.catch import compare, others
+from buckets.cli.alerts import readable
+from buckets.last_minute import MINUTE_MS, SHARES, weighted_quantiles
+from buckets.ledger import Ledger, epoch_ms
+from buckets.live import Live
+
+SHOWN_A_SECOND = 2
+FIGURES_EVERY_S = 5.0
+_OUTCOMES = {
+    "filtered": "filtered out",
+    "evaluated": "evaluated",
+    "late": "late",
+    "too_late": "too late",
+    "duplicates": "repeated",
+    "collisions_not_kept": "collided and not kept",
+    "dead_letters": "dead letters",
+}
+
+
+@dataclass
+class RuleChanged:
+    """A change of a rule while payments come.
+
+    Attributes:
+        sent_ms: when it was sent, in ms since the epoch.
+        version: of the rule set that was in force then.
+        in_force_ms: when the first batch began that the new version judges.
+        first_alert_ms: when the first alert of the new version was decided.
+    """
+
+    sent_ms: int
+    version: int
+    in_force_ms: int | None = None
+    first_alert_ms: int | None = None
+
+
+class Shown:
+    """Takes alerts as they come, and shows some of them."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        """Say things line by line."""
+        self._say = say
+        self._ledger: Ledger | None = None
+        self._begun_s = self._second_s = self._figures_s = 0.0
+        self.begun_ms = epoch_ms()
+        self._in_second = self._unshown = 0
+        self.alerts: dict[str, dict[str, Any]] = {}
+        self.change: RuleChanged | None = None
+        self.sent = 0
+        self.live: Live | None = None
+
+    def begin(self) -> None:
+        """Payments begin to come; what came before counts for no delay."""
+        self.begun_ms, self._begun_s = epoch_ms(), time.monotonic()
+        self._figures_s = self._begun_s
+
+    def take(self, alerts: Iterable[dict[str, Any]]) -> None:
+        """Take alerts, repeats among them; show a few lines a second at the most."""
+        now_s = time.monotonic()
+        if now_s - self._second_s >= 1:
+            if self._unshown:
+                self._say(f"  … and {self._unshown:,} more")
+            self._second_s, self._in_second, self._unshown = now_s, 0, 0
+        for alert in alerts:
+            if alert["alert_id"] in self.alerts:
+                continue
+            self.alerts[alert["alert_id"]] = alert
+            self._notice_change(alert)
+            if self._in_second < SHOWN_A_SECOND:
+                self._in_second += 1
+                self._say(f"  {_alert_line(alert)}")
+            else:
+                self._unshown += 1
+
+    def progress(self, sent: int, judged: Callable[[], int]) -> None:
+        """Say now and then how far it has come."""
+        now_s = time.monotonic()
+        if now_s - self._figures_s >= FIGURES_EVERY_S:
+            self._figures_s = now_s
+            after_s = now_s - self._begun_s
+            self._say(f"{after_s:.0f} s: {sent:,} sent, {judged():,} judged, {len(self.alerts):,} alerts")
+
+    def changed(self, ledger: Ledger) -> None:
+        """A change of a rule is about to be sent.
+
+        Args:
+            ledger: what knows the versions of the rules.
+        """
+        in_force = max((version.version for version in ledger.history()), default=0)
+        self.change = RuleChanged(epoch_ms(), in_force)
+        self._ledger = ledger
+
+    def _notice_change(self, alert: dict[str, Any]) -> None:
+        change = self.change
+        if change is None or change.first_alert_ms is not None or alert["ruleset_version"] <= change.version:
+            return
+        assert self._ledger is not None
+        change.first_alert_ms = alert["decided_at"]
+        change.in_force_ms = self._ledger.history(after=change.version)[0].made_ms
+        self._say(f"— {change_line(change)} —")
+
+    def ended(self, live: Live | None) -> None:
+        """All alerts have come.
+
+        Args:
+            live: the status of the main job.
+        """
+        self.live = live
+        change = self.change
+        if change is not None and change.in_force_ms is None and self._ledger is not None:
+            versions = self._ledger.history(after=change.version)
+            change.in_force_ms = versions[0].made_ms if versions else None
+
+    def delays_ms(self) -> list[int]:
+        """For each alert since payments began to come: from its payment's arrival in Kafka to the decision."""
+        alerts = self.alerts.values()
+        came = [alert for alert in alerts if (alert["ingested_at"] or 0) >= self.begun_ms]
+        return [alert["decided_at"] - alert["ingested_at"] for alert in came]
+
+
+def _alert_line(alert: dict[str, Any]) -> str:
+    key = ", ".join(f"{name} {value}" for name, value in alert["key"].items()) or "all events"
+    crossed = f"{readable(alert['value'])} {alert['operator']} {readable(alert['limit'])}"
+    after = f", {alert['decided_at'] - alert['ingested_at']:,} ms after it came" if alert["ingested_at"] else ""
+    return f"{alert['rule_id']}: {key}: {crossed}{after}"
+
+
+def change_line(change: RuleChanged) -> str:
+    """When the changed rule began to judge, in words."""
+    if change.in_force_ms is None:
+        return "the change of the rule came too late to judge a payment"
+    text = (
+        f"rules version {change.version + 1}: judges every payment from {change.in_force_ms - change.sent_ms:,} ms on"
+    )
+    if change.first_alert_ms is None:
+        return f"{text} after the change was sent, and has raised no alert"
+    return f"{text} after the change was sent; first alert after {change.first_alert_ms - change.sent_ms:,} ms"
+
+
+def quantiles_line(times_ms: list[int]) -> str:
+    """Times as p50, p99, p99.9 and the longest."""
+    found = weighted_quantiles(np.array(times_ms, np.int64), np.ones(len(times_ms)), list(SHARES.values()))
+    return _quantiles(dict(zip(SHARES, found, strict=True)))
+
+
+def _quantiles(times_ms: dict[str, int]) -> str:
+    return ", ".join(f"{name} {time_ms:,} ms" for name, time_ms in times_ms.items())
+
+
+def print_report(console: Console, shown: Shown, truth: list[dict[str, Any]]) -> None:
+    """What came of it.
+
+    Args:
+        console: where it goes.
+        shown: what was taken while payments came.
+        truth: the planted cases.
+    """
+
+    def say(line: str) -> None:
+        console.print(line, highlight=False, soft_wrap=True, markup=False)
+
+    alerts = list(shown.alerts.values())
+    console.print(catch_table(truth, alerts))
+    say(f"{shown.sent:,} payments sent and judged, {len(alerts):,} alerts; what became of every payment:")
+    if shown.live is not None:
+        for name, counts in shown.live.data["groups"].items():
+            say(f"  {account_line(name, counts)}")
+        delay = shown.live.data["minute"]["latency_ms"]
+        start = "" if shown.live.data["written_ms"] - shown.begun_ms >= MINUTE_MS else ", the start included"
+        say(f"delay of all payments of the last minute{start}: {_quantiles(delay)}" if delay else "no delay is known")
+    delays_ms = shown.delays_ms()
+    if delays_ms:
+        say(f"delay of {len(delays_ms):,} alerts, from Kafka to the decision: {quantiles_line(delays_ms)}")
+    if shown.change is not None:
+        say(change_line(shown.change))
+
+
+def catch_table(truth: list[dict[str, Any]], alerts: list[dict[str, Any]]) -> Table:
+    """What was caught of the planted fraud."""
+    beside = others(truth, alerts)
+    table = Table(
+        title="What was caught of the planted fraud", title_justify="left", box=box.SIMPLE, padding=(0, 1, 0, 0)
+    )
+    for name in ("Pattern", "Rule"):
+        table.add_column(name, no_wrap=True)
+    for name in ("Planted", "Caught", "At once", "Others"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for catch in compare(truth, alerts):
+        numbers = (catch.planted, catch.caught, catch.at_once, beside[catch.rule_id])
+        table.add_row(catch.pattern, catch.rule_id, *(f"{number:,}" for number in numbers))
+    return table
+
+
+def account_line(name: str, counts: dict[str, int]) -> str:
+    """What became of every payment in a group of rules: what went in is what came out."""
+    out = " + ".join(f"{counts[field]:,} {words}" for field, words in _OUTCOMES.items())
+    return f"{name}: {counts['events_in']:,} in = {out}"

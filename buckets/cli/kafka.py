@@ -1,0 +1,130 @@
+"""The commands `buckets kafka start`, `stop`, `status` and `topics`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from buckets.errors import BucketsError
+from buckets.job import load_job
+
+kafka_app = typer.Typer(help="Run a Kafka broker on this machine, and make topics.", rich_markup_mode=None)
+
+Folder = Annotated[Path, typer.Option("--dir", metavar="DIR", help="The folder that the broker has for itself.")]
+FOLDER = Path("buckets-kafka")
+
+
+@kafka_app.command()
+def start(
+    folder: Folder = FOLDER,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Where clients reach it.")] = 9092,
+) -> None:
+    """Start a real Kafka broker on this machine, for trying things out.
+
+    It is Apache Kafka itself, one node, for clients on this machine only. It
+    keeps its data in the folder, and runs until `buckets kafka stop`. The first
+    start fetches its jars (43 MB). Nothing is removed from its topics because
+    it is old.
+
+    \b
+    Examples:
+      buckets kafka start
+      buckets kafka start --dir /tmp/try-kafka --port 9192
+    """  # noqa: D301 - click needs the backspace itself
+    from buckets.kafka.local_broker import LocalBroker
+
+    console = Console(stderr=True)
+    broker = LocalBroker(folder, port)
+
+    def say(line: str) -> None:
+        console.print(line, highlight=False, soft_wrap=True, markup=False)
+
+    with console.status("Starting Kafka…"):
+        started = broker.start(say)
+    status = broker.status()
+    how = "runs" if started else "already runs"
+    _print(f"Kafka {how} at {status.address}, process {status.pid}, data and log in {folder}")
+
+
+@kafka_app.command()
+def stop(folder: Folder = FOLDER) -> None:
+    """Stop the broker of a folder; its data stays.
+
+    \b
+    Examples:
+      buckets kafka stop
+      buckets kafka stop --dir /tmp/try-kafka
+    """  # noqa: D301 - click needs the backspace itself
+    from buckets.kafka.local_broker import LocalBroker
+
+    with Console(stderr=True).status("Stopping Kafka…"):
+        stopped = LocalBroker(folder).stop()
+    _print(f"Kafka in {folder} is stopped" if stopped else f"no Kafka runs in {folder}")
+
+
+@kafka_app.command()
+def status(folder: Folder = FOLDER) -> None:
+    """Show whether the broker runs, and what it holds.
+
+    \b
+    Examples:
+      buckets kafka status
+      buckets kafka status --dir /tmp/try-kafka
+    """  # noqa: D301 - click needs the backspace itself
+    from buckets.kafka.local_broker import LocalBroker
+    from buckets.kafka.settings import KafkaSettings
+    from buckets.kafka.topics import topic_sizes
+
+    found = LocalBroker(folder).status()
+    if found.pid is None or found.address is None:
+        was = f" (it was at {found.address})" if found.address else ""
+        _print(f"no Kafka runs in {folder}{was}; `buckets kafka start --dir {folder}` starts one")
+        return
+    title = f"Kafka runs at {found.address}, process {found.pid}, in {folder}"
+    sizes = topic_sizes(KafkaSettings(bootstrap_servers=found.address))
+    if not sizes:
+        _print(f"{title}; it has no topics, `buckets kafka topics CONF` makes those of a configuration")
+        return
+    table = Table(title=title, title_justify="left")
+    table.add_column("Topic", overflow="fold")
+    for name in ("Partitions", "Messages"):
+        table.add_column(name, justify="right")
+    for size in sizes:
+        table.add_row(Text(size.topic), f"{size.partitions:,}", f"{size.messages:,}")
+    Console().print(table)
+
+
+@kafka_app.command()
+def topics(
+    conf: Annotated[Path, typer.Argument(help="A configuration that names topics.")],
+    partitions: Annotated[
+        int, typer.Option(min=1, help="Of the source and of each output; a topic of rules always has one.")
+    ] = 4,
+) -> None:
+    """Make the topics that a configuration names.
+
+    They are made on the brokers that it names; those that exist are left as
+    they are.
+
+    \b
+    Examples:
+      buckets kafka topics conf/kafka.yaml
+      buckets kafka topics conf/kafka.yaml --partitions 12
+    """  # noqa: D301 - click needs the backspace itself
+    job = load_job(conf)
+    if job.settings.kafka is None:
+        message = f"configuration {conf}: names no Kafka; add `kafka: {{bootstrap_servers: HOST:PORT}}`"
+        raise BucketsError(message)
+    from buckets.kafka.topics import create_topics, wanted_topics
+
+    made = create_topics(job.settings.kafka, job, partitions)
+    kept = len(wanted_topics(job, partitions)) - len(made)
+    there = f"{kept} were there already" if kept else "none was there before"
+    _print(f"made {', '.join(made)}; {there}" if made else f"nothing to make, all {kept} topics are there")
+
+
+def _print(line: str) -> None:
+    Console().print(line, highlight=False, soft_wrap=True, markup=False)

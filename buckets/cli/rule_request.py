@@ -1,0 +1,99 @@
+"""What the commands that change rules have in common: their options, and a change checked before it is made."""
+
+import getpass
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from buckets.errors import BucketsError
+from buckets.job import Job
+from buckets.revision import Refusal, Revision, names, revise
+from buckets.rule import Rule
+from buckets.rule_change import LONGEST_TEXT, RuleChange
+from buckets.rule_route import encode_rule_set
+from buckets.rule_set import first_rule_set
+
+if TYPE_CHECKING:
+    from buckets.cli.rule_place import KeptRule, RulePlace
+
+Conf = Annotated[
+    Path, typer.Option(help="The job's configuration: its `rules` say where the rules are, a topic, a file or a table.")
+]
+RuleId = Annotated[str, typer.Argument(metavar="RULE_ID", help="A rule, as `buckets rules list` names it.")]
+Author = Annotated[str | None, typer.Option(help="Who asks for the change; your login name where it is left out.")]
+Reason = Annotated[str, typer.Option(help="Why; history shows it.")]
+
+
+def open_rules(job: Job, new_file: str = "") -> "RulePlace":
+    """The place of a job's rules; in a folder, new ones go into `new_file`."""
+    from buckets.cli.rule_place import open_place
+
+    return open_place(job, new_file)
+
+
+def read_rules(place: "RulePlace") -> "list[KeptRule]":
+    """The rules of a place; what is not valid there is said, and left out."""
+    kept, refused = place.read()
+    for refusal in refused[:3]:
+        typer.echo(f"not valid, and left out ({refusal.place}): {refusal.reason}", err=True)
+    if len(refused) > 3:
+        typer.echo(f"and {len(refused) - 3} more that are not valid", err=True)
+    return kept
+
+
+def words_of(author: str | None, reason: str) -> dict[str, Any]:
+    """Author and reason of a change.
+
+    Raises:
+        BucketsError: one of them is too long.
+    """
+    for name, text in (("--author", author or ""), ("--reason", reason)):
+        if len(text) > LONGEST_TEXT:
+            message = f"{name}: {len(text):,} characters are too many, {LONGEST_TEXT:,} is the limit; make it shorter"
+            raise BucketsError(message)
+    return {"author": _login() if author is None else author, "reason": reason}
+
+
+def note_words(place: "RulePlace", author: str | None, reason: str) -> None:
+    """Say that author and reason, which were given, are not kept, where that is so."""
+    if not place.keeps_words and (author or reason):
+        typer.echo("a rule file keeps neither author nor reason; history will name its owner", err=True)
+
+
+def _login() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):
+        return ""
+
+
+def find_rule(place: "RulePlace", kept: "Sequence[KeptRule]", rule_id: str) -> Rule:
+    """A rule that is kept.
+
+    Raises:
+        BucketsError: it is not.
+    """
+    rules = {each.rule.rule_id: each.rule for each in kept}
+    if rule_id not in rules:
+        message = f"there is no rule {rule_id!r} in {place.name}; rules there: {names(rules)}"
+        raise BucketsError(message)
+    return rules[rule_id]
+
+
+def revise_rules(job: Job, kept: "Iterable[KeptRule]", asked: Sequence[RuleChange]) -> Revision:
+    """What comes of changes.
+
+    Raises:
+        BucketsError: one cannot be made, or the job could not carry the rules.
+    """
+    before = first_rule_set(each.rule for each in kept)
+    revision = revise(before, asked, job.event_schema, None, job.settings.engine.allowed_lateness)
+    if revision.refused:
+        first: Refusal = revision.refused[0]
+        more = f" (and {len(revision.refused) - 1} more)" if len(revision.refused) > 1 else ""
+        message = f"{first.reason}{more}; nothing has been written"
+        raise BucketsError(message)
+    encode_rule_set(revision.rule_set)
+    return revision

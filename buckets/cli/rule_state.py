@@ -1,0 +1,154 @@
+"""The commands of `buckets rules` that give a rule another state, or tell the running job to forget something."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from buckets.cli.rule_request import (
+    Author,
+    Conf,
+    Reason,
+    RuleId,
+    find_rule,
+    note_words,
+    open_rules,
+    read_rules,
+    revise_rules,
+    words_of,
+)
+from buckets.errors import BucketsError
+from buckets.job import load_job
+from buckets.revision import names
+from buckets.rule import State
+from buckets.rule_change import Kind, RuleChange
+from buckets.rule_set import first_rule_set
+
+if TYPE_CHECKING:
+    from buckets.cli.rule_place import RulePlace
+
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask first.")]
+
+
+def pause(rule_id: RuleId, conf: Conf, author: Author = None, reason: Reason = "") -> None:
+    """Let a rule rest: its events are kept, so that it can go on at once, and nothing is judged.
+
+    \b
+    Examples:
+      buckets rules pause payer-24h --conf conf/live.yaml --reason "too many alerts"
+    """  # noqa: D301 - click needs the backspace itself
+    _change_state(rule_id, "PAUSE", conf, author, reason)
+
+
+def resume(rule_id: RuleId, conf: Conf, author: Author = None, reason: Reason = "") -> None:
+    """Let a rule judge again, and alert.
+
+    \b
+    Examples:
+      buckets rules resume payer-24h --conf conf/live.yaml
+    """  # noqa: D301 - click needs the backspace itself
+    _change_state(rule_id, "ACTIVE", conf, author, reason)
+
+
+def shadow(rule_id: RuleId, conf: Conf, author: Author = None, reason: Reason = "") -> None:
+    """Put a rule on trial: it judges, and its alerts go to `shadow_alerts` only.
+
+    \b
+    Examples:
+      buckets rules shadow payer-24h --conf conf/live.yaml --reason "new limit on trial"
+    """  # noqa: D301 - click needs the backspace itself
+    _change_state(rule_id, "SHADOW", conf, author, reason)
+
+
+def delete(rule_id: RuleId, conf: Conf, author: Author = None, reason: Reason = "") -> None:
+    """Delete a rule; what it alone has kept of past events is evicted.
+
+    \b
+    Examples:
+      buckets rules delete payer-24h --conf conf/live.yaml --reason "replaced by payer-48h"
+    """  # noqa: D301 - click needs the backspace itself
+    _change_state(rule_id, "DELETE", conf, author, reason)
+
+
+def clear_state(rule_id: RuleId, conf: Conf, author: Author = None, reason: Reason = "", yes: Yes = False) -> None:
+    """Let the timelines of a rule's group begin anew; they are shared with all rules of the group.
+
+    For rules in a topic.
+
+    \b
+    Examples:
+      buckets rules clear-state payer-24h --conf conf/live.yaml --reason "test data"
+    """  # noqa: D301 - click needs the backspace itself
+    place = open_rules(load_job(conf))
+    change = RuleChange(change="clear_state", rule_id=rule_id, **words_of(author, reason))
+    what = ""
+    if place.takes_control:
+        kept = read_rules(place)
+        rule = find_rule(place, kept, rule_id)
+        groups = first_rule_set(each.rule for each in kept).groups
+        shared = names(each.rule_id for group in groups if rule in group.rules for each in group.rules)
+        what = f"the timelines of {shared} begin anew"
+    _send(place, change, what, yes)
+
+
+def clear_all_state(conf: Conf, author: Author = None, reason: Reason = "", yes: Yes = False) -> None:
+    """Let the timelines of all rules begin anew.
+
+    For rules in a topic.
+
+    \b
+    Examples:
+      buckets rules clear-all-state --conf conf/live.yaml --reason "test data"
+    """  # noqa: D301 - click needs the backspace itself
+    _control("clear_all_state", "the timelines of all rules begin anew", conf, author, reason, yes)
+
+
+def delete_all(conf: Conf, author: Author = None, reason: Reason = "", yes: Yes = False) -> None:
+    """Delete all rules.
+
+    For rules in a topic.
+
+    \b
+    Examples:
+      buckets rules delete-all --conf conf/live.yaml --reason "end of the pilot"
+    """  # noqa: D301 - click needs the backspace itself
+    _control("delete_all", "all rules are deleted, and what they have kept of past events", conf, author, reason, yes)
+
+
+def _change_state(rule_id: str, state: State, conf: Path, author: str | None, reason: str) -> None:
+    """Give a rule another state, or delete it."""
+    job = load_job(conf)
+    place = open_rules(job)
+    said = words_of(author, reason)
+    kept = read_rules(place)
+    before = find_rule(place, kept, rule_id)
+    change = RuleChange(change="delete", rule_id=rule_id, **said)
+    if state != "DELETE":
+        change = RuleChange(change="state", rule_id=rule_id, state=state, **said)
+    revision = revise_rules(job, kept, [change])
+    if not revision.made:
+        typer.echo(f"{rule_id} is {state} already in {place.name}")
+        return
+    place.publish([change], revision.made)
+    note_words(place, author, reason)
+    after = "deleted" if state == "DELETE" else state
+    typer.echo(f"{rule_id}: {before.state} until now, {after} from the next batch on; written to {place.name}")
+
+
+def _control(kind: Kind, what: str, conf: Path, author: str | None, reason: str, yes: bool) -> None:
+    """Send a message that is about all rules."""
+    place = open_rules(load_job(conf))
+    _send(place, RuleChange(change=kind, **words_of(author, reason)), what, yes)
+
+
+def _send(place: "RulePlace", change: RuleChange, what: str, yes: bool) -> None:
+    """Ask before something that cannot be taken back, and send it.
+
+    Raises:
+        BucketsError: the answer is no, or the place takes no message.
+    """
+    if place.takes_control and not yes and not typer.confirm(f"{what}; this cannot be taken back. Go on?"):
+        message = "not confirmed; nothing has been sent"
+        raise BucketsError(message)
+    place.send(change)
+    typer.echo(f"the job is told: {what}; sent to {place.name}")

@@ -1,0 +1,103 @@
+"""Rules and their changes as tables and words."""
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from buckets.cli.rule_place import KeptRule
+from buckets.rule import Rule
+from buckets.rule_text import written_rule
+
+
+def rules_table(title: str, kept: Sequence[KeptRule]) -> Table:
+    """Rules with what is known of their last change."""
+    said = any(each.author or each.reason or each.time_ms is not None for each in kept)
+    names = ("Rule", "Version", "State", "Alerts when", *(("Author", "Reason", "Changed (UTC)") if said else ()))
+    table = _table(title, names)
+    for each in kept:
+        rule = each.rule
+        cells = [rule.rule_id, str(rule.version), rule.state, rule.sentence()]
+        more = [each.author, each.reason, moment(each.time_ms)] if said else []
+        table.add_row(*map(Text, [*cells, *more]))
+    return table
+
+
+def changes_table(title: str, rows: Sequence[tuple[str, str, str]]) -> Table:
+    """What a command does to rules: rule, what is done, and in what it differs."""
+    table = _table(title, ("Rule", "Change", "What"))
+    for row in rows:
+        table.add_row(*map(Text, row))
+    return table
+
+
+def history_table(title: str, rows: Sequence[dict[str, Any]]) -> Table:
+    """Changes that have been made."""
+    table = _table(
+        title, ("In force (UTC)", "Rules", "From batch", "Rule", "Version", "Change", "What", "Author", "Reason")
+    )
+    for row in rows:
+        before, after = (_rule(row[side]) for side in ("rule_before", "rule_after"))
+        in_force_us = row["in_force_at"]
+        cells = [
+            moment(None if in_force_us is None else in_force_us // 1000),
+            _number(row["ruleset_version"]),
+            _number(row["first_batch"]),
+            row["rule_id"] or "all",
+            _number(row["rule_version"]),
+            row["change"],
+            difference(before, after),
+            row["author"],
+            row["reason"],
+        ]
+        table.add_row(*(Text(cell or "") for cell in cells))
+    return table
+
+
+def difference(before: Rule | None, after: Rule | None) -> str:
+    """In what two versions of a rule differ; the whole rule where it is new or gone."""
+    if before is None or after is None:
+        there = after or before
+        return "" if there is None else there.sentence()
+    old, new = written_rule(before), written_rule(after)
+    parts = [
+        f"{name}: {_short(name, old)} → {_short(name, new)}"
+        for name in Rule.model_fields
+        if name not in ("rule_id", "version") and old.get(name) != new.get(name)
+    ]
+    return "; ".join(parts)
+
+
+def moment(time_ms: int | None) -> str:
+    """A time as people read it, to the second."""
+    return "" if time_ms is None else f"{datetime.fromtimestamp(time_ms // 1000, UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def _short(name: str, written: dict[str, Any]) -> str:
+    """A field of a rule on one line."""
+    value = written.get(name, Rule.model_fields[name].get_default())
+    if isinstance(value, dict) and name in ("aggregate", "window", "limit"):
+        return " ".join(str(part) for part in value.values())
+    if name == "group_by":
+        return ", ".join(value) or "all events"
+    if not value:
+        return "none"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _rule(text: str | None) -> Rule | None:
+    return None if text is None else Rule.model_validate_json(text)
+
+
+def _number(number: int | None) -> str:
+    return "" if number is None else str(number)
+
+
+def _table(title: str, columns: Sequence[str]) -> Table:
+    table = Table(title=title, title_justify="left")
+    for name in columns:
+        table.add_column(name, overflow="fold")
+    return table

@@ -1,0 +1,21 @@
+"""The feed of rules that a configuration names."""
+
+from pathlib import Path
+
+from buckets.job import Job
+from buckets.kafka.rules_topic import RulesTopic
+from buckets.rule_feed import RuleFeed
+from buckets.rule_files import RuleFiles
+from buckets.rule_table import RuleTable
+
+
+def open_feed(job: Job) -> RuleFeed:
+    """The feed of a job, not yet started."""
+    rules, schema = job.settings.rules, job.event_schema
+    if rules.topic is not None:
+        assert job.settings.kafka is not None
+        return RulesTopic(job.settings.kafka, rules.topic, rules.rejected, rules.exported)
+    if rules.table is not None:
+        return RuleTable(Path(rules.table), schema)
+    assert rules.path is not None
+    return RuleFiles(Path(rules.path), schema)

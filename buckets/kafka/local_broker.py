@@ -1,0 +1,371 @@
+"""A real Apache Kafka on this machine: one node, for trying things out and for tests.
+
+It is both broker and controller (KRaft), so it needs no other server. Everything it has lies in one folder: the data,
+`server.properties`, `broker.log`, and `broker.pid` while it runs. The process has a session of its own and outlives
+the one that started it; `stop` finds it by its pid, and makes sure that the pid is still that of this broker.
+"""
+
+import base64
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from pydantic import SecretStr
+
+from buckets.errors import BucketsError
+from buckets.kafka.faults import client_settings
+from buckets.kafka.server_properties import (
+    HOST,
+    client_address,
+    controller_port,
+    read_properties,
+    server_properties,
+    write_properties,
+)
+from buckets.kafka.settings import KafkaSettings, SecuritySettings
+from buckets.spark.jars import broker_jar_paths
+from buckets.spark.java import find_java
+
+__all__ = ["HOST", "BrokerStatus", "LocalBroker", "free_port"]
+
+START_WITHIN_S = 120.0
+FORMAT_WITHIN_S = 120.0
+STOP_WITHIN_S = 30.0
+KILL_WITHIN_S = 10.0
+POLL_S = 0.05
+# Runs a command in the background, with its output in $1, its pid in $2.
+_IN_BACKGROUND = 'log=$1 pid=$2; shift 2; "$@" </dev/null >>"$log" 2>&1 & echo $! >"$pid"'
+_EXCEPTION = re.compile(r"^(?P<caused>Caused by: )?[\w.$]+(?:Exception|Error): (?P<text>.+)$", re.MULTILINE)
+_JAVA_OPTIONS = (
+    "-Xmx256m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-Djava.awt.headless=true",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd HH:mm:ss.SSS",
+)
+
+
+@dataclass(frozen=True)
+class BrokerStatus:
+    """Whether a broker runs.
+
+    Attributes:
+        pid: of its process; None if it does not run.
+        address: `host:port`, also of one that has been stopped; None if none was ever started in the folder.
+    """
+
+    pid: int | None
+    address: str | None
+
+    @property
+    def running(self) -> bool:
+        """Whether its process is there."""
+        return self.pid is not None
+
+
+class LocalBroker:
+    """One Kafka node in a folder."""
+
+    def __init__(self, folder: Path, port: int = 9092, users: Mapping[str, str] | None = None) -> None:
+        """Choose the folder; nothing is started or written yet.
+
+        Args:
+            folder: where it keeps everything.
+            port: where clients reach it, from this machine only.
+            users: passwords by user; with them, clients need a login (SASL_PLAINTEXT, PLAIN).
+        """
+        self.folder = folder.absolute()
+        self.port = port
+        self._users = dict(users or {})
+        self._properties = self.folder / "server.properties"
+        self._pid_file = self.folder / "broker.pid"
+        self.log = self.folder / "broker.log"
+
+    @property
+    def kafka(self) -> KafkaSettings:
+        """How clients reach it, as the first user if there are users."""
+        security = SecuritySettings()
+        for username, password in self._users.items():
+            login = {"mechanism": "PLAIN", "username": username, "password": SecretStr(password)}
+            security = SecuritySettings.model_validate({"protocol": "SASL_PLAINTEXT", **login})
+            break
+        return KafkaSettings(bootstrap_servers=f"{HOST}:{self.port}", security=security)
+
+    def status(self) -> BrokerStatus:
+        """Whether it runs, and where."""
+        return BrokerStatus(self._pid(), self._written_address())
+
+    def start(self, say: Callable[[str], None] | None = None) -> bool:
+        """Start it, and wait until it answers.
+
+        Args:
+            say: gets a line before jars are fetched.
+
+        Returns:
+            Whether it was started; False if it runs already.
+
+        Raises:
+            BucketsError: it runs at another port, the port is taken, the folder is not a broker's, there is no Java or
+                no jars, or Kafka does not start.
+        """
+        pid = self._pid()
+        if pid is not None:
+            self._check_address(pid)
+            return False
+        _check_port(self.port)
+        self._check_folder()
+        java = self._java(broker_jar_paths(say) if say else broker_jar_paths())
+        self._write_properties()
+        if not (self.folder / "data" / "meta.properties").exists():
+            self._format(java)
+        written = self.log.stat().st_size if self.log.exists() else 0
+        command = [*java, "kafka.Kafka", self._properties.name]
+        try:
+            subprocess.run(
+                ["sh", "-c", _IN_BACKGROUND, "sh", self.log.name, self._pid_file.name, *command],
+                cwd=self.folder,
+                start_new_session=True,
+                check=True,
+            )
+            self._wait_until_it_answers(written)
+        except BaseException:
+            self.kill()
+            raise
+        return True
+
+    def stop(self) -> bool:
+        """Stop it in good order; kill it if that takes too long.
+
+        Returns:
+            Whether it ran.
+        """
+        return self._end(signal.SIGTERM, STOP_WITHIN_S) or self.kill()
+
+    def kill(self) -> bool:
+        """Kill it, as a crash would.
+
+        Returns:
+            Whether it ran.
+
+        Raises:
+            BucketsError: its process does not end.
+        """
+        if self._pid() is None:
+            self._pid_file.unlink(missing_ok=True)
+            return False
+        if not self._end(signal.SIGKILL, KILL_WITHIN_S):
+            message = f"broker in {self.folder}: process {self._pid()} does not end; end it by hand"
+            raise BucketsError(message)
+        return True
+
+    def _end(self, with_signal: signal.Signals, within_s: float) -> bool:
+        """Send its process a signal, and wait for its end; whether it ran and has ended."""
+        pid = self._pid()
+        if pid is None:
+            return False
+        try:
+            os.kill(pid, with_signal)
+        except ProcessLookupError:
+            pass
+        except PermissionError:
+            message = f"broker in {self.folder}: process {pid} is another user's; stop it as that user"
+            raise BucketsError(message) from None
+        deadline_s = time.monotonic() + within_s
+        while not _has_ended(pid):
+            if time.monotonic() > deadline_s:
+                return False
+            time.sleep(POLL_S)
+        self._pid_file.unlink(missing_ok=True)
+        return True
+
+    def _pid(self) -> int | None:
+        """The pid in the pid file, if a process has it that is this broker."""
+        try:
+            pid = int(self._pid_file.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return pid if self._mark in _command_line(pid) else None
+
+    @property
+    def _mark(self) -> str:
+        """What only the command line of this broker has."""
+        return f"-Dbuckets.broker={self.folder} -cp "
+
+    def _java(self, jars: Sequence[Path]) -> list[str]:
+        """The command up to the class to run."""
+        # What native libraries unpack stays in the folder, even if the broker is killed.
+        options = [*_JAVA_OPTIONS, f"-Djava.io.tmpdir={self.folder / 'tmp'}", f"-Dbuckets.broker={self.folder}"]
+        return [str(find_java().path), *options, "-cp", os.pathsep.join(map(str, jars))]
+
+    def _check_address(self, pid: int) -> None:
+        address = self._written_address()
+        if address != f"{HOST}:{self.port}":
+            message = (
+                f"broker in {self.folder}: already runs at {address} (process {pid}), not at port {self.port}; "
+                "stop it first, or name its port"
+            )
+            raise BucketsError(message)
+
+    def _check_folder(self) -> None:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            others = any(self.folder.iterdir())
+        except OSError as error:
+            message = f"broker folder {self.folder}: cannot be used ({error.strerror}); name one that can be written"
+            raise BucketsError(message) from None
+        if others and not self._read_properties():
+            message = f"broker folder {self.folder}: is not empty, and holds no broker; name an empty or a new folder"
+            raise BucketsError(message)
+
+    def _write_properties(self) -> None:
+        (self.folder / "tmp").mkdir(exist_ok=True)
+        properties = server_properties(self.port, self._controller_port(), self._users)
+        self._properties.touch(mode=0o600)  # it may hold passwords
+        self._properties.write_text(write_properties(properties), encoding="utf-8")
+
+    def _read_properties(self) -> dict[str, str]:
+        try:
+            return read_properties(self._properties.read_text(encoding="utf-8"))
+        except OSError:
+            return {}
+
+    def _written_address(self) -> str | None:
+        return client_address(self._read_properties())
+
+    def _controller_port(self) -> int:
+        """The port it had before, if that is free; else any free one."""
+        before = controller_port(self._read_properties())
+        if before is not None and before != self.port and _why_taken(before) is None:
+            return before
+        while (port := free_port()) == self.port:
+            pass
+        return port
+
+    def _format(self, java: Sequence[str]) -> None:
+        """Prepare the folder for data; one that was left half way can be prepared again."""
+        (self.folder / "data" / "bootstrap.checkpoint").unlink(missing_ok=True)  # Kafka would keep half of one
+        command = [*java, "kafka.tools.StorageTool", "format", "-t", _cluster_id(), "-c", self._properties.name]
+        try:
+            done = subprocess.run(
+                command,
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=FORMAT_WITHIN_S,
+                check=False,
+            )
+            output, succeeded = done.stdout, done.returncode == 0
+        except subprocess.TimeoutExpired as error:
+            output, succeeded = error.stdout or b"", False
+        with self.log.open("ab") as log:
+            log.write(output)
+        if not succeeded:
+            message = f"broker in {self.folder}: Kafka could not prepare the folder; details: {self.log}"
+            raise BucketsError(message)
+
+    def _wait_until_it_answers(self, log_start: int) -> None:
+        deadline_s = time.monotonic() + START_WITHIN_S
+        quick = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100}
+        admin = AdminClient({**client_settings(self.kafka), **quick})
+        while True:
+            try:
+                if admin.list_topics(timeout=0.5).brokers:
+                    return
+            except KafkaException:
+                pass
+            admin.poll(0)
+            if self._pid() is None:
+                message = f"broker in {self.folder}: Kafka ended while it started: {self._reason(log_start)}"
+                raise BucketsError(message)
+            if time.monotonic() > deadline_s:
+                message = (
+                    f"broker in {self.folder}: Kafka does not answer after {START_WITHIN_S:.0f} s; is the machine busy "
+                    f"or short of memory? details: {self.log}"
+                )
+                raise BucketsError(message)
+
+    def _reason(self, log_start: int) -> str:
+        """What the log of this start says was the cause."""
+        with self.log.open("rb") as log:
+            log.seek(log_start)
+            text = log.read().decode(errors="replace")
+        found = list(_EXCEPTION.finditer(text))
+        causes = [match for match in found if match["caused"]] or found[:1]
+        said = causes[-1]["text"] if causes else (text.strip().splitlines() or ["it says nothing"])[-1]
+        return f"{said.strip()[:300]}; details: {self.log}"
+
+
+def _cluster_id() -> str:
+    """A new id of a cluster: 16 random bytes as Kafka writes them, not beginning with a dash, which is an option."""
+    while True:
+        written = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not written.startswith("-"):
+            return written
+
+
+def _command_line(pid: int) -> str:
+    """The command line of a process, its arguments with spaces between; empty if there is none or it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").replace("\0", " ")
+    except OSError:
+        pass
+    if Path("/proc/self").exists():
+        return ""
+    asked = subprocess.run(["ps", "-ww", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    return asked.stdout
+
+
+def _has_ended(pid: int) -> bool:
+    """Whether nothing of a process is left that holds files or ports; a dead one may still wait to be asked for."""
+    process = Path(f"/proc/{pid}")
+    try:
+        state = (process / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+        return state in "ZX" and len(list((process / "task").iterdir())) == 1
+    except OSError:
+        pass
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        pass
+    return False
+
+
+def _check_port(port: int) -> None:
+    reason = _why_taken(port)
+    if reason is not None:
+        message = f"port {port} of {HOST} cannot be used ({reason}); stop who has it, or choose another with --port"
+        raise BucketsError(message)
+
+
+def _why_taken(port: int) -> str | None:
+    """Why nobody can listen at a port now; None if one can."""
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((HOST, port))
+            listener.listen()
+        except OSError as error:
+            return error.strerror or str(error)
+    return None
+
+
+def free_port() -> int:
+    """A port of this machine where nobody listens now."""
+    with socket.socket() as listener:
+        listener.bind((HOST, 0))
+        port: int = listener.getsockname()[1]
+    return port

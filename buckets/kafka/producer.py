@@ -1,0 +1,165 @@
+"""Messages into a topic at a fixed rate, whatever becomes of them: the schedule waits for nobody.
+
+Message number `i` is due `i / rate` seconds after the first. What is due is handed to the client at once; where the
+client or the machine is late, all that has become due meanwhile goes out together, and still carries the times at
+which it was due. So a delay that is measured from `intended_ms` counts what a user would have waited, also where the
+sender itself was held up.
+"""
+
+import json
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from buckets.errors import BucketsError
+from buckets.kafka.faults import Broker, client_settings, explain, unreachable
+from buckets.kafka.settings import KafkaSettings
+
+INTENDED = "intended_ms"
+"""Header: when a message was due, in ms since the epoch, as decimal text."""
+ARRIVED_WITHIN_S = 30.0
+FASTEST = 1_000_000
+_WAKE_S = 0.05
+_PRODUCER: dict[str, str | int | bool] = {
+    "enable.idempotence": True,
+    "acks": "all",
+    "linger.ms": 0,
+    "delivery.timeout.ms": int(ARRIVED_WITHIN_S * 1000),
+    # Room for all that becomes due while the broker does not answer, so that the schedule holds.
+    "queue.buffering.max.messages": 2_000_000,
+    "queue.buffering.max.kbytes": 1_048_576,
+    "compression.type": "lz4",
+}
+_NS = 1_000_000_000
+
+
+def keyed_lines(lines: Iterable[str], field: str = "payerId") -> Iterator[tuple[str, bytes]]:
+    """JSON lines as keys and values of messages.
+
+    Args:
+        lines: JSON objects; broken ones too, which get an empty key where the field cannot be found.
+        field: the field whose text is the key, so that all lines with the same stay in order.
+    """
+    there = re.compile(rf'"{re.escape(field)}"\s*:\s*("(?:[^"\\]|\\.)*")')
+    for line in lines:
+        found = there.search(line)
+        yield _text(found[1]) if found else "", line.encode()
+
+
+def _text(quoted: str) -> str:
+    try:
+        return str(json.loads(quoted))
+    except ValueError:
+        return quoted
+
+
+def paced_produce(
+    kafka: KafkaSettings,
+    topic: str,
+    messages: Iterable[tuple[str, bytes]],
+    rate: float,
+    on_sent: Callable[[str, int], None] | None = None,
+    stop: threading.Event | None = None,
+) -> int:
+    """Send messages at a fixed rate, each with the time at which it was due, and wait until they have arrived.
+
+    Args:
+        kafka: how Kafka is reached.
+        topic: where they go.
+        messages: keys and values; taken one by one, at the rate.
+        rate: messages a second.
+        on_sent: called with the key and the due time in ms of each message that has been handed to the client; it
+            must be quick.
+        stop: ends it early, within a twentieth of a second.
+
+    Returns:
+        How many were sent, and have arrived.
+
+    Raises:
+        BucketsError: the rate makes no sense, there is no such topic, or a message was refused.
+        Outage: the brokers do not answer.
+    """
+    if not 0 < rate <= FASTEST:
+        message = f"rate: {rate:g} messages a second; the limits are more than 0 and {FASTEST:,}: choose one in between"
+        raise BucketsError(message)
+    Broker(kafka).check_topics([topic])
+    sending = _Sending(kafka, topic)
+    stop = stop or threading.Event()
+    due = zip(_schedule_ns(rate), messages, strict=False)
+    # The two clocks are read once, so that a step of the wall clock moves no due time.
+    wall_ns, steady_ns = time.time_ns(), time.monotonic_ns()
+    sent = 0
+    for after_ns, (key, value) in due:
+        if not _wait_until(steady_ns + after_ns, stop, sending):
+            break
+        intended_ms = (wall_ns + after_ns) // 1_000_000
+        sending.send(key, value, intended_ms)
+        sent += 1
+        if on_sent is not None:
+            on_sent(key, intended_ms)
+    sending.finish()
+    return sent
+
+
+def _schedule_ns(rate: float) -> Iterator[int]:
+    """When each message is due, in ns after the first; computed from its number, so that no error adds up."""
+    number = 0
+    while True:
+        yield int(number * _NS / rate)
+        number += 1
+
+
+def _wait_until(moment_ns: int, stop: threading.Event, sending: "_Sending") -> bool:
+    """Wait for a moment of the steady clock; False where it was stopped."""
+    while not stop.is_set():
+        left_s = (moment_ns - time.monotonic_ns()) / _NS
+        if left_s <= 0:
+            return True
+        sending.serve()
+        stop.wait(min(left_s, _WAKE_S))
+    return False
+
+
+class _Sending:
+    """The client, and what became of its messages."""
+
+    def __init__(self, kafka: KafkaSettings, topic: str) -> None:
+        self._kafka = kafka
+        self._topic = topic
+        self._producer = Producer({**client_settings(kafka), **_PRODUCER})
+        self._failed: KafkaError | None = None
+
+    def send(self, key: str, value: bytes, intended_ms: int) -> None:
+        headers: dict[str, str | bytes | None] = {INTENDED: str(intended_ms)}
+        while True:
+            try:
+                self._producer.produce(self._topic, value, key.encode(), headers=headers, on_delivery=self._on_delivery)
+            except BufferError:
+                # The broker has been away for so long that there is no more room.
+                self._producer.poll(_WAKE_S)
+            except KafkaException as error:
+                raise explain(error.args[0], self._kafka, f"writing to topic {self._topic}") from None
+            else:
+                break
+        self.serve()
+
+    def serve(self) -> None:
+        """Take what the client has to say, without waiting."""
+        self._producer.poll(0)
+        if self._failed is not None:
+            raise explain(self._failed, self._kafka, f"writing to topic {self._topic}")
+
+    def finish(self) -> None:
+        """Wait until all has arrived."""
+        left = self._producer.flush(ARRIVED_WITHIN_S)
+        self.serve()
+        if left:
+            self._producer.purge()
+            raise unreachable(self._kafka, f"{left:,} messages were not acknowledged")
+
+    def _on_delivery(self, error: KafkaError | None, _: Message) -> None:
+        if error is not None and self._failed is None:
+            self._failed = error

@@ -1,0 +1,108 @@
+"""Messages out of topics as they come, for those who only look on: no consumer group, no commits."""
+
+import time
+import uuid
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from buckets.errors import BucketsError
+from buckets.kafka.faults import ANSWER_WITHIN_S, Broker, client_settings, explain
+from buckets.kafka.settings import KafkaSettings
+
+AT_ONCE = 10_000
+_CONSUMER: dict[str, str | int | bool] = {
+    "enable.auto.commit": False,
+    "auto.offset.reset": "earliest",
+    # The broker answers as soon as there is a message, and a reader that was idle does not wait to ask again.
+    "fetch.min.bytes": 1,
+    "fetch.error.backoff.ms": 50,
+    "reconnect.backoff.max.ms": 1_000,
+}
+_PASSING = (
+    KafkaError._PARTITION_EOF,
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TIMED_OUT,
+    KafkaError._RESOLVE,
+)
+"""What librdkafka waits out itself."""
+
+
+class TopicReader:
+    """Reads all partitions of some topics; also a context manager."""
+
+    def __init__(self, kafka: KafkaSettings, topics: Sequence[str], from_end: bool) -> None:
+        """Begin to read.
+
+        Args:
+            kafka: how Kafka is reached.
+            topics: the topics, which are there.
+            from_end: only what is written from now on; otherwise from the beginning.
+
+        Raises:
+            BucketsError: a topic is not there, or may not be read.
+            Outage: no broker answers.
+        """
+        self._kafka = kafka
+        self._topics = ", ".join(topics)
+        self._consumer = Consumer({**client_settings(kafka), **_CONSUMER, "group.id": f"buckets-reader-{uuid.uuid4()}"})
+        try:
+            self._consumer.assign(self._starts(topics, from_end))
+        except KafkaException as error:
+            self._consumer.close()
+            raise explain(error.args[0], kafka, f"reading {self._topics}") from None
+        except BucketsError:
+            self._consumer.close()
+            raise
+
+    def _starts(self, topics: Sequence[str], from_end: bool) -> list[TopicPartition]:
+        Broker(self._kafka).check_topics(topics)
+        there = self._consumer.list_topics(timeout=ANSWER_WITHIN_S).topics
+        starts = []
+        for topic in topics:
+            for partition in there[topic].partitions:
+                start = TopicPartition(topic, partition, OFFSET_BEGINNING)
+                if from_end:
+                    # The end of this moment: what is written before the first poll is read too.
+                    _, start.offset = self._consumer.get_watermark_offsets(start, timeout=ANSWER_WITHIN_S)
+                starts.append(start)
+        return starts
+
+    def __enter__(self) -> Self:
+        """Nothing more to begin."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Read no more."""
+        self.close()
+
+    def poll(self, timeout_s: float) -> list[Message]:
+        """What has come since the last time; returns as soon as there is something, at the latest after `timeout_s`.
+
+        Raises:
+            BucketsError: it may not be read any more. A broker that is away is waited for.
+        """
+        until_s = time.monotonic() + timeout_s
+        while True:
+            first = self._consumer.poll(max(until_s - time.monotonic(), 0))
+            found = [] if first is None else [first, *self._consumer.consume(AT_ONCE, 0)]
+            good = [message for message in found if self._is_good(message)]
+            if good or time.monotonic() >= until_s:
+                return good
+
+    def _is_good(self, message: Message) -> bool:
+        error = message.error()
+        if error is None:
+            return True
+        if error.code() in _PASSING or error.retriable():
+            return False
+        raise explain(error, self._kafka, f"reading {self._topics}")
+
+    def close(self) -> None:
+        """Read no more."""
+        self._consumer.close()

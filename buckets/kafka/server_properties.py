@@ -1,0 +1,100 @@
+"""The `server.properties` of a Kafka that is one node: what is in it, as text, and read back."""
+
+import json
+import secrets
+from collections.abc import Mapping
+
+from buckets.errors import BucketsError
+
+HOST = "127.0.0.1"
+"""Where it listens: on this machine only."""
+_PROPERTIES = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "inter.broker.listener.name": "CLIENTS",
+    # Relative to the folder, where it runs: a list has commas between, and a folder's name may have some.
+    "log.dirs": "data",
+    # Topics are made on purpose, with the partitions that they are to have.
+    "auto.create.topics.enable": "false",
+    # One node: internal topics have one replica, and need not many partitions.
+    "default.replication.factor": "1",
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
+    # A consumer begins at once, and a broker that was killed comes back sooner.
+    "group.initial.rebalance.delay.ms": "0",
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
+    # Nothing is removed because it is old: event times lie in the past as often as not.
+    "log.retention.ms": "-1",
+    # The default takes half of the heap.
+    "log.cleaner.dedupe.buffer.size": str(16 * 2**20),
+}
+
+
+def server_properties(port: int, controller: int, users: Mapping[str, str]) -> dict[str, str]:
+    """All properties.
+
+    Args:
+        port: where clients reach it.
+        controller: the port of its controller, which only it uses.
+        users: passwords by user; without any there is no login.
+
+    Raises:
+        BucketsError: a user's name cannot be one.
+    """
+    return {
+        **_PROPERTIES,
+        "listeners": f"CLIENTS://{HOST}:{port},CONTROLLER://{HOST}:{controller}",
+        "controller.quorum.voters": f"1@{HOST}:{controller}",
+        **_login_properties(users),
+    }
+
+
+def write_properties(properties: Mapping[str, str]) -> str:
+    """Properties as a file has them; JSON escapes a text as such a file does."""
+    return "".join(f"{name}={json.dumps(value)[1:-1]}\n" for name, value in properties.items())
+
+
+def read_properties(text: str) -> dict[str, str]:
+    """Properties as they stand in a file, with what is escaped left so."""
+    return {name: value for name, _, value in (line.partition("=") for line in text.splitlines())}
+
+
+def client_address(properties: Mapping[str, str]) -> str | None:
+    """`host:port` of the clients' listener, which is the first."""
+    return properties.get("listeners", "").split(",")[0].partition("://")[2] or None
+
+
+def controller_port(properties: Mapping[str, str]) -> int | None:
+    """The port of the controller."""
+    port = properties.get("controller.quorum.voters", "").rpartition(":")[2]
+    return int(port) if port.isdecimal() else None
+
+
+def _login_properties(users: Mapping[str, str]) -> dict[str, str]:
+    """How clients log in; the broker itself has a login too, which nobody needs to know."""
+    protocol = "SASL_PLAINTEXT" if users else "PLAINTEXT"
+    properties = {"listener.security.protocol.map": f"CLIENTS:{protocol},CONTROLLER:PLAINTEXT"}
+    if not users:
+        return properties
+    for user in users:
+        if not user.isidentifier():
+            message = f"broker: user {user!r} is no name of letters, digits and underscores; choose another"
+            raise BucketsError(message)
+    own = secrets.token_hex(16)
+    logins = {f"user_{user}": password for user, password in {**users, "_broker": own}.items()}
+    options = {"username": "_broker", "password": own, **logins}
+    written = " ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in options.items())
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    return properties | {
+        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "listener.name.clients.plain.sasl.jaas.config": f"{module} required {written};",
+    }

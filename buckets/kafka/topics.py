@@ -1,0 +1,126 @@
+"""The topics of a configuration: made where they do not exist, and counted."""
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import TimeoutError as TookTooLong
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from buckets.job import Job
+from buckets.kafka.faults import ANSWER_WITHIN_S, Broker, client_settings, explain, unreachable
+from buckets.kafka.settings import KafkaSettings
+
+MADE_WITHIN_S = 60.0
+POLL_S = 0.02
+_BROKERS_DEFAULT = -1
+
+
+@dataclass(frozen=True)
+class TopicSize:
+    """How much is in a topic.
+
+    Attributes:
+        topic: its name.
+        partitions: how many it has.
+        messages: how many lie between its first and its last; of a compacted topic, fewer may be left.
+    """
+
+    topic: str
+    partitions: int
+    messages: int
+
+
+def wanted_topics(job: Job, partitions: int) -> list[NewTopic]:
+    """The topics that a configuration names.
+
+    Args:
+        job: the configuration.
+        partitions: of the source and of each output; topics around rules have one.
+    """
+    settings = job.settings
+    rules = settings.rules
+    wide: list[str] = []
+    if settings.source.topic is not None:
+        wide.append(settings.source.topic)
+    if settings.output.kind == "kafka":
+        wide += settings.output.topics_in_use().values()
+    wanted = [NewTopic(topic, partitions, _BROKERS_DEFAULT) for topic in wide]
+    if rules.topic is not None:
+        # Changes of rules need one order, and the last change of a rule stays for ever.
+        wanted.append(NewTopic(rules.topic, 1, _BROKERS_DEFAULT, config={"cleanup.policy": "compact"}))
+        wanted += [NewTopic(topic, 1, _BROKERS_DEFAULT) for topic in (rules.rejected, rules.exported)]
+    return wanted
+
+
+def create_topics(kafka: KafkaSettings, job: Job, partitions: int) -> list[str]:
+    """Make the topics of a configuration that do not exist; those that do are left as they are.
+
+    Args:
+        kafka: how Kafka is reached.
+        job: the configuration.
+        partitions: of the source and of each output; topics around rules have one.
+
+    Returns:
+        The names of those that were made.
+
+    Raises:
+        BucketsError: the login is refused, or topics may not be made.
+        Outage: no broker answers.
+    """
+    there = Broker(kafka).partitions()
+    missing = [topic for topic in wanted_topics(job, partitions) if topic.topic not in there]
+    if not missing:
+        return []
+    admin = AdminClient({**client_settings(kafka)})
+    futures = admin.create_topics(missing, operation_timeout=MADE_WITHIN_S, request_timeout=MADE_WITHIN_S)
+    made = []
+    for topic, future in futures.items():
+        try:
+            future.result(MADE_WITHIN_S + ANSWER_WITHIN_S)
+        except TookTooLong:
+            raise unreachable(kafka, f"making topic {topic}") from None
+        except KafkaException as error:
+            # Somebody else may have made it since we looked.
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise explain(error.args[0], kafka, f"making topic {topic}") from None
+        else:
+            made.append(topic)
+    _wait_for(kafka, [topic.topic for topic in missing])
+    return made
+
+
+def _wait_for(kafka: KafkaSettings, topics: Sequence[str]) -> None:
+    """Wait until clients see topics: the brokers learn of a topic a moment after it is made."""
+    brokers = Broker(kafka)
+    deadline_s = time.monotonic() + MADE_WITHIN_S
+    while not set(topics) <= set(brokers.partitions()):
+        if time.monotonic() > deadline_s:
+            raise unreachable(kafka, "topics were made, and are not shown")
+        time.sleep(POLL_S)
+
+
+def topic_sizes(kafka: KafkaSettings) -> list[TopicSize]:
+    """How much is in each topic, by name; Kafka's own topics are left out.
+
+    Raises:
+        BucketsError: the login is refused, or topics may not be read.
+        Outage: no broker answers.
+    """
+    partitions = {name: count for name, count in Broker(kafka).partitions().items() if not name.startswith("__")}
+    consumer = Consumer({**client_settings(kafka), "group.id": "buckets-sizes"})
+    sizes = []
+    try:
+        for topic, count in sorted(partitions.items()):
+            messages = 0
+            for number in range(count):
+                begin, end = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=ANSWER_WITHIN_S)
+                messages += end - begin
+            sizes.append(TopicSize(topic, count, messages))
+    except KafkaException as error:
+        raise explain(error.args[0], kafka, "asking for the sizes of topics") from None
+    finally:
+        consumer.close()
+    return sizes

@@ -1,0 +1,223 @@
+"""The rule set that follows when changes are made to one, and a record of each change."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from buckets.event_schema import EventSchema
+from buckets.rule import Rule, check_against_schema
+from buckets.rule_change import Kind, RuleChange, needs_put
+from buckets.rule_set import RuleSet, next_rule_set
+
+LARGEST_VERSION = 2**31 - 1
+"""Highest version of a rule: outputs have 32 bits for it."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A change that is not made.
+
+    Attributes:
+        place: where it was read.
+        reason: why it is not made.
+        raw: the message, file or row.
+    """
+
+    place: str
+    reason: str
+    raw: str
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change that has been made, as history keeps it.
+
+    Attributes:
+        change: what was done: `put`, `state`, `delete`, `clear_state`, `clear_all_state`.
+        rule_id: the rule; None where all timelines were cleared.
+        rule_version: its version from now on, or its last one.
+        before: the rule as it was, None where it is new.
+        after: the rule as it is, None where it is gone.
+        author: who asked for it.
+        reason: why.
+        time: when it was asked for, in ms since the epoch, where that is known.
+        place: where it was read.
+    """
+
+    change: Kind
+    rule_id: str | None
+    rule_version: int | None
+    before: Rule | None
+    after: Rule | None
+    author: str
+    reason: str
+    time: int | None
+    place: str
+
+
+@dataclass
+class Revision:
+    """What becomes of a rule set.
+
+    Attributes:
+        rule_set: the rule set from now on; the old one where nothing has changed.
+        made: the changes that were made, in order.
+        refused: those that were not.
+        export: whether somebody asked for the rules in force.
+    """
+
+    rule_set: RuleSet
+    made: list[Change] = field(default_factory=list)
+    refused: list[Refusal] = field(default_factory=list)
+    export: bool = False
+
+
+def revise(
+    before: RuleSet, asked: Iterable[RuleChange], schema: EventSchema, clock_ms: int | None, lateness_ms: int
+) -> Revision:
+    """Make changes to a rule set, in order; what cannot be made is refused and changes nothing.
+
+    What is so already is not made again: the same rule put twice, a state that is there, the deletion of what is gone.
+    So a message may come twice, and a topic may be read again.
+
+    Args:
+        before: the rule set in force.
+        asked: what is asked for.
+        schema: the event schema, which knows the fields that rules may name.
+        clock_ms: the greatest event time that has arrived; None where no event has.
+        lateness_ms: the allowed lateness.
+    """
+    draft = _Draft({rule.rule_id: rule for rule in before.rules}, schema)
+    revision = Revision(before)
+    for change in asked:
+        if change.change == "export":
+            revision.export = True
+            continue
+        try:
+            revision.made += draft.make(change)
+        except ValueError as error:
+            revision.refused.append(Refusal(change.place, str(error), change.to_json()))
+    if revision.made:
+        rules = draft.rules.values()
+        revision.rule_set = next_rule_set(before, rules, clock_ms, lateness_ms, draft.is_cleared)
+    return revision
+
+
+class _Draft:
+    """Rules that are being changed."""
+
+    def __init__(self, rules: dict[str, Rule], schema: EventSchema) -> None:
+        self.rules = rules
+        self._schema = schema
+        self._cleared: set[tuple[frozenset[str], object]] = set()
+        self._all_cleared = False
+
+    def is_cleared(self, rule: Rule) -> bool:
+        """Whether the timelines of a rule's group begin anew."""
+        return self._all_cleared or _group(rule) in self._cleared
+
+    def make(self, change: RuleChange) -> list[Change]:
+        """Make a change; ValueError where that cannot be."""
+        makers: dict[str, Callable[[RuleChange], list[Change]]] = {
+            "put": self._put,
+            "state": self._set_state,
+            "delete": self._delete,
+            "clear_state": self._clear,
+            "clear_all_state": self._clear_all,
+            "delete_all": self._delete_all,
+        }
+        return makers[change.change](change)
+
+    def _put(self, change: RuleChange) -> list[Change]:
+        rule = change.rule
+        assert rule is not None
+        if rule.state == "DELETE":
+            return self._remove(change, rule.rule_id) if rule.rule_id in self.rules else []
+        fault = check_against_schema(rule, self._schema)
+        if fault is not None:
+            message = f"{'.'.join(fault[0])}: {fault[1]}"
+            raise ValueError(message)
+        if not needs_put(self.rules, rule):
+            return []
+        return [self._replace(change, rule)]
+
+    def _set_state(self, change: RuleChange) -> list[Change]:
+        rule, state = self._there(change), change.state
+        return [] if rule.state == state else [self._replace(change, rule.model_copy(update={"state": state}))]
+
+    def _replace(self, change: RuleChange, rule: Rule) -> Change:
+        """Put a rule in the place of the one that is there; its version is higher than that one's."""
+        there = self.rules.get(rule.rule_id)
+        if there is not None and rule.version <= there.version:
+            rule = rule.model_copy(update={"version": there.version + 1})
+        if rule.version > LARGEST_VERSION:
+            message = f"rule.version: {rule.version} is more than {LARGEST_VERSION}; put the rule under another rule_id"
+            raise ValueError(message)
+        self.rules[rule.rule_id] = rule
+        return _made(
+            change, rule.rule_id, rule.version, there, rule, kind="state" if _same_but_state(there, rule) else "put"
+        )
+
+    def _delete(self, change: RuleChange) -> list[Change]:
+        return self._remove(change, change.rule_id) if change.rule_id in self.rules else []
+
+    def _remove(self, change: RuleChange, rule_id: str) -> list[Change]:
+        gone = self.rules.pop(rule_id)
+        return [_made(change, rule_id, gone.version, gone, None, kind="delete")]
+
+    def _delete_all(self, change: RuleChange) -> list[Change]:
+        return [made for rule_id in list(self.rules) for made in self._remove(change, rule_id)]
+
+    def _clear(self, change: RuleChange) -> list[Change]:
+        rule = self._there(change)
+        self._cleared.add(_group(rule))
+        return [_made(change, rule.rule_id, rule.version, rule, rule)]
+
+    def _clear_all(self, change: RuleChange) -> list[Change]:
+        self._all_cleared = True
+        return [_made(change, None, None, None, None)]
+
+    def _there(self, change: RuleChange) -> Rule:
+        rule = self.rules.get(change.rule_id or "")
+        if rule is None:
+            message = f"there is no rule {change.rule_id!r}; rules in force: {names(self.rules)}"
+            raise ValueError(message)
+        return rule
+
+
+def names(rule_ids: Iterable[str]) -> str:
+    """The first ten rules by name, and how many more there are."""
+    ordered = sorted(rule_ids)
+    more = f" and {len(ordered) - 10} more" if len(ordered) > 10 else ""
+    return f"{', '.join(ordered[:10]) or 'none'}{more}"
+
+
+def _same_but_state(before: Rule | None, after: Rule) -> bool:
+    """Whether a rule has another state, and is the same otherwise: so it may be that a whole rule was put."""
+    if before is None or before.state == after.state:
+        return False
+    return before.model_copy(update={"state": after.state, "version": after.version}) == after
+
+
+def _group(rule: Rule) -> tuple[frozenset[str], object]:
+    return frozenset(rule.group_by), rule.where
+
+
+def _made(
+    change: RuleChange,
+    rule_id: str | None,
+    version: int | None,
+    before: Rule | None,
+    after: Rule | None,
+    kind: Kind | None = None,
+) -> Change:
+    return Change(
+        kind or change.change,
+        rule_id,
+        version,
+        before,
+        after,
+        change.author,
+        change.reason,
+        change.time,
+        change.place,
+    )

@@ -1,0 +1,142 @@
+"""Numbers the versions of the rules, and says which version judges which batch.
+
+What a feed has found becomes a version in this order: refusals and exports are published, then the version is
+written, and with it how far the feed has been read. Whatever dies in between, nothing that was asked for is lost: it
+is asked for again, and gives the same.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from buckets.errors import BucketsError
+from buckets.event_schema import EventSchema
+from buckets.ledger import Ledger
+from buckets.revision import Refusal, Revision, revise
+from buckets.rule_feed import Read, RuleFeed
+from buckets.rule_route import encode_rule_set
+from buckets.rule_set import RuleSet
+
+NO_RULES = RuleSet(0, (), (), {})
+
+
+class Witness(Protocol):
+    """What wants to know of new versions."""
+
+    def record(self) -> None:
+        """Look at the ledger for what is new; returns at once."""
+
+    def close(self) -> None:
+        """Take what is left, and end."""
+
+
+class RuleBook:
+    """Takes what a feed of rules says into numbered versions; each batch gets one, also when it is run again."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        feed: RuleFeed,
+        schema: EventSchema,
+        lateness_ms: int,
+        on_refused: Callable[[Sequence[Refusal]], None] = lambda refusals: None,
+        history: Witness | None = None,
+    ) -> None:
+        """Keep a book.
+
+        Args:
+            ledger: where versions and batches are recorded.
+            feed: where rules come from.
+            schema: the event schema.
+            lateness_ms: the allowed lateness.
+            on_refused: called with changes that are not made.
+            history: told when there is a new version.
+        """
+        self._ledger = ledger
+        self._feed = feed
+        self._schema = schema
+        self._lateness_ms = lateness_ms
+        self._on_refused = on_refused
+        self._history = history
+        self._current = ledger.latest_rule_set() or NO_RULES
+        self._found: Read | None = None
+
+    def start(self) -> None:
+        """Begin to follow the feed."""
+        self._feed.start(self._ledger.rules_position(self._feed.place))
+        if self._history is not None:
+            self._history.record()
+
+    def stop(self) -> None:
+        """Follow the feed no more."""
+        self._feed.stop()
+        if self._history is not None:
+            self._history.close()
+
+    @property
+    def in_force(self) -> RuleSet:
+        """The newest version of the rules."""
+        return self._current
+
+    def for_batch(self, batch_id: int) -> RuleSet:
+        """The rules of a batch: those it had when it ran before, else those in force now; recorded before it runs."""
+        pinned = self._ledger.pinned(batch_id)
+        if pinned is not None:
+            version = pinned["ruleset_version"]
+            return self._current if version == self._current.version else self._ledger.rule_set(version)
+        self._take_changes(batch_id)
+        self._ledger.pin(batch_id, self._current.version, None, done=False)
+        return self._current
+
+    def _take_changes(self, batch_id: int) -> None:
+        """Make a new version of what the feed says, if it says anything."""
+        found = self._found = self._found or self._feed.read(self._current.rules)
+        revision = self._revise(found, batch_id)
+        refused = [*found.refused, *revision.refused]
+        if refused:
+            self._feed.refuse(refused)
+        if revision.export:
+            self._feed.export(revision.rule_set)
+        self._keep(revision, found.position, batch_id)
+        self._found = None
+        if refused:
+            self._on_refused(refused)
+
+    def _keep(self, revision: Revision, position: int | None, batch_id: int) -> None:
+        """Write what has come of a feed; the first batch has a version even where there is no rule yet."""
+        place, rule_set = self._feed.place, revision.rule_set
+        if rule_set.version == 0:
+            rule_set = RuleSet(1, (), (), {})
+        if rule_set is not self._current:
+            self._ledger.keep_rule_set(rule_set, revision.made, batch_id, position, place)
+            self._current = rule_set
+            if self._history is not None:
+                self._history.record()
+        elif position is not None:
+            self._ledger.keep_rules_position(position, place, rule_set.version)
+
+    def _revise(self, found: Read, batch_id: int) -> Revision:
+        """The rule set after what a feed has found; the one in force where a batch could not carry it.
+
+        Raises:
+            BucketsError: a batch could not carry it, and there is none in force.
+        """
+        if not found.asked:
+            return Revision(self._current)
+        revision = revise(self._current, found.asked, self._schema, self._clock_ms(batch_id - 1), self._lateness_ms)
+        try:
+            encode_rule_set(revision.rule_set)
+        except BucketsError as error:
+            if self._current.version == 0:
+                raise
+            refused = [Refusal(change.place, error.message, change.to_json()) for change in found.asked]
+            return Revision(self._current, refused=refused)
+        return revision
+
+    def _clock_ms(self, batch_id: int) -> int | None:
+        record = self._ledger.pinned(batch_id)
+        return record["clock_ms"] if record else None
+
+    def done(self, batch_id: int, rule_set: RuleSet, latest_ms: int | None) -> None:
+        """Record that a batch has run, and how far event time has come with it."""
+        moments = [moment for moment in (self._clock_ms(batch_id - 1), latest_ms) if moment is not None]
+        self._ledger.pin(batch_id, rule_set.version, max(moments, default=None), done=True)

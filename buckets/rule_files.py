@@ -1,0 +1,90 @@
+"""Rules from a YAML file, or a folder of them, that is watched while the job runs."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from buckets.errors import BucketsError
+from buckets.event_schema import EventSchema
+from buckets.revision import Refusal
+from buckets.rule import Rule
+from buckets.rule_change import changes_between
+from buckets.rule_feed import Read
+from buckets.rule_file import load_rule_files, rule_files
+from buckets.rule_set import RuleSet
+
+SETTLED_S = 0.3
+"""A changed file is read when it has been as it is for so long, so that none is read while it is being written."""
+Fingerprint = tuple[tuple[str, int, int], ...]
+
+
+class RuleFiles:
+    """A feed of the rules in a file or folder: what stands there is in force."""
+
+    def __init__(self, path: Path, schema: EventSchema) -> None:
+        """Watch `path`; rules are checked against `schema`."""
+        self.place = str(path)
+        self._path = path
+        self._schema = schema
+        self._first: tuple[Rule, ...] | None = None
+        self._taken: Fingerprint = ()
+        self._seen: Fingerprint | None = None
+        self._seen_s = 0.0
+
+    def start(self, position: int | None) -> None:
+        """Read the rules that the first batch takes."""
+        self._taken = self._fingerprint()
+        self._first = load_rule_files(self._path, self._schema)
+
+    def read(self, in_force: Sequence[Rule]) -> Read:
+        """What differs from the rules in force, once after each change of the files."""
+        if self._first is not None:
+            first, self._first = self._first, None
+            return self._changes(in_force, first)
+        now = self._fingerprint()
+        if now == self._taken or not self._is_settled(now):
+            return Read()
+        try:
+            rules = load_rule_files(self._path, self._schema)
+        except BucketsError as error:
+            self._taken = now
+            return Read(refused=[Refusal(self.place, error.message, "")])
+        if self._fingerprint() != now:
+            return Read()
+        self._taken = now
+        return self._changes(in_force, rules)
+
+    def _is_settled(self, now: Fingerprint) -> bool:
+        """Whether the files have been as they are for long enough, by their own times or by our clock."""
+        if now != self._seen:
+            self._seen, self._seen_s = now, time.monotonic()
+        age_s = time.time() - max((modified_ns for _, modified_ns, _ in now), default=0) / 1e9
+        gone = len(now) < len(self._taken)
+        return time.monotonic() - self._seen_s >= SETTLED_S or (age_s >= SETTLED_S and not gone)
+
+    def _changes(self, in_force: Sequence[Rule], rules: Sequence[Rule]) -> Read:
+        changed_ms = max([0, *(modified_ns for _, modified_ns, _ in self._taken)]) // 1_000_000
+        said = {"author": self._owner(), "reason": f"{self._path.name} was changed", "time": changed_ms}
+        return Read(changes_between(in_force, rules, **said, place=self.place))
+
+    def _fingerprint(self) -> Fingerprint:
+        try:
+            stats = [(file.name, file.stat()) for file in rule_files(self._path)]
+        except OSError:
+            return ()
+        return tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)
+
+    def _owner(self) -> str:
+        try:
+            return self._path.owner()
+        except (OSError, KeyError):
+            return ""
+
+    def refuse(self, refusals: Sequence[Refusal]) -> None:
+        """The book says it; a file has no place for it."""
+
+    def export(self, rule_set: RuleSet) -> None:
+        """The file is the export."""
+
+    def stop(self) -> None:
+        """Nothing runs."""

@@ -1,0 +1,207 @@
+"""The table `rule_changes`: every change of the rules, by whom and why, from when on it judges, before and after.
+
+The driver writes it beside the batches, in a thread of its own: a batch waits for no history. What is written is what
+the ledger knows, each version once: the number of the last version that is in the table stands in the table itself, and
+a start, or a write after one that failed, takes up all later ones.
+"""
+
+import json
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction, write_deltalake
+
+from buckets.errors import BucketsError
+from buckets.job import Job
+from buckets.ledger import Ledger, Version
+from buckets.rule import Rule
+
+TABLE = "rule_changes"
+OWNER = "_buckets.json"
+"""File in a folder of tables that says whose they are; it is there before any table."""
+AGAIN_AFTER_S = 10.0
+"""A write that failed is tried again so often."""
+_TIME = pa.timestamp("us", "UTC")
+COLUMNS = pa.schema(
+    [
+        pa.field("ruleset_version", pa.int64()),
+        pa.field("first_batch", pa.int64()),
+        pa.field("change", pa.string()),
+        pa.field("rule_id", pa.string()),
+        pa.field("rule_version", pa.int32()),
+        pa.field("author", pa.string()),
+        pa.field("reason", pa.string()),
+        pa.field("asked_at", _TIME),
+        pa.field("in_force_at", _TIME),
+        pa.field("place", pa.string()),
+        pa.field("rule_before", pa.string()),
+        pa.field("rule_after", pa.string()),
+    ]
+)
+
+
+def rule_changes_path(job: Job) -> Path:
+    """Where the changes of a job's rules are kept: beside its other tables, or in its checkpoint where it has none."""
+    settings = job.settings
+    if settings.output.kind == "delta":
+        return Path(settings.output.path) / TABLE
+    return (Path(settings.audit.path) if settings.audit is not None else job.checkpoint) / TABLE
+
+
+def open_history(job: Job, identity: str, on_fault: Callable[[BucketsError], None] | None = None) -> "RuleHistory":
+    """What keeps the changes of a job's rules.
+
+    Args:
+        job: the job.
+        identity: of its checkpoint.
+        on_fault: called when the table cannot be written.
+    """
+    path = rule_changes_path(job)
+    # A folder that is nobody's yet may hold nothing, or it would be taken for something foreign.
+    owner = path.parent / OWNER if path.parent != job.checkpoint else None
+    return RuleHistory(Ledger(job.checkpoint), path, identity, on_fault or (lambda fault: None), owner)
+
+
+def rows_of(versions: Iterable[Version]) -> list[dict[str, Any]]:
+    """The rows of versions; times are in us since the epoch."""
+    return [
+        {
+            "ruleset_version": version.version,
+            "first_batch": version.first_batch,
+            "change": change.change,
+            "rule_id": change.rule_id,
+            "rule_version": change.rule_version,
+            "author": change.author,
+            "reason": change.reason,
+            "asked_at": _us(change.time),
+            "in_force_at": _us(version.made_ms),
+            "place": change.place,
+            "rule_before": _json(change.before),
+            "rule_after": _json(change.after),
+        }
+        for version in versions
+        for change in version.changes
+    ]
+
+
+def _us(time_ms: int | None) -> int | None:
+    return None if time_ms is None else time_ms * 1000
+
+
+def _json(rule: Rule | None) -> str | None:
+    return None if rule is None else json.dumps(rule.model_dump(by_alias=True, mode="json"), ensure_ascii=False)
+
+
+def read_rule_changes(path: Path) -> list[dict[str, Any]]:
+    """The rows of a table of changes, oldest first, as `rows_of` gives them.
+
+    Raises:
+        BucketsError: the table cannot be read.
+    """
+    try:
+        names = ", ".join(COLUMNS.names)
+        query = f"select {names} from changes order by ruleset_version"
+        table = pa.table(QueryBuilder().register("changes", DeltaTable(path)).execute(query).read_all())
+        for name in ("asked_at", "in_force_at"):
+            column = table.column(name).cast(_TIME).cast(pa.int64())
+            table = table.set_column(table.schema.get_field_index(name), name, column)
+    except Exception as error:  # deltalake has no class for all that may be wrong with a table
+        raise _fault(path, "read", error) from None
+    rows: list[dict[str, Any]] = table.to_pylist()
+    return rows
+
+
+class RuleHistory:
+    """Writes the table, in the background."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        path: Path,
+        identity: str,
+        on_fault: Callable[[BucketsError], None] = lambda fault: None,
+        owner: Path | None = None,
+    ) -> None:
+        """Keep a table; nothing is written before the first `record`.
+
+        Args:
+            ledger: what knows the versions.
+            path: the table.
+            identity: of the checkpoint; with a version's number it makes a write happen once.
+            on_fault: called, once for each fault, when the table cannot be written; it is tried again then.
+            owner: a file that must be there before the table is made; it is waited for, and so is the audit that
+                writes it where the table is beside those of an audit.
+        """
+        self._ledger = ledger
+        self._path = path
+        self._application = f"{identity}-{TABLE}"
+        self._on_fault = on_fault
+        self._owner = owner
+        self._fault = ""
+        self._written: int | None = None
+        self._asked = threading.Event()
+        self._closing = False
+        self._thread: threading.Thread | None = None
+
+    def record(self) -> None:
+        """Write what is new in the ledger, soon; returns at once."""
+        if self._thread is None:
+            self._closing = False
+            self._thread = threading.Thread(target=self._run, name=TABLE, daemon=True)
+            self._thread.start()
+        self._asked.set()
+
+    def close(self) -> None:
+        """Write what is left, and end."""
+        if self._thread is None:
+            return
+        self._closing = True
+        self._asked.set()
+        self._thread.join()
+        self._thread = None
+
+    def _run(self) -> None:
+        waiting_s: float | None = None
+        while True:
+            self._asked.wait(waiting_s)
+            self._asked.clear()
+            last = self._closing
+            try:
+                waiting_s = None if self._write() else AGAIN_AFTER_S
+            except Exception as error:
+                waiting_s, self._written = AGAIN_AFTER_S, None
+                self._say(_fault(self._path, "written", error))
+            else:
+                self._fault = ""
+            if last:
+                return
+
+    def _write(self) -> bool:
+        """Write all versions that are not in the table, with one commit; False where the folder is nobody's yet."""
+        if self._owner is not None and not self._owner.exists():
+            return False
+        table = DeltaTable.create(self._path, COLUMNS, mode="ignore")
+        if self._written is None:
+            self._written = table.transaction_version(self._application) or 0
+        versions = self._ledger.history(after=self._written)
+        rows = rows_of(versions)
+        if rows:
+            once = CommitProperties(app_transactions=[Transaction(self._application, versions[-1].version)])
+            write_deltalake(table, pa.Table.from_pylist(rows, schema=COLUMNS), mode="append", commit_properties=once)
+        if versions:
+            self._written = versions[-1].version
+        return True
+
+    def _say(self, fault: BucketsError) -> None:
+        if fault.message != self._fault:
+            self._fault = fault.message
+            self._on_fault(fault)
+
+
+def _fault(path: Path, doing: str, error: Exception) -> BucketsError:
+    said = str(error).strip().splitlines() or [type(error).__name__]
+    message = f"history {path}: the table cannot be {doing} ({said[0]}); the ledger in the checkpoint has all changes"
+    return BucketsError(message)

@@ -1,0 +1,272 @@
+"""The audit: a second query that keeps the topics, and the transactions themselves, as Delta tables.
+
+All topics are read by one Kafka source. Tasks read the messages of a batch into rows, in one job; the driver writes
+them (`buckets.audit_writer`).
+"""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+
+from delta.tables import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
+from pyspark.sql.streaming.query import StreamingQuery
+
+from buckets.audit_folder import AuditFolder, audit_settings, topics_of
+from buckets.audit_rows import MESSAGE_COLUMNS, MessageReader
+from buckets.audit_tables import DAY, PUBLISHED_AT, Table, audit_tables
+from buckets.audit_writer import AT_ONCE, AuditWriter, TableKeeper, Written, retention
+from buckets.errors import BucketsError
+from buckets.job import AuditSettings, Job
+from buckets.kafka.faults import Broker, Outage
+from buckets.kafka.settings import KafkaSettings
+from buckets.outputs import TOPICS
+from buckets.spark.kafka_faults import explain_spark
+from buckets.spark.running import Batch, Patience, Running
+from buckets.spark.source import kafka_options
+
+MESSAGES_A_BATCH = 100_000
+"""The most that one batch takes: all of it passes through the driver."""
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What is kept, where, and how often.
+
+    Attributes:
+        kafka: how Kafka is reached.
+        topics: by topic, the name of its table.
+        folder: checkpoint and tables.
+        settings: how often tables are written and tidied.
+        identity: of the checkpoint; with a batch's number it makes a write happen once.
+    """
+
+    kafka: KafkaSettings
+    topics: Mapping[str, str]
+    folder: AuditFolder
+    settings: AuditSettings
+    identity: str
+
+    @property
+    def tables(self) -> list[Table]:
+        """The tables."""
+        return list(audit_tables(output for output in TOPICS if output in self.topics.values()).values())
+
+
+@dataclass(frozen=True)
+class AuditReport:
+    """A batch that is done.
+
+    Attributes:
+        batch_id: its number.
+        written: what became of its messages.
+        duration_s: how long it took.
+        tidied: what was done to the tables behind it: `compacted`, `vacuumed`.
+    """
+
+    batch_id: int
+    written: Written
+    duration_s: float
+    tidied: tuple[str, ...]
+
+
+def prepare_audit(job: Job) -> Audit:
+    """Check checkpoint, folder and topics of an audit, and take checkpoint and folder for it.
+
+    Raises:
+        BucketsError: there is no `audit` in the configuration, something belongs to something else, or a topic is
+            missing.
+        Outage: Kafka does not answer.
+    """
+    settings, kafka = audit_settings(job), job.settings.kafka
+    assert kafka is not None
+    folder = AuditFolder(settings)
+    folder.check()
+    topics = folder.topics(topics_of(job))
+    Broker(kafka).check_topics(topics)
+    identity = folder.open(topics)
+    return Audit(kafka, topics, folder, settings, identity)
+
+
+class AuditQuery:
+    """A query that keeps topics as tables; run to its end, or started in the background."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        audit: Audit,
+        on_batch: Callable[[AuditReport], None],
+        on_outage: Callable[[Outage], None] = lambda outage: None,
+        on_failure: Callable[[BucketsError], None] = lambda error: None,
+    ) -> None:
+        """Make the tables that are not there yet.
+
+        Args:
+            spark: the session.
+            audit: what is kept.
+            on_batch: called after each batch.
+            on_outage: called when Kafka does not answer and is waited for.
+            on_failure: called when the query fails in the background; `wait` raises the same.
+        """
+        self._spark = spark
+        self._audit = audit
+        tables = {table.name: table for table in audit.tables}
+        self._reader = MessageReader({topic: tables[name] for topic, name in audit.topics.items()})
+        self._read_columns = from_arrow_schema(self._reader.schema)
+        self._on_batch = on_batch
+        self._on_failure = on_failure
+        explain = partial(explain_spark, audit.kafka)
+        self._patience = Patience(audit.kafka.outage_patience / 1000, explain, on_outage)
+        self._running = Running(self._begin, self._run_batch, self._patience)
+        self._thread: threading.Thread | None = None
+        self._failure: BucketsError | None = None
+        make_tables(spark, audit)
+        self._keeper = TableKeeper(audit.folder, audit.settings, tables)
+        self._keeper.keep_versions()
+        self._writer = AuditWriter(audit.folder.tables, audit.identity, tables.values())
+
+    def _begin(self, interval_ms: int | None, run_batch: Batch) -> StreamingQuery:
+        reader = self._spark.readStream.format("kafka").options(**kafka_options(self._audit.kafka))
+        reader = reader.option("subscribe", ",".join(self._audit.topics)).option("includeHeaders", True)
+        reader = reader.option("startingOffsets", "earliest")
+        reader = reader.option("maxOffsetsPerTrigger", MESSAGES_A_BATCH)
+        writer = reader.load().writeStream.foreachBatch(run_batch)
+        writer = writer.option("checkpointLocation", str(self._audit.folder.spark_checkpoint))
+        if interval_ms is None:
+            return writer.trigger(availableNow=True).start()
+        return writer.trigger(processingTime=f"{interval_ms} milliseconds").start()
+
+    def _run_batch(self, messages: DataFrame, batch_id: int) -> None:
+        started_s = time.perf_counter()
+        messages = messages.withColumnRenamed("timestamp", PUBLISHED_AT).select(MESSAGE_COLUMNS.names)
+        # One task a core, not one a partition of each topic.
+        messages = messages.coalesce(self._spark.sparkContext.defaultParallelism)
+        read = messages.mapInArrow(self._reader, self._read_columns).toArrow()
+        written = self._writer.write(read, batch_id)
+        tidied = self._keeper.tidy_if_due()
+        self._on_batch(AuditReport(batch_id, written, time.perf_counter() - started_s, tidied))
+
+    def run(self, once: bool, on_interrupt: Callable[[], None] = lambda: None) -> None:
+        """Run to the end; an interrupt ends it after the batch that is running.
+
+        Args:
+            once: whether to do what is there, and end.
+            on_interrupt: called when an interrupt has come, before the query has ended.
+
+        Raises:
+            BucketsError: it failed.
+            KeyboardInterrupt: it was interrupted, and has ended.
+        """
+        self._running.run_until_interrupt(None if once else self._audit.settings.interval, on_interrupt)
+
+    def start(self) -> None:
+        """Start it in the background; `stop` and `wait` end it."""
+
+        def work() -> None:
+            try:
+                self._running.run(self._audit.settings.interval)
+            except BucketsError as error:
+                self._failure = error
+                self._on_failure(error)
+
+        self._thread = threading.Thread(target=work, name="audit", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ask it to end after the batch that is running."""
+        self._running.stop()
+
+    def wait(self) -> None:
+        """Wait until what `start` has started has ended.
+
+        Raises:
+            BucketsError: it failed.
+        """
+        assert self._thread is not None
+        self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def catch_up(self) -> None:
+        """Once it has been stopped, take what has come to the topics since.
+
+        Raises:
+            BucketsError: it failed.
+        """
+        Running(self._begin, self._run_batch, self._patience).run(None)
+
+
+def audit_query(
+    spark: SparkSession,
+    job: Job,
+    on_batch: Callable[[AuditReport], None],
+    on_outage: Callable[[Outage], None] = lambda outage: None,
+    on_failure: Callable[[BucketsError], None] = lambda error: None,
+) -> AuditQuery:
+    """The audit of a job, not yet started.
+
+    Args:
+        spark: the session.
+        job: the job.
+        on_batch: called after each batch.
+        on_outage: called when Kafka does not answer and is waited for.
+        on_failure: called when the query fails in the background.
+
+    Raises:
+        BucketsError: as `prepare_audit`.
+    """
+    return AuditQuery(spark, prepare_audit(job), on_batch, on_outage, on_failure)
+
+
+@contextlib.contextmanager
+def audit_beside(
+    spark: SparkSession,
+    job: Job,
+    on_batch: Callable[[AuditReport], None] = lambda report: None,
+    on_outage: Callable[[Outage], None] = lambda outage: None,
+    on_failure: Callable[[BucketsError], None] = lambda error: None,
+) -> Iterator[AuditQuery]:
+    """The audit of a job beside something else; behind it the tables hold all that the topics held.
+
+    Args:
+        spark: the session.
+        job: the job.
+        on_batch: called after each batch.
+        on_outage: called when Kafka does not answer and is waited for.
+        on_failure: called when the audit has failed, which the end of the `with` raises.
+
+    Raises:
+        BucketsError: as `prepare_audit`, or the audit failed.
+    """
+    query = audit_query(spark, job, on_batch, on_outage, on_failure)
+    query.start()
+    try:
+        yield query
+    finally:
+        query.stop()
+        query.wait()
+    query.catch_up()
+
+
+def make_tables(spark: SparkSession, audit: Audit) -> None:
+    """Make the tables of an audit that are not there yet, each with its constraints in one commit."""
+    missing = [table for table in audit.tables if not audit.folder.has_table(table.name)]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(lambda table: _make_table(spark, table, audit), missing))
+
+
+def _make_table(spark: SparkSession, table: Table, audit: Audit) -> None:
+    builder = DeltaTable.createIfNotExists(spark).location(str(audit.folder.tables / table.name))
+    builder = builder.comment(table.comment).partitionedBy(DAY)
+    for column in table.columns:
+        kind = from_arrow_type(column.type)
+        builder = builder.addColumn(column.name, kind, nullable=column.nullable, comment=column.comment)
+    properties = {f"delta.constraints.{check.name}": check.sql for check in table.checks}
+    for key, value in (properties | retention(audit.settings)).items():
+        builder = builder.property(key, value)
+    builder.execute()

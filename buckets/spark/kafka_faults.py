@@ -1,0 +1,66 @@
+"""What goes wrong with Spark's own Kafka client, in one line each."""
+
+import re
+
+from buckets.errors import BucketsError
+from buckets.kafka.faults import unreachable
+from buckets.kafka.settings import KafkaSettings
+
+_LOGIN = ("SaslAuthenticationException", "Authentication failed")
+_DENIED = ("TopicAuthorizationException", "GroupAuthorizationException", "ClusterAuthorizationException")
+_GONE = ("UnknownTopicOrPartitionException", "UnknownTopicIdException", "are gone. Some data may have been missed")
+_LOST = (
+    "some data may have been missed",
+    "Some data may have been lost",
+    "OffsetOutOfRangeException",
+    "KAFKA_DATA_LOSS",
+)
+_AWAY = (
+    "org.apache.kafka.common.errors.TimeoutException",
+    "DisconnectException",
+    "NetworkException",
+    "BrokerNotAvailableException",
+    "LeaderNotAvailableException",
+    "NotLeaderOrFollowerException",
+    "Timeout of",
+    "Timed out waiting",
+    "Cannot fetch record for offset",
+    "Failed to construct kafka consumer",
+)
+
+
+def explain_spark(kafka: KafkaSettings, text: str) -> BucketsError | None:
+    """A failure of a query in one line; None where Kafka has no part in it.
+
+    Args:
+        kafka: how Kafka is reached.
+        text: Spark's text of the failure, with its causes.
+    """
+    at = f"kafka {kafka.bootstrap_servers}"
+    if _has(text, _LOGIN):
+        return BucketsError(
+            f"{at}: the login is refused; correct username, password and mechanism under kafka.security"
+        )
+    if _has(text, _DENIED):
+        return BucketsError(f"{at}: reading the topic is not allowed for this user; give it the right to")
+    if _has(text, _GONE):
+        topic = re.search(r"\b([A-Za-z0-9._-]+)-\d+\b are gone", text)
+        name = f" {topic[1]}" if topic else ""
+        message = (
+            f"{at}: the topic{name} that is read has been deleted, or partitions of it; nothing of the batch is "
+            "committed. Create it again and name a new checkpoint, or go back to the topic that it was made with"
+        )
+        return BucketsError(message)
+    if _has(text, _LOST):
+        message = (
+            f"{at}: messages that the checkpoint has not read yet are no longer in the topic: they have expired, or "
+            "the topic was made anew; nothing is skipped in silence. Name a new checkpoint to begin with what is there"
+        )
+        return BucketsError(message)
+    if _has(text, _AWAY):
+        return unreachable(kafka, "while reading")
+    return None
+
+
+def _has(text: str, signs: tuple[str, ...]) -> bool:
+    return any(sign in text for sign in signs)

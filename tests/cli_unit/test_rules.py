@@ -1,0 +1,393 @@
+"""The commands that read and change the rules of a job, where they are in a file, a folder or a table."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from deltalake import DeltaTable
+
+from buckets.cli.rule_view import difference
+from buckets.job import load_job
+from buckets.ledger import Ledger
+from buckets.rule import Rule
+from buckets.rule_book import RuleBook
+from buckets.rule_feed import FixedRules
+from buckets.rule_file import load_rules
+from buckets.rule_history import RuleHistory, rule_changes_path
+from buckets.shipped import DEFAULT_SCHEMA
+from tests.cli_unit.test_cli import Ran, one_line
+from tests.cli_unit.test_cli import buckets as buckets
+
+RULES = """\
+rules:
+  # agreed on in May
+  - rule_id: big-sum
+    group_by: [payerId]
+    aggregate: {function: sum, measure: paymentAmount}
+    window: {length: 24h}
+    limit: {operator: ">", value: "200000"}
+
+  - rule_id: many
+    group_by: [cardId]
+    state: SHADOW  # on trial
+    aggregate: {function: count}
+    window: {length: 90s}
+    limit: {operator: ">=", value: 5}
+"""
+NEW = """\
+rules:
+  - rule_id: many
+    group_by: [cardId]
+    state: SHADOW
+    aggregate: {function: count}
+    window: {length: 90s}
+    limit: {operator: ">=", value: 7}
+  - rule_id: big-sum
+    group_by: [payerId]
+    aggregate: {function: sum, measure: paymentAmount}
+    window: {length: 24h}
+    limit: {operator: ">", value: "200000"}
+  - rule_id: largest
+    group_by: [payerId]
+    aggregate: {function: max, measure: paymentAmount}
+    window: {length: 1h}
+    limit: {operator: ">", value: "9000"}
+"""
+
+
+class Place:
+    """A configuration, and the place of its rules."""
+
+    def __init__(self, root: Path, kind: str) -> None:
+        self.root = root
+        self.kind = kind
+        self.conf = root / "conf.yaml"
+        self.rules = root / {"file": "rules.yaml", "folder": "rules", "table": "table"}[kind]
+        self.new = root / "new.yaml"
+        self.new.write_text(NEW)
+        (root / "source").mkdir()
+        settings: dict[str, Any] = {
+            "source": {"kind": "json", "path": "source"},
+            "schema": str(DEFAULT_SCHEMA),
+            "rules": {"table": "table"} if kind == "table" else self.rules.name,
+            "checkpoint": "checkpoint",
+            "output": {"path": "tables"},
+        }
+        self.conf.write_text(yaml.safe_dump(settings))
+        if kind == "folder":
+            self.rules.mkdir()
+            (self.rules / "a.yaml").write_text(RULES)
+        if kind == "file":
+            self.rules.write_text(RULES)
+
+    def read(self) -> dict[str, Rule]:
+        """The rules that are in force by what stands there."""
+        if self.kind == "table":
+            rows = DeltaTable(self.rules).to_pyarrow_table().to_pylist()
+            rules = [Rule.model_validate_json(row["rule"]) for row in rows]
+        else:
+            files = [self.rules] if self.kind == "file" else sorted(self.rules.iterdir())
+            rules = [rule for file in files for rule in load_rules(file)]
+        return {rule.rule_id: rule for rule in rules if rule.state != "DELETE"}
+
+
+@pytest.fixture
+def make(tmp_path, buckets) -> Callable[[str], Place]:
+    def make(kind: str) -> Place:
+        place = Place(tmp_path, kind)
+        if kind == "table":
+            old = tmp_path / "old.yaml"
+            old.write_text(RULES)
+            assert buckets("rules", "apply", old, "--conf", place.conf, "--author", "ann").code == 0
+        return place
+
+    return make
+
+
+@pytest.fixture(params=["file", "folder", "table"])
+def place(request, make) -> Place:
+    return make(request.param)
+
+
+@pytest.fixture
+def file(make) -> Place:
+    return make("file")
+
+
+@pytest.fixture
+def table(make) -> Place:
+    return make("table")
+
+
+def told(ran: Ran) -> str:
+    assert (ran.code, ran.err) == (0, "")
+    return ran.out
+
+
+COMMANDS = ("list", "apply", "pause", "resume", "shadow", "delete", "history", "export", "clear-state")
+COMMANDS += ("clear-all-state", "delete-all")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_of_a_command_has_examples_that_begin_with_it(buckets, command):
+    examples = told(buckets("rules", command, "--help")).partition("Examples:\n")[2]
+    assert examples.strip().startswith(f"buckets rules {command}")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_without_a_configuration_is_one_line(buckets, command, tmp_path):
+    rule = {"apply": ["f"], "pause": ["r"], "resume": ["r"], "shadow": ["r"], "delete": ["r"], "clear-state": ["r"]}
+    arguments = rule.get(command, [])
+    assert "--conf" in one_line(buckets("rules", command, *arguments), 2)
+    none = tmp_path / "none.yaml"
+    said = one_line(buckets("rules", command, *arguments, "--conf", none), 1)
+    assert said == f"configuration {none}: no such file; check the path"
+
+
+# States
+
+
+@pytest.mark.parametrize(("command", "state"), [("pause", "PAUSE"), ("resume", "ACTIVE"), ("shadow", "SHADOW")])
+def test_a_rule_gets_a_state_and_the_others_stay_as_they_are(buckets, place, command, state):
+    before = place.read()
+    for rule_id in before:
+        ran = buckets("rules", command, rule_id, "--conf", place.conf)
+        if before[rule_id].state == state:
+            assert f"{rule_id} is {state} already in {place.kind} {place.rules}" in told(ran)
+        else:
+            said = f"{rule_id}: {before[rule_id].state} until now, {state} from the next batch on; written to"
+            assert said in told(ran)
+    after = place.read()
+    assert {rule.state for rule in after.values()} == {state}
+    for rule_id, rule in after.items():
+        assert difference(before[rule_id], rule) in ("", f"state: {before[rule_id].state} → {state}")
+
+
+def test_a_rule_is_deleted_and_comes_again(buckets, place):
+    told(buckets("rules", "delete", "many", "--conf", place.conf))
+    assert set(place.read()) == {"big-sum"}
+    told(buckets("rules", "delete", "big-sum", "--conf", place.conf))
+    assert place.read() == {}
+    assert told(buckets("rules", "list", "--conf", place.conf)).startswith("no rules in")
+    told(buckets("rules", "apply", place.new, "--conf", place.conf))
+    assert set(place.read()) == {"many", "big-sum", "largest"}
+
+
+def test_only_the_line_of_the_state_changes_in_a_file(buckets, file):
+    told(buckets("rules", "resume", "many", "--conf", file.conf))
+    assert file.rules.read_text() == RULES.replace("SHADOW", "ACTIVE")
+    told(buckets("rules", "pause", "big-sum", "--conf", file.conf))
+    expected = RULES.replace("SHADOW", "ACTIVE").replace("big-sum\n", "big-sum\n    state: PAUSE\n")
+    assert file.rules.read_text() == expected
+
+
+@pytest.mark.parametrize("command", ["pause", "resume", "shadow", "delete"])
+def test_a_rule_that_is_not_there_is_one_line_with_those_that_are(buckets, place, command):
+    said = one_line(buckets("rules", command, "x", "--conf", place.conf), 1)
+    assert said == f"there is no rule 'x' in {place.kind} {place.rules}; rules there: big-sum, many"
+
+
+def test_a_table_keeps_who_and_why_also_of_a_deletion(buckets, table):
+    told(buckets("rules", "delete", "many", "--conf", table.conf, "--author", "bob", "--reason", "old"))
+    rows = {row["rule_id"]: row for row in DeltaTable(table.rules).to_pyarrow_table().to_pylist()}
+    assert (rows["many"]["author"], rows["many"]["reason"]) == ("bob", "old")
+    assert (rows["big-sum"]["author"], rows["big-sum"]["reason"]) == ("ann", "")
+    assert "bob" not in told(buckets("rules", "list", "--conf", table.conf))
+
+
+def test_a_change_is_made_by_the_one_who_is_logged_in(buckets, table, monkeypatch):
+    monkeypatch.setattr("getpass.getuser", lambda: "carol")
+    told(buckets("rules", "pause", "many", "--conf", table.conf))
+    assert "carol" in told(buckets("rules", "list", "--conf", table.conf))
+
+
+def test_that_a_file_keeps_no_reason_is_said(buckets, file):
+    ran = buckets("rules", "pause", "many", "--conf", file.conf, "--reason", "noise")
+    assert ran.code == 0
+    assert ran.err == "a rule file keeps neither author nor reason; history will name its owner\n"
+
+
+@pytest.mark.parametrize("option", ["--author", "--reason"])
+def test_a_text_that_is_too_long_is_one_line(buckets, table, option):
+    said = one_line(buckets("rules", "pause", "many", "--conf", table.conf, option, "x" * 2001), 1)
+    assert said == f"{option}: 2,001 characters are too many, 2,000 is the limit; make it shorter"
+
+
+# apply
+
+
+def test_apply_shows_what_changes_and_changes_it(buckets, place):
+    out = told(buckets("rules", "apply", place.new, "--conf", place.conf))
+    cells = [[cell.strip() for cell in line.split("│")] for line in out.splitlines() if "│" in line]
+    rows = {rule_id: [change, what] for _, rule_id, change, what, _ in cells}
+    assert rows["big-sum"] == ["unchanged", ""]
+    assert rows["many"] == ["changed", "limit: >= 5 → >= 7"]
+    assert rows["largest"][0] == "new"
+    assert rows["largest"][1].startswith("The largest paymentAmount of events of the same payerId")
+    assert f"2 of 3 rules are changed in {place.kind} {place.rules}" in out
+    wanted = {rule.rule_id: rule for rule in load_rules(place.new)}
+    assert {rule_id: rule.limit for rule_id, rule in place.read().items()} == {
+        rule_id: rule.limit for rule_id, rule in wanted.items()
+    }
+
+
+def test_apply_twice_is_apply_once(buckets, place):
+    told(buckets("rules", "apply", place.new, "--conf", place.conf))
+    before = place.read()
+    assert "0 of 3 rules are changed" in told(buckets("rules", "apply", place.new, "--conf", place.conf))
+    assert place.read() == before
+
+
+def test_a_dry_run_changes_nothing(buckets, place):
+    before = place.read()
+    out = told(buckets("rules", "apply", place.new, "--conf", place.conf, "--dry-run"))
+    assert "dry run: 2 of 3 rules would change; nothing has been written" in out
+    assert place.read() == before
+
+
+def test_apply_keeps_the_rest_of_a_file(buckets, file):
+    told(buckets("rules", "apply", file.new, "--conf", file.conf))
+    text = file.rules.read_text()
+    assert text.startswith(RULES[: RULES.index("  - rule_id: many")])
+    assert "value: '7'" in text
+
+
+def test_new_rules_have_a_file_of_their_own_in_a_folder(buckets, make):
+    folder = make("folder")
+    told(buckets("rules", "apply", folder.new, "--conf", folder.conf))
+    assert [rule.rule_id for rule in load_rules(folder.rules / "new.yaml")] == ["largest"]
+    other = folder.new.rename(folder.root / "new.txt")
+    other.write_text(NEW.replace("largest", "newest"))
+    said = one_line(buckets("rules", "apply", other, "--conf", folder.conf)._replace(out=""), 1)
+    assert "new rules go into a file 'new.txt' there, which must end in .yaml" in said
+
+
+def test_a_rule_that_is_applied_as_deleted_goes(buckets, place):
+    place.new.write_text(NEW.replace("state: SHADOW", "state: DELETE"))
+    assert "deleted" in told(buckets("rules", "apply", place.new, "--conf", place.conf))
+    assert set(place.read()) == {"big-sum", "largest"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("90s", "soon", ":6: rules[1].window.length: 'soon' is not a duration"),
+        ("max, measure: paymentAmount", "max, measure: total", "rules[3].aggregate.measure: 'total' is no measure"),
+        ("rule_id: largest", "rule_id: many", "rule_id 'many' is already used on line 2"),
+    ],
+)
+def test_nothing_is_written_unless_all_is_valid(buckets, place, old, new, said):
+    before = place.read()
+    place.new.write_text(NEW.replace(old, new))
+    assert said in one_line(buckets("rules", "apply", place.new, "--conf", place.conf), 1)
+    assert place.read() == before
+
+
+def test_a_version_that_cannot_be_is_one_line(buckets, place):
+    place.new.write_text(NEW.replace("rule_id: largest", "rule_id: largest\n    version: 2147483648"))
+    said = one_line(buckets("rules", "apply", place.new, "--conf", place.conf), 1)
+    assert said.endswith("put the rule under another rule_id; nothing has been written")
+
+
+def test_apply_makes_the_table_where_there_is_none(buckets, tmp_path):
+    place = Place(tmp_path, "table")
+    told(buckets("rules", "apply", place.new, "--conf", place.conf))
+    assert len(place.read()) == 3
+
+
+def test_something_else_in_the_place_of_the_table_is_one_line(buckets, tmp_path):
+    place = Place(tmp_path, "table")
+    place.rules.mkdir()
+    said = one_line(buckets("rules", "apply", place.new, "--conf", place.conf), 1)
+    assert said.startswith(f"rules {place.rules}: is no Delta table")
+
+
+# list, export
+
+
+def test_list_shows_each_rule_in_english(buckets, place):
+    out = told(buckets("rules", "list", "--conf", place.conf))
+    assert f"2 rules of {place.kind}" in out
+    for words in ("big-sum", "SHADOW", "The sum of", "is above 200,000"):
+        assert words in out
+
+
+def test_an_export_can_be_applied_elsewhere(buckets, place, tmp_path):
+    out = tmp_path / "out" / "rules.yaml"
+    told(buckets("rules", "apply", place.new, "--conf", place.conf))
+    assert f"3 rules of {place.kind}" in told(buckets("rules", "export", "--conf", place.conf, "--out", out))
+    assert {rule.rule_id: rule for rule in load_rules(out)} == place.read()
+    assert told(buckets("rules", "export", "--conf", place.conf)) == out.read_text()
+    assert "0 of 3 rules are changed" in told(buckets("rules", "apply", out, "--conf", place.conf))
+
+
+def test_export_replaces_no_file(buckets, file):
+    said = one_line(buckets("rules", "export", "--conf", file.conf, "--out", file.rules), 1)
+    assert said == f"--out {file.rules}: exists already; name a new file"
+    assert file.rules.read_text() == RULES
+
+
+# Messages to the running job
+
+
+@pytest.mark.parametrize("command", [["clear-state", "many"], ["clear-all-state"], ["delete-all"]])
+def test_messages_to_the_job_need_a_topic(buckets, place, command):
+    said = one_line(buckets("rules", *command, "--conf", place.conf), 1)
+    assert said.startswith(f"{command[0]}: rules come from {place.kind} {place.rules}, which says what rules there are")
+    assert "have `rules.topic` in the configuration, or " in said
+
+
+# history
+
+
+def run_job(place: Place, rules: list[Rule], batch_id: int, with_table: bool) -> None:
+    """A batch of the job, as far as rules are concerned."""
+    job = load_job(place.conf)
+    ledger = Ledger(job.checkpoint)
+    history = RuleHistory(ledger, rule_changes_path(job), "me") if with_table else None
+    book = RuleBook(ledger, FixedRules(rules), job.event_schema, 0, history=history)
+    book.start()
+    book.done(batch_id, book.for_batch(batch_id), None)
+    book.stop()
+
+
+@pytest.mark.parametrize("with_table", [True, False], ids=["table", "ledger"])
+def test_history_shows_what_changed_newest_first(buckets, file, with_table):
+    assert told(buckets("rules", "history", "--conf", file.conf)).startswith("no changes yet in checkpoint")
+    run_job(file, list(load_rules(file.rules)), 0, with_table)
+    run_job(file, list(load_rules(file.new)), 1, with_table)
+    assert rule_changes_path(load_job(file.conf)).exists() is with_table
+    out = told(buckets("rules", "history", "--conf", file.conf))
+    assert "4 of 4 changes, newest first" in out
+    assert out.index("largest") < out.index(">= 5 → >= 7") < out.index("The number of events")
+    assert "1 of 2 changes of rule many" in told(buckets("rules", "history", "many", "--conf", file.conf, "--limit", 1))
+    assert told(buckets("rules", "history", "x", "--conf", file.conf)).startswith("no changes of rule x yet")
+
+
+def test_history_has_what_is_not_in_the_table_yet(buckets, file):
+    run_job(file, list(load_rules(file.rules)), 0, with_table=True)
+    run_job(file, list(load_rules(file.new)), 1, with_table=False)
+    assert "4 of 4 changes" in told(buckets("rules", "history", "--conf", file.conf))
+
+
+# Words
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"version": 7}, ""),
+        ({"state": "PAUSE"}, "state: ACTIVE → PAUSE"),
+        ({"group_by": []}, "group_by: payerId → all events"),
+        ({"window": {"length": "1h", "left": "open"}}, "window: 24h → 1h open"),
+        ({"where": {"paymentType": "CRD"}}, 'where: none → {"paymentType": "CRD"}'),
+        ({"aggregate": {"function": "count"}}, "aggregate: sum paymentAmount → count"),
+        ({"description": "x", "limit": {"operator": "<", "value": 1}}, "description: none → x; limit: > 200000 → < 1"),
+    ],
+)
+def test_a_difference_names_the_fields(changes, said):
+    written = yaml.safe_load(RULES)["rules"][0]
+    before, after = Rule.model_validate(written), Rule.model_validate(written | changes)
+    assert difference(before, after) == said

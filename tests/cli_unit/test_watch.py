@@ -1,0 +1,214 @@
+"""`buckets watch`: what it says of a job that runs, has stopped, has died, or never ran."""
+
+import json
+import sys
+from collections.abc import Callable
+from decimal import Decimal
+from io import StringIO
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pytest
+from rich.console import Console
+
+from buckets.cli import watch as watching
+from buckets.cli.main import exit_code
+from buckets.cli.watch import Watched, bars, figures_line
+from buckets.ledger import epoch_ms
+from buckets.live import Live, LiveStatus, live_path, read_live
+from buckets.outputs import alert_columns
+from buckets.rule_set import first_rule_set
+from buckets.shipped import DEFAULT_SCHEMA
+from tests.core.examples import rule
+from tests.core.test_live import batch
+
+CONF = f"""\
+source: {{kind: json, path: events}}
+schema: {DEFAULT_SCHEMA}
+rules: rules.yaml
+checkpoint: checkpoint
+output: {{path: tables}}
+trigger: {{interval: 1s}}
+"""
+RULES = """\
+rules:
+  - rule_id: big-sum
+    group_by: [payerId]
+    aggregate: {function: sum, measure: paymentAmount}
+    window: {length: 24h}
+    limit: {operator: ">", value: "200000"}
+"""
+
+
+class Ran(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def buckets(monkeypatch, capsys) -> Callable[..., Ran]:
+    """Runs a command line and gives its exit code and what it printed."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*arguments: object) -> Ran:
+        monkeypatch.setattr(sys, "argv", ["buckets", *map(str, arguments)])
+        code = exit_code()
+        return Ran(code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def conf(tmp_path) -> Path:
+    (tmp_path / "events").mkdir()
+    (tmp_path / "rules.yaml").write_text(RULES)
+    (tmp_path / "conf.yaml").write_text(CONF)
+    return tmp_path / "conf.yaml"
+
+
+@pytest.fixture
+def checkpoint(conf) -> Path:
+    return conf.parent / "checkpoint"
+
+
+def alert(number: int) -> pa.Table:
+    written = {
+        "alert_id": "a", "rule_id": "big-sum", "rule_version": 1, "ruleset_version": 1, "rule": "The sum",
+        "exact": True, "key": '{"payerId": "p1"}', "event_time": 0, "value": Decimal("1234.50"), "certain": True,
+        "warm": True, "count": 3, "operator": ">", "limit": "1000", "source": "t[0]", "source_order": 0,
+        "event_id": f"e{number}", "position": number,
+    }  # fmt: skip
+    return pa.Table.from_pylist([written], schema=alert_columns(2))
+
+
+def run_job(checkpoint: Path, *alerts: pa.Table, **done: Any) -> Live:
+    """The status that a job leaves behind which runs one batch and stops."""
+    now_ms = epoch_ms()
+    rules = first_rule_set([rule("big-sum"), rule("tried", state="SHADOW")])
+    with LiveStatus(checkpoint, lambda: rules, lambda: 1234) as status:
+        status.on_batch(batch(500, now_ms, [(now_ms - 80, 400.0), (now_ms - 300, 100.0)], alerts, **done))
+    live = read_live(checkpoint)
+    assert live is not None
+    return live
+
+
+def change(checkpoint: Path, **fields: Any) -> None:
+    """Change fields of the status."""
+    path = live_path(checkpoint)
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+def test_a_job_that_never_ran_is_one_line_and_a_failure(buckets, conf):
+    ran = buckets("watch", conf, "--once")
+    assert (ran.code, ran.out, ran.err.count("\n")) == (1, "", 1)
+    assert "has never run" in ran.err
+    assert f"buckets run {conf}" in ran.err
+
+
+def test_once_shows_rate_delay_rules_and_alerts(buckets, conf, checkpoint):
+    run_job(checkpoint, alert(1))
+    change(checkpoint, ended_ms=None, lag=1234)
+    ran = buckets("watch", conf, "--once")
+    assert (ran.code, ran.err) == (0, "")
+    assert "runs, process" in ran.out
+    assert "delay p50 80 ms, p99 300 ms, p99.9 300 ms, max 300 ms" in ran.out
+    assert "1,234 messages behind" in ran.out
+    assert "rules version 1 (1 ACTIVE, 1 SHADOW)" in ran.out
+    assert "ACTIVE big-sum: The sum of amount of events of the same payer" in ran.out
+    assert "big-sum: payerId p1: 1,234.50 > 1,000" in ran.out
+
+
+def test_a_job_that_has_stopped_says_so(buckets, conf, checkpoint):
+    run_job(checkpoint)
+    ran = buckets("watch", conf, "--once")
+    assert ran.code == 0
+    assert "is not running, it was stopped at" in ran.out
+    assert "no alerts yet" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"failure": "no broker answers"}, "is not running, it failed at"),
+        ({"ended_ms": None, "pid": 2**22 + 1}, "is not running, process 4194305 on"),
+        ({"ended_ms": None, "written_ms": 0}, "has said nothing since 1970-01-01 00:00:00 UTC"),
+    ],
+)
+def test_a_job_that_has_failed_died_or_fallen_silent_says_so(buckets, conf, checkpoint, fields, said):
+    run_job(checkpoint)
+    change(checkpoint, **fields)
+    assert said in buckets("watch", conf, "--once").out
+
+
+class Passing:
+    """Time that does not pass, but at each sleep something happens; then Ctrl-C is pressed."""
+
+    def __init__(self, *happenings: Callable[[], object]) -> None:
+        self._happenings = iter(happenings)
+
+    def sleep(self, seconds: float) -> None:
+        happens = next(self._happenings, None)
+        if happens is None:
+            raise KeyboardInterrupt
+        happens()
+
+
+def test_without_a_terminal_there_is_a_line_each_time_and_one_for_each_new_alert(
+    buckets, conf, checkpoint, monkeypatch
+):
+    def runs(*alerts: pa.Table) -> None:
+        run_job(checkpoint, *alerts)
+        change(checkpoint, ended_ms=None)
+
+    passing = Passing(lambda: runs(alert(1)), lambda: None, lambda: change(checkpoint, ended_ms=1), lambda: None)
+    monkeypatch.setattr(watching, "time", passing)
+    ran = buckets("watch", conf)
+    assert (ran.code, ran.err) == (0, "")
+    first, figures, fired, again, stopped = ran.out.splitlines()
+    assert "has never run" in first
+    assert figures == again
+    assert "events/s" in figures
+    assert fired.endswith("big-sum: payerId p1: 1,234.50 > 1,000")
+    assert "it was stopped" in stopped
+
+
+def test_on_a_terminal_the_view_stands_in_its_place_until_ctrl_c(conf, checkpoint, monkeypatch):
+    written = StringIO()
+    console = Console(file=written, force_terminal=True, width=160, height=50)
+    change_to = {"ended_ms": None}
+    passing = Passing(lambda: run_job(checkpoint, alert(1)), lambda: change(checkpoint, **change_to))
+    monkeypatch.setattr(watching, "time", passing)
+    monkeypatch.setattr(watching, "Console", lambda: console)
+    watching.watch(conf)
+    shown = written.getvalue()
+    assert "has never run" in shown
+    assert "it was stopped at" in shown
+    assert "runs, process" in shown
+    assert "1,234.50" in shown
+
+
+def test_a_view_with_no_batch_and_no_rule_is_drawn(conf, checkpoint):
+    rules = first_rule_set([])
+    with LiveStatus(checkpoint, lambda: rules):
+        live = read_live(checkpoint)
+    console = Console(file=StringIO(), force_terminal=True, width=80)
+    console.print(Watched(conf, checkpoint).view(live, epoch_ms()))
+    assert "no batch | delay not known | lag not known | rules version 1 (none) | 0 alerts" in figures_line(live.data)
+
+
+@pytest.mark.parametrize("every", ["99ms", "often", "1"])
+def test_an_interval_that_is_none_is_refused_in_one_line(buckets, conf, every):
+    ran = buckets("watch", conf, "--every", every)
+    assert (ran.code, ran.err.count("\n")) == (1, 1)
+    assert ran.err.startswith("error: --every: ")
+
+
+def test_help_has_examples(buckets):
+    assert "buckets watch conf/kafka.yaml --once" in buckets("watch", "--help").out
+
+
+def test_bars_are_as_high_as_their_numbers():
+    assert bars([0, 1, 50, 99, 100]) == "▁▂▅██"
+    assert bars([]) == bars([0, 0]) == ""

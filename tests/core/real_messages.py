@@ -1,0 +1,51 @@
+"""Messages of every output, as scoring makes them, without Spark and without a broker."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from buckets import outputs
+from buckets.arrivals import BROKEN, INGESTED, RAW
+from buckets.messages import Message, Messages
+from buckets.rule import Rule
+from buckets.rule_set import first_rule_set
+from tests.core.pipeline import Pipeline
+from tests.spark.payments import EVENT_SCHEMA, RULES, payments
+
+DECIDED_MS = 1_700_000_000_123
+_PLACE = [pa.field("source", pa.string()), pa.field("source_order", pa.int64()), pa.field("position", pa.int64())]
+Row = dict[str, Any]
+
+
+def _columns(output: str) -> pa.Schema:
+    scale = EVENT_SCHEMA.largest_scale
+    if output == outputs.EVALUATIONS:
+        return pa.schema([*outputs.evaluation_columns(scale), *_PLACE])
+    if output in (outputs.ALERTS, outputs.SHADOW_ALERTS):
+        return outputs.alert_columns(scale).append(pa.field(INGESTED, pa.int64()))
+    return {
+        outputs.LATE_EVENTS: outputs.LATE_EVENT_COLUMNS,
+        outputs.COLLISIONS: outputs.COLLISION_COLUMNS,
+        outputs.DUPLICATES: outputs.DUPLICATE_COLUMNS,
+        outputs.DEAD_LETTERS: outputs.DEAD_LETTER_COLUMNS,
+    }[output]
+
+
+def real_messages(events: Sequence[Row] | None = None, **engine: Any) -> dict[str, list[Message]]:
+    """Messages of every output, by output.
+
+    Args:
+        events: payments; a hundred of them, with two broken ones, where they are left out.
+        engine: settings of the engine.
+    """
+    rows = list(events) if events is not None else [*payments(100), {"id": "", "t": 0}, {BROKEN: "broken", RAW: "{"}]
+    rule_set = first_rule_set(tuple(Rule.model_validate(rule) for rule in RULES))
+    pipeline = Pipeline(rule_set, EVENT_SCHEMA, **{"shards": 4, "allowed_lateness": "100ms", **engine})
+    pipeline.batch([[{RAW: json.dumps(row)} | row for row in rows]])
+    messages = Messages(rule_set, EVENT_SCHEMA)
+    return {
+        name: list(messages.of(name, pa.Table.from_pylist(pipeline.output(name), _columns(name)), DECIDED_MS))
+        for name in outputs.TOPICS
+    }

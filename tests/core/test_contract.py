@@ -1,0 +1,256 @@
+"""The published schemas: valid, fit for what is really sent, and the same to a validator as to the audit."""
+
+import json
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from jsonschema import Draft202012Validator
+
+from buckets import outputs
+from buckets.audit_rows import MESSAGE_COLUMNS, MessageReader, read_message, rows_of
+from buckets.audit_tables import TRANSACTIONS, UNREADABLE, audit_tables
+from buckets.contract import CONTRACTS, MOMENT, load_contract, schema_path
+from buckets.messages import MESSAGE_VERSION, Message
+from buckets.rule_change import parse_change
+from tests.core.real_messages import real_messages
+from tests.spark.payments import RULES
+
+SCHEMAS = (*sorted(set(CONTRACTS.values())), "rule-change-v1")
+TABLES = audit_tables(outputs.TOPICS)
+BUCKETED = {"precision": {"tail": "0ms", "resolution": "300ms"}}
+
+
+def schema(name: str) -> dict:
+    return json.loads(schema_path(name).read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def sent() -> dict[str, list[Message]]:
+    return real_messages()
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_a_published_schema_is_a_valid_schema_and_describes_every_field(name):
+    Draft202012Validator.check_schema(schema(name))
+    assert schema(name)["$id"] == f"urn:buckets:{name}"
+
+    def described(part: object) -> None:
+        if isinstance(part, dict):
+            for field in part.get("properties", {}).values():
+                assert field.get("description") or "$ref" in field or "const" in field or "type" in field
+            for each in part.values():
+                described(each)
+
+    described(schema(name))
+    assert all(field["description"] for field in schema(name).get("properties", {}).values())
+
+
+@pytest.mark.parametrize("output", outputs.TOPICS)
+def test_real_messages_fit_their_schema_and_have_no_field_that_it_does_not_describe(sent, output):
+    published = schema(CONTRACTS[output])
+    check = Draft202012Validator(published | {"additionalProperties": False})
+    assert sent[output]
+    for message in sent[output]:
+        check.validate(json.loads(message.value))
+    assert published["properties"]["version"]["const"] == MESSAGE_VERSION
+
+
+@pytest.mark.parametrize("engine", [{}, BUCKETED], ids=["exact", "in buckets"])
+@pytest.mark.parametrize("output", outputs.TOPICS)
+def test_real_messages_are_read_whole_and_fulfil_every_check(output, engine):
+    columns = {column.name: column for column in TABLES[output].columns}
+    for message in real_messages(**engine)[output]:
+        said, row = json.loads(message.value), read_message(TABLES[output], message.value.encode())
+        assert row.pop("other_fields") is None
+        assert row.keys() == said.keys()
+        for name, value in row.items():
+            if columns[name].type == MOMENT:
+                assert value == (None if said[name] is None else said[name] * 1000)
+            elif isinstance(value, Decimal):
+                assert value == Decimal(said[name])
+            else:
+                assert value == (
+                    json.dumps(said[name], ensure_ascii=False) if isinstance(said[name], dict) else said[name]
+                )
+            assert value is not None or columns[name].nullable
+
+
+def changed(message: Message, **fields: object) -> bytes:
+    return json.dumps(json.loads(message.value) | fields).encode()
+
+
+FAULTS = [
+    ({"version": 2}, "version: 2 is none of 1"),
+    ({"alert_id": ""}, 'alert_id: "" is not a text of 1 to any number of characters'),
+    ({"alert_id": None}, "alert_id: is null"),
+    ({"rule_id": "x" * 201}, f'rule_id: "{"x" * 79}… is not a text of 1 to 200 characters'),
+    ({"rule_version": 0}, "rule_version: 0 is not an integer of at least 1"),
+    ({"rule_version": 2**31}, "rule_version: 2147483648 is not an integer of 32 bits"),
+    ({"count": True}, "count: true is not an integer of 64 bits"),
+    ({"count": 2**63}, "count: 9223372036854775808 is not an integer of 64 bits"),
+    ({"event_time": 10**16}, "event_time: 10000000000000000 is not a time in ms since 1970, in the years 1 to 9999"),
+    ({"event_time": 1.5}, "event_time: 1.5 is not a time in ms since 1970, in the years 1 to 9999"),
+    ({"value": 12.5}, "value: 12.5 is not a decimal of up to 20 digits before and 18 after the point"),
+    ({"value": "1e5"}, 'value: "1e5" is not a decimal of up to 20 digits before and 18 after the point'),
+    ({"exact": "yes"}, 'exact: "yes" is not true or false'),
+    ({"key": "p1"}, 'key: "p1" is not an object'),
+    ({"group_by": [1]}, "group_by: [1] is not a list of texts"),
+    ({"operator": "=>"}, 'operator: "=>" is none of >, >=, <, <=, =, !='),
+    ({"limit": "much"}, 'limit: "much" is not of the form that the schema gives'),
+    ({"rule": "\ud83d"}, "rule: holds half of a character, a lone surrogate"),
+]
+
+
+@pytest.mark.parametrize(("fields", "reason"), FAULTS, ids=[next(iter(fields)) for fields, _ in FAULTS])
+def test_a_message_that_does_not_fit_is_refused_with_field_and_reason(sent, fields, reason):
+    value = changed(sent[outputs.ALERTS][0], **fields)
+    with pytest.raises(ValueError, match=f"^{re.escape(reason)}$"):
+        read_message(TABLES[outputs.ALERTS], value)
+    is_of_json = not any(isinstance(value, str) and "\ud83d" in value for value in fields.values())
+    in_range = all(not isinstance(value, int) or abs(value) < 2**31 for value in fields.values())
+    if is_of_json and in_range:
+        assert not Draft202012Validator(schema("alert-v1")).is_valid(json.loads(value))
+
+
+BROKEN = [
+    (None, "has no value"),
+    (b"\xff", "is not valid UTF-8 at byte 0"),
+    (b"[1]", "is not a JSON object"),
+    (b"{}", "version: is missing"),
+    (b'{"version": NaN}', "broken JSON: NaN is no number of JSON"),
+    (b"[" * 100_000, "broken JSON: "),
+    (b"{", "broken JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
+]
+
+
+@pytest.mark.parametrize(("value", "reason"), BROKEN)
+def test_what_is_no_object_is_refused_with_the_reason(value, reason):
+    with pytest.raises(ValueError, match=f"^{re.escape(reason)}"):
+        read_message(TABLES[outputs.DUPLICATES], value)
+
+
+CHECKED = [
+    ({"lower": "99999", "exact": False}, "value_in_bounds"),
+    ({"upper": "99999", "exact": True}, "exact_is_one_value"),
+    ({"certain": False, "exact": True}, "exact_is_certain"),
+    ({"window_start": 2**41}, "window_has_length"),
+    ({"window_end": 2**41}, "window_ends_with_event"),
+    ({"operator": ">", "limit": "9999999999"}, "fired"),
+]
+
+
+@pytest.mark.parametrize(("fields", "name"), CHECKED, ids=[name for _, name in CHECKED])
+def test_a_message_that_contradicts_itself_is_refused_by_the_check_of_its_table(sent, fields, name):
+    with pytest.raises(ValueError, match=f"^does not fulfil {name}: "):
+        read_message(TABLES[outputs.ALERTS], changed(sent[outputs.ALERTS][0], **fields))
+
+
+def test_fields_of_a_later_release_are_kept_as_they_are(sent):
+    value = changed(sent[outputs.ALERTS][0], score=0.5, tags=["a"])
+    row = read_message(TABLES[outputs.ALERTS], value)
+    assert json.loads(row["other_fields"]) == {"score": 0.5, "tags": ["a"]}
+
+
+def test_a_batch_of_several_topics_keeps_every_message_readable_or_not(sent):
+    topics = {f"t-{name}": TABLES[name] for name in outputs.TOPICS} | {"t-transactions": TABLES[TRANSACTIONS]}
+    messages = [(f"t-{name}", each.value.encode()) for name in outputs.TOPICS for each in sent[name]]
+    messages.insert(3, ("t-alerts", b"bro\xffken"))
+    messages += [("t-transactions", b"bro\xffken"), ("t-transactions", None), ("t-transactions", b"{}")]
+    read = pa.Table.from_batches(MessageReader(topics)([batch_of(messages)]))
+
+    places = set()
+    for table in TABLES.values():
+        rows = rows_of(table, read)
+        assert rows.schema.names == [column.name for column in table.columns]
+        for row in rows.to_pylist():
+            places.add(row["offset"])
+            topic, value = messages[row["offset"]]
+            if table.contract is None:
+                assert (row["topic"], row["value_bytes"] or row["value"]) in ((topic, value), (topic, "{}"))
+                assert (row["key"], row["headers"]) == ("k", [{"key": "id", "value": b"h"}])
+                assert row["day"] == PUBLISHED.date()
+            else:
+                said = json.loads(value)
+                assert (topic, row["position"]) == (f"t-{table.name}", said["position"])
+                moment = datetime.fromtimestamp(said["event_time"] / 1000, UTC) if "event_time" in said else PUBLISHED
+                assert row["day"] == moment.date()
+    assert [row["reason"] for row in rows_of(TABLES[UNREADABLE], read).to_pylist()] == ["is not valid UTF-8 at byte 3"]
+    assert places == set(range(len(messages)))
+
+
+PUBLISHED = datetime(2024, 10, 4, 23, 59, 59, tzinfo=UTC)
+
+
+def batch_of(messages: Sequence[tuple[str, bytes | None]]) -> pa.RecordBatch:
+    """Messages as Spark hands them over: topic and value, at offsets from 0."""
+    count = len(messages)
+    columns = {
+        "topic": [topic for topic, _ in messages],
+        "partition": [0] * count,
+        "offset": list(range(count)),
+        "published_at": [PUBLISHED] * count,
+        "key": [b"k"] * count,
+        "value": [value for _, value in messages],
+        "headers": [[{"key": "id", "value": b"h"}]] * count,
+    }
+    return pa.RecordBatch.from_pydict(columns, schema=MESSAGE_COLUMNS)
+
+
+RULE = RULES[1]
+CHANGES = [
+    {"change": "put", "rule": RULE, "author": "ann", "reason": "too many alerts"},
+    {"change": "state", "rule_id": "a", "state": "PAUSE", "time": 5},
+    {"change": "delete", "rule_id": "a"},
+    {"change": "clear_state", "rule_id": "a"},
+    {"change": "clear_all_state"},
+    {"change": "delete_all"},
+    {"change": "export"},
+    *RULES,
+    RULE | {"rule_id": 5, "where": {"kind": ["CARD", "CASH"], "amount": {">": "100", "<=": 200}}},
+    RULE | {"aggregate": {"function": "count", "measure": None}},
+]
+NO_CHANGES = [
+    {"change": "put"},
+    {"change": "puts", "rule": RULE},
+    {"change": "state", "rule_id": "a"},
+    {"change": "state", "rule_id": "a", "state": "ON"},
+    {"change": "state", "rule_id": "a", "state": "DELETE"},
+    {"change": "delete"},
+    {"change": "export", "rule_id": "a"},
+    {"change": "delete", "rule_id": "a", "who": "ann"},
+    {"change": "export", "time": -1},
+    RULE | {"version": 0},
+    RULE | {"aggregate": {"function": "sum"}},
+    RULE | {"window": {"length": "5 minutes"}},
+    RULE | {"limit": {"operator": "=>", "value": "2"}},
+    RULE | {"where": {"kind": []}},
+    RULE | {"where": {"kind": {"like": "C"}}},
+    RULE | {"group_by": ["payer", "payer"]},
+    {name: value for name, value in RULE.items() if name != "limit"},
+]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.get("change", "rule"))
+def test_what_is_a_change_of_rules_is_one_by_the_schema(change):
+    check = Draft202012Validator(schema("rule-change-v1"))
+    parsed = parse_change(None, json.dumps(change), "rules@0", 0)
+    check.validate(change)
+    check.validate(json.loads(parsed.to_json()))
+
+
+@pytest.mark.parametrize("change", NO_CHANGES, ids=lambda change: change.get("change", "rule"))
+def test_what_is_no_change_of_rules_is_none_by_the_schema(change):
+    with pytest.raises(ValueError, match=r"."):
+        parse_change(None, json.dumps(change), "rules@0", 0)
+    assert not Draft202012Validator(schema("rule-change-v1")).is_valid(change)
+
+
+def test_every_contract_names_its_columns_once():
+    for output in outputs.TOPICS:
+        names = [column.name for column in TABLES[output].columns]
+        assert len(set(names)) == len(names)
+        assert load_contract(CONTRACTS[output]).title

@@ -1,0 +1,296 @@
+"""The rule book: what a feed says becomes versions, each batch has one, and nothing that was asked for is lost."""
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from buckets.errors import BucketsError
+from buckets.kafka.faults import Outage
+from buckets.ledger import Ledger
+from buckets.revision import Refusal
+from buckets.rule import Rule
+from buckets.rule_book import RuleBook
+from buckets.rule_change import RuleChange
+from buckets.rule_feed import FixedRules, Read
+from buckets.rule_set import RuleSet
+from tests.core.examples import SCHEMA, rule
+
+
+def put(rule_id: str, **changes) -> RuleChange:
+    return RuleChange(change="put", rule=rule(rule_id, **changes), author="ann")
+
+
+CLEAR = RuleChange(change="clear_state", rule_id="a")
+BAD = RuleChange(change="state", rule_id="nobody", state="PAUSE", place="log@1")
+
+
+class Log:
+    """Where changes are written, as in a topic; it outlives the feeds that read it."""
+
+    def __init__(self) -> None:
+        self.changes: list[RuleChange] = []
+        self.rejected: list[Refusal] = []
+        self.exported: list[RuleSet] = []
+        self.fails: set[str] = set()
+
+
+class LogFeed:
+    """A feed of a log."""
+
+    def __init__(self, log: Log, place: str = "log") -> None:
+        self.place = place
+        self.log = log
+        self.at = 0
+        self.started_at: int | None = None
+
+    def start(self, position: int | None) -> None:
+        self.started_at = position
+        self.at = position or 0
+
+    def read(self, in_force: Sequence[Rule]) -> Read:
+        asked, self.at = self.log.changes[self.at :], len(self.log.changes)
+        return Read(asked, [], self.at)
+
+    def refuse(self, refusals: Sequence[Refusal]) -> None:
+        self._fail("refuse")
+        self.log.rejected += refusals
+
+    def export(self, rule_set: RuleSet) -> None:
+        self._fail("export")
+        self.log.exported.append(rule_set)
+
+    def _fail(self, what: str) -> None:
+        if what in self.log.fails:
+            self.log.fails.remove(what)
+            message = "no broker"
+            raise Outage(message)
+
+    def stop(self) -> None:
+        pass
+
+
+class Seen:
+    """Notes which versions there are whenever it is told of one."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.versions: list[list[int]] = []
+        self.closed = False
+
+    def record(self) -> None:
+        self.versions.append([each.version for each in self.ledger.history()])
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def log() -> Log:
+    return Log()
+
+
+@pytest.fixture
+def ledger(tmp_path) -> Ledger:
+    return Ledger(tmp_path / "checkpoint")
+
+
+@pytest.fixture
+def started(log, ledger) -> Callable[[], RuleBook]:
+    """A book as a start of the job makes it, over the same log and ledger each time."""
+
+    def start() -> RuleBook:
+        book = RuleBook(ledger, LogFeed(log), SCHEMA, 0)
+        book.start()
+        return book
+
+    return start
+
+
+def ran(book: RuleBook, batch_id: int) -> int:
+    rule_set = book.for_batch(batch_id)
+    book.done(batch_id, rule_set, 1000)
+    return rule_set.version
+
+
+# Versions
+
+
+def test_a_change_is_in_force_from_the_next_batch_on(started, log):
+    book = started()
+    log.changes += [put("a")]
+    assert ran(book, 0) == 1
+    log.changes += [put("b"), put("c")]
+    assert [ran(book, 1), ran(book, 2)] == [2, 2]
+    assert [each.rule_id for each in book.in_force.rules] == ["a", "b", "c"]
+
+
+def test_a_job_may_begin_without_rules(started, log):
+    book = started()
+    assert (ran(book, 0), book.in_force.rules) == (1, ())
+    log.changes += [put("a")]
+    assert ran(book, 1) == 2
+
+
+def test_a_version_says_what_changed_by_whom_and_from_which_batch_on(started, log, ledger):
+    book = started()
+    ran(book, 0)
+    log.changes += [put("a")]
+    ran(book, 1)
+    (version,) = ledger.history(after=1)
+    assert (version.first_batch, version.position, version.place) == (1, 1, "log")
+    assert [(change.change, change.rule_id, change.author) for change in version.changes] == [("put", "a", "ann")]
+
+
+def test_a_batch_that_is_run_again_has_its_rules_while_newer_ones_are_there(started, log):
+    log.changes += [put("a")]
+    book = started()
+    ran(book, 0)
+    book.for_batch(1)
+    log.changes += [put("a", length="9h")]
+    again = started()
+    assert again.for_batch(1).version == 1
+    assert again.for_batch(1).rules == (rule("a"),)
+    assert [ran(again, 1), ran(again, 2)] == [1, 2]
+    assert started().for_batch(1).version == 1
+
+
+def test_a_batch_that_ran_under_an_older_version_has_it_again_after_a_newer_one_was_made(started, log):
+    """Spark may go back behind batches of which the sink knew already."""
+    log.changes += [put("a")]
+    book = started()
+    ran(book, 0)
+    log.changes += [put("b")]
+    ran(book, 1)
+    assert [book.for_batch(0).version, book.for_batch(1).version, book.for_batch(0).version] == [1, 2, 1]
+    assert book.in_force.version == 2
+
+
+# What dies in between
+
+
+def died(*_: object, **__: object) -> None:
+    message = "killed"
+    raise KeyboardInterrupt(message)
+
+
+@pytest.mark.parametrize("dies", ["keep_rule_set", "pin"])
+def test_a_change_is_made_once_wherever_the_job_dies(started, log, ledger, monkeypatch, dies):
+    log.changes += [put("a")]
+    book = started()
+    ran(book, 0)
+    log.changes += [CLEAR]
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, dies, died)
+        with pytest.raises(KeyboardInterrupt):
+            book.for_batch(1)
+    again = started()
+    assert ran(again, 1) == 2
+    assert [group.generation for group in again.in_force.groups] == [2]
+    assert ran(started(), 2) == 2
+    assert len(ledger.history()) == 2
+
+
+def test_a_start_goes_on_behind_what_was_read(started, log, ledger):
+    log.changes += [put("a"), CLEAR]
+    assert ran(started(), 0) == 1
+    assert ledger.rules_position("log") == 2
+    assert ran(started(), 1) == 1
+
+
+def test_a_position_is_kept_where_nothing_changed_by_what_was_read(started, log, ledger):
+    log.changes += [put("a")]
+    book = started()
+    ran(book, 0)
+    log.changes += [put("a"), BAD]
+    assert ran(book, 1) == 1
+    assert ledger.rules_position("log") == 3
+    assert ran(started(), 2) == 1
+    assert len(log.rejected) == 1
+
+
+def test_another_place_is_read_from_its_beginning(log, ledger, started):
+    log.changes += [put("a"), put("b")]
+    ran(started(), 0)
+    feed = LogFeed(Log(), "another log")
+    RuleBook(ledger, feed, SCHEMA, 0).start()
+    assert feed.started_at is None
+
+
+# Refusals and exports
+
+
+def test_what_is_refused_is_said_once_and_does_not_stop_the_rest(log, ledger):
+    said: list[Refusal] = []
+    log.changes += [put("a"), BAD, put("b")]
+    for batch in range(2):
+        book = RuleBook(ledger, LogFeed(log), SCHEMA, 0, said.extend)
+        book.start()
+        assert ran(book, batch) == 1
+    assert said == log.rejected
+    assert [refusal.place for refusal in said] == ["log@1"]
+    assert [each.rule_id for each in book.in_force.rules] == ["a", "b"]
+
+
+@pytest.mark.parametrize("fails", ["refuse", "export"])
+def test_what_cannot_be_published_is_published_later_and_its_changes_are_not_lost(started, log, ledger, fails):
+    book = started()
+    log.changes += [put("a"), BAD, RuleChange(change="export")]
+    log.fails.add(fails)
+    with pytest.raises(Outage):
+        book.for_batch(0)
+    assert ledger.pinned(0) is None
+    assert ledger.history() == []
+    log.changes += [put("b")]
+    assert [ran(book, 0), ran(book, 1)] == [1, 2]
+    assert {refusal.place for refusal in log.rejected} == {"log@1"}
+    assert log.exported == [ledger.rule_set(1)]
+
+
+def test_an_export_gives_the_rules_with_the_changes_that_came_with_it(started, log):
+    book = started()
+    log.changes += [put("a"), RuleChange(change="export"), put("b")]
+    ran(book, 0)
+    assert [each.rule_id for each in log.exported[0].rules] == ["a", "b"]
+
+
+def test_rules_that_a_batch_cannot_carry_are_refused_and_those_in_force_stay(started, log, monkeypatch):
+    log.changes += [put("a")]
+    book = started()
+    ran(book, 0)
+    monkeypatch.setattr("buckets.rule_route.LARGEST_BYTES", 10)
+    log.changes += [put("b"), put("c")]
+    assert ran(book, 1) == 1
+    assert ["takes" in refusal.reason for refusal in log.rejected] == [True, True]
+    monkeypatch.undo()
+    assert [each.rule_id for each in book.in_force.rules] == ["a"]
+
+
+def test_a_job_does_not_begin_with_rules_that_a_batch_cannot_carry(ledger, monkeypatch):
+    monkeypatch.setattr("buckets.rule_route.LARGEST_BYTES", 10)
+    book = RuleBook(ledger, FixedRules([rule("a")]), SCHEMA, 0)
+    with pytest.raises(BucketsError, match="the rule set of 1 rules takes"):
+        book.for_batch(0)
+    assert ledger.history() == []
+
+
+def test_fixed_rules_that_do_not_fit_end_the_job(ledger):
+    with pytest.raises(BucketsError, match="'nobody' is no attribute"):
+        RuleBook(ledger, FixedRules([rule("a", group_by=["nobody"])]), SCHEMA, 0).for_batch(0)
+    assert ledger.history() == []
+
+
+# Who is told
+
+
+def test_history_is_told_at_the_start_and_of_each_version_when_it_is_kept(log, ledger):
+    seen = Seen(ledger)
+    book = RuleBook(ledger, LogFeed(log), SCHEMA, 0, history=seen)
+    book.start()
+    log.changes += [put("a")]
+    ran(book, 0)
+    ran(book, 1)
+    log.changes += [put("b")]
+    ran(book, 2)
+    assert seen.versions == [[], [1], [1, 2]]
+    book.stop()
+    assert seen.closed

@@ -1,0 +1,134 @@
+"""A job from topics to topics on the tests' broker, its payments, and what the core makes of the same arrivals."""
+
+import itertools
+import json
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from buckets import outputs
+from buckets.arrivals import POSITION, SOURCE, SOURCE_ORDER
+from buckets.job import Job, load_job
+from buckets.json_lines import JsonLines
+from buckets.kafka.topics import create_topics
+from buckets.ledger import Ledger
+from tests.core.pipeline import Pipeline
+from tests.kafka.broker import TestBroker
+from tests.spark.payments import RULES, SCHEMA
+
+Row = dict[str, Any]
+EVERY = {
+    "rule_id": "every-payment",
+    "group_by": ["payer"],
+    "aggregate": {"function": "count"},
+    "window": {"length": "1s"},
+    "limit": {"operator": ">=", "value": "1"},
+}
+"""A rule that fires at every payment that is on time, and so says under which version each was judged."""
+
+
+class KafkaJob:
+    """A folder with a configuration, and topics of its own."""
+
+    def __init__(
+        self,
+        broker: TestBroker,
+        root: Path,
+        partitions: int = 1,
+        evaluations: bool = False,
+        tasks: int = 1,
+        **changes: Any,
+    ) -> None:
+        """Write the folder and create the topics.
+
+        Args:
+            broker: where topics are.
+            root: the folder.
+            partitions: of the topics of payments and of results.
+            evaluations: whether every evaluation is put out.
+            tasks: `partitions` of the configuration.
+            changes: go over the parts of the configuration.
+        """
+        self.broker = broker
+        self.root = root
+        self.checkpoint = root / "checkpoint"
+        name = uuid.uuid4().hex[:8]
+        self.topic = f"payments-{name}"
+        root.mkdir(parents=True, exist_ok=True)
+        self.write_rules([*RULES, EVERY])
+        (root / "schema.yaml").write_text(yaml.safe_dump(SCHEMA))
+        topics = {each: f"{each}-{name}" for each in outputs.TOPICS}
+        conf = {
+            "kafka": {"bootstrap_servers": broker.kafka.bootstrap_servers},
+            "source": {"kind": "kafka", "topic": self.topic},
+            "schema": "schema.yaml",
+            "rules": "rules.yaml",
+            "checkpoint": "checkpoint",
+            "output": {"kind": "kafka", "topics": topics, "evaluations": evaluations},
+            "engine": {"shards": 4, "allowed_lateness": "100ms"},
+            "partitions": tasks,
+        } | changes
+        self.conf = root / "conf.yaml"
+        self.conf.write_text(yaml.safe_dump(conf))
+        self.job: Job = load_job(self.conf)
+        create_topics(broker.kafka, self.job, partitions)
+
+    def write_rules(self, rules: Sequence[Mapping[str, Any]]) -> None:
+        """Write the rule file, whole at once."""
+        partial = self.root / "rules.yaml.partial"
+        partial.write_text(yaml.safe_dump({"rules": [dict(rule) for rule in rules]}))
+        partial.replace(self.root / "rules.yaml")
+
+    def send(self, events: Iterable[Row]) -> None:
+        """Put payments into the topic, each payer's into one partition."""
+        chosen = list(events)
+        self.broker.produce(self.topic, [json.dumps(event) for event in chosen], [event["payer"] for event in chosen])
+
+    def messages(self, output: str) -> list[Row]:
+        """The values in the topic of an output, repeats dropped by their id."""
+        found = [json.loads(message.value()) for message in self.broker.read(self.job.settings.output.topic(output))]
+        return list({each.get("alert_id") or each["id"]: each for each in found}.values())
+
+    def judged_by(self) -> dict[tuple[str, int], int]:
+        """The version of the rules that judged each payment on time, by its place."""
+        alerts = (alert for alert in self.messages(outputs.ALERTS) if alert["rule_id"] == EVERY["rule_id"])
+        return {(alert["source"], alert["position"]): alert["ruleset_version"] for alert in alerts}
+
+    def replay(self, version_of: Mapping[tuple[str, int], int]) -> dict[str, list[Row]]:
+        """What the core makes of the payments in the topic, taken in order, each under its version of the rules.
+
+        Args:
+            version_of: the version at places of the topic; a place without one has that of the place before.
+        """
+        ledger, schema = Ledger(self.checkpoint), self.job.event_schema
+        rows: list[tuple[int, Row]] = []
+        for partition, messages in itertools.groupby(
+            sorted(self.broker.read(self.topic), key=lambda each: (each.partition(), each.offset())),
+            key=lambda each: each.partition(),
+        ):
+            version = 1
+            for message in messages:
+                source = f"{self.topic}[{partition}]"
+                version = version_of.get((source, message.offset()), version)
+                place = {SOURCE: source, SOURCE_ORDER: partition, POSITION: message.offset()}
+                rows.append((version, json.loads(message.value()) | place))
+        engine = self.job.settings.engine.model_dump(include={"shards"}) | {"allowed_lateness": "100ms"}
+        pipeline = Pipeline(ledger.rule_set(1), schema, **engine)
+        found: dict[str, list[Row]] = {name: [] for name in outputs.TOPICS}
+        for version, part in itertools.groupby(sorted(rows, key=lambda each: each[0]), key=lambda each: each[0]):
+            pipeline.rule_set = ledger.rule_set(version)
+            pipeline.found = {}
+            pipeline.batch([[row for _, row in part]])
+            lines = JsonLines(pipeline.rule_set, schema)
+            for name in outputs.TOPICS:
+                found[name] += [lines.shown(name, row) for row in pipeline.output(name)]
+        return found
+
+
+def comparable(rows: Iterable[Row]) -> list[Row]:
+    """Rows without what a replay cannot know: where and when a message was made."""
+    dropped = {"version", "source", "position", "id", "group_by", "ingested_at", "decided_at"}
+    return sorted(({name: row[name] for name in row if name not in dropped} for row in rows), key=repr)

@@ -1,0 +1,488 @@
+"""The audit on a real broker and real Delta tables: what topics hold is in the tables, each message once."""
+
+import contextlib
+import json
+import os
+import random
+import time
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import yaml
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaError
+from jsonschema import Draft202012Validator
+from pyspark.sql import functions as F
+
+from buckets import outputs
+from buckets.audit_tables import TRANSACTIONS, UNREADABLE, audit_tables
+from buckets.contract import CONTRACTS, schema_path
+from buckets.errors import BucketsError
+from buckets.job import load_job
+from buckets.messages import ID, Message
+from buckets.spark.audit import AuditQuery, AuditReport, prepare_audit
+from buckets.spark.run import scoring_query
+from tests.core.real_messages import real_messages
+from tests.kafka.broker import TestBroker
+from tests.kafka.kafka_job import KafkaJob
+from tests.spark.command import RunningCommand, run_command
+from tests.spark.job_folder import read_table, written_batches
+from tests.spark.payments import payments
+
+pytestmark = pytest.mark.spark
+
+AUDIT = {"path": "audit", "checkpoint": "audit-checkpoint", "interval": "200ms"}
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+Row = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def sent() -> dict[str, list[Message]]:
+    return real_messages()
+
+
+class AuditJob(KafkaJob):
+    """A job with topics of its own that are kept as tables."""
+
+    def __init__(self, broker: TestBroker, root: Path, **changes: Any) -> None:
+        """Write the folder and create the topics; `audit` may change its settings."""
+        audit = AUDIT | changes.pop("audit", {})
+        super().__init__(broker, root, evaluations=True, audit=audit, **changes)
+        self.tables = root / "audit"
+        self.audit_checkpoint = root / "audit-checkpoint"
+
+    def topic_of(self, output: str) -> str:
+        """The topic of an output."""
+        return self.job.settings.output.topic(output)
+
+    def put(self, output: str, messages: Iterable[Message]) -> None:
+        """Put messages into the topic of an output."""
+        chosen = list(messages)
+        self.broker.produce(self.topic_of(output), [each.value for each in chosen], [each.key for each in chosen])
+
+    def audit(self, spark: Any) -> list[AuditReport]:
+        """Keep what the topics hold now."""
+        reports: list[AuditReport] = []
+        AuditQuery(spark, prepare_audit(load_job(self.conf)), reports.append).run(once=True)
+        return reports
+
+    def rows(self, table: str) -> list[Row]:
+        """The rows of a table, in the order of its topic."""
+        return sorted(read_table(self.tables / table), key=lambda row: (row["topic"], row["partition"], row["offset"]))
+
+    def first_of_each(self, output: str) -> list[Row]:
+        """What the topic of an output holds, the first message of each id."""
+        found: dict[str, Row] = {}
+        for message in self.broker.read(self.topic_of(output)):
+            said = json.loads(message.value())
+            place = {"partition": message.partition(), "offset": message.offset()}
+            found.setdefault(said.get("alert_id") or said["id"], said | place)
+        return list(found.values())
+
+
+def as_said(row: Row) -> Row:
+    """A row of a table as its message said it."""
+    shown = dict(row)
+    for name in ("day", "topic", "published_at"):
+        del shown[name]
+    assert shown.pop("other_fields") is None
+    for name, value in shown.items():
+        if isinstance(value, datetime):
+            shown[name] = (value - EPOCH) // timedelta(milliseconds=1)
+        elif name in ("key", "event"):
+            shown[name] = json.loads(value)
+    return shown
+
+
+def with_decimals(row: Row) -> Row:
+    return {name: Decimal(value) if name in ("value", "lower", "upper") else value for name, value in row.items()}
+
+
+def assert_tables_hold_topics(job: AuditJob, names: Sequence[str] = outputs.TOPICS) -> None:
+    """Every table holds the first message of each id of its topic, and nothing else."""
+    for name in names:
+        assert list(map(as_said, job.rows(name))) == list(map(with_decimals, job.first_of_each(name))), name
+    kept = [(row["partition"], row["offset"], row["key"], row["value"]) for row in job.rows(TRANSACTIONS)]
+    assert kept == [
+        (each.partition(), each.offset(), each.key().decode(), each.value().decode())
+        for each in job.broker.read(job.topic)
+    ]
+
+
+def test_what_a_job_sends_fits_the_schemas_and_is_in_the_tables_once(broker, spark, tmp_path):
+    job = AuditJob(broker, tmp_path, trigger={"available_now": True}, partitions=2)
+    job.send(payments(100))
+    broker.produce(job.topic, [b"\xff{", "no payment", '{"id": "", "t": 0}'], ["x", "y", "z"])
+    scoring_query(spark, load_job(job.conf), lambda report: None).run(None)
+
+    (report,) = job.audit(spark)
+
+    assert report.written.unreadable == 0
+    assert_tables_hold_topics_but_bytes(job)
+    for name in outputs.TOPICS:
+        published = json.loads(schema_path(CONTRACTS[name]).read_text(encoding="utf-8"))
+        check = Draft202012Validator(published | {"additionalProperties": False})
+        messages = broker.read(job.topic_of(name))
+        assert len(messages) == report.written.messages[name] > 0
+        for message in messages:
+            check.validate(json.loads(message.value()))
+    assert all(row["ingested_at"] is not None for row in job.rows(outputs.ALERTS))
+    assert {row["reason"] for row in job.rows(outputs.DEAD_LETTERS)} >= {"is not valid UTF-8"}
+
+
+def assert_tables_hold_topics_but_bytes(job: AuditJob) -> None:
+    """As `assert_tables_hold_topics`, where transactions may be no text."""
+    for name in outputs.TOPICS:
+        assert list(map(as_said, job.rows(name))) == list(map(with_decimals, job.first_of_each(name))), name
+    for row, message in zip(job.rows(TRANSACTIONS), job.broker.read(job.topic), strict=True):
+        assert (row["partition"], row["offset"]) == (message.partition(), message.offset())
+        assert (row["value_bytes"] or row["value"].encode()) == message.value()
+        assert (row["value_bytes"] is None) == (b"\xff" not in message.value())
+        assert row["key"] == message.key().decode()
+        assert row["day"] == row["published_at"].date()
+
+
+def test_repeats_are_dropped_in_a_batch_and_across_batches_and_restarts(broker, spark, tmp_path, sent):
+    job = AuditJob(broker, tmp_path)
+    for name in outputs.TOPICS:
+        job.put(name, [*sent[name], *sent[name][:3]])
+    job.audit(spark)
+    for name in outputs.TOPICS:
+        job.put(name, sent[name][:5])
+    job.audit(spark)
+    more = real_messages([event | {"id": f"more-{event['id']}"} for event in payments(50, seed=6)])
+    for name in outputs.TOPICS:
+        job.put(name, [*sent[name][2:4], *more[name], *sent[name][-2:]])
+    reports = job.audit(spark)
+
+    assert_tables_hold_topics(job)
+    assert all(len(job.rows(name)) == len({m.identity for m in (*sent[name], *more[name])}) for name in outputs.TOPICS)
+    assert sum(report.written.messages[outputs.ALERTS] for report in reports) == 4 + len(more[outputs.ALERTS])
+
+
+def test_only_tables_with_messages_in_the_batch_are_touched(broker, spark, tmp_path, sent):
+    job = AuditJob(broker, tmp_path)
+    job.audit(spark)
+    before = {table.name: DeltaTable(table).version() for table in job.tables.iterdir() if table.is_dir()}
+    assert set(before) == {*outputs.TOPICS, TRANSACTIONS, UNREADABLE}
+    job.put(outputs.DUPLICATES, sent[outputs.DUPLICATES])
+    job.audit(spark)
+    after = {name: DeltaTable(job.tables / name).version() for name in before}
+    assert after == before | {outputs.DUPLICATES: 1}
+
+
+def test_what_cannot_be_read_is_kept_with_its_place_and_the_reason(broker, spark, tmp_path, sent):
+    job = AuditJob(broker, tmp_path)
+    alert = json.loads(sent[outputs.ALERTS][0].value)
+    values = [
+        "{",
+        sent[outputs.ALERTS][0].value,
+        b'\xff{"version": 1}',
+        json.dumps(alert | {"version": 2}),
+        None,
+        json.dumps(alert | {"lower": "99999", "exact": False}),
+    ]
+    broker.produce(job.topic_of(outputs.ALERTS), values, [None, "k", b"\xfe", "k", "k", "k"])
+    job.put(outputs.COLLISIONS, [Message("k", "[]", "")])
+    (report,) = job.audit(spark)
+
+    assert report.written.unreadable == 6
+    assert [row["alert_id"] for row in job.rows(outputs.ALERTS)] == [alert["alert_id"]]
+    assert job.rows(outputs.COLLISIONS) == []
+    found = {(row["topic"], row["offset"]): row for row in job.rows(UNREADABLE)}
+    topic = job.topic_of(outputs.ALERTS)
+    assert {offset: row["reason"].split(":")[0] for (name, offset), row in found.items() if name == topic} == {
+        0: "broken JSON",
+        2: "is not valid UTF-8 at byte 0",
+        3: "version",
+        4: "has no value",
+        5: "does not fulfil value_in_bounds",
+    }
+    assert found[job.topic_of(outputs.COLLISIONS), 0]["reason"] == "is not a JSON object"
+    assert (found[topic, 0]["key"], found[topic, 0]["value"]) == (None, "{")
+    assert (found[topic, 2]["key_bytes"], found[topic, 2]["value_bytes"]) == (b"\xfe", values[2])
+    assert found[topic, 4]["value"] is None
+
+
+def test_headers_of_messages_are_kept(broker, spark, tmp_path):
+    from buckets.kafka.sender import Sender
+
+    job = AuditJob(broker, tmp_path)
+    sender = Sender(broker.kafka)
+    sender.send(job.topic, "k", "not read as JSON", {ID: "a1", "from": "Zürich"})
+    sender.flush()
+    job.audit(spark)
+    (row,) = job.rows(TRANSACTIONS)
+    assert row["headers"] == [{"key": ID, "value": b"a1"}, {"key": "from", "value": "Zürich".encode()}]
+
+
+@pytest.fixture(scope="module")
+def kept(broker, spark, tmp_path_factory, sent) -> AuditJob:
+    """Tables with rows in them. Nobody may change them."""
+    job = AuditJob(broker, tmp_path_factory.mktemp("kept"))
+    for name in outputs.TOPICS:
+        job.put(name, sent[name])
+    job.send(payments(5))
+    job.audit(spark)
+    return job
+
+
+LATER_MS = timedelta(milliseconds=1)
+BREAKERS: dict[str, Callable[[Row], Row]] = {
+    "alert_id_is_not_empty": lambda row: {"alert_id": ""},
+    "count_is_large_enough": lambda row: {"count": 0},
+    "operator_is_known": lambda row: {"operator": "=>", "limit": "1" * 30},
+    "value_in_bounds": lambda row: {"exact": False, "lower": row["upper"] + 1},
+    "exact_is_one_value": lambda row: {"exact": True, "upper": row["value"] + 1},
+    "exact_is_certain": lambda row: {"exact": True, "certain": False},
+    "fired": lambda row: {"operator": ">", "limit": "99999.5"},
+    "window_has_length": lambda row: {"window_start": row["window_end"]},
+    "window_ends_with_event": lambda row: {"window_end": row["window_end"] + LATER_MS},
+}
+
+
+def refused_row(job: AuditJob, change: Callable[[Row], Row]) -> tuple[Path, pa.Table]:
+    """The table of alerts, and a row of it that is good but for a change."""
+    path = job.tables / outputs.ALERTS
+    (row, *_) = job.rows(outputs.ALERTS)
+    columns = audit_tables(outputs.TOPICS)[outputs.ALERTS].columns
+    return path, pa.Table.from_pylist([row | change(row)], pa.schema([(each.name, each.type) for each in columns]))
+
+
+@pytest.mark.parametrize("name", BREAKERS)
+def test_delta_itself_holds_writers_to_the_constraints(kept, name):
+    """The row is one that the check of that name alone refuses."""
+    path, row = refused_row(kept, BREAKERS[name])
+    checks = audit_tables(outputs.TOPICS)[outputs.ALERTS].checks
+    assert [check.name for check in checks if not check.holds(row.to_pylist()[0])] == [name]
+    with pytest.raises(DeltaError, match="failed validation check"):
+        write_deltalake(path, row, mode="append")
+
+
+def test_spark_too_holds_writers_to_the_constraints(kept, spark):
+    for change, said in ((BREAKERS["fired"], "fired"), (lambda row: {"rule": None}, "NOT NULL")):
+        path, row = refused_row(kept, change)
+        version = DeltaTable(path).version()
+        with pytest.raises(Exception, match=said):
+            spark.createDataFrame(row).write.format("delta").mode("append").save(str(path))
+        assert DeltaTable(path).version() == version
+
+
+def test_tables_have_comments_types_partitions_and_the_constraints_that_are_declared(kept):
+    for name, table in audit_tables(outputs.TOPICS).items():
+        there = DeltaTable(kept.tables / name)
+        fields = {field.name: field for field in there.schema().fields}
+        assert list(fields) == [column.name for column in table.columns]
+        assert all(fields[column.name].metadata["comment"] == column.comment for column in table.columns)
+        assert [fields[column.name].nullable for column in table.columns] == [c.nullable for c in table.columns]
+        assert there.metadata().partition_columns == ["day"]
+        configuration = there.metadata().configuration
+        declared = {f"delta.constraints.{check.name}": check.sql for check in table.checks}
+        assert {key: value for key, value in configuration.items() if "constraints" in key} == declared
+
+
+def test_checks_in_python_and_in_sql_say_the_same_of_rows_good_and_bad(spark, kept):
+    """Both are asked about every alert, with each field that they read set to another value."""
+    table = audit_tables(outputs.TOPICS)[outputs.ALERTS]
+    changes = [{}, {"alert_id": ""}, {"count": 0}, {"exact": False}, {"certain": False}, {"limit": "60.0" + "0" * 20}]
+    changes += [{"limit": limit} for limit in ("1", "-5.5", "9" * 38)]
+    changes += [{name: Decimal(value)} for name in ("value", "lower", "upper") for value in ("0", "61", "-7.25")]
+    changes += [{"operator": operator} for operator in (">", ">=", "<", "<=", "=", "!=", "?")]
+    some = kept.rows(outputs.ALERTS)
+    rows = [row | change for row in some[:: max(1, len(some) // 4)] for change in changes]
+    schema = pa.schema([(column.name, column.type) for column in table.columns])
+    known = [check for check in table.checks if check.name != "fired"]
+    frame = spark.createDataFrame(pa.Table.from_pylist(rows, schema)).select(
+        *(F.expr(check.sql).alias(check.name) for check in table.checks)
+    )
+    for row, by_sql in zip(rows, frame.collect(), strict=True):
+        assert {check.name: check.holds(row) for check in known} == {c.name: by_sql[c.name] for c in known}
+        if row["operator"] != "?":
+            (fired,) = (check for check in table.checks if check.name == "fired")
+            assert fired.holds(row) == by_sql["fired"], row
+
+
+def test_small_files_are_joined_and_old_ones_removed_when_it_is_time(broker, spark, tmp_path, sent):
+    tidy = {"compact_every": "1ms", "vacuum_every": "1ms", "keep_versions": "0ms"}
+    job = AuditJob(broker, tmp_path, audit=tidy)
+    for part in range(3):
+        job.put(outputs.ALERTS, sent[outputs.ALERTS][part::3])
+        (report,) = job.audit(spark)
+    assert report.tidied == ("compacted", "vacuumed")
+    days = {row["day"] for row in job.rows(outputs.ALERTS)}
+    assert len(list((job.tables / outputs.ALERTS).rglob("day=*/*.parquet"))) == len(days)
+    assert_tables_hold_topics(job)
+    written = json.loads((job.audit_checkpoint / "buckets" / "maintenance.json").read_text())
+    assert written.keys() == {"compacted_ms", "vacuumed_ms"}
+
+    job.put(outputs.ALERTS, sent[outputs.ALERTS])
+    conf = yaml.safe_load(job.conf.read_text())
+    job.conf.write_text(yaml.safe_dump(conf | {"audit": AUDIT | {"keep_versions": "30d"}}))
+    (report,) = job.audit(spark)
+    assert report.tidied == ()
+    assert_tables_hold_topics(job)
+    kept_for = DeltaTable(job.tables / outputs.ALERTS).metadata().configuration["delta.deletedFileRetentionDuration"]
+    assert kept_for == "interval 2592000 seconds"
+
+
+def fault(job: AuditJob) -> str:
+    """The one line with which `buckets audit` ends."""
+    done = run_command("audit", job.conf, "--once")
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1, done.stderr
+    return done.stderr
+
+
+def test_without_an_audit_in_the_configuration_one_line_says_what_to_add(broker, tmp_path):
+    job = AuditJob(broker, tmp_path)
+    conf = yaml.safe_load(job.conf.read_text())
+    del conf["audit"]
+    job.conf.write_text(yaml.safe_dump(conf))
+    assert "add `audit: {path: audit, checkpoint: audit-checkpoint}`" in fault(job)
+
+
+def test_folders_that_belong_to_something_else_are_refused_in_one_line(kept, broker, tmp_path):
+    job = AuditJob(broker, tmp_path, audit={"path": str(kept.tables)})
+    assert "holds tables of another checkpoint" in fault(job)
+    job.conf.write_text(kept.conf.read_text().replace("checkpoint: audit-checkpoint", "checkpoint: audit/inside"))
+    assert "lie in each other" in fault(job)
+    elsewhere = AuditJob(broker, tmp_path / "elsewhere", audit={"checkpoint": str(kept.audit_checkpoint)})
+    assert "does not hold the table" in fault(elsewhere)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "letter.txt").write_text("mine")
+    full = AuditJob(broker, tmp_path / "third", audit={"path": str(tmp_path / "full")})
+    assert "holds something that this program did not write" in fault(full)
+    full = AuditJob(broker, tmp_path / "fourth", audit={"checkpoint": str(tmp_path / "full")})
+    assert "is no checkpoint of an audit" in fault(full)
+
+
+def test_a_missing_topic_is_one_line(broker, tmp_path):
+    job = AuditJob(broker, tmp_path)
+    broker.delete(job.topic_of(outputs.COLLISIONS))
+    assert f"there is no topic {job.topic_of(outputs.COLLISIONS)}" in fault(job)
+
+
+def test_a_topic_that_the_configuration_names_no_more_is_still_read_to_its_end(broker, spark, tmp_path, sent):
+    job = AuditJob(broker, tmp_path)
+    job.put(outputs.ALERTS, sent[outputs.ALERTS][:3])
+    job.audit(spark)
+    job.put(outputs.ALERTS, sent[outputs.ALERTS][3:5])
+    conf = yaml.safe_load(job.conf.read_text())
+    new = broker.create(f"new-{job.topic_of(outputs.ALERTS)}")
+    conf["output"]["topics"]["alerts"] = new
+    job.conf.write_text(yaml.safe_dump(conf))
+    broker.produce(new, [message.value for message in sent[outputs.ALERTS][4:9]])
+    job.audit(spark)
+    assert [
+        row["alert_id"]
+        for row in sorted(job.rows(outputs.ALERTS), key=lambda row: (row["topic"] == new, row["offset"]))
+    ] == [message.identity for message in sent[outputs.ALERTS][:9]]
+
+
+def test_ctrl_c_ends_it_in_good_order_and_a_restart_goes_on(broker, tmp_path, sent):
+    job = AuditJob(broker, tmp_path)
+    job.put(outputs.ALERTS, sent[outputs.ALERTS][:5])
+    with RunningCommand("audit", job.conf, log=tmp_path / "first.log") as command:
+        command.wait_until(lambda: "batch 0: 5 messages" in command.stderr)
+        assert command.interrupt() == 0
+        assert "stopped after 5 messages; start it again to go on" in command.stderr
+        assert "Traceback" not in command.stderr
+    job.put(outputs.ALERTS, sent[outputs.ALERTS])
+    job.send(payments(20))
+    done = run_command("audit", job.conf, "--once")
+    assert done.returncode == 0, done.stderr
+    assert f"{len(sent[outputs.ALERTS]) + 20:,} messages; tables are in {job.tables}" in done.stderr
+    assert_tables_hold_topics(job)
+
+
+def test_killed_at_random_moments_every_message_is_in_its_table_once(broker, tmp_path, sent):
+    """Messages come, repeats among them, while the audit is killed and started again; then it takes the rest."""
+    dice = random.Random(11)
+    source = {"kind": "kafka", "max_offsets_per_trigger": 60}
+    job = AuditJob(broker, tmp_path, audit={"compact_every": "2s", "interval": "1ms"})
+    conf = yaml.safe_load(job.conf.read_text())
+    job.conf.write_text(yaml.safe_dump(conf | {"source": source | {"topic": job.topic}}))
+    for round_number in range(3):
+        for name in outputs.TOPICS:
+            job.put(name, dice.choices(sent[name], k=40))
+        job.send(payments(60, seed=round_number))
+        before = batches_begun(job)
+        with RunningCommand("audit", job.conf, log=tmp_path / f"{round_number}.log") as command:
+            command.wait_until(lambda before=before: batches_begun(job) > before)
+            killed_at_s = time.monotonic() + dice.uniform(0.0, 2.5)
+            command.wait_until(lambda killed_at_s=killed_at_s: time.monotonic() >= killed_at_s)
+            command.kill_all() if round_number % 2 else command.kill_driver()
+    done = run_command("audit", job.conf, "--once")
+    assert done.returncode == 0, done.stderr
+    assert_tables_hold_topics(job)
+    assert all(len(job.rows(name)) > 1 for name in outputs.TOPICS if len(sent[name]) > 1)
+
+
+def batches_begun(job: AuditJob) -> int:
+    """The number of batches that Spark has begun."""
+    return len(list((job.audit_checkpoint / "spark" / "offsets").glob("[0-9]*")))
+
+
+def test_killed_between_two_tables_of_a_batch_the_batch_is_in_all_of_them_once(broker, tmp_path, sent):
+    job = AuditJob(broker, tmp_path)
+    for name in outputs.TOPICS:
+        job.put(name, [*sent[name], *sent[name][:2]])
+    tables = [job.tables / name for name in (*outputs.TOPICS, UNREADABLE)]
+
+    def is_half_written() -> bool:
+        with contextlib.suppress(FileNotFoundError):
+            written = [bool(written_batches(table)) for table in tables[:-1]]
+            return any(written) and not all(written)
+        return False
+
+    with RunningCommand("audit", job.conf, log=tmp_path / "first.log") as command:
+        command.wait_until(is_half_written)
+        command.kill_all()
+    half = [table.name for table in tables if written_batches(table)]
+    done = run_command("audit", job.conf, "--once")
+    assert done.returncode == 0, done.stderr
+    assert_tables_hold_topics(job)
+    if os.environ.get("CI") is None:
+        assert half, "killed too early"
+
+
+def test_a_broker_that_goes_away_is_waited_for(own_broker, tmp_path, sent):
+    broker = own_broker()
+    job = AuditJob(broker, tmp_path)
+    job.put(outputs.ALERTS, sent[outputs.ALERTS][:5])
+    with RunningCommand("audit", job.conf, log=tmp_path / "audit.log") as command:
+        command.wait_until(lambda: "batch 0: 5 messages" in command.stderr)
+        broker.kill()
+        command.wait_until(lambda: "trying again" in command.stderr)
+        broker.start()
+        job.put(outputs.ALERTS, sent[outputs.ALERTS][5:8])
+        command.wait_until(lambda: len(job.rows(outputs.ALERTS)) == 8)
+        assert command.interrupt() == 0
+    assert_tables_hold_topics(job)
+
+
+def test_beside_something_else_its_failure_is_told_and_raised_at_the_end(broker, spark, tmp_path, sent):
+    from buckets.spark.audit import audit_beside
+
+    job = AuditJob(broker, tmp_path)
+    told: list[BucketsError] = []
+    with audit_beside(spark, load_job(job.conf)):
+        job.put(outputs.ALERTS, sent[outputs.ALERTS])
+    assert_tables_hold_topics(job)
+
+    def fail_beside() -> None:
+        with audit_beside(spark, load_job(job.conf), on_failure=told.append):
+            broker.delete(job.topic_of(outputs.DUPLICATES))
+            given_up_s = time.monotonic() + 60
+            while not told and time.monotonic() < given_up_s:
+                time.sleep(0.1)
+
+    with pytest.raises(BucketsError, match="has been deleted"):
+        fail_beside()
+    assert told

@@ -1,0 +1,117 @@
+"""Crashes: scoring killed at random moments, a broker that goes away and comes back under load."""
+
+import random
+import threading
+import time
+
+import pytest
+
+from buckets.ledger import Ledger
+from tests.kafka.kafka_job import EVERY, KafkaJob, comparable
+from tests.spark.command import RunningCommand
+from tests.spark.payments import RULES, payments
+
+pytestmark = pytest.mark.spark
+KILLS = 3
+
+
+def feed(job: KafkaJob, events: list[dict], each_s: float) -> threading.Thread:
+    """Send payments one after another, in a thread."""
+
+    def send() -> None:
+        for event in events:
+            job.send([event])
+            time.sleep(each_s)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    return thread
+
+
+def wait_for_more(command: RunningCommand, job: KafkaJob) -> None:
+    """Wait until there are more alerts than now."""
+    before = len(job.messages("alerts"))
+    command.wait_until(lambda: len(job.messages("alerts")) > before)
+
+
+def all_scored(job: KafkaJob, events: int) -> bool:
+    """Whether all payments of the topic have been judged, or are known to be out of order."""
+    return len({(row["source"], row["position"]) for name in SIDES for row in job.messages(name)}) >= events
+
+
+SIDES = ("alerts", "late_events", "duplicates", "dead_letters")
+
+
+def test_killed_at_random_moments_alerts_are_those_of_an_undisturbed_run(broker, tmp_path):
+    job, events, dice = KafkaJob(broker, tmp_path, trigger={"interval": "0ms"}), payments(300), random.Random(3)
+    feeder = feed(job, events, each_s=0.1)
+    for kill in range(KILLS):
+        with RunningCommand("run", job.conf, log=tmp_path / f"{kill}.log") as command:
+            wait_for_more(command, job)
+            time.sleep(dice.random())
+            command.kill_all()
+    feeder.join()
+    with RunningCommand("run", job.conf, log=tmp_path / "last.log") as command:
+        command.wait_until(lambda: all_scored(job, len(events)))
+        command.interrupt()
+    expected = job.replay({})
+    for name in SIDES:
+        assert comparable(job.messages(name)) == comparable(expected[name]), name
+
+
+def test_a_batch_that_is_run_again_uses_the_rules_it_had_while_newer_ones_are_there(broker, tmp_path):
+    job, events = KafkaJob(broker, tmp_path, trigger={"interval": "0ms"}), payments(200)
+    feeder = feed(job, events, each_s=0.1)
+    with RunningCommand("run", job.conf, log=tmp_path / "first.log") as command:
+        command.wait_until(lambda: bool(job.messages("alerts")))
+        command.wait_until(lambda: running_batch(job) is not None)
+        command.freeze()
+        pinned = running_batch(job)
+        if pinned is None:
+            command.thaw()
+            command.wait_until(lambda: running_batch(job) is not None)
+            command.freeze()
+            pinned = running_batch(job)
+        command.kill_all()
+    job.write_rules([{**RULES[0], "limit": {"operator": ">", "value": "10"}}, *RULES[1:], EVERY])
+    with RunningCommand("run", job.conf, log=tmp_path / "second.log") as command:
+        feeder.join()
+        command.wait_until(lambda: all_scored(job, len(events)))
+        command.interrupt()
+    ledger = Ledger(job.checkpoint)
+    assert pinned is not None
+    again = ledger.pinned(pinned)
+    assert again is not None
+    assert again["ruleset_version"] == 1
+    assert ledger.latest_rule_set().version == 2
+    versions = job.judged_by()
+    assert set(versions.values()) == {1, 2}
+    assert comparable(job.messages("alerts")) == comparable(job.replay(versions)["alerts"])
+
+
+def running_batch(job: KafkaJob) -> int | None:
+    """The batch that has its rules and is not done."""
+    ledger = Ledger(job.checkpoint)
+    begun = sorted(int(path.stem) for path in (job.checkpoint / "buckets" / "batches").glob("0*.json"))
+    if not begun:
+        return None
+    record = ledger.pinned(begun[-1])
+    return begun[-1] if record is not None and not record["done"] else None
+
+
+def test_a_broker_that_goes_away_under_load_and_comes_back_loses_nothing(own_broker, tmp_path):
+    broker = own_broker()
+    job, events = KafkaJob(broker, tmp_path, trigger={"interval": "100ms"}), payments(120)
+    with RunningCommand("run", job.conf, log=tmp_path / "log") as command:
+        job.send(events[:40])
+        command.wait_until(lambda: bool(job.messages("alerts")))
+        job.send(events[40:80])
+        broker.stop()
+        time.sleep(3)
+        broker.start()
+        job.send(events[80:])
+        command.wait_until(lambda: all_scored(job, len(events)))
+        command.interrupt()
+    expected = job.replay({})
+    for name in SIDES:
+        assert comparable(job.messages(name)) == comparable(expected[name]), name
