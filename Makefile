@@ -36,5 +36,5 @@ lock: ## write requirements.lock from pyproject.toml; newest versions with ARGS=
 		--no-annotate --quiet --custom-compile-command "make lock" --output-file requirements.lock $(ARGS)
 
 clean: ## remove .venv, caches and demo output
-	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-out spark-warehouse dist
+	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-out demo-kafka-out spark-warehouse dist
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from buckets.audit_tables import TRANSACTIONS
+from buckets.audit_tables import TRANSACTIONS, UNREADABLE
 from buckets.errors import BucketsError
 from buckets.job import AuditSettings, Job
 from buckets.ledger import epoch_ms, partial_of, write_whole
@@ -121,18 +121,16 @@ class AuditFolder:
 
     def _check_tables(self) -> None:
         """See that the tables that batches have gone to are still there."""
-        if not self._has_run():
+        if not any((self.spark_checkpoint / "offsets").glob("[0-9]*")):
             return
-        gone = [table for table in self._written()["topics"].values() if not self.has_table(table)]
+        filled = [*self._written()["topics"].values(), UNREADABLE]
+        gone = [table for table in filled if not self.has_table(table)]
         if gone:
             message = (
                 f"audit {self.tables} does not hold the table {gone[0]} that checkpoint {self.checkpoint} has filled; "
                 "put it back, or name a new audit.path and a new audit.checkpoint to read all that topics hold"
             )
             raise BucketsError(message)
-
-    def _has_run(self) -> bool:
-        return any((self.spark_checkpoint / "offsets").glob("[0-9]*"))
 
     @staticmethod
     def _holds_more_than(folder: Path, first: Path) -> bool:
@@ -153,27 +151,32 @@ class AuditFolder:
             raise BucketsError(message)
         return written
 
-    def open(self, topics: Mapping[str, str]) -> str:
+    def open(self) -> str:
         """Take checkpoint and folder, or go on with them.
-
-        Args:
-            topics: as `topics` gives them.
 
         Returns:
             The identity of the checkpoint, the same at every start.
         """
         self.check()
-        identity = str(self._written()["id"]) if self._audit.exists() else uuid.uuid4().hex
-        if not self._audit.exists() or self._written()["topics"] != topics:
-            record = {"format": FORMAT, "id": identity, "topics": dict(topics)}
-            write_whole(self._audit, json.dumps(record, indent=1))
+        if not self._audit.exists():
+            self._write(uuid.uuid4().hex, {})
+        identity = str(self._written()["id"])
         if not self._owner.exists():
             write_whole(self._owner, json.dumps({"checkpoint": identity}))
         return identity
 
+    def keep_topics(self, topics: Mapping[str, str]) -> None:
+        """Write which topics are read, by their tables, which have been made."""
+        written = self._written()
+        if written["topics"] != topics:
+            self._write(written["id"], topics)
+
+    def _write(self, identity: str, topics: Mapping[str, str]) -> None:
+        write_whole(self._audit, json.dumps({"format": FORMAT, "id": identity, "topics": dict(topics)}, indent=1))
+
     def has_table(self, name: str) -> bool:
         """Whether a table is there."""
-        return (self.tables / name / "_delta_log").exists()
+        return any((self.tables / name / "_delta_log").glob("[0-9]*"))
 
     def maintenance(self) -> Maintenance:
         """When tables were last tidied; the first time that this is asked counts as tidied."""

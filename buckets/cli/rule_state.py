@@ -35,7 +35,7 @@ def pause(rule_id: RuleId, conf: Conf, author: Author = None, reason: Reason = "
 
     \b
     Examples:
-      buckets rules pause payer-24h --conf conf/live.yaml --reason "too many alerts"
+      buckets rules pause payer-24h --conf conf/kafka.yaml --reason "too many alerts"
     """  # noqa: D301 - click needs the backspace itself
     _change_state(rule_id, "PAUSE", conf, author, reason)
 
@@ -45,7 +45,7 @@ def resume(rule_id: RuleId, conf: Conf, author: Author = None, reason: Reason = 
 
     \b
     Examples:
-      buckets rules resume payer-24h --conf conf/live.yaml
+      buckets rules resume payer-24h --conf conf/kafka.yaml
     """  # noqa: D301 - click needs the backspace itself
     _change_state(rule_id, "ACTIVE", conf, author, reason)
 
@@ -55,7 +55,7 @@ def shadow(rule_id: RuleId, conf: Conf, author: Author = None, reason: Reason = 
 
     \b
     Examples:
-      buckets rules shadow payer-24h --conf conf/live.yaml --reason "new limit on trial"
+      buckets rules shadow payer-24h --conf conf/kafka.yaml --reason "new limit on trial"
     """  # noqa: D301 - click needs the backspace itself
     _change_state(rule_id, "SHADOW", conf, author, reason)
 
@@ -65,7 +65,7 @@ def delete(rule_id: RuleId, conf: Conf, author: Author = None, reason: Reason = 
 
     \b
     Examples:
-      buckets rules delete payer-24h --conf conf/live.yaml --reason "replaced by payer-48h"
+      buckets rules delete payer-24h --conf conf/kafka.yaml --reason "replaced by payer-48h"
     """  # noqa: D301 - click needs the backspace itself
     _change_state(rule_id, "DELETE", conf, author, reason)
 
@@ -77,7 +77,7 @@ def clear_state(rule_id: RuleId, conf: Conf, author: Author = None, reason: Reas
 
     \b
     Examples:
-      buckets rules clear-state payer-24h --conf conf/live.yaml --reason "test data"
+      buckets rules clear-state payer-24h --conf conf/kafka.yaml --reason "test data"
     """  # noqa: D301 - click needs the backspace itself
     place = open_rules(load_job(conf))
     change = RuleChange(change="clear_state", rule_id=rule_id, **words_of(author, reason))
@@ -98,7 +98,7 @@ def clear_all_state(conf: Conf, author: Author = None, reason: Reason = "", yes:
 
     \b
     Examples:
-      buckets rules clear-all-state --conf conf/live.yaml --reason "test data"
+      buckets rules clear-all-state --conf conf/kafka.yaml --reason "test data"
     """  # noqa: D301 - click needs the backspace itself
     _control("clear_all_state", "the timelines of all rules begin anew", conf, author, reason, yes)
 
@@ -110,7 +110,7 @@ def delete_all(conf: Conf, author: Author = None, reason: Reason = "", yes: Yes 
 
     \b
     Examples:
-      buckets rules delete-all --conf conf/live.yaml --reason "end of the pilot"
+      buckets rules delete-all --conf conf/kafka.yaml --reason "end of the pilot"
     """  # noqa: D301 - click needs the backspace itself
     _control("delete_all", "all rules are deleted, and what they have kept of past events", conf, author, reason, yes)
 

@@ -70,7 +70,7 @@ def list_rules(conf: Conf) -> None:
 
     \b
     Examples:
-      buckets rules list --conf conf/live.yaml
+      buckets rules list --conf conf/kafka.yaml
     """  # noqa: D301 - click needs the backspace itself
     from buckets.cli.rule_view import rules_table
 
@@ -97,8 +97,8 @@ def apply(
 
     \b
     Examples:
-      buckets rules apply new-rules.yaml --conf conf/live.yaml --dry-run
-      buckets rules apply new-rules.yaml --conf conf/live.yaml --reason "limits of 2027"
+      buckets rules apply new-rules.yaml --conf conf/kafka.yaml --dry-run
+      buckets rules apply new-rules.yaml --conf conf/kafka.yaml --reason "limits of 2027"
     """  # noqa: D301 - click needs the backspace itself
     from buckets.cli.rule_view import changes_table, difference
 
@@ -135,8 +135,8 @@ def history(
 
     \b
     Examples:
-      buckets rules history --conf conf/live.yaml
-      buckets rules history payer-24h --conf conf/live.yaml
+      buckets rules history --conf conf/kafka.yaml
+      buckets rules history payer-24h --conf conf/kafka.yaml
     """  # noqa: D301 - click needs the backspace itself
     from buckets.cli.rule_view import history_table
     from buckets.rule_history import read_rule_changes, rows_of, rule_changes_path
@@ -164,8 +164,8 @@ def export(
 
     \b
     Examples:
-      buckets rules export --conf conf/live.yaml
-      buckets rules export --conf conf/live.yaml --out rules-of-today.yaml
+      buckets rules export --conf conf/kafka.yaml
+      buckets rules export --conf conf/kafka.yaml --out rules-of-today.yaml
     """  # noqa: D301 - click needs the backspace itself
     if out is not None and out.exists():
         message = f"--out {out}: exists already; name a new file"

@@ -54,6 +54,9 @@ def run(
     def on_outage(outage: "Outage") -> None:
         say(f"{outage.message}; trying again")
 
+    def on_failure(error: Exception) -> None:
+        say(f"the audit has ended, scoring goes on: {error}")
+
     def on_batch(report: "BatchReport") -> None:
         progress.on_batch(report)
         live.on_batch(report)
@@ -64,9 +67,12 @@ def run(
     with BatchProgress(console) as progress:
         spark = job_session(job)
         query = scoring_query(spark, job, on_batch, on_refused, on_outage)
-        beside = audit_beside(spark, job) if audit else contextlib.nullcontext()
+        tables = audit_beside(spark, job, on_outage=on_outage, on_failure=on_failure) if audit else None
         try:
-            with LiveStatus(job.checkpoint, query.rules_in_force, query.lag) as live, beside:
+            with (
+                LiveStatus(job.checkpoint, query.rules_in_force, query.lag) as live,
+                tables or contextlib.nullcontext(),
+            ):
                 query.run(job.settings.trigger.interval, progress.on_interrupt)
         except KeyboardInterrupt:
             say(f"stopped after {progress.events:,} events; start it again to go on")

@@ -21,7 +21,6 @@ from buckets.audit_folder import AuditFolder, audit_settings, topics_of
 from buckets.audit_rows import MESSAGE_COLUMNS, MessageReader
 from buckets.audit_tables import DAY, PUBLISHED_AT, Table, audit_tables
 from buckets.audit_writer import AT_ONCE, AuditWriter, TableKeeper, Written, retention
-from buckets.errors import BucketsError
 from buckets.job import AuditSettings, Job
 from buckets.kafka.faults import Broker, Outage
 from buckets.kafka.settings import KafkaSettings
@@ -89,8 +88,7 @@ def prepare_audit(job: Job) -> Audit:
     folder.check()
     topics = folder.topics(topics_of(job))
     Broker(kafka).check_topics(topics)
-    identity = folder.open(topics)
-    return Audit(kafka, topics, folder, settings, identity)
+    return Audit(kafka, topics, folder, settings, folder.open())
 
 
 class AuditQuery:
@@ -102,7 +100,7 @@ class AuditQuery:
         audit: Audit,
         on_batch: Callable[[AuditReport], None],
         on_outage: Callable[[Outage], None] = lambda outage: None,
-        on_failure: Callable[[BucketsError], None] = lambda error: None,
+        on_failure: Callable[[Exception], None] = lambda error: None,
     ) -> None:
         """Make the tables that are not there yet.
 
@@ -124,8 +122,9 @@ class AuditQuery:
         self._patience = Patience(audit.kafka.outage_patience / 1000, explain, on_outage)
         self._running = Running(self._begin, self._run_batch, self._patience)
         self._thread: threading.Thread | None = None
-        self._failure: BucketsError | None = None
+        self._failure: Exception | None = None
         make_tables(spark, audit)
+        audit.folder.keep_topics(audit.topics)
         self._keeper = TableKeeper(audit.folder, audit.settings, tables)
         self._keeper.keep_versions()
         self._writer = AuditWriter(audit.folder.tables, audit.identity, tables.values())
@@ -170,7 +169,7 @@ class AuditQuery:
         def work() -> None:
             try:
                 self._running.run(self._audit.settings.interval)
-            except BucketsError as error:
+            except Exception as error:
                 self._failure = error
                 self._on_failure(error)
 
@@ -206,7 +205,7 @@ def audit_query(
     job: Job,
     on_batch: Callable[[AuditReport], None],
     on_outage: Callable[[Outage], None] = lambda outage: None,
-    on_failure: Callable[[BucketsError], None] = lambda error: None,
+    on_failure: Callable[[Exception], None] = lambda error: None,
 ) -> AuditQuery:
     """The audit of a job, not yet started.
 
@@ -229,7 +228,7 @@ def audit_beside(
     job: Job,
     on_batch: Callable[[AuditReport], None] = lambda report: None,
     on_outage: Callable[[Outage], None] = lambda outage: None,
-    on_failure: Callable[[BucketsError], None] = lambda error: None,
+    on_failure: Callable[[Exception], None] = lambda error: None,
 ) -> Iterator[AuditQuery]:
     """The audit of a job beside something else; behind it the tables hold all that the topics held.
 

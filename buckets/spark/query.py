@@ -5,17 +5,15 @@ results are kept until the sink has written them, because running it again would
 batch are checked before anything is written.
 """
 
+import contextlib
 import json
-import signal
-import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
@@ -23,9 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from buckets import payload
 from buckets.accounting import BatchAccount, account_batch
 from buckets.engine_settings import EngineSettings
-from buckets.errors import BucketsError
 from buckets.event_schema import EventSchema
-from buckets.kafka.faults import Outage
 from buckets.ledger import epoch_ms
 from buckets.live import messages_behind
 from buckets.outputs import ALERTS
@@ -35,12 +31,10 @@ from buckets.rule_set import RuleSet
 from buckets.shard import COUNTS, Scorer
 from buckets.spark.fan_out import fan_out_stage
 from buckets.spark.rule_route import set_rule_set
-from buckets.spark.session import log_path
+from buckets.spark.running import Batch, Patience, Running
 from buckets.spark.source import Arrivals
 from buckets.spark.windows import windows_stage
 
-POLL_S = 0.2
-RETRY_S = 1.0
 SHOWN_ALERTS = 1000
 """Alerts of one shard and group that a batch's report carries at the most."""
 
@@ -89,10 +83,8 @@ class Scoring:
     checkpoint: Path
     single_stage: bool = False
     """Whether one task does a whole batch, without a shuffle: least delay, one core."""
-    outage_patience_s: float = 0.0
-    """For how long a broker that does not answer is waited for."""
-    explain: Callable[[str], BucketsError | None] | None = None
-    """What says a fault of the source in one line, given Spark's text of it."""
+    patience: Patience = field(default_factory=Patience)
+    """What is done about faults of Kafka."""
 
 
 @dataclass(frozen=True)
@@ -119,61 +111,35 @@ class BatchReport:
         return self.scored_s + self.written_s
 
 
-class Stopped(Exception):
-    """Raised in a batch that must not begin, so that it is not committed and runs at the next start."""
-
-
 class ScoringQuery:
-    """A running query."""
+    """A query from its start to its end."""
 
-    def __init__(
-        self,
-        scoring: Scoring,
-        on_batch: Callable[[BatchReport], None],
-        on_outage: Callable[[Outage], None] = lambda outage: None,
-    ) -> None:
+    def __init__(self, scoring: Scoring, on_batch: Callable[[BatchReport], None]) -> None:
         """Keep what is needed to start.
 
         Args:
             scoring: what is scored.
             on_batch: called after each batch.
-            on_outage: called when Kafka does not answer and is waited for.
         """
         self._scoring = scoring
         self._on_batch = on_batch
-        self._on_outage = on_outage
-        self._batches = 0
-        self._stopping = threading.Event()
-        self._error: BaseException | None = None
+        self._running = Running(self._begin, self._score_batch, scoring.patience)
         self._query: StreamingQuery | None = None
 
-    def start(self, interval_ms: int | None) -> None:
-        """Start the query.
-
-        Args:
-            interval_ms: how often a batch begins; None to do what is there, and end.
-        """
+    def _begin(self, interval_ms: int | None, run_batch: Batch) -> StreamingQuery:
         scoring = self._scoring
         parcels = fan_out_stage(scoring.arrivals.frame, scoring.arrivals.normalise, scoring.schema, scoring.engine)
         if scoring.single_stage:
             parcels = parcels.coalesce(1)
         produced = windows_stage(parcels, Scorer(scoring.schema, scoring.engine, scoring.evaluations))
-        writer = produced.writeStream.outputMode("update").foreachBatch(self._run_batch)
+        writer = produced.writeStream.outputMode("update").foreachBatch(run_batch)
         writer = writer.option("checkpointLocation", str(scoring.checkpoint))
         if interval_ms is None:
             writer = writer.trigger(availableNow=True)
         else:
             writer = writer.trigger(processingTime=f"{interval_ms} milliseconds")
         self._query = writer.start()
-
-    def _run_batch(self, produced: DataFrame, batch_id: int) -> None:
-        if self._stopping.is_set():
-            raise Stopped
-        try:
-            self._score_batch(produced, batch_id)
-        except BaseException as error:
-            self._error = error
-            raise
+        return self._query
 
     def _score_batch(self, produced: DataFrame, batch_id: int) -> None:
         scoring, started_s = self._scoring, time.perf_counter()
@@ -200,7 +166,6 @@ class ScoringQuery:
             if kept:
                 produced.unpersist()
         written_s = time.perf_counter() - scored_s
-        self._batches += 1
         small = [head for head in heads if head.output == ALERTS and head.payload and head.rows <= SHOWN_ALERTS]
         alerts = tuple(payload.unpack(bytes(head.payload)) for head in small)
         self._on_batch(BatchReport(account, scored_s - started_s, written_s, alerts, epoch_ms()))
@@ -213,64 +178,31 @@ class ScoringQuery:
         return produced.select("output", "rows", F.when(small, F.col("payload")).alias("payload")).collect()
 
     def run(self, interval_ms: int | None, on_interrupt: Callable[[], None] = lambda: None) -> None:
-        """Start the query and wait until it has ended; an interrupt ends it after the batch that is running.
+        """Follow the rules, and run the query until it has ended; an interrupt ends it after the batch that is running.
 
         Args:
-            interval_ms: as for `start`.
+            interval_ms: how often a batch begins; None to do what is there, and end.
             on_interrupt: called when an interrupt has come, before the query has ended.
 
         Raises:
             BucketsError: it failed.
             KeyboardInterrupt: it was interrupted, and has ended.
         """
-        interrupted = threading.Event()
-
-        def on_signal(*_: object) -> None:
-            interrupted.set()
-            self.stop()
-            on_interrupt()
-
-        before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            self.serve(interval_ms)
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-        if interrupted.is_set():
-            raise KeyboardInterrupt
+        with self._following():
+            self._running.run_until_interrupt(interval_ms, on_interrupt)
 
     def serve(self, interval_ms: int | None) -> None:
-        """Follow the rules and run the query until it has ended, in any thread; `stop` ends it.
+        """As `run`, in any thread and without interrupts; `stop` ends it."""
+        with self._following():
+            self._running.run(interval_ms)
 
-        Args:
-            interval_ms: as for `start`.
-
-        Raises:
-            BucketsError: it failed.
-        """
+    @contextlib.contextmanager
+    def _following(self) -> Iterator[None]:
         try:
             self._scoring.book.start()
-            self._run_through_outages(interval_ms)
+            yield
         finally:
             self._scoring.book.stop()
-
-    def _run_through_outages(self, interval_ms: int | None) -> None:
-        """Run to the end; after an outage start again, until it has lasted too long."""
-        out_since_s: float | None = None
-        while not self._stopping.is_set():
-            self._error, batches = None, self._batches
-            try:
-                self.start(interval_ms)
-                self.wait()
-            except Outage as error:
-                now_s = time.monotonic()
-                out_since_s = now_s if out_since_s is None or self._batches > batches else out_since_s
-                if now_s - out_since_s > self._scoring.outage_patience_s:
-                    raise
-                self._on_outage(error)
-                self._stopping.wait(RETRY_S)
-            else:
-                return
 
     def progress(self) -> list[dict[str, Any]]:
         """What Spark reports of the latest batches, as plain data."""
@@ -288,40 +220,4 @@ class ScoringQuery:
 
     def stop(self) -> None:
         """Ask the query to end after the batch that is running."""
-        self._stopping.set()
-
-    def wait(self) -> None:
-        """Wait until the query has ended.
-
-        Raises:
-            BucketsError: it failed.
-        """
-        query = self._query
-        assert query is not None
-        try:
-            while not query.awaitTermination(POLL_S):  # type: ignore[arg-type]
-                if self._stopping.is_set() and not query.status["isTriggerActive"]:
-                    query.stop()
-        except StreamingQueryException as error:
-            if self._stopping.is_set() and self._error is None:
-                return
-            raise self._plain(error) from error
-
-    def _plain(self, error: StreamingQueryException) -> BucketsError:
-        """The failure as one line."""
-        if isinstance(self._error, BucketsError):
-            return self._error
-        text = str(error)
-        if self._scoring.explain is not None:
-            explained = self._scoring.explain(text)
-            if explained is not None:
-                return explained
-        marker = "buckets.errors.BucketsError: "
-        if marker in text:
-            return BucketsError(text.split(marker, 1)[1].splitlines()[0].strip())
-        cause = str(self._error or error).strip().splitlines()
-        detail = next((line.strip() for line in reversed(cause) if "Error" in line or "Exception" in line), cause[0])
-        message = (
-            f"the query failed: {detail[:300]}; nothing of the failed batch is committed, details are in {log_path()}"
-        )
-        return BucketsError(message)
+        self._running.stop()

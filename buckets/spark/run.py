@@ -12,6 +12,7 @@ from buckets.errors import BucketsError
 from buckets.feeds import open_feed
 from buckets.job import Job
 from buckets.kafka.faults import Broker, Outage
+from buckets.kafka.settings import KafkaSettings
 from buckets.ledger import Basis, Ledger, partial_of, write_whole
 from buckets.revision import Refusal
 from buckets.rule_book import RuleBook
@@ -21,6 +22,7 @@ from buckets.spark.delta_sink import DeltaSink
 from buckets.spark.kafka_faults import explain_spark
 from buckets.spark.kafka_sink import KafkaSink
 from buckets.spark.query import BatchReport, Scoring, ScoringQuery, Sink
+from buckets.spark.running import Patience
 from buckets.spark.session import start_session
 from buckets.spark.source import open_source
 
@@ -128,10 +130,16 @@ def scoring_query(
         evaluations=settings.output.evaluations,
         checkpoint=job.checkpoint / "spark",
         single_stage=settings.partitions == 1,
-        outage_patience_s=settings.kafka.outage_patience / 1000 if settings.kafka is not None else 0.0,
-        explain=partial(explain_spark, settings.kafka) if settings.kafka is not None else None,
+        patience=_patience(settings.kafka, on_outage),
     )
-    return ScoringQuery(scoring, on_batch, on_outage)
+    return ScoringQuery(scoring, on_batch)
+
+
+def _patience(kafka: KafkaSettings | None, on_outage: Callable[[Outage], None]) -> Patience:
+    """What is done about faults of Kafka, where it is used."""
+    if kafka is None:
+        return Patience()
+    return Patience(kafka.outage_patience / 1000, partial(explain_spark, kafka), on_outage)
 
 
 def _sink(spark: SparkSession, job: Job, identity: str) -> Sink:

@@ -80,8 +80,17 @@ def open_source(
 
 
 def kafka_options(kafka: KafkaSettings) -> dict[str, str]:
-    """How Spark's own Kafka client is set up."""
-    return {f"kafka.{name}": value for name, value in kafka.java().items()}
+    """How Spark's own Kafka client is set up.
+
+    By its defaults Spark notices only after minutes that no broker answers; what it says then is waited out by us.
+    """
+    reached = {f"kafka.{name}": value for name, value in kafka.java().items()}
+    return reached | {
+        "kafka.request.timeout.ms": "10000",
+        "kafka.default.api.timeout.ms": "10000",
+        "fetchOffset.numRetries": "1",
+        "kafkaConsumer.pollTimeoutMs": "20000",
+    }
 
 
 def _open_topic(spark: SparkSession, source: SourceSettings, kafka: KafkaSettings, schema: EventSchema) -> Arrivals:

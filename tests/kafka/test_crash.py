@@ -1,11 +1,13 @@
 """Crashes: scoring killed at random moments, a broker that goes away and comes back under load."""
 
+import json
 import random
 import threading
 import time
 
 import pytest
 
+from buckets.kafka.producer import paced_produce
 from buckets.ledger import Ledger
 from tests.kafka.kafka_job import EVERY, KafkaJob, comparable
 from tests.spark.command import RunningCommand
@@ -13,25 +15,15 @@ from tests.spark.payments import RULES, payments
 
 pytestmark = pytest.mark.spark
 KILLS = 3
+LOOK_EVERY_S = 0.5
 
 
-def feed(job: KafkaJob, events: list[dict], each_s: float) -> threading.Thread:
-    """Send payments one after another, in a thread."""
-
-    def send() -> None:
-        for event in events:
-            job.send([event])
-            time.sleep(each_s)
-
-    thread = threading.Thread(target=send)
+def feed(job: KafkaJob, events: list[dict], rate: float) -> threading.Thread:
+    """Send payments at a rate, in a thread."""
+    messages = [(event["payer"], json.dumps(event).encode()) for event in events]
+    thread = threading.Thread(target=paced_produce, args=(job.broker.kafka, job.topic, messages, rate))
     thread.start()
     return thread
-
-
-def wait_for_more(command: RunningCommand, job: KafkaJob) -> None:
-    """Wait until there are more alerts than now."""
-    before = len(job.messages("alerts"))
-    command.wait_until(lambda: len(job.messages("alerts")) > before)
 
 
 def all_scored(job: KafkaJob, events: int) -> bool:
@@ -44,15 +36,19 @@ SIDES = ("alerts", "late_events", "duplicates", "dead_letters")
 
 def test_killed_at_random_moments_alerts_are_those_of_an_undisturbed_run(broker, tmp_path):
     job, events, dice = KafkaJob(broker, tmp_path, trigger={"interval": "0ms"}), payments(300), random.Random(3)
-    feeder = feed(job, events, each_s=0.1)
+    size = len(events) // KILLS
     for kill in range(KILLS):
+        chunk = events[kill * size : (kill + 1) * size]
         with RunningCommand("run", job.conf, log=tmp_path / f"{kill}.log") as command:
-            wait_for_more(command, job)
-            time.sleep(dice.random())
+            before = len(job.messages("alerts"))
+            job.send(chunk[:20])
+            command.wait_until(lambda before=before: len(job.messages("alerts")) > before, LOOK_EVERY_S)
+            feeder = feed(job, chunk[20:], rate=40)
+            time.sleep(dice.uniform(0.2, 1.8))
             command.kill_all()
-    feeder.join()
+            feeder.join()
     with RunningCommand("run", job.conf, log=tmp_path / "last.log") as command:
-        command.wait_until(lambda: all_scored(job, len(events)))
+        command.wait_until(lambda: all_scored(job, len(events)), LOOK_EVERY_S)
         command.interrupt()
     expected = job.replay({})
     for name in SIDES:
@@ -61,9 +57,9 @@ def test_killed_at_random_moments_alerts_are_those_of_an_undisturbed_run(broker,
 
 def test_a_batch_that_is_run_again_uses_the_rules_it_had_while_newer_ones_are_there(broker, tmp_path):
     job, events = KafkaJob(broker, tmp_path, trigger={"interval": "0ms"}), payments(200)
-    feeder = feed(job, events, each_s=0.1)
+    feeder = feed(job, events[:160], rate=10)
     with RunningCommand("run", job.conf, log=tmp_path / "first.log") as command:
-        command.wait_until(lambda: bool(job.messages("alerts")))
+        command.wait_until(lambda: bool(job.messages("alerts")), LOOK_EVERY_S)
         command.wait_until(lambda: running_batch(job) is not None)
         command.freeze()
         pinned = running_batch(job)
@@ -76,7 +72,9 @@ def test_a_batch_that_is_run_again_uses_the_rules_it_had_while_newer_ones_are_th
     job.write_rules([{**RULES[0], "limit": {"operator": ">", "value": "10"}}, *RULES[1:], EVERY])
     with RunningCommand("run", job.conf, log=tmp_path / "second.log") as command:
         feeder.join()
-        command.wait_until(lambda: all_scored(job, len(events)))
+        command.wait_until(lambda: all_scored(job, 160), LOOK_EVERY_S)
+        job.send(events[160:])
+        command.wait_until(lambda: all_scored(job, len(events)), LOOK_EVERY_S)
         command.interrupt()
     ledger = Ledger(job.checkpoint)
     assert pinned is not None
@@ -104,13 +102,13 @@ def test_a_broker_that_goes_away_under_load_and_comes_back_loses_nothing(own_bro
     job, events = KafkaJob(broker, tmp_path, trigger={"interval": "100ms"}), payments(120)
     with RunningCommand("run", job.conf, log=tmp_path / "log") as command:
         job.send(events[:40])
-        command.wait_until(lambda: bool(job.messages("alerts")))
+        command.wait_until(lambda: bool(job.messages("alerts")), LOOK_EVERY_S)
         job.send(events[40:80])
         broker.stop()
         time.sleep(3)
         broker.start()
         job.send(events[80:])
-        command.wait_until(lambda: all_scored(job, len(events)))
+        command.wait_until(lambda: all_scored(job, len(events)), LOOK_EVERY_S)
         command.interrupt()
     expected = job.replay({})
     for name in SIDES:

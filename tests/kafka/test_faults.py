@@ -61,7 +61,7 @@ def test_a_topic_that_is_deleted_under_the_job_is_one_line(broker, tmp_path):
     job = KafkaJob(broker, tmp_path, trigger={"interval": "100ms"})
     job.send(payments(20))
     with RunningCommand("run", job.conf, log=tmp_path / "log") as command:
-        command.wait_until(lambda: bool(job.messages("alerts")))
+        command.wait_until(lambda: bool(job.messages("alerts")), 0.5)
         broker.delete(job.topic)
         assert command.wait() == 1
         said = command.stderr.splitlines()[-1]
@@ -87,7 +87,7 @@ def test_a_broker_that_is_away_for_longer_than_one_waits_is_one_line(own_broker,
     job = KafkaJob(broker, tmp_path, kafka=kafka, trigger={"interval": "100ms"})
     job.send(payments(20))
     with RunningCommand("run", job.conf, log=tmp_path / "log") as command:
-        command.wait_until(lambda: bool(job.messages("alerts")))
+        command.wait_until(lambda: bool(job.messages("alerts")), 0.5)
         broker.kill()
         assert command.wait() == 1
         said = command.stderr.splitlines()[-1]

@@ -59,12 +59,12 @@ class RunningCommand:
                         found.append(int(folder.name))
         return found
 
-    def wait_until(self, condition: Callable[[], bool]) -> None:
+    def wait_until(self, condition: Callable[[], bool], every_s: float = POLL_S) -> None:
         """Wait for a condition while it runs."""
         given_up_s = time.monotonic() + GIVE_UP_S
         while not condition():
             with contextlib.suppress(subprocess.TimeoutExpired):
-                code = self._process.wait(POLL_S)
+                code = self._process.wait(every_s)
                 assert condition(), f"it ended with {code} before that: {self.stderr}"
             assert time.monotonic() < given_up_s, f"it did not come to that: {self.stderr}"
 

@@ -1,0 +1,113 @@
+"""Checkpoint and folder of an audit: what belongs together, and starts that died half way."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from buckets import outputs
+from buckets.audit_folder import AuditFolder
+from buckets.audit_tables import TRANSACTIONS, UNREADABLE
+from buckets.errors import BucketsError
+from buckets.job import AuditSettings
+from buckets.ledger import partial_of
+
+TOPICS = {"in": TRANSACTIONS, "fraud": outputs.ALERTS}
+
+
+def folder(root: Path, path: str = "tables", checkpoint: str = "checkpoint") -> AuditFolder:
+    return AuditFolder(AuditSettings(path=str(root / path), checkpoint=str(root / checkpoint)))
+
+
+def make_table(place: AuditFolder, name: str) -> None:
+    log = place.tables / name / "_delta_log"
+    log.mkdir(parents=True)
+    (log / "00000000000000000000.json").write_text("{}")
+
+
+def make_tables(place: AuditFolder) -> None:
+    for name in (*TOPICS.values(), UNREADABLE):
+        make_table(place, name)
+
+
+def run_a_batch(place: AuditFolder) -> None:
+    offsets = place.spark_checkpoint / "offsets"
+    offsets.mkdir(parents=True)
+    (offsets / "0").write_text("{}")
+
+
+def test_the_identity_is_the_same_at_every_start(tmp_path):
+    identity = folder(tmp_path).open()
+    assert folder(tmp_path).open() == identity
+    make_tables(folder(tmp_path))
+    folder(tmp_path).keep_topics(TOPICS)
+    run_a_batch(folder(tmp_path))
+    assert folder(tmp_path).open() == identity
+    assert folder(tmp_path).topics({}) == TOPICS
+
+
+def test_a_start_that_died_half_way_is_gone_on_with(tmp_path):
+    place = folder(tmp_path)
+    audit = tmp_path / "checkpoint" / "buckets" / "audit.json"
+    partial_of(audit).parent.mkdir(parents=True)
+    partial_of(audit).write_text('{"form')
+    identity = place.open()
+    (tmp_path / "tables" / "_buckets.json").unlink()
+    partial_of(tmp_path / "tables" / "_buckets.json").write_text("{")
+    assert place.open() == identity
+    (tmp_path / "tables" / outputs.ALERTS / "_delta_log").mkdir(parents=True)
+    assert not place.has_table(outputs.ALERTS)
+    assert place.open() == identity
+
+
+def test_a_new_topic_whose_table_was_not_made_before_the_crash_is_no_fault(tmp_path):
+    place = folder(tmp_path)
+    place.open()
+    make_tables(place)
+    place.keep_topics(TOPICS)
+    run_a_batch(place)
+    wanted = TOPICS | {"more": outputs.EVALUATIONS}
+    assert place.topics(wanted) == wanted
+    place.check()
+    assert folder(tmp_path).topics(TOPICS) == TOPICS
+
+
+def test_a_table_that_is_gone_is_told(tmp_path):
+    place = folder(tmp_path)
+    place.open()
+    make_tables(place)
+    place.keep_topics(TOPICS)
+    run_a_batch(place)
+    (tmp_path / "tables" / outputs.ALERTS / "_delta_log" / "00000000000000000000.json").unlink()
+    with pytest.raises(BucketsError, match="does not hold the table alerts that checkpoint"):
+        place.open()
+
+
+def test_a_topic_that_changes_its_role_is_told(tmp_path):
+    place = folder(tmp_path)
+    place.open()
+    place.keep_topics(TOPICS)
+    with pytest.raises(BucketsError, match="has read topic fraud into table alerts, not collisions"):
+        place.topics({"fraud": outputs.COLLISIONS})
+
+
+@pytest.mark.parametrize(
+    ("path", "checkpoint"), [("a", "a"), ("a", "a/b"), ("a/b", "a"), ("a/../b", "b/c")], ids=lambda each: each
+)
+def test_folders_that_lie_in_each_other_are_refused(tmp_path, path, checkpoint):
+    with pytest.raises(BucketsError, match="lie in each other; name two folders"):
+        folder(tmp_path, path, checkpoint).open()
+
+
+def test_tables_of_another_checkpoint_are_refused(tmp_path):
+    folder(tmp_path).open()
+    with pytest.raises(BucketsError, match="holds tables of another checkpoint"):
+        folder(tmp_path, checkpoint="other").open()
+
+
+def test_a_checkpoint_of_a_later_release_is_refused(tmp_path):
+    folder(tmp_path).open()
+    audit = tmp_path / "checkpoint" / "buckets" / "audit.json"
+    audit.write_text(json.dumps(json.loads(audit.read_text()) | {"format": 2}))
+    with pytest.raises(BucketsError, match="has format 2, and this release reads format 1"):
+        folder(tmp_path).open()
