@@ -4,7 +4,8 @@
     pages    group and key, page number     -> page
     agenda   what `agenda` writes
 
-A group is written as the 8 bytes of its identity, a key in UTF-8, a page number as 4 bytes, the highest first.
+A group is written as the 8 bytes of its identity, a key in UTF-8, a page number as 4 bytes, the highest first. All lie
+in one map of Spark's, where the keys of pages and of the agenda have 8 bytes before them that are no group's identity.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,6 +14,8 @@ from typing import Protocol
 
 GROUP_BYTES = 8
 PAGE_BYTES = 4
+HEADS, PAGES, AGENDA = b"", b"\0\0page\0\0", b"\0agenda\0"
+"""What the places of each map begin with. An identity of a group is a hash, and none of these but by a miracle."""
 
 
 class Entries(Protocol):
@@ -38,6 +41,12 @@ class ShardStore:
     heads: Entries
     pages: Entries
     agenda: Entries
+
+
+def section_of(place: bytes) -> bytes:
+    """Which of the three maps an entry belongs to, by where it lies."""
+    first = place[:GROUP_BYTES]
+    return first if first in (PAGES, AGENDA) else HEADS
 
 
 def head_key(group_id: str, key: str) -> bytes:

@@ -1,6 +1,5 @@
 """What lies in a checkpoint's state, read with Spark's own reader, from a query that has ended or that still runs."""
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from buckets.errors import BucketsError
-from buckets.spark.windows import HEADS, PAGES
-from buckets.store import GROUP_BYTES, PAGE_BYTES, head_key, split_page_key
+from buckets.spark.windows import STATE
+from buckets.store import AGENDA, GROUP_BYTES, HEADS, PAGE_BYTES, PAGES, head_key, split_page_key
 from buckets.view import TimelineView, summarise_heads, view_timeline
 
 _SUMMARY = "place binary, clock_ms long, cells long, pages long, head_bytes long"
@@ -56,18 +55,25 @@ class StateStats:
     largest: tuple[KeyState, ...]
 
 
-def _entries(spark: SparkSession, checkpoint: Path, name: str) -> DataFrame:
-    """The entries of a map state, as columns `place` and `value`; none where an earlier release had no such state."""
+def read_entries(spark: SparkSession, checkpoint: Path, section: bytes) -> DataFrame:
+    """The entries of one of the maps of `store`, as columns `place` and `value`.
+
+    Args:
+        spark: a session.
+        checkpoint: of a job.
+        section: which map.
+    """
     # The reader reports to the coordinator of state stores, which comes with the session's query manager.
     _ = spark.streams.active
-    query = str(checkpoint / "spark")
-    (operator,) = spark.read.format("state-metadata").load(query).select("operatorProperties").collect()
-    if name not in {state["stateName"] for state in json.loads(operator.operatorProperties)["stateVariables"]}:
-        return spark.createDataFrame([], "place binary, value binary")
-    reader = spark.read.format("statestore").option("path", query).option("stateVarName", name)
-    return reader.load().select(
+    reader = spark.read.format("statestore").option("path", str(checkpoint / "spark")).option("stateVarName", STATE)
+    entries = reader.load().select(
         F.col("user_map_key.key").alias("place"), F.col("user_map_value.timeline").alias("value")
     )
+    first = F.substring("place", 1, GROUP_BYTES)
+    if section == HEADS:
+        return entries.where(~first.isin([F.lit(bytearray(other)) for other in (PAGES, AGENDA)]))
+    mine = entries.where(first == F.lit(bytearray(section)))
+    return mine.withColumn("place", F.expr(f"substring(place, {len(section) + 1})"))
 
 
 def _summarise(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -105,8 +111,8 @@ def read_stats(spark: SparkSession, checkpoint: Path, largest: int) -> StateStat
         BucketsError: no batch has ended yet, or the state was written by a later release.
     """
     _check(checkpoint)
-    heads = _entries(spark, checkpoint, HEADS).mapInArrow(_summarise, _SUMMARY)
-    pages = _entries(spark, checkpoint, PAGES)
+    heads = read_entries(spark, checkpoint, HEADS).mapInArrow(_summarise, _SUMMARY)
+    pages = read_entries(spark, checkpoint, PAGES)
     place = F.expr(f"substring(place, 1, length(place) - {PAGE_BYTES})")
     page_bytes = (F.length("place") + F.length("value")).cast("long")
     of_key = pages.groupBy(place.alias("place")).agg(F.sum(page_bytes).alias("page_bytes"))
@@ -157,11 +163,11 @@ def read_timeline(
     _check(checkpoint)
     place = head_key(group_id, key)
     mine = F.col("place") == F.lit(bytearray(place))
-    head = _entries(spark, checkpoint, HEADS).where(mine).collect()
+    head = read_entries(spark, checkpoint, HEADS).where(mine).collect()
     if not head:
         return None
     of_head = F.expr(f"substring(place, 1, length(place) - {PAGE_BYTES})") == F.lit(bytearray(place))
-    found = _entries(spark, checkpoint, PAGES).where(of_head).collect()
+    found = read_entries(spark, checkpoint, PAGES).where(of_head).collect()
     pages = {split_page_key(bytes(row.place))[1]: bytes(row.value) for row in found}
     data = bytes(head[0].value)
     view = view_timeline(data, lambda numbers: [pages[number] for number in numbers], columns)

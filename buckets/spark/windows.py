@@ -10,7 +10,7 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructField, Str
 from buckets.shard import Scorer
 from buckets.spark.rule_route import rule_set_of_task
 from buckets.spark.state_client import get_values, put_values, remove_keys
-from buckets.store import ShardStore
+from buckets.store import AGENDA, HEADS, PAGES, ShardStore, section_of
 
 PRODUCED = StructType(
     [
@@ -21,32 +21,34 @@ PRODUCED = StructType(
 )
 STATE_KEY = StructType([StructField("key", BinaryType())])
 STATE_VALUE = StructType([StructField("timeline", BinaryType())])
-HEADS, PAGES, AGENDA = "timelines", "pages", "agenda"
-"""Names of the map states."""
+STATE = "timelines"
+"""Name of the one map state. Opening one costs a batch about as much as all calls for fifty keys, so there is one."""
 
 
 class MapStateEntries:
-    """A `binary -> binary` map state of the shard that Spark is at."""
+    """One of the three maps, in the `binary -> binary` map state of the shard that Spark is at."""
 
-    def __init__(self, state: MapState) -> None:
-        """Use a map state."""
+    def __init__(self, state: MapState, section: bytes) -> None:
+        """Use what begins with `section` in a map state."""
         self._state = state
+        self._section = section
 
     def get(self, keys: Sequence[bytes]) -> list[bytes]:
         """The values of keys; empty bytes where there is none."""
-        return get_values(self._state, keys)
+        return get_values(self._state, [self._section + key for key in keys])
 
     def put(self, entries: Sequence[tuple[bytes, bytes]]) -> None:
         """Keep values."""
-        put_values(self._state, entries)
+        put_values(self._state, [(self._section + key, value) for key, value in entries])
 
     def remove(self, keys: Sequence[bytes]) -> None:
         """Forget keys."""
-        remove_keys(self._state, keys)
+        remove_keys(self._state, [self._section + key for key in keys])
 
     def list_keys(self) -> Iterator[bytes]:
         """All keys."""
-        return map(bytes, (row[0] for row in iter(self._state.keys())))
+        places = map(bytes, (row[0] for row in iter(self._state.keys())))
+        return (place[len(self._section) :] for place in places if section_of(place) == self._section)
 
 
 class Windows(StatefulProcessor):
@@ -58,8 +60,8 @@ class Windows(StatefulProcessor):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Open the state; its schema never changes, a versioned codec is inside."""
-        states = [handle.getMapState(name, STATE_KEY, STATE_VALUE) for name in (HEADS, PAGES, AGENDA)]
-        self._store = ShardStore(*(MapStateEntries(state) for state in states))
+        state = handle.getMapState(STATE, STATE_KEY, STATE_VALUE)
+        self._store = ShardStore(*(MapStateEntries(state, section) for section in (HEADS, PAGES, AGENDA)))
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         """Score the parcels of one shard."""

@@ -8,8 +8,8 @@ import pytest
 
 from buckets.agenda import OVERVIEW
 from buckets.ledger import Ledger
-from buckets.spark.windows import AGENDA, HEADS, PAGES
-from buckets.store import head_key, split_head_key, split_page_key
+from buckets.spark.windows import STATE
+from buckets.store import AGENDA, HEADS, PAGES, head_key, section_of, split_head_key, split_page_key
 from tests.spark.command import RunningCommand
 from tests.spark.job_folder import JobFolder, Row
 from tests.spark.payments import RULES
@@ -43,15 +43,16 @@ def add_file(job: JobFolder, file: int) -> None:
 
 
 Entries = dict[tuple[int, bytes], bytes]
-"""What lies in a map state, by shard and place."""
+"""What lies in one of the maps, by shard and place."""
 
 
-def stored(spark, job: JobFolder, name: str) -> Entries:
-    """The entries of a map state, as Spark's own reader finds them."""
+def stored(spark, job: JobFolder, section: bytes) -> Entries:
+    """The entries of one of the maps, as Spark's own reader finds them."""
     _ = spark.streams.active
-    reader = spark.read.format("statestore").option("path", str(job.checkpoint / "spark")).option("stateVarName", name)
+    reader = spark.read.format("statestore").option("path", str(job.checkpoint / "spark")).option("stateVarName", STATE)
     rows = reader.load().select("key.shard", "user_map_key.key", "user_map_value.timeline").collect()
-    return {(shard, bytes(place)): bytes(value) for shard, place, value in rows}
+    found = {(shard, bytes(place)): bytes(value) for shard, place, value in rows if section_of(place) == section}
+    return {(shard, place[len(section) :]): value for (shard, place), value in found.items()}
 
 
 def agenda_of(entries: Entries) -> tuple[dict[int, dict], Counter[tuple[int, bytes]]]:
