@@ -27,6 +27,9 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
+    # Between the JVM and Python workers go Unix sockets. Over TCP a small batch waits 40 ms for a delayed
+    # acknowledgement, more than once.
+    "spark.python.unix.domain.socket.enabled": "true",
     # A batch reaches Python in few large pieces.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "200000",
     # Streams are not re-planned while they run.

@@ -90,6 +90,8 @@ def kafka_options(kafka: KafkaSettings) -> dict[str, str]:
         "kafka.default.api.timeout.ms": "10000",
         "fetchOffset.numRetries": "1",
         "kafkaConsumer.pollTimeoutMs": "20000",
+        # What a batch reads is there already; a fetch that was begun at the end must not hold up the next one.
+        "kafka.fetch.max.wait.ms": "10",
     }
 
 
