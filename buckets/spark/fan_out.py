@@ -9,6 +9,7 @@ from buckets.engine_settings import EngineSettings
 from buckets.event_schema import EventSchema
 from buckets.fan_out import fan_out
 from buckets.spark.rule_route import rule_set_of_task
+from buckets.spark.worker import settle
 
 COLUMNS = "shard int, payload binary"
 Normalise = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -32,5 +33,6 @@ def fan_out_stage(arrivals: DataFrame, normalise: Normalise, schema: EventSchema
                 shards = pa.array([parcel.shard for parcel in parcels], pa.int32())
                 payloads = pa.array([parcel.payload for parcel in parcels], pa.binary())
                 yield pa.RecordBatch.from_arrays([shards, payloads], names=["shard", "payload"])
+        settle()
 
     return arrivals.mapInArrow(stage, COLUMNS)

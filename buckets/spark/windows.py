@@ -10,6 +10,7 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructField, Str
 from buckets.shard import Scorer
 from buckets.spark.rule_route import rule_set_of_task
 from buckets.spark.state_client import get_values, put_values, remove_keys
+from buckets.spark.worker import settle
 from buckets.store import AGENDA, HEADS, PAGES, ShardStore, section_of
 
 PRODUCED = StructType(
@@ -71,6 +72,7 @@ class Windows(StatefulProcessor):
 
     def close(self) -> None:
         """Nothing is held open."""
+        settle()
 
 
 def windows_stage(parcels: DataFrame, scorer: Scorer) -> DataFrame:
