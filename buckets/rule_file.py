@@ -12,7 +12,11 @@ from buckets.yaml_file import Location, field_name, invalid, line_of, parse_yaml
 
 def rule_files(path: Path) -> list[Path]:
     """The files of a rule file or of a folder of them, in the order of their names."""
-    return sorted(each for each in path.iterdir() if each.suffix in (".yaml", ".yml")) if path.is_dir() else [path]
+    return (
+        sorted(each for each in path.iterdir() if each.suffix in (".yaml", ".yml") and each.name[0] != ".")
+        if path.is_dir()
+        else [path]
+    )
 
 
 def load_rule_files(path: Path, schema: EventSchema | None = None) -> tuple[Rule, ...]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from buckets.audit_folder import audit_settings
 from buckets.cli.progress import BatchProgress
 from buckets.job import load_job
 from buckets.outputs import ALERTS
@@ -38,6 +39,8 @@ def run(
       spark-submit --jars "$(python -m buckets.spark.jars)" jobs/score.py conf/demo.yaml
     """  # noqa: D301 - click needs the backspace itself
     job = load_job(conf)
+    if audit:
+        audit_settings(job)
     from buckets.live import LiveStatus
     from buckets.spark.audit import audit_beside
     from buckets.spark.run import job_session, prepare, scoring_query

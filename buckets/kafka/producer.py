@@ -16,22 +16,17 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from buckets.errors import BucketsError
 from buckets.kafka.faults import Broker, client_settings, explain, unreachable
+from buckets.kafka.sender import PRODUCER, SENT_WITHIN_S
 from buckets.kafka.settings import KafkaSettings
 
 INTENDED = "intended_ms"
 """Header: when a message was due, in ms since the epoch, as decimal text."""
-ARRIVED_WITHIN_S = 30.0
 FASTEST = 1_000_000
 _WAKE_S = 0.05
-_PRODUCER: dict[str, str | int | bool] = {
-    "enable.idempotence": True,
-    "acks": "all",
-    "linger.ms": 0,
-    "delivery.timeout.ms": int(ARRIVED_WITHIN_S * 1000),
+_ROOM: dict[str, str | int | bool] = {
     # Room for all that becomes due while the broker does not answer, so that the schedule holds.
     "queue.buffering.max.messages": 2_000_000,
     "queue.buffering.max.kbytes": 1_048_576,
-    "compression.type": "lz4",
 }
 _NS = 1_000_000_000
 
@@ -129,7 +124,7 @@ class _Sending:
     def __init__(self, kafka: KafkaSettings, topic: str) -> None:
         self._kafka = kafka
         self._topic = topic
-        self._producer = Producer({**client_settings(kafka), **_PRODUCER})
+        self._producer = Producer({**client_settings(kafka), **PRODUCER, **_ROOM})
         self._failed: KafkaError | None = None
 
     def send(self, key: str, value: bytes, intended_ms: int) -> None:
@@ -154,7 +149,7 @@ class _Sending:
 
     def finish(self) -> None:
         """Wait until all has arrived."""
-        left = self._producer.flush(ARRIVED_WITHIN_S)
+        left = self._producer.flush(SENT_WITHIN_S)
         self.serve()
         if left:
             self._producer.purge()

