@@ -19,11 +19,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from buckets.kafka.reader import TopicReader
 from live_job import HISTORY_EVENTS, LiveJob, live_job, ten_rules
 from matplotlib.axes import Axes
 from measure import HERE, ROOT
 from report import Goal, Report
+
+from buckets.kafka.reader import TopicReader
 
 WARM_UP_S = 60.0
 SECONDS = 300.0

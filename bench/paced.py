@@ -9,9 +9,9 @@ import sys
 import time
 from collections.abc import Iterator
 
-from buckets.kafka.producer import paced_produce
 from live_job import KEYS, payment
 
+from buckets.kafka.producer import paced_produce
 from buckets.kafka.settings import KafkaSettings
 
 

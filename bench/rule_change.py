@@ -14,13 +14,13 @@ import threading
 import time
 
 import numpy as np
-from buckets.kafka.reader import TopicReader
 from latency import WARM_UP_S, consume_alerts
 from live_job import EVERY, LiveJob, live_job, rule, ten_rules
 from matplotlib.axes import Axes
 from measure import HERE, ROOT
 from report import Report
 
+from buckets.kafka.reader import TopicReader
 from buckets.kafka.sender import Sender
 from buckets.ledger import Ledger
 from buckets.rule import Rule
