@@ -26,7 +26,7 @@ format: setup ## format the code and mend what can be mended
 	@.venv/bin/ruff format .
 	@.venv/bin/ruff check --fix .
 
-bench: setup ## measure, for about an hour, or one benchmark: make bench ARGS="flatness --quick"
+bench: setup ## measure, for an hour and a half, or one benchmark: make bench ARGS="flatness --quick"
 	@.venv/bin/python bench/all.py $(ARGS)
 
 lock: ## write requirements.lock from pyproject.toml; newest versions with ARGS=--upgrade

@@ -2,7 +2,7 @@
 
     python bench/all.py [NAME ...] [--repeats N] [--quick] [--out DIR] [--prototype PATH]
 
-Without names all of them, which takes about an hour; `--repeats` is for those that compare sides in turns.
+Without names all of them, which takes about an hour and a half; `--repeats` is for those that compare sides in turns.
 """
 
 import argparse
@@ -11,9 +11,11 @@ import sys
 import time
 from pathlib import Path
 
-BENCHMARKS = ("throughput", "flatness", "many_windows", "many_keys", "length", "skew", "state", "peers")
-RUN_ONCE = ("state", "peers")
-"""Those that are not repeated: one counts bytes, in the other the sides are far apart."""
+LIVE = ("latency", "rule_change", "rule_counts")
+"""Those on a broker of their own."""
+BENCHMARKS = ("throughput", "flatness", "many_windows", "many_keys", "length", "skew", "state", "peers", *LIVE)
+RUN_ONCE = ("state", "peers", *LIVE)
+"""Those that are not repeated: they count bytes, their sides are far apart, or they go on for minutes anyway."""
 REPEATS = 2
 
 

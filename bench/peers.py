@@ -9,16 +9,17 @@ The same steady data on all sides, N = 10 to 10,000 events of a key in the windo
   micro-batch, however many events came into it. They start empty, which is in their favour.
 
 The slow sides get smaller micro-batches, each a few seconds of work, and stop when their time is up. Each peer is first
-compared with a plain loop. Ten windows and 200,000 keys are taken from the results of those benchmarks, if there are
-any.
+compared with a plain loop. `--at 10,100` measures at some N only and keeps what was measured before at the others; the
+sides of one N are always measured in one run. Ten windows and 200,000 keys are taken from the results of those
+benchmarks, if there are any.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
-from measure import DATA, HERE, Batches, Side, alternate, child, rate_text
+from measure import DATA, HERE, Batches, Run, Runs, Side, alternate, child, rate_text
 from published import COLUMNS, FLINK, MANY_KEYS, TEN_WINDOWS, best
 from report import RESULTS, Goal, Report
 from sides import ours
@@ -82,6 +83,14 @@ def sides_at(place: int, report: Report) -> list[Side]:
     return found
 
 
+def measured_before(in_windows: Iterable[int]) -> Runs:
+    """The runs at some N that the results hold already."""
+    path = RESULTS / "peers.json"
+    found = json.loads(path.read_text(encoding="utf-8"))["runs"] if path.exists() else {}
+    endings = tuple(side_name("", n) for n in in_windows)
+    return {side: [Run(**run) for run in done] for side, done in found.items() if side.endswith(endings)}
+
+
 def ours_elsewhere(report: Report) -> dict[str, float]:
     """Our rates from the results of other benchmarks."""
     found = {}
@@ -103,11 +112,13 @@ def rows_per_batch() -> dict[str, dict[str, int]]:
 
 def main() -> None:
     """Measure."""
-    report = Report("peers", __doc__, repeats=1)
+    report = Report("peers", __doc__, repeats=1, options={"--at": ",".join(map(str, IN_WINDOW))})
     for script in ("reference_algorithm.py", "hopping.py"):
         report.console.print(child([str(HERE / script), "--check"]).strip())
-    places = [1] if report.quick else range(len(IN_WINDOW))
-    runs = alternate([side for place in places for side in sides_at(place, report)], report.repeats, report.console)
+    chosen = [100] if report.quick else [int(n) for n in report.option("--at").split(",")]
+    runs: Runs = {} if report.quick else measured_before(n for n in IN_WINDOW if n not in chosen)
+    for in_window in chosen:
+        runs |= alternate(sides_at(IN_WINDOW.index(in_window), report), report.repeats, report.console)
     rates = report.rates("Peers", runs)
     of_side: dict[str, dict[str, float]] = {}
     for what in (OURS, *WAYS.values(), *(f"hopping windows, {hop}" for hop in HOP_ROWS)):
