@@ -153,7 +153,7 @@ def test_pages_go_with_their_key():
     with small():
         one = Shard()
         one.take(*(("idle", at) for at in range(30)), ("busy", 0))
-        assert len(one.store.pages.held) > 4
+        assert len(one.store.pages.held) >= 4
         one.take(("busy", 1_000))
         assert one.keys() == {"busy"}
         assert one.store.pages.held == {}
