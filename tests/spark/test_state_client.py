@@ -14,6 +14,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from buckets.spark import state_client
 from buckets.spark.windows import STATE_KEY, STATE_VALUE, MapStateEntries
+from buckets.store import HEADS
 from tests.spark.job_folder import FIRST_MTIME_S
 
 pytestmark = pytest.mark.spark
@@ -72,7 +73,7 @@ def both_ways():
                     state_client.KNOWN_VERSION = version_of[reader]
                     for writer, state in self.states.items():
                         found = state_client.get_values(state, [*wanted, *missing])
-                        listed = sorted(MapStateEntries(state).list_keys())
+                        listed = sorted(MapStateEntries(state, HEADS).list_keys())
                         seen = [hashlib.blake2b(repr(each).encode()).hexdigest() for each in (found, listed)]
                         pipelined = state_client.is_pipelined()
                         place = {"batch": batch, "writer": writer, "reader": reader, "pipelined": pipelined}
