@@ -155,12 +155,12 @@ class LiveJob:
 
 @contextmanager
 def live_job(
-    rules: Sequence[dict[str, Any]], spark: dict[str, Any], partitions: int = 1, **more: Any
+    rule_file: Sequence[dict[str, Any]], spark: dict[str, Any], partitions: int = 1, **more: Any
 ) -> Iterator[LiveJob]:
     """A broker and a configuration in a folder of their own, both gone afterwards.
 
     Args:
-        rules: the rules, in a file.
+        rule_file: the rules, in a file; where the rules come from elsewhere, none.
         spark: settings of Spark that differ from the product's.
         partitions: of the topic of transactions.
         more: further parts of the configuration, over those here.
@@ -179,7 +179,7 @@ def live_job(
             "engine": {"shards": 1},
             "spark": {"spark.sql.streaming.numRecentProgressUpdates": 100_000} | spark,
         } | more
-        for name, content in (("schema", SCHEMA), ("rules", {"rules": list(rules)}), ("conf", conf)):
+        for name, content in (("schema", SCHEMA), ("rules", {"rules": list(rule_file)}), ("conf", conf)):
             (folder / f"{name}.yaml").write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
         broker = LocalBroker(folder / "broker", port)
         broker.start()

@@ -56,7 +56,7 @@ def bytes_of(name: str, report: Report) -> float:
     events = sum(batch["events"] for batch in batches)
     total = sum(state["bytes"] for state in size["states"].values())
     found = {"events": events, "bytes": total, "bytes_an_event": total / events, "rate": rate(batches)}
-    report.found[name] = found | size | {"trial": asdict(trial), "batches": batches}
+    report.found[name] = found | size | {"trial": asdict(trial) | {"data": Path(trial.data).name}, "batches": batches}
     report.console.print(
         f"  {name}: {total / events:.2f} bytes an event, {rate(batches):,.0f} events/s", highlight=False
     )
