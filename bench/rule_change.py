@@ -79,7 +79,7 @@ def main() -> None:
     """Measure."""
     report = Report("rule_change", __doc__, repeats=1)
     changes = 5 if report.quick else CHANGES
-    seconds = (WARM_UP_S / 4 if report.quick else WARM_UP_S) + changes * sum(APART_S) / 2 + 2 * SETTLE_S
+    seconds = (WARM_UP_S / 2 if report.quick else WARM_UP_S) + changes * sum(APART_S) / 2 + 2 * SETTLE_S
     with live_job((), {}, rules={"topic": "rules"}) as live:
         publish(live)
         with live.engine() as engine:
@@ -91,7 +91,7 @@ def main() -> None:
             producer = subprocess.Popen(
                 [*command, str(RATE), str(seconds)], cwd=ROOT, stdout=subprocess.PIPE, text=True
             )
-            engine.wait_for(int(RATE * seconds * (0.1 if report.quick else 0.3)))
+            engine.wait_for(int(RATE * seconds * (0.5 if report.quick else 0.3)))
             acknowledged = change_rules(live, changes)
             sent = int(producer.communicate()[0])
             engine.wait_for(sent)
