@@ -10,7 +10,6 @@ fires at every payment. The first minute is warm-up.
 """
 
 import json
-import subprocess
 import sys
 import threading
 import time
@@ -21,7 +20,6 @@ from typing import Any
 import numpy as np
 from live_job import HISTORY_EVENTS, LiveJob, live_job, ten_rules
 from matplotlib.axes import Axes
-from measure import HERE, ROOT
 from report import Goal, Report
 
 from buckets.kafka.reader import TopicReader
@@ -62,11 +60,7 @@ def measure(rate: int, seconds: float, warm_up_s: float, spark: dict[str, Any], 
         consumer = threading.Thread(target=consume_alerts, args=(live, stopping, take), daemon=True)
         consumer.start()
         started_ms = time.time_ns() // 1_000_000
-        command = [sys.executable, str(HERE / "paced.py"), live.kafka.bootstrap_servers, "transactions"]
-        producer = subprocess.Popen(
-            [*command, str(rate), str(warm_up_s + seconds)], cwd=ROOT, stdout=subprocess.PIPE, text=True
-        )
-        sent = int(producer.communicate()[0])
+        sent = int(live.producer(rate, warm_up_s + seconds).communicate()[0])
         engine.wait_for(HISTORY_EVENTS + sent)
         time.sleep(DRAIN_S)
         stopping.set()

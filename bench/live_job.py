@@ -147,6 +147,11 @@ class LiveJob:
             thread.join()
             said.close()
 
+    def producer(self, rate: int, seconds: float) -> subprocess.Popen[str]:
+        """The producer, running: `paced.py`, which prints in the end how many payments it has sent."""
+        command = [sys.executable, str(HERE / "paced.py"), self.kafka.bootstrap_servers, "transactions"]
+        return subprocess.Popen([*command, str(rate), str(seconds)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+
     def send_history(self) -> int:
         """Send the history, as fast as it goes."""
         assert self.job.settings.source.topic is not None

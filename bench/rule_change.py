@@ -8,7 +8,6 @@ been judged, and the alerts must be those that the core gives the same payments 
 import itertools
 import json
 import random
-import subprocess
 import sys
 import threading
 import time
@@ -17,7 +16,6 @@ import numpy as np
 from latency import WARM_UP_S, consume_alerts
 from live_job import EVERY, LiveJob, live_job, rule, ten_rules
 from matplotlib.axes import Axes
-from measure import HERE, ROOT
 from report import Report
 
 from buckets.kafka.reader import TopicReader
@@ -87,10 +85,7 @@ def main() -> None:
             stopping = threading.Event()
             consumer = threading.Thread(target=consume_alerts, args=(live, stopping, alerts.append), daemon=True)
             consumer.start()
-            command = [sys.executable, str(HERE / "paced.py"), live.kafka.bootstrap_servers, "transactions"]
-            producer = subprocess.Popen(
-                [*command, str(RATE), str(seconds)], cwd=ROOT, stdout=subprocess.PIPE, text=True
-            )
+            producer = live.producer(RATE, seconds)
             engine.wait_for(int(RATE * seconds * (0.5 if report.quick else 0.3)))
             acknowledged = change_rules(live, changes)
             sent = int(producer.communicate()[0])

@@ -38,11 +38,7 @@ def measure(count: int, groups: int, seconds: float) -> dict[str, float]:
     """Run one size."""
     with live_job(rules(count, groups), {}) as live:
         with live.engine() as engine:
-            command = [sys.executable, str(HERE / "paced.py"), live.kafka.bootstrap_servers, "transactions"]
-            ran = subprocess.run(
-                [*command, str(RATE), str(seconds)], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True
-            )
-            engine.wait_for(int(ran.stdout))
+            engine.wait_for(int(live.producer(RATE, seconds).communicate()[0]))
         sized = subprocess.run(
             [sys.executable, str(HERE / "state_size.py"), str(live.job.checkpoint / "spark")],
             cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True,

@@ -17,10 +17,9 @@ from typing import Any
 from buckets.audit_tables import TRANSACTIONS, UNREADABLE
 from buckets.errors import BucketsError
 from buckets.job import AuditSettings, Job
-from buckets.ledger import epoch_ms, partial_of, write_whole
+from buckets.ledger import OWNER, epoch_ms, partial_of, write_whole
 
 FORMAT = 1
-OWNER = "_buckets.json"
 
 
 def audit_settings(job: Job) -> AuditSettings:

@@ -28,6 +28,8 @@ from buckets.rule import Rule
 from buckets.rule_set import Group, RuleSet
 
 FORMAT = 1
+OWNER = "_buckets.json"
+"""File in a folder of tables that names the checkpoint whose they are; it is there before any table."""
 KEPT_BATCHES = 200
 """Batch records that are kept; Spark itself can go back 100 batches."""
 

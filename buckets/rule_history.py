@@ -16,12 +16,10 @@ from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction, w
 
 from buckets.errors import BucketsError
 from buckets.job import Job
-from buckets.ledger import Ledger, Version
+from buckets.ledger import OWNER, Ledger, Version
 from buckets.rule import Rule
 
 TABLE = "rule_changes"
-OWNER = "_buckets.json"
-"""File in a folder of tables that says whose they are; it is there before any table."""
 AGAIN_AFTER_S = 10.0
 """A write that failed is tried again so often."""
 _TIME = pa.timestamp("us", "UTC")

@@ -13,6 +13,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 from buckets.rule import Rule
 from buckets.where import Where, describe_where, write_where
@@ -97,7 +98,11 @@ class RuleSet:
         return frozenset(fields | {rule.measure for rule in rules if rule.measure is not None})
 
     def to_json(self) -> str:
-        """The rule set as text; `from_json` reads it back."""
+        """The rule set as text; `from_json` reads it back. Written once: every batch asks for it."""
+        return self._text
+
+    @cached_property
+    def _text(self) -> str:
         data = {
             "version": self.version,
             "rules": [rule.model_dump(by_alias=True, mode="json") for rule in self.rules],

@@ -35,6 +35,21 @@ def unreachable(kafka: KafkaSettings, detail: str) -> Outage:
     return Outage(message)
 
 
+def login_refused(kafka: KafkaSettings) -> BucketsError:
+    """The broker does not take the login."""
+    message = (
+        f"kafka {kafka.bootstrap_servers}: the login is refused; correct username, password and mechanism under "
+        "kafka.security"
+    )
+    return BucketsError(message)
+
+
+def denied(kafka: KafkaSettings, doing: str) -> BucketsError:
+    """The user may not do that."""
+    message = f"kafka {kafka.bootstrap_servers}: {doing} is not allowed for this user; give it the right to"
+    return BucketsError(message)
+
+
 def explain(error: KafkaError, kafka: KafkaSettings, doing: str) -> BucketsError:
     """A fault of librdkafka in one line.
 
@@ -44,14 +59,9 @@ def explain(error: KafkaError, kafka: KafkaSettings, doing: str) -> BucketsError
         doing: what was tried, such as `writing to topic alerts`.
     """
     if error.code() in _LOGIN:
-        message = (
-            f"kafka {kafka.bootstrap_servers}: the login is refused; correct username, password and mechanism under "
-            "kafka.security"
-        )
-        return BucketsError(message)
+        return login_refused(kafka)
     if error.code() in _DENIED:
-        message = f"kafka {kafka.bootstrap_servers}: {doing} is not allowed for this user; give it the right to"
-        return BucketsError(message)
+        return denied(kafka, doing)
     if error.code() in _UNREACHABLE:
         return unreachable(kafka, f"{doing}: {error.str()}")
     message = f"kafka {kafka.bootstrap_servers}: {doing} failed: {error.str()}"
@@ -91,8 +101,11 @@ class Broker:
             else:
                 return {name: len(topic.partitions) for name, topic in topics.items()}
 
-    def check_topics(self, wanted: Iterable[str]) -> None:
+    def check_topics(self, wanted: Iterable[str]) -> dict[str, int]:
         """See that topics are there.
+
+        Returns:
+            How many partitions each topic has, as `partitions`.
 
         Raises:
             BucketsError: one is not, or the login is refused.
@@ -106,3 +119,4 @@ class Broker:
                 "`buckets kafka topics CONF` creates the topics of a configuration"
             )
             raise BucketsError(message)
+        return there

@@ -33,7 +33,7 @@ from buckets.kafka.server_properties import (
 )
 from buckets.kafka.settings import KafkaSettings, SecuritySettings
 from buckets.spark.jars import broker_jar_paths
-from buckets.spark.java import find_java
+from buckets.spark.java import find_java, run_java
 
 __all__ = ["HOST", "BrokerStatus", "LocalBroker", "free_port"]
 
@@ -256,19 +256,7 @@ class LocalBroker:
         """Prepare the folder for data; one that was left half way can be prepared again."""
         (self.folder / "data" / "bootstrap.checkpoint").unlink(missing_ok=True)  # Kafka would keep half of one
         command = [*java, "kafka.tools.StorageTool", "format", "-t", _cluster_id(), "-c", self._properties.name]
-        try:
-            done = subprocess.run(
-                command,
-                cwd=self.folder,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                timeout=FORMAT_WITHIN_S,
-                check=False,
-            )
-            output, succeeded = done.stdout, done.returncode == 0
-        except subprocess.TimeoutExpired as error:
-            output, succeeded = error.stdout or b"", False
+        succeeded, output = run_java(command, self.folder, FORMAT_WITHIN_S)
         with self.log.open("ab") as log:
             log.write(output)
         if not succeeded:

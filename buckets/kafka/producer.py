@@ -12,18 +12,16 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
-
 from buckets.errors import BucketsError
-from buckets.kafka.faults import Broker, client_settings, explain, unreachable
-from buckets.kafka.sender import PRODUCER, SENT_WITHIN_S
+from buckets.kafka.faults import Broker
+from buckets.kafka.sender import Sender
 from buckets.kafka.settings import KafkaSettings
 
 INTENDED = "intended_ms"
 """Header: when a message was due, in ms since the epoch, as decimal text."""
 FASTEST = 1_000_000
 _WAKE_S = 0.05
-_ROOM: dict[str, str | int | bool] = {
+_ROOM = {
     # Room for all that becomes due while the broker does not answer, so that the schedule holds.
     "queue.buffering.max.messages": 2_000_000,
     "queue.buffering.max.kbytes": 1_048_576,
@@ -81,21 +79,22 @@ def paced_produce(
         message = f"rate: {rate:g} messages a second; the limits are more than 0 and {FASTEST:,}: choose one in between"
         raise BucketsError(message)
     Broker(kafka).check_topics([topic])
-    sending = _Sending(kafka, topic)
+    sender = Sender(kafka, f"writing to topic {topic}", _ROOM)
     stop = stop or threading.Event()
     due = zip(_schedule_ns(rate), messages, strict=False)
     # The two clocks are read once, so that a step of the wall clock moves no due time.
     wall_ns, steady_ns = time.time_ns(), time.monotonic_ns()
     sent = 0
     for after_ns, (key, value) in due:
-        if not _wait_until(steady_ns + after_ns, stop, sending):
+        if not _wait_until(steady_ns + after_ns, stop, sender):
             break
         intended_ms = (wall_ns + after_ns) // 1_000_000
-        sending.send(key, value, intended_ms)
+        sender.send(topic, key, value, {INTENDED: str(intended_ms)})
+        sender.serve()
         sent += 1
         if on_sent is not None:
             on_sent(key, intended_ms)
-    sending.finish()
+    sender.flush()
     return sent
 
 
@@ -107,54 +106,12 @@ def _schedule_ns(rate: float) -> Iterator[int]:
         number += 1
 
 
-def _wait_until(moment_ns: int, stop: threading.Event, sending: "_Sending") -> bool:
+def _wait_until(moment_ns: int, stop: threading.Event, sender: Sender) -> bool:
     """Wait for a moment of the steady clock; False where it was stopped."""
     while not stop.is_set():
         left_s = (moment_ns - time.monotonic_ns()) / _NS
         if left_s <= 0:
             return True
-        sending.serve()
+        sender.serve()
         stop.wait(min(left_s, _WAKE_S))
     return False
-
-
-class _Sending:
-    """The client, and what became of its messages."""
-
-    def __init__(self, kafka: KafkaSettings, topic: str) -> None:
-        self._kafka = kafka
-        self._topic = topic
-        self._producer = Producer({**client_settings(kafka), **PRODUCER, **_ROOM})
-        self._failed: KafkaError | None = None
-
-    def send(self, key: str, value: bytes, intended_ms: int) -> None:
-        headers: dict[str, str | bytes | None] = {INTENDED: str(intended_ms)}
-        while True:
-            try:
-                self._producer.produce(self._topic, value, key.encode(), headers=headers, on_delivery=self._on_delivery)
-            except BufferError:
-                # The broker has been away for so long that there is no more room.
-                self._producer.poll(_WAKE_S)
-            except KafkaException as error:
-                raise explain(error.args[0], self._kafka, f"writing to topic {self._topic}") from None
-            else:
-                break
-        self.serve()
-
-    def serve(self) -> None:
-        """Take what the client has to say, without waiting."""
-        self._producer.poll(0)
-        if self._failed is not None:
-            raise explain(self._failed, self._kafka, f"writing to topic {self._topic}")
-
-    def finish(self) -> None:
-        """Wait until all has arrived."""
-        left = self._producer.flush(SENT_WITHIN_S)
-        self.serve()
-        if left:
-            self._producer.purge()
-            raise unreachable(self._kafka, f"{left:,} messages were not acknowledged")
-
-    def _on_delivery(self, error: KafkaError | None, _: Message) -> None:
-        if error is not None and self._failed is None:
-            self._failed = error

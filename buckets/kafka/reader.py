@@ -59,11 +59,10 @@ class TopicReader:
             raise
 
     def _starts(self, topics: Sequence[str], from_end: bool) -> list[TopicPartition]:
-        Broker(self._kafka).check_topics(topics)
-        there = self._consumer.list_topics(timeout=ANSWER_WITHIN_S).topics
+        there = Broker(self._kafka).check_topics(topics)
         starts = []
         for topic in topics:
-            for partition in there[topic].partitions:
+            for partition in range(there[topic]):
                 start = TopicPartition(topic, partition, OFFSET_BEGINNING)
                 if from_end:
                     # The end of this moment: what is written before the first poll is read too.

@@ -23,7 +23,7 @@ from confluent_kafka import (
 )
 
 from buckets.errors import BucketsError
-from buckets.kafka.faults import Broker, client_settings, explain, unreachable
+from buckets.kafka.faults import ANSWER_WITHIN_S, Broker, client_settings, explain, unreachable
 from buckets.kafka.sender import Sender
 from buckets.kafka.settings import KafkaSettings
 from buckets.revision import Refusal
@@ -33,7 +33,6 @@ from buckets.rule_feed import Read
 from buckets.rule_set import RuleSet
 
 CAUGHT_UP_WITHIN_S = 60.0
-ANSWER_WITHIN_S = 10.0
 POLL_S = 0.1
 AT_ONCE = 500
 LARGEST_REJECTED = 100_000
@@ -107,8 +106,7 @@ class RulesTopic:
             self._found.position = max(end, self._found.position or 0)
 
     def _check(self) -> None:
-        self._broker.check_topics([self._topic, self._rejected, self._exported])
-        partitions = self._broker.partitions()[self._topic]
+        partitions = self._broker.check_topics([self._topic, self._rejected, self._exported])[self._topic]
         if partitions != 1:
             message = (
                 f"rules.topic: topic {self._topic!r} has {partitions} partitions, and changes of rules need one order; "

@@ -1,12 +1,15 @@
 """Messages into topics, by one idempotent producer."""
 
+from collections.abc import Mapping
+
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from buckets.kafka.faults import client_settings, explain, unreachable
 from buckets.kafka.settings import KafkaSettings
 
 SENT_WITHIN_S = 30.0
-PRODUCER: dict[str, str | int | bool] = {
+ROOM_S = 0.05
+_PRODUCER: dict[str, str | int | bool] = {
     # The client itself neither repeats nor reorders, and all replicas have a message before it counts.
     "enable.idempotence": True,
     "acks": "all",
@@ -21,30 +24,52 @@ PRODUCER: dict[str, str | int | bool] = {
 class Sender:
     """Sends messages, and says when they have arrived."""
 
-    def __init__(self, kafka: KafkaSettings) -> None:
-        """Send to the brokers of `kafka`."""
+    def __init__(
+        self, kafka: KafkaSettings, doing: str = "writing messages", room: Mapping[str, int] | None = None
+    ) -> None:
+        """Send to the brokers of `kafka`.
+
+        Args:
+            kafka: how Kafka is reached.
+            doing: what it is for, which is said where a message does not arrive.
+            room: settings of the client's queue, other than those here.
+        """
         self._kafka = kafka
-        self._producer = Producer({**client_settings(kafka), **PRODUCER})
+        self._doing = doing
+        self._producer = Producer({**client_settings(kafka), **_PRODUCER, **(room or {})})
         self._failed: KafkaError | None = None
 
-    def send(self, topic: str, key: str, value: str | None, headers: dict[str, str]) -> None:
+    def send(self, topic: str, key: str, value: str | bytes | None, headers: dict[str, str]) -> None:
         """Put a message on its way; `flush` says whether it has arrived. Without a value it deletes what has its key.
 
         Raises:
             BucketsError: it can never be sent.
         """
-        written = None if value is None else value.encode()
+        written = value.encode() if isinstance(value, str) else value
         named: list[tuple[str, str | bytes | None]] = list(headers.items())
         while True:
             try:
                 self._producer.produce(topic, written, key.encode(), headers=named, on_delivery=self._on_delivery)
             except BufferError:
-                self._producer.poll(0.1)
+                # The broker has been away for so long that there is no more room.
+                self._producer.poll(ROOM_S)
             except KafkaException as error:
                 raise explain(error.args[0], self._kafka, f"writing to topic {topic}") from None
             else:
                 break
         self._producer.poll(0)
+
+    def serve(self) -> None:
+        """Take what the client has to say, without waiting.
+
+        Raises:
+            BucketsError: a message was refused.
+            Outage: the brokers did not answer in time.
+        """
+        self._producer.poll(0)
+        failed, self._failed = self._failed, None
+        if failed is not None:
+            raise explain(failed, self._kafka, self._doing)
 
     def flush(self) -> None:
         """Wait until all messages have been acknowledged.
@@ -54,9 +79,7 @@ class Sender:
             Outage: the brokers do not answer.
         """
         left = self._producer.flush(SENT_WITHIN_S)
-        failed, self._failed = self._failed, None
-        if failed is not None:
-            raise explain(failed, self._kafka, "writing messages")
+        self.serve()
         if left:
             self._producer.purge()
             raise unreachable(self._kafka, f"{left:,} messages were not acknowledged")

@@ -11,7 +11,6 @@ import hashlib
 import importlib.resources
 import importlib.util
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from buckets.errors import BucketsError
-from buckets.spark.java import find_java
+from buckets.spark.java import find_java, run_java
 
 FOLDER_VARIABLE = "BUCKETS_JARS"
 _FETCH_WITHIN_S = 900
@@ -138,19 +137,7 @@ def _fetch(jars: Sequence[Jar], folder: Path) -> None:
 def _retrieve(jars: Sequence[Jar], workspace: Path, folder: Path) -> None:
     """Runs Ivy in the workspace, where it puts the jars into `jars`; its output is kept when it fails."""
     (workspace / "ivy.xml").write_text(_ivy_file(jars), encoding="utf-8")
-    try:
-        ivy = subprocess.run(
-            _ivy_command(jars),
-            cwd=workspace,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=_FETCH_WITHIN_S,
-            check=False,
-        )
-        output, succeeded = ivy.stdout, ivy.returncode == 0
-    except subprocess.TimeoutExpired as error:
-        output, succeeded = error.stdout or b"", False
+    succeeded, output = run_java(_ivy_command(jars), workspace, _FETCH_WITHIN_S)
     if not succeeded:
         log = folder / "fetch.log"
         log.write_bytes(output)

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +29,27 @@ class JavaRuntime:
 
     path: Path
     major: int
+
+
+def run_java(command: Sequence[str], folder: Path, within_s: float) -> tuple[bool, bytes]:
+    """Runs a Java command in a folder, to its end.
+
+    Returns:
+        Whether it succeeded in time, and what it printed.
+    """
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=within_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        return False, error.stdout or b""
+    return done.returncode == 0, done.stdout
 
 
 def find_java() -> JavaRuntime:

@@ -3,7 +3,7 @@
 import re
 
 from buckets.errors import BucketsError
-from buckets.kafka.faults import unreachable
+from buckets.kafka.faults import denied, login_refused, unreachable
 from buckets.kafka.settings import KafkaSettings
 
 _LOGIN = ("SaslAuthenticationException", "Authentication failed")
@@ -38,11 +38,9 @@ def explain_spark(kafka: KafkaSettings, text: str) -> BucketsError | None:
     """
     at = f"kafka {kafka.bootstrap_servers}"
     if _has(text, _LOGIN):
-        return BucketsError(
-            f"{at}: the login is refused; correct username, password and mechanism under kafka.security"
-        )
+        return login_refused(kafka)
     if _has(text, _DENIED):
-        return BucketsError(f"{at}: reading the topic is not allowed for this user; give it the right to")
+        return denied(kafka, "reading the topic")
     if _has(text, _GONE):
         topic = re.search(r"\b([A-Za-z0-9._-]+)-\d+\b are gone", text)
         name = f" {topic[1]}" if topic else ""

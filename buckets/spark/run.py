@@ -13,7 +13,7 @@ from buckets.feeds import open_feed
 from buckets.job import Job
 from buckets.kafka.faults import Broker, Outage
 from buckets.kafka.settings import KafkaSettings
-from buckets.ledger import Basis, Ledger, partial_of, write_whole
+from buckets.ledger import OWNER, Basis, Ledger, partial_of, write_whole
 from buckets.revision import Refusal
 from buckets.rule_book import RuleBook
 from buckets.rule_history import open_history
@@ -25,9 +25,6 @@ from buckets.spark.query import BatchReport, Scoring, ScoringQuery, Sink
 from buckets.spark.running import Patience
 from buckets.spark.session import start_session
 from buckets.spark.source import open_source
-
-OWNER = "_buckets.json"
-"""File in an output folder that names the checkpoint whose results it holds."""
 
 
 def check_output(folder: Path, ledger: Ledger, identity: str | None) -> None:

@@ -3,12 +3,10 @@
 import json
 import sys
 from collections.abc import Callable
-from typing import NamedTuple
 
 import pytest
 
 from buckets.cli.alerts import readable
-from buckets.cli.main import exit_code
 from buckets.cli.state import encode_key, find_group, moment
 from buckets.engine_settings import EngineSettings
 from buckets.event_schema import load_event_schema
@@ -19,6 +17,7 @@ from buckets.rule_book import RuleBook
 from buckets.rule_feed import FixedRules
 from buckets.rule_set import first_rule_set
 from buckets.shipped import shipped
+from tests.cli_unit.ran import Ran, one_line
 
 GOOD_RULES = """\
 rules:
@@ -37,44 +36,11 @@ rules:
 SCHEMA = str(shipped("schemas/transaction.yaml"))
 
 
-class Ran(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Buckets = Callable[..., Ran]
-
-
-@pytest.fixture
-def buckets(monkeypatch, capsys) -> Buckets:
-    """Runs a command line and gives its exit code and what it printed."""
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def run(*arguments: object) -> Ran:
-        monkeypatch.setattr(sys, "argv", ["buckets", *map(str, arguments)])
-        code = exit_code()
-        printed = capsys.readouterr()
-        return Ran(code, printed.out, printed.err)
-
-    return run
-
-
 @pytest.fixture
 def rules(tmp_path):
     path = tmp_path / "rules.yaml"
     path.write_text(GOOD_RULES)
     return path
-
-
-def one_line(ran: Ran, code: int) -> str:
-    """The error, which is one line on stderr and nothing else."""
-    assert ran.code == code
-    assert ran.out == ""
-    assert ran.err.startswith("error: ")
-    assert ran.err.count("\n") == 1
-    assert ran.err.endswith("\n")
-    return ran.err.removeprefix("error: ").strip()
 
 
 # Help

@@ -17,8 +17,7 @@ from buckets.rule_feed import FixedRules
 from buckets.rule_file import load_rules
 from buckets.rule_history import RuleHistory, rule_changes_path
 from buckets.shipped import DEFAULT_SCHEMA
-from tests.cli_unit.test_cli import Ran, one_line
-from tests.cli_unit.test_cli import buckets as buckets
+from tests.cli_unit.ran import Ran, one_line
 
 RULES = """\
 rules:

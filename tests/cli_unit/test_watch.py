@@ -1,19 +1,17 @@
 """`buckets watch`: what it says of a job that runs, has stopped, has died, or never ran."""
 
 import json
-import sys
 from collections.abc import Callable
 from decimal import Decimal
 from io import StringIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from rich.console import Console
 
 from buckets.cli import watch as watching
-from buckets.cli.main import exit_code
 from buckets.cli.watch import Watched, bars, figures_line
 from buckets.ledger import epoch_ms
 from buckets.live import Live, LiveStatus, live_path, read_live
@@ -39,25 +37,6 @@ rules:
     window: {length: 24h}
     limit: {operator: ">", value: "200000"}
 """
-
-
-class Ran(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-@pytest.fixture
-def buckets(monkeypatch, capsys) -> Callable[..., Ran]:
-    """Runs a command line and gives its exit code and what it printed."""
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def run(*arguments: object) -> Ran:
-        monkeypatch.setattr(sys, "argv", ["buckets", *map(str, arguments)])
-        code = exit_code()
-        return Ran(code, *capsys.readouterr())
-
-    return run
 
 
 @pytest.fixture
