@@ -74,14 +74,14 @@ def main() -> None:
     def draw(axes: Axes) -> None:
         for groups in sorted({groups for _, groups in found}):
             line = [(count, done["batch_ms"]) for (count, of), done in found.items() if of == groups]
-            axes.plot(*zip(*line, strict=True), marker="o", label=f"{groups} groups: ms a batch")
+            axes.plot(*zip(*line, strict=True), marker="o", label=f"{groups} group{'s' * (groups > 1)}")
         axes.set(xscale="log", xlabel="rules", ylabel="ms a batch", title="Time of a batch against rules and groups")
         sizes = axes.twinx()
         for groups in sorted({groups for _, groups in found}):
             line = [(count, done["state_bytes"] / 1e6) for (count, of), done in found.items() if of == groups]
-            sizes.plot(*zip(*line, strict=True), marker="x", linestyle=":", label=f"{groups} groups: state")
+            sizes.plot(*zip(*line, strict=True), marker="x", linestyle=":")
         sizes.set_ylabel("state, MB (dotted)")
-        axes.legend()
+        axes.legend(loc="center left")
 
     report.write(draw)
 
