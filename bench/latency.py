@@ -4,9 +4,10 @@ The producer keeps its own schedule, whatever the engine does, and each payment 
 meant to be sent. Ten rules over windows of 5 minutes to 30 days; half of all keys have a history of 30 days; one rule
 fires at every payment. The first minute is warm-up.
 
-    python bench/latency.py [--rates 500,1000] [--seconds 300] [--without SETTING,...] [--quick]
+    python bench/latency.py [--rates 500,1000] [--seconds 300] [--without SETTING,...] [--audit yes] [--quick]
 
-`--without` takes settings of Spark back to Spark's own defaults, to see what they are worth.
+`--without` takes settings of Spark back to Spark's own defaults, to see what they are worth. With
+`--audit yes` the same process keeps the topics as tables.
 """
 
 import json
@@ -26,7 +27,7 @@ from buckets.kafka.reader import TopicReader
 
 WARM_UP_S = 60.0
 SECONDS = 300.0
-RATES = (500, 1000)
+OPTIONS = {"--rates": "500,1000", "--seconds": "300", "--without": "", "--audit": "no"}
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
 P50_MS, P99_MS = 250, 500
 DRAIN_S = 5.0
@@ -41,13 +42,26 @@ def consume_alerts(live: LiveJob, stopping: threading.Event, take: Callable[[dic
     reader.close()
 
 
-def measure(rate: int, seconds: float, warm_up_s: float, spark: dict[str, Any], report: Report) -> dict[str, Any]:
+AUDIT = {"audit": {"path": "audit", "checkpoint": "audit-checkpoint"}}
+
+
+def measure(
+    rate: int, seconds: float, warm_up_s: float, changes: tuple[dict[str, Any], dict[str, Any]], report: Report
+) -> dict[str, Any]:
     """Run one rate.
+
+    Args:
+        rate: payments a second.
+        seconds: for how long it is measured.
+        warm_up_s: for how long it runs before.
+        changes: settings of Spark and parts of the configuration that differ from the usual ones.
+        report: what is printed goes there.
 
     Returns:
         Delays in ms by the second at which their payment was meant to be sent, and the times of the batches.
     """
-    with live_job(ten_rules(), spark) as live, live.engine() as engine:
+    spark, more = changes
+    with live_job(ten_rules(), spark, **more) as live, live.engine() as engine:
         live.send_history()
         engine.wait_for(HISTORY_EVENTS)
         report.console.print(f"  {rate}/s: history is scored", highlight=False)
@@ -90,18 +104,19 @@ def quantiles(values: Sequence[float]) -> dict[str, float]:
 
 def main() -> None:
     """Measure."""
-    report = Report("latency", __doc__, repeats=1, options={"--rates": "500,1000", "--seconds": "300", "--without": ""})
+    report = Report("latency", __doc__, repeats=1, options=OPTIONS)
     rates = [int(rate) for rate in report.option("--rates").split(",")]
     seconds = 15.0 if report.quick else float(report.option("--seconds"))
     warm_up_s = 15.0 if report.quick else min(WARM_UP_S, seconds)
     spark = {name: DEFAULTS[name] for name in report.option("--without").split(",") if name}
+    more = AUDIT if report.option("--audit") == "yes" else {}
     late_of: dict[int, list[tuple[int, int]]] = {}
     for rate in rates:
-        done = measure(rate, seconds, warm_up_s, spark, report)
+        done = measure(rate, seconds, warm_up_s, (spark, more), report)
         late = late_of[rate] = done.pop("late")
         shown = quantiles([took_ms for _, took_ms in late])
         phases = {name: quantiles(took_ms) for name, took_ms in done.pop("phases").items()}
-        report.found[str(rate)] = done | {"latency_ms": shown, "phases_ms": phases, "spark": spark}
+        report.found[str(rate)] = done | {"latency_ms": shown, "phases_ms": phases, "spark": spark, **more}
         report.table(
             f"{rate} events/s: {len(late):,} payments, {done['batches']:,} batches; ms",
             ("From payment to alert", *QUANTILES),
@@ -131,7 +146,7 @@ def main() -> None:
 DEFAULTS: dict[str, Any] = {
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "false",
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "true",
-    "spark.sql.streaming.checkpointFileManagerClass": "",
+    "spark.python.unix.domain.socket.enabled": "false",
 }
 """Spark's own values of settings that may be taken back."""
 

@@ -2,7 +2,8 @@
 
     python bench/latency_engine.py CONF
 
-Spark's own times of the batches follow at the end, as lines with `durationMs`.
+With an `audit` in the configuration it keeps the topics as tables too. Spark's own times of the batches follow at the
+end, as lines with `durationMs`.
 """
 
 import contextlib
@@ -12,6 +13,7 @@ import time
 from pathlib import Path
 
 from buckets.job import load_job
+from buckets.spark.audit import audit_beside
 from buckets.spark.query import BatchReport
 from buckets.spark.run import job_session, scoring_query
 
@@ -32,9 +34,11 @@ def main() -> None:
         }
         print(json.dumps(line), flush=True)
 
-    query = scoring_query(job_session(job), job, on_batch)
+    spark = job_session(job)
+    query = scoring_query(spark, job, on_batch)
     started_s = time.monotonic()
-    with contextlib.suppress(KeyboardInterrupt):
+    audit = audit_beside(spark, job) if job.settings.audit else contextlib.nullcontext()
+    with contextlib.suppress(KeyboardInterrupt), audit:
         query.run(job.settings.trigger.interval)
     for progress in query.progress():
         state = progress["stateOperators"][0] if progress["stateOperators"] else {}
