@@ -13,6 +13,9 @@ from buckets.kafka.settings import KafkaSettings
 ANSWER_WITHIN_S = 10.0
 ATTEMPT_S = 1.0
 _LOGIN = (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED)
+_TLS = (KafkaError._SSL,)
+_AT_ONCE = (*_LOGIN, *_TLS)
+"""Faults that do not pass of themselves."""
 _DENIED = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
 _UNREACHABLE = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._RESOLVE)
 
@@ -44,6 +47,15 @@ def login_refused(kafka: KafkaSettings) -> BucketsError:
     return BucketsError(message)
 
 
+def tls_failed(kafka: KafkaSettings, detail: str) -> BucketsError:
+    """The broker's certificate, or the client's, is not taken."""
+    message = (
+        f"kafka {kafka.bootstrap_servers}: no TLS connection ({detail}); correct ca_file, certificate_file and "
+        "key_file under kafka.security"
+    )
+    return BucketsError(message)
+
+
 def denied(kafka: KafkaSettings, doing: str) -> BucketsError:
     """The user may not do that."""
     message = f"kafka {kafka.bootstrap_servers}: {doing} is not allowed for this user; give it the right to"
@@ -60,6 +72,8 @@ def explain(error: KafkaError, kafka: KafkaSettings, doing: str) -> BucketsError
     """
     if error.code() in _LOGIN:
         return login_refused(kafka)
+    if error.code() in _TLS:
+        return tls_failed(kafka, error.str())
     if error.code() in _DENIED:
         return denied(kafka, doing)
     if error.code() in _UNREACHABLE:
@@ -79,14 +93,14 @@ class Broker:
         self._admin = AdminClient(settings)
 
     def _note(self, error: KafkaError) -> None:
-        if self._fault is None or error.code() in _LOGIN:
+        if self._fault is None or error.code() in _AT_ONCE:
             self._fault = error
 
     def partitions(self) -> dict[str, int]:
         """How many partitions each topic has.
 
         Raises:
-            BucketsError: the login is refused.
+            BucketsError: the login is refused, or there is no TLS connection.
             Outage: no broker answers.
         """
         given_up_s = time.monotonic() + ANSWER_WITHIN_S
@@ -96,7 +110,7 @@ class Broker:
             except KafkaException as error:
                 self._admin.poll(0)
                 fault = self._fault or error.args[0]
-                if time.monotonic() > given_up_s or fault.code() in _LOGIN:
+                if time.monotonic() > given_up_s or fault.code() in _AT_ONCE:
                     raise explain(fault, self._kafka, "asking for the topics") from None
             else:
                 return {name: len(topic.partitions) for name, topic in topics.items()}

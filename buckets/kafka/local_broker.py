@@ -25,7 +25,9 @@ from buckets.errors import BucketsError
 from buckets.kafka.faults import client_settings
 from buckets.kafka.server_properties import (
     HOST,
+    Keystore,
     client_address,
+    client_protocol,
     controller_port,
     read_properties,
     server_properties,
@@ -77,17 +79,25 @@ class BrokerStatus:
 class LocalBroker:
     """One Kafka node in a folder."""
 
-    def __init__(self, folder: Path, port: int = 9092, users: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        port: int = 9092,
+        users: Mapping[str, str] | None = None,
+        keystore: Keystore | None = None,
+    ) -> None:
         """Choose the folder; nothing is started or written yet.
 
         Args:
             folder: where it keeps everything.
             port: where clients reach it, from this machine only.
-            users: passwords by user; with them, clients need a login (SASL_PLAINTEXT, PLAIN).
+            users: passwords by user; with them, clients need a login (PLAIN).
+            keystore: its certificate; with it, clients need TLS.
         """
         self.folder = folder.absolute()
         self.port = port
         self._users = dict(users or {})
+        self._keystore = keystore
         self._properties = self.folder / "server.properties"
         self._pid_file = self.folder / "broker.pid"
         self.log = self.folder / "broker.log"
@@ -95,12 +105,15 @@ class LocalBroker:
     @property
     def kafka(self) -> KafkaSettings:
         """How clients reach it, as the first user if there are users."""
-        security = SecuritySettings()
+        security: dict[str, str | SecretStr] = {"protocol": client_protocol(self._users, self._keystore)}
         for username, password in self._users.items():
-            login = {"mechanism": "PLAIN", "username": username, "password": SecretStr(password)}
-            security = SecuritySettings.model_validate({"protocol": "SASL_PLAINTEXT", **login})
+            security |= {"mechanism": "PLAIN", "username": username, "password": SecretStr(password)}
             break
-        return KafkaSettings(bootstrap_servers=f"{HOST}:{self.port}", security=security)
+        if self._keystore is not None:
+            security["ca_file"] = str(self._keystore.ca_file)
+        return KafkaSettings(
+            bootstrap_servers=f"{HOST}:{self.port}", security=SecuritySettings.model_validate(security)
+        )
 
     def status(self) -> BrokerStatus:
         """Whether it runs, and where."""
@@ -230,7 +243,7 @@ class LocalBroker:
 
     def _write_properties(self) -> None:
         (self.folder / "tmp").mkdir(exist_ok=True)
-        properties = server_properties(self.port, self._controller_port(), self._users)
+        properties = server_properties(self.port, self._controller_port(), self._users, self._keystore)
         self._properties.touch(mode=0o600)  # it may hold passwords
         self._properties.write_text(write_properties(properties), encoding="utf-8")
 

@@ -3,6 +3,8 @@
 import json
 import secrets
 from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 
 from buckets.errors import BucketsError
 
@@ -38,13 +40,36 @@ _PROPERTIES = {
 }
 
 
-def server_properties(port: int, controller: int, users: Mapping[str, str]) -> dict[str, str]:
+@dataclass(frozen=True)
+class Keystore:
+    """The certificate of a broker.
+
+    Attributes:
+        path: PKCS 12 file of the certificate and its key.
+        password: of the file.
+        ca_file: PEM file of who signed the certificate, for clients.
+    """
+
+    path: Path
+    password: str
+    ca_file: Path
+
+
+def client_protocol(users: Mapping[str, str], keystore: Keystore | None) -> str:
+    """Kafka's name for a listener with a login if there are users, and with TLS if there is a certificate."""
+    return ("SASL_" if users else "") + ("SSL" if keystore else "PLAINTEXT")
+
+
+def server_properties(
+    port: int, controller: int, users: Mapping[str, str], keystore: Keystore | None
+) -> dict[str, str]:
     """All properties.
 
     Args:
         port: where clients reach it.
         controller: the port of its controller, which only it uses.
         users: passwords by user; without any there is no login.
+        keystore: its certificate; without one there is no TLS.
 
     Raises:
         BucketsError: a user's name cannot be one.
@@ -53,7 +78,9 @@ def server_properties(port: int, controller: int, users: Mapping[str, str]) -> d
         **_PROPERTIES,
         "listeners": f"CLIENTS://{HOST}:{port},CONTROLLER://{HOST}:{controller}",
         "controller.quorum.voters": f"1@{HOST}:{controller}",
-        **_login_properties(users),
+        "listener.security.protocol.map": f"CLIENTS:{client_protocol(users, keystore)},CONTROLLER:PLAINTEXT",
+        **(_login_properties(users) if users else {}),
+        **(_tls_properties(keystore) if keystore else {}),
     }
 
 
@@ -80,10 +107,6 @@ def controller_port(properties: Mapping[str, str]) -> int | None:
 
 def _login_properties(users: Mapping[str, str]) -> dict[str, str]:
     """How clients log in; the broker itself has a login too, which nobody needs to know."""
-    protocol = "SASL_PLAINTEXT" if users else "PLAINTEXT"
-    properties = {"listener.security.protocol.map": f"CLIENTS:{protocol},CONTROLLER:PLAINTEXT"}
-    if not users:
-        return properties
     for user in users:
         if not user.isidentifier():
             message = f"broker: user {user!r} is no name of letters, digits and underscores; choose another"
@@ -93,8 +116,19 @@ def _login_properties(users: Mapping[str, str]) -> dict[str, str]:
     options = {"username": "_broker", "password": own, **logins}
     written = " ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in options.items())
     module = "org.apache.kafka.common.security.plain.PlainLoginModule"
-    return properties | {
+    return {
         "sasl.enabled.mechanisms": "PLAIN",
         "sasl.mechanism.inter.broker.protocol": "PLAIN",
         "listener.name.clients.plain.sasl.jaas.config": f"{module} required {written};",
+    }
+
+
+def _tls_properties(keystore: Keystore) -> dict[str, str]:
+    """The certificate it shows, and whom it trusts itself: a broker is a client of its own listener."""
+    return {
+        "ssl.keystore.type": "PKCS12",
+        "ssl.keystore.location": str(keystore.path.absolute()),
+        "ssl.keystore.password": keystore.password,
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(keystore.ca_file.absolute()),
     }

@@ -3,10 +3,11 @@
 import re
 
 from buckets.errors import BucketsError
-from buckets.kafka.faults import denied, login_refused, unreachable
+from buckets.kafka.faults import denied, login_refused, tls_failed, unreachable
 from buckets.kafka.settings import KafkaSettings
 
 _LOGIN = ("SaslAuthenticationException", "Authentication failed")
+_TLS = ("SslAuthenticationException",)
 _DENIED = ("TopicAuthorizationException", "GroupAuthorizationException", "ClusterAuthorizationException")
 _GONE = ("UnknownTopicOrPartitionException", "UnknownTopicIdException", "are gone. Some data may have been missed")
 _LOST = (
@@ -37,6 +38,8 @@ def explain_spark(kafka: KafkaSettings, text: str) -> BucketsError | None:
         text: Spark's text of the failure, with its causes.
     """
     at = f"kafka {kafka.bootstrap_servers}"
+    if _has(text, _TLS):
+        return tls_failed(kafka, "while reading")
     if _has(text, _LOGIN):
         return login_refused(kafka)
     if _has(text, _DENIED):

@@ -9,6 +9,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, Ne
 
 from buckets.kafka.faults import client_settings
 from buckets.kafka.local_broker import LocalBroker, free_port
+from buckets.kafka.server_properties import Keystore
 from buckets.kafka.settings import KafkaSettings
 
 WITHIN_S = 60.0
@@ -21,9 +22,15 @@ class TestBroker:
 
     __test__ = False
 
-    def __init__(self, folder: Path, port: int | None = None, users: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        port: int | None = None,
+        users: Mapping[str, str] | None = None,
+        keystore: Keystore | None = None,
+    ) -> None:
         """Start it."""
-        self.local = LocalBroker(folder, port or free_port(), users)
+        self.local = LocalBroker(folder, port or free_port(), users, keystore)
         self.local.start()
 
     @property

@@ -1,8 +1,9 @@
 """Fixtures of the tests that run against a real broker."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,15 +23,13 @@ def broker(tmp_path_factory) -> Iterator[TestBroker]:
 
 @pytest.fixture
 def own_broker(tmp_path) -> Iterator[OwnBroker]:
-    """Starts a broker that a test may stop and kill: `own_broker(port=None, users=None, folder=None)`."""
+    """Starts a broker that a test may stop and kill: `own_broker(folder=None)`, and what a TestBroker takes."""
     with contextlib.ExitStack() as stack:
         started: list[TestBroker] = []
 
-        def start(
-            port: int | None = None, users: Mapping[str, str] | None = None, folder: Path | None = None
-        ) -> TestBroker:
+        def start(folder: Path | None = None, **options: Any) -> TestBroker:
             place = folder or tmp_path / f"broker-{len(started)}"
-            started.append(stack.enter_context(stopped_at_end(TestBroker(place, port, users))))
+            started.append(stack.enter_context(stopped_at_end(TestBroker(place, **options))))
             return started[-1]
 
         yield start

@@ -7,14 +7,16 @@ import time
 
 import pytest
 
+from buckets import outputs
 from buckets.kafka.producer import paced_produce
 from buckets.ledger import Ledger
+from tests.kafka.audit_job import AuditJob, assert_tables_hold_topics
 from tests.kafka.kafka_job import EVERY, KafkaJob, comparable
-from tests.spark.command import RunningCommand
+from tests.spark.command import RunningCommand, run_command
 from tests.spark.payments import RULES, payments
 
 pytestmark = pytest.mark.spark
-KILLS = 3
+PAYMENTS, KILLS = 600, 10
 LOOK_EVERY_S = 0.5
 
 
@@ -34,32 +36,40 @@ def all_scored(job: KafkaJob, events: int) -> bool:
 SIDES = ("alerts", "late_events", "duplicates", "dead_letters")
 
 
-def test_killed_at_random_moments_alerts_are_those_of_an_undisturbed_run(broker, tmp_path):
-    job, events, dice = KafkaJob(broker, tmp_path, trigger={"interval": "0ms"}), payments(300), random.Random(3)
+def test_scoring_and_audit_killed_ten_times_lose_nothing_and_keep_every_message_once(broker, tmp_path):
+    """Both in one process, killed at random moments under load: the JVM with the driver, or the driver alone."""
+    job = AuditJob(broker, tmp_path, trigger={"interval": "0ms"}, audit={"interval": "1ms", "compact_every": "2s"})
+    events, dice = payments(PAYMENTS), random.Random(3)
     size = len(events) // KILLS
     for kill in range(KILLS):
         chunk = events[kill * size : (kill + 1) * size]
-        with RunningCommand("run", job.conf, log=tmp_path / f"{kill}.log") as command:
-            before = len(job.messages("alerts"))
-            job.send(chunk[:20])
-            command.wait_until(lambda before=before: len(job.messages("alerts")) > before, LOOK_EVERY_S)
-            feeder = feed(job, chunk[20:], rate=40)
-            time.sleep(dice.uniform(0.2, 1.8))
-            command.kill_all()
+        with RunningCommand("run", job.conf, "--audit", log=tmp_path / f"{kill}.log") as command:
+            alerts, audited = len(job.messages(outputs.ALERTS)), job.batches_begun()
+            job.send(chunk[:10])
+            command.wait_until(lambda alerts=alerts: len(job.messages(outputs.ALERTS)) > alerts, LOOK_EVERY_S)
+            command.wait_until(lambda audited=audited: job.batches_begun() > audited, LOOK_EVERY_S)
+            feeder = feed(job, chunk[10:], rate=40)
+            time.sleep(dice.uniform(0.0, 1.5))
+            command.kill_all() if dice.random() < 0.7 else command.kill_driver()
             feeder.join()
-    with RunningCommand("run", job.conf, log=tmp_path / "last.log") as command:
+    with RunningCommand("run", job.conf, "--audit", log=tmp_path / "last.log") as command:
         command.wait_until(lambda: all_scored(job, len(events)), LOOK_EVERY_S)
-        command.interrupt()
+        assert command.interrupt() == 0
+    done = run_command("audit", job.conf, "--once")
+
+    assert done.returncode == 0, done.stderr
     expected = job.replay({})
-    for name in SIDES:
+    for name in outputs.TOPICS:
         assert comparable(job.messages(name)) == comparable(expected[name]), name
+    assert_tables_hold_topics(job)
 
 
 def test_a_batch_that_is_run_again_uses_the_rules_it_had_while_newer_ones_are_there(broker, tmp_path):
     job, events = KafkaJob(broker, tmp_path, trigger={"interval": "0ms"}), payments(200)
-    feeder = feed(job, events[:160], rate=10)
+    job.send(events[:20])
     with RunningCommand("run", job.conf, log=tmp_path / "first.log") as command:
         command.wait_until(lambda: bool(job.messages("alerts")), LOOK_EVERY_S)
+        feeder = feed(job, events[20:160], rate=10)
         pinned = freeze_in_batch(command, job)
         command.kill_all()
     job.write_rules([{**RULES[0], "limit": {"operator": ">", "value": "10"}}, *RULES[1:], EVERY])

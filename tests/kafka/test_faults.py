@@ -7,18 +7,10 @@ import yaml
 
 from buckets.kafka.local_broker import free_port
 from tests.kafka.kafka_job import KafkaJob
-from tests.spark.command import RunningCommand, run_command
+from tests.spark.command import RunningCommand, one_line, run_command
 from tests.spark.payments import payments
 
 pytestmark = pytest.mark.spark
-
-
-def one_line(ran) -> str:
-    """What a command that failed has said."""
-    assert ran.returncode == 1, ran.stderr
-    (line,) = [line for line in ran.stderr.splitlines() if line.startswith("error: ")]
-    assert "Traceback" not in ran.stderr
-    return line.removeprefix("error: ")
 
 
 def change(job: KafkaJob, **parts) -> None:

@@ -20,6 +20,14 @@ def run_command(*arguments: str | Path, cwd: Path | None = None) -> subprocess.C
     return subprocess.run([BUCKETS, *map(str, arguments)], cwd=cwd, check=False, capture_output=True, text=True)
 
 
+def one_line(ran: subprocess.CompletedProcess[str]) -> str:
+    """What a command has said that failed: one line, and nothing else."""
+    assert ran.returncode == 1, ran.stderr
+    (line,) = ran.stderr.splitlines()
+    assert line.startswith("error: ")
+    return line.removeprefix("error: ")
+
+
 class RunningCommand:
     """`buckets` in the background, in a session of its own; nothing of it is left behind the `with` block."""
 
