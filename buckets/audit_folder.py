@@ -16,8 +16,10 @@ from typing import Any
 
 from buckets.audit_tables import TRANSACTIONS, UNREADABLE
 from buckets.errors import BucketsError
+from buckets.hold import check_free
 from buckets.job import AuditSettings, Job
-from buckets.ledger import OWNER, epoch_ms, partial_of, write_whole
+from buckets.ledger import epoch_ms, holds_more_than, write_whole
+from buckets.owned_folder import OwnedFolder
 
 FORMAT = 1
 
@@ -62,7 +64,7 @@ class AuditFolder:
         self.spark_checkpoint = self.checkpoint / "spark"
         self._audit = self.checkpoint / "buckets" / "audit.json"
         self._maintenance = self.checkpoint / "buckets" / "maintenance.json"
-        self._owner = self.tables / OWNER
+        self._owned = OwnedFolder(self.tables, "audit.path")
 
     def topics(self, wanted: Mapping[str, str]) -> dict[str, str]:
         """The topics that are read, by their tables: those that are wanted, and those that ever were.
@@ -86,36 +88,25 @@ class AuditFolder:
         return {**written, **wanted}
 
     def check(self) -> None:
-        """See that checkpoint and folder are new, or that they belong together.
+        """See that checkpoint and folder are new, or that they belong together, and that nobody else uses them.
 
         Raises:
-            BucketsError: they do not, or hold something else.
+            BucketsError: they do not, hold something else, or are in use.
         """
+        check_free(self.checkpoint)
         tables, checkpoint = self.tables.resolve(), self.checkpoint.resolve()
         if tables.is_relative_to(checkpoint) or checkpoint.is_relative_to(tables):
             message = (
                 f"audit.path {self.tables} and audit.checkpoint {self.checkpoint} lie in each other; name two folders"
             )
             raise BucketsError(message)
-        if not self._audit.exists() and self._holds_more_than(self.checkpoint, self._audit):
+        if not self._audit.exists() and holds_more_than(self.checkpoint, self._audit):
             message = (
                 f"checkpoint {self.checkpoint} holds something that is no checkpoint of an audit; name a new folder as "
                 "audit.checkpoint"
             )
             raise BucketsError(message)
-        identity = self._written()["id"] if self._audit.exists() else None
-        if self._owner.exists():
-            if json.loads(self._owner.read_text(encoding="utf-8"))["checkpoint"] != identity:
-                message = (
-                    f"audit {self.tables} holds tables of another checkpoint, which this one would mix with its own; "
-                    "name a new audit.path, or go on with the checkpoint that it belongs to"
-                )
-                raise BucketsError(message)
-        elif self._holds_more_than(self.tables, self._owner):
-            message = (
-                f"audit {self.tables} holds something that this program did not write; name a new folder as audit.path"
-            )
-            raise BucketsError(message)
+        self._owned.is_of(self._written()["id"] if self._audit.exists() else None)
         self._check_tables()
 
     def _check_tables(self) -> None:
@@ -130,15 +121,6 @@ class AuditFolder:
                 "put it back, or name a new audit.path and a new audit.checkpoint to read all that topics hold"
             )
             raise BucketsError(message)
-
-    @staticmethod
-    def _holds_more_than(folder: Path, first: Path) -> bool:
-        """Whether there is more than the trace of a start that died before its first file was whole."""
-        if not folder.exists():
-            return False
-        if not folder.is_dir():
-            return True
-        return any(path not in (partial_of(first), first.parent) for path in folder.rglob("*"))
 
     def _written(self) -> dict[str, Any]:
         written: dict[str, Any] = json.loads(self._audit.read_text(encoding="utf-8"))
@@ -160,8 +142,7 @@ class AuditFolder:
         if not self._audit.exists():
             self._write(uuid.uuid4().hex, {})
         identity = str(self._written()["id"])
-        if not self._owner.exists():
-            write_whole(self._owner, json.dumps({"checkpoint": identity}))
+        self._owned.take(identity)
         return identity
 
     def keep_topics(self, topics: Mapping[str, str]) -> None:

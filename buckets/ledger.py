@@ -28,8 +28,6 @@ from buckets.rule import Rule
 from buckets.rule_set import Group, RuleSet
 
 FORMAT = 1
-OWNER = "_buckets.json"
-"""File in a folder of tables that names the checkpoint whose they are; it is there before any table."""
 KEPT_BATCHES = 200
 """Batch records that are kept; Spark itself can go back 100 batches."""
 
@@ -53,6 +51,15 @@ def write_whole(path: Path, text: str) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def holds_more_than(folder: Path, first: Path) -> bool:
+    """Whether there is more in a folder than the trace of a start that died before its first file was whole."""
+    if not folder.exists():
+        return False
+    if not folder.is_dir():
+        return True
+    return any(path not in (partial_of(first), first.parent) for path in folder.rglob("*"))
 
 
 @dataclass(frozen=True)
@@ -174,7 +181,7 @@ class Ledger:
                 message = f"checkpoint {self.checkpoint} {conflict}; {remedy}"
                 raise BucketsError(message)
             return str(written["id"])
-        if self._is_foreign():
+        if holds_more_than(self.checkpoint, self._job):
             message = f"checkpoint {self.checkpoint} holds something that this program did not write; name a new folder"
             raise BucketsError(message)
         return None
@@ -203,15 +210,6 @@ class Ledger:
     def has_run(self) -> bool:
         """Whether some batch has begun."""
         return any((self._folder / "batches").glob("*.json"))
-
-    def _is_foreign(self) -> bool:
-        """Whether something is there that is not the trace of a start that died before its first file was whole."""
-        if not self.checkpoint.exists():
-            return False
-        if not self.checkpoint.is_dir():
-            return True
-        entries = [path for path in self.checkpoint.rglob("*") if path != self._folder]
-        return any(path != partial_of(self._job) for path in entries)
 
     def _record(self, batch_id: int) -> Path:
         return self._folder / "batches" / f"{batch_id:09d}.json"

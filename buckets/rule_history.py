@@ -16,7 +16,8 @@ from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction, w
 
 from buckets.errors import BucketsError
 from buckets.job import Job
-from buckets.ledger import OWNER, Ledger, Version
+from buckets.ledger import Ledger, Version
+from buckets.owned_folder import OWNER
 from buckets.rule import Rule
 
 TABLE = "rule_changes"

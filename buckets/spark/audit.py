@@ -21,6 +21,7 @@ from buckets.audit_folder import AuditFolder, audit_settings, topics_of
 from buckets.audit_rows import MESSAGE_COLUMNS, MessageReader
 from buckets.audit_tables import DAY, PUBLISHED_AT, Table, audit_tables
 from buckets.audit_writer import AT_ONCE, AuditWriter, TableKeeper, Written, retention
+from buckets.hold import held
 from buckets.job import AuditSettings, Job
 from buckets.kafka.faults import Broker, Outage
 from buckets.kafka.settings import KafkaSettings
@@ -158,17 +159,19 @@ class AuditQuery:
             on_interrupt: called when an interrupt has come, before the query has ended.
 
         Raises:
-            BucketsError: it failed.
+            BucketsError: it failed, or another query runs on its checkpoint.
             KeyboardInterrupt: it was interrupted, and has ended.
         """
-        self._running.run_until_interrupt(None if once else self._audit.settings.interval, on_interrupt)
+        with held(self._audit.folder.checkpoint):
+            self._running.run_until_interrupt(None if once else self._audit.settings.interval, on_interrupt)
 
     def start(self) -> None:
         """Start it in the background; `stop` and `wait` end it."""
 
         def work() -> None:
             try:
-                self._running.run(self._audit.settings.interval)
+                with held(self._audit.folder.checkpoint):
+                    self._running.run(self._audit.settings.interval)
             except Exception as error:
                 self._failure = error
                 self._on_failure(error)
@@ -197,7 +200,8 @@ class AuditQuery:
         Raises:
             BucketsError: it failed.
         """
-        Running(self._begin, self._run_batch, self._patience).run(None)
+        with held(self._audit.folder.checkpoint):
+            Running(self._begin, self._run_batch, self._patience).run(None)
 
 
 def audit_query(

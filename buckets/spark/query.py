@@ -22,6 +22,7 @@ from buckets import payload
 from buckets.accounting import BatchAccount, account_batch
 from buckets.engine_settings import EngineSettings
 from buckets.event_schema import EventSchema
+from buckets.hold import held
 from buckets.ledger import epoch_ms
 from buckets.live import messages_behind
 from buckets.outputs import ALERTS
@@ -185,7 +186,7 @@ class ScoringQuery:
             on_interrupt: called when an interrupt has come, before the query has ended.
 
         Raises:
-            BucketsError: it failed.
+            BucketsError: it failed, or another query runs on its checkpoint.
             KeyboardInterrupt: it was interrupted, and has ended.
         """
         with self._following():
@@ -198,11 +199,12 @@ class ScoringQuery:
 
     @contextlib.contextmanager
     def _following(self) -> Iterator[None]:
-        try:
-            self._scoring.book.start()
-            yield
-        finally:
-            self._scoring.book.stop()
+        with held(self._scoring.checkpoint.parent):
+            try:
+                self._scoring.book.start()
+                yield
+            finally:
+                self._scoring.book.stop()
 
     def progress(self) -> list[dict[str, Any]]:
         """What Spark reports of the latest batches, as plain data."""

@@ -1,6 +1,5 @@
 """The main job: a configuration into a running query."""
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,10 +9,12 @@ from pyspark.sql import SparkSession
 
 from buckets.errors import BucketsError
 from buckets.feeds import open_feed
+from buckets.hold import check_free
 from buckets.job import Job
 from buckets.kafka.faults import Broker, Outage
 from buckets.kafka.settings import KafkaSettings
-from buckets.ledger import OWNER, Basis, Ledger, partial_of, write_whole
+from buckets.ledger import Basis, Ledger
+from buckets.owned_folder import OwnedFolder
 from buckets.revision import Refusal
 from buckets.rule_book import RuleBook
 from buckets.rule_history import open_history
@@ -27,26 +28,15 @@ from buckets.spark.session import start_session
 from buckets.spark.source import open_source
 
 
-def check_output(folder: Path, ledger: Ledger, identity: str | None) -> None:
+def check_output(folder: OwnedFolder, ledger: Ledger, identity: str | None) -> None:
     """See that an output folder is new and the checkpoint too, or that the two belong together.
 
     Raises:
         BucketsError: they do not, or the folder holds something else.
     """
-    owner = folder / OWNER
-    if owner.exists():
-        if json.loads(owner.read_text(encoding="utf-8"))["checkpoint"] != identity:
-            message = (
-                f"output {folder} holds results of another checkpoint, which this run would mix with its own; "
-                "name a new output folder, or go on with the checkpoint that it belongs to"
-            )
-            raise BucketsError(message)
-    elif folder.exists() and (not folder.is_dir() or any(path != partial_of(owner) for path in folder.iterdir())):
-        message = f"output {folder} holds something that this program did not write; name a new folder"
-        raise BucketsError(message)
-    elif identity is not None and ledger.has_run():
+    if not folder.is_of(identity) and identity is not None and ledger.has_run():
         message = (
-            f"output {folder} does not hold the results so far of checkpoint {ledger.checkpoint}; "
+            f"output.path {folder.path} does not hold the results so far of checkpoint {ledger.checkpoint}; "
             "go back to its output folder, or name a new checkpoint"
         )
         raise BucketsError(message)
@@ -74,21 +64,22 @@ def prepare(job: Job) -> Prepared:
     """Check checkpoint, output and topics of a job, and take checkpoint and output for it.
 
     Raises:
-        BucketsError: one of them belongs to something else, or a topic is missing.
+        BucketsError: one of them belongs to something else or is in use, or a topic is missing.
         Outage: Kafka does not answer.
     """
     settings = job.settings
+    check_free(job.checkpoint)
     basis, ledger = Basis(settings.source.name, job.event_schema, settings.engine), Ledger(job.checkpoint)
     identity = ledger.identity(basis)
-    output = Path(settings.output.path) if settings.output.kind == "delta" else None
+    output = OwnedFolder(Path(settings.output.path), "output.path") if settings.output.kind == "delta" else None
     if output is not None:
         check_output(output, ledger, identity)
     if settings.source.topic is not None and settings.kafka is not None:
         Broker(settings.kafka).check_topics([settings.source.topic])
     carried_over = ledger.carried_over(basis)
     identity = ledger.open(basis)
-    if output is not None and not (output / OWNER).exists():
-        write_whole(output / OWNER, json.dumps({"checkpoint": identity}))
+    if output is not None:
+        output.take(identity)
     return Prepared(identity, carried_over)
 
 

@@ -1,6 +1,7 @@
 """What people get wrong, through the real command line: one line that says what, a non-zero exit, nothing touched."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from buckets.hold import held
 from tests.spark.command import run_command
 from tests.spark.job_folder import JobFolder
 from tests.spark.payments import RULES, SCHEMA, payments
@@ -140,6 +142,7 @@ def test_a_rule_file_that_is_not_valid(folder, rules, said):
         ({"attributes": {"payer": "text"}}, "attributes.payer"),
         ({"event_id": "amount"}, "'amount' is declared twice"),
         ({"colour": "red"}, "colour: unknown field"),
+        ({"spark": {"spark.driver.memory": "lots"}}, "Spark's JVM does not start"),
     ],
     ids=["scale", "type", "declared twice", "unknown field"],
 )
@@ -178,6 +181,7 @@ def test_a_number_of_shards_that_cannot_be(folder, value):
         ({"engine": {"precision": {"tail": "1h", "resolution": "8d"}}}, "engine.precision: resolution: 8d is no width"),
         ({"engine": {"precision": {"groups": [{"group_by": ["kind"]}]}}}, "no rule has the group 'kind'"),
         ({"colour": "red"}, "colour: unknown field"),
+        ({"spark": {"spark.driver.memory": "lots"}}, "Spark's JVM does not start"),
         ({"output": {"path": "rules.yaml"}}, "holds something that this program did not write"),
         ({"checkpoint": "source"}, "holds something that this program did not write"),
     ],
@@ -199,7 +203,7 @@ def test_a_configuration_that_is_not_valid(tmp_path, changes, said):
         ({"source": {"kind": "json", "path": "other"}}, "was made for source"),
         ({"source": {"kind": "csv", "path": "other"}}, "was made for source"),
         ({"output": {"path": "other-tables"}}, "other-tables"),
-        ({"checkpoint": "other-checkpoint"}, "holds results of another checkpoint"),
+        ({"checkpoint": "other-checkpoint"}, "holds tables of another checkpoint"),
     ],
     ids=["shards", "lateness", "scale", "type", "source", "kind of source", "output", "checkpoint"],
 )
@@ -210,6 +214,12 @@ def test_a_checkpoint_of_another_job_is_refused_and_all_is_as_it_was(finished, t
     job.write_schema(SCHEMA | {"attributes": {"payer": "long", "kind": "string"}}, "other-type.yaml")
     job.configure(**({"source": {"kind": "json", "path": str(finished.source)}} | changes))
     assert said in fault("run", "conf.yaml", cwd=tmp_path)
+
+
+def test_a_checkpoint_that_another_run_is_on(finished, tmp_path):
+    job = finished.copy_to(tmp_path)
+    with held(job.checkpoint):
+        assert f"checkpoint {job.checkpoint} is in use by process {os.getpid()}" in fault("run", job.conf, cwd=tmp_path)
 
 
 @pytest.mark.parametrize("command", [["stats"], ["show", "--group", "payer", "--key", "ann"]], ids=["stats", "show"])
