@@ -1,7 +1,9 @@
 """The main job over every kind of source, with Delta tables for results; stopped, and started again."""
 
 import json
+import tempfile
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -133,16 +135,20 @@ def test_every_row_names_the_batch_that_wrote_it(finished):
 
 
 def test_interrupted_and_started_again_nothing_is_lost_or_doubled(spark, finished, tmp_path):
-    job = JobFolder(tmp_path, trigger={"interval": "100ms"})
+    sockets = Path(tempfile.mkdtemp(prefix="sockets-"))  # the path of a socket must be short
+    settings = {"spark.python.unix.domain.socket.dir": str(sockets)}
+    job = JobFolder(tmp_path, trigger={"interval": "100ms"}, spark=settings)
     files = [path.read_text(encoding="utf-8").splitlines() for path in sorted(finished.source.iterdir())]
     job.add_file(0, files[0])
     with RunningCommand("run", job.conf, log=tmp_path / "log") as command:
         command.wait_until(lambda: (job.checkpoint / "spark" / "commits" / "0").exists())
+        assert any(sockets.iterdir())
         assert command.interrupt() == 0
         *batches, stopping, last = command.stderr.splitlines()
     assert stopping == "stopping after the batch that is running…"
     assert all(line.startswith("batch ") for line in batches)
     assert last == f"stopped after {len(files[0])} events; start it again to go on"
+    sockets.rmdir()
 
     for number in (1, 2, 3):
         job.add_file(number, files[number])

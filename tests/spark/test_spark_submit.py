@@ -1,0 +1,46 @@
+"""The main job as a data engineer starts it: by spark-submit, with the jars named on its command line."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from buckets.spark.jars import jar_paths
+from tests.spark.job_folder import JobFolder
+
+pytestmark = pytest.mark.spark
+JOBS = Path(__file__).parents[2] / "jobs"
+
+
+def submit(script: str, *arguments: str | Path) -> tuple[int, list[str]]:
+    """Run a job to its end; returns its exit code and what it and Spark have said, which comes as one."""
+    jars = ",".join(map(str, jar_paths()))
+    command = [str(Path(sys.executable).with_name("spark-submit")), "--jars", jars, str(JOBS / script)]
+    environment = os.environ | {"PYSPARK_PYTHON": sys.executable}
+    done = subprocess.run(
+        [*command, *map(str, arguments)],
+        env=environment, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    return done.returncode, done.stdout.splitlines()
+
+
+def test_the_tables_are_those_of_the_same_job_without_it(finished, tmp_path):
+    source = {"kind": "json", "path": str(finished.source), "max_files_per_trigger": 1}
+    job = JobFolder(tmp_path, source=source)
+
+    code, said = submit("score.py", job.conf)
+
+    assert code == 0, said
+    assert any(line.endswith(f"tables are in {job.tables}") for line in said)
+    assert job.all_rows() == finished.all_rows()
+
+
+def test_a_fault_is_one_line_among_what_spark_says(tmp_path):
+    code, said = submit("audit.py", tmp_path / "gone.yaml")
+    assert code == 1
+    assert [line for line in said if line.startswith("error: ")] == [
+        f"error: configuration {tmp_path / 'gone.yaml'}: no such file; check the path"
+    ]
+    assert not any("Traceback" in line for line in said)
