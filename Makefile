@@ -15,7 +15,7 @@ demo-kafka: setup ## judge payments from a real Kafka as they come, for a minute
 	@.venv/bin/buckets demo-kafka $(ARGS)
 
 test: setup ## run the tests, e.g. make test ARGS="-k java"
-	@.venv/bin/pytest $(ARGS)
+	@.venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lint: setup ## check style, format and types
 	@.venv/bin/ruff check .
