@@ -142,7 +142,6 @@ def test_a_rule_file_that_is_not_valid(folder, rules, said):
         ({"attributes": {"payer": "text"}}, "attributes.payer"),
         ({"event_id": "amount"}, "'amount' is declared twice"),
         ({"colour": "red"}, "colour: unknown field"),
-        ({"spark": {"spark.driver.memory": "lots"}}, "Spark's JVM does not start"),
     ],
     ids=["scale", "type", "declared twice", "unknown field"],
 )
