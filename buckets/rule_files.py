@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from buckets.errors import BucketsError
@@ -12,6 +13,7 @@ from buckets.rule_change import changes_between
 from buckets.rule_feed import Read
 from buckets.rule_file import load_rule_files, rule_files
 from buckets.rule_set import RuleSet
+from buckets.rule_words import words_about
 
 SETTLED_S = 0.3
 """A changed file is read when it has been as it is for so long, so that none is read while it is being written."""
@@ -65,7 +67,11 @@ class RuleFiles:
     def _changes(self, in_force: Sequence[Rule], rules: Sequence[Rule]) -> Read:
         changed_ms = max([0, *(modified_ns for _, modified_ns, _ in self._taken)]) // 1_000_000
         said = {"author": self._owner(), "reason": f"{self._path.name} was changed", "time": changed_ms}
-        return Read(changes_between(in_force, rules, **said, place=self.place))
+        asked = changes_between(in_force, rules, **said, place=self.place)
+        words = words_about(rule_files(self._path))
+        return Read(
+            [each.model_copy(update=asdict(words[s])) if (s := each.subject) in words else each for each in asked]
+        )
 
     def _fingerprint(self) -> Fingerprint:
         try:

@@ -21,6 +21,7 @@ from buckets.errors import BucketsError
 from buckets.ledger import write_whole
 from buckets.rule import Rule, State
 from buckets.rule_file import load_rules, rule_files
+from buckets.rule_words import Words, keep_words
 from buckets.yaml_file import parse_yaml
 
 _WIDTH = 120
@@ -143,7 +144,9 @@ def _rule_id(node: Node) -> str | None:
     return next((value.value for key, value in node.value if key.value == "rule_id"), None)
 
 
-def change_files(path: Path, states: Mapping[str, State], put: Sequence[Rule], new_file: str) -> list[Path]:
+def change_files(
+    path: Path, states: Mapping[str, State], put: Sequence[Rule], new_file: str, words: Mapping[str, Words]
+) -> list[Path]:
     """Change the rules of a file, or of the files of a folder; each file is written whole or not at all.
 
     Args:
@@ -151,6 +154,7 @@ def change_files(path: Path, states: Mapping[str, State], put: Sequence[Rule], n
         states: rules that are there, and their new states; DELETE takes one away.
         put: rules that change or come.
         new_file: name of the file in a folder that takes rules that come.
+        words: who changes each rule, and why.
 
     Returns:
         The files that were written.
@@ -161,13 +165,14 @@ def change_files(path: Path, states: Mapping[str, State], put: Sequence[Rule], n
     home = {rule.rule_id: file for file in rule_files(path) for rule in load_rules(file)}
     into = path / new_file if path.is_dir() else path
     files = {home.get(rule_id, into) for rule_id in (*states, *(rule.rule_id for rule in put))}
-    texts = {}
+    texts: dict[Path, tuple[str, dict[str, Words]]] = {}
     for file in sorted(files):
         mine = [rule for rule in put if home.get(rule.rule_id, into) == file]
         here = {rule_id: state for rule_id, state in states.items() if home[rule_id] == file}
-        texts[file] = _changed(file, here, mine) if file.exists() else rules_text(mine)
-    for file, text in texts.items():
-        _write(file, text)
+        said = {rule_id: words[rule_id] for rule_id in (*here, *(rule.rule_id for rule in mine)) if rule_id in words}
+        texts[file] = (_changed(file, here, mine) if file.exists() else rules_text(mine)), said
+    for file, (text, said) in texts.items():
+        _write(file, text, said)
     return list(texts)
 
 
@@ -201,11 +206,12 @@ def _live(rules: Any) -> dict[str, Rule]:
     return {rule.rule_id: rule for rule in rules if rule.state != "DELETE"}
 
 
-def _write(file: Path, text: str) -> None:
-    """Write a file in the place of the one that a link leads to, with its mode."""
+def _write(file: Path, text: str, words: Mapping[str, Words]) -> None:
+    """Write a file in the place of the one that a link leads to, with its mode; before it, who changes it."""
     target = file.resolve()
     try:
         mode = target.stat().st_mode if target.exists() else None
+        keep_words(file, text, words)
         write_whole(target, text)
         if mode is not None:
             target.chmod(mode)

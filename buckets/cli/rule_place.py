@@ -21,6 +21,7 @@ from buckets.rule_change import RuleChange, key_of
 from buckets.rule_file import load_rules, rule_files
 from buckets.rule_table import COLUMNS, change_of_row, open_rule_table, read_rule_rows
 from buckets.rule_text import change_files
+from buckets.rule_words import Words, words_about
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,6 @@ class RulePlace(Protocol):
 
     name: str
     """The place in words."""
-    keeps_words: bool
-    """Whether it keeps author and reason of a change."""
     takes_control: bool
     """Whether it takes messages to the running job that are not about one rule's definition."""
 
@@ -85,7 +84,6 @@ def open_place(job: Job, new_file: str = "") -> RulePlace:
 class TopicPlace:
     """A topic. What changes a rule is sent as the whole rule, so that a compacted topic keeps what counts."""
 
-    keeps_words = True
     takes_control = True
 
     def __init__(self, kafka: KafkaSettings, topic: str, rejected: str, exported: str, schema: EventSchema) -> None:
@@ -127,7 +125,6 @@ class TopicPlace:
 class FilePlace:
     """A rule file, or a folder of them, changed in place."""
 
-    keeps_words = False
     takes_control = False
 
     def __init__(self, path: Path, schema: EventSchema, new_file: str) -> None:
@@ -138,12 +135,14 @@ class FilePlace:
         self._new_file = new_file
 
     def read(self) -> tuple[list[KeptRule], list[Refusal]]:
-        """The rules of the files; a file knows its owner and when it was changed."""
+        """The rules of the files; what no command has changed is by the file's owner, when the file was changed."""
         kept = []
         for file in rule_files(self._path):
-            owner, time_ms = _owner(file), file.stat().st_mtime_ns // 1_000_000
-            rules = [rule for rule in load_rules(file, self._schema) if rule.state != "DELETE"]
-            kept += [KeptRule(rule, owner, "", time_ms) for rule in rules]
+            words, owner, time_ms = words_about([file]), Words(_owner(file), ""), file.stat().st_mtime_ns // 1_000_000
+            for rule in load_rules(file, self._schema):
+                if rule.state != "DELETE":
+                    said = words.get(rule.rule_id, owner)
+                    kept.append(KeptRule(rule, said.author, said.reason, time_ms))
         return kept, []
 
     def publish(self, asked: Sequence[RuleChange], made: Sequence[Change]) -> None:
@@ -163,7 +162,8 @@ class FilePlace:
                 states[subject] = change.state
         if self._path.is_dir() and any(changed[rule.rule_id].before is None for rule in put):
             self._check_new_file()
-        change_files(self._path, states, put, self._new_file)
+        words = {rule_id: Words(change.author, change.reason) for rule_id, change in changed.items() if rule_id}
+        change_files(self._path, states, put, self._new_file, words)
 
     def _check_new_file(self) -> None:
         if Path(self._new_file).suffix not in (".yaml", ".yml"):
@@ -178,7 +178,6 @@ class FilePlace:
 class TablePlace:
     """A Delta table with a row for each rule; a deleted rule keeps its row, which says who deleted it and why."""
 
-    keeps_words = True
     takes_control = False
 
     def __init__(self, path: Path, schema: EventSchema) -> None:

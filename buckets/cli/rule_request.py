@@ -56,12 +56,6 @@ def words_of(author: str | None, reason: str) -> dict[str, Any]:
     return {"author": _login() if author is None else author, "reason": reason}
 
 
-def note_words(place: "RulePlace", author: str | None, reason: str) -> None:
-    """Say that author and reason, which were given, are not kept, where that is so."""
-    if not place.keeps_words and (author or reason):
-        typer.echo("a rule file keeps neither author nor reason; history will name its owner", err=True)
-
-
 def _login() -> str:
     try:
         return getpass.getuser()

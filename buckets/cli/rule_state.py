@@ -11,7 +11,6 @@ from buckets.cli.rule_request import (
     Reason,
     RuleId,
     find_rule,
-    note_words,
     open_rules,
     read_rules,
     revise_rules,
@@ -130,7 +129,6 @@ def _change_state(rule_id: str, state: State, conf: Path, author: str | None, re
         typer.echo(f"{rule_id} is {state} already in {place.name}")
         return
     place.publish([change], revision.made)
-    note_words(place, author, reason)
     after = "deleted" if state == "DELETE" else state
     typer.echo(f"{rule_id}: {before.state} until now, {after} from the next batch on; written to {place.name}")
 

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from buckets.cli import rule_state
-from buckets.cli.rule_request import Author, Conf, Reason, note_words, open_rules, read_rules, revise_rules, words_of
+from buckets.cli.rule_request import Author, Conf, Reason, open_rules, read_rules, revise_rules, words_of
 from buckets.errors import BucketsError
 from buckets.event_schema import load_event_schema
 from buckets.job import load_job
@@ -121,7 +121,6 @@ def apply(
         typer.echo(f"dry run: {len(made)} of {len(rules)} rules would change; nothing has been written")
         return
     place.publish(asked, revision.made)
-    note_words(place, author, reason)
     typer.echo(f"{len(made)} of {len(rules)} rules are changed in {place.name}")
 
 

@@ -17,6 +17,7 @@ from buckets.rule_change import RuleChange
 from buckets.rule_file import load_rules
 from buckets.rule_files import SETTLED_S, RuleFiles
 from buckets.rule_text import RuleText, change_files, rules_text
+from buckets.rule_words import Words, keep_words, words_about, words_path
 from tests.core.examples import SCHEMA, rule
 
 LONG_S = SETTLED_S + 0.01
@@ -89,6 +90,32 @@ def test_a_change_is_taken_once_and_says_where_it_comes_from(feed, write, clock)
     assert change.author == path.owner()
     assert change.time == path.stat().st_mtime_ns // 1_000_000
     assert feed.read([ONE, TWO]).asked == []
+
+
+def words_of_changes(feed: RuleFiles, in_force: list[Rule], clock) -> dict[str | None, tuple[str, str]]:
+    clock.now_s += LONG_S
+    return {change.subject: (change.author, change.reason) for change in feed.read(in_force).asked}
+
+
+def test_a_change_by_a_command_says_by_whom_and_why_until_the_file_is_changed_by_hand(feed, write, clock):
+    path = write(rules_text([ONE, TWO]))
+    assert words_of_changes(feed, [ONE], clock) == {"two": (path.owner(), "rules.yaml was changed")}
+    change_files(path, {"one": "PAUSE"}, [], "", {"one": Words("ann", "too many")})
+    change_files(path, {"two": "DELETE"}, [], "", {"two": Words("bob", "nobody needs it")})
+    expected = {"one": ("ann", "too many"), "two": ("bob", "nobody needs it")}
+    assert words_of_changes(feed, [ONE, TWO], clock) == expected
+    write(rules_text([ONE]))
+    paused = ONE.model_copy(update={"state": "PAUSE"})
+    assert words_of_changes(feed, [paused], clock) == {"one": (path.owner(), "rules.yaml was changed")}
+
+
+@pytest.mark.parametrize("written", ["{", "[]", '{"sha256": 1}', "null"])
+def test_words_that_somebody_else_wrote_count_as_none(write, written):
+    path = write(rules_text([ONE]))
+    keep_words(path, path.read_text(), {"one": Words("ann", "")})
+    assert words_about([path]) == {"one": Words("ann", "")}
+    words_path(path).write_text(written)
+    assert words_about([path]) == {}
 
 
 def test_a_file_that_is_being_written_is_not_taken(feed, write, clock):
@@ -305,9 +332,9 @@ def test_the_only_rule_of_a_file_is_marked_as_deleted(tmp_path):
     """A file without rules would be broken."""
     path = tmp_path / "rules.yaml"
     path.write_text("# mine\n" + rules_text([ONE]))
-    change_files(path, {"one": "DELETE"}, [], "")
+    change_files(path, {"one": "DELETE"}, [], "", {})
     assert path.read_text() == "# mine\n" + rules_text([ONE]).replace("one\n", "one\n    state: DELETE\n")
-    change_files(path, {}, [ONE], "")
+    change_files(path, {}, [ONE], "", {})
     assert load_rules(path) == (ONE,)
 
 
@@ -339,10 +366,10 @@ def test_any_changes_leave_the_rules_that_a_dictionary_would_have(tmp_path_facto
     left = {each.rule_id: each for each in load_rules(path)}
     for change in changes:
         if isinstance(change, Rule):
-            change_files(path, {}, [change], "")
+            change_files(path, {}, [change], "", {})
             left[change.rule_id] = change
         elif left.get(change[0], ONE.model_copy(update={"state": "DELETE"})).state != "DELETE":
-            change_files(path, {change[0]: change[1]}, [], "")
+            change_files(path, {change[0]: change[1]}, [], "", {})
             left[change[0]] = left[change[0]].model_copy(update={"state": change[1]})
         live = {each.rule_id: each for each in load_rules(path) if each.state != "DELETE"}
         assert live == {rule_id: each for rule_id, each in left.items() if each.state != "DELETE"}
@@ -354,7 +381,7 @@ def test_what_would_not_be_right_afterwards_is_refused_and_nothing_is_written(tm
     text = rules_text([ONE, TWO]).replace("[payer]", "&fields [payer]", 1).replace("[kind]", "*fields", 1)
     path.write_text(text)
     with pytest.raises(BucketsError, match=r"cannot be changed by program .*; change it by hand"):
-        change_files(path, {"one": "DELETE"}, [], "")
+        change_files(path, {"one": "DELETE"}, [], "", {})
     assert path.read_text() == text
 
 
@@ -362,7 +389,7 @@ def test_a_rule_of_a_folder_changes_in_its_file_and_new_ones_have_one_of_their_o
     (tmp_path / "a.yaml").write_text(rules_text([ONE]))
     (tmp_path / "b.yaml").write_text(rules_text([TWO]))
     new = [rule("one", length="5h"), rule("three")]
-    written = change_files(tmp_path, {"two": "PAUSE"}, new, "c.yaml")
+    written = change_files(tmp_path, {"two": "PAUSE"}, new, "c.yaml", {})
     assert [path.name for path in written] == ["a.yaml", "b.yaml", "c.yaml"]
     assert load_rules(tmp_path / "a.yaml") == (new[0],)
     assert load_rules(tmp_path / "b.yaml")[0].state == "PAUSE"
@@ -374,7 +401,7 @@ def test_a_file_keeps_its_mode_and_a_link_leads_where_it_led(tmp_path):
     path.write_text(rules_text([ONE]))
     path.chmod(0o640)
     link.symlink_to(path)
-    change_files(link, {"one": "PAUSE"}, [], "")
+    change_files(link, {"one": "PAUSE"}, [], "", {})
     assert link.is_symlink()
     assert load_rules(path)[0].state == "PAUSE"
     assert path.stat().st_mode & 0o777 == 0o640
