@@ -1,7 +1,8 @@
 """The rule set that follows when changes are made to one, and a record of each change."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from buckets.event_schema import EventSchema
 from buckets.rule import Rule, check_against_schema
@@ -71,8 +72,25 @@ class Revision:
     export: bool = False
 
 
+NOTHING_GONE: Mapping[str, int] = MappingProxyType({})
+
+
+def deleted(made: Iterable[Change]) -> dict[str, int]:
+    """The last version of each rule that changes delete."""
+    return {
+        change.rule_id: change.rule_version
+        for change in made
+        if change.rule_id is not None and change.rule_version is not None and change.after is None
+    }
+
+
 def revise(
-    before: RuleSet, asked: Iterable[RuleChange], schema: EventSchema, clock_ms: int | None, lateness_ms: int
+    before: RuleSet,
+    asked: Iterable[RuleChange],
+    schema: EventSchema,
+    clock_ms: int | None,
+    lateness_ms: int,
+    gone: Mapping[str, int] = NOTHING_GONE,
 ) -> Revision:
     """Make changes to a rule set, in order; what cannot be made is refused and changes nothing.
 
@@ -85,8 +103,9 @@ def revise(
         schema: the event schema, which knows the fields that rules may name.
         clock_ms: the greatest event time that has arrived; None where no event has.
         lateness_ms: the allowed lateness.
+        gone: the last version of each rule that was deleted; one that comes again goes on behind it.
     """
-    draft = _Draft({rule.rule_id: rule for rule in before.rules}, schema)
+    draft = _Draft({rule.rule_id: rule for rule in before.rules}, schema, gone)
     revision = Revision(before)
     for change in asked:
         if change.change == "export":
@@ -105,8 +124,9 @@ def revise(
 class _Draft:
     """Rules that are being changed."""
 
-    def __init__(self, rules: dict[str, Rule], schema: EventSchema) -> None:
+    def __init__(self, rules: dict[str, Rule], schema: EventSchema, gone: Mapping[str, int]) -> None:
         self.rules = rules
+        self._gone = dict(gone)
         self._schema = schema
         self._cleared: set[tuple[frozenset[str], object]] = set()
         self._all_cleared = False
@@ -145,10 +165,11 @@ class _Draft:
         return [] if rule.state == state else [self._replace(change, rule.model_copy(update={"state": state}))]
 
     def _replace(self, change: RuleChange, rule: Rule) -> Change:
-        """Put a rule in the place of the one that is there; its version is higher than that one's."""
+        """Put a rule in the place of the one that is there or was; its version is higher than that one's."""
         there = self.rules.get(rule.rule_id)
-        if there is not None and rule.version <= there.version:
-            rule = rule.model_copy(update={"version": there.version + 1})
+        last = there.version if there is not None else self._gone.get(rule.rule_id, 0)
+        if rule.version <= last:
+            rule = rule.model_copy(update={"version": last + 1})
         if rule.version > LARGEST_VERSION:
             message = f"rule.version: {rule.version} is more than {LARGEST_VERSION}; put the rule under another rule_id"
             raise ValueError(message)
@@ -162,6 +183,7 @@ class _Draft:
 
     def _remove(self, change: RuleChange, rule_id: str) -> list[Change]:
         gone = self.rules.pop(rule_id)
+        self._gone[rule_id] = gone.version
         return [_made(change, rule_id, gone.version, gone, None, kind="delete")]
 
     def _delete_all(self, change: RuleChange) -> list[Change]:

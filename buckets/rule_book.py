@@ -11,7 +11,7 @@ from typing import Protocol
 from buckets.errors import BucketsError
 from buckets.event_schema import EventSchema
 from buckets.ledger import Ledger
-from buckets.revision import Refusal, Revision, revise
+from buckets.revision import Refusal, Revision, deleted, revise
 from buckets.rule_feed import Read, RuleFeed
 from buckets.rule_route import encode_rule_set
 from buckets.rule_set import RuleSet
@@ -58,6 +58,7 @@ class RuleBook:
         self._on_refused = on_refused
         self._history = history
         self._current = ledger.latest_rule_set() or NO_RULES
+        self._gone = deleted(change for version in ledger.history() for change in version.changes)
         self._found: Read | None = None
 
     def start(self) -> None:
@@ -109,6 +110,7 @@ class RuleBook:
         if rule_set is not self._current:
             self._ledger.keep_rule_set(rule_set, revision.made, batch_id, position, place)
             self._current = rule_set
+            self._gone |= deleted(revision.made)
             if self._history is not None:
                 self._history.record()
         elif position is not None:
@@ -122,7 +124,8 @@ class RuleBook:
         """
         if not found.asked:
             return Revision(self._current)
-        revision = revise(self._current, found.asked, self._schema, self._clock_ms(batch_id - 1), self._lateness_ms)
+        clock_ms = self._clock_ms(batch_id - 1)
+        revision = revise(self._current, found.asked, self._schema, clock_ms, self._lateness_ms, self._gone)
         try:
             encode_rule_set(revision.rule_set)
         except BucketsError as error:

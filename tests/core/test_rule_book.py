@@ -141,6 +141,21 @@ def test_a_version_says_what_changed_by_whom_and_from_which_batch_on(started, lo
     assert [(change.change, change.rule_id, change.author) for change in version.changes] == [("put", "a", "ann")]
 
 
+def test_a_deleted_rule_that_comes_again_goes_on_behind_its_last_version_also_after_a_restart(started, log):
+    log.changes += [put("a"), RuleChange(change="delete", rule_id="a")]
+    book = started()
+    ran(book, 0)
+    log.changes += [put("a")]
+    ran(book, 1)
+    assert [each.version for each in book.in_force.rules] == [2]
+    log.changes += [RuleChange(change="delete", rule_id="a")]
+    ran(book, 2)
+    log.changes += [put("a")]
+    again = started()
+    ran(again, 3)
+    assert [each.version for each in again.in_force.rules] == [3]
+
+
 def test_a_batch_that_is_run_again_has_its_rules_while_newer_ones_are_there(started, log):
     log.changes += [put("a")]
     book = started()
