@@ -36,24 +36,20 @@ def changes_table(title: str, rows: Sequence[tuple[str, str, str]]) -> Table:
 
 def history_table(title: str, rows: Sequence[dict[str, Any]]) -> Table:
     """Changes that have been made."""
-    table = _table(
-        title, ("In force (UTC)", "Rules", "From batch", "Rule", "Version", "Change", "What", "Author", "Reason")
-    )
+    table = _table(title, ("In force (UTC)", "Rule", "What", "By, why"))
     for row in rows:
         before, after = (_rule(row[side]) for side in ("rule_before", "rule_after"))
         in_force_us = row["in_force_at"]
+        since = moment(None if in_force_us is None else in_force_us // 1000)
+        first = "" if row["first_batch"] is None else f", from batch {row['first_batch']}"
+        version = "" if row["rule_version"] is None else f"version {row['rule_version']}"
         cells = [
-            moment(None if in_force_us is None else in_force_us // 1000),
-            _number(row["ruleset_version"]),
-            _number(row["first_batch"]),
-            row["rule_id"] or "all",
-            _number(row["rule_version"]),
-            row["change"],
-            difference(before, after),
-            row["author"],
-            row["reason"],
+            f"{since}\nrules {row['ruleset_version']}{first}",
+            f"{row['rule_id'] or 'all'}\n{version}",
+            f"{row['change']}: {difference(before, after)}",
+            "\n".join(part for part in (row["author"], row["reason"]) if part),
         ]
-        table.add_row(*(Text(cell or "") for cell in cells))
+        table.add_row(*map(Text, cells))
     return table
 
 
@@ -90,10 +86,6 @@ def _short(name: str, written: dict[str, Any]) -> str:
 
 def _rule(text: str | None) -> Rule | None:
     return None if text is None else Rule.model_validate_json(text)
-
-
-def _number(number: int | None) -> str:
-    return "" if number is None else str(number)
 
 
 def _table(title: str, columns: Sequence[str]) -> Table:

@@ -264,7 +264,9 @@ def make_tables(spark: SparkSession, audit: Audit) -> None:
 
 
 def _make_table(spark: SparkSession, table: Table, audit: Audit) -> None:
-    builder = DeltaTable.createIfNotExists(spark).location(str(audit.folder.tables / table.name))
+    # Delta compares the location with what it makes of it, which has no `..` in it.
+    location = (audit.folder.tables / table.name).resolve()
+    builder = DeltaTable.createIfNotExists(spark).location(str(location))
     builder = builder.comment(table.comment).partitionedBy(DAY)
     for column in table.columns:
         kind = from_arrow_type(column.type)

@@ -122,10 +122,11 @@ def test_what_cannot_be_read_is_kept_with_its_place_and_the_reason(broker, spark
     assert found[topic, 4]["value"] is None
 
 
-def test_headers_of_messages_are_kept(broker, spark, tmp_path):
+def test_headers_of_messages_are_kept_and_a_path_may_lead_upwards(broker, spark, tmp_path):
     from buckets.kafka.sender import Sender
 
-    job = AuditJob(broker, tmp_path)
+    job = AuditJob(broker, tmp_path / "conf", audit={"path": "../audit", "checkpoint": "../audit-checkpoint"})
+    job.tables = tmp_path / "audit"
     sender = Sender(broker.kafka)
     sender.send(job.topic, "k", "not read as JSON", {ID: "a1", "from": "Zürich"})
     sender.flush()
