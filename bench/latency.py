@@ -26,8 +26,8 @@ from report import Goal, Report
 from buckets.kafka.reader import TopicReader
 
 WARM_UP_S = 60.0
-SECONDS = 300.0
 OPTIONS = {"--rates": "500,1000", "--seconds": "300", "--without": "", "--audit": "no"}
+AUDIT = {"audit": {"path": "audit", "checkpoint": "audit-checkpoint"}}
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
 P50_MS, P99_MS = 250, 500
 DRAIN_S = 5.0
@@ -40,9 +40,6 @@ def consume_alerts(live: LiveJob, stopping: threading.Event, take: Callable[[dic
         for message in reader.poll(0.1):
             take(json.loads(message.value() or b"{}"))
     reader.close()
-
-
-AUDIT = {"audit": {"path": "audit", "checkpoint": "audit-checkpoint"}}
 
 
 def measure(

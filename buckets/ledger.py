@@ -12,7 +12,7 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -230,6 +230,11 @@ class Ledger:
         files = self._rule_set_files()
         return self.rule_set(int(files[-1].stem)) if files else None
 
+    def gone_rules(self) -> dict[str, int]:
+        """The last version of each rule that was ever deleted, as the newest version of the rules has it."""
+        files = self._rule_set_files()
+        return dict(json.loads(files[-1].read_text(encoding="utf-8")).get("gone", {})) if files else {}
+
     def groups(self) -> dict[str, Group]:
         """All groups that there ever were, by their identity, each as it was last."""
         files = self._rule_set_files()
@@ -256,6 +261,7 @@ class Ledger:
         first_batch: int | None = None,
         position: int | None = None,
         place: str | None = None,
+        gone: Mapping[str, int] | None = None,
     ) -> None:
         """Write a new version of the rules.
 
@@ -265,12 +271,13 @@ class Ledger:
             first_batch: the first batch that it judges.
             position: how far the topic of rules has been read with it.
             place: where the rules come from.
+            gone: the last version of each rule that was ever deleted.
         """
         changes = [
             vars(change) | {side: _written(getattr(change, side)) for side in ("before", "after")} for change in made
         ]
-        record = {"changes": changes, "first_batch": first_batch, "position": position, "place": place}
-        record["made_ms"] = epoch_ms()
+        record: dict[str, Any] = {"changes": changes, "first_batch": first_batch, "position": position, "place": place}
+        record |= {"gone": dict(gone or {}), "made_ms": epoch_ms()}
         write_whole(self._rule_set_file(rule_set.version), json.dumps(json.loads(rule_set.to_json()) | record))
 
     def keep_rules_position(self, position: int, place: str, version: int) -> None:

@@ -58,7 +58,7 @@ class RuleBook:
         self._on_refused = on_refused
         self._history = history
         self._current = ledger.latest_rule_set() or NO_RULES
-        self._gone = deleted(change for version in ledger.history() for change in version.changes)
+        self._gone = ledger.gone_rules()
         self._found: Read | None = None
 
     def start(self) -> None:
@@ -108,9 +108,9 @@ class RuleBook:
         if rule_set.version == 0:
             rule_set = RuleSet(1, (), (), {})
         if rule_set is not self._current:
-            self._ledger.keep_rule_set(rule_set, revision.made, batch_id, position, place)
-            self._current = rule_set
-            self._gone |= deleted(revision.made)
+            gone = self._gone | deleted(revision.made)
+            self._ledger.keep_rule_set(rule_set, revision.made, batch_id, position, place, gone)
+            self._current, self._gone = rule_set, gone
             if self._history is not None:
                 self._history.record()
         elif position is not None:

@@ -91,6 +91,19 @@ def test_changes_may_come_at_once_or_one_after_another(asked, cut):
 
 
 @given(changes)
+def test_the_version_of_a_rule_never_goes_down_while_it_is_there(asked):
+    rule_set = NO_RULES
+    for change in asked:
+        before = {each.rule_id: each for each in rule_set.rules}
+        rule_set = revised(rule_set, change).rule_set
+        for each in rule_set.rules:
+            if each.rule_id in before and definition(each) != definition(before[each.rule_id]):
+                assert each.version > before[each.rule_id].version
+            elif each.rule_id in before:
+                assert each.version >= before[each.rule_id].version
+
+
+@given(changes)
 @example([RuleChange(change="put", rule=rule("a", version=2)), RuleChange(change="delete", rule_id="a")] * 2)
 def test_a_version_of_a_rule_is_one_definition_for_ever_and_versions_only_go_up(asked):
     latest: dict[str, Rule] = {}

@@ -16,7 +16,7 @@ from buckets.kafka.local_broker import BrokerStatus, LocalBroker
 from buckets.kafka.settings import KafkaSettings, SecuritySettings
 from buckets.kafka.topics import TopicSize, create_topics, topic_sizes
 from tests.kafka.broker import TestBroker, free_port
-from tests.spark.command import run_command
+from tests.spark.command import one_line, run_command
 from tests.spark.payments import RULES, SCHEMA
 
 
@@ -283,9 +283,7 @@ def test_topics_of_a_configuration_without_kafka_is_one_line(tmp_path, broker):
 
     done = run_command("kafka", "topics", conf)
 
-    assert done.returncode == 1
-    assert done.stderr.startswith(f"error: configuration {conf}: names no Kafka; add")
-    assert len(done.stderr.splitlines()) == 1
+    assert one_line(done).startswith(f"configuration {conf}: names no Kafka; add")
 
 
 def test_topics_on_brokers_that_do_not_answer_is_one_line(tmp_path, broker):
@@ -296,6 +294,4 @@ def test_topics_on_brokers_that_do_not_answer_is_one_line(tmp_path, broker):
 
     done = run_command("kafka", "topics", conf)
 
-    assert done.returncode == 1
-    assert done.stderr.startswith(f"error: kafka 127.0.0.1:{port}: no broker answers (")
-    assert len(done.stderr.splitlines()) == 1
+    assert one_line(done).startswith(f"kafka 127.0.0.1:{port}: no broker answers (")
