@@ -1,31 +1,54 @@
 """When the keys of a shard are looked at again, so that idle ones do not stay for ever.
 
 Every key stands on the agenda once, in a *slot* of its group: under the first multiple of an eighth of the horizon
-behind its clock. A slot falls due when the shard's clock, the greatest event time that has arrived for the shard, has
-passed it by the horizon. Its keys are visited then: one whose own clock is still inside the horizon goes to the slot of
-that clock, another is evicted. So a key costs one visit a horizon, whatever its number of events.
+behind its clock. A slot falls due when the shard's clock (`shard_clock`) has passed it by the horizon. Its keys are
+visited then: one whose own clock is still inside the horizon goes to the slot of that clock, another is evicted. So a
+key costs one visit a horizon, whatever its number of events.
+
+A key whose events lag behind the shard by more than the horizon, as those of a slow source may, stands in the slot of
+the shard's clock instead, and stays for another horizon as long as its own clock has moved on whenever it is visited.
 
 A batch visits at the most as many keys as it holds events (and `SPARE_VISITS` more); what is left stays due. As every
 key came to its slot by an event, the agenda never falls behind for long, and no batch pays for a whole sweep. Nothing
 but event time moves the agenda: no timers, no watermark.
 
-In the state: an *overview* as JSON, `{"version", "clock_ms", "slots": {group: {until_ms: keys}}}`, and the keys of each
-slot in chunks of `CHUNK_KEYS`, as JSON lists, appended to and taken from the end.
+In the state: an *overview* as JSON, `{"version", "slots": {group: {until_ms: keys}}, "evicted_until_ms": {group: ms}}`,
+the voters of the shard's clock, and the keys of each slot in chunks of `CHUNK_KEYS`, as JSON lists, appended to and
+taken from the end. A key that lags is a list of the key and its clock there. In version 1 there were no voters, and no
+such keys.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from buckets.errors import BucketsError
+from buckets.shard_clock import ShardClock
 from buckets.store import Entries, head_key, split_head_key
 
-AGENDA_VERSION = 1
-OVERVIEW = b"overview"
+AGENDA_VERSION = 2
+OVERVIEW, CLOCK = b"overview", b"clock"
 CHUNK_KEYS = 256
 SPARE_VISITS = 64
 SLOTS_IN_HORIZON = 8
 LONG_AGO_MS = -(2**62)
+
+
+class Entry(NamedTuple):
+    """A key on the agenda.
+
+    Attributes:
+        key: the key.
+        passed_ms: time that its clock has passed if it has moved on since it was entered; None where that is not known.
+    """
+
+    key: str
+    passed_ms: int | None
+
+
+Written = str | tuple[str, int]
+"""An entry as it stands in a chunk: a key, with its clock where it lags."""
 
 
 @dataclass
@@ -33,14 +56,16 @@ class Agenda:
     """The agenda of a shard during one batch.
 
     Attributes:
-        clock_ms: the shard's clock; None before its first event.
+        clock: the shard's clock.
         slots: by group, how many keys stand in the slot that ends at a time.
+        evicted_until_ms: by group, the time of the latest event of all timelines that were evicted.
     """
 
-    clock_ms: int | None = None
+    clock: ShardClock = field(default_factory=ShardClock)
     slots: dict[str, dict[int, int]] = field(default_factory=dict)
-    _stored: str = ""
-    _added: dict[tuple[str, int], list[str]] = field(default_factory=dict)
+    evicted_until_ms: dict[str, int] = field(default_factory=dict)
+    _stored: dict[bytes, bytes] = field(default_factory=dict)
+    _added: dict[tuple[str, int], list[Written]] = field(default_factory=dict)
 
     @classmethod
     def load(cls, entries: Entries, heads: Entries) -> "Agenda":
@@ -53,53 +78,60 @@ class Agenda:
         Raises:
             BucketsError: a later release wrote it.
         """
-        (stored,) = entries.get([OVERVIEW])
+        stored, voters = entries.get([OVERVIEW, CLOCK])
         if not stored:
             agenda = cls()
-            for key in heads.list_keys():
-                agenda._add(*split_head_key(key), until_ms=LONG_AGO_MS)
+            for stored_key in heads.list_keys():
+                group_id, key = split_head_key(stored_key)
+                agenda._add(group_id, key, LONG_AGO_MS)
             return agenda
         data = json.loads(stored)
-        if data["version"] != AGENDA_VERSION:
+        if data["version"] not in (1, AGENDA_VERSION):
             message = (
-                f"the shard's agenda has version {data['version']}, and this release reads {AGENDA_VERSION}; "
+                f"the shard's agenda has version {data['version']}, and this release reads 1 to {AGENDA_VERSION}; "
                 "run the release that wrote the checkpoint, or start with a new checkpoint"
             )
             raise BucketsError(message)
         slots = {
             group: {int(until): keys for until, keys in of_group.items()} for group, of_group in data["slots"].items()
         }
-        return cls(data["clock_ms"], slots, stored.decode())
+        evicted_until_ms = data.get("evicted_until_ms", {})
+        return cls(ShardClock.from_bytes(voters), slots, evicted_until_ms, {OVERVIEW: stored, CLOCK: voters})
 
-    def save(self, entries: Entries, horizons_ms: Mapping[str, int]) -> None:
+    def save(self, entries: Entries, live: Collection[str]) -> None:
         """Write what has changed.
 
         Args:
             entries: where agendas lie.
-            horizons_ms: by live group.
+            live: the live groups.
         """
         self._write_added(entries)
-        step_ms = min((_step_ms(horizon_ms) for horizon_ms in horizons_ms.values()), default=1)
-        clock_ms = None if self.clock_ms is None else self.clock_ms // step_ms * step_ms
-        text = json.dumps({"version": AGENDA_VERSION, "clock_ms": clock_ms, "slots": self.slots}, sort_keys=True)
-        if text != self._stored:
-            entries.put([(OVERVIEW, text.encode())])
-            self._stored = text
+        self.clock.keep(live)
+        self.evicted_until_ms = {group: until for group, until in self.evicted_until_ms.items() if group in live}
+        overview = {"version": AGENDA_VERSION, "slots": self.slots, "evicted_until_ms": self.evicted_until_ms}
+        now = {OVERVIEW: json.dumps(overview, sort_keys=True).encode(), CLOCK: self.clock.to_bytes()}
+        changed = [(name, data) for name, data in now.items() if data != self._stored.get(name, b"")]
+        if changed:
+            entries.put(changed)
+        self._stored = now
 
-    def advance(self, clock_ms: int) -> None:
-        """Move the shard's clock, never back."""
-        self.clock_ms = clock_ms if self.clock_ms is None else max(self.clock_ms, clock_ms)
+    def note_evicted(self, group_id: str, until_ms: int) -> None:
+        """Take note that a timeline of a group was evicted, whose latest event was at a time."""
+        self.evicted_until_ms[group_id] = max(until_ms, self.evicted_until_ms.get(group_id, until_ms))
 
     def enter(self, group_id: str, keys: Iterable[tuple[str, int]], horizon_ms: int) -> None:
         """Enter keys of a group, each with its clock in ms."""
-        step_ms = _step_ms(horizon_ms)
+        step_ms, shard_ms = _step_ms(horizon_ms), self.clock.time_ms
         for key, clock_ms in keys:
-            self._add(group_id, key, (clock_ms // step_ms + 1) * step_ms)
+            if shard_ms is not None and clock_ms < shard_ms - horizon_ms:
+                self._add(group_id, (key, clock_ms), (shard_ms // step_ms + 1) * step_ms)
+            else:
+                self._add(group_id, key, (clock_ms // step_ms + 1) * step_ms)
 
-    def _add(self, group_id: str, key: str, until_ms: int) -> None:
-        self._added.setdefault((group_id, until_ms), []).append(key)
+    def _add(self, group_id: str, entry: Written, until_ms: int) -> None:
+        self._added.setdefault((group_id, until_ms), []).append(entry)
 
-    def take_due(self, entries: Entries, horizons_ms: Mapping[str, int], most: int) -> dict[str, list[str]]:
+    def take_due(self, entries: Entries, horizons_ms: Mapping[str, int], most: int) -> dict[str, list[Entry]]:
         """Take keys whose slot is due, and those of groups that are no more.
 
         Args:
@@ -110,13 +142,12 @@ class Agenda:
         Returns:
             Keys by group.
         """
-        if self.clock_ms is None:
-            return {}
+        shard_ms = self.clock.time_ms
         wanted: list[tuple[str, int, int]] = []
         for group_id, of_group in self.slots.items():
             horizon_ms = horizons_ms.get(group_id)
             for until_ms in sorted(of_group):
-                if horizon_ms is not None and until_ms + horizon_ms >= self.clock_ms:
+                if horizon_ms is not None and (shard_ms is None or until_ms + horizon_ms >= shard_ms):
                     break
                 while of_group[until_ms] and most > 0:
                     number = (of_group[until_ms] - 1) // CHUNK_KEYS
@@ -130,9 +161,9 @@ class Agenda:
             if (left := {until_ms: keys for until_ms, keys in of_group.items() if keys})
         }
         places = [_chunk_key(*each) for each in wanted]
-        due: dict[str, list[str]] = {}
-        for (group_id, _, _), chunk in zip(wanted, entries.get(places), strict=True):
-            due.setdefault(group_id, []).extend(json.loads(chunk))
+        due: dict[str, list[Entry]] = {}
+        for (group_id, until_ms, _), chunk in zip(wanted, entries.get(places), strict=True):
+            due.setdefault(group_id, []).extend(_entry(written, until_ms) for written in json.loads(chunk))
         entries.remove(places)
         return due
 
@@ -157,6 +188,13 @@ class Agenda:
         if written:
             entries.put(written)
         self._added = {}
+
+
+def _entry(written: str | list[Any], until_ms: int) -> Entry:
+    """An entry as it stands in a chunk of the slot that ends at `until_ms`."""
+    if isinstance(written, str):
+        return Entry(written, None if until_ms == LONG_AGO_MS else until_ms - 1)
+    return Entry(*written)
 
 
 def _step_ms(horizon_ms: int) -> int:

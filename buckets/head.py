@@ -1,15 +1,19 @@
 """A head as bytes: what is kept of a key beside its pages, and what is read of it first.
 
-Layout of version 2, integers as varints:
+Layout of version 3, integers as varints:
 
     version (1 byte) · clock_ms (signed) · generation · next page number · pages · columns
+        · 0, or 1 and since when it is complete as distance from the clock (signed)
     for each page, oldest first: number · first time as gap to the page before (signed, the first to the clock)
         · last - first · 2 * cells + whether it is trimmed · events · resolution_ms,
         for each column: sum of positive values · of negative ones · least (signed) · greatest - least
     the newest cells, as in a page
 
-A timeline of version 1 is: version · columns (1 byte) · clock_ms (signed) · cells · raw cells as in a page, the first
-time signed. It is read as a head without pages, and written as version 2.
+*Since when* is written for a key that came when some of its earlier events may have been evicted (see `sweep`), as long
+as a window can reach that far back.
+
+Version 2 says nothing of that. A timeline of version 1 is: version · columns (1 byte) · clock_ms (signed) · cells · raw
+cells as in a page, the first time signed. It is read as a head without pages. Both are written as version 3.
 """
 
 from typing import Final
@@ -22,10 +26,10 @@ from buckets.directory import Directory
 from buckets.page import COLUMN_BYTES, FIXED_BYTES, read_cells, read_counts, read_raw
 from buckets.timeline import Timeline
 
-CODEC_VERSION: Final = 2
+CODEC_VERSION: Final = 3
 LEAST_INT64: Final = -(2**63)
 UNKNOWN_VERSION: Final = -1
-HEAD_BYTES: Final = 6 * varint.LONGEST + FIXED_BYTES
+HEAD_BYTES: Final = 8 * varint.LONGEST + FIXED_BYTES
 """Bytes of a head without pages and cells, at the most."""
 ENTRY_BYTES: Final = 6 * varint.LONGEST
 """Bytes of an entry without its columns, at the most."""
@@ -36,7 +40,7 @@ def read_entry_count(data, start, end):
     """How many pages a head has; UNKNOWN_VERSION where it cannot be read."""
     if end <= start or data[start] == 1:
         return np.int64(0)
-    if data[start] != CODEC_VERSION:
+    if data[start] != 2 and data[start] != CODEC_VERSION:
         return np.int64(UNKNOWN_VERSION)
     _, at = varint.read_signed(data, start + 1)
     _, at = varint.read(data, at)
@@ -57,25 +61,32 @@ def read_head(data, start, end, directory: Directory, key):
         key: the key.
 
     Returns:
-        The key's clock in ms (the least int64 where the key is new), its generation (0 where that was not written),
-        the next page number, where its newest cells stand, and how many they are.
+        The key's clock in ms (the least int64 where the key is new), since when it is complete (the least int64 where
+        it always was), its generation (0 where that was not written), the next page number, where its newest cells
+        stand, and how many they are.
     """
+    since_ms = np.int64(LEAST_INT64)
     if end <= start:
-        return np.int64(LEAST_INT64), np.int64(0), np.int64(0), start, np.int64(0)
+        return np.int64(LEAST_INT64), since_ms, np.int64(0), np.int64(0), start, np.int64(0)
     if data[start] == 1:
         clock_ms, at = varint.read_signed(data, start + 2)
         cells, _ = varint.read_count(data, at)
-        return clock_ms, np.int64(0), np.int64(0), start, cells
+        return clock_ms, since_ms, np.int64(0), np.int64(0), start, cells
     clock_ms, at = varint.read_signed(data, start + 1)
     generation, at = varint.read_count(data, at)
     next_page, at = varint.read_count(data, at)
     pages, at = varint.read_count(data, at)
     columns, at = varint.read_count(data, at)
+    if data[start] != 2:
+        is_written, at = varint.read_count(data, at)
+        if is_written:
+            distance_ms, at = varint.read_signed(data, at)
+            since_ms = clock_ms + distance_ms
     before_ms = clock_ms
     for entry in range(directory.start[key], directory.start[key] + pages):
         at = _read_entry(data, at, directory, entry, columns, before_ms)
         before_ms = directory.first_ms[entry]
-    return clock_ms, generation, next_page, at, read_counts(data, at)
+    return clock_ms, since_ms, generation, next_page, at, read_counts(data, at)
 
 
 @leaf
@@ -130,14 +141,18 @@ def read_newest_cells(data, start, at, timeline: Timeline, owner, from_ms) -> No
 
 
 @leaf
-def write_head(out, at, clock_ms, generation, next_page, pages, columns):
+def write_head(out, at, clock_ms, since_ms, generation, next_page, pages, columns):
     """Write what stands before the directory; returns the place after it."""
     out[at] = CODEC_VERSION
     at = varint.write_signed(out, at + 1, clock_ms)
     at = varint.write(out, at, generation)
     at = varint.write(out, at, next_page)
     at = varint.write(out, at, pages)
-    return varint.write(out, at, columns)
+    at = varint.write(out, at, columns)
+    if since_ms == LEAST_INT64:
+        return varint.write(out, at, 0)
+    at = varint.write(out, at, 1)
+    return varint.write_signed(out, at, since_ms - clock_ms)
 
 
 @leaf

@@ -323,8 +323,10 @@ def score_keys(
         bound = written_bound(work.timeline, entries)
         encoded = _with_bytes(encoded, at, bound)
         written = with_page_room(written, bound, most_target + entries)
-        count = np.int64(0)
+        count, since_ms = np.int64(0), heads.since_ms[key]
         if clock_ms != LEAST_INT64:
+            # No window of an event that is still to come reaches behind the horizon.
+            since_ms = since_ms if since_ms > clock_ms - policy.horizon_ms else np.int64(LEAST_INT64)
             kept_ms = kept_from_ms(tiers, clock_ms, policy.horizon_ms)
             count = gather(work.timeline, directory, kept_ms, tiers, work.borders, stretches)
         encoded_start[key + 1] = write_timeline(
@@ -335,6 +337,7 @@ def score_keys(
             directory,
             key,
             clock_ms,
+            since_ms,
             generation,
             heads.next_page[key],
             pool,

@@ -269,6 +269,7 @@ def write_timeline(
     directory: Directory,
     key,
     clock_ms,
+    since_ms,
     generation,
     next_page,
     pool,
@@ -289,6 +290,7 @@ def write_timeline(
         directory: entries of all keys; page numbers of this key's are changed.
         key: the key.
         clock_ms: its clock.
+        since_ms: since when it is complete; the least int64 where it always was.
         generation: that of its group.
         next_page: the next page number that was never used.
         pool: uint8, in which the ids lie.
@@ -342,7 +344,7 @@ def write_timeline(
         if free < end:
             _note_page(written, key, -directory.page[free] - 1, written.used[0], True)
             free += 1
-    at = write_head(heads, at, clock_ms, generation, next_page, pages, timeline.extremes.shape[1])
+    at = write_head(heads, at, clock_ms, since_ms, generation, next_page, pages, timeline.extremes.shape[1])
     before_ms = clock_ms
     for entry in range(pages):
         at = write_entry(heads, at, target, entry, before_ms)

@@ -37,6 +37,7 @@ LATE_EVENT_COLUMNS = pa.schema(
         pa.field("applied", pa.bool_()),
         pa.field("too_late", pa.bool_()),
         pa.field("other_event_id", pa.string()),
+        pa.field("warm", pa.bool_()),
         *_PLACE,
     ]
 )
@@ -47,10 +48,19 @@ COLLISION_COLUMNS = pa.schema(
         *_OF_GROUP,
         pa.field("event_time", TIME),
         pa.field("kept", pa.bool_()),
+        pa.field("warm", pa.bool_()),
         *_PLACE,
     ]
 )
-DUPLICATE_COLUMNS = pa.schema([pa.field("event_id", pa.string()), *_OF_GROUP, pa.field("event_time", TIME), *_PLACE])
+DUPLICATE_COLUMNS = pa.schema(
+    [
+        pa.field("event_id", pa.string()),
+        *_OF_GROUP,
+        pa.field("event_time", TIME),
+        pa.field("warm", pa.bool_()),
+        *_PLACE,
+    ]
+)
 BATCH_COLUMNS = pa.schema(
     [
         pa.field("batch_id", pa.int64()),

@@ -73,9 +73,12 @@ class GroupResults:
         """How many events had each outcome of `kernel`."""
         return np.bincount(self.scored.verdicts.outcome, minlength=OUTCOMES).tolist()
 
-    def _warm(self, times_ms: Int64s, rules: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
+    def _warm(self, events: Int64s, rules: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
+        """Whether the windows of rules at events reach no further back than what has been kept for rule and key."""
         reach = self.plan.window_arrays.reach_ms[self.plan.rule_arrays.window]
-        return times_ms - reach[rules] >= self.plan.complete_since_ms[rules]
+        edges_ms = self.events["time_ms"].to_numpy()[events] - reach[rules]
+        since_ms = np.maximum(self.plan.complete_since_ms[rules], self.scored.since_ms[self.codes[events]])
+        return edges_ms >= since_ms
 
     def evaluations(self) -> pa.Table:
         """All rows, compactly: one row an event, its results as lists. `evaluations.expand` makes them rows."""
@@ -84,14 +87,13 @@ class GroupResults:
         events = rows.event[starts]
         offsets = pa.array(np.append(starts, len(rows.event)).astype(np.int32))
         taken = self._taken(events)
-        times_ms = self.events["time_ms"].to_numpy()[rows.event]
         columns = {
             "rule": rows.rule,
             "whole": rows.whole,
             "micro": rows.micro,
             "count": rows.held,
             "fired": rows.fired,
-            "warm": self._warm(times_ms, rows.rule),
+            "warm": self._warm(rows.event, rows.rule),
         }
         if not rows.exact.all():
             columns |= {name: getattr(rows, name) for name in BOUND_COLUMNS}
@@ -145,7 +147,7 @@ class GroupResults:
             "upper": upper,
             "exact": pa.array(rows.exact[chosen]),
             "certain": pa.array(rows.certain[chosen]),
-            "warm": pa.array(self._warm(times_ms, rules)),
+            "warm": pa.array(self._warm(events, rules)),
             "count": pa.array(rows.held[chosen]),
             "operator": pa.array([rule.limit.operator for rule in judged]),
             "limit": pa.array([format(rule.limit.value, "f") for rule in judged]),
@@ -175,8 +177,13 @@ class GroupResults:
         return texts
 
     def _side(self, events: Int64s) -> dict[str, pa.Array]:
-        """The columns that all side outputs have."""
+        """The columns that all side outputs have.
+
+        An outcome is warm where the event is later than all that may have been evicted of its key: nothing that is
+        missing could make it another.
+        """
         taken = self._taken(events)
+        warm = taken["time_ms"].to_numpy() >= self.scored.since_ms[self.codes[events]]
         fields = pa.array([list(self.plan.group.fields)] * len(events), pa.list_(pa.string()))
         return {
             "event_id": taken["event_id"],
@@ -184,6 +191,7 @@ class GroupResults:
             "group_by": fields,
             "key": self._key_column(events),
             "event_time": taken["time_ms"].cast(TIME),
+            "warm": pa.array(warm),
             "source": taken["source"].cast(pa.string()),
             "source_order": taken["source_order"],
             "position": taken["position"],

@@ -10,13 +10,13 @@ import numpy.typing as npt
 
 from buckets.directory import Directory
 from buckets.errors import BucketsError
-from buckets.head import CODEC_VERSION
+from buckets.head import CODEC_VERSION, LEAST_INT64
 from buckets.kernel import score_keys
 from buckets.layout import Written
 from buckets.needed import Paging, Policy
 from buckets.plan import GroupPlan
 from buckets.rows import Rows
-from buckets.stored import KeyedEvents, choose_pages, read_heads, unreadable
+from buckets.stored import Heads, KeyedEvents, choose_pages, read_heads, unreadable
 from buckets.verdict import Verdicts
 
 PAGING: Final = Paging(page_cells=128, hot_cells=64, most_pages=256)
@@ -82,6 +82,7 @@ class Scored:
         rows: results of events and rules, events key by key.
         heads: the keys' new heads.
         clocks_ms: int64 `(keys,)`, the clocks that they have come to; the least int64 for none.
+        since_ms: int64 `(keys,)`, since when each timeline is complete; the least int64 where it always was.
         pages: the pages that changed.
         pool: uint8, where `verdicts.other_start` points into.
     """
@@ -90,6 +91,7 @@ class Scored:
     rows: Rows
     heads: list[bytes]
     clocks_ms: npt.NDArray[np.int64]
+    since_ms: npt.NDArray[np.int64]
     pages: list[Page]
     pool: npt.NDArray[np.uint8]
 
@@ -124,6 +126,7 @@ def score(
     batch: KeyBatch,
     emit_all: bool,
     paging: Paging = PAGING,
+    evicted_until_ms: int | None = None,
 ) -> Scored:
     """Take a batch of events into the timelines of a group, and judge each event.
 
@@ -134,6 +137,8 @@ def score(
         batch: the events of these keys.
         emit_all: whether results are wanted for every rule, or for the fired ones only.
         paging: how timelines are cut.
+        evicted_until_ms: the latest event of a timeline of this group that was evicted; None where none was. A new key
+            may be one of them, so its windows are complete only behind that.
 
     Returns:
         Verdicts, results and what has changed of the timelines. Nothing given is changed.
@@ -152,6 +157,8 @@ def score(
         raise BucketsError(message)
     columns, generation = len(plan.group.measures), plan.group.generation
     known, directory = read_heads(head_pool, state_start, generation, columns)
+    if evicted_until_ms is not None:
+        _note_evicted(known, batch, evicted_until_ms, plan.horizon_ms)
     policy = Policy(plan.horizon_ms, plan.late, plan.collision, plan.edge)
     reach_ms = plan.window_arrays.reach_ms
     page_data, page_start = b"", np.zeros(len(directory.page), np.int64)
@@ -191,9 +198,17 @@ def score(
         rows=Rows(*(column[:used] for column in rows)),
         heads=[whole[start:end] for start, end in pairwise(encoded_start.tolist())],
         clocks_ms=known.clock_ms,
+        since_ms=known.since_ms,
         pages=_pages(written),
         pool=pool,
     )
+
+
+def _note_evicted(known: Heads, batch: KeyBatch, evicted_until_ms: int, horizon_ms: int) -> None:
+    """Let new keys be complete from behind the latest evicted event on, where their windows may reach that far back."""
+    new = np.flatnonzero((known.clock_ms == LEAST_INT64) & (np.diff(batch.key_start) > 0))
+    first_ms = batch.times_ms[batch.key_start[new]]
+    known.since_ms[new[first_ms - horizon_ms <= evicted_until_ms]] = evicted_until_ms + 1
 
 
 def _read_needed(directory: Directory, read_pages: PageReader, page_at: int) -> tuple[bytes, npt.NDArray[np.int64]]:

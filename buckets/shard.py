@@ -96,7 +96,8 @@ class Scorer:
         places = [head_key(group.group_id, key) for key in keys]
         before = store.heads.get(places)
         batch = KeyBatch(key_start, events["time_ms"].to_numpy(), _values(events, group), _ids(events["event_id"]))
-        scored = score(plan, before, page_reader(store, places), batch, self.evaluations)
+        read_pages, evicted_until_ms = page_reader(store, places), sweep.evicted_until_ms(plan)
+        scored = score(plan, before, read_pages, batch, self.evaluations, evicted_until_ms=evicted_until_ms)
         write_back(store, places, before, scored)
         sweep.note(plan, keys, places, before, scored.clocks_ms, events.num_rows)
         results = GroupResults(plan, self.schema, version, events, keys, codes, scored)

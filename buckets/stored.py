@@ -40,6 +40,7 @@ class Heads(NamedTuple):
     Attributes:
         start: `(keys + 1,)`, where each head begins in the pool.
         clock_ms: the least int64 where a key is new; after `score_keys`, the clock that it has come to.
+        since_ms: since when its timeline is complete; the least int64 where it always was.
         next_page: the next page number that was never used.
         cells_at: where the newest cells stand; the head's end where there are none.
         cells: how many they are.
@@ -47,6 +48,7 @@ class Heads(NamedTuple):
 
     start: npt.NDArray[np.int64]
     clock_ms: npt.NDArray[np.int64]
+    since_ms: npt.NDArray[np.int64]
     next_page: npt.NDArray[np.int64]
     cells_at: npt.NDArray[np.int64]
     cells: npt.NDArray[np.int64]
@@ -79,13 +81,16 @@ def read_heads(pool, head_start, generation, columns):
     for key in range(keys):
         start[key + 1] = start[key] + read_entry_count(pool, head_start[key], head_start[key + 1])
     directory = new_directory(start, columns)
-    numbers = np.empty((4, keys), np.int64)
-    heads = Heads(head_start, numbers[0], numbers[1], numbers[2], numbers[3])
+    numbers = np.empty((5, keys), np.int64)
+    heads = Heads(head_start, numbers[0], numbers[1], numbers[2], numbers[3], numbers[4])
     for key in range(keys):
-        clock_ms, found, next_page, at, cells = read_head(pool, head_start[key], head_start[key + 1], directory, key)
+        clock_ms, since_ms, found, next_page, at, cells = read_head(
+            pool, head_start[key], head_start[key + 1], directory, key
+        )
         if generation != ANY_GENERATION and found != generation:
-            clock_ms, cells = np.int64(LEAST_INT64), np.int64(0)
+            clock_ms, since_ms, cells = np.int64(LEAST_INT64), np.int64(LEAST_INT64), np.int64(0)
         heads.clock_ms[key] = clock_ms
+        heads.since_ms[key] = since_ms
         heads.next_page[key] = next_page
         heads.cells_at[key] = at
         heads.cells[key] = cells

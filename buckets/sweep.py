@@ -1,4 +1,9 @@
-"""The sweep of a shard: keys that are due on its agenda are trimmed to their horizon, or evicted."""
+"""The sweep of a shard: keys that are due on its agenda are trimmed to their horizon, or evicted.
+
+What was evicted may be asked for again, by an event that is older than the shard's clock by more than the allowed
+lateness, of a key that had been idle. It begins a new timeline, which knows that it is complete only behind the latest
+event that was ever evicted of its group: windows that reach further back say `warm: false`.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,7 +11,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from buckets.agenda import SPARE_VISITS, Agenda
+from buckets.agenda import SPARE_VISITS, Agenda, Entry
+from buckets.head import LEAST_INT64
 from buckets.plan import GroupPlan
 from buckets.scoring import EventIds, KeyBatch, PageReader, Scored, score
 from buckets.store import ShardStore, head_key, page_key
@@ -79,7 +85,7 @@ class Sweep:
         clocks = clocks_ms.tolist()
         self._events += events
         self._seen_ms.update(zip(places, clocks, strict=True))
-        self.agenda.advance(max(clocks))
+        self.agenda.clock.note(plan.group.group_id, keys, clocks_ms)
         new = [(key, clock) for key, clock, head in zip(keys, clocks, before, strict=True) if not head]
         if new:
             self.agenda.enter(plan.group.group_id, new, plan.horizon_ms)
@@ -88,14 +94,19 @@ class Sweep:
         """Visit keys that are due, and write the agenda."""
         horizons_ms = {group_id: plan.horizon_ms for group_id, plan in self.plans.items()}
         due = self.agenda.take_due(self.store.agenda, horizons_ms, self._events + SPARE_VISITS)
-        for group_id, keys in due.items():
-            self._visit(group_id, keys)
-        self.agenda.save(self.store.agenda, horizons_ms)
+        for group_id, entries in due.items():
+            self._visit(group_id, entries)
+        self.agenda.save(self.store.agenda, self.plans.keys())
 
-    def _visit(self, group_id: str, keys: Sequence[str]) -> None:
+    def evicted_until_ms(self, plan: GroupPlan) -> int | None:
+        """The time of the latest event of a group's timelines that were evicted; None where none was."""
+        return self.agenda.evicted_until_ms.get(plan.group.group_id)
+
+    def _visit(self, group_id: str, entries: Sequence[Entry]) -> None:
         """Look at keys of one group; those that were scored just now need no look."""
         plan = self.plans.get(group_id)
-        places = {key: head_key(group_id, key) for key in keys}
+        passed_ms = dict(entries)
+        places = {key: head_key(group_id, key) for key in passed_ms}
         if plan is not None:
             seen = [(key, self._seen_ms[place]) for key, place in places.items() if place in self._seen_ms]
             self.agenda.enter(group_id, seen, plan.horizon_ms)
@@ -105,10 +116,16 @@ class Sweep:
         heads = dict(zip(unseen, self.store.heads.get([places[key] for key in unseen]), strict=True))
         stays: dict[str, int] = {}
         if plan is not None:
-            assert self.agenda.clock_ms is not None
-            oldest_ms = self.agenda.clock_ms - plan.horizon_ms
-            clocks_ms = clocks_of(list(heads.values()), plan.group.generation)
-            stays = {key: clock for key, clock in zip(heads, clocks_ms, strict=True) if clock >= oldest_ms}
+            shard_ms = self.agenda.clock.time_ms
+            assert shard_ms is not None
+            clocks_ms = dict(zip(heads, clocks_of(list(heads.values()), plan.group.generation), strict=True))
+            for key, clock_ms in clocks_ms.items():
+                before_ms = passed_ms[key]
+                moved_on = before_ms is not None and clock_ms > before_ms
+                if clock_ms >= shard_ms - plan.horizon_ms or moved_on:
+                    stays[key] = clock_ms
+                elif clock_ms != LEAST_INT64:
+                    self.agenda.note_evicted(group_id, clock_ms)
             self.agenda.enter(group_id, stays.items(), plan.horizon_ms)
             self._trim(plan, [places[key] for key in stays], [heads[key] for key in stays])
         gone = [key for key in unseen if key not in stays]

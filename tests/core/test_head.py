@@ -32,12 +32,14 @@ KINDS = ("page", "first_ms", "last_ms", "cells", "held", "resolution_ms", "is_tr
 VERSION_1 = bytes.fromhex("01 01 a01f 02 b817 f403 a413 09 02 6531 03 c3a932")
 CELLS = [raw(1500, "e1", (1234,)), raw(2000, "é2", (-5,))]
 
-# Version 2: clock 2700 ms, generation 3, next page 5, page 4 from 1000 to 2500 ms with 2 cells of 3 events, folded to
-# 500 ms, not trimmed, sums 1534 and 5, -5 to 1234; then the cell (2700 ms, -7, "é").
-HEAD = (2700, 3, 5, [((4, 1000, 2500, 2, 3, 500, False), ((1534, 5, [-5, 1234]),))], [raw(2700, "é", (-7,))], 1)
-VERSION_2 = bytes.fromhex(
-    "02 982a 03 05 01 01" + "04 c71a dc0b 04 03 f403 fe0b 05 09 d709" + "01 00 01 982a 00 0d 02 c3a9"
-)
+# Version 3: clock 2700 ms, complete since 200 ms, generation 3, next page 5, page 4 from 1000 to 2500 ms with 2 cells
+# of 3 events, folded to 500 ms, not trimmed, sums 1534 and 5, -5 to 1234; then the cell (2700 ms, -7, "é").
+ENTRIES = [((4, 1000, 2500, 2, 3, 500, False), ((1534, 5, [-5, 1234]),))]
+HEAD = (2700, 200, 3, 5, ENTRIES, [raw(2700, "é", (-7,))], 1)
+PAGES_AND_CELLS = "04 c71a dc0b 04 03 f403 fe0b 05 09 d709" + "01 00 01 982a 00 0d 02 c3a9"
+VERSION_3 = bytes.fromhex("03 982a 03 05 01 01 01 8727" + PAGES_AND_CELLS)
+# Version 2: the same, which says nothing of since when it is complete.
+VERSION_2 = bytes.fromhex("02 982a 03 05 01 01" + PAGES_AND_CELLS)
 
 
 @st.composite
@@ -55,9 +57,9 @@ def entries(draw, columns: int):
 
 @st.composite
 def heads(draw):
-    """Clock, generation, next page number, entries, newest cells, and how many columns they have."""
+    """Clock, since when, generation, next page number, entries, newest cells, and how many columns they have."""
     columns = draw(st.integers(0, 3))
-    numbers = draw(INT64S), draw(COUNTS), draw(COUNTS)
+    numbers = draw(INT64S), draw(st.one_of(st.just(LEAST), INT64S)), draw(COUNTS), draw(COUNTS)
     return *numbers, draw(entries(columns)), draw(cell_lists(columns, times_ms=TIMES_MS)), columns
 
 
@@ -92,12 +94,12 @@ def entries_of(directory: Directory, start: int, end: int, columns: int):
 
 
 def written(head) -> bytes:
-    clock_ms, generation, next_page, found, cells, columns = head
+    clock_ms, since_ms, generation, next_page, found, cells, columns = head
     timeline, pool = laid_out(cells, columns)
     directory = directory_of(found, columns)
     ids = sum(len((cell.event_id or "").encode()) for cell in cells)
     out = np.zeros(3 + written_bound(timeline, len(found)), np.uint8)
-    at = write_head(out, 3, clock_ms, generation, next_page, len(found), columns)
+    at = write_head(out, 3, clock_ms, since_ms, generation, next_page, len(found), columns)
     before_ms = clock_ms
     for entry in range(len(found)):
         entry_at = at
@@ -126,18 +128,18 @@ def read(data: list[bytes], known: int, generation: int = ANY_GENERATION):
         if cells:
             read_newest_cells(pool, start[key], found.cells_at[key], timeline, np.int32(-1), ALL_MS)
         of_key = entries_of(directory, directory.start[key], directory.start[key + 1], known)
-        numbers = int(found.clock_ms[key]), int(found.next_page[key])
+        numbers = int(found.clock_ms[key]), int(found.since_ms[key]), int(found.next_page[key])
         seen.append((*numbers, of_key, cells_of(timeline, pool)))
     return seen
 
 
 def expected(head, known: int):
-    clock_ms, _, next_page, found, cells, _ = head
+    clock_ms, since_ms, _, next_page, found, cells, _ = head
     fields = ("plus", "minus", "least", "greatest")
     cells = [
         cell._replace(**{field: (getattr(cell, field) + (0,) * known)[:known] for field in fields}) for cell in cells
     ]
-    return clock_ms, next_page, [(numbers, widened(sums, known)) for numbers, sums in found], cells
+    return clock_ms, since_ms, next_page, [(numbers, widened(sums, known)) for numbers, sums in found], cells
 
 
 @settings(max_examples=150)
@@ -145,18 +147,18 @@ def expected(head, known: int):
 def test_heads_are_read_as_they_were_written_by_readers_with_more_or_fewer_columns(many, known):
     """Heads lie one behind the other; that of a new key is empty."""
     data = [written(head) if head else b"" for head in many]
-    assert read(data, known) == [expected(head, known) if head else (LEAST, 0, [], []) for head in many]
+    assert read(data, known) == [expected(head, known) if head else (LEAST, LEAST, 0, [], []) for head in many]
 
 
 @given(heads(), st.integers(0, 3))
 def test_a_head_of_another_generation_is_that_of_a_new_key_whose_pages_are_known(head, generation):
-    ((clock_ms, next_page, found, cells),) = read([written(head)], 2, generation)
-    assert next_page == head[2]
-    assert [numbers for numbers, _ in found] == [numbers for numbers, _ in head[3]]
-    if head[1] != generation:
-        assert (clock_ms, cells) == (LEAST, [])
+    ((clock_ms, since_ms, next_page, found, cells),) = read([written(head)], 2, generation)
+    assert next_page == head[3]
+    assert [numbers for numbers, _ in found] == [numbers for numbers, _ in head[4]]
+    if head[2] != generation:
+        assert (clock_ms, since_ms, cells) == (LEAST, LEAST, [])
     else:
-        assert (clock_ms, len(cells)) == (head[0], len(head[4]))
+        assert (clock_ms, since_ms, len(cells)) == (head[0], head[1], len(head[5]))
 
 
 @pytest.mark.parametrize("version", [0, CODEC_VERSION + 1, 255])
@@ -175,21 +177,25 @@ def test_an_unknown_version_is_refused_and_nothing_is_overwritten(rules, amount,
     engine.store["k1"] = bytes([version]) + engine.store["k1"][1:]
     store, pages = dict(engine.store), dict(engine.pages)
     assert pages
-    with pytest.raises(BucketsError, match=rf"was written by codec version {version}, and this release reads 1 to 2"):
+    with pytest.raises(BucketsError, match=rf"was written by codec version {version}, and this release reads 1 to 3"):
         engine.run([[Event("e1", 1003, key, (amount, fee)) for key in ("k0", "k1")]])
     assert (engine.store, engine.pages) == (store, pages)
 
 
-def test_bytes_of_version_2_are_read_and_written():
-    assert written(HEAD) == VERSION_2
-    assert read([VERSION_2], 1) == [expected(HEAD, 1)]
-    assert VERSION_2[0] == CODEC_VERSION
+def test_bytes_of_version_3_are_read_and_written():
+    assert written(HEAD) == VERSION_3
+    assert read([VERSION_3], 1) == [expected(HEAD, 1)]
+    assert VERSION_3[0] == CODEC_VERSION
+
+
+def test_bytes_of_version_2_are_read_as_complete():
+    assert read([VERSION_2], 1) == [expected((HEAD[0], LEAST, *HEAD[2:]), 1)]
 
 
 def test_the_greatest_numbers_fit_their_bound():
     numbers = (2**31, -(2**62), 2**62, 2**31, 2**62, 604_800_000, True)
     column = (2**94, 2**94, [LEAST, GREATEST])
-    head = (LEAST, 2**31, 2**31, [(numbers, (column, column))], [], 2)
+    head = (LEAST, GREATEST, 2**31, 2**31, [(numbers, (column, column))], [], 2)
     assert read([written(head)], 2) == [expected(head, 2)]
 
 
@@ -222,14 +228,14 @@ def old_timelines(draw):
 
 def test_bytes_of_version_1_are_read():
     assert version_1(2000, CELLS, 1) == VERSION_1
-    assert read([VERSION_1], 1) == [(2000, 0, [], CELLS)]
+    assert read([VERSION_1], 1) == [(2000, LEAST, 0, [], CELLS)]
 
 
 @given(st.lists(old_timelines(), max_size=3), st.integers(0, 4))
 def test_timelines_of_version_1_are_heads_without_pages(many, known):
     data = [version_1(*timeline) for timeline in many]
     assert read(data, known) == [
-        expected((clock_ms, 0, 0, [], cells, columns), known) for clock_ms, cells, columns in many
+        expected((clock_ms, LEAST, 0, 0, [], cells, columns), known) for clock_ms, cells, columns in many
     ]
 
 

@@ -1,0 +1,185 @@
+"""Eviction never changes a result in silence: what says `warm: true` is what it would be if nothing were ever evicted.
+
+Streams here are what users can send: keys whose clocks are years apart, wild dates, slow sources beside fast ones, any
+cut into micro-batches, any number of shards. The reference is the same engine, an event at a time, without eviction.
+"""
+
+from itertools import pairwise
+from unittest import mock
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from buckets import outputs, shard_clock, sweep
+from buckets.rule_set import first_rule_set
+from tests.core.examples import SCHEMA, rule
+from tests.core.pipeline import Pipeline
+
+LATENESS_MS = 10
+RULES = [
+    rule("sum", length="40ms"),
+    rule("count", None, length="15ms", where={"kind": "a"}),
+    rule("largest", "fee", length="80ms", aggregate={"function": "max", "measure": "fee"}),
+]
+YEARS_MS = 10**11
+HOUR_MS = 3_600_000
+PLACE = ("source_order", "source", "position")
+SIDES = (outputs.LATE_EVENTS, outputs.COLLISIONS, outputs.DUPLICATES)
+
+
+def row(number: int, payer: str, at: int, kind: str = "a", **changes) -> dict:
+    fields = {"id": f"e{number}", "at": at, "payer": payer, "kind": kind, "account": 1, "vip": "true"}
+    return fields | {"amount": "1.00", "fee": number % 7, "position": number} | changes
+
+
+def run(rows, places=None, shards: int = 1, **engine) -> Pipeline:
+    """The rows cut at some places; one by one where none are given."""
+    one = Pipeline(
+        first_rule_set(engine.pop("rules", RULES)),
+        SCHEMA,
+        shards=shards,
+        **{"allowed_lateness": f"{LATENESS_MS}ms"} | engine,
+    )
+    places = range(len(rows)) if places is None else places
+    ends = sorted({min(place, len(rows)) for place in places} | {0, len(rows)})
+    for start, end in pairwise(ends):
+        one.batch([rows[start:end]])
+    return one
+
+
+def without_eviction(rows, **engine) -> Pipeline:
+    with mock.patch.object(shard_clock, "QUORUM", 10**9):
+        return run(rows, **engine)
+
+
+def said(pipeline: Pipeline) -> dict[tuple, dict]:
+    """Everything that was said of an event in a group or by a rule, but under what rule set and on what evidence."""
+    found = {}
+    for output in (outputs.EVALUATIONS, *SIDES):
+        for each in pipeline.output(output):
+            what = (output, each["position"], each.get("rule_id") or each["group"])
+            assert what not in found
+            found[what] = each
+    return found
+
+
+def check(evicted: Pipeline, reference: Pipeline) -> int:
+    """Check that what is warm is the same, and nothing is missing; returns how many are not warm."""
+    mine, expected = said(evicted), said(reference)
+    assert all(each["warm"] for each in expected.values())
+    warm = {what: each for what, each in mine.items() if each["warm"]}
+    assert {what: expected.get(what) for what in warm} == warm
+    cold = {what[1:] for what in mine.keys() - warm.keys()}
+    cold_events = {position for position, _ in cold}
+    for what in expected.keys() - mine.keys():
+        assert what[1] in cold_events, what
+    return len(mine) - len(warm)
+
+
+STEPS_MS = st.sampled_from([0, 0, 1, 1, 2, 3, 5, 9, 12, 40, 55, 100, 300, -1, -4, -10, -60, -200])
+EVENTS = st.lists(
+    st.tuples(
+        st.integers(0, 9),
+        STEPS_MS,
+        st.sampled_from("aab"),
+        st.sampled_from([*[0] * 24, YEARS_MS, -YEARS_MS]),
+        st.sampled_from([*[0] * 14, 1, 2]),
+    ),
+    max_size=80,
+)
+LAGS_MS = st.lists(st.sampled_from([0, 0, 0, 30, 100, 400, 10_000]), min_size=10, max_size=10)
+CUTS = st.one_of(st.none(), st.lists(st.integers(0, 80), max_size=12))
+LATE = st.sampled_from(["add", "evaluate", "drop"])
+COLLISION = st.sampled_from(["keep", "keep_first", "replace"])
+
+
+def stream(events, lags_ms) -> list[dict]:
+    """Events of ten keys, each of which lags behind the others by as much as its source does; some come twice."""
+    clock_ms, rows = 0, []
+    for key, step_ms, kind, wild_ms, back in events:
+        number = len(rows) + 1
+        if back and len(rows) >= back:
+            rows.append(rows[-back] | {"position": number})
+            continue
+        clock_ms += step_ms
+        rows.append(row(number, f"p{key}", clock_ms - lags_ms[key] + wild_ms, kind))
+    return rows
+
+
+@settings(max_examples=150)
+@given(EVENTS, LAGS_MS, CUTS, st.sampled_from([1, 1, 2, 5]), LATE, COLLISION)
+def test_whatever_is_warm_is_what_it_would_be_without_eviction_however_the_stream_is_cut(
+    events, lags_ms, places, shards, late, collision
+):
+    rows = stream(events, lags_ms)
+    with mock.patch.multiple(shard_clock, VOTERS=3, QUORUM=2), mock.patch.object(sweep, "SPARE_VISITS", 100):
+        evicted = run(rows, places, shards, late=late, collision=collision)
+    check(evicted, without_eviction(rows, late=late, collision=collision))
+
+
+@settings(max_examples=60)
+@given(EVENTS, CUTS, st.sampled_from([1, 3]))
+def test_events_within_the_allowed_lateness_of_their_shard_are_all_warm(events, places, shards):
+    """However many keys are evicted: an event that is not behind the others misses nothing."""
+    clock_ms, rows = 0, []
+    for key, step_ms, kind, _, _ in events:
+        at = clock_ms + max(step_ms, -LATENESS_MS)
+        clock_ms = max(clock_ms, at)
+        rows.append(row(len(rows) + 1, f"p{key}", at, kind))
+    with mock.patch.multiple(shard_clock, VOTERS=3, QUORUM=2), mock.patch.object(sweep, "SPARE_VISITS", 100):
+        evicted = run(rows, places, shards)
+    assert check(evicted, without_eviction(rows)) == 0
+
+
+def test_one_event_dated_years_ahead_costs_other_keys_nothing():
+    rows = [row(number, f"p{number % 20}", 100 * number, amount="10.00") for number in range(1, 400)]
+    sums = rule("day", length="1d")
+    usual = run(rows, range(0, 400, 7), rules=[sums], shards=2)
+    wild = {"id": "wild", "payer": "p3", "position": 0, "at": 10**13}
+    with_wild = run([*rows[:200], rows[200] | wild, *rows[200:]], range(0, 400, 7), rules=[sums], shards=2)
+    expected = {what: each for what, each in said(usual).items() if '"p3"' not in each["key"]}
+    found = {what: each for what, each in said(with_wild).items() if '"p3"' not in each["key"]}
+    assert found == expected
+    assert all(each["warm"] for each in found.values())
+
+
+@pytest.mark.parametrize("rows_a_batch", [1, 2, 5, 100])
+def test_a_source_that_lags_by_hours_keeps_its_windows_however_the_stream_is_cut(rows_a_batch):
+    """Keys of two sources in turn, three hours apart; lateness one hour, windows of five minutes."""
+    rows = []
+    for number in range(1, 101):
+        lags = number % 2
+        at = (7 if lags else 10) * HOUR_MS + number * 1_000
+        rows.append(row(number, f"{'slow' if lags else 'fast'}{number % 20}", at))
+    five = [rule("five", None, length="5m")]
+    found = run(rows, range(0, 100, rows_a_batch), rules=five, allowed_lateness="1h")
+    assert check(found, without_eviction(rows, rules=five, allowed_lateness="1h")) == 0
+    assert [each["count"] for each in found.output(outputs.EVALUATIONS)] == [1 + n // 20 for n in range(100)]
+
+
+def crowd(first: int, at: int) -> list[dict]:
+    return [row(first + number, f"crowd{number}", at) for number in range(shard_clock.VOTERS)]
+
+
+def test_a_key_that_comes_back_behind_its_shards_clock_says_that_something_may_be_missing():
+    rows = [row(1, "back", 20), *crowd(2, 1_000), *crowd(100, 2_000), row(200, "back", 25), row(201, "back", 2_000)]
+    places = [1, 64, 127, 128]
+    found = run(rows, places)
+    back = [each for each in found.output(outputs.EVALUATIONS) if "back" in each["key"] and each["rule_id"] == "sum"]
+    counts = [(each["event_time"], each["count"], each["warm"]) for each in back]
+    assert counts == [(20, 1, True), (25, 1, False), (2_000, 1, True)]
+    (missed,) = [each for each in without_eviction(rows).output(outputs.EVALUATIONS) if each["position"] == 200][:1]
+    assert missed["count"] == 2
+    late = run([*rows[:-1], row(201, "back", 18), row(202, "back", 25), row(200, "back", 25)], places)
+    for output in SIDES:
+        sides = [(each["event_time"], each["warm"]) for each in late.output(output) if "back" in each["key"]]
+        assert sides == [(18, False)] * 2 if output == outputs.LATE_EVENTS else [(25, True)] * 2
+
+
+def test_what_may_be_missing_is_remembered_until_no_window_reaches_it():
+    rows = [row(1, "back", 50), *crowd(2, 1_000), *crowd(100, 2_000)]
+    later = [row(200 + number, "back", 55 + 10 * number) for number in range(12)]
+    found = run([*rows, *later], [1, 64, 127, *range(128, 140)], rules=[rule("sum", length="40ms")])
+    warm = [each["warm"] for each in found.output(outputs.EVALUATIONS) if each["position"] >= 200]
+    assert warm == [edge_ms > 50 for edge_ms in range(15, 135, 10)]
