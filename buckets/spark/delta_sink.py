@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 
 from buckets import outputs, payload
 from buckets.accounting import BatchAccount
+from buckets.delta_columns import add_missing_columns
 from buckets.engine_settings import EngineSettings
 from buckets.event_schema import EventSchema
 from buckets.rule_set import RuleSet
@@ -78,8 +79,13 @@ class DeltaSink:
         self._columns = table_columns(schema, evaluations)
 
     def prepare(self, spark: SparkSession) -> None:
-        """Make the tables that are not there yet, so that every output can be read from the start."""
+        """Make the tables that are not there yet, so that every output can be read from the start.
+
+        Those of an older release get the columns that have come since.
+        """
         missing = [name for name in self._columns if not (self._folder / name / "_delta_log").exists()]
+        for name in self._columns.keys() - missing:
+            add_missing_columns(DeltaTable(self._folder / name), self._columns[name])
 
         def make(name: str) -> None:
             empty = spark.createDataFrame([], spark_schema(self._columns[name]))
