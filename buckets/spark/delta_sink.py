@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 
 from buckets import outputs, payload
 from buckets.accounting import BatchAccount
+from buckets.numbered_append import append_new
 from buckets.rule_set import RuleSet
 from buckets.shard import evaluation_rows
 from buckets.spark.query import ScoredBatch
@@ -103,12 +104,14 @@ class DeltaSink:
 
     def _append_accounts(self, account: BatchAccount) -> None:
         """Append the accounts; they are made here on the driver, so no Spark job is needed to write them."""
-        table, application = DeltaTable(self._folder / outputs.BATCHES), f"{self._identity}-{outputs.BATCHES}"
-        written = table.transaction_version(application)
-        if written is None or written < account.batch_id:
-            rows = pa.Table.from_pylist(account.rows(), schema=_as_stored(outputs.BATCH_COLUMNS))
-            once = CommitProperties(app_transactions=[Transaction(application, account.batch_id)])
-            write_deltalake(table, rows, mode="append", commit_properties=once)
+
+        def new_rows(last: int | None) -> tuple[int, pa.Table] | None:
+            if last is not None and last >= account.batch_id:
+                return None
+            return account.batch_id, pa.Table.from_pylist(account.rows(), schema=_as_stored(outputs.BATCH_COLUMNS))
+
+        table = DeltaTable(self._folder / outputs.BATCHES)
+        append_new(table, f"{self._identity}-{outputs.BATCHES}", new_rows)
 
     def _append(self, frame: DataFrame, name: str, batch_id: int) -> None:
         writer = frame.write.format("delta").mode("append")

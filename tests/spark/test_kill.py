@@ -59,7 +59,8 @@ def of_batch(rows: dict[str, list[Row]], batch_id: int) -> dict[str, list[Row]]:
 
 
 OTHER_SETTINGS = {"late": "evaluate", "collision": "keep_first", "precision": {"tail": "100ms", "resolution": "1s"}}
-FIRST_TIME_S = "1969-12-31T23:59:59Z"
+LATEST = "1970-01-01T00:00:04Z"
+"""It falls into the last batch."""
 
 
 def test_a_batch_that_was_half_written_is_run_again_as_it_began_whatever_the_configuration_says_by_then(
@@ -77,7 +78,7 @@ def test_a_batch_that_was_half_written_is_run_again_as_it_began_whatever_the_con
     job.write_schema(
         SCHEMA
         | {
-            "event_time": SCHEMA["event_time"] | {"latest": FIRST_TIME_S},
+            "event_time": SCHEMA["event_time"] | {"latest": LATEST},
             "attributes": {"country": "string", **dict(reversed(SCHEMA["attributes"].items()))},
         }
     )
@@ -94,7 +95,11 @@ def test_a_batch_that_was_half_written_is_run_again_as_it_began_whatever_the_con
     for batch_id in (0, 1):
         assert of_batch(found, batch_id) == of_batch(undisturbed, batch_id)
     assert {"late_events", "collisions", "alerts"} <= of_batch(undisturbed, 1).keys()
-    assert of_batch(found, 2).keys() == {"dead_letters", "batches"}
+    then = of_batch(found, 2)
+    assert {row["event_id"] for row in then["evaluations"]} & {row["event_id"] for row in then["late_events"]}
+    assert not all(row["exact"] for row in then["evaluations"])
+    assert [row["kept"] for row in then["collisions"]] == [False] * len(then["collisions"])
+    assert {"0 to 1970-01-01" in row["reason"] for row in of_batch(found, 3)["dead_letters"]}
 
 
 def test_killed_twice_in_a_batch_and_restarted_every_table_is_that_of_an_undisturbed_run(
