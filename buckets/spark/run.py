@@ -5,21 +5,26 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from buckets.basis import Basis
 from buckets.errors import BucketsError
+from buckets.event_schema import EventSchema
 from buckets.feeds import open_feed
 from buckets.hold import check_free
 from buckets.job import Job
 from buckets.kafka.faults import Broker, Outage
 from buckets.kafka.settings import KafkaSettings
 from buckets.ledger import Ledger
+from buckets.outputs import ALERTS
 from buckets.owned_folder import OwnedFolder
 from buckets.revision import Refusal
 from buckets.rule_book import RuleBook
 from buckets.rule_history import open_history
 from buckets.rule_set import first_rule_set
+from buckets.scaled import AVERAGE_EXTRA_DIGITS
 from buckets.spark.delta_sink import DeltaSink
 from buckets.spark.kafka_faults import explain_spark
 from buckets.spark.kafka_sink import KafkaSink
@@ -42,6 +47,25 @@ def check_output(folder: OwnedFolder, ledger: Ledger, identity: str | None) -> N
             "go back to its output folder, or name a new checkpoint"
         )
         raise BucketsError(message)
+
+
+def check_digits(folder: Path, schema: EventSchema) -> None:
+    """See that the values of a schema fit into the tables that are there: their digits are those of the first start.
+
+    Raises:
+        BucketsError: a measure has more.
+    """
+    if not DeltaTable.is_deltatable(str(folder / ALERTS)):
+        return
+    stored = pa.schema(DeltaTable(folder / ALERTS).schema().to_arrow()).field("value").type
+    digits = stored.scale - AVERAGE_EXTRA_DIGITS
+    for name, measure in schema.measures.items():
+        if measure.scale > digits:
+            message = (
+                f"output.path {folder} holds values of {digits} digits, and measure {name} has a scale of "
+                f"{measure.scale}; give it {digits} at most, or name a new checkpoint and a new output folder"
+            )
+            raise BucketsError(message)
 
 
 def job_session(job: Job) -> SparkSession:
@@ -76,6 +100,7 @@ def prepare(job: Job) -> Prepared:
     output = OwnedFolder(Path(settings.output.path), "output.path") if settings.output.kind == "delta" else None
     if output is not None:
         check_output(output, ledger, identity)
+        check_digits(output.path, job.event_schema)
     if settings.source.topic is not None and settings.kafka is not None:
         Broker(settings.kafka).check_topics([settings.source.topic])
     carried_over = ledger.carried_over(basis)

@@ -197,19 +197,24 @@ def test_a_configuration_that_is_not_valid(tmp_path, changes, said):
     [
         ({"engine": {"shards": 5, "allowed_lateness": "100ms"}}, "was made with engine.shards 4, not 5"),
         ({"engine": {"shards": 4, "allowed_lateness": "1h"}}, "was made with engine.allowed_lateness 100ms, not 1h"),
-        ({"schema": "other-scale.yaml"}, "measure amount of scale 2"),
-        ({"schema": "other-type.yaml"}, "attribute payer: string, not long"),
+        ({"schema": "other-scale.yaml"}, "was made with amount as a measure of scale 2, not as a measure of scale 3"),
+        ({"schema": "other-type.yaml"}, "was made with payer as a string attribute, not as a long attribute"),
+        (
+            {"schema": "more-digits.yaml"},
+            "holds values of 2 digits, and measure tax has a scale of 3; give it a scale of",
+        ),
         ({"source": {"kind": "json", "path": "other"}}, "was made for source"),
         ({"source": {"kind": "csv", "path": "other"}}, "was made for source"),
         ({"output": {"path": "other-tables"}}, "other-tables"),
         ({"checkpoint": "other-checkpoint"}, "holds tables of another checkpoint"),
     ],
-    ids=["shards", "lateness", "scale", "type", "source", "kind of source", "output", "checkpoint"],
+    ids=["shards", "lateness", "scale", "type", "more digits", "source", "kind of source", "output", "checkpoint"],
 )
 def test_a_checkpoint_of_another_job_is_refused_and_all_is_as_it_was(finished, tmp_path, changes, said):
     job = finished.copy_to(tmp_path)
     (tmp_path / "other").mkdir()
     job.write_schema(SCHEMA | {"measures": {"amount": {"scale": 3}}}, "other-scale.yaml")
+    job.write_schema(SCHEMA | {"measures": SCHEMA["measures"] | {"tax": {"scale": 3}}}, "more-digits.yaml")
     job.write_schema(SCHEMA | {"attributes": {"payer": "long", "kind": "string"}}, "other-type.yaml")
     job.configure(**({"source": {"kind": "json", "path": str(finished.source)}} | changes))
     assert said in fault("run", "conf.yaml", cwd=tmp_path)
