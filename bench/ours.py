@@ -14,8 +14,9 @@ from pyspark.sql import functions as F
 from trial import Trial, write_conf
 
 from buckets import outputs
+from buckets.basis import Basis
 from buckets.job import Job, load_job
-from buckets.ledger import Basis, Ledger
+from buckets.ledger import Ledger
 from buckets.rule_book import RuleBook
 from buckets.rule_feed import FixedRules
 from buckets.rule_set import first_rule_set
@@ -23,14 +24,11 @@ from buckets.spark.delta_sink import spark_schema, table_columns, table_decoder
 from buckets.spark.query import BatchReport, ScoredBatch, Scoring, ScoringQuery
 from buckets.spark.run import job_session, scoring_query
 from buckets.spark.source import open_source
+from buckets.terms import Terms
 
 
 class ThrowAway:
     """A sink that keeps nothing. Where there are evaluations, it computes each of them as a row first."""
-
-    def __init__(self, job: Job) -> None:
-        """Throw the results of a job away."""
-        self._job = job
 
     @property
     def on_driver(self) -> bool:
@@ -41,9 +39,8 @@ class ThrowAway:
         """Compute the rows of evaluations."""
         if not batch.rows.get(outputs.EVALUATIONS):
             return
-        schema, engine = self._job.event_schema, self._job.settings.engine
-        columns = table_columns(schema, evaluations=True)[outputs.EVALUATIONS]
-        decode = table_decoder(outputs.EVALUATIONS, columns, schema, engine, batch.account.batch_id, batch.rule_set)
+        columns = table_columns(batch.terms)[outputs.EVALUATIONS]
+        decode = table_decoder(outputs.EVALUATIONS, columns, batch.terms, batch.account.batch_id, batch.rule_set)
         mine = batch.produced.where(F.col("output") == outputs.EVALUATIONS).select("payload")
         mine.mapInArrow(decode, spark_schema(columns)).write.format("noop").mode("overwrite").save()
 
@@ -57,11 +54,10 @@ def query_of(job: Job, sink: str, on_batch) -> ScoringQuery:
     ledger.open(Basis("steady", job.event_schema, engine))
     scoring = Scoring(
         arrivals=open_source(spark, job.settings.source, job.event_schema, first_rule_set(job.rules).needed_fields),
-        schema=job.event_schema,
-        engine=engine,
+        terms=Terms(event_schema=job.event_schema, engine=engine, evaluations=sink == "evaluations", output="nowhere"),
+        ledger=ledger,
         book=RuleBook(ledger, FixedRules(job.rules), job.event_schema, engine.allowed_lateness),
-        sink=ThrowAway(job),
-        evaluations=sink == "evaluations",
+        sink=ThrowAway(),
         checkpoint=job.checkpoint / "spark",
     )
     return ScoringQuery(scoring, on_batch)

@@ -31,6 +31,18 @@ def field_column(index: int) -> str:
     return f"field_{index}"
 
 
+def with_fields_of(rows: pa.RecordBatch, read: EventSchema, wanted: EventSchema) -> pa.RecordBatch:
+    """Rows that were read by one event schema in the form of another, whose fields are among those of the first."""
+    if read.field_names == wanted.field_names:
+        return rows
+    fields = {name: rows.column(field_column(index)) for index, name in enumerate(read.field_names)}
+    of_fields = set(map(field_column, range(len(fields))))
+    others = {name: rows.column(name) for name in rows.schema.names if name not in of_fields}
+    return pa.record_batch(
+        others | {field_column(index): fields[name] for index, name in enumerate(wanted.field_names)}
+    )
+
+
 def check_columns(there: Iterable[str], schema: EventSchema, needed: frozenset[str], path: str) -> None:
     """See that id, time and all needed fields are among the columns of a source.
 

@@ -1,9 +1,9 @@
 """Rows of a batch into their Delta tables, each once; and what keeps the tables tidy.
 
-Two things together make it exactly once. A batch that is run again is known by its number, which goes into the commit.
-A message that was sent again, because a scoring batch was run again, is known by its id, and only the first is kept: an
-anti-join and an append. Ids are looked up only where a repeat can be (`Table.repeats_share`), by day and by position,
-both of which Delta knows of each file, so what is read grows with the batch and not with the table.
+Two things together make it exactly once. A batch that is run again is known by its number, which goes into the commit
+(`append_new`). A message that was sent again, because a scoring batch was run again, is known by its id, and only the
+first is kept: an anti-join and an append. Ids are looked up only where a repeat can be (`Table.repeats_share`), by day
+and by position, both of which Delta knows of each file, so what is read grows with the batch and not with the table.
 
 Rows are written from the driver, through delta-rs. Seven tables with 10 to 300 rows each took 0.05 s so, and 13 to 22 s
 as appends of Spark, on the same busy machine of two cores: a batch every few seconds must leave them to the scoring.
@@ -17,13 +17,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction, write_deltalake
+from deltalake import DeltaTable, QueryBuilder
 
 from buckets.audit_folder import AuditFolder
 from buckets.audit_rows import FAULT, TABLE, rows_of
 from buckets.audit_tables import DAY, UNREADABLE, Table
 from buckets.job import AuditSettings
 from buckets.ledger import epoch_ms
+from buckets.numbered_append import append_new
 
 AT_ONCE = 4
 """How many tables are written at the same time."""
@@ -75,17 +76,21 @@ class AuditWriter:
 
     def _append(self, name: str, read: pa.Table, batch_id: int) -> int:
         """Write the rows of a table; returns how many repeats there were."""
-        table, there, application = self._tables[name], self._open[name], f"{self._identity}-{name}"
+        table, there, repeats = self._tables[name], self._open[name], 0
+
+        def new_rows(last: int | None) -> tuple[int, pa.Table] | None:
+            nonlocal repeats
+            repeats = 0
+            if last is not None and last >= batch_id:
+                return None
+            rows = rows_of(table, read)
+            new = rows if table.identity is None else self._without_repeats(table, rows)
+            repeats = rows.num_rows - new.num_rows
+            return (batch_id, new) if new.num_rows else None
+
         there.update_incremental()
-        written = there.transaction_version(application)
-        if written is not None and written >= batch_id:
-            return 0
-        rows = rows_of(table, read)
-        new = rows if table.identity is None else self._without_repeats(table, rows)
-        if new.num_rows:
-            once = CommitProperties(app_transactions=[Transaction(application, batch_id)])
-            write_deltalake(there, new, mode="append", commit_properties=once)
-        return int(rows.num_rows - new.num_rows)
+        append_new(there, f"{self._identity}-{name}", new_rows)
+        return repeats
 
     def _without_repeats(self, table: Table, rows: pa.Table) -> pa.Table:
         """The first row of each id, without ids that the table holds."""

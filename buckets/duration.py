@@ -3,7 +3,7 @@
 import re
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, PlainSerializer
 
 MS_PER_UNIT = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 LONGEST_MS = 3660 * MS_PER_UNIT["d"]
@@ -42,5 +42,7 @@ def format_duration(milliseconds: int) -> str:
     return f"{milliseconds}ms"
 
 
-DurationMs = Annotated[int, BeforeValidator(parse_duration_ms)]
-"""A pydantic field that is written as a duration and read as milliseconds."""
+DurationMs = Annotated[
+    int, BeforeValidator(parse_duration_ms), PlainSerializer(format_duration, return_type=str, when_used="json")
+]
+"""A pydantic field that is written as a duration, also in JSON, and read as milliseconds."""

@@ -1,11 +1,13 @@
-"""What the driver writes beside Spark's checkpoint: what it is for, the rule sets, and which judged which batch.
+"""What the driver writes beside Spark's checkpoint: what it is for, the rule sets, and what judged which batch.
 
     CHECKPOINT/buckets/job.json               what the state was built from; another job must not start from it
     CHECKPOINT/buckets/rule_sets/000001.json  every version of the rules, and the changes that led to it
     CHECKPOINT/buckets/rules_position.json    how far a topic of rules has been read, where that made no new version
+    CHECKPOINT/buckets/terms/000000017.json   the settings that judge from this batch on, until the next such file
     CHECKPOINT/buckets/batches/000000042.json the version that judges a batch, written before the batch runs
 
-A batch that is run again after a crash finds its record, and so its rules. Files are written whole or not at all.
+A batch that is run again after a crash finds its record, and so its rules and its settings. Files are written whole or
+not at all.
 """
 
 import json
@@ -17,17 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from buckets.duration import format_duration
-from buckets.engine_settings import EngineSettings
+from buckets.basis import Basis
 from buckets.errors import BucketsError
 from buckets.event_schema import EventSchema
-from buckets.head import CODEC_VERSION
-from buckets.precision import Precision
 from buckets.revision import Change
 from buckets.rule import Rule
 from buckets.rule_set import Group, RuleSet
+from buckets.terms import Terms
 
-FORMAT = 1
 KEPT_BATCHES = 200
 """Batch records that are kept; Spark itself can go back 100 batches."""
 
@@ -60,68 +59,6 @@ def holds_more_than(folder: Path, first: Path) -> bool:
     if not folder.is_dir():
         return True
     return any(path not in (partial_of(first), first.parent) for path in folder.rglob("*"))
-
-
-@dataclass(frozen=True)
-class Basis:
-    """What state is built from, and may not change under it."""
-
-    source: str
-    schema: EventSchema
-    engine: EngineSettings
-
-    def to_json(self) -> dict[str, Any]:
-        """The basis as plain data."""
-        return {
-            "format": FORMAT,
-            "source": self.source,
-            "event_schema": self.schema.model_dump(mode="json"),
-            "shards": self.engine.shards,
-            "allowed_lateness_ms": self.engine.allowed_lateness,
-            "codec": CODEC_VERSION,
-            "precision": self.engine.precision.descriptions(),
-        }
-
-    def conflict(self, written: dict[str, Any]) -> str | None:
-        """In what the written basis differs, in words; None where state can go on."""
-        now = self.to_json()
-        if written["format"] != FORMAT:
-            return f"has format {written['format']}, and this release reads format {FORMAT}"
-        if written.get("codec", 1) > CODEC_VERSION:
-            return f"was written by codec version {written['codec']}, and this release reads 1 to {CODEC_VERSION}"
-        if written["shards"] != now["shards"]:
-            return f"was made with engine.shards {written['shards']}, not {now['shards']}"
-        if written["allowed_lateness_ms"] != now["allowed_lateness_ms"]:
-            before, after = (format_duration(basis["allowed_lateness_ms"]) for basis in (written, now))
-            return f"was made with engine.allowed_lateness {before}, not {after}"
-        if written["source"] != now["source"]:
-            return f"was made for source {written['source']}, not {now['source']}"
-        return self._schema_conflict(EventSchema.model_validate(written["event_schema"]))
-
-    def carried_over(self, written: dict[str, Any]) -> str | None:
-        """What has changed that state can go on with, in words."""
-        before = written.get("precision", {"all groups": Precision().describe()})
-        now = self.engine.precision.descriptions()
-        changed = [name for name in {**before, **now} if before.get(name) != now.get(name)]
-        if not changed:
-            return None
-        said = "; ".join(
-            f"{name}: {before.get(name, 'as all groups')} until now, {now.get(name, 'as all groups')} from now on"
-            for name in changed
-        )
-        return f"precision has changed ({said}); what lies in buckets stays as coarse as it is, and bounds take it so"
-
-    def _schema_conflict(self, written: EventSchema) -> str | None:
-        now = self.schema
-        if (written.event_id, written.event_time) != (now.event_id, now.event_time):
-            return f"was made for event schema {written.name!r} with another id or time field"
-        for name, kind in written.attributes.items():
-            if now.attributes.get(name) != kind:
-                return f"was made with attribute {name}: {kind}, not {now.attributes.get(name, 'missing')}"
-        for name, measure in written.measures.items():
-            if now.measures.get(name) != measure:
-                return f"was made with measure {name} of scale {measure.scale}, which the event schema has no more"
-        return None
 
 
 @dataclass(frozen=True)
@@ -210,6 +147,46 @@ class Ledger:
     def has_run(self) -> bool:
         """Whether some batch has begun."""
         return any((self._folder / "batches").glob("*.json"))
+
+    def terms_for(self, batch_id: int, now: Terms) -> Terms:
+        """What a batch is judged by beside its rules: what it was begun with, also when it is run again.
+
+        This is asked before the batch is pinned: a batch that has no record yet begins with the terms of now, which
+        are written where they are other ones than before.
+
+        Args:
+            batch_id: the batch.
+            now: the terms of this start of the job.
+
+        Raises:
+            BucketsError: the batch was begun with something that this start cannot go on with.
+        """
+        before = self._terms_text(batch_id)
+        if not self._record(batch_id).exists():
+            text = now.model_dump_json()
+            if text != before:
+                write_whole(self._terms_file(batch_id), text)
+            return now
+        if before is None:  # An earlier release wrote none.
+            return now
+        begun = Terms.model_validate_json(before)
+        conflict = now.conflict(begun)
+        if conflict:
+            message = (
+                f"batch {batch_id} of checkpoint {self.checkpoint} {conflict}, and may be half written; go back to "
+                "that until the batch is done, and change it then"
+            )
+            raise BucketsError(message)
+        return begun
+
+    def _terms_file(self, batch_id: int) -> Path:
+        return self._folder / "terms" / f"{batch_id:09d}.json"
+
+    def _terms_text(self, batch_id: int) -> str | None:
+        """The terms in force at a batch, as they are written; None where none are."""
+        files = (self._folder / "terms").glob("*.json")
+        first = max((int(file.stem) for file in files if int(file.stem) <= batch_id), default=None)
+        return None if first is None else self._terms_file(first).read_text(encoding="utf-8")
 
     def _record(self, batch_id: int) -> Path:
         return self._folder / "batches" / f"{batch_id:09d}.json"

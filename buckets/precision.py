@@ -51,6 +51,10 @@ class Precision(BaseModel):
             message = f"{error}, or `{ALL}`"
             raise ValueError(message) from None
 
+    @field_serializer("tail", when_used="json")
+    def _write_tail(self, value: int | None) -> str:
+        return ALL if value is None else format_duration(value)
+
     @model_validator(mode="after")
     def _fits_together(self) -> "Precision":
         if self.tail is None:

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction, write_deltalake
+from deltalake import DeltaTable, QueryBuilder
 
 from buckets.errors import BucketsError
 from buckets.job import Job
 from buckets.ledger import Ledger, Version
+from buckets.numbered_append import append_new
 from buckets.owned_folder import OWNER
 from buckets.rule import Rule
 
@@ -140,7 +141,6 @@ class RuleHistory:
         self._on_fault = on_fault
         self._owner = owner
         self._fault = ""
-        self._written: int | None = None
         self._asked = threading.Event()
         self._closing = False
         self._thread: threading.Thread | None = None
@@ -171,7 +171,7 @@ class RuleHistory:
             try:
                 waiting_s = None if self._write() else AGAIN_AFTER_S
             except Exception as error:
-                waiting_s, self._written = AGAIN_AFTER_S, None
+                waiting_s = AGAIN_AFTER_S
                 self._say(_fault(self._path, "written", error))
             else:
                 self._fault = ""
@@ -183,16 +183,13 @@ class RuleHistory:
         if self._owner is not None and not self._owner.exists():
             return False
         table = DeltaTable.create(self._path, COLUMNS, mode="ignore")
-        if self._written is None:
-            self._written = table.transaction_version(self._application) or 0
-        versions = self._ledger.history(after=self._written)
-        rows = rows_of(versions)
-        if rows:
-            once = CommitProperties(app_transactions=[Transaction(self._application, versions[-1].version)])
-            write_deltalake(table, pa.Table.from_pylist(rows, schema=COLUMNS), mode="append", commit_properties=once)
-        if versions:
-            self._written = versions[-1].version
+        append_new(table, self._application, self._new_rows)
         return True
+
+    def _new_rows(self, last: int | None) -> tuple[int, pa.Table] | None:
+        versions = self._ledger.history(after=last or 0)
+        rows = rows_of(versions)
+        return (versions[-1].version, pa.Table.from_pylist(rows, schema=COLUMNS)) if rows else None
 
     def _say(self, fault: BucketsError) -> None:
         if fault.message != self._fault:

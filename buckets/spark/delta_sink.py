@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -14,19 +14,19 @@ from pyspark.sql.types import StructType
 from buckets import outputs, payload
 from buckets.accounting import BatchAccount
 from buckets.delta_columns import add_missing_columns
-from buckets.engine_settings import EngineSettings
-from buckets.event_schema import EventSchema
+from buckets.numbered_append import append_new
 from buckets.rule_set import RuleSet
 from buckets.shard import evaluation_rows
 from buckets.spark.query import ScoredBatch
+from buckets.terms import Terms
 
 _MICROS = pa.timestamp("us", "UTC")
 _HIDDEN = ("source_order",)
 
 
-def table_columns(schema: EventSchema, evaluations: bool) -> dict[str, pa.Schema]:
+def table_columns(terms: Terms) -> dict[str, pa.Schema]:
     """The outputs and their columns, as the tables have them."""
-    scale = schema.largest_scale
+    scale = terms.event_schema.largest_scale
     alerts = outputs.alert_columns(scale)
     columns = {
         outputs.ALERTS: alerts,
@@ -37,7 +37,7 @@ def table_columns(schema: EventSchema, evaluations: bool) -> dict[str, pa.Schema
         outputs.DEAD_LETTERS: outputs.DEAD_LETTER_COLUMNS,
         outputs.BATCHES: outputs.BATCH_COLUMNS,
     }
-    if evaluations:
+    if terms.evaluations:
         columns[outputs.EVALUATIONS] = outputs.evaluation_columns(scale)
     return {name: _as_stored(each) for name, each in columns.items()}
 
@@ -60,35 +60,28 @@ def spark_schema(columns: pa.Schema) -> StructType:
 class DeltaSink:
     """Writes the outputs of each batch to Delta tables under one folder."""
 
-    def __init__(
-        self, folder: Path, identity: str, schema: EventSchema, engine: EngineSettings, evaluations: bool
-    ) -> None:
+    def __init__(self, folder: Path, identity: str) -> None:
         """Write under `folder`.
 
         Args:
             folder: where the tables are.
             identity: of the checkpoint; with a batch's number it makes a write happen once.
-            schema: the event schema.
-            engine: the settings of the engine.
-            evaluations: whether there is a table of evaluations.
         """
         self._folder = folder
         self._identity = identity
-        self._schema = schema
-        self._engine = engine
-        self._columns = table_columns(schema, evaluations)
 
-    def prepare(self, spark: SparkSession) -> None:
+    def prepare(self, spark: SparkSession, terms: Terms) -> None:
         """Make the tables that are not there yet, so that every output can be read from the start.
 
         Those of an older release get the columns that have come since.
         """
-        missing = [name for name in self._columns if not (self._folder / name / "_delta_log").exists()]
-        for name in self._columns.keys() - missing:
-            add_missing_columns(DeltaTable(self._folder / name), self._columns[name])
+        columns = table_columns(terms)
+        missing = [name for name in columns if not (self._folder / name / "_delta_log").exists()]
+        for name in columns.keys() - missing:
+            add_missing_columns(DeltaTable(self._folder / name), columns[name])
 
         def make(name: str) -> None:
-            empty = spark.createDataFrame([], spark_schema(self._columns[name]))
+            empty = spark.createDataFrame([], spark_schema(columns[name]))
             empty.write.format("delta").mode("ignore").save(str(self._folder / name))
 
         with ThreadPoolExecutor(max_workers=4) as pool:
@@ -103,9 +96,9 @@ class DeltaSink:
         """Write what a batch produced: the tables at once, for a commit is mostly waiting, and then the accounts."""
         batch_id, rule_set = batch.account.batch_id, batch.rule_set
         frames: dict[str, DataFrame] = {}
-        for name, columns in self._columns.items():
+        for name, columns in table_columns(batch.terms).items():
             if batch.rows.get(name):
-                decode = table_decoder(name, columns, self._schema, self._engine, batch_id, rule_set)
+                decode = table_decoder(name, columns, batch.terms, batch_id, rule_set)
                 mine = batch.produced.where(F.col("output") == name).select("payload")
                 frame = mine.mapInArrow(decode, spark_schema(columns))
                 frames[name] = frame if name == outputs.EVALUATIONS else frame.coalesce(1)
@@ -117,12 +110,14 @@ class DeltaSink:
 
     def _append_accounts(self, account: BatchAccount) -> None:
         """Append the accounts; they are made here on the driver, so no Spark job is needed to write them."""
-        table, application = DeltaTable(self._folder / outputs.BATCHES), f"{self._identity}-{outputs.BATCHES}"
-        written = table.transaction_version(application)
-        if written is None or written < account.batch_id:
-            rows = pa.Table.from_pylist(account.rows(), schema=self._columns[outputs.BATCHES])
-            once = CommitProperties(app_transactions=[Transaction(application, account.batch_id)])
-            write_deltalake(table, rows, mode="append", commit_properties=once)
+
+        def new_rows(last: int | None) -> tuple[int, pa.Table] | None:
+            if last is not None and last >= account.batch_id:
+                return None
+            return account.batch_id, pa.Table.from_pylist(account.rows(), schema=_as_stored(outputs.BATCH_COLUMNS))
+
+        table = DeltaTable(self._folder / outputs.BATCHES)
+        append_new(table, f"{self._identity}-{outputs.BATCHES}", new_rows)
 
     def _append(self, frame: DataFrame, name: str, batch_id: int) -> None:
         writer = frame.write.format("delta").mode("append")
@@ -137,7 +132,7 @@ def one_letter_an_event(letters: DataFrame) -> DataFrame:
 
 
 def table_decoder(
-    name: str, columns: pa.Schema, schema: EventSchema, engine: EngineSettings, batch_id: int, rule_set: RuleSet
+    name: str, columns: pa.Schema, terms: Terms, batch_id: int, rule_set: RuleSet
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """What turns the payloads of an output into the rows of its table, in the tasks."""
 
@@ -145,7 +140,7 @@ def table_decoder(
         for batch in batches:
             for packed in batch.column("payload").to_pylist():
                 if name == outputs.EVALUATIONS:
-                    table = evaluation_rows(packed, rule_set, schema, engine)
+                    table = evaluation_rows(packed, rule_set, terms.event_schema, terms.engine)
                 else:
                     table = payload.unpack(packed)
                 numbered = table.append_column("batch_id", pa.repeat(batch_id, table.num_rows))

@@ -8,9 +8,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from buckets.arrivals import BROKEN, POSITION, RAW, SOURCE, SOURCE_ORDER
+from buckets.basis import Basis
 from buckets.engine_settings import EngineSettings
 from buckets.event_schema import EventSchema
-from buckets.ledger import Basis, Ledger
+from buckets.ledger import Ledger
 from buckets.rule import Rule
 from buckets.rule_book import RuleBook
 from buckets.rule_feed import FixedRules
@@ -18,6 +19,7 @@ from buckets.spark.json_sink import JsonSink
 from buckets.spark.query import BatchReport, Scoring, ScoringQuery
 from buckets.spark.source import Arrivals, text_arrivals, typed_fields
 from buckets.staging import ROW_NUMBER, EventFile, stage
+from buckets.terms import Terms
 
 
 @dataclass(frozen=True)
@@ -49,14 +51,13 @@ def evaluation_query(
         staging.rename(parts)
     ledger = Ledger(work / "checkpoint")
     ledger.open(Basis(str(evaluation.file.path), evaluation.schema, evaluation.engine))
-    sink = JsonSink(work / "results", evaluation.schema, evaluation.engine)
+    sink = JsonSink(work / "results")
     scoring = Scoring(
         arrivals=_staged(spark, evaluation.file, parts, evaluation.schema),
-        schema=evaluation.schema,
-        engine=evaluation.engine,
+        terms=Terms(event_schema=evaluation.schema, engine=evaluation.engine, evaluations=True, output="json"),
+        ledger=ledger,
         book=RuleBook(ledger, FixedRules(evaluation.rules), evaluation.schema, evaluation.engine.allowed_lateness),
         sink=sink,
-        evaluations=True,
         checkpoint=work / "checkpoint" / "spark",
     )
     return ScoringQuery(scoring, on_batch), sink

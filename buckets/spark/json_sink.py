@@ -5,12 +5,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from buckets import outputs, payload
-from buckets.engine_settings import EngineSettings
-from buckets.event_schema import EventSchema
 from buckets.json_lines import JsonLines
 from buckets.ledger import write_whole
 from buckets.results import one_letter_an_event
-from buckets.rule_set import RuleSet
 from buckets.shard import evaluation_rows
 from buckets.spark.query import ScoredBatch
 
@@ -28,17 +25,9 @@ OUTPUTS = (
 class JsonSink:
     """Writes the outputs of each batch as JSON lines; meant for files that one person looks at."""
 
-    def __init__(self, folder: Path, schema: EventSchema, engine: EngineSettings) -> None:
-        """Write parts under `folder`.
-
-        Args:
-            folder: where the parts go.
-            schema: the event schema.
-            engine: the settings of the engine.
-        """
+    def __init__(self, folder: Path) -> None:
+        """Write parts under `folder`."""
         self._folder = folder
-        self._schema = schema
-        self._engine = engine
 
     @property
     def on_driver(self) -> bool:
@@ -47,19 +36,14 @@ class JsonSink:
 
     def write(self, batch: ScoredBatch) -> None:
         """Write the parts of a batch, over those of an earlier try."""
-        writer = JsonLines(batch.rule_set, self._schema)
+        writer = JsonLines(batch.rule_set, batch.terms.event_schema)
         for name in OUTPUTS:
             if batch.rows.get(name):
-                tables = [self._decode(name, packed, batch.rule_set) for packed in batch.payloads[name]]
+                tables = [_decode(name, packed, batch) for packed in batch.payloads[name]]
                 table = pa.concat_tables(tables, promote_options="permissive")
                 lines = writer.lines(name, one_letter_an_event(table) if name == outputs.DEAD_LETTERS else table)
                 part = self._folder / name / f"{batch.account.batch_id:09d}.jsonl"
                 write_whole(part, "".join(f"{line}\n" for line in lines))
-
-    def _decode(self, name: str, packed: bytes, rule_set: RuleSet) -> pa.Table:
-        if name == outputs.EVALUATIONS:
-            return evaluation_rows(packed, rule_set, self._schema, self._engine)
-        return payload.unpack(packed).replace_schema_metadata()
 
     def publish(self, target: Path) -> dict[str, int]:
         """Join the parts of each output into one file under `target`, replacing what is there.
@@ -80,3 +64,9 @@ class JsonSink:
         for name in OUTPUTS:
             (target / f".{name}.jsonl.partial").replace(target / f"{name}.jsonl")
         return lines
+
+
+def _decode(name: str, packed: bytes, batch: ScoredBatch) -> pa.Table:
+    if name == outputs.EVALUATIONS:
+        return evaluation_rows(packed, batch.rule_set, batch.terms.event_schema, batch.terms.engine)
+    return payload.unpack(packed).replace_schema_metadata()

@@ -1,8 +1,8 @@
 """The scoring query: source, fan-out, windows, and one `foreachBatch` that hands results to a sink.
 
-For each micro-batch the driver pins the rules, sends them along as a local property, and runs the batch once: its
-results are kept until the sink has written them, because running it again would mean scoring again. The accounts of the
-batch are checked before anything is written.
+For each micro-batch the driver pins terms and rules, sends them along as local properties, and runs the batch once:
+its results are kept until the sink has written them, because running it again would mean scoring again. The accounts of
+the batch are checked before anything is written.
 """
 
 import contextlib
@@ -20,21 +20,20 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from buckets import payload
 from buckets.accounting import BatchAccount, account_batch
-from buckets.engine_settings import EngineSettings
-from buckets.event_schema import EventSchema
 from buckets.hold import held
-from buckets.ledger import epoch_ms
+from buckets.ledger import Ledger, epoch_ms
 from buckets.live import messages_behind
 from buckets.outputs import ALERTS
 from buckets.rule_book import RuleBook
 from buckets.rule_route import encode_rule_set
 from buckets.rule_set import RuleSet
-from buckets.shard import COUNTS, Scorer
+from buckets.shard import COUNTS
 from buckets.spark.fan_out import fan_out_stage
-from buckets.spark.rule_route import set_rule_set
+from buckets.spark.rule_route import set_rule_set, set_terms
 from buckets.spark.running import Batch, Patience, Running
 from buckets.spark.source import Arrivals
 from buckets.spark.windows import windows_stage
+from buckets.terms import Terms
 
 SHOWN_ALERTS = 1000
 """Alerts of one shard and group that a batch's report carries at the most."""
@@ -47,6 +46,7 @@ class ScoredBatch:
     Attributes:
         account: its accounts, which balance.
         rule_set: its rules.
+        terms: what it was judged by beside them.
         rows: how many rows each output has.
         payloads: what is on the driver of each output: all for a sink that asks for it, else what is small of alerts.
         produced: rows of `windows.PRODUCED`, already computed; to be used only by a sink that takes nothing on the
@@ -55,6 +55,7 @@ class ScoredBatch:
 
     account: BatchAccount
     rule_set: RuleSet
+    terms: Terms
     rows: dict[str, int]
     payloads: dict[str, list[bytes]]
     produced: DataFrame
@@ -76,11 +77,11 @@ class Scoring:
     """What is scored, how, and where results go."""
 
     arrivals: Arrivals
-    schema: EventSchema
-    engine: EngineSettings
+    terms: Terms
+    """What batches are judged by that begin now."""
+    ledger: Ledger
     book: RuleBook
     sink: Sink
-    evaluations: bool
     checkpoint: Path
     single_stage: bool = False
     """Whether one task does a whole batch, without a shuffle: least delay, one core."""
@@ -129,10 +130,10 @@ class ScoringQuery:
 
     def _begin(self, interval_ms: int | None, run_batch: Batch) -> StreamingQuery:
         scoring = self._scoring
-        parcels = fan_out_stage(scoring.arrivals.frame, scoring.arrivals.normalise, scoring.schema, scoring.engine)
+        parcels = fan_out_stage(scoring.arrivals.frame, scoring.arrivals.normalise, scoring.terms.event_schema)
         if scoring.single_stage:
             parcels = parcels.coalesce(1)
-        produced = windows_stage(parcels, Scorer(scoring.schema, scoring.engine, scoring.evaluations))
+        produced = windows_stage(parcels)
         writer = produced.writeStream.outputMode("update").foreachBatch(run_batch)
         writer = writer.option("checkpointLocation", str(scoring.checkpoint))
         if interval_ms is None:
@@ -144,8 +145,10 @@ class ScoringQuery:
 
     def _score_batch(self, produced: DataFrame, batch_id: int) -> None:
         scoring, started_s = self._scoring, time.perf_counter()
+        terms = scoring.ledger.terms_for(batch_id, scoring.terms)
         rule_set = scoring.book.for_batch(batch_id)
         set_rule_set(produced.sparkSession.sparkContext, encode_rule_set(rule_set))
+        set_terms(produced.sparkSession.sparkContext, terms)
         kept = not scoring.sink.on_driver
         if kept:
             produced = produced.persist()
@@ -161,7 +164,7 @@ class ScoringQuery:
                 if head.payload is not None:
                     payloads.setdefault(head.output, []).append(bytes(head.payload))
             scored_s = time.perf_counter()
-            scoring.sink.write(ScoredBatch(account, rule_set, rows, payloads, produced))
+            scoring.sink.write(ScoredBatch(account, rule_set, terms, rows, payloads, produced))
             scoring.book.done(batch_id, rule_set, account.latest_ms)
         finally:
             if kept:

@@ -1,15 +1,19 @@
-"""How a rule set reaches the tasks of a batch: as a local property of the Spark job, set on the driver before it runs.
+"""How rules and terms reach the tasks of a batch: as local properties of the Spark job, set on the driver beforehand.
 
-The property travels with every task of the batch, stateless and stateful, so that all of them see one version and the
+The properties travel with every task of the batch, stateless and stateful, so that all of them see the same, and the
 next batch may see the next.
 """
+
+from functools import lru_cache
 
 from pyspark import SparkContext, TaskContext
 
 from buckets.rule_route import decode_rule_set
 from buckets.rule_set import RuleSet
+from buckets.terms import Terms
 
 PROPERTY = "buckets.ruleSet"
+TERMS_PROPERTY = "buckets.terms"
 
 
 def set_rule_set(context: SparkContext, encoded: str) -> None:
@@ -19,9 +23,28 @@ def set_rule_set(context: SparkContext, encoded: str) -> None:
 
 def rule_set_of_task() -> RuleSet:
     """The rule set of the batch that the running task belongs to."""
+    return decode_rule_set(_of_task(PROPERTY))
+
+
+def set_terms(context: SparkContext, terms: Terms) -> None:
+    """Put terms on the way of the jobs that this thread starts next."""
+    context.setLocalProperty(TERMS_PROPERTY, terms.model_dump_json())
+
+
+def terms_of_task() -> Terms:
+    """The terms of the batch that the running task belongs to."""
+    return _read_terms(_of_task(TERMS_PROPERTY))
+
+
+@lru_cache(maxsize=4)
+def _read_terms(text: str) -> Terms:
+    return Terms.model_validate_json(text)
+
+
+def _of_task(name: str) -> str:
     task = TaskContext.get()
-    text = task.getLocalProperty(PROPERTY) if task is not None else None
+    text: str | None = task.getLocalProperty(name) if task is not None else None
     if text is None:
-        message = f"local property {PROPERTY} is not set: a rule set must be set before a batch runs"
+        message = f"local property {name} is not set: it must be set before a batch runs"
         raise RuntimeError(message)
-    return decode_rule_set(text)
+    return text

@@ -5,20 +5,26 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from buckets.basis import Basis
 from buckets.errors import BucketsError
+from buckets.event_schema import EventSchema
 from buckets.feeds import open_feed
 from buckets.hold import check_free
 from buckets.job import Job
 from buckets.kafka.faults import Broker, Outage
 from buckets.kafka.settings import KafkaSettings
-from buckets.ledger import Basis, Ledger
+from buckets.ledger import Ledger
+from buckets.outputs import ALERTS
 from buckets.owned_folder import OwnedFolder
 from buckets.revision import Refusal
 from buckets.rule_book import RuleBook
 from buckets.rule_history import open_history
 from buckets.rule_set import first_rule_set
+from buckets.scaled import AVERAGE_EXTRA_DIGITS
 from buckets.spark.delta_sink import DeltaSink
 from buckets.spark.kafka_faults import explain_spark
 from buckets.spark.kafka_sink import KafkaSink
@@ -26,6 +32,7 @@ from buckets.spark.query import BatchReport, Scoring, ScoringQuery, Sink
 from buckets.spark.running import Patience
 from buckets.spark.session import start_session
 from buckets.spark.source import open_source
+from buckets.terms import Terms
 
 
 def check_output(folder: OwnedFolder, ledger: Ledger, identity: str | None) -> None:
@@ -40,6 +47,25 @@ def check_output(folder: OwnedFolder, ledger: Ledger, identity: str | None) -> N
             "go back to its output folder, or name a new checkpoint"
         )
         raise BucketsError(message)
+
+
+def check_digits(folder: Path, schema: EventSchema) -> None:
+    """See that the values of a schema fit into the tables that are there: their digits are those of the first start.
+
+    Raises:
+        BucketsError: a measure has more.
+    """
+    if not DeltaTable.is_deltatable(str(folder / ALERTS)):
+        return
+    stored = pa.schema(DeltaTable(folder / ALERTS).schema().to_arrow()).field("value").type
+    digits = stored.scale - AVERAGE_EXTRA_DIGITS
+    for name, measure in schema.measures.items():
+        if measure.scale > digits:
+            message = (
+                f"output.path {folder} holds values of {digits} digits, and measure {name} has a scale of "
+                f"{measure.scale}; give it {digits} at most, or name a new checkpoint and a new output folder"
+            )
+            raise BucketsError(message)
 
 
 def job_session(job: Job) -> SparkSession:
@@ -74,6 +100,7 @@ def prepare(job: Job) -> Prepared:
     output = OwnedFolder(Path(settings.output.path), "output.path") if settings.output.kind == "delta" else None
     if output is not None:
         check_output(output, ledger, identity)
+        check_digits(output.path, job.event_schema)
     if settings.source.topic is not None and settings.kafka is not None:
         Broker(settings.kafka).check_topics([settings.source.topic])
     carried_over = ledger.carried_over(basis)
@@ -102,25 +129,34 @@ def scoring_query(
     Raises:
         BucketsError: checkpoint, output or source do not fit the job.
     """
-    settings, schema = job.settings, job.event_schema
+    settings, schema, ledger = job.settings, job.event_schema, Ledger(job.checkpoint)
     identity = prepare(job).identity
     needed = first_rule_set(job.rules).needed_fields
     arrivals = open_source(spark, settings.source, schema, needed, settings.kafka)
     lateness_ms = settings.engine.allowed_lateness
     scoring = Scoring(
         arrivals=arrivals,
-        schema=schema,
-        engine=settings.engine,
-        book=RuleBook(
-            Ledger(job.checkpoint), open_feed(job), schema, lateness_ms, on_refused, open_history(job, identity)
-        ),
+        terms=terms_of(job),
+        ledger=ledger,
+        book=RuleBook(ledger, open_feed(job), schema, lateness_ms, on_refused, open_history(job, identity)),
         sink=_sink(spark, job, identity),
-        evaluations=settings.output.evaluations,
         checkpoint=job.checkpoint / "spark",
         single_stage=settings.partitions == 1,
         patience=_patience(settings.kafka, on_outage),
     )
     return ScoringQuery(scoring, on_batch)
+
+
+def terms_of(job: Job) -> Terms:
+    """What batches of a job are judged by."""
+    settings = job.settings
+    return Terms(
+        event_schema=job.event_schema,
+        engine=settings.engine,
+        evaluations=settings.output.evaluations,
+        output=settings.output.kind,
+        arrival=settings.source.arrival,
+    )
 
 
 def _patience(kafka: KafkaSettings | None, on_outage: Callable[[Outage], None]) -> Patience:
@@ -135,10 +171,9 @@ def _sink(spark: SparkSession, job: Job, identity: str) -> Sink:
     settings = job.settings
     if settings.output.kind == "kafka":
         assert settings.kafka is not None
-        kafka_sink = KafkaSink(settings.kafka, settings.output, job.event_schema, settings.engine)
+        kafka_sink = KafkaSink(settings.kafka, settings.output)
         kafka_sink.prepare()
         return kafka_sink
-    folder, evaluations = Path(settings.output.path), settings.output.evaluations
-    sink = DeltaSink(folder, identity, job.event_schema, settings.engine, evaluations)
-    sink.prepare(spark)
+    sink = DeltaSink(Path(settings.output.path), identity)
+    sink.prepare(spark, terms_of(job))
     return sink

@@ -8,7 +8,7 @@ from pyspark.sql.streaming.stateful_processor import MapState, StatefulProcessor
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 from buckets.shard import Scorer
-from buckets.spark.rule_route import rule_set_of_task
+from buckets.spark.rule_route import rule_set_of_task, terms_of_task
 from buckets.spark.state_client import get_values, put_values, remove_keys
 from buckets.spark.worker import settle
 from buckets.store import AGENDA, HEADS, PAGES, ShardStore, section_of
@@ -55,10 +55,6 @@ class MapStateEntries:
 class Windows(StatefulProcessor):
     """Spark's view of a shard: its parcels of one micro-batch in, what came out as payloads."""
 
-    def __init__(self, scorer: Scorer) -> None:
-        """Score with `scorer`."""
-        self._scorer = scorer
-
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Open the state; its schema never changes, a versioned codec is inside."""
         state = handle.getMapState(STATE, STATE_KEY, STATE_VALUE)
@@ -66,8 +62,9 @@ class Windows(StatefulProcessor):
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         """Score the parcels of one shard."""
-        payloads = (bytes(row.payload) for row in rows)
-        for produced in self._scorer.score(payloads, rule_set_of_task(), self._store):
+        payloads, terms = (bytes(row.payload) for row in rows), terms_of_task()
+        scorer = Scorer(terms.event_schema, terms.engine, terms.evaluations)
+        for produced in scorer.score(payloads, rule_set_of_task(), self._store):
             yield Row(output=produced.output, rows=produced.rows, payload=produced.payload)
 
     def close(self) -> None:
@@ -75,6 +72,6 @@ class Windows(StatefulProcessor):
         settle()
 
 
-def windows_stage(parcels: DataFrame, scorer: Scorer) -> DataFrame:
+def windows_stage(parcels: DataFrame) -> DataFrame:
     """Parcels into what comes out: rows of `PRODUCED`."""
-    return parcels.groupBy("shard").transformWithState(Windows(scorer), PRODUCED, "update", "none")
+    return parcels.groupBy("shard").transformWithState(Windows(), PRODUCED, "update", "none")

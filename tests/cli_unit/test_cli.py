@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
+from buckets.basis import Basis
 from buckets.cli.alerts import readable
 from buckets.cli.state import encode_key, find_group, moment
 from buckets.engine_settings import EngineSettings
 from buckets.event_schema import load_event_schema
 from buckets.key import key_of_values
-from buckets.ledger import Basis, Ledger
+from buckets.ledger import Ledger
 from buckets.rule import Rule
 from buckets.rule_book import RuleBook
 from buckets.rule_feed import FixedRules

@@ -4,18 +4,23 @@ import json
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from buckets.basis import Basis
 from buckets.engine_settings import EngineSettings
 from buckets.errors import BucketsError
 from buckets.event_schema import EventSchema
 from buckets.head import CODEC_VERSION
-from buckets.ledger import KEPT_BATCHES, Basis, Ledger, Version, write_whole
+from buckets.ledger import KEPT_BATCHES, Ledger, Version, write_whole
 from buckets.revision import Change
 from buckets.rule import Rule
 from buckets.rule_book import RuleBook
 from buckets.rule_feed import FixedRules
 from buckets.rule_set import first_rule_set
+from buckets.terms import Terms
 from tests.core.examples import SCHEMA, rule
+from tests.strategies import precisions
 
 ONE, OTHER = [rule("one")], [rule("other", group_by=["kind"])]
 
@@ -26,6 +31,23 @@ def basis(source: str = "json /events", schema: EventSchema = SCHEMA, **engine) 
 
 def schema_with(**changes) -> EventSchema:
     return EventSchema.model_validate(SCHEMA.model_dump() | changes)
+
+
+def with_time(**changes) -> EventSchema:
+    """The schema with another time."""
+    return schema_with(event_time={"field": "at"} | changes)
+
+
+def with_attributes(**changes) -> EventSchema:
+    """The schema with other attributes; None takes one away."""
+    attributes = SCHEMA.attributes | changes
+    return schema_with(attributes={name: kind for name, kind in attributes.items() if kind is not None})
+
+
+def with_measures(**changes) -> EventSchema:
+    """The schema with other measures; None takes one away."""
+    measures = SCHEMA.model_dump()["measures"] | changes
+    return schema_with(measures={name: measure for name, measure in measures.items() if measure is not None})
 
 
 def book_of(ledger: Ledger, rules: list[Rule]) -> RuleBook:
@@ -105,6 +127,103 @@ def test_new_rules_begin_after_the_clock_of_the_batch_before(ledger):
     assert set(group.complete_since_ms.values()) == {701}
 
 
+# What else judges which batch
+
+
+def terms(output: str = "delta", arrival: str | None = None, evaluations: bool = False, **changes) -> Terms:
+    now = basis(**changes)
+    return Terms(event_schema=now.schema, engine=now.engine, evaluations=evaluations, output=output, arrival=arrival)
+
+
+OTHER_TERMS = [
+    terms(late="drop"),
+    terms(collision="keep_first"),
+    terms(precision={"tail": "2h"}),
+    terms(precision={"tail": "2h", "edge": "prorate"}),
+    terms(precision={"groups": [{"group_by": ["payer"], "where": {"vip": True}, "tail": "5h"}]}),
+    terms(evaluations=True),
+    terms(schema=with_time(latest="2027-01-01")),
+    terms(schema=with_attributes(country="string")),
+    terms(schema=schema_with(attributes=dict(reversed(SCHEMA.attributes.items())))),
+]
+
+
+def judged(ledger: Ledger, batch_id: int, now: Terms) -> Terms:
+    """Begin a batch, as a start of the job does; what it is judged by."""
+    found = ledger.terms_for(batch_id, now)
+    book_of(ledger, ONE).for_batch(batch_id)
+    return found
+
+
+@pytest.mark.parametrize("changed", OTHER_TERMS)
+def test_a_batch_that_is_run_again_has_the_terms_it_was_begun_with_and_the_next_one_those_of_now(ledger, changed):
+    before = terms()
+    assert [judged(ledger, batch, before) for batch in range(3)] == [before] * 3
+    for _ in range(2):
+        assert judged(ledger, 2, changed).model_dump_json() == before.model_dump_json()
+    assert [judged(ledger, batch, changed) for batch in (3, 4)] == [changed, changed]
+    for again, expected in ((2, before), (3, changed), (4, changed)):
+        assert judged(ledger, again, before).model_dump_json() == expected.model_dump_json()
+    assert judged(ledger, 5, before) == before
+
+
+def test_terms_are_written_when_they_change_and_before_the_batch_is_recorded(ledger):
+    for batch, now in enumerate([terms(), terms(), terms(late="drop"), terms(late="drop"), terms()]):
+        ledger.terms_for(batch, now)
+        assert ledger.pinned(batch) is None
+        judged(ledger, batch, now)
+    assert {name for name in files(ledger) if "terms" in name} == {
+        f"buckets/terms/{batch:09d}.json" for batch in (0, 2, 4)
+    }
+
+
+def test_a_start_that_died_between_terms_and_record_leaves_the_batch_to_the_terms_of_the_next(ledger):
+    judged(ledger, 0, terms())
+    ledger.terms_for(1, terms(late="drop"))
+    for now in (terms(late="evaluate"), terms()):
+        assert ledger.terms_for(1, now) == now
+    assert judged(ledger, 1, terms()) == terms()
+    assert judged(ledger, 1, terms(late="drop")) == terms()
+
+
+def test_a_batch_that_an_earlier_release_began_has_the_terms_of_now(ledger):
+    """It wrote no terms."""
+    ran(book_of(ledger, ONE), 6)
+    book_of(ledger, ONE).for_batch(7)
+    assert judged(ledger, 7, terms(late="drop")) == terms(late="drop")
+    assert judged(ledger, 8, terms(late="drop")) == terms(late="drop")
+    assert judged(ledger, 8, terms()) == terms(late="drop")
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "conflict"),
+    [
+        ({"output": "delta"}, {"output": "kafka"}, "was begun with output.kind delta, not kafka"),
+        ({"output": "kafka"}, {"output": "delta"}, "was begun with output.kind kafka, not delta"),
+        ({"arrival": "seen"}, {"arrival": "id"}, "was begun with source.arrival seen, not source.arrival id"),
+        ({"arrival": "seen"}, {}, "was begun with source.arrival seen, not source.arrival left out"),
+    ],
+)
+def test_a_batch_that_cannot_be_run_again_as_it_was_begun_is_refused_in_one_line(ledger, before, now, conflict):
+    judged(ledger, 3, terms(**before))
+    for _ in range(2):
+        with pytest.raises(BucketsError) as error:
+            ledger.terms_for(3, terms(**now))
+        assert error.value.message == (
+            f"batch 3 of checkpoint {ledger.checkpoint} {conflict}, and may be half written; go back to that until the "
+            "batch is done, and change it then"
+        )
+    assert judged(ledger, 3, terms(**before)) == terms(**before)
+    assert judged(ledger, 4, terms(**now)) == terms(**now)
+
+
+@given(precisions(), st.sampled_from(["add", "drop"]), st.booleans())
+def test_terms_are_read_as_they_were_written(precision, late, evaluations):
+    groups = [{"group_by": ["kind"], "where": {"amount": {">=": "5.00"}}, "edge": "exclude"}]
+    written = terms(precision=precision | {"groups": groups}, late=late, evaluations=evaluations)
+    assert Terms.model_validate_json(written.model_dump_json()) == written
+
+
 # Records
 
 
@@ -160,11 +279,36 @@ def test_looking_at_a_checkpoint_writes_nothing(ledger):
         ({"shards": 8}, "was made with engine.shards 16, not 8"),
         ({"allowed_lateness": "2h"}, "was made with engine.allowed_lateness 1h, not 2h"),
         ({"source": "csv /events"}, "was made for source json /events, not csv /events"),
-        ({"schema": schema_with(event_id="uuid")}, "event schema 'payment' with another id or time field"),
-        ({"schema": schema_with(event_time={"field": "at", "unit": "s"})}, "with another id or time field"),
-        ({"schema": schema_with(attributes={"payer": "long"})}, "was made with attribute payer: string, not long"),
-        ({"schema": schema_with(attributes={})}, "was made with attribute payer: string, not missing"),
-        ({"schema": schema_with(measures={"amount": {"scale": 3}})}, "was made with measure amount of scale 2, which"),
+        ({"schema": schema_with(event_id="uuid")}, "was made with event_id id, not uuid, in event schema 'payment'; "),
+        (
+            {"schema": schema_with(event_time="t")},
+            "was made with event_time.field at, not t, in event schema 'payment'; ",
+        ),
+        ({"schema": with_time(unit="s")}, "was made with event_time.unit ms, not s, in event schema 'payment'; "),
+        (
+            {"schema": with_time(unit="s", latest="2027-01-01T00:00:00Z")},
+            "was made with event_time.unit ms, not s, in event schema 'payment'; ",
+        ),
+        (
+            {"schema": with_attributes(payer="long")},
+            "was made with payer as a string attribute, not as a long attribute; ",
+        ),
+        (
+            {"schema": with_attributes(payer=None)},
+            "was made with payer as a string attribute, which the event schema does not declare any more; ",
+        ),
+        (
+            {"schema": schema_with(attributes={}, measures={name: {"scale": 2} for name in SCHEMA.attributes})},
+            "was made with payer as a string attribute, not as a measure of scale 2; ",
+        ),
+        (
+            {"schema": with_measures(amount={"scale": 3})},
+            "was made with amount as a measure of scale 2, not as a measure of scale 3; ",
+        ),
+        (
+            {"schema": with_measures(amount=None)},
+            "was made with amount as a measure of scale 2, which the event schema does not declare any more; ",
+        ),
     ],
 )
 def test_a_checkpoint_of_another_job_is_refused_in_one_line(ledger, other, conflict):
@@ -172,8 +316,7 @@ def test_a_checkpoint_of_another_job_is_refused_in_one_line(ledger, other, confl
     before = (ledger.checkpoint / "buckets" / "job.json").read_bytes()
     with pytest.raises(BucketsError) as error:
         Ledger(ledger.checkpoint).open(basis(**other))
-    assert error.value.message.startswith(f"checkpoint {ledger.checkpoint} ")
-    assert conflict in error.value.message
+    assert error.value.message.startswith(f"checkpoint {ledger.checkpoint} {conflict}")
     assert "name a new checkpoint" in error.value.message
     assert "\n" not in error.value.message
     assert (ledger.checkpoint / "buckets" / "job.json").read_bytes() == before
@@ -302,26 +445,76 @@ def test_what_is_no_checkpoint_has_no_event_schema(ledger):
         ledger.checkpoint.mkdir(exist_ok=True)
 
 
+YEAR_2027, YEAR_2300 = "2027-01-01T00:00:00+00:00", "2300-01-01T00:00:00+00:00"
+FIRST, LAST = "1900-01-01T00:00:00+00:00", "2200-01-01T00:00:00+00:00"
+
+
+def taken_now(bound: str, before: str, now: str) -> str:
+    return (
+        f"event_time.{bound} has changed ({before} until now, {now} from now on); events that have been taken already "
+        "stay"
+    )
+
+
 @pytest.mark.parametrize(
-    "other",
+    ("other", "said"),
     [
-        {"late": "drop", "collision": "replace"},
-        {"schema": schema_with(attributes={**SCHEMA.attributes, "country": "string"})},
-        {"schema": schema_with(measures={**SCHEMA.model_dump()["measures"], "tip": {"scale": 1}})},
-        {"schema": schema_with(name="other", version=2)},
+        ({"schema": with_time(latest=YEAR_2027)}, taken_now("latest", LAST, YEAR_2027)),
+        ({"schema": with_time(latest=YEAR_2300)}, taken_now("latest", LAST, YEAR_2300)),
+        ({"schema": with_time(earliest=YEAR_2027)}, taken_now("earliest", FIRST, YEAR_2027)),
+        ({"schema": with_time(earliest="1800-01-01")}, taken_now("earliest", FIRST, "1800-01-01T00:00:00")),
+        (
+            {"schema": with_time(earliest="1990-01-01", latest=YEAR_2027)},
+            f"{taken_now('earliest', FIRST, '1990-01-01T00:00:00')}; {taken_now('latest', LAST, YEAR_2027)}",
+        ),
+        ({"schema": with_time(latest="2200-01-01", unit="ms")}, None),
+        ({"late": "drop"}, "engine.late has changed (add until now, drop from now on)"),
+        ({"collision": "replace"}, "engine.collision has changed (keep until now, replace from now on)"),
+        (
+            {"precision": {"edge": "prorate"}},
+            "engine.precision.edge has changed (include until now, prorate from now on)",
+        ),
+        (
+            {"precision": {"groups": [{"group_by": ["payer"], "edge": "exclude"}]}},
+            f"precision has changed (payer: as all groups until now, {RAW} from now on); what lies in buckets stays as "
+            "coarse as it is, and bounds take it so; "
+            "engine.precision.edge of group payer has changed (include until now, exclude from now on)",
+        ),
+        (
+            {"schema": with_attributes(country="string")},
+            "the event schema has a field more, country as a string attribute",
+        ),
+        (
+            {"schema": with_measures(tip={"scale": 1})},
+            "the event schema has a field more, tip as a measure of scale 1",
+        ),
+        ({"schema": schema_with(name="other", version=2)}, None),
+        ({"schema": schema_with(attributes=dict(reversed(SCHEMA.attributes.items())))}, None),
     ],
 )
-def test_what_does_not_touch_the_state_may_change(ledger, other):
+def test_what_does_not_touch_the_state_may_change_and_is_said_once(ledger, other, said):
     identity = ledger.open(basis())
+    assert ledger.carried_over(basis()) is None
+    assert ledger.carried_over(basis(**other)) == said
     assert ledger.open(basis(**other)) == identity
     written = json.loads((ledger.checkpoint / "buckets" / "job.json").read_text())
     assert written == basis(**other).to_json() | {"id": identity}
+    assert ledger.carried_over(basis(**other)) is None
+
+
+def test_policies_that_an_earlier_release_did_not_write_are_not_said_to_have_changed(ledger):
+    ledger.open(basis())
+    change_job(ledger, policies=None)
+    assert ledger.carried_over(basis(late="drop")) is None
+    ledger.open(basis(late="drop"))
+    assert ledger.carried_over(basis(late="add")) == "engine.late has changed (drop until now, add from now on)"
 
 
 def test_a_field_that_was_added_may_not_go_again(ledger):
     ledger.open(basis())
     ledger.open(basis(schema=schema_with(attributes={**SCHEMA.attributes, "country": "string"})))
-    with pytest.raises(BucketsError, match="was made with attribute country: string, not missing"):
+    said = "was made with country as a string attribute, which the event schema does not declare any more"
+    with pytest.raises(BucketsError, match=said):
         ledger.open(basis())
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from buckets import rule_history
+from buckets import numbered_append, rule_history
 from buckets.errors import BucketsError
 from buckets.job import AuditSettings, Job, JobSettings
 from buckets.ledger import Ledger, write_whole
@@ -139,8 +139,8 @@ def test_record_does_not_wait_for_the_table(ledger, table, monkeypatch):
         assert may_write.wait(WAIT_S)
         return write(*arguments, **options)
 
-    write = rule_history.write_deltalake
-    monkeypatch.setattr(rule_history, "write_deltalake", slow)
+    write = numbered_append.write_deltalake
+    monkeypatch.setattr(numbered_append, "write_deltalake", slow)
     history = RuleHistory(ledger, table, "me")
     history.record()
     change(ledger, put("a", length="9h"))
@@ -161,8 +161,8 @@ def test_what_could_not_be_written_is_said_once_and_written_later(ledger, table,
             raise OSError(message)
         return write(*arguments, **options)
 
-    write = rule_history.write_deltalake
-    monkeypatch.setattr(rule_history, "write_deltalake", failing)
+    write = numbered_append.write_deltalake
+    monkeypatch.setattr(numbered_append, "write_deltalake", failing)
     monkeypatch.setattr(rule_history, "AGAIN_AFTER_S", 0.01)
     history = RuleHistory(ledger, table, "me", said.append)
     history.record()
@@ -183,9 +183,9 @@ def test_a_write_that_failed_after_its_commit_is_not_repeated(ledger, table, mon
         message = "killed"
         raise OSError(message)
 
-    write = rule_history.write_deltalake
+    write = numbered_append.write_deltalake
     with monkeypatch.context() as patch:
-        patch.setattr(rule_history, "write_deltalake", failing)
+        patch.setattr(numbered_append, "write_deltalake", failing)
         written(ledger, table)
     written(ledger, table)
     assert DeltaTable(table).transaction_version("me-rule_changes") == 1

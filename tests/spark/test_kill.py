@@ -4,8 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from buckets.errors import BucketsError
+from buckets.spark.delta_sink import DeltaSink
 from tests.spark.command import RunningCommand, run_command
-from tests.spark.job_folder import JobFolder, written_batches
+from tests.spark.job_folder import JobFolder, Row, written_batches
+from tests.spark.payments import SCHEMA
 
 pytestmark = pytest.mark.spark
 
@@ -36,6 +39,69 @@ def freeze_when(command: RunningCommand, job: JobFolder, condition) -> None:
         command.thaw()
 
 
+def dies_before_the_accounts_of(batch_id: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the job fail in a batch whose results are in their tables already, and its accounts are not."""
+    append = DeltaSink._append_accounts
+
+    def failing(sink, account):
+        if account.batch_id == batch_id:
+            message = "OSError: the disk is full"
+            raise OSError(message)
+        append(sink, account)
+
+    monkeypatch.setattr(DeltaSink, "_append_accounts", failing)
+
+
+def of_batch(rows: dict[str, list[Row]], batch_id: int) -> dict[str, list[Row]]:
+    """The rows of one batch in each table that holds some."""
+    mine = {name: [row for row in each if row["batch_id"] == batch_id] for name, each in rows.items()}
+    return {name: each for name, each in mine.items() if each}
+
+
+OTHER_SETTINGS = {"late": "evaluate", "collision": "keep_first", "precision": {"tail": "100ms", "resolution": "1s"}}
+LATEST = "1970-01-01T00:00:04Z"
+"""It falls into the last batch."""
+
+
+def test_a_batch_that_was_half_written_is_run_again_as_it_began_whatever_the_configuration_says_by_then(
+    spark, finished: JobFolder, tmp_path: Path, monkeypatch
+):
+    """Every setting that decides results is another one, and fields are declared in another order."""
+    source = {"kind": "json", "path": str(finished.source), "max_files_per_trigger": 1}
+    job = JobFolder(tmp_path, source=source, output={"path": "tables"})
+    with monkeypatch.context() as patch:
+        dies_before_the_accounts_of(1, patch)
+        with pytest.raises(BucketsError, match="the disk is full"):
+            job.run(spark)
+    assert is_half_written(job)
+
+    job.write_schema(
+        SCHEMA
+        | {
+            "event_time": SCHEMA["event_time"] | {"latest": LATEST},
+            "attributes": {"country": "string", **dict(reversed(SCHEMA["attributes"].items()))},
+        }
+    )
+    job.configure(
+        source=source,
+        output={"path": "tables", "evaluations": True},
+        engine={"shards": 4, "allowed_lateness": "100ms", **OTHER_SETTINGS},
+    )
+    reports = job.run(spark)
+
+    assert [report.account.batch_id for report in reports] == [1, 2, 3]
+    found, undisturbed = job.all_rows(), finished.all_rows()
+    del undisturbed["evaluations"]
+    for batch_id in (0, 1):
+        assert of_batch(found, batch_id) == of_batch(undisturbed, batch_id)
+    assert {"late_events", "collisions", "alerts"} <= of_batch(undisturbed, 1).keys()
+    then = of_batch(found, 2)
+    assert {row["event_id"] for row in then["evaluations"]} & {row["event_id"] for row in then["late_events"]}
+    assert not all(row["exact"] for row in then["evaluations"])
+    assert [row["kept"] for row in then["collisions"]] == [False] * len(then["collisions"])
+    assert {"0 to 1970-01-01" in row["reason"] for row in of_batch(found, 3)["dead_letters"]}
+
+
 def test_killed_twice_in_a_batch_and_restarted_every_table_is_that_of_an_undisturbed_run(
     finished: JobFolder, tmp_path: Path
 ):
@@ -54,9 +120,14 @@ def test_killed_twice_in_a_batch_and_restarted_every_table_is_that_of_an_undistu
         )
         command.kill_all()
     assert committed_batches(job) < committed_batches(finished)
+    job.write_schema(SCHEMA | {"event_time": SCHEMA["event_time"] | {"latest": "2030-01-01T00:00:00Z"}})
     last = run_command("run", job.conf)
 
     assert last.returncode == 0, last.stderr
+    assert last.stderr.startswith(
+        "event_time.latest has changed (2200-01-01T00:00:00+00:00 until now, 2030-01-01T00:00:00+00:00 from now on); "
+        "events that have been taken already stay\n"
+    )
     assert job.all_rows() == finished.all_rows()
     assert all(
         finished.rows(name)
