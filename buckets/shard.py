@@ -27,7 +27,7 @@ from buckets.rule_set import Group, RuleSet
 from buckets.scoring import EventIds, KeyBatch, score
 from buckets.store import ShardStore, head_key
 from buckets.sweep import Sweep, page_reader, write_back
-from buckets.verdict import DUPLICATE, LATE, OVERFLOW, TOO_LATE
+from buckets.verdict import DUPLICATE, LATE, TOO_LATE
 
 COUNTS = "counts"
 """The output that carries counts of events, as JSON."""
@@ -115,7 +115,7 @@ class Scorer:
             makers[outputs.COLLISIONS] = results.collisions
         if outcomes[DUPLICATE]:
             makers[outputs.DUPLICATES] = results.duplicates
-        if outcomes[OVERFLOW]:
+        if results.has_dead_letters():
             makers[outputs.DEAD_LETTERS] = lambda: dead_letter_table(results.dead_letters())
         if self.evaluations:
             makers[outputs.EVALUATIONS] = results.evaluations

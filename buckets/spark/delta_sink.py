@@ -125,9 +125,10 @@ class DeltaSink:
 
 
 def one_letter_an_event(letters: DataFrame) -> DataFrame:
-    """Dead letters with the first reason of each event, which may have failed in several groups."""
+    """Dead letters with all reasons of each event, which may have failed in several groups and for several rules."""
     event = [name for name in letters.columns if name != "reason"]
-    return letters.groupBy(*event).agg(F.min("reason").alias("reason")).select(*letters.columns)
+    reasons = F.array_join(F.array_sort(F.collect_set("reason")), "; ")
+    return letters.groupBy(*event).agg(reasons.alias("reason")).select(*letters.columns)
 
 
 def table_decoder(

@@ -61,7 +61,7 @@ def test_rows_of_fired_rules_only_are_the_fired_ones_of_all_rows(rules, events):
 def test_every_result_is_exact_where_every_event_is_kept_raw(rules, events, lateness_ms, late):
     for outcome in Engine(rules, allowed_lateness=f"{lateness_ms}ms", late=late).run([[event] for event in events]):
         for rule_id, result in outcome.results.items():
-            assert outcome.bounds[rule_id] == (result.value, result.value, True, True)
+            assert outcome.bounds[rule_id] == (result.value, result.value, True, True, result.count, result.count)
 
 
 def test_a_late_event_in_the_head_is_evaluated_with_the_page_in_which_its_edge_lies():
@@ -81,4 +81,4 @@ def test_a_late_event_in_the_head_is_evaluated_with_the_page_in_which_its_edge_l
     assert [cell.first_ms for cell in engine.view("k").cells if cell.page is None] == [15, 16, 17, 18, 19]
     (outcome,) = engine.run([[Event("late", 17, "k", (Decimal(5), Decimal(0)))]])
     assert outcome.results == {"r": (12, 8, True)}
-    assert outcome.bounds == {"r": (12, 12, True, True)}
+    assert outcome.bounds == {"r": (12, 12, True, True, 8, 8)}
