@@ -18,6 +18,7 @@ from buckets.event_schema import EventSchema
 from buckets.rule_set import RuleSet
 from buckets.shard import evaluation_rows
 from buckets.spark.query import ScoredBatch
+from buckets.table_upgrade import upgrade_table
 
 _MICROS = pa.timestamp("us", "UTC")
 _HIDDEN = ("source_order",)
@@ -78,8 +79,10 @@ class DeltaSink:
         self._columns = table_columns(schema, evaluations)
 
     def prepare(self, spark: SparkSession) -> None:
-        """Make the tables that are not there yet, so that every output can be read from the start."""
+        """Make the tables that are not there yet, so that every output can be read at once, and upgrade the others."""
         missing = [name for name in self._columns if not (self._folder / name / "_delta_log").exists()]
+        for name in self._columns.keys() - set(missing):
+            upgrade_table(self._folder / name, self._columns[name])
 
         def make(name: str) -> None:
             empty = spark.createDataFrame([], spark_schema(self._columns[name]))
