@@ -5,7 +5,6 @@ by which a message that does not fulfil it is put aside before it could make a w
 against each other.
 """
 
-import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from decimal import Decimal
@@ -101,31 +100,37 @@ _EVENT_DAY = Column(DAY, pa.date32(), False, "Day (UTC) on which the transaction
 _OTHERS = Column(OTHER_FIELDS, pa.string(), True, "JSON text of fields that this release does not know.")
 
 
-_COMPARISONS = {
-    ">": operator.gt,
-    ">=": operator.ge,
-    "<": operator.lt,
-    "<=": operator.le,
-    "=": operator.eq,
-    "!=": operator.ne,
-}
+_ROUNDING = Decimal("0.0000005")
+"""An average is compared before it is rounded, which moves it by half of its sixth digit or less."""
 
 
 def fires(row: Row) -> bool:
-    """Whether the value of an alert crosses its limit."""
+    """Whether the value of an alert crosses its limit, as far as a rounded value tells."""
     if len(row["limit"]) > _LONGEST_LIMIT:
         return True
-    value, limit = row["value"], Decimal(row["limit"])
-    return bool(_COMPARISONS[row["operator"]](value, limit))
+    above = row["value"] - Decimal(row["limit"])
+    if row["operator"] in (">", ">="):
+        return bool(above >= -_ROUNDING)
+    if row["operator"] in ("<", "<="):
+        return bool(above <= _ROUNDING)
+    return bool(row["operator"] == "!=" or -_ROUNDING <= above <= _ROUNDING)
 
 
-_LIMIT = f"CAST(`limit` AS DECIMAL({VALUE.precision}, {VALUE.scale}))"
+_ABOVE = f"value - CAST(`limit` AS DECIMAL({VALUE.precision}, {VALUE.scale}))"
 _FIRES = (
     f"CASE WHEN length(`limit`) > {_LONGEST_LIMIT} THEN true "
-    f"WHEN operator = '>' THEN value > {_LIMIT} WHEN operator = '>=' THEN value >= {_LIMIT} "
-    f"WHEN operator = '<' THEN value < {_LIMIT} WHEN operator = '<=' THEN value <= {_LIMIT} "
-    f"WHEN operator = '=' THEN value = {_LIMIT} ELSE value <> {_LIMIT} END"
+    f"WHEN operator IN ('>', '>=') THEN {_ABOVE} >= -{_ROUNDING:f} "
+    f"WHEN operator IN ('<', '<=') THEN {_ABOVE} <= {_ROUNDING:f} "
+    f"ELSE operator = '!=' OR ({_ABOVE} >= -{_ROUNDING:f} AND {_ABOVE} <= {_ROUNDING:f}) END"
 )
+
+
+def _count_is_in_bounds(row: Row) -> bool:
+    if row["count_lower"] is None or row["count_upper"] is None:
+        return True
+    return bool(row["count_lower"] <= row["count"] <= row["count_upper"])
+
+
 _OF_VALUES = (
     Check(
         "value_in_bounds", "lower <= value AND value <= upper", lambda row: row["lower"] <= row["value"] <= row["upper"]
@@ -134,6 +139,11 @@ _OF_VALUES = (
         "exact_is_one_value",
         "NOT exact OR (lower = value AND value = upper)",
         lambda row: not row["exact"] or row["lower"] == row["value"] == row["upper"],
+    ),
+    Check(
+        "count_in_bounds",
+        "count_lower IS NULL OR count_upper IS NULL OR (count_lower <= count AND count <= count_upper)",
+        _count_is_in_bounds,
     ),
 )
 _OF_ALERTS = (
@@ -211,7 +221,7 @@ def _output_table(output: str) -> Table:
 def _column(field: Field) -> Column:
     comment = field.description.removesuffix(_UNIT_OF_MOMENTS)
     comment = f"{comment} As JSON text." if field.kind == "object" else comment
-    return Column(field.name, COLUMN_TYPES[field.kind], field.nullable, comment)
+    return Column(field.name, COLUMN_TYPES[field.kind], field.nullable or not field.required, comment)
 
 
 def _field_checks(field: Field) -> Iterable[Check]:

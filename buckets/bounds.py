@@ -11,6 +11,11 @@ positive values adding up to `p`, negative ones to `-m`, the least `a` and the g
 
 The value takes the stretch whole (include), not at all (exclude) or the part of it that the window covers in time
 (prorate; a minimum or maximum has no parts and includes).
+
+A sum passes 64 bits where all of `S - m .. S + p` does. Where only a part of that does, the window's own sum may well
+fit: the part that fits is what it can be, and a value outside is moved to its end.
+
+Values and bounds are quotients `whole + rest / count`, see `quotient`; of all but an average the rest is 0.
 """
 
 import numpy as np
@@ -18,33 +23,9 @@ import numpy as np
 from buckets.compiled import inlined, leaf
 from buckets.edges import Edges
 from buckets.plan import AVG, COUNT, EXCLUDE, MIN, PRORATE, SUM
-from buckets.scaled import AVERAGE_FACTOR
+from buckets.quotient import is_less, quotient
 from buckets.timeline import Timeline, extreme
-from buckets.wide import join, join_within, share, times
-
-
-@inlined
-def average(summed, count):
-    """The quotient, rounded half-even to millionths.
-
-    Returns:
-        Whole units (rounded down) and millionths, 0 to 999,999.
-    """
-    whole = summed // count
-    scaled_rest = (summed - whole * count) * AVERAGE_FACTOR
-    micro = scaled_rest // count
-    twice = 2 * (scaled_rest - micro * count)
-    if twice > count or (twice == count and micro % 2 == 1):
-        micro += 1
-    if micro == AVERAGE_FACTOR:
-        return whole + 1, np.int64(0)
-    return whole, micro
-
-
-@inlined
-def is_less(whole, micro, other_whole, other_micro):
-    """Whether one value is smaller than another."""
-    return whole < other_whole or (whole == other_whole and micro < other_micro)
+from buckets.wide import is_negative, join, join_within, share, times
 
 
 @leaf
@@ -84,58 +65,67 @@ def _sum_pair(edges: Edges, window, column, high, low, edge_ms, policy):
 
 
 @leaf
+def _passes_64_bits(edges: Edges, window, column, high, low):
+    """Whether the sum does, whichever events of the stretch are in."""
+    least_high, least_low = high - edges.minus[0, column, window], low - edges.minus[1, column, window]
+    most_high, most_low = high + edges.plus[0, column, window], low + edges.plus[1, column, window]
+    _, least_fits = join(least_high, least_low)
+    _, most_fits = join(most_high, most_low)
+    too_large = not least_fits and not is_negative(least_high, least_low)
+    return too_large or (not most_fits and is_negative(most_high, most_low))
+
+
+@leaf
 def _average_at_end(edges: Edges, side, window, column, high, low, certain):
-    """The average at one end of its interval: the lower (side 0) or the upper (side 1)."""
-    summed, _ = join(high, low)
+    """The average at one end of its interval, the lower (side 0) or the upper (side 1), as a quotient."""
     count = certain + edges.held[window]
-    best_whole, best_micro = average(summed, certain)
-    far = edges.extremes[side, column, window]
-    part_high, part_low = times(far, edges.held[window])
-    with_all, fits = join(high + part_high, low + part_low)
-    whole, micro = average(with_all, count) if fits else (far, np.int64(0))
-    if is_less(whole, micro, best_whole, best_micro) == (side == 0):
-        best_whole, best_micro = whole, micro
+    best, best_rest = quotient(high, low, certain)
+    best_count = certain
+    part_high, part_low = times(edges.extremes[side, column, window], edges.held[window])
+    whole, rest = quotient(high + part_high, low + part_low, count)
+    if is_less(whole, rest, count, best, best_rest, best_count) == (side == 0):
+        best, best_rest, best_count = whole, rest, count
     if side == 0:
-        bound, fits = join(high - edges.minus[0, column, window], low - edges.minus[1, column, window])
+        high, low = high - edges.minus[0, column, window], low - edges.minus[1, column, window]
     else:
-        bound, fits = join(high + edges.plus[0, column, window], low + edges.plus[1, column, window])
-    if fits:
-        whole, micro = average(bound, count if (bound >= 0) == (side == 0) else certain)
-        if is_less(best_whole, best_micro, whole, micro) == (side == 0):
-            best_whole, best_micro = whole, micro
-    return best_whole, best_micro
+        high, low = high + edges.plus[0, column, window], low + edges.plus[1, column, window]
+    end_count = certain if is_negative(high, low) == (side == 0) else count
+    whole, rest = quotient(high, low, end_count)
+    if is_less(best, best_rest, best_count, whole, rest, end_count) == (side == 0):
+        best, best_rest, best_count = whole, rest, end_count
+    return best, best_rest, best_count
 
 
 @leaf
-def _open_average(edges: Edges, window, column, high, low, certain, edge_ms, policy):
-    _, certain_fits = join(high, low)
+def _average_value(edges: Edges, window, column, high, low, certain, edge_ms, policy):
+    """The average that an open window is taken to have, as a quotient between its bounds.
+
+    With the stretch or without it the window could really be; a part of its sum and count may lie beyond the bounds.
+    """
     value_high, value_low = _sum_pair(edges, window, column, high, low, edge_ms, policy)
-    summed, fits = join(value_high, value_low)
-    zero = np.int64(0)
-    if not (fits and certain_fits):
-        return False, zero, zero, zero, zero, zero, zero
-    lower_whole, lower_micro = _average_at_end(edges, 0, window, column, high, low, certain)
-    upper_whole, upper_micro = _average_at_end(edges, 1, window, column, high, low, certain)
-    whole, micro = average(summed, held_in(edges, window, certain, edge_ms, policy))
-    if is_less(whole, micro, lower_whole, lower_micro):
-        whole, micro = lower_whole, lower_micro
-    if is_less(upper_whole, upper_micro, whole, micro):
-        whole, micro = upper_whole, upper_micro
-    return True, whole, micro, lower_whole, lower_micro, upper_whole, upper_micro
+    count = held_in(edges, window, certain, edge_ms, policy)
+    whole, rest = quotient(value_high, value_low, count)
+    if policy != PRORATE:
+        return whole, rest, count
+    end, end_rest, end_count = _average_at_end(edges, 0, window, column, high, low, certain)
+    if is_less(whole, rest, count, end, end_rest, end_count):
+        return end, end_rest, end_count
+    end, end_rest, end_count = _average_at_end(edges, 1, window, column, high, low, certain)
+    if is_less(end, end_rest, end_count, whole, rest, count):
+        return end, end_rest, end_count
+    return whole, rest, count
 
 
 @leaf
-def _open_extreme(timeline: Timeline, edges: Edges, side, window, column, end, policy):
-    without = extreme(timeline, side, column, edges.inside[window], end)
-    far = edges.extremes[side, column, window]
-    with_stretch = min(without, far) if side == 0 else max(without, far)
-    value = without if policy == EXCLUDE else with_stretch
-    return value, min(without, with_stretch), max(without, with_stretch)
+def _certain_sum(timeline: Timeline, column, first, end):
+    """The sum of cells `[first, end)`, as a pair."""
+    high = timeline.total_high[column, end] - timeline.total_high[column, first]
+    return high, timeline.total_low[column, end] - timeline.total_low[column, first]
 
 
 @leaf
 def open_value(timeline: Timeline, edges: Edges, function, column, window, end, edge_ms, policy):
-    """Value and bounds of a function over an open window.
+    """The value of a function over an open window.
 
     Args:
         timeline: the cells.
@@ -148,24 +138,50 @@ def open_value(timeline: Timeline, edges: Edges, function, column, window, end, 
         policy: what the value does with the stretch, INCLUDE | EXCLUDE | PRORATE.
 
     Returns:
-        Whether the value's sum fits 64 bits; then value, lower and upper bound, each as whole and micro.
+        Whether the value's sum may fit 64 bits; then whole, rest and count of the value.
     """
-    zero = np.int64(0)
+    zero, one = np.int64(0), np.int64(1)
     inside = edges.inside[window]
     certain = timeline.held[end] - timeline.held[inside]
     if function == COUNT:
-        value = held_in(edges, window, certain, edge_ms, policy)
-        return True, value, zero, certain, zero, certain + edges.held[window], zero
+        return True, held_in(edges, window, certain, edge_ms, policy), zero, one
     if function in (SUM, AVG):
-        high = timeline.total_high[column, end] - timeline.total_high[column, inside]
-        low = timeline.total_low[column, end] - timeline.total_low[column, inside]
+        high, low = _certain_sum(timeline, column, inside, end)
+        if _passes_64_bits(edges, window, column, high, low):
+            return False, zero, zero, one
         if function == AVG:
-            return _open_average(edges, window, column, high, low, certain, edge_ms, policy)
+            whole, rest, count = _average_value(edges, window, column, high, low, certain, edge_ms, policy)
+            return True, whole, rest, count
         value_high, value_low = _sum_pair(edges, window, column, high, low, edge_ms, policy)
-        value, fits = join(value_high, value_low)
-        lower = join_within(high - edges.minus[0, column, window], low - edges.minus[1, column, window])
-        upper = join_within(high + edges.plus[0, column, window], low + edges.plus[1, column, window])
-        return fits, value, zero, lower, zero, upper, zero
+        return True, join_within(value_high, value_low), zero, one
     side = 0 if function == MIN else 1
-    value, lower, upper = _open_extreme(timeline, edges, side, window, column, end, policy)
-    return True, value, zero, lower, zero, upper, zero
+    value = extreme(timeline, side, column, inside, end)
+    if policy != EXCLUDE:
+        far = edges.extremes[side, column, window]
+        value = min(value, far) if side == 0 else max(value, far)
+    return True, value, zero, one
+
+
+@inlined
+def open_bound(timeline: Timeline, edges: Edges, bound, function, column, window, end):
+    """The lower (bound 0) or the upper (bound 1) bound of a function over an open window.
+
+    Returns:
+        Its whole, rest and count.
+    """
+    zero, one = np.int64(0), np.int64(1)
+    inside = edges.inside[window]
+    certain = timeline.held[end] - timeline.held[inside]
+    if function == COUNT:
+        return certain + bound * edges.held[window], zero, one
+    if function in (SUM, AVG):
+        high, low = _certain_sum(timeline, column, inside, end)
+        if function == AVG:
+            return _average_at_end(edges, bound, window, column, high, low, certain)
+        if bound == 0:
+            return join_within(high - edges.minus[0, column, window], low - edges.minus[1, column, window]), zero, one
+        return join_within(high + edges.plus[0, column, window], low + edges.plus[1, column, window]), zero, one
+    side = 0 if function == MIN else 1
+    without, far = extreme(timeline, side, column, inside, end), edges.extremes[side, column, window]
+    with_stretch = min(without, far) if side == 0 else max(without, far)
+    return (min(without, with_stretch) if bound == 0 else max(without, with_stretch)), zero, one

@@ -74,6 +74,7 @@ class Field:
         shortest: how many characters a text has at the least.
         longest: how many it has at the most.
         pattern: what a text looks like.
+        required: whether every message has it; one that came to the schema later is null in messages from before.
     """
 
     name: str
@@ -85,6 +86,7 @@ class Field:
     shortest: int = 0
     longest: int | None = None
     pattern: re.Pattern[str] | None = None
+    required: bool = True
 
     def read(self, value: Any) -> Any:
         """A value of a message as a value of its column: moments in microseconds, objects as JSON text.
@@ -206,6 +208,9 @@ class Contract:
         found = _object_of(value)
         row: Row = {}
         for field in self.fields:
+            if field.name not in found and not field.required:
+                row[field.name] = None
+                continue
             if field.name not in found:
                 message = f"{field.name}: is missing"
                 raise ValueError(message)
@@ -254,11 +259,11 @@ def load_contract(name: str) -> Contract:
         name: its name and version, such as `alert-v1`.
     """
     schema = json.loads(schema_path(name).read_text(encoding="utf-8"))
-    fields = tuple(_field(field, said) for field, said in schema["properties"].items())
+    fields = tuple(_field(name, said, name in schema["required"]) for name, said in schema["properties"].items())
     return Contract(schema["title"], schema["description"], fields)
 
 
-def _field(name: str, said: dict[str, Any]) -> Field:
+def _field(name: str, said: dict[str, Any], required: bool) -> Field:
     types = said["type"] if isinstance(said["type"], list) else [said["type"]]
     (kind,) = [each for each in types if each != "null"]
     return Field(
@@ -271,4 +276,5 @@ def _field(name: str, said: dict[str, Any]) -> Field:
         shortest=said.get("minLength", 0),
         longest=said.get("maxLength"),
         pattern=re.compile(said["pattern"], re.ASCII) if "pattern" in said else None,
+        required=required,
     )

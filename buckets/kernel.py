@@ -8,7 +8,8 @@ The story of one event `e` of a key with clock `c`:
 3. For every rule, its window is the stretch of cells from the window's edge to `e`, see `edges`. Count, sum, average,
    minimum and maximum of a stretch cost O(1) to O(log cells), see `timeline`; what an edge inside a bucket leaves open
    is bounded, see `bounds`.
-4. A sum that does not fit 64 bits makes the event malformed: it is taken out again, and none of its results stand.
+4. A sum of a rule in force that does not fit 64 bits makes the event malformed: it is taken out again, and none of its
+   results stand. A sum of a rule on trial that does not fit is only noted.
 
 Before that the pages that its key's windows need are chosen (`needed`), after it the timeline is laid down again
 (`layout`). All state is explicit, all loops are plain; numba compiles them.
@@ -201,9 +202,9 @@ def _take_in(work, events, event, clock_ms, plan, reach_ms, policy, rows, used, 
     while end < timeline.size[0] and timeline.first_ms[end] == time_ms:
         end += 1
     find_edges(work.edges, timeline, reach_ms, time_ms, end == timeline.size[0], work.tiers, work.borders)
-    held_from_ms = LEAST_INT64 if clock_ms == LEAST_INT64 else clock_ms - policy.horizon_ms
+    late_by_ms = clock_ms - time_ms if late else np.int64(0)
     used_now, overflowed = judge(
-        timeline, work.edges, end, held_from_ms, time_ms, event, plan, reach_ms, policy.edge, rows, used, emit_all
+        timeline, work.edges, end, late_by_ms, time_ms, event, plan, reach_ms, policy.edge, rows, used, emit_all
     )
     if overflowed < 0:
         return used_now, max(clock_ms, time_ms)

@@ -103,6 +103,8 @@ def evaluation_columns(largest_scale: int) -> pa.Schema:
             pa.field("exact", pa.bool_()),
             pa.field("warm", pa.bool_()),
             pa.field("count", pa.int64()),
+            pa.field("count_lower", pa.int64()),
+            pa.field("count_upper", pa.int64()),
             pa.field("fired", pa.bool_()),
         ]
     )
@@ -128,6 +130,8 @@ def alert_columns(largest_scale: int) -> pa.Schema:
             pa.field("certain", pa.bool_()),
             pa.field("warm", pa.bool_()),
             pa.field("count", pa.int64()),
+            pa.field("count_lower", pa.int64()),
+            pa.field("count_upper", pa.int64()),
             pa.field("operator", pa.string()),
             pa.field("limit", pa.string()),
             pa.field("window_start", TIME),

@@ -1,8 +1,8 @@
 """What the kernel needs of a group: its rules as flat arrays of integers.
 
 Limits are decimals of any scale; values are integers. So each limit becomes a threshold on the value's own grid:
-`value > 10.005` at scale 2 is `scaled > 1000`, which is exact, and compares integers with integers. A value is a
-pair `(whole, micro)`: for an average `whole` counts scaled units and `micro` their millionths; elsewhere `micro` is 0.
+`value > 10.005` at scale 2 is `scaled > 1000`, which is exact, and compares integers with integers. An average lies on
+no grid: its limit is kept as it is, the whole and the digits behind it, see `quotient`.
 """
 
 import math
@@ -18,7 +18,7 @@ from buckets.event_schema import EventSchema
 from buckets.precision import Precision
 from buckets.rule import Limit, Rule
 from buckets.rule_set import COUNT_TRACK, Group
-from buckets.scaled import AVERAGE_EXTRA_DIGITS, AVERAGE_FACTOR, INT64_MAX, INT64_MIN
+from buckets.scaled import AVERAGE_EXTRA_DIGITS, DIGIT_BLOCK, DIGIT_BLOCKS, INT64_MAX, INT64_MIN
 from buckets.tiers import Tiers
 
 SUM, COUNT, AVG, MIN, MAX = range(5)
@@ -31,18 +31,33 @@ COLLISION_POLICIES = {"keep": KEEP, "keep_first": KEEP_FIRST, "replace": REPLACE
 INCLUDE, EXCLUDE, PRORATE = range(3)
 EDGE_POLICIES = {"include": INCLUDE, "exclude": EXCLUDE, "prorate": PRORATE}
 
+_CODES = {">": ABOVE, ">=": AT_LEAST, "<": BELOW, "<=": AT_MOST, "=": EXACTLY, "!=": NOT}
+
 Int64s = npt.NDArray[np.int64]
 
 
 class RuleArrays(NamedTuple):
-    """The evaluated rules of a group, one element each: int64 arrays of shape `(rules,)`."""
+    """The evaluated rules of a group, one element each.
+
+    Attributes:
+        function: int64, SUM | COUNT | AVG | MIN | MAX.
+        measure: int64, the measure's column.
+        window: int64, the window's place in `WindowArrays`.
+        comparison: int64, ALWAYS | NEVER | ABOVE | AT_LEAST | BELOW | AT_MOST | EXACTLY | NOT.
+        limit_whole: int64, the limit in scaled units; of an average's, rounded down.
+        limit_digits: int64 `(rules, DIGIT_BLOCKS)`, what an average's limit has behind the whole: nine digits each.
+        patience_ms: int64, how far behind its key's clock an event may be to be judged.
+        on_trial: bool, whether the rule is a SHADOW, which changes nothing for others.
+    """
 
     function: Int64s
     measure: Int64s
     window: Int64s
     comparison: Int64s
     limit_whole: Int64s
-    limit_micro: Int64s
+    limit_digits: Int64s
+    patience_ms: Int64s
+    on_trial: npt.NDArray[np.bool_]
 
 
 class WindowArrays(NamedTuple):
@@ -105,28 +120,42 @@ def threshold(limit: Limit, scale: int) -> tuple[int, int]:
         context.prec = 200
         exact = limit.value * Decimal(10) ** scale
         below, above = math.floor(exact), math.ceil(exact)
-    if limit.operator in ("=", "!="):
-        if below != above:
-            return (NEVER if limit.operator == "=" else ALWAYS), 0
-        return (EXACTLY if limit.operator == "=" else NOT), below
-    code, bound = {
-        ">": (ABOVE, below),
-        ">=": (AT_LEAST, above),
-        "<": (BELOW, above),
-        "<=": (AT_MOST, below),
-    }[limit.operator]
-    return code, bound
+    code = _CODES[limit.operator]
+    if code in (EXACTLY, NOT) and below != above:
+        return (NEVER if code == EXACTLY else ALWAYS), 0
+    return code, above if code in (AT_LEAST, BELOW) else below
 
 
-def _limit_numbers(rule: Rule, scale: int) -> tuple[int, int, int]:
-    code, bound = threshold(rule.limit, scale)
-    whole, micro = divmod(bound, AVERAGE_FACTOR) if rule.aggregate.function == "avg" else (bound, 0)
+def _average_threshold(limit: Limit, scale: int) -> tuple[int, int, list[int]]:
+    """The comparison of an average with a limit, in units of `10**-scale`: code, whole, and the digits behind it."""
+    with localcontext() as context:
+        context.prec = 200
+        exact = limit.value * Decimal(10) ** scale
+        whole = math.floor(exact)
+        behind = int((exact - whole) * Decimal(DIGIT_BLOCK) ** DIGIT_BLOCKS)
+    digits = [behind // DIGIT_BLOCK**power % DIGIT_BLOCK for power in reversed(range(DIGIT_BLOCKS))]
+    return _CODES[limit.operator], whole, digits
+
+
+def _limit_numbers(rule: Rule, scale: int) -> tuple[int, int, list[int]]:
+    """Comparison code, whole and digits of a rule's limit; ALWAYS or NEVER where it is beyond every value."""
+    if rule.aggregate.function == "avg":
+        code, whole, digits = _average_threshold(rule.limit, scale)
+    else:
+        code, whole = threshold(rule.limit, scale)
+        digits = [0] * DIGIT_BLOCKS
     if INT64_MIN <= whole <= INT64_MAX:
-        return code, whole, micro
+        return code, whole, digits
     over = whole > 0
     if code in (EXACTLY, NOT):
-        return (NEVER if code == EXACTLY else ALWAYS), 0, 0
-    return (NEVER if over == (code in (ABOVE, AT_LEAST)) else ALWAYS), 0, 0
+        return (NEVER if code == EXACTLY else ALWAYS), 0, digits
+    return (NEVER if over == (code in (ABOVE, AT_LEAST)) else ALWAYS), 0, digits
+
+
+def _patience_ms(rule: Rule, group: Group, reach_ms: int, allowed_lateness_ms: int) -> int:
+    """How late an event may be for its whole window to be kept: for a rule in force, by the rules in force alone."""
+    longest = [each.window.length_ms for each in group.rules if each.state == "ACTIVE" or rule.state != "ACTIVE"]
+    return max(longest) + allowed_lateness_ms - reach_ms
 
 
 def tiers_of(precision: Precision) -> Tiers:
@@ -151,12 +180,15 @@ def plan_group(group: Group, schema: EventSchema, engine: EngineSettings) -> Gro
     reaches = [rule.window.length_ms - (rule.window.left == "open") for rule in rules]
     different = sorted(set(reaches))
     scales = tuple(value_scale(rule, schema) for rule in rules)
-    limits = [_limit_numbers(rule, scale) for rule, scale in zip(rules, scales, strict=True)]
+    units = [0 if rule.measure is None else schema.measures[rule.measure].scale for rule in rules]
+    limits = [_limit_numbers(rule, unit) for rule, unit in zip(rules, units, strict=True)]
+    lateness = engine.allowed_lateness
+    patience = [_patience_ms(rule, group, reach, lateness) for rule, reach in zip(rules, reaches, strict=True)]
     column = {measure: index for index, measure in enumerate(group.measures)}
     since = [group.complete_since_ms[rule.measure or COUNT_TRACK] for rule in rules]
     extremes = {rule.measure for rule in rules if rule.aggregate.function in ("min", "max")}
 
-    def array(numbers: list[int]) -> Int64s:
+    def array(numbers: list[int] | list[list[int]]) -> Int64s:
         return np.array(numbers, np.int64)
 
     return GroupPlan(
@@ -168,11 +200,13 @@ def plan_group(group: Group, schema: EventSchema, engine: EngineSettings) -> Gro
             window=array([different.index(reach) for reach in reaches]),
             comparison=array([code for code, _, _ in limits]),
             limit_whole=array([whole for _, whole, _ in limits]),
-            limit_micro=array([micro for _, _, micro in limits]),
+            limit_digits=array([digits for _, _, digits in limits]).reshape(len(rules), DIGIT_BLOCKS),
+            patience_ms=array(patience),
+            on_trial=np.array([rule.state == "SHADOW" for rule in rules], np.bool_),
         ),
         window_arrays=WindowArrays(reach_ms=array(different)),
         needs_extremes=np.array([measure in extremes for measure in group.measures], np.bool_),
-        horizon_ms=group.longest_window_ms + engine.allowed_lateness,
+        horizon_ms=group.longest_window_ms + lateness,
         late=LATE_POLICIES[engine.late],
         collision=COLLISION_POLICIES[engine.collision],
         edge=EDGE_POLICIES[precision.edge],

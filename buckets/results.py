@@ -29,8 +29,16 @@ from buckets.verdict import COLLISION_NOT_KEPT, DUPLICATE, EVALUATED, LATE, OUTC
 
 Int64s = npt.NDArray[np.int64]
 LIST_COLUMNS = ("rule", "whole", "micro", "count", "fired", "warm")
-BOUND_COLUMNS = ("lower_whole", "lower_micro", "upper_whole", "upper_micro", "exact")
-"""Columns of compact evaluations that are there only where something is not exact."""
+BOUND_COLUMNS = {
+    "lower_whole": "lower_whole",
+    "lower_micro": "lower_micro",
+    "upper_whole": "upper_whole",
+    "upper_micro": "upper_micro",
+    "exact": "exact",
+    "count_lower": "held_lower",
+    "count_upper": "held_upper",
+}
+"""Columns of compact evaluations that are there only where some window is not known to the event, and of rows."""
 
 
 def alert_id(rule: Rule, key: str, event_id: str) -> str:
@@ -95,8 +103,8 @@ class GroupResults:
             "fired": rows.fired,
             "warm": self._warm(rows.event, rows.rule),
         }
-        if not rows.exact.all():
-            columns |= {name: getattr(rows, name) for name in BOUND_COLUMNS}
+        if not np.array_equal(rows.held_lower, rows.held_upper):
+            columns |= {name: getattr(rows, column) for name, column in BOUND_COLUMNS.items()}
         return pa.table(
             {
                 "event_id": taken["event_id"],
@@ -149,6 +157,8 @@ class GroupResults:
             "certain": pa.array(rows.certain[chosen]),
             "warm": pa.array(self._warm(events, rules)),
             "count": pa.array(rows.held[chosen]),
+            "count_lower": pa.array(rows.held_lower[chosen]),
+            "count_upper": pa.array(rows.held_upper[chosen]),
             "operator": pa.array([rule.limit.operator for rule in judged]),
             "limit": pa.array([format(rule.limit.value, "f") for rule in judged]),
             "window_start": pa.array(times_ms - lengths_ms[rules]).cast(TIME),
@@ -232,27 +242,39 @@ class GroupResults:
         columns = self._side(np.flatnonzero(self.scored.verdicts.outcome == DUPLICATE))
         return pa.table({name: columns[name] for name in DUPLICATE_COLUMNS.names}, schema=DUPLICATE_COLUMNS)
 
+    def has_dead_letters(self) -> bool:
+        """Whether with some event the sum of a rule would pass 64 bits."""
+        return bool(len(self.scored.beyond.rule) or (self.scored.verdicts.outcome == OVERFLOW).any())
+
     def dead_letters(self) -> list[DeadLetter]:
-        """Events with which a sum would pass 64 bits."""
-        events = np.flatnonzero(self.scored.verdicts.outcome == OVERFLOW)
+        """Events with which a sum would pass 64 bits: which rule has no result, and whether the group has any.
+
+        A rule in force takes the event out of its group. One on trial has no result for it, and all others have theirs.
+        """
+        verdicts, beyond = self.scored.verdicts, self.scored.beyond
+        refused = np.flatnonzero(verdicts.outcome == OVERFLOW)
+        events = np.concatenate([refused, beyond.event])
+        rules = [self.plan.rules[place] for place in [*verdicts.rule[refused].tolist(), *beyond.rule.tolist()]]
         taken = self._taken(events)
         places = [taken[name].cast(kind).to_pylist() for name, kind in _PLACE_TYPES]
-        texts = self._event_texts(events, taken)
         letters = []
-        for row, event in enumerate(events.tolist()):
-            rule = self.plan.rules[self.scored.verdicts.rule[event]]
-            reason = f"{rule.measure}: with this event the sum of rule {rule.rule_id!r} would pass 64 bits"
+        for row, (rule, text) in enumerate(zip(rules, self._event_texts(events, taken), strict=True)):
+            sum_of_rule = f"{rule.measure}: with this event the sum of rule {rule.rule_id!r} would pass 64 bits"
+            consequence = f"so group {self.plan.group.name!r} leaves it out"
+            if row >= len(refused):
+                consequence = "so this rule, which is on trial, has no result for it"
             source, order, position = (place[row] for place in places)
-            letters.append(DeadLetter(source, order, position, reason, texts[row]))
+            letters.append(DeadLetter(source, order, position, f"{sum_of_rule}, {consequence}", text))
         return letters
 
 
 def one_letter_an_event(letters: pa.Table) -> pa.Table:
-    """Dead letters with the first reason of each event, which may have failed in several groups."""
-    ordered = letters.sort_by([(name, "ascending") for name in ("source_order", "position", "source", "raw", "reason")])
-    places = ordered.select(["source_order", "source", "position", "raw"]).to_pylist()
-    first = [index for index, place in enumerate(places) if index == 0 or place != places[index - 1]]
-    return ordered.take(pa.array(first, pa.int64()))
+    """Dead letters with all reasons of each event, which may have failed in several groups and for several rules."""
+    place = ["source", "source_order", "position", "raw"]
+    joined = letters.group_by(place, use_threads=False).aggregate([("reason", "distinct")])
+    reasons = ["; ".join(sorted(each)) for each in joined["reason_distinct"].to_pylist()]
+    whole = joined.append_column("reason", pa.array(reasons, pa.string())).select(letters.column_names)
+    return whole.sort_by([(name, "ascending") for name in ("source_order", "position", "source", "raw")])
 
 
 _PLACE_TYPES = (("source", pa.string()), ("source_order", pa.int64()), ("position", pa.int64()))
@@ -279,8 +301,10 @@ def expand(compact: pa.Table, plan: GroupPlan, schema: EventSchema, ruleset_vers
     factors = value_factors(plan, schema)[rules]
     value = decimals(flat["whole"].to_numpy(), flat["micro"].to_numpy(), factors, kind)
     lower = upper = value
+    count_lower = count_upper = flat["count"]
     exact = pa.array(np.ones(len(rules), np.bool_))
     if "exact" in flat:
+        count_lower, count_upper = flat["count_lower"], flat["count_upper"]
         lower = decimals(flat["lower_whole"].to_numpy(), flat["lower_micro"].to_numpy(), factors, kind)
         upper = decimals(flat["upper_whole"].to_numpy(), flat["upper_micro"].to_numpy(), factors, kind)
         exact = flat["exact"]
@@ -300,6 +324,8 @@ def expand(compact: pa.Table, plan: GroupPlan, schema: EventSchema, ruleset_vers
             "exact": exact,
             "warm": flat["warm"],
             "count": flat["count"],
+            "count_lower": count_lower,
+            "count_upper": count_upper,
             "fired": flat["fired"],
             "source": compact["source"].cast(pa.string()).take(events),
             "source_order": compact["source_order"].take(events),

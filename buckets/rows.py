@@ -20,10 +20,13 @@ class Rows(NamedTuple):
         lower_micro: int32.
         upper_whole: int64, the greatest that it can be.
         upper_micro: int32.
-        held: int64, how many events the window holds.
+        held: int64, how many events the window holds, its edge's bucket counted as the value counts it.
+        held_lower: int64, the fewest that it can hold.
+        held_upper: int64, the most that it can hold.
         fired: bool.
-        exact: bool, whether lower and upper bound are the same.
+        exact: bool, whether lower and upper bound are the same, before an average is rounded.
         certain: bool, whether every value between the bounds fires, or none does.
+        fits: bool; where it is False the rule is on trial and its sum passes 64 bits: only event and rule are set.
     """
 
     event: npt.NDArray[np.int64]
@@ -35,9 +38,12 @@ class Rows(NamedTuple):
     upper_whole: npt.NDArray[np.int64]
     upper_micro: npt.NDArray[np.int32]
     held: npt.NDArray[np.int64]
+    held_lower: npt.NDArray[np.int64]
+    held_upper: npt.NDArray[np.int64]
     fired: npt.NDArray[np.bool_]
     exact: npt.NDArray[np.bool_]
     certain: npt.NDArray[np.bool_]
+    fits: npt.NDArray[np.bool_]
 
 
 @compiled
@@ -53,6 +59,9 @@ def new_rows(capacity):
         np.empty(capacity, np.int64),
         np.empty(capacity, np.int32),
         np.empty(capacity, np.int64),
+        np.empty(capacity, np.int64),
+        np.empty(capacity, np.int64),
+        np.empty(capacity, np.bool_),
         np.empty(capacity, np.bool_),
         np.empty(capacity, np.bool_),
         np.empty(capacity, np.bool_),
@@ -74,7 +83,10 @@ def with_room(rows: Rows, used: int, needed: int) -> Rows:
     larger.upper_whole[:used] = rows.upper_whole[:used]
     larger.upper_micro[:used] = rows.upper_micro[:used]
     larger.held[:used] = rows.held[:used]
+    larger.held_lower[:used] = rows.held_lower[:used]
+    larger.held_upper[:used] = rows.held_upper[:used]
     larger.fired[:used] = rows.fired[:used]
     larger.exact[:used] = rows.exact[:used]
     larger.certain[:used] = rows.certain[:used]
+    larger.fits[:used] = rows.fits[:used]
     return larger

@@ -8,6 +8,10 @@ INT64_MIN = -(2**63)
 AVERAGE_EXTRA_DIGITS = 6
 """Digits an average has beyond its measure's scale."""
 AVERAGE_FACTOR = 10**AVERAGE_EXTRA_DIGITS
+DIGIT_BLOCK = 10**9
+"""Digits of a limit behind the point are taken nine at a time: times a count of 2**31 that still fits 64 bits."""
+DIGIT_BLOCKS = 5
+"""So many blocks have room for the 38 digits that a limit may have."""
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
 _LONGEST_TEXT = 64
 

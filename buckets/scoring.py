@@ -1,9 +1,9 @@
 """Scoring as a pure function: plan, timelines and new events of a group in; verdicts, results and timelines out."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -80,6 +80,7 @@ class Scored:
     Attributes:
         verdicts: what became of each event.
         rows: results of events and rules, events key by key.
+        beyond: rows of rules on trial without a result, because their sums pass 64 bits; event and rule alone are set.
         heads: the keys' new heads.
         clocks_ms: int64 `(keys,)`, the clocks that they have come to; the least int64 for none.
         since_ms: int64 `(keys,)`, since when each timeline is complete; the least int64 where it always was.
@@ -89,6 +90,7 @@ class Scored:
 
     verdicts: Verdicts
     rows: Rows
+    beyond: Rows
     heads: list[bytes]
     clocks_ms: npt.NDArray[np.int64]
     since_ms: npt.NDArray[np.int64]
@@ -193,9 +195,12 @@ def score(
         verdicts,
     )
     whole = encoded.tobytes()
+    fits = rows.fits[:used]
+    all_fit = bool(fits.all())
     return Scored(
         verdicts=verdicts,
-        rows=Rows(*(column[:used] for column in rows)),
+        rows=_chosen(rows, slice(used) if all_fit else np.flatnonzero(fits)),
+        beyond=_chosen(rows, slice(0) if all_fit else np.flatnonzero(~fits)),
         heads=[whole[start:end] for start, end in pairwise(encoded_start.tolist())],
         clocks_ms=known.clock_ms,
         since_ms=known.since_ms,
@@ -226,6 +231,10 @@ def _read_needed(directory: Directory, read_pages: PageReader, page_at: int) -> 
     data, start = _joined(found)
     page_start[needed] = start[:-1] + page_at
     return data, page_start
+
+
+def _chosen(rows: Iterable[npt.NDArray[Any]], places: slice | npt.NDArray[np.int64]) -> Rows:
+    return Rows(*(column[places] for column in rows))
 
 
 def _pages(written: Written) -> list[Page]:

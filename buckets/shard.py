@@ -27,7 +27,7 @@ from buckets.rule_set import Group, RuleSet
 from buckets.scoring import EventIds, KeyBatch, score
 from buckets.store import ShardStore, head_key
 from buckets.sweep import Sweep, page_reader, write_back
-from buckets.verdict import DUPLICATE, LATE, OVERFLOW, TOO_LATE
+from buckets.verdict import DUPLICATE, LATE, TOO_LATE
 
 COUNTS = "counts"
 """The output that carries counts of events, as JSON."""
@@ -95,7 +95,7 @@ class Scorer:
         events, codes, key_start, keys = by_key(tables)
         places = [head_key(group.group_id, key) for key in keys]
         before = store.heads.get(places)
-        batch = KeyBatch(key_start, events["time_ms"].to_numpy(), _values(events, group), _ids(events["event_id"]))
+        batch = KeyBatch(key_start, events["time_ms"].to_numpy(), _values(events, group), ids_of(events["event_id"]))
         read_pages, evicted_until_ms = page_reader(store, places), sweep.evicted_until_ms(plan)
         scored = score(plan, before, read_pages, batch, self.evaluations, evicted_until_ms=evicted_until_ms)
         write_back(store, places, before, scored)
@@ -116,7 +116,7 @@ class Scorer:
             makers[outputs.COLLISIONS] = results.collisions
         if outcomes[DUPLICATE]:
             makers[outputs.DUPLICATES] = results.duplicates
-        if outcomes[OVERFLOW]:
+        if results.has_dead_letters():
             makers[outputs.DEAD_LETTERS] = lambda: dead_letter_table(results.dead_letters())
         if self.evaluations:
             makers[outputs.EVALUATIONS] = results.evaluations
@@ -177,17 +177,16 @@ def by_key(tables: list[pa.Table]) -> tuple[pa.Table, Int64s, Int64s, list[str]]
     tables = sorted(tables, key=_first_arrival)
     table = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
     table = _in_arrival_order(table)
-    key = _array(table["key"])
+    key = whole(table["key"])
     codes = key.indices.to_numpy()
     order, key_start = sort_by_code(codes, len(key.dictionary))
     sorted_events = table.drop_columns(["key"]).take(pa.array(order)).combine_chunks()
     return sorted_events, codes[order].astype(np.int64), key_start, key.dictionary.to_pylist()
 
 
-def _array(column: pa.ChunkedArray) -> pa.Array:
-    """A column in one piece."""
-    whole = column.combine_chunks()
-    return whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole
+def whole(column: pa.ChunkedArray) -> pa.Array:
+    """A column of numbers or of a dictionary in one piece."""
+    return pa.concat_arrays(column.unify_dictionaries().chunks)
 
 
 def _first_arrival(table: pa.Table) -> tuple[int, str, int]:
@@ -197,7 +196,7 @@ def _first_arrival(table: pa.Table) -> tuple[int, str, int]:
 def _in_arrival_order(table: pa.Table) -> pa.Table:
     """The rows by (source_order, source, position); as they are where they already stand so."""
     position, order = table["position"].to_numpy(), table["source_order"].to_numpy()
-    source = _array(table["source"])
+    source = whole(table["source"])
     if len(source.dictionary) == 1 and order[0] == order[-1]:
         rank = np.zeros(len(table), np.int64)
     else:
@@ -217,9 +216,16 @@ def _values(events: pa.Table, group: Group) -> npt.NDArray[np.int64]:
     return np.array(columns, np.int64).reshape(len(columns), len(events))
 
 
-def _ids(column: pa.ChunkedArray) -> EventIds:
-    array = _array(column)
-    _, offsets, data = array.buffers()
-    start = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1].astype(np.int64)
-    text = np.frombuffer(data, np.uint8)[start[0] : start[-1]] if data is not None else np.empty(0, np.uint8)
-    return EventIds(text, start - start[0])
+def ids_of(column: pa.ChunkedArray) -> EventIds:
+    """The ids of a column, however many pieces it has: Arrow has no piece of text with more than 2 GB."""
+    texts, start = [], [np.zeros(1, np.int64)]
+    for piece in column.chunks:
+        _, offsets, data = piece.buffers()
+        if not len(piece):
+            continue
+        place = np.frombuffer(offsets, np.int32)[piece.offset : piece.offset + len(piece) + 1].astype(np.int64)
+        text = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
+        texts.append(text[place[0] : place[-1]])
+        start.append(place[1:] - place[0] + start[-1][-1])
+    data = texts[0] if len(texts) == 1 else np.concatenate([np.empty(0, np.uint8), *texts])
+    return EventIds(data, np.concatenate(start))

@@ -34,7 +34,28 @@ def join_within(high, low):
     number, fits = join(high, low)
     if fits:
         return number
-    return np.int64(INT64_MIN) if high + (low >> LOW_BITS) < 0 else np.int64(INT64_MAX)
+    return np.int64(INT64_MIN) if is_negative(high, low) else np.int64(INT64_MAX)
+
+
+@leaf
+def is_negative(high, low):
+    """Whether the number that a pair means is below 0."""
+    return high + (low >> LOW_BITS) < 0
+
+
+@leaf
+def divide(high, low, divisor):
+    """A pair divided by 1 to 2**31 - 1, rounded down.
+
+    Returns:
+        The quotient, as a pair, and the rest, 0 to divisor - 1.
+    """
+    high += low >> LOW_BITS
+    low &= LOW_MASK
+    quotient_high = high // divisor
+    rest = ((high - quotient_high * divisor) << LOW_BITS) | low
+    quotient_low = rest // divisor
+    return quotient_high, quotient_low, rest - quotient_low * divisor
 
 
 @leaf
@@ -50,12 +71,7 @@ def share(high, low, numerator, denominator):
     Returns:
         The part, as a pair.
     """
-    high += low >> LOW_BITS
-    low &= LOW_MASK
-    quotient_high = high // denominator
-    rest = ((high - quotient_high * denominator) << LOW_BITS) | low
-    quotient_low = rest // denominator
-    rest -= quotient_low * denominator
+    quotient_high, quotient_low, rest = divide(high, low, denominator)
     part = rest * numerator
     whole = part // denominator
     twice = 2 * (part - whole * denominator)

@@ -85,11 +85,14 @@ class Engine:
                 scored.other_id(place),
             )
         for row in zip(*(column.tolist() for column in scored.rows), strict=True):
-            event, rule, whole, micro, *ends, count, fired, exact, certain = row
+            event, rule, whole, micro, *ends, count, fewest, most, fired, exact, certain, fits = row
+            assert fits
             lower, upper = self._number(rule, *ends[:2]), self._number(rule, *ends[2:])
             outcome, rule_id = outcomes[order[event]], self.plan.rules[rule].rule_id
             outcome.results[rule_id] = Result(self._number(rule, whole, micro), count, fired)
-            outcome.bounds[rule_id] = Bounds(lower, upper, exact, certain)
+            outcome.bounds[rule_id] = Bounds(lower, upper, exact, certain, fewest, most)
+        for event, rule in zip(scored.beyond.event.tolist(), scored.beyond.rule.tolist(), strict=True):
+            outcomes[order[event]].beyond.append(self.plan.rules[rule].rule_id)
         return outcomes
 
     def _score(self, keys: Sequence[str], batch: KeyBatch, emit_all: bool):

@@ -42,6 +42,8 @@ class Bounds(NamedTuple):
     upper: Decimal
     exact: bool
     certain: bool
+    fewest: int
+    most: int
 
 
 class Cell(NamedTuple):
@@ -65,6 +67,8 @@ class Outcome:
     other_event_id: str | None = None
     results: dict[str, Result] = field(default_factory=dict)
     bounds: dict[str, Bounds] = field(default_factory=dict)
+    beyond: list[str] = field(default_factory=list)
+    """Rules whose sums pass 64 bits."""
 
 
 @dataclass
@@ -84,7 +88,13 @@ class Oracle:
         self.held: dict[str, list[Event]] = {}
         self.clock_ms: dict[str, int] = {}
 
-    def arrive(self, event: Event) -> Outcome:
+    def arrive(self, event: Event, refused: bool | None = None) -> Outcome:
+        """Take in an event.
+
+        Args:
+            event: the event.
+            refused: whether a sum counts as passing 64 bits, where that is decided elsewhere; sums may pass them then.
+        """
         held = self.held.setdefault(event.key, [])
         clock = self.clock_ms.get(event.key)
         if clock is not None and event.time_ms < clock - self.horizon_ms:
@@ -109,37 +119,31 @@ class Oracle:
         if not late or (self.late == "evaluate" and is_raw):
             for rule in self.rules:
                 if rule.is_evaluated:
-                    found = self.evaluate(rule, event, clock, now)
-                    if found == "overflow":
-                        held[:] = before
-                        return Outcome("overflow", False, clock, outcome.other_event_id)
-                    if found is not None:
-                        outcome.results[rule.rule_id], outcome.bounds[rule.rule_id] = found
+                    self.judge(rule, event, clock, now, outcome, may_pass=refused is not None)
+            in_force = {rule.rule_id for rule in self.rules if rule.state == "ACTIVE"}
+            beyond = [rule_id for rule_id in outcome.beyond if rule_id in in_force]
+            if refused or (refused is None and beyond):
+                held[:] = before
+                return Outcome("overflow", False, clock, outcome.other_event_id, beyond=beyond if refused else [])
         if not late:
             self.clock_ms[event.key] = event.time_ms
         return outcome
 
-    def evaluate(self, rule: Rule, event: Event, clock: int | None, now: int):
+    def judge(self, rule: Rule, event: Event, clock: int | None, now: int, outcome: Outcome, may_pass: bool) -> None:
+        """Evaluate a rule, and note what comes out."""
         edge = event.time_ms - rule.window.length_ms + (rule.window.left == "open")
-        if clock is not None and edge < clock - self.horizon_ms:
-            return None
-        held = self.held[event.key]
-        inside = [x for x in held if edge <= x.time_ms <= event.time_ms]
-        bucket: list[Event] = []
-        covered = Fraction(1)
-        width = width_at(self.tiers, edge, now)
-        if width is not None:
-            whole = [x for x in held if x.time_ms // width == edge // width]
-            if whole and min(x.time_ms for x in whole) < edge <= max(x.time_ms for x in whole):
-                bucket, inside = whole, [x for x in inside if x.time_ms // width > edge // width]
-                covered = Fraction(width - edge % width, width)
+        if clock is not None and edge < clock - self.patience_ms(rule):
+            return
+        inside, bucket, covered = self.window(event, edge, now)
         function, scale = rule.aggregate.function, 0
         sure, maybe = [0] * len(inside), [0] * len(bucket)
         if function != "count":
             scale = self.measures[rule.measure]
             sure, maybe = self.scaled(inside, rule.measure), self.scaled(bucket, rule.measure)
+        net = {"include": sum(maybe), "exclude": 0, "prorate": round(sum(maybe) * covered)}[self.edge]
         part = {"include": len(bucket), "exclude": 0, "prorate": round(len(bucket) * covered)}[self.edge]
         count = len(inside) + part
+        plus, minus = sum(x for x in maybe if x > 0), -sum(x for x in maybe if x < 0)
         if function == "count":
             value, lower, upper = count, len(inside), len(inside) + len(bucket)
         elif function in ("min", "max"):
@@ -147,25 +151,42 @@ class Oracle:
             value = best(sure) if self.edge == "exclude" else best(sure + maybe)
             lower, upper = sorted([best(sure), best(sure + maybe)])
         else:
-            plus, minus = sum(x for x in maybe if x > 0), -sum(x for x in maybe if x < 0)
-            net = {"include": sum(maybe), "exclude": 0, "prorate": round(sum(maybe) * covered)}[self.edge]
-            value = sum(sure) + net
-            if not fits(value) or (function == "avg" and not fits(sum(sure))):
-                return "overflow"
-            lower, upper = max(LEAST, sum(sure) - minus), min(GREATEST, sum(sure) + plus)
+            if sum(sure) - minus > GREATEST or sum(sure) + plus < LEAST:
+                outcome.beyond.append(rule.rule_id)
+                if not may_pass:
+                    return
+            value, lower, upper = sum(sure) + net, sum(sure) - minus, sum(sure) + plus
             if function == "avg":
-                scale += 6
-                lower, upper = (millionths(each) for each in average_bounds(sure, maybe, plus, minus))
-                value = min(max(millionths(Fraction(value, count)), lower), upper)
-        compare, limit, operator = COMPARE[rule.limit.operator], rule.limit.value, rule.limit.operator
-        number, low, high = (exact_decimal(each, scale) for each in (value, lower, upper))
-        certain = compare(low, limit) == compare(high, limit)
-        if operator in ("=", "!="):
-            with localcontext() as context:
-                context.prec = 100
-                may_be_met = low <= limit <= high and limit.scaleb(scale) % 1 == 0
-            certain = low == high or not may_be_met
-        return Result(number, count, compare(number, limit)), Bounds(low, high, low == high, certain)
+                lower, upper = average_bounds(sure, maybe, plus, minus)
+                value = min(max(Fraction(value, count), lower), upper)
+            elif not may_pass:
+                value, lower, upper = (min(max(each, LEAST), GREATEST) for each in (value, lower, upper))
+        compare, limit = COMPARE[rule.limit.operator], Fraction(rule.limit.value) * 10**scale
+        certain = compare(lower, limit) == compare(upper, limit)
+        if rule.limit.operator in ("=", "!="):
+            may_be_met = lower <= limit <= upper and (function == "avg" or limit.denominator == 1)
+            certain = lower == upper or not may_be_met
+        shown, low, high = (shown_decimal(function, each, scale) for each in (value, lower, upper))
+        outcome.results[rule.rule_id] = Result(shown, count, compare(value, limit))
+        fewest, most = len(inside), len(inside) + len(bucket)
+        outcome.bounds[rule.rule_id] = Bounds(low, high, lower == upper, certain, fewest, most)
+
+    def patience_ms(self, rule: Rule) -> int:
+        """How far behind the clock a window may reach: rules in force do not depend on others."""
+        counted = [each for each in self.rules if each.state == "ACTIVE" or rule.state != "ACTIVE"]
+        return max(each.window.length_ms for each in counted) + self.lateness_ms
+
+    def window(self, event: Event, edge: int, now: int) -> tuple[list[Event], list[Event], Fraction]:
+        """Events that are surely inside, those of the edge's bucket that may be, and how much of that is covered."""
+        held = self.held[event.key]
+        inside = [x for x in held if edge <= x.time_ms <= event.time_ms]
+        width = width_at(self.tiers, edge, now)
+        if width is not None:
+            whole = [x for x in held if x.time_ms // width == edge // width]
+            if whole and min(x.time_ms for x in whole) < edge <= max(x.time_ms for x in whole):
+                inside = [x for x in inside if x.time_ms // width > edge // width]
+                return inside, whole, Fraction(width - edge % width, width)
+        return inside, [], Fraction(1)
 
     def scaled(self, events: Iterable[Event], measure: str | None) -> list[int]:
         """Values of a measure as integers."""
@@ -267,9 +288,11 @@ def fits(number: int) -> bool:
     return LEAST <= number <= GREATEST
 
 
-def millionths(exact: Fraction) -> int:
-    """A quotient in millionths, rounded half-even."""
-    return round(exact * 10**6)
+def shown_decimal(function: str, exact: Fraction | int, scale: int) -> Decimal:
+    """A value in scaled units as it is shown: an average rounded half-even to millionths, all else as it is."""
+    if function == "avg":
+        return exact_decimal(round(exact * 10**6), scale + 6)
+    return exact_decimal(int(exact), scale)
 
 
 def exact_decimal(scaled: int, scale: int) -> Decimal:

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
+import pyarrow as pa
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
@@ -29,6 +30,7 @@ from buckets.outputs import TOPICS
 from buckets.spark.kafka_faults import explain_spark
 from buckets.spark.running import Batch, Patience, Running
 from buckets.spark.source import kafka_options
+from buckets.table_upgrade import upgrade_table
 
 MESSAGES_A_BATCH = 100_000
 """The most that one batch takes: all of it passes through the driver."""
@@ -257,8 +259,13 @@ def audit_beside(
 
 
 def make_tables(spark: SparkSession, audit: Audit) -> None:
-    """Make the tables of an audit that are not there yet, each with its constraints in one commit."""
+    """Make the tables of an audit that are not there yet, constraints in the same commit, and upgrade the others."""
     missing = [table for table in audit.tables if not audit.folder.has_table(table.name)]
+    for table in audit.tables:
+        if table not in missing:
+            columns = pa.schema([pa.field(column.name, column.type, column.nullable) for column in table.columns])
+            constraints = {check.name: check.sql for check in table.checks}
+            upgrade_table(audit.folder.tables / table.name, columns, constraints)
     with ThreadPoolExecutor(AT_ONCE) as pool:
         list(pool.map(lambda table: _make_table(spark, table, audit), missing))
 

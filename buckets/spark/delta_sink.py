@@ -13,11 +13,11 @@ from pyspark.sql.types import StructType
 
 from buckets import outputs, payload
 from buckets.accounting import BatchAccount
-from buckets.delta_columns import add_missing_columns
 from buckets.numbered_append import append_new
 from buckets.rule_set import RuleSet
 from buckets.shard import evaluation_rows
 from buckets.spark.query import ScoredBatch
+from buckets.table_upgrade import upgrade_table
 from buckets.terms import Terms
 
 _MICROS = pa.timestamp("us", "UTC")
@@ -71,14 +71,11 @@ class DeltaSink:
         self._identity = identity
 
     def prepare(self, spark: SparkSession, terms: Terms) -> None:
-        """Make the tables that are not there yet, so that every output can be read from the start.
-
-        Those of an older release get the columns that have come since.
-        """
+        """Make the tables that are not there yet, so that every output can be read at once, and upgrade the others."""
         columns = table_columns(terms)
         missing = [name for name in columns if not (self._folder / name / "_delta_log").exists()]
         for name in columns.keys() - missing:
-            add_missing_columns(DeltaTable(self._folder / name), columns[name])
+            upgrade_table(self._folder / name, columns[name])
 
         def make(name: str) -> None:
             empty = spark.createDataFrame([], spark_schema(columns[name]))
@@ -126,9 +123,10 @@ class DeltaSink:
 
 
 def one_letter_an_event(letters: DataFrame) -> DataFrame:
-    """Dead letters with the first reason of each event, which may have failed in several groups."""
+    """Dead letters with all reasons of each event, which may have failed in several groups and for several rules."""
     event = [name for name in letters.columns if name != "reason"]
-    return letters.groupBy(*event).agg(F.min("reason").alias("reason")).select(*letters.columns)
+    reasons = F.array_join(F.array_sort(F.collect_set("reason")), "; ")
+    return letters.groupBy(*event).agg(reasons.alias("reason")).select(*letters.columns)
 
 
 def table_decoder(

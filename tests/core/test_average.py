@@ -1,4 +1,4 @@
-"""The average: the exact quotient, rounded half-even to millionths."""
+"""The average: the exact quotient, shown rounded half-even to millionths."""
 
 from fractions import Fraction
 
@@ -6,7 +6,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from buckets.bounds import average
+from buckets.quotient import is_less, quotient, rounded
+from tests.core.cells import LOW_MASK
 
 LEAST, GREATEST = -(2**63), 2**63 - 1
 COUNTS = st.one_of(st.integers(1, 20), st.integers(1, 10**6), st.sampled_from([2, 64, 128, 3 * 2**7, 10**6]))
@@ -15,16 +16,46 @@ SUMS = st.one_of(
 )
 
 
+WIDE_SUMS = st.one_of(SUMS, st.integers(-(2**93), 2**93))
+
+
+def divided(summed: int, count: int) -> tuple[int, int, int]:
+    """The quotient of a sum of any size: whole, rest and count."""
+    whole, rest = quotient(summed >> 32, summed & LOW_MASK, count)
+    assert 0 <= rest < count
+    return int(whole), int(rest), count
+
+
 def millionths(summed: int, count: int) -> int:
-    """What `average` says, as one count of millionths."""
-    whole, micro = average(summed, count)
+    """What is shown of a quotient, as one count of millionths."""
+    whole, micro = rounded(*divided(summed, count))
     assert 0 <= micro < 10**6
     return int(whole) * 10**6 + int(micro)
 
 
+@settings(max_examples=500)
+@given(WIDE_SUMS, COUNTS)
+def test_a_quotient_is_exact_or_the_nearest_that_fits_64_bits(summed, count):
+    whole, rest, _ = divided(summed, count)
+    if LEAST <= summed // count <= GREATEST:
+        assert whole * count + rest == summed
+    else:
+        assert (whole, rest) == (GREATEST if summed > 0 else LEAST, 0)
+
+
+@settings(max_examples=500)
+@given(SUMS, COUNTS, st.data())
+def test_quotients_are_told_apart_however_near_they_are(summed, count, data):
+    other_count = data.draw(COUNTS)
+    near = summed * other_count // count + data.draw(st.integers(-1, 1))
+    other = data.draw(st.one_of(SUMS, st.just(near))) if LEAST <= near <= GREATEST else data.draw(SUMS)
+    less = is_less(*divided(summed, count), *divided(other, other_count))
+    assert less == (Fraction(summed, count) < Fraction(other, other_count))
+
+
 @settings(max_examples=1000)
 @given(SUMS, COUNTS)
-def test_the_average_is_the_exact_quotient_rounded_half_even(summed, count):
+def test_a_quotient_is_shown_rounded_half_even(summed, count):
     assert millionths(summed, count) == round(Fraction(summed * 10**6, count))
 
 

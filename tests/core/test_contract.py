@@ -137,6 +137,7 @@ CHECKED = [
     ({"lower": "99999", "exact": False}, "value_in_bounds"),
     ({"upper": "99999", "exact": True}, "exact_is_one_value"),
     ({"certain": False, "exact": True}, "exact_is_certain"),
+    ({"count_lower": 2**40}, "count_in_bounds"),
     ({"window_start": 2**41}, "window_has_length"),
     ({"window_end": 2**41}, "window_ends_with_event"),
     ({"operator": ">", "limit": "9999999999"}, "fired"),
@@ -147,6 +148,29 @@ CHECKED = [
 def test_a_message_that_contradicts_itself_is_refused_by_the_check_of_its_table(sent, fields, name):
     with pytest.raises(ValueError, match=f"^does not fulfil {name}: "):
         read_message(TABLES[outputs.ALERTS], changed(sent[outputs.ALERTS][0], **fields))
+
+
+def test_a_field_that_came_to_the_schema_later_is_null_in_messages_from_before(sent):
+    message = json.loads(sent[outputs.ALERTS][0].value)
+    added = [message.pop(name) for name in ("count_lower", "count_upper")]
+    assert added == [message["count"]] * 2
+    row = read_message(TABLES[outputs.ALERTS], json.dumps(message).encode())
+    assert (row["count_lower"], row["count_upper"]) == (None, None)
+    Draft202012Validator(schema("alert-v1")).validate(message)
+
+
+@pytest.mark.parametrize(
+    ("operator", "limit", "is_refused"),
+    [(">", "33.333333331", False), ("<", "33.333333331", False), (">", "33.333334", True), ("=", "33.333334", True)],
+)
+def test_an_average_may_have_crossed_a_limit_that_it_is_rounded_to(sent, operator, limit, is_refused):
+    value = dict.fromkeys(("value", "lower", "upper"), "33.333333")
+    message = changed(sent[outputs.ALERTS][0], operator=operator, limit=limit, **value)
+    if is_refused:
+        with pytest.raises(ValueError, match=r"^does not fulfil fired: "):
+            read_message(TABLES[outputs.ALERTS], message)
+    else:
+        assert read_message(TABLES[outputs.ALERTS], message)["limit"] == limit
 
 
 def test_fields_of_a_later_release_are_kept_as_they_are(sent):

@@ -10,7 +10,7 @@ import pytest
 from buckets.rule import Rule
 from buckets.scoring import PAGING
 from tests.engine import Engine
-from tests.oracle import Event, average_bounds, exact_decimal, millionths
+from tests.oracle import Event, average_bounds, exact_decimal, shown_decimal
 
 EVENTS, BATCH = 20_000, 500
 STEP_MS = 1_000
@@ -80,7 +80,8 @@ def computed(function: str, sure: list[int], maybe: list[int]) -> tuple[Decimal,
     elif function == "avg":
         ends = average_bounds(sure, maybe, plus, minus)
         mean, _ = average_bounds(sure + maybe, [], 0, 0)
-        numbers, scale = tuple(map(millionths, (mean, *ends))), 8
+        value, lower, upper = (shown_decimal("avg", each, 2) for each in (mean, *ends))
+        return value, lower, upper
     else:
         best = min if function == "min" else max
         whole = best(sure + maybe)

@@ -1,6 +1,7 @@
 """Limits as thresholds on integers, and windows as reaches: exact for decimals of any scale."""
 
 from decimal import Decimal, localcontext
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from buckets.engine_settings import EngineSettings
 from buckets.judge import fires as fires_in_kernel
+from buckets.judge import side_of_limit
 from buckets.plan import DROP, EXCLUDE, INCLUDE, PRORATE, REPLACE, plan_group, tiers_of
 from buckets.precision import Precision
 from buckets.rule_set import first_rule_set
@@ -26,16 +28,16 @@ def plan_of(*rules, **engine):
     return plan_group(first_rule_set(rules).groups[0], SCHEMA, EngineSettings.model_validate(engine))
 
 
-def fires(function: str, measure: str, operator: str, limit: Decimal, whole: int, micro: int = 0) -> bool:
-    """Whether a value of the kernel crosses a limit as it stands in a rule."""
+def fires(function: str, measure: str, operator: str, limit: Decimal, value: int, count: int = 1) -> bool:
+    """Whether a value of the kernel, or for an average a sum of so many, crosses a limit as it stands in a rule."""
     plan = plan_of(
         rule(
             aggregate={"function": function, "measure": measure},
             limit={"operator": operator, "value": str(limit)},
         )
     )
-    arrays = plan.rule_arrays
-    return bool(fires_in_kernel(arrays.comparison[0], whole, micro, arrays.limit_whole[0], arrays.limit_micro[0]))
+    side = side_of_limit(plan.rule_arrays, 0, value // count, value % count, count)
+    return bool(fires_in_kernel(plan.rule_arrays.comparison[0], side))
 
 
 def exact(digits: int, scale: int) -> Decimal:
@@ -46,7 +48,9 @@ def exact(digits: int, scale: int) -> Decimal:
 
 def may_be_written(limit: Decimal) -> bool:
     """Whether a rule takes a limit of so many digits."""
-    return len(limit.as_tuple().digits) + abs(limit.adjusted()) <= 38
+    exponent = limit.as_tuple().exponent
+    assert isinstance(exponent, int)
+    return max(limit.adjusted() + 1, 0) + max(-exponent, 0) <= 38
 
 
 LIMITS = st.one_of(
@@ -74,21 +78,37 @@ def test_a_limit_on_the_value_or_beside_it_is_told_apart(measure, operator, whol
         assert fires("sum", measure, operator, limit, whole) == COMPARE[operator](value, limit)
 
 
-@settings(max_examples=500)
-@given(
-    st.sampled_from(["amount", "fee"]),
-    OPERATORS,
-    WHOLES,
-    st.integers(0, 999_999),
-    st.one_of(LIMITS, st.integers(-2, 2)),
+def averages_and_limits():
+    """A sum, its count, and a limit: any, or the average with some of its digits, the last of them one more or less."""
+
+    def near(summed: int, count: int, digits: int, beside: int) -> tuple[int, int, Decimal]:
+        return summed, count, exact(summed * 10**digits // count + beside, digits)
+
+    counts = st.one_of(st.integers(1, 12), st.integers(1, 2**31 - 1))
+    cut_off = st.builds(near, WHOLES, counts, st.integers(0, 36), st.integers(-1, 1))
+    return st.one_of(st.tuples(WHOLES, counts, LIMITS), cut_off.filter(lambda each: may_be_written(each[2])))
+
+
+@settings(max_examples=800)
+@given(st.sampled_from(["amount", "fee"]), OPERATORS, averages_and_limits())
+def test_an_average_is_compared_exactly_with_a_limit_of_any_digits(measure, operator, case):
+    summed, count, limit = case
+    value = Fraction(summed, count * 10 ** SCHEMA.measures[measure].scale)
+    assert fires("avg", measure, operator, limit, summed, count) == COMPARE[operator](value, Fraction(limit))
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [
+        ("33.333333331", {">": True, ">=": True, "<": False, "<=": False, "=": False, "!=": True}),
+        ("33.333333", {">": True, ">=": True, "<": False, "<=": False, "=": False, "!=": True}),
+        ("33.333334", {">": False, ">=": False, "<": True, "<=": True, "=": False, "!=": True}),
+        ("33." + "3" * 36, {">": True, ">=": True, "<": False, "<=": False, "=": False, "!=": True}),
+        ("33." + "3" * 35 + "4", {">": False, ">=": False, "<": True, "<=": True, "=": False, "!=": True}),
+    ],
 )
-def test_the_threshold_of_an_average_decides_as_the_decimals_do(measure, operator, whole, micro, limit):
-    scale = SCHEMA.measures[measure].scale + 6
-    value = exact(whole * 10**6 + micro, scale)
-    if isinstance(limit, int):  # a limit on the value, or one unit of its last digit beside it
-        near = exact(whole * 10**6 + micro + limit, scale)
-        limit = near if may_be_written(near) else Decimal(limit)
-    assert fires("avg", measure, operator, limit, whole, micro) == COMPARE[operator](value, limit)
+def test_a_third_of_a_hundred_is_above_what_it_is_shown_as(limit, expected):
+    assert {operator: fires("avg", "fee", operator, Decimal(limit), 100, 3) for operator in COMPARE} == expected
 
 
 @given(OPERATORS, LIMITS, st.integers(1, 100))
@@ -135,6 +155,15 @@ def test_paused_rules_are_not_judged_and_hold_the_horizon():
     plan = plan_of(rule("a"), rule("b", length="2h", state="PAUSE"), allowed_lateness="0ms")
     assert [each.rule_id for each in plan.rules] == ["a"]
     assert plan.horizon_ms == 7_200_000
+
+
+def test_how_late_an_event_may_be_to_be_judged_by_a_rule_in_force_does_not_depend_on_other_rules():
+    rules = [rule("a"), rule("b", length="3h", state="SHADOW"), rule("c", length="2h", state="PAUSE")]
+    plan = plan_of(*rules, allowed_lateness="5ms")
+    assert plan.rule_arrays.patience_ms.tolist() == [5, 5]
+    assert plan.rule_arrays.on_trial.tolist() == [False, True]
+    shorter = plan_of(rule("a", length="4h"), rule("b"), rule("d", state="SHADOW"), allowed_lateness="5ms")
+    assert shorter.rule_arrays.patience_ms.tolist() == [5, 3 * 3_600_000 + 5, 3 * 3_600_000 + 5]
 
 
 def test_stacks_are_kept_for_measures_with_a_minimum_or_a_maximum_alone():

@@ -4,12 +4,15 @@ import json
 from decimal import Decimal
 from itertools import pairwise
 
+import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from buckets import outputs
+from buckets.results import one_letter_an_event
 from buckets.rule_set import RuleSet, first_rule_set, next_rule_set
 from buckets.scaled import to_scaled
+from buckets.shard import ids_of, whole
 from buckets.store import head_key
 from tests.core.examples import SCHEMA as PAYMENTS
 from tests.core.examples import rule
@@ -83,6 +86,8 @@ def expected_rows(each, events, policies) -> dict[str, list[tuple]]:
             if fired:
                 alerts = outputs.ALERTS if states[rule_id] == "ACTIVE" else outputs.SHADOW_ALERTS
                 add(alerts, *place, rule_id, value, count)
+        for _ in outcome.beyond:
+            add(outputs.DEAD_LETTERS, position)
         if outcome.outcome in ("late", "too_late"):
             row = (outcome.clock_ms, outcome.applied, outcome.outcome == "too_late", outcome.other_event_id)
             add(outputs.LATE_EVENTS, *place, *row)
@@ -201,10 +206,54 @@ def test_a_sum_beyond_64_bits_makes_a_dead_letter_and_leaves_the_timeline_as_it_
     pipeline.batch([[payment("b", 2, 2, fee=1, raw="line 2")]])
     (letter,) = pipeline.output(outputs.DEAD_LETTERS)
     assert letter["position"] == 2
-    assert letter["reason"] == "fee: with this event the sum of rule 'r' would pass 64 bits"
+    reason = "fee: with this event the sum of rule 'r' would pass 64 bits, so group 'payer' leaves it out"
+    assert letter["reason"] == reason
     assert json.loads(letter["raw"])["id"] == "b"
     assert pipeline.timelines == before
     assert pipeline.accounts[1].groups[0].dead_letters == 1
+
+
+def test_a_dead_letter_says_all_that_has_no_result_and_a_rule_on_trial_takes_no_event_from_others():
+    rules = [
+        rule("in force", "fee"),
+        rule("on trial", "fee", "2h", state="SHADOW"),
+        rule("trial average", state="SHADOW", length="2h", aggregate={"function": "avg", "measure": "fee"}),
+        rule("elsewhere", "fee", "2h", group_by=["kind"]),
+    ]
+    pipeline = Pipeline(first_rule_set(rules), PAYMENTS)
+    pipeline.batch([[payment("a", 1, 1, fee=2**63 - 1), payment("b", 3_600_002, 2, fee=1)]])
+    letters = pipeline.output(outputs.DEAD_LETTERS)
+    consequences = {
+        "'elsewhere'": "group 'kind' leaves it out",
+        "'on trial'": "this rule, which is on trial, has no result for it",
+        "'trial average'": "this rule, which is on trial, has no result for it",
+    }
+    reasons = [
+        f"fee: with this event the sum of rule {rule_id} would pass 64 bits, so {consequence}"
+        for rule_id, consequence in consequences.items()
+    ]
+    assert sorted(letter["reason"] for letter in letters) == reasons
+    (joined,) = one_letter_an_event(pa.Table.from_pylist(letters, outputs.DEAD_LETTER_COLUMNS)).to_pylist()
+    assert joined == letters[0] | {"reason": "; ".join(reasons)}
+    evaluated = {row["rule_id"]: row["value"] for row in pipeline.output(outputs.EVALUATIONS) if row["position"] == 2}
+    assert evaluated == {"in force": 1}
+    assert [(group.evaluated, group.dead_letters) for group in pipeline.accounts[0].groups] == [(2, 0), (1, 1)]
+
+
+def test_ids_that_come_in_several_pieces_are_all_read():
+    """Arrow cuts a column of text into pieces where it has more than 2 GB."""
+    pieces = [["a", "é"], [], ["", "ccc"], ["d"]]
+    column = pa.chunked_array([pa.array(["x", *piece], pa.string()).slice(1) for piece in pieces])
+    ids = ids_of(column)
+    texts = [ids.data[start:end].tobytes().decode() for start, end in pairwise(ids.start.tolist())]
+    assert texts == [text for piece in pieces for text in piece]
+    assert ids_of(pa.chunked_array([], pa.string())).start.tolist() == [0]
+
+
+def test_a_column_in_several_pieces_is_not_taken_for_its_first():
+    """Whole dictionaries are joined; what cannot be is refused."""
+    column = pa.chunked_array([pa.array(["a", "b"]).dictionary_encode(), pa.array(["b", "c"]).dictionary_encode()])
+    assert whole(column).to_pylist() == ["a", "b", "b", "c"]
 
 
 def test_an_alert_says_what_fired_on_which_event():

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buckets.wide import join, join_within, share, times
+from buckets.wide import divide, is_negative, join, join_within, share, times
 from tests.core.cells import GREATEST, INT64S, LEAST, LOW_MASK
 from tests.oracle import fits
 
@@ -49,6 +49,14 @@ def test_the_share_of_a_pair_that_is_not_normal_is_that_of_its_number(number, mo
     assert meant(*share(high - moved, low + (moved << 32), width // 2, width)) == round(
         Fraction(number * (width // 2), width)
     )
+
+
+@given(NUMBERS, st.integers(-(2**20), 2**20), WIDTHS)
+def test_a_number_is_divided_exactly(number, moved, divisor):
+    high, low = pair(number)
+    *quotient, rest = divide(high - moved, low + (moved << 32), divisor)
+    assert (meant(*quotient), rest) == divmod(number, divisor)
+    assert is_negative(high - moved, low + (moved << 32)) == (number < 0)
 
 
 @given(NUMBERS, WIDTHS)

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from buckets.needed import Paging
 from buckets.rule import Rule
 from tests.engine import Engine, cut
-from tests.oracle import Event, Oracle
-from tests.strategies import MEASURES, cuts, pagings, rules, streams
+from tests.oracle import Cell, Event, Oracle, Outcome
+from tests.strategies import MEASURES, cuts, pagings, precisions, rules, streams
 
 LATENESS = st.sampled_from([0, 3, 100])
 LATE = st.sampled_from(["add", "evaluate", "drop"])
@@ -61,7 +61,96 @@ def test_rows_of_fired_rules_only_are_the_fired_ones_of_all_rows(rules, events):
 def test_every_result_is_exact_where_every_event_is_kept_raw(rules, events, lateness_ms, late):
     for outcome in Engine(rules, allowed_lateness=f"{lateness_ms}ms", late=late).run([[event] for event in events]):
         for rule_id, result in outcome.results.items():
-            assert outcome.bounds[rule_id] == (result.value, result.value, True, True)
+            assert outcome.bounds[rule_id] == (result.value, result.value, True, True, result.count, result.count)
+
+
+OTHER_STATES = st.sampled_from(["SHADOW", "SHADOW", "PAUSE"])
+
+
+@st.composite
+def others(draw, longest_ms: int | None):
+    """Rules on trial or paused, with windows of up to a length."""
+    changed = []
+    for rule in draw(rules(max_size=4)):
+        window = rule.window.model_copy(update={"length_ms": min(rule.window.length_ms, longest_ms or 10**6)})
+        state = draw(OTHER_STATES)
+        changed.append(rule.model_copy(update={"rule_id": f"other {rule.rule_id}", "window": window, "state": state}))
+    return changed
+
+
+def in_force(many: list[Rule]) -> list[Rule]:
+    return [rule.model_copy(update={"state": "ACTIVE"}) for rule in many]
+
+
+def without_others(outcomes: list[Outcome]) -> list[Outcome]:
+    """Outcomes with the results of rules in force alone."""
+    for each in outcomes:
+        each.results, each.bounds = (
+            {rule_id: found for rule_id, found in by_rule.items() if not rule_id.startswith("other")}
+            for by_rule in (each.results, each.bounds)
+        )
+        each.beyond = []
+    return outcomes
+
+
+def of_columns(cell: Cell, columns: int) -> Cell:
+    """What a cell says of the first measures."""
+    sums = {name: getattr(cell, name)[:columns] for name in ("plus", "minus", "least", "greatest")}
+    return cell._replace(**sums)
+
+
+@settings(max_examples=300)
+@given(rules(max_size=4).map(in_force), streams(), LATENESS, LATE, COLLISION, st.data())
+def test_rules_on_trial_and_paused_ones_change_nothing_for_rules_in_force(
+    rules, events, lateness_ms, late, collision, data
+):
+    added = data.draw(others(max(rule.window.length_ms for rule in rules)), "others")
+    policies = {"allowed_lateness": f"{lateness_ms}ms", "late": late, "collision": collision}
+    needs_raw = late == "evaluate" or collision != "keep"
+    every = st.just({"tail": "all"})
+    policies["precision"] = data.draw(st.one_of(every, precisions(shortest_tail_ms=lateness_ms * needs_raw)))
+    alone, beside = Engine(rules, **policies), Engine([*rules, *added], **policies)
+    batches = cut(events, data.draw(cuts()))
+    assert without_others(beside.run(batches)) == alone.run(batches)
+    columns = len(alone.plan.group.measures)
+    state = {key: (at, [of_columns(cell, columns) for cell in cells]) for key, (at, cells) in beside.state().items()}
+    assert state == alone.state()
+
+
+@settings(max_examples=150)
+@given(rules(max_size=4).map(in_force), others(None), streams(), LATENESS, LATE, COLLISION, cuts())
+def test_with_longer_windows_on_trial_only_what_was_too_late_may_be_taken_in(
+    rules, added, events, lateness_ms, late, collision, places
+):
+    policies = {"allowed_lateness": f"{lateness_ms}ms", "late": late, "collision": collision}
+    alone = Engine(rules, **policies).run(cut(events, places))
+    beside = without_others(Engine([*rules, *added], **policies).run(cut(events, places)))
+    for one, other in zip(beside, alone, strict=True):
+        if other.outcome == "too_late":
+            assert one.results == {}
+        else:
+            assert one == other
+
+
+def test_the_sum_of_a_rule_on_trial_that_passes_64_bits_costs_that_rule_its_result_and_nothing_else():
+    def rule(rule_id: str, **changes) -> Rule:
+        written = {
+            "rule_id": rule_id,
+            "group_by": ["k"],
+            "aggregate": {"function": "sum", "measure": "fee"},
+            "window": {"length": "2ms"},
+            "limit": {"operator": ">", "value": "0"},
+        }
+        return Rule.model_validate(written | changes)
+
+    longer = {"window": {"length": "10ms"}, "state": "SHADOW"}
+    average = {"aggregate": {"function": "avg", "measure": "fee"}}
+    engine = Engine([rule("a"), rule("b", **longer), rule("c", **longer, **average), rule("d", **average)])
+    events = [Event(f"e{at}", at, "k", (Decimal(0), Decimal(2**62))) for at in (1, 4, 7)]
+    _, *outcomes = engine.run([events])
+    for outcome in outcomes:
+        assert (outcome.outcome, outcome.applied, outcome.beyond) == ("evaluated", True, ["b", "c"])
+        assert outcome.results == {"a": (2**62, 1, True), "d": (2**62, 1, True)}
 
 
 def test_a_late_event_in_the_head_is_evaluated_with_the_page_in_which_its_edge_lies():
@@ -81,4 +170,4 @@ def test_a_late_event_in_the_head_is_evaluated_with_the_page_in_which_its_edge_l
     assert [cell.first_ms for cell in engine.view("k").cells if cell.page is None] == [15, 16, 17, 18, 19]
     (outcome,) = engine.run([[Event("late", 17, "k", (Decimal(5), Decimal(0)))]])
     assert outcome.results == {"r": (12, 8, True)}
-    assert outcome.bounds == {"r": (12, 12, True, True)}
+    assert outcome.bounds == {"r": (12, 12, True, True, 8, 8)}

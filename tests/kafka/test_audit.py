@@ -149,7 +149,8 @@ def kept(broker, spark, tmp_path_factory, sent) -> AuditJob:
 LATER_MS = timedelta(milliseconds=1)
 BREAKERS: dict[str, Callable[[Row], Row]] = {
     "alert_id_is_not_empty": lambda row: {"alert_id": ""},
-    "count_is_large_enough": lambda row: {"count": 0},
+    "count_is_large_enough": lambda row: {"count": 0, "count_lower": 0},
+    "count_in_bounds": lambda row: {"count_upper": row["count"] - 1},
     "operator_is_known": lambda row: {"operator": "=>", "limit": "1" * 30},
     "value_in_bounds": lambda row: {"exact": False, "lower": row["upper"] + 1},
     "exact_is_one_value": lambda row: {"exact": True, "upper": row["value"] + 1},
@@ -205,6 +206,7 @@ def test_checks_in_python_and_in_sql_say_the_same_of_rows_good_and_bad(spark, ke
     table = audit_tables(outputs.TOPICS)[outputs.ALERTS]
     changes = [{}, {"alert_id": ""}, {"count": 0}, {"exact": False}, {"certain": False}, {"limit": "60.0" + "0" * 20}]
     changes += [{"limit": limit} for limit in ("1", "-5.5", "9" * 38)]
+    changes += [{"count_lower": None}, {"count_upper": None}, {"count_upper": 0}]
     changes += [{name: Decimal(value)} for name in ("value", "lower", "upper") for value in ("0", "61", "-7.25")]
     changes += [{"operator": operator} for operator in (">", ">=", "<", "<=", "=", "!=", "?")]
     some = kept.rows(outputs.ALERTS)

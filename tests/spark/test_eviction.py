@@ -19,7 +19,7 @@ pytestmark = pytest.mark.spark
 
 FILES, PAYERS, BURST = 3, 100, 300
 GAP_MS = 10_000
-"""Between two files: many times the horizon of every group. Each shard has so many payers that most of its votes are new."""
+"""Between two files: many times the horizon of every group. With so many payers most votes of a shard are new."""
 ENGINE = {"shards": 2, "allowed_lateness": "100ms"}
 
 

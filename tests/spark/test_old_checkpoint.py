@@ -20,7 +20,7 @@ pytestmark = pytest.mark.spark
 ARCHIVE = Path(__file__).parent / "data" / "codec-1.tar.gz"
 WRITTEN_AT = "/tmp/buckets-codec-1"
 FILES, EVENTS = 4, 100
-COLUMNS_SINCE = {"warm"}
+COLUMNS_SINCE = {"warm", "count_lower", "count_upper"}
 """Columns that tables have got since, which are null in the rows of that release."""
 
 
