@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from buckets.arrived import Stretch, Stretches, joined
 from buckets.rule_set import RuleSet
 from buckets.verdict import COLLISION_NOT_KEPT, DUPLICATE, EVALUATED, LATE, OUTCOMES, OVERFLOW, TOO_LATE
 
@@ -47,7 +48,7 @@ class BatchAccount:
         ruleset_version: the rules that judged it.
         events_in: rows that arrived.
         malformed: rows that were no events.
-        latest_ms: the greatest event time in it, None where it holds no event.
+        arrived: the event times in it.
         groups: one account a group.
         ingested: when arrivals were taken in by the source, in ms since the epoch, and for how many arrivals each of
             these times stands; empty where the source does not say.
@@ -57,7 +58,7 @@ class BatchAccount:
     ruleset_version: int
     events_in: int
     malformed: int
-    latest_ms: int | None
+    arrived: Stretches
     groups: tuple[GroupAccount, ...]
     ingested: tuple[tuple[int, float], ...] = ()
 
@@ -71,6 +72,11 @@ class BatchAccount:
             if account.balance:
                 message = f"batch {self.batch_id}: {account.balance} events of group {account.group!r} are unaccounted"
                 raise RuntimeError(message)
+
+    @property
+    def latest_ms(self) -> int | None:
+        """The greatest event time in it, None where it holds no event."""
+        return self.arrived[-1].last_ms if self.arrived else None
 
     def rows(self) -> list[dict[str, Any]]:
         """Rows of `batches`."""
@@ -88,7 +94,7 @@ def account_batch(batch_id: int, rule_set: RuleSet, counts: Iterable[bytes]) -> 
         counts: JSON of `fan_out` (arrivals) and of `shard` (outcomes).
     """
     arrivals = malformed = 0
-    latest_ms: int | None = None
+    arrived: list[Stretch] = []
     ingested: list[tuple[int, float]] = []
     filtered = {group.group_id: 0 for group in rule_set.groups}
     alerts = dict(filtered)
@@ -98,8 +104,7 @@ def account_batch(batch_id: int, rule_set: RuleSet, counts: Iterable[bytes]) -> 
         if "arrivals" in count:
             arrivals += count["arrivals"]
             malformed += count["malformed"]
-            times = [moment for moment in (latest_ms, count["latest_ms"]) if moment is not None]
-            latest_ms = max(times, default=None)
+            arrived += [Stretch(*each) for each in count["arrived"]]
             sample = count.get("ingested_ms", ())
             ingested += [(moment, count["arrivals"] / len(sample)) for moment in sample]
             for identity, number in count["filtered"].items():
@@ -124,4 +129,4 @@ def account_batch(batch_id: int, rule_set: RuleSet, counts: Iterable[bytes]) -> 
         )
         for group in rule_set.groups
     )
-    return BatchAccount(batch_id, rule_set.version, arrivals, malformed, latest_ms, groups, tuple(ingested))
+    return BatchAccount(batch_id, rule_set.version, arrivals, malformed, joined(arrived), groups, tuple(ingested))

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from buckets import payload
 from buckets.arrivals import INGESTED, DeadLetter, Events, parse
+from buckets.arrived import stretches_of
 from buckets.event_schema import EventSchema
 from buckets.grouping import relabel
 from buckets.key import encode_keys, shard_of
@@ -63,8 +64,8 @@ def fan_out(rows: pa.RecordBatch, rule_set: RuleSet, schema: EventSchema, shards
         yield from _parcels(events, group, passed, shards)
     if letters:
         yield Parcel(PASSING, payload.pack(payload.DEAD_LETTERS, dead_letter_table(letters)))
-    latest_ms = int(events.times_ms.max()) if len(events) else None
-    counts = {"arrivals": rows.num_rows, "malformed": len(letters), "filtered": filtered, "latest_ms": latest_ms}
+    arrived = stretches_of(events.times_ms)
+    counts = {"arrivals": rows.num_rows, "malformed": len(letters), "filtered": filtered, "arrived": arrived}
     if INGESTED in rows.schema.names:
         counts["ingested_ms"] = _sample(rows.column(INGESTED).to_numpy())
     yield Parcel(PASSING, payload.COUNTS + json.dumps(counts).encode())

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from buckets.arrived import Stretches
 from buckets.basis import Basis
 from buckets.errors import BucketsError
 from buckets.event_schema import EventSchema
@@ -301,12 +302,12 @@ class Ledger:
         )
 
     def pinned(self, batch_id: int) -> dict[str, Any] | None:
-        """The record of a batch: its `ruleset_version`, and the stream's `clock_ms` behind it once it has run."""
+        """The record of a batch: its `ruleset_version`, and what event times have `arrived` once it has run."""
         path = self._record(batch_id)
         return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
-    def pin(self, batch_id: int, version: int, clock_ms: int | None, done: bool) -> None:
+    def pin(self, batch_id: int, version: int, arrived: Stretches, done: bool) -> None:
         """Write the record of a batch, and forget those that Spark cannot go back to."""
-        record = {"ruleset_version": version, "clock_ms": clock_ms, "done": done}
+        record = {"ruleset_version": version, "arrived": arrived, "done": done}
         write_whole(self._record(batch_id), json.dumps(record))
         self._record(batch_id - KEPT_BATCHES).unlink(missing_ok=True)

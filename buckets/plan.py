@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from buckets.arrived import FROM_THE_FIRST, as_arrays
 from buckets.engine_settings import EngineSettings
 from buckets.event_schema import EventSchema
 from buckets.precision import Precision
@@ -85,7 +86,8 @@ class GroupPlan:
         edge: what a value does with the bucket of its edge, INCLUDE | EXCLUDE | PRORATE.
         tiers: the buckets behind the tail.
         value_scales: digits after the point of each rule's value.
-        complete_since_ms: int64, shape `(rules,)`: since when each rule's track is complete.
+        complete_from_ms: int64, shape `(steps,)`: from which event time on each step of the next array holds.
+        complete_since_ms: int64, shape `(rules, steps)`: since when each rule's track is complete.
     """
 
     group: Group
@@ -99,6 +101,7 @@ class GroupPlan:
     edge: int
     tiers: Tiers
     value_scales: tuple[int, ...]
+    complete_from_ms: Int64s
     complete_since_ms: Int64s
 
 
@@ -185,7 +188,8 @@ def plan_group(group: Group, schema: EventSchema, engine: EngineSettings) -> Gro
     lateness = engine.allowed_lateness
     patience = [_patience_ms(rule, group, reach, lateness) for rule, reach in zip(rules, reaches, strict=True)]
     column = {measure: index for index, measure in enumerate(group.measures)}
-    since = [group.complete_since_ms[rule.measure or COUNT_TRACK] for rule in rules]
+    tracks = [group.complete[rule.measure or COUNT_TRACK] for rule in rules]
+    from_ms, since_ms = as_arrays([track or FROM_THE_FIRST for track in tracks])
     extremes = {rule.measure for rule in rules if rule.aggregate.function in ("min", "max")}
 
     def array(numbers: list[int] | list[list[int]]) -> Int64s:
@@ -212,5 +216,6 @@ def plan_group(group: Group, schema: EventSchema, engine: EngineSettings) -> Gro
         edge=EDGE_POLICIES[precision.edge],
         tiers=tiers_of(precision),
         value_scales=scales,
-        complete_since_ms=array([INT64_MIN if moment is None else moment for moment in since]),
+        complete_from_ms=from_ms,
+        complete_since_ms=since_ms,
     )

@@ -84,9 +84,10 @@ class GroupResults:
     def _warm(self, events: Int64s, rules: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
         """Whether the windows of rules at events reach no further back than what has been kept for rule and key."""
         reach = self.plan.window_arrays.reach_ms[self.plan.rule_arrays.window]
-        edges_ms = self.events["time_ms"].to_numpy()[events] - reach[rules]
-        since_ms = np.maximum(self.plan.complete_since_ms[rules], self.scored.since_ms[self.codes[events]])
-        return edges_ms >= since_ms
+        times_ms, plan = self.events["time_ms"].to_numpy()[events], self.plan
+        step = np.searchsorted(plan.complete_from_ms, times_ms, side="right") - 1
+        since_ms = np.maximum(plan.complete_since_ms[rules, step], self.scored.since_ms[self.codes[events]])
+        return times_ms - reach[rules] >= since_ms
 
     def evaluations(self) -> pa.Table:
         """All rows, compactly: one row an event, its results as lists. `evaluations.expand` makes them rows."""

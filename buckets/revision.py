@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from buckets.arrived import Stretches
 from buckets.event_schema import EventSchema
 from buckets.rule import Rule, check_against_schema
 from buckets.rule_change import Kind, RuleChange, needs_put
@@ -88,7 +89,7 @@ def revise(
     before: RuleSet,
     asked: Iterable[RuleChange],
     schema: EventSchema,
-    clock_ms: int | None,
+    arrived: Stretches,
     lateness_ms: int,
     gone: Mapping[str, int] = NOTHING_GONE,
 ) -> Revision:
@@ -101,7 +102,7 @@ def revise(
         before: the rule set in force.
         asked: what is asked for.
         schema: the event schema, which knows the fields that rules may name.
-        clock_ms: the greatest event time that has arrived; None where no event has.
+        arrived: the event times that have arrived.
         lateness_ms: the allowed lateness.
         gone: the last version of each rule that was deleted; one that comes again goes on behind it.
     """
@@ -117,7 +118,7 @@ def revise(
             revision.refused.append(Refusal(change.place, str(error), change.to_json()))
     if revision.made:
         rules = draft.rules.values()
-        revision.rule_set = next_rule_set(before, rules, clock_ms, lateness_ms, draft.is_cleared)
+        revision.rule_set = next_rule_set(before, rules, arrived, lateness_ms, draft.is_cleared)
     return revision
 
 

@@ -8,6 +8,7 @@ is asked for again, and gives the same.
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from buckets.arrived import Stretch, Stretches, joined
 from buckets.errors import BucketsError
 from buckets.event_schema import EventSchema
 from buckets.ledger import Ledger
@@ -85,7 +86,7 @@ class RuleBook:
             version = pinned["ruleset_version"]
             return self._current if version == self._current.version else self._ledger.rule_set(version)
         self._take_changes(batch_id)
-        self._ledger.pin(batch_id, self._current.version, None, done=False)
+        self._ledger.pin(batch_id, self._current.version, (), done=False)
         return self._current
 
     def _take_changes(self, batch_id: int) -> None:
@@ -124,8 +125,8 @@ class RuleBook:
         """
         if not found.asked:
             return Revision(self._current)
-        clock_ms = self._clock_ms(batch_id - 1)
-        revision = revise(self._current, found.asked, self._schema, clock_ms, self._lateness_ms, self._gone)
+        arrived = self._arrived(batch_id - 1)
+        revision = revise(self._current, found.asked, self._schema, arrived, self._lateness_ms, self._gone)
         try:
             encode_rule_set(revision.rule_set)
         except BucketsError as error:
@@ -135,11 +136,17 @@ class RuleBook:
             return Revision(self._current, refused=refused)
         return revision
 
-    def _clock_ms(self, batch_id: int) -> int | None:
+    def _arrived(self, batch_id: int) -> Stretches:
+        """The event times that had arrived when a batch had run."""
         record = self._ledger.pinned(batch_id)
-        return record["clock_ms"] if record else None
+        if record is None:
+            return ()
+        if "arrived" in record:
+            return tuple(Stretch(*each) for each in record["arrived"])
+        # Earlier releases wrote the greatest of them.
+        return () if record["clock_ms"] is None else (Stretch(record["clock_ms"], record["clock_ms"]),)
 
-    def done(self, batch_id: int, rule_set: RuleSet, latest_ms: int | None) -> None:
-        """Record that a batch has run, and how far event time has come with it."""
-        moments = [moment for moment in (self._clock_ms(batch_id - 1), latest_ms) if moment is not None]
-        self._ledger.pin(batch_id, rule_set.version, max(moments, default=None), done=True)
+    def done(self, batch_id: int, rule_set: RuleSet, arrived: Stretches) -> None:
+        """Record that a batch has run, and what event times arrived with it."""
+        so_far = joined([*self._arrived(batch_id - 1), *arrived])
+        self._ledger.pin(batch_id, rule_set.version, so_far, done=True)

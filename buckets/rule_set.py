@@ -4,9 +4,9 @@ A group is what several rules share: grouping fields and filter. Its timelines h
 measure that any of its rules has ever used, in the order of first use; a column never moves, so that timelines
 written under an earlier version stay readable. A *track* is one such column, or the bare count of events.
 
-`complete_since_ms` of a track says from which event time on its timelines hold every event. It is None for what has
-been kept since the job's first event. A track that is new in a later version begins at the greatest event time that
-had arrived before; one whose horizon has grown reaches back as far as the old horizon did.
+`complete` of a track says from which event time on its timelines hold every event. It is None for what has been kept
+since the job's first event. A track that is new in a later version begins behind the event times that had arrived
+before (see `arrived`); one whose horizon has grown reaches back as far as the old horizon did.
 """
 
 import hashlib
@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
+from buckets.arrived import ALWAYS_MS, Completeness, Since, Stretches, complete_behind, later
 from buckets.rule import Rule
 from buckets.where import Where, describe_where, write_where
 
@@ -32,7 +33,7 @@ class Group:
         where: the filter.
         rules: the group's rules, in file order, without deleted ones.
         measures: the value columns of the group's timelines; only ever appended to.
-        complete_since_ms: by track, since when timelines are complete; None: since the first event.
+        complete: by track, since when timelines are complete; None: since the first event.
         generation: version of the rule set in which the group came to be. A group that goes and comes again is another
             one: timelines that the first has left count as nothing. 0: before generations were counted.
     """
@@ -42,7 +43,7 @@ class Group:
     where: Where
     rules: tuple[Rule, ...]
     measures: tuple[str, ...]
-    complete_since_ms: dict[str, int | None]
+    complete: dict[str, Completeness | None]
     generation: int
 
     @property
@@ -107,7 +108,10 @@ class RuleSet:
             "version": self.version,
             "rules": [rule.model_dump(by_alias=True, mode="json") for rule in self.rules],
             "columns": self.columns,
-            "complete_since_ms": {group.group_id: group.complete_since_ms for group in self.groups},
+            "complete_since_ms": {
+                group.group_id: {track: _written(complete) for track, complete in group.complete.items()}
+                for group in self.groups
+            },
             "generations": {group.group_id: group.generation for group in self.groups},
         }
         return json.dumps(data, sort_keys=True)
@@ -118,15 +122,34 @@ class RuleSet:
         data = json.loads(text)
         rules = tuple(Rule.model_validate(rule) for rule in data["rules"])
         columns = {identity: tuple(measures) for identity, measures in data["columns"].items()}
-        since, generations = data["complete_since_ms"], data.get("generations", {})
-        return _assemble(data["version"], rules, columns, since, generations)
+        complete = {
+            identity: {track: _read(written) for track, written in tracks.items()}
+            for identity, tracks in data["complete_since_ms"].items()
+        }
+        return _assemble(data["version"], rules, columns, complete, data.get("generations", {}))
+
+
+Written = int | list[list[int]] | None
+"""Since when a track is complete, as JSON: for all events alike, or in steps."""
+
+
+def _written(complete: Completeness | None) -> Written:
+    if complete is None:
+        return None
+    return complete[0].since_ms if len(complete) == 1 else [list(since) for since in complete]
+
+
+def _read(written: Written) -> Completeness | None:
+    if written is None:
+        return None
+    return (Since(ALWAYS_MS, written),) if isinstance(written, int) else tuple(Since(*step) for step in written)
 
 
 def _assemble(
     version: int,
     rules: tuple[Rule, ...],
     columns: dict[str, tuple[str, ...]],
-    complete_since_ms: dict[str, dict[str, int | None]],
+    complete: dict[str, dict[str, Completeness | None]],
     generations: dict[str, int],
 ) -> RuleSet:
     groups = tuple(
@@ -136,7 +159,7 @@ def _assemble(
             where=members[0].where,
             rules=tuple(members),
             measures=columns[identity],
-            complete_since_ms=complete_since_ms[identity],
+            complete=complete[identity],
             generation=generations.get(identity, 0),
         )
         for identity, members in _by_group(rules).items()
@@ -154,13 +177,13 @@ def _by_group(rules: Iterable[Rule]) -> dict[str, list[Rule]]:
 
 def first_rule_set(rules: Iterable[Rule]) -> RuleSet:
     """The rule set of a job that has seen no event."""
-    return next_rule_set(RuleSet(0, (), (), {}), rules, clock_ms=None, lateness_ms=0)
+    return next_rule_set(RuleSet(0, (), (), {}), rules, arrived=(), lateness_ms=0)
 
 
 def next_rule_set(
     before: RuleSet,
     rules: Iterable[Rule],
-    clock_ms: int | None,
+    arrived: Stretches,
     lateness_ms: int,
     is_cleared: Callable[[Rule], bool] = lambda rule: False,
 ) -> RuleSet:
@@ -169,34 +192,34 @@ def next_rule_set(
     Args:
         before: the version in force until now.
         rules: all rules of the new version.
-        clock_ms: the greatest event time that has arrived; None where no event has.
+        arrived: the event times that have arrived.
         lateness_ms: the allowed lateness, which the horizon adds to the longest window.
         is_cleared: whether the group of a rule begins anew, and what its timelines hold counts as nothing.
     """
     ordered = tuple(rules)
     known = {group.group_id: group for group in before.groups if not any(map(is_cleared, group.rules))}
     version = before.version + 1
-    columns, since, generations = dict(before.columns), {}, {}
+    columns, complete, generations = dict(before.columns), {}, {}
     for identity, members in _by_group(ordered).items():
         used = [rule.measure for rule in members if rule.measure is not None]
         columns[identity] = tuple(dict.fromkeys([*columns.get(identity, ()), *used]))
-        since[identity] = _complete_since_ms(known.get(identity), members, clock_ms, lateness_ms)
+        complete[identity] = _complete(known.get(identity), members, arrived, lateness_ms)
         generations[identity] = known[identity].generation if identity in known else version
-    return _assemble(version, ordered, columns, since, generations)
+    return _assemble(version, ordered, columns, complete, generations)
 
 
-def _complete_since_ms(
-    old: Group | None, rules: list[Rule], clock_ms: int | None, lateness_ms: int
-) -> dict[str, int | None]:
+def _complete(
+    old: Group | None, rules: list[Rule], arrived: Stretches, lateness_ms: int
+) -> dict[str, Completeness | None]:
     """Since when the tracks of a group are complete under new rules."""
     used = dict.fromkeys(rule.measure for rule in rules if rule.measure is not None)
-    begins_ms = None if clock_ms is None else clock_ms + 1
-    since: dict[str, int | None] = dict.fromkeys((COUNT_TRACK, *used), begins_ms)
-    if old is not None and clock_ms is not None:
+    begins = complete_behind(arrived, 1, lateness_ms) if arrived else None
+    complete: dict[str, Completeness | None] = dict.fromkeys((COUNT_TRACK, *used), begins)
+    if old is not None and arrived:
         grown = max(rule.window.length_ms for rule in rules) > old.longest_window_ms
-        reach_ms = clock_ms - old.longest_window_ms - lateness_ms
+        reach = complete_behind(arrived, -old.longest_window_ms - lateness_ms, lateness_ms)
         for track in old.live_tracks:
-            if track in since:
-                kept = old.complete_since_ms[track]
-                since[track] = max(reach_ms, kept if kept is not None else reach_ms) if grown else kept
-    return since
+            if track in complete:
+                kept = old.complete[track]
+                complete[track] = later(reach, kept or reach) if grown else kept
+    return complete

@@ -56,7 +56,7 @@ class Engine:
 
     def rules(self, rules: list[Rule]) -> None:
         """Go on under the next version of the rules."""
-        self.rule_set = next_rule_set(self.rule_set, rules, clock_ms=None, lateness_ms=0)
+        self.rule_set = next_rule_set(self.rule_set, rules, arrived=(), lateness_ms=0)
         self.plan = plan_group(self.rule_set.groups[0], SCHEMA, self.engine)
 
     def batch(self, events: list[Event], emit_all: bool = True) -> list[Outcome]:

@@ -99,7 +99,7 @@ class TopicPlace:
         self._feed.start(None)
         self._feed.stop()
         found = self._feed.read(())
-        revision = revise(NO_RULES, found.asked, self._schema, None, 0)
+        revision = revise(NO_RULES, found.asked, self._schema, (), 0)
         last = {change.rule_id: change for change in revision.made}
         kept = [
             KeptRule(rule, last[rule.rule_id].author, last[rule.rule_id].reason, last[rule.rule_id].time)

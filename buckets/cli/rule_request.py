@@ -83,7 +83,7 @@ def revise_rules(job: Job, kept: "Iterable[KeptRule]", asked: Sequence[RuleChang
         BucketsError: one cannot be made, or the job could not carry the rules.
     """
     before = first_rule_set(each.rule for each in kept)
-    revision = revise(before, asked, job.event_schema, None, job.settings.engine.allowed_lateness)
+    revision = revise(before, asked, job.event_schema, (), job.settings.engine.allowed_lateness)
     if revision.refused:
         first: Refusal = revision.refused[0]
         more = f" (and {len(revision.refused) - 1} more)" if len(revision.refused) > 1 else ""

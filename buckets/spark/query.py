@@ -165,7 +165,7 @@ class ScoringQuery:
                     payloads.setdefault(head.output, []).append(bytes(head.payload))
             scored_s = time.perf_counter()
             scoring.sink.write(ScoredBatch(account, rule_set, terms, rows, payloads, produced))
-            scoring.book.done(batch_id, rule_set, account.latest_ms)
+            scoring.book.done(batch_id, rule_set, account.arrived)
         finally:
             if kept:
                 produced.unpersist()

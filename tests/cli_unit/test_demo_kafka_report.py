@@ -9,7 +9,7 @@ from buckets.cli.demo_kafka_report import RuleChanged, Shown, account_line, chan
 from buckets.ledger import Ledger, epoch_ms
 from buckets.revision import Change
 from buckets.rule_set import first_rule_set, next_rule_set
-from tests.core.examples import rule
+from tests.core.examples import rule, until
 
 
 class Clock:
@@ -90,7 +90,7 @@ def test_the_first_alert_of_a_new_version_says_when_the_change_began_to_judge(sh
     shown.take([alert(1, version=1)])
     assert shown.change.first_alert_ms is None
     changes: list[Change] = []
-    ledger.keep_rule_set(next_rule_set(first, [rule("r", length="2h")], 0, 0), changes, 5, None)
+    ledger.keep_rule_set(next_rule_set(first, [rule("r", length="2h")], until(0), 0), changes, 5, None)
     late = alert(2, shown.change.sent_ms, version=2)
     shown.take([late])
     assert shown.change.in_force_ms == ledger.history()[-1].made_ms

@@ -348,7 +348,7 @@ def run_job(place: Place, rules: list[Rule], batch_id: int, with_table: bool) ->
     history = RuleHistory(ledger, rule_changes_path(job), "me") if with_table else None
     book = RuleBook(ledger, FixedRules(rules), job.event_schema, 0, history=history)
     book.start()
-    book.done(batch_id, book.for_batch(batch_id), None)
+    book.done(batch_id, book.for_batch(batch_id), ())
     book.stop()
 
 

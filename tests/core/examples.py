@@ -2,8 +2,10 @@
 
 from typing import Any
 
+from buckets.arrived import Stretch, Stretches
 from buckets.event_schema import EventSchema
 from buckets.rule import Rule
+from buckets.rule_set import Group
 
 SCHEMA = EventSchema.model_validate(
     {
@@ -33,3 +35,17 @@ def rule(rule_id: str = "r", measure: str | None = "amount", length: str = "1h",
     aggregate = {"function": "sum", "measure": measure} if measure else {"function": "count"}
     parts = {"rule_id": rule_id, "aggregate": aggregate, "window": {"length": length}}
     return Rule.model_validate(written_rule(**(parts | changes)))
+
+
+def until(moment_ms: int | None) -> Stretches:
+    """What has arrived where all that is known is the greatest event time; None where no event has."""
+    return () if moment_ms is None else (Stretch(moment_ms, moment_ms),)
+
+
+def since(group: Group) -> dict[str, int | None]:
+    """By track, since when it is complete, for all events alike."""
+    found: dict[str, int | None] = {}
+    for track, complete in group.complete.items():
+        (step,) = complete or (None,)
+        found[track] = step.since_ms if step else None
+    return found

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from buckets.accounting import account_batch
 from buckets.outputs import BATCH_COLUMNS
 from buckets.rule_set import first_rule_set
-from tests.core.examples import rule
+from tests.core.examples import rule, until
 
 RULES = first_rule_set([rule("a"), rule("b", group_by=["kind"], where={"vip": True})])
 PLAIN, FILTERED = (group.group_id for group in RULES.groups)
@@ -19,7 +19,7 @@ PLAIN, FILTERED = (group.group_id for group in RULES.groups)
 
 def arrived(arrivals: int, malformed: int, filtered: int, latest_ms: int | None) -> bytes:
     by_group = {PLAIN: 0, FILTERED: filtered}
-    text = {"arrivals": arrivals, "malformed": malformed, "filtered": by_group, "latest_ms": latest_ms}
+    text = {"arrivals": arrivals, "malformed": malformed, "filtered": by_group, "arrived": until(latest_ms)}
     return json.dumps(text).encode()
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from buckets import outputs, shard_clock, sweep
-from buckets.rule_set import first_rule_set
+from buckets.rule_set import first_rule_set, next_rule_set
 from tests.core.examples import SCHEMA, rule
 from tests.core.pipeline import Pipeline
 
@@ -183,3 +183,18 @@ def test_what_may_be_missing_is_remembered_until_no_window_reaches_it():
     found = run([*rows, *later], [1, 64, 127, *range(128, 140)], rules=[rule("sum", length="40ms")])
     warm = [each["warm"] for each in found.output(outputs.EVALUATIONS) if each["position"] >= 200]
     assert warm == [edge_ms > 50 for edge_ms in range(15, 135, 10)]
+
+
+def test_a_rule_that_comes_after_a_wild_date_is_warm_as_soon_as_without_it():
+    rules = [rule("day", length="1d")]
+    both = [*rules, rule("brief", "fee", length="50ms")]
+    before = [row(number, f"p{number % 5}", number) for number in range(1, 100)]
+    wild = row(100, "p9", YEARS_MS)
+    after = [row(200 + number, f"p{number % 5}", 100 + number) for number in range(100)]
+    again = row(400, "p9", YEARS_MS + 20)
+    one = Pipeline(first_rule_set(rules), SCHEMA, shards=2, allowed_lateness="10ms")
+    one.batch([[*before, wild]])
+    one.rule_set = next_rule_set(one.rule_set, both, one.accounts[0].arrived, LATENESS_MS)
+    one.batch([[*after, again]])
+    rows = [each for each in one.output(outputs.EVALUATIONS) if each["rule_id"] == "brief"]
+    assert [each["warm"] for each in rows] == [*(100 + number - 50 > 99 for number in range(100)), False]

@@ -12,7 +12,7 @@ from buckets.rule import Rule
 from buckets.rule_book import NO_RULES
 from buckets.rule_change import RuleChange, changes_between, key_of, parse_change
 from buckets.rule_set import RuleSet, first_rule_set
-from tests.core.examples import SCHEMA, rule
+from tests.core.examples import SCHEMA, rule, since, until
 
 IDS = ("a", "b", "c")
 STATES = ("ACTIVE", "SHADOW", "PAUSE")
@@ -22,7 +22,7 @@ CLOCK_MS, LATENESS_MS = 10_000_000, 0
 def revised(
     before: RuleSet, *asked: RuleChange, clock_ms: int | None = CLOCK_MS, gone: Mapping[str, int] = NOTHING_GONE
 ) -> Revision:
-    return revise(before, asked, SCHEMA, clock_ms, LATENESS_MS, gone)
+    return revise(before, asked, SCHEMA, until(clock_ms), LATENESS_MS, gone)
 
 
 rules = st.builds(
@@ -179,8 +179,8 @@ def test_clearing_a_rule_begins_its_group_anew_and_no_other():
     after = revised(before, RuleChange(change="clear_state", rule_id="b")).rule_set
     payer, kind = after.groups
     assert (payer.generation, kind.generation) == (2, 1)
-    assert set(payer.complete_since_ms.values()) == {CLOCK_MS + 1}
-    assert set(kind.complete_since_ms.values()) == {None}
+    assert set(since(payer).values()) == {CLOCK_MS + 1}
+    assert set(since(kind).values()) == {None}
     assert after.rules == before.rules
 
 
@@ -204,7 +204,7 @@ def test_a_group_is_cleared_whatever_else_changes_with_it():
     for asked in ([put, clear], [clear, put]):
         (group,) = revised(first_rule_set([A]), *asked).rule_set.groups
         assert group.generation == 2
-        assert set(group.complete_since_ms.values()) == {CLOCK_MS + 1}
+        assert set(since(group).values()) == {CLOCK_MS + 1}
 
 
 # Cases

@@ -13,7 +13,7 @@ from buckets.rule_book import RuleBook
 from buckets.rule_change import RuleChange
 from buckets.rule_feed import FixedRules, Read
 from buckets.rule_set import RuleSet
-from tests.core.examples import SCHEMA, rule
+from tests.core.examples import SCHEMA, rule, until
 
 
 def put(rule_id: str, **changes) -> RuleChange:
@@ -108,7 +108,7 @@ def started(log, ledger) -> Callable[[], RuleBook]:
 
 def ran(book: RuleBook, batch_id: int) -> int:
     rule_set = book.for_batch(batch_id)
-    book.done(batch_id, rule_set, 1000)
+    book.done(batch_id, rule_set, until(1000))
     return rule_set.version
 
 

@@ -25,7 +25,7 @@ WAIT_S = 30
 def change(ledger: Ledger, *asked: RuleChange) -> None:
     """Keep the next version of the rules."""
     before = ledger.latest_rule_set() or NO_RULES
-    revision = revise(before, asked, SCHEMA, None, 0)
+    revision = revise(before, asked, SCHEMA, (), 0)
     ledger.keep_rule_set(revision.rule_set, revision.made, before.version * 10, 0, "t")
 
 

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from buckets.arrived import ALWAYS_MS
 from buckets.rule_set import COUNT_TRACK, RuleSet, first_rule_set, group_id, next_rule_set
-from tests.core.examples import rule
+from tests.core.examples import rule, since, until
 
 HOUR_MS = 3_600_000
 LIMITS = st.one_of(
@@ -53,7 +54,7 @@ def histories(draw):
     for _ in range(draw(st.integers(0, 4))):
         step = draw(st.one_of(st.none(), st.integers(0, 10**10)))
         clock_ms = clock_ms if step is None else (clock_ms or 0) + step
-        versions.append(next_rule_set(versions[-1], draw(rule_lists()), clock_ms, lateness_ms))
+        versions.append(next_rule_set(versions[-1], draw(rule_lists()), until(clock_ms), lateness_ms))
     return versions
 
 
@@ -100,7 +101,7 @@ def test_columns_of_a_group_are_only_appended_to(versions):
 def test_every_track_that_a_rule_reads_says_since_when_it_is_complete(versions):
     for rule_set in versions:
         for group in rule_set.groups:
-            assert {one.measure or COUNT_TRACK for one in group.rules} <= set(group.complete_since_ms)
+            assert {one.measure or COUNT_TRACK for one in group.rules} <= set(group.complete)
 
 
 @given(rule_lists())
@@ -124,86 +125,88 @@ CLOCK_MS, LATENESS_MS = 10 * HOUR_MS, HOUR_MS
 NEXT_MS = CLOCK_MS + 1
 
 
-def since(*versions, clock_ms: int | None = CLOCK_MS) -> dict[str, int | None]:
+def tracks_of(*versions, clock_ms: int | None = CLOCK_MS) -> dict[str, int | None]:
     """Tracks of the last version's only group; each version comes an hour after the one before."""
     rule_set = first_rule_set(versions[0])
     for step, each in enumerate(versions[1:]):
         moment = None if clock_ms is None else clock_ms + step * HOUR_MS
-        rule_set = next_rule_set(rule_set, each, moment, LATENESS_MS)
+        rule_set = next_rule_set(rule_set, each, until(moment), LATENESS_MS)
     (group,) = rule_set.groups
-    return group.complete_since_ms
+    return since(group)
 
 
 def test_the_first_rules_are_complete_from_the_first_event_on():
-    assert since([rule("a"), rule("b", "fee")]) == {"": None, "amount": None, "fee": None}
+    assert tracks_of([rule("a"), rule("b", "fee")]) == {"": None, "amount": None, "fee": None}
 
 
 def test_rules_that_change_before_the_first_event_are_complete():
-    assert since([rule("a")], [rule("a", length="2h"), rule("b", "fee")], clock_ms=None) == {
+    assert tracks_of([rule("a")], [rule("a", length="2h"), rule("b", "fee")], clock_ms=None) == {
         "": None, "amount": None, "fee": None,
     }  # fmt: skip
 
 
 def test_a_new_group_is_complete_after_the_latest_event():
-    after = next_rule_set(first_rule_set([rule("a")]), [rule("a"), rule("b", group_by=["kind"])], CLOCK_MS, LATENESS_MS)
+    after = next_rule_set(
+        first_rule_set([rule("a")]), [rule("a"), rule("b", group_by=["kind"])], until(CLOCK_MS), LATENESS_MS
+    )
     old, new = after.groups
-    assert (old.complete_since_ms, new.complete_since_ms) == (
+    assert (since(old), since(new)) == (
         {"": None, "amount": None},
         {"": NEXT_MS, "amount": NEXT_MS},
     )
 
 
 def test_a_new_measure_is_complete_after_the_latest_event_and_the_old_ones_stay_so():
-    assert since([rule("a")], [rule("a"), rule("b", "fee")]) == {"": None, "amount": None, "fee": NEXT_MS}
+    assert tracks_of([rule("a")], [rule("a"), rule("b", "fee")]) == {"": None, "amount": None, "fee": NEXT_MS}
 
 
 def test_a_new_rule_on_a_measure_that_is_kept_is_complete():
-    assert since([rule("a")], [rule("a"), rule("b", length="30m"), rule("c", None)]) == {"": None, "amount": None}
+    assert tracks_of([rule("a")], [rule("a"), rule("b", length="30m"), rule("c", None)]) == {"": None, "amount": None}
 
 
 def test_a_longer_window_is_complete_as_far_back_as_the_old_horizon_reached():
     reach_ms = CLOCK_MS - HOUR_MS - LATENESS_MS
-    assert since([rule("a")], [rule("a"), rule("b", length="5h")]) == {"": reach_ms, "amount": reach_ms}
+    assert tracks_of([rule("a")], [rule("a"), rule("b", length="5h")]) == {"": reach_ms, "amount": reach_ms}
 
 
 def test_a_window_that_was_shortened_and_lengthened_again_reaches_back_as_the_short_one_did():
     short = (rule("a", length="1h"),)
-    found = since([rule("a", length="5h")], short, [rule("a", length="5h")])
+    found = tracks_of([rule("a", length="5h")], short, [rule("a", length="5h")])
     reach_ms = CLOCK_MS + HOUR_MS - HOUR_MS - LATENESS_MS
     assert found == {"": reach_ms, "amount": reach_ms}
 
 
 def test_a_track_younger_than_the_old_horizon_stays_as_young_when_the_window_grows():
-    found = since([rule("a")], [rule("a"), rule("b", "fee")], [rule("a", length="9h"), rule("b", "fee")])
+    found = tracks_of([rule("a")], [rule("a"), rule("b", "fee")], [rule("a", length="9h"), rule("b", "fee")])
     reach_ms = CLOCK_MS + HOUR_MS - HOUR_MS - LATENESS_MS
     assert found == {"": reach_ms, "amount": reach_ms, "fee": max(reach_ms, NEXT_MS)}
 
 
 def test_a_measure_that_was_removed_and_comes_back_begins_anew():
     both = [rule("a"), rule("b", "fee")]
-    assert since(both, [rule("a")], both) == {"": None, "amount": None, "fee": CLOCK_MS + HOUR_MS + 1}
+    assert tracks_of(both, [rule("a")], both) == {"": None, "amount": None, "fee": CLOCK_MS + HOUR_MS + 1}
 
 
 def test_a_group_that_was_removed_and_comes_back_begins_anew():
     versions = [first_rule_set([rule("a")])]
     for step, each in enumerate(([rule("b", group_by=["kind"])], [rule("a")])):
-        versions.append(next_rule_set(versions[-1], each, CLOCK_MS + step * HOUR_MS, LATENESS_MS))
+        versions.append(next_rule_set(versions[-1], each, until(CLOCK_MS + step * HOUR_MS), LATENESS_MS))
     (group,) = versions[-1].groups
-    assert group.complete_since_ms == {"": CLOCK_MS + HOUR_MS + 1, "amount": CLOCK_MS + HOUR_MS + 1}
+    assert since(group) == {"": CLOCK_MS + HOUR_MS + 1, "amount": CLOCK_MS + HOUR_MS + 1}
 
 
 def test_a_deleted_rule_keeps_no_track_and_a_paused_one_does():
     both = [rule("a"), rule("b", "fee")]
     paused = [rule("a"), rule("b", "fee", state="PAUSE")]
     deleted = [rule("a"), rule("b", "fee", state="DELETE")]
-    assert since(both, paused, both)["fee"] is None
-    assert since(both, deleted, both)["fee"] == CLOCK_MS + HOUR_MS + 1
+    assert tracks_of(both, paused, both)["fee"] is None
+    assert tracks_of(both, deleted, both)["fee"] == CLOCK_MS + HOUR_MS + 1
 
 
 def test_a_group_that_was_removed_and_comes_back_keeps_its_columns():
     versions = [first_rule_set([rule("a"), rule("b", "fee")])]
     for each in ([rule("c", group_by=["kind"])], [rule("b", "fee")]):
-        versions.append(next_rule_set(versions[-1], each, CLOCK_MS, LATENESS_MS))
+        versions.append(next_rule_set(versions[-1], each, until(CLOCK_MS), LATENESS_MS))
     (group,) = versions[-1].groups
     assert group.measures == ("amount", "fee")
 
@@ -223,7 +226,7 @@ def test_the_generation_of_a_group_is_the_version_in_which_it_came_to_be(version
 def test_a_group_whose_rules_change_stays_the_same_and_one_that_comes_back_does_not():
     versions = [first_rule_set([rule("a"), rule("b", group_by=["kind"])])]
     for each in ([rule("c", length="2h")], [rule("c"), rule("b", group_by=["kind"])], [rule("d", "fee")]):
-        versions.append(next_rule_set(versions[-1], each, CLOCK_MS, LATENESS_MS))
+        versions.append(next_rule_set(versions[-1], each, until(CLOCK_MS), LATENESS_MS))
     found = [{group.fields[0]: group.generation for group in rule_set.groups} for rule_set in versions]
     assert found == [{"payer": 1, "kind": 1}, {"payer": 1}, {"payer": 1, "kind": 3}, {"payer": 1}]
 
@@ -232,7 +235,7 @@ def test_a_group_whose_rules_are_all_deleted_is_gone_and_one_that_is_paused_is_n
     for state, generation in (("DELETE", 3), ("PAUSE", 1)):
         rule_set = first_rule_set([rule("a")])
         for each in ([rule("a", state=state)], [rule("a")]):
-            rule_set = next_rule_set(rule_set, each, CLOCK_MS, LATENESS_MS)
+            rule_set = next_rule_set(rule_set, each, until(CLOCK_MS), LATENESS_MS)
         assert [group.generation for group in rule_set.groups] == [generation]
 
 
@@ -241,5 +244,13 @@ def test_a_rule_set_from_before_generations_were_counted_has_generation_0():
     del data["generations"]
     (group,) = RuleSet.from_json(json.dumps(data)).groups
     assert group.generation == 0
-    (kept,) = next_rule_set(RuleSet.from_json(json.dumps(data)), [rule("a"), rule("b")], None, 0).groups
+    (kept,) = next_rule_set(RuleSet.from_json(json.dumps(data)), [rule("a"), rule("b")], (), 0).groups
     assert kept.generation == 0
+
+
+def test_steps_are_read_as_they_were_written():
+    arrived = (*until(CLOCK_MS), *until(CLOCK_MS + 10**12))
+    after = next_rule_set(first_rule_set([rule("a")]), [rule("a"), rule("b", "fee")], arrived, LATENESS_MS)
+    (group,) = after.groups
+    assert group.complete["fee"] == ((ALWAYS_MS, NEXT_MS), (CLOCK_MS + 10**12 - LATENESS_MS, NEXT_MS + 10**12))
+    assert RuleSet.from_json(after.to_json()) == after

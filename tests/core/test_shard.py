@@ -15,7 +15,7 @@ from buckets.scaled import to_scaled
 from buckets.shard import ids_of, whole
 from buckets.store import head_key
 from tests.core.examples import SCHEMA as PAYMENTS
-from tests.core.examples import rule
+from tests.core.examples import rule, until
 from tests.core.pipeline import Pipeline
 from tests.oracle import Event, Oracle, Outcome
 from tests.strategies import SCHEMA, rules, streams
@@ -323,7 +323,7 @@ def test_groups_keep_their_timelines_apart():
 
 def test_results_are_cold_until_the_window_lies_behind_the_rules_first_event():
     before = first_rule_set([rule("old", length="10s")])
-    after = next_rule_set(before, [rule("old", length="10s"), rule("new", "fee", length="2s")], 5000, 0)
+    after = next_rule_set(before, [rule("old", length="10s"), rule("new", "fee", length="2s")], until(5000), 0)
     pipeline = Pipeline(before, PAYMENTS, allowed_lateness="0ms")
     pipeline.batch([[payment("a", 5000, 1)]])
     pipeline.rule_set = after
@@ -335,7 +335,7 @@ def test_results_are_cold_until_the_window_lies_behind_the_rules_first_event():
 
 def test_a_rule_on_a_measure_that_is_new_leaves_the_old_ones_exact():
     before = first_rule_set([rule("amounts")])
-    after = next_rule_set(before, [rule("fees", "fee"), rule("amounts")], 1, 0)
+    after = next_rule_set(before, [rule("fees", "fee"), rule("amounts")], until(1), 0)
     pipeline = Pipeline(before, PAYMENTS)
     pipeline.batch([[payment("a", 1, 1, amount="5.00", fee=7)]])
     pipeline.rule_set = after
@@ -347,7 +347,7 @@ def test_a_rule_on_a_measure_that_is_new_leaves_the_old_ones_exact():
 def test_a_group_that_comes_back_begins_anew():
     versions: list[RuleSet] = [first_rule_set([rule("amounts"), rule("fees", "fee")])]
     for number, each in enumerate(([rule("other", group_by=["kind"])], [rule("fees", "fee")]), 1):
-        versions.append(next_rule_set(versions[-1], each, number, 0))
+        versions.append(next_rule_set(versions[-1], each, until(number), 0))
     pipeline = Pipeline(versions[0], PAYMENTS)
     for number, version in enumerate(versions):
         pipeline.rule_set = version
@@ -360,7 +360,7 @@ def test_one_version_number_of_two_histories_is_not_one_plan():
     """Two jobs in one process: the same rules in version 2, whose columns stand in a different order."""
     rules_now = [rule("amounts"), rule("fees", "fee")]
     for first in ([rule("amounts")], [rule("fees", "fee")]):
-        rule_set = next_rule_set(first_rule_set(first), rules_now, 0, 0)
+        rule_set = next_rule_set(first_rule_set(first), rules_now, until(0), 0)
         pipeline = Pipeline(rule_set, PAYMENTS)
         pipeline.batch([[payment("a", 1, 1, amount="5.00", fee=7)]])
         values = {row["rule_id"]: row["value"] for row in pipeline.output(outputs.EVALUATIONS)}

@@ -17,7 +17,7 @@ from buckets.needed import Paging
 from buckets.rule_set import first_rule_set, group_id, next_rule_set
 from buckets.store import ShardStore, head_key, page_key, split_head_key, split_page_key
 from buckets.view import TimelineView, pages_of, view_timeline
-from tests.core.examples import SCHEMA, rule
+from tests.core.examples import SCHEMA, rule, until
 from tests.core.pipeline import Pipeline
 
 SMALL = Paging(page_cells=3, hot_cells=2, most_pages=64)
@@ -335,7 +335,7 @@ def test_the_timelines_of_a_deleted_group_go_as_batches_come():
         one.take(*((f"p{number}", at) for at in range(12) for number in range(12)))
         assert len(one.keys("short")) == 12
         assert any(split_head_key(split_page_key(place)[0])[0] == GROUP["short"] for place in one.store.pages.held)
-        one.rule_set = next_rule_set(one.rule_set, [RULES[0]], 11, LATENESS_MS)
+        one.rule_set = next_rule_set(one.rule_set, [RULES[0]], until(11), LATENESS_MS)
         sizes = []
         while one.keys("short"):
             one.take(("p0", 12))
@@ -353,11 +353,11 @@ def test_a_group_that_comes_back_begins_anew_and_leaves_nothing_of_its_first_lif
     with small():
         one = Shard()
         one.take(*((f"p{number}", at) for at in range(12) for number in range(12)))
-        one.rule_set = next_rule_set(one.rule_set, [RULES[0]], 11, LATENESS_MS)
+        one.rule_set = next_rule_set(one.rule_set, [RULES[0]], until(11), LATENESS_MS)
         for _ in range(gap):
             one.take(("busy", 12))
         assert bool(one.keys("short")) == (gap == 1)
-        one.rule_set = next_rule_set(one.rule_set, RULES, 12, LATENESS_MS)
+        one.rule_set = next_rule_set(one.rule_set, RULES, until(12), LATENESS_MS)
         one.take(*((f"p{number}", 13) for number in range(0, 12, 2)))
         one.check()
         counts = [row["count"] for row in one.output(outputs.EVALUATIONS) if row["rule_id"] == "short"]
@@ -379,9 +379,9 @@ def test_timelines_of_a_groups_first_life_go_when_they_are_visited_however_young
         one = Shard()
         for at in (0, 11):
             one.take(*((f"p{number}", at) for number in range(12)))
-        one.rule_set = next_rule_set(one.rule_set, [RULES[0]], 11, LATENESS_MS)
+        one.rule_set = next_rule_set(one.rule_set, [RULES[0]], until(11), LATENESS_MS)
         one.take(("busy", 12))
-        one.rule_set = next_rule_set(one.rule_set, RULES, 12, LATENESS_MS)
+        one.rule_set = next_rule_set(one.rule_set, RULES, until(12), LATENESS_MS)
         one.take(("busy", 13))
         assert len(one.keys("short")) > 2
         visited_ms = slot_end_ms(0, HORIZON_MS["short"]) + HORIZON_MS["short"] + 1
@@ -402,7 +402,7 @@ def test_when_the_longest_rule_goes_the_sweep_trims_keys_to_the_shorter_horizon(
         place = head_key(GROUP["long"], "key")
         assert one.content(place)[1][0][0] == 0
         pages = len(one.store.pages.held)
-        one.rule_set = next_rule_set(one.rule_set, rules[:1], 297, LATENESS_MS)
+        one.rule_set = next_rule_set(one.rule_set, rules[:1], until(297), LATENESS_MS)
         one.take(("other", 300))
         clock_ms, cells = one.content(place)
         assert clock_ms == 297
@@ -418,7 +418,7 @@ def test_when_a_longer_rule_comes_keys_stay_for_its_horizon():
     rules = [rule("brief", length="20ms"), rule("long", length="400ms")]
     one = Shard(rules[:1])
     one.take(("idle", 0))
-    one.rule_set = next_rule_set(one.rule_set, rules, 0, LATENESS_MS)
+    one.rule_set = next_rule_set(one.rule_set, rules, until(0), LATENESS_MS)
     one.take(("busy", 400 + LATENESS_MS))
     assert one.keys() == {"idle", "busy"}
     one.take(("busy", 1_000))

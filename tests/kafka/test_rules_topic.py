@@ -21,7 +21,7 @@ from buckets.rule_book import RuleBook
 from buckets.rule_change import RuleChange, key_of
 from buckets.rule_file import load_rules
 from buckets.rule_set import RuleSet
-from tests.core.examples import SCHEMA, rule
+from tests.core.examples import SCHEMA, rule, until
 from tests.kafka.broker import TestBroker
 
 WAIT_S = 60
@@ -60,7 +60,7 @@ class Topic:
     def run(self, book: RuleBook) -> RuleSet:
         """A batch."""
         rule_set = book.for_batch(self.batch)
-        book.done(self.batch, rule_set, 1000)
+        book.done(self.batch, rule_set, until(1000))
         self.batch += 1
         return rule_set
 

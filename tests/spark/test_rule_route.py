@@ -16,6 +16,7 @@ from buckets.rule import Rule
 from buckets.rule_route import LARGEST_BYTES, encode_rule_set
 from buckets.rule_set import first_rule_set, next_rule_set
 from buckets.spark.rule_route import rule_set_of_task, set_rule_set
+from tests.core.examples import until
 from tests.oracle import Event, Oracle
 from tests.spark.evaluation import evaluate, evaluation_of
 from tests.spark.payments import EVENT_SCHEMA, RULES, payments
@@ -113,7 +114,7 @@ def test_both_stages_see_the_version_of_their_batch(spark, tmp_path):
     for batch in range(3):
         pq.write_table(pa.table({"shard": list(range(4))}), source / f"{batch}.parquet")
     first = first_rule_set([Rule.model_validate(RULES[0])])
-    second = next_rule_set(first, [Rule.model_validate(rule) for rule in RULES], clock_ms=0, lateness_ms=0)
+    second = next_rule_set(first, [Rule.model_validate(rule) for rule in RULES], arrived=until(0), lateness_ms=0)
     in_force = [first, second, first]
     stateless, stateful = versions_seen()
     stream = spark.readStream.schema("shard long").option("maxFilesPerTrigger", 1).parquet(str(source))
