@@ -18,7 +18,7 @@ from buckets.event_schema import EventSchema
 from buckets.rule_set import RuleSet
 from buckets.shard import evaluation_rows
 from buckets.spark.query import ScoredBatch
-from buckets.table_upgrade import upgrade_table
+from buckets.table_upgrade import add_missing_columns
 
 _MICROS = pa.timestamp("us", "UTC")
 _HIDDEN = ("source_order",)
@@ -82,7 +82,7 @@ class DeltaSink:
         """Make the tables that are not there yet, so that every output can be read at once, and upgrade the others."""
         missing = [name for name in self._columns if not (self._folder / name / "_delta_log").exists()]
         for name in self._columns.keys() - set(missing):
-            upgrade_table(self._folder / name, self._columns[name])
+            add_missing_columns(self._folder / name, self._columns[name])
 
         def make(name: str) -> None:
             empty = spark.createDataFrame([], spark_schema(self._columns[name]))
