@@ -260,10 +260,12 @@ def audit_beside(
 
 def make_tables(spark: SparkSession, audit: Audit) -> None:
     """Make the tables of an audit that are not there yet, constraints in the same commit, and upgrade the others."""
-    missing = [table for table in audit.tables if not audit.folder.has_table(table.name)]
+    missing: list[Table] = []
     for table in audit.tables:
-        if table not in missing:
+        if audit.folder.has_table(table.name):
             _upgrade_table(spark, table, audit)
+        else:
+            missing.append(table)
     with ThreadPoolExecutor(AT_ONCE) as pool:
         list(pool.map(lambda table: _make_table(spark, table, audit), missing))
 
