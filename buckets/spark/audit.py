@@ -30,7 +30,7 @@ from buckets.outputs import TOPICS
 from buckets.spark.kafka_faults import explain_spark
 from buckets.spark.running import Batch, Patience, Running
 from buckets.spark.source import kafka_options
-from buckets.table_upgrade import add_missing_columns, constraints_of
+from buckets.table_upgrade import add_missing_columns, constraints_of, is_same_sql
 
 MESSAGES_A_BATCH = 100_000
 """The most that one batch takes: all of it passes through the driver."""
@@ -291,9 +291,9 @@ def _upgrade_table(spark: SparkSession, table: Table, audit: Audit) -> None:
     add_missing_columns(location, pa.schema(columns))
     there, quoted = constraints_of(location), str(location).replace("`", "``")
     for check in table.checks:
-        if there.get(check.name) == check.sql:
+        if is_same_sql(there.get(check.name), check.sql):
             continue
         if check.name in there:
             spark.sql(f"ALTER TABLE delta.`{quoted}` DROP CONSTRAINT {check.name}")
-        # By Spark, which keeps the text as it is: delta-rs rewrites it, so that it would differ at every start.
+        # By Spark, which keeps the text but for blanks: delta-rs rewrites it, so that it would differ at every start.
         spark.sql(f"ALTER TABLE delta.`{quoted}` ADD CONSTRAINT {check.name} CHECK ({check.sql})")
