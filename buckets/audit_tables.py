@@ -108,20 +108,21 @@ def fires(row: Row) -> bool:
     """Whether the value of an alert crosses its limit, as far as a rounded value tells."""
     if len(row["limit"]) > _LONGEST_LIMIT:
         return True
-    above = row["value"] - Decimal(row["limit"])
+    limit = Decimal(row["limit"])
+    is_high, is_low = row["value"] >= limit - _ROUNDING, row["value"] <= limit + _ROUNDING
     if row["operator"] in (">", ">="):
-        return bool(above >= -_ROUNDING)
+        return bool(is_high)
     if row["operator"] in ("<", "<="):
-        return bool(above <= _ROUNDING)
-    return bool(row["operator"] == "!=" or -_ROUNDING <= above <= _ROUNDING)
+        return bool(is_low)
+    return bool(row["operator"] == "!=" or (is_high and is_low))
 
 
-_ABOVE = f"value - CAST(`limit` AS DECIMAL({VALUE.precision}, {VALUE.scale}))"
+_LIMIT = f"CAST(`limit` AS DECIMAL({VALUE.precision}, {VALUE.scale}))"
+_IS_HIGH = f"value >= {_LIMIT} - CAST('{_ROUNDING:f}' AS DECIMAL(7, 7))"
+_IS_LOW = f"value <= {_LIMIT} + CAST('{_ROUNDING:f}' AS DECIMAL(7, 7))"
 _FIRES = (
-    f"CASE WHEN length(`limit`) > {_LONGEST_LIMIT} THEN true "
-    f"WHEN operator IN ('>', '>=') THEN {_ABOVE} >= -{_ROUNDING:f} "
-    f"WHEN operator IN ('<', '<=') THEN {_ABOVE} <= {_ROUNDING:f} "
-    f"ELSE operator = '!=' OR ({_ABOVE} >= -{_ROUNDING:f} AND {_ABOVE} <= {_ROUNDING:f}) END"
+    f"CASE WHEN length(`limit`) > {_LONGEST_LIMIT} THEN true WHEN operator IN ('>', '>=') THEN {_IS_HIGH} "
+    f"WHEN operator IN ('<', '<=') THEN {_IS_LOW} ELSE operator = '!=' OR ({_IS_HIGH} AND {_IS_LOW}) END"
 )
 
 

@@ -4,6 +4,8 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 
 import numpy as np
 import numpy.typing as npt
@@ -271,11 +273,14 @@ class GroupResults:
 
 def one_letter_an_event(letters: pa.Table) -> pa.Table:
     """Dead letters with all reasons of each event, which may have failed in several groups and for several rules."""
-    place = ["source", "source_order", "position", "raw"]
-    joined = letters.group_by(place, use_threads=False).aggregate([("reason", "distinct")])
-    reasons = ["; ".join(sorted(each)) for each in joined["reason_distinct"].to_pylist()]
-    whole = joined.append_column("reason", pa.array(reasons, pa.string())).select(letters.column_names)
-    return whole.sort_by([(name, "ascending") for name in ("source_order", "position", "source", "raw")])
+    order = ("source_order", "position", "source", "raw")
+    ordered = letters.sort_by([(name, "ascending") for name in (*order, "reason")]).to_pylist()
+    joined = []
+    for _, each in groupby(ordered, key=itemgetter(*order)):
+        first, *others = each
+        reasons = dict.fromkeys(letter["reason"] for letter in (first, *others))
+        joined.append(first | {"reason": "; ".join(reasons)})
+    return pa.Table.from_pylist(joined, letters.schema)
 
 
 _PLACE_TYPES = (("source", pa.string()), ("source_order", pa.int64()), ("position", pa.int64()))

@@ -1,6 +1,5 @@
-"""Delta tables that an earlier release has made, brought up to the columns and constraints of this one."""
+"""Delta tables that an earlier release has made: what they have, and the columns that they lack."""
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,24 +8,26 @@ from deltalake import DeltaTable, Schema
 _CONSTRAINT = "delta.constraints."
 
 
-def upgrade_table(path: Path, columns: pa.Schema, constraints: Mapping[str, str] | None = None) -> None:
-    """Add the columns that a table lacks, null in the rows that are there, and renew constraints that have changed.
+def add_missing_columns(path: Path, columns: pa.Schema) -> None:
+    """Add the columns that a table lacks; they are null in the rows that are there.
 
     Args:
         path: the table.
         columns: all columns that it is to have; those that it lacks must be nullable.
-        constraints: by name, the SQL of those that it is to have; None to leave them alone.
     """
     table = DeltaTable(path)
     there = {field.name for field in table.schema().fields}
     missing = [field for field in columns if field.name not in there]
     if missing:
         table.alter.add_columns(Schema.from_arrow(pa.schema(missing)).fields)
-    configuration = table.metadata().configuration
-    for name, sql in (constraints or {}).items():
-        held = configuration.get(_CONSTRAINT + name)
-        if held == sql:
-            continue
-        if held is not None:
-            table.alter.drop_constraint(name)
-        table.alter.add_constraint({name: sql})
+
+
+def constraints_of(path: Path) -> dict[str, str]:
+    """The constraints of a table: SQL by name."""
+    configuration = DeltaTable(path).metadata().configuration
+    return {key.removeprefix(_CONSTRAINT): sql for key, sql in configuration.items() if key.startswith(_CONSTRAINT)}
+
+
+def is_same_sql(one: str | None, other: str) -> bool:
+    """Whether two texts of SQL differ in blanks at the most: Spark keeps a constraint that is added with its own."""
+    return one is not None and "".join(one.split()) == "".join(other.split())

@@ -30,7 +30,7 @@ from buckets.outputs import TOPICS
 from buckets.spark.kafka_faults import explain_spark
 from buckets.spark.running import Batch, Patience, Running
 from buckets.spark.source import kafka_options
-from buckets.table_upgrade import upgrade_table
+from buckets.table_upgrade import add_missing_columns, constraints_of, is_same_sql
 
 MESSAGES_A_BATCH = 100_000
 """The most that one batch takes: all of it passes through the driver."""
@@ -260,12 +260,12 @@ def audit_beside(
 
 def make_tables(spark: SparkSession, audit: Audit) -> None:
     """Make the tables of an audit that are not there yet, constraints in the same commit, and upgrade the others."""
-    missing = [table for table in audit.tables if not audit.folder.has_table(table.name)]
+    missing: list[Table] = []
     for table in audit.tables:
-        if table not in missing:
-            columns = pa.schema([pa.field(column.name, column.type, column.nullable) for column in table.columns])
-            constraints = {check.name: check.sql for check in table.checks}
-            upgrade_table(audit.folder.tables / table.name, columns, constraints)
+        if audit.folder.has_table(table.name):
+            _upgrade_table(spark, table, audit)
+        else:
+            missing.append(table)
     with ThreadPoolExecutor(AT_ONCE) as pool:
         list(pool.map(lambda table: _make_table(spark, table, audit), missing))
 
@@ -282,3 +282,18 @@ def _make_table(spark: SparkSession, table: Table, audit: Audit) -> None:
     for key, value in (properties | retention(audit.settings)).items():
         builder = builder.property(key, value)
     builder.execute()
+
+
+def _upgrade_table(spark: SparkSession, table: Table, audit: Audit) -> None:
+    """Bring a table that an earlier release has made to the columns and constraints of this one."""
+    location = (audit.folder.tables / table.name).resolve()
+    columns = [pa.field(column.name, column.type, column.nullable) for column in table.columns]
+    add_missing_columns(location, pa.schema(columns))
+    there, quoted = constraints_of(location), str(location).replace("`", "``")
+    for check in table.checks:
+        if is_same_sql(there.get(check.name), check.sql):
+            continue
+        if check.name in there:
+            spark.sql(f"ALTER TABLE delta.`{quoted}` DROP CONSTRAINT {check.name}")
+        # By Spark, which keeps the text but for blanks: delta-rs rewrites it, so that it would differ at every start.
+        spark.sql(f"ALTER TABLE delta.`{quoted}` ADD CONSTRAINT {check.name} CHECK ({check.sql})")

@@ -17,7 +17,7 @@ from buckets.numbered_append import append_new
 from buckets.rule_set import RuleSet
 from buckets.shard import evaluation_rows
 from buckets.spark.query import ScoredBatch
-from buckets.table_upgrade import upgrade_table
+from buckets.table_upgrade import add_missing_columns
 from buckets.terms import Terms
 
 _MICROS = pa.timestamp("us", "UTC")
@@ -75,7 +75,7 @@ class DeltaSink:
         columns = table_columns(terms)
         missing = [name for name in columns if not (self._folder / name / "_delta_log").exists()]
         for name in columns.keys() - missing:
-            upgrade_table(self._folder / name, columns[name])
+            add_missing_columns(self._folder / name, columns[name])
 
         def make(name: str) -> None:
             empty = spark.createDataFrame([], spark_schema(columns[name]))

@@ -23,6 +23,7 @@ from buckets.errors import BucketsError
 from buckets.job import load_job
 from buckets.messages import ID, Message
 from buckets.spark.run import scoring_query
+from buckets.table_upgrade import constraints_of, is_same_sql
 from tests.core.real_messages import real_messages
 from tests.kafka.audit_job import AUDIT, AuditJob, Row, assert_tables_hold_topics
 from tests.spark.command import RunningCommand, one_line, run_command
@@ -199,6 +200,25 @@ def test_tables_have_comments_types_partitions_and_the_constraints_that_are_decl
         configuration = there.metadata().configuration
         declared = {f"delta.constraints.{check.name}": check.sql for check in table.checks}
         assert {key: value for key, value in configuration.items() if "constraints" in key} == declared
+
+
+def test_tables_of_an_earlier_release_get_the_constraints_of_this_one(broker, spark, tmp_path, sent):
+    job = AuditJob(broker, tmp_path)
+    job.put(outputs.ALERTS, sent[outputs.ALERTS])
+    job.audit(spark)
+    path = job.tables / outputs.ALERTS
+    earlier = DeltaTable(path).alter
+    earlier.drop_constraint("count_in_bounds")
+    earlier.drop_constraint("fired")
+    earlier.add_constraint({"fired": "value > -1"})
+    job.audit(spark)
+    there, version = constraints_of(path), DeltaTable(path).version()
+    checks = audit_tables(outputs.TOPICS)[outputs.ALERTS].checks
+    assert there.keys() == {check.name for check in checks}
+    assert all(is_same_sql(there[check.name], check.sql) for check in checks)
+    job.audit(spark)
+    assert DeltaTable(path).version() == version
+    assert len(job.rows(outputs.ALERTS)) == len(sent[outputs.ALERTS])
 
 
 def test_checks_in_python_and_in_sql_say_the_same_of_rows_good_and_bad(spark, kept):
