@@ -2,11 +2,12 @@
 
 import pytest
 
+from tests.cli_unit.conftest import buckets
 from tests.spark.job_folder import JobFolder
 from tests.spark.payments import payments
 from tests.spark.shared_session import spark
 
-__all__ = ["finished", "spark"]
+__all__ = ["buckets", "finished", "spark"]
 
 
 @pytest.fixture(scope="session")

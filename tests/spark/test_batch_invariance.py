@@ -127,12 +127,12 @@ def runs(spark, tmp_path_factory) -> Runs:
 
 @pytest.mark.parametrize(
     ("batch_rows", "shards", "stops"),
-    [(1000, 16, ()), (None, 1, ()), (7, 1, ()), (7, 16, (4,)), (20, 1, (0, 2))],
+    [(1000, 16, ()), (None, 1, ()), (11, 1, ()), (11, 16, (4,)), (20, 1, (0, 2))],
     ids=[
         "batches of 1000",
         "one shard",
-        "one shard, batches of 7",
-        "batches of 7, stopped behind the fifth",
+        "one shard, batches of 11",
+        "batches of 11, stopped behind the fifth",
         "one shard, stopped twice",
     ],
 )

@@ -6,7 +6,7 @@ import pytest
 
 from buckets.errors import BucketsError
 from buckets.spark.delta_sink import DeltaSink
-from tests.spark.command import RunningCommand, run_command
+from tests.spark.command import RunningCommand
 from tests.spark.job_folder import JobFolder, Row, written_batches
 from tests.spark.payments import SCHEMA
 
@@ -103,7 +103,7 @@ def test_a_batch_that_was_half_written_is_run_again_as_it_began_whatever_the_con
 
 
 def test_killed_twice_in_a_batch_and_restarted_every_table_is_that_of_an_undisturbed_run(
-    finished: JobFolder, tmp_path: Path
+    buckets, spark, finished: JobFolder, tmp_path: Path
 ):
     source = {"kind": "json", "path": str(finished.source), "max_files_per_trigger": 1}
     job = JobFolder(tmp_path, source=source)
@@ -121,10 +121,10 @@ def test_killed_twice_in_a_batch_and_restarted_every_table_is_that_of_an_undistu
         command.kill_all()
     assert committed_batches(job) < committed_batches(finished)
     job.write_schema(SCHEMA | {"event_time": SCHEMA["event_time"] | {"latest": "2030-01-01T00:00:00Z"}})
-    last = run_command("run", job.conf)
+    last = buckets("run", job.conf)
 
-    assert last.returncode == 0, last.stderr
-    assert last.stderr.startswith(
+    assert last.code == 0, last.err
+    assert last.err.startswith(
         "event_time.latest has changed (2200-01-01T00:00:00+00:00 until now, 2030-01-01T00:00:00+00:00 from now on); "
         "events that have been taken already stay\n"
     )

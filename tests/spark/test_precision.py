@@ -8,7 +8,6 @@ import pytest
 
 from buckets.job import load_job
 from buckets.spark.run import prepare
-from tests.spark.command import run_command
 from tests.spark.job_folder import JobFolder, Row
 from tests.spark.payments import payments
 
@@ -150,15 +149,15 @@ def test_other_batches_and_a_restart_change_nothing(spark, coarse, tmp_path):
         assert found[name] == expected[name], name
 
 
-def test_a_changed_precision_is_said_once_and_the_bounds_take_it_into_account(spark, exact, tmp_path):
+def test_a_changed_precision_is_said_once_and_the_bounds_take_it_into_account(buckets, spark, exact, tmp_path):
     job = job_in(tmp_path, None)
     job.add_events(EVENTS[:HALF], files=1)
     job.run(spark)
     job.configure(engine=engine(COARSE))
     job.add_events(EVENTS[HALF:], files=1, first=1)
-    first = run_command("run", job.conf)
-    assert first.returncode == 0, first.stderr
-    said, *batches, done = first.stderr.splitlines()
+    first = buckets("run", job.conf)
+    assert first.code == 0, first.err
+    said, *batches, done = first.err.splitlines()
     assert said == SAID
     assert all(line.startswith("batch ") for line in batches)
     assert done.startswith(f"{len(EVENTS) - HALF} events, ")

@@ -1,20 +1,17 @@
 """`buckets state`: what it says of a checkpoint is what was put in, while the job runs and after it has ended."""
 
 import json
-import sys
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
-from buckets.cli.main import exit_code
 from buckets.errors import BucketsError
 from buckets.key import key_of_values
 from buckets.ledger import Ledger
 from buckets.rule_set import Group
 from buckets.spark.state_reader import StateStats, read_stats, read_timeline
 from buckets.store import split_head_key
-from tests.spark.command import RunningCommand, run_command
+from tests.spark.command import RunningCommand
 from tests.spark.job_folder import JobFolder, Row
 from tests.spark.payments import RULES
 from tests.spark.test_kill import committed_batches
@@ -80,19 +77,6 @@ def groups_of(job: JobFolder) -> dict[str, Group]:
 def timeline(spark, job: JobFolder, name: str, *values: str):
     group = groups_of(job)[name]
     return read_timeline(spark, job.checkpoint, group.group_id, key_of_values(group, list(values)), len(group.measures))
-
-
-@pytest.fixture
-def buckets(spark, monkeypatch, capsys):
-    """A command line in this process, on the session of the tests: its exit code, and what it printed."""
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def run(*arguments: str | Path) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["buckets", *map(str, arguments)])
-        code = exit_code()
-        return code, *capsys.readouterr()
-
-    return run
 
 
 # stats
@@ -212,11 +196,10 @@ def test_a_checkpoint_in_which_no_batch_has_ended_is_one_line(buckets, spark, tm
 # The command itself, and a job that runs
 
 
-def test_the_command_shows_the_sizes_of_all_groups_and_the_largest_keys(monkeypatch, job, stats):
-    monkeypatch.setenv("COLUMNS", "200")
-    done = run_command("state", "stats", job.checkpoint, "--largest", "2")
-    assert (done.returncode, done.stderr) == (0, "")
-    groups, _, keys = done.stdout.partition("Largest keys")
+def test_the_command_shows_the_sizes_of_all_groups_and_the_largest_keys(buckets, job, stats):
+    code, out, err = buckets("state", "stats", job.checkpoint, "--largest", "2")
+    assert (code, err) == (0, "")
+    groups, _, keys = out.partition("Largest keys")
     assert all(name in groups for name in groups_of(job))
     for group in stats.groups:
         assert f" {group.state_bytes:,} " in groups
