@@ -74,7 +74,7 @@ class GroupResults:
         return self.events.take(pa.array(events))
 
     def counts(self) -> list[int]:
-        """How many events had each outcome of `kernel`."""
+        """How many events had each outcome, by its code in `verdict`."""
         return np.bincount(self.scored.verdicts.outcome, minlength=OUTCOMES).tolist()
 
     def _warm(self, times_ms: Int64s, rules: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
@@ -82,7 +82,7 @@ class GroupResults:
         return times_ms - reach[rules] >= self.plan.complete_since_ms[rules]
 
     def evaluations(self) -> pa.Table:
-        """All rows, compactly: one row an event, its results as lists. `evaluations.expand` makes them rows."""
+        """All rows, compactly: one row an event, its results as lists. `expand` makes them rows."""
         rows = self.scored.rows
         starts = np.flatnonzero(np.diff(rows.event, prepend=-1))
         events = rows.event[starts]
