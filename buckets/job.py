@@ -319,16 +319,14 @@ def _check_groups(path: Path, engine: EngineSettings, rules: Iterable[Rule], sch
         canonical_group_id(rule.group_by, rule.where, schema): group_name(rule.group_by, rule.where) for rule in rules
     }
     identities = [group.group_id(schema) for group in engine.precision.groups]
-    for number, group in enumerate(engine.precision.groups, 1):
-        identity = identities[number - 1]
-        if identity in identities[: number - 1]:
-            message = f"configuration {path}: engine.precision.groups[{number}]: the same group stands there twice"
+    for index, (group, identity) in enumerate(zip(engine.precision.groups, identities, strict=True)):
+        place = f"configuration {path}: engine.precision.groups[{index + 1}]"
+        if identity in identities[:index]:
+            message = f"{place}: the same group stands there twice"
             raise BucketsError(message)
         if identity not in known:
-            message = (
-                f"configuration {path}: engine.precision.groups[{number}]: no rule has the group {group.name!r}; "
-                f"groups of the rules: {'; '.join(sorted(set(known.values())))}"
-            )
+            groups = "; ".join(sorted(set(known.values())))
+            message = f"{place}: no rule has the group {group.name!r}; groups of the rules: {groups}"
             raise BucketsError(message)
 
 

@@ -5,9 +5,10 @@ from hypothesis import given
 from pydantic import ValidationError
 
 from buckets.engine_settings import EngineSettings
+from buckets.plan import plan_group
 from buckets.precision import JobPrecision, Precision
 from buckets.rule_set import first_rule_set, group_id
-from tests.core.examples import rule
+from tests.core.examples import SCHEMA, rule
 from tests.strategies import precisions
 
 PAYER = group_id(["payer"], ())

@@ -112,11 +112,18 @@ def test_a_change_by_a_command_says_by_whom_and_why_until_the_file_is_changed_by
     assert words_of_changes(feed, [paused], clock) == {"one": (path.owner(), "rules.yaml was changed")}
 
 
-@pytest.mark.parametrize("written", ["{", "[]", '{"sha256": 1}', "null"])
+@pytest.mark.parametrize(
+    "written", ["{", "[]", '{"sha256": 1}', "null", "[" * 100_000, 'KEPT "ann" 5', 'KEPT "ann" null', 'KEPT "ann" [[]]']
+)
 def test_words_that_somebody_else_wrote_count_as_none(write, written):
     path = write(rules_text([ONE]))
     keep_words(path, path.read_text(), {"one": Words("ann", "")})
     assert words_about([path]) == {"one": Words("ann", "")}
+    kept = words_path(path).read_text()
+    if written.startswith("KEPT"):
+        _, old, new = written.split(" ")
+        assert old in kept
+        written = kept.replace(old, new)
     words_path(path).write_text(written)
     assert words_about([path]) == {}
 
