@@ -1,14 +1,21 @@
-"""How kernels are compiled: by numba, once per machine, kept on disk.
+"""How kernels are compiled: by numba, once for each user of a machine, kept on disk.
 
 numba notices that a kernel's own file has changed, but not that a file has changed from which it calls functions. So
-the place on disk is named after the text of all kernels: after any change they are compiled anew, and old machine code
-is never run.
+the place on disk is named after the text of all kernels, and of the modules that they import: after any change they
+are compiled anew, and old machine code is never run.
+
+What lies there is loaded as code. So it is a folder of the user's own into which nobody else may write; where there can
+be none, each run compiles for itself.
 """
 
+import atexit
 import hashlib
 import os
+import re
+import shutil
+import stat
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -16,26 +23,83 @@ from typing import Any, TypeVar, cast
 import numba
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-_CONSTANTS = ("plan.py", "scaled.py", "verdict.py")
-"""Modules without kernels whose constants are compiled into them."""
+_IMPORT = re.compile(rb"^from buckets\.(\w+)", re.MULTILINE)
+
+
+def kernel_files() -> dict[str, bytes]:
+    """The text of all modules that compile something, and of those whose constants they import, by name."""
+    texts = {each.name: each.read_bytes() for each in files("buckets").iterdir() if each.name.endswith(".py")}
+    kernels = {name for name, text in texts.items() if b"from buckets.compiled import" in text}
+    imported = {f"{module.decode()}.py" for name in kernels for module in _IMPORT.findall(texts[name])}
+    return {name: texts[name] for name in sorted(kernels | imported & texts.keys())}
 
 
 def _digest() -> str:
-    texts = {each.name: each.read_bytes() for each in files("buckets").iterdir() if each.name.endswith(".py")}
-    chosen = [name for name, text in texts.items() if name in _CONSTANTS or b"buckets.compiled" in text]
-    return hashlib.blake2b(b"\0".join(texts[name] for name in sorted(chosen)), digest_size=8).hexdigest()
+    return hashlib.blake2b(b"\0".join(kernel_files().values()), digest_size=8).hexdigest()
 
 
 def _cache_folder() -> Path:
-    """Beside the package's own compiled files where one may write there, else with the user's other caches."""
-    package = Path(__file__).parent
+    """Where `NUMBA_CACHE_DIR` says; else beside the package's compiled files, or with the user's other caches."""
+    name = f"kernels-{_digest()}"
     if os.environ.get("NUMBA_CACHE_DIR"):
-        base = Path(os.environ["NUMBA_CACHE_DIR"])
-    elif package.is_dir() and os.access(package, os.W_OK):
-        base = package / "__pycache__"
-    else:
-        base = Path(tempfile.gettempdir()) / f"buckets-{os.getuid()}"
-    return base / f"kernels-{_digest()}"
+        return Path(os.environ["NUMBA_CACHE_DIR"]) / name
+    for base in _bases():
+        if _make_own(base) and _make_own(base / name):
+            return base / name
+    return _folder_of_this_run() / name
+
+
+def _bases() -> Iterator[Path]:
+    package = Path(__file__).parent
+    if package.is_dir() and _is_own(package):
+        yield package / "__pycache__"
+    home = os.environ.get("XDG_CACHE_HOME", "")
+    try:
+        caches = Path(home) if os.path.isabs(home) else Path.home() / ".cache"
+        caches.mkdir(mode=0o700, parents=True, exist_ok=True)
+        is_safe = not _is_open_to_all(caches)
+    except (OSError, RuntimeError):  # a user without a home, or one without a place to write in it
+        return
+    if is_safe:
+        yield caches / "buckets"
+
+
+def _make_own(folder: Path) -> bool:
+    """Whether a folder is the user's own; it is made where it is not there."""
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        return _is_own(folder) and os.access(folder, os.W_OK | os.X_OK)
+    except OSError:
+        return False
+
+
+def _is_own(folder: Path) -> bool:
+    """Whether a folder is one, no link, that belongs to the user, and into which nobody else may write."""
+    found = folder.lstat()
+    writable_by_others = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not writable_by_others
+
+
+def _is_open_to_all(folder: Path) -> bool:
+    """Whether anybody could put another folder in the place of one in it, or in the place of it or what it is in."""
+    for each in (folder.resolve(), *folder.resolve().parents):
+        mode = each.stat().st_mode
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            return True
+    return False
+
+
+def _folder_of_this_run() -> Path:
+    """A folder that goes when the process ends; the processes that it starts use it too."""
+    folder, owner = Path(tempfile.mkdtemp(prefix="buckets-")), os.getpid()
+    os.environ["NUMBA_CACHE_DIR"] = str(folder)
+
+    def remove() -> None:
+        if os.getpid() == owner:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(remove)
+    return folder
 
 
 vars(numba.config)["CACHE_DIR"] = str(_cache_folder())

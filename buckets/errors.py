@@ -1,5 +1,7 @@
 """The one error that people see: a sentence that says what, where, the limit, and what to do."""
 
+from buckets.printable import one_line
+
 
 class BucketsError(Exception):
     """Something a person can mend; its text is one clear line.
@@ -11,7 +13,7 @@ class BucketsError(Exception):
         """Keep the message.
 
         Args:
-            message: one line: what is wrong, where, the limit, what to do.
+            message: what is wrong, where, the limit, what to do; names that it quotes may hold anything.
         """
-        super().__init__(message)
-        self.message = message
+        self.message = one_line(message)
+        super().__init__(self.message)

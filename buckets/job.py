@@ -14,7 +14,7 @@ from buckets.kafka.settings import KafkaSettings
 from buckets.outputs import EVALUATIONS, TOPICS
 from buckets.rule import Rule
 from buckets.rule_file import load_rule_files
-from buckets.rule_set import group_id, group_name
+from buckets.rule_set import canonical_group_id, group_name
 from buckets.yaml_file import load_model
 
 SourceKind = Literal["json", "csv", "parquet", "delta", "kafka"]
@@ -297,7 +297,7 @@ def load_job(path: Path) -> Job:
         _check_source(path, source)
     if "path" in absolute:
         rules = load_rule_files(Path(absolute["path"]), schema)
-        _check_groups(path, settings.engine, rules)
+        _check_groups(path, settings.engine, rules, schema)
     return Job(
         settings=settings.model_copy(update=update),
         event_schema=schema,
@@ -313,15 +313,20 @@ def _check_source(path: Path, source: SourceSettings) -> None:
         raise BucketsError(message)
 
 
-def _check_groups(path: Path, engine: EngineSettings, rules: Iterable[Rule]) -> None:
-    """See that a precision that is set for a group has a group."""
-    known = {group_id(rule.group_by, rule.where): group_name(rule.group_by, rule.where) for rule in rules}
-    for number, group in enumerate(engine.precision.groups, 1):
-        if group.group_id not in known:
-            message = (
-                f"configuration {path}: engine.precision.groups[{number}]: no rule has the group {group.name!r}; "
-                f"groups of the rules: {'; '.join(sorted(set(known.values())))}"
-            )
+def _check_groups(path: Path, engine: EngineSettings, rules: Iterable[Rule], schema: EventSchema) -> None:
+    """See that a precision that is set for a group has a group, and is the only one for it."""
+    known = {
+        canonical_group_id(rule.group_by, rule.where, schema): group_name(rule.group_by, rule.where) for rule in rules
+    }
+    identities = [group.group_id(schema) for group in engine.precision.groups]
+    for index, (group, identity) in enumerate(zip(engine.precision.groups, identities, strict=True)):
+        place = f"configuration {path}: engine.precision.groups[{index + 1}]"
+        if identity in identities[:index]:
+            message = f"{place}: the same group stands there twice"
+            raise BucketsError(message)
+        if identity not in known:
+            groups = "; ".join(sorted(set(known.values())))
+            message = f"{place}: no rule has the group {group.name!r}; groups of the rules: {groups}"
             raise BucketsError(message)
 
 

@@ -21,8 +21,6 @@ from buckets.tiers import Tiers, floor_to, width_at
 from buckets.timeline import HOT, Timeline, absorb, copy_cell, is_raw, make_combined
 from buckets.wide import LOW_BITS, LOW_MASK
 
-REMOVED = -1
-
 
 class Stretches(NamedTuple):
     """A timeline as gathered, oldest to newest: int64 arrays with room for one more than twice the pages.

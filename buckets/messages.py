@@ -73,7 +73,10 @@ class Messages:
 
 
 def _identity(output: str, row: dict[str, Any]) -> str:
-    """The identity of a row that is no alert: its output, its place in the source, and its group or rule."""
-    names = ("source", "position", "group", "rule_id", "key")
+    """The identity of a row that is no alert: its output, its place in the source, its group or rule, and its event.
+
+    A column that gives the arrival order may put several events in one place.
+    """
+    names = ("source", "position", "group", "rule_id", "key", "event_id", "event_time", "raw")
     parts = json.dumps([output, *(row.get(name) for name in names)], ensure_ascii=False)
     return hashlib.blake2b(parts.encode(), digest_size=16).hexdigest()

@@ -18,7 +18,7 @@ from buckets.engine_settings import EngineSettings
 from buckets.event_schema import EventSchema
 from buckets.precision import Precision
 from buckets.rule import Limit, Rule
-from buckets.rule_set import COUNT_TRACK, Group
+from buckets.rule_set import COUNT_TRACK, Group, canonical_group_id
 from buckets.scaled import AVERAGE_EXTRA_DIGITS, DIGIT_BLOCK, DIGIT_BLOCKS, INT64_MAX, INT64_MIN
 from buckets.tiers import Tiers
 
@@ -179,7 +179,7 @@ def plan_group(group: Group, schema: EventSchema, engine: EngineSettings) -> Gro
         engine: lateness, policies and precision.
     """
     rules = tuple(rule for rule in group.rules if rule.is_evaluated)
-    precision = engine.precision.of_group(group.group_id)
+    precision = engine.precision.of_group(canonical_group_id(group.fields, group.where, schema), schema)
     reaches = [rule.window.length_ms - (rule.window.left == "open") for rule in rules]
     different = sorted(set(reaches))
     scales = tuple(value_scale(rule, schema) for rule in rules)

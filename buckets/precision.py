@@ -5,7 +5,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, field_serializer, field_validator, model_validator
 
 from buckets.duration import MS_PER_UNIT, DurationMs, format_duration, parse_duration_ms
-from buckets.rule_set import group_id, group_name
+from buckets.event_schema import EventSchema
+from buckets.rule_set import canonical_group_id, group_id, group_name
 from buckets.where import Where, parse_where, write_where
 
 EdgePolicy = Literal["include", "exclude", "prorate"]
@@ -111,10 +112,11 @@ class GroupPrecision(Precision):
     def _write_where(self, value: Where) -> dict[str, Any]:
         return write_where(value)
 
-    @property
-    def group_id(self) -> str:
-        """The identity of the group."""
-        return group_id(self.group_by, self.where)
+    def group_id(self, schema: EventSchema | None = None) -> str:
+        """The identity of the group; with an event schema, of its filter in the form of `canonical_where`."""
+        if schema is None:
+            return group_id(self.group_by, self.where)
+        return canonical_group_id(self.group_by, self.where, schema)
 
     @property
     def name(self) -> str:
@@ -147,7 +149,7 @@ class JobPrecision(Precision):
 
     @model_validator(mode="after")
     def _groups_once(self) -> "JobPrecision":
-        identities = [group.group_id for group in self.groups]
+        identities = [group.group_id() for group in self.groups]
         for number, identity in enumerate(identities, 1):
             if identity in identities[: number - 1]:
                 message = f"groups[{number}]: the same group stands there twice"
@@ -158,9 +160,9 @@ class JobPrecision(Precision):
         """The precision of the job and of the groups that differ, in words."""
         return {"all groups": self.describe()} | {group.name: group.describe() for group in self.groups}
 
-    def of_group(self, identity: str) -> Precision:
-        """The precision of a group."""
-        return next((group for group in self.groups if group.group_id == identity), self)
+    def of_group(self, identity: str, schema: EventSchema | None = None) -> Precision:
+        """The precision of a group, by its identity: with an event schema, that of `canonical_group_id`."""
+        return next((group for group in self.groups if group.group_id(schema) == identity), self)
 
 
 def _check_width(place: str, width_ms: int) -> None:

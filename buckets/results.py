@@ -43,9 +43,13 @@ BOUND_COLUMNS = {
 """Columns of compact evaluations that are there only where some window is not known to the event, and of rows."""
 
 
-def alert_id(rule: Rule, key: str, event_id: str) -> str:
-    """The identity of an alert: the same whenever the same event of the same key crosses the same version of a rule."""
-    parts = json.dumps([rule.rule_id, rule.version, key, event_id], ensure_ascii=False)
+def alert_id(rule: Rule, key: str, event_id: str, event_time_ms: int) -> str:
+    """The identity of an alert: the same whenever the same event of the same key crosses the same version of a rule.
+
+    An event is its id and its time, as everywhere: the same id at another time is no duplicate. Where it stood in its
+    source does not count, so that a replay from another file or topic has the same alerts.
+    """
+    parts = json.dumps([rule.rule_id, rule.version, key, event_id, event_time_ms], ensure_ascii=False)
     return hashlib.blake2b(parts.encode(), digest_size=16).hexdigest()
 
 
@@ -80,7 +84,7 @@ class GroupResults:
         return self.events.take(pa.array(events))
 
     def counts(self) -> list[int]:
-        """How many events had each outcome of `kernel`."""
+        """How many events had each outcome, by its code in `verdict`."""
         return np.bincount(self.scored.verdicts.outcome, minlength=OUTCOMES).tolist()
 
     def _warm(self, events: Int64s, rules: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
@@ -92,7 +96,7 @@ class GroupResults:
         return times_ms - reach[rules] >= since_ms
 
     def evaluations(self) -> pa.Table:
-        """All rows, compactly: one row an event, its results as lists. `evaluations.expand` makes them rows."""
+        """All rows, compactly: one row an event, its results as lists. `expand` makes them rows."""
         rows = self.scored.rows
         starts = np.flatnonzero(np.diff(rows.event, prepend=-1))
         events = rows.event[starts]
@@ -143,9 +147,7 @@ class GroupResults:
         lengths_ms = np.array([rule.window.length_ms for rule in self.plan.rules], np.int64)
         sentences = pa.array([rule.sentence() for rule in self.plan.rules])
         found = {
-            "alert_id": pa.array(
-                [alert_id(rule, key, event) for rule, key, event in zip(judged, keys.to_pylist(), ids, strict=True)]
-            ),
+            "alert_id": pa.array(list(map(alert_id, judged, keys.to_pylist(), ids, times_ms.tolist()))),
             "rule_id": pa.array([rule.rule_id for rule in judged]),
             "rule_version": pa.array([rule.version for rule in judged], pa.int32()),
             "ruleset_version": pa.array(np.full(len(chosen), self.ruleset_version)),

@@ -8,7 +8,8 @@ from buckets.arrived import Stretches
 from buckets.event_schema import EventSchema
 from buckets.rule import Rule, check_against_schema
 from buckets.rule_change import Kind, RuleChange, needs_put
-from buckets.rule_set import RuleSet, next_rule_set
+from buckets.rule_set import RuleSet, canonical_group_id, next_rule_set
+from buckets.where import Where, canonical_where
 
 LARGEST_VERSION = 2**31 - 1
 """Highest version of a rule: outputs have 32 bits for it."""
@@ -129,6 +130,7 @@ class _Draft:
         self.rules = rules
         self._gone = dict(gone)
         self._schema = schema
+        self._filters = _Filters(rules.values(), schema)
         self._cleared: set[tuple[frozenset[str], object]] = set()
         self._all_cleared = False
 
@@ -157,6 +159,7 @@ class _Draft:
         if fault is not None:
             message = f"{'.'.join(fault[0])}: {fault[1]}"
             raise ValueError(message)
+        rule = self._filters.as_in_force(rule)
         if not needs_put(self.rules, rule):
             return []
         return [self._replace(change, rule)]
@@ -207,6 +210,29 @@ class _Draft:
         return rule
 
 
+class _Filters:
+    """One filter, one group, however it is written: `100`, `"100.00"` and `1e2` are one amount.
+
+    A group keeps the identity that its filter gave it when it came into force, so that its timelines stay its own; a
+    release before this one took other spellings for other groups, and a checkpoint may hold several of one filter.
+    """
+
+    def __init__(self, rules: Iterable[Rule], schema: EventSchema) -> None:
+        self._schema = schema
+        self._groups = {_group(rule): rule for rule in rules}
+        self._by_identity: dict[str, Where] = {}
+        for rule in self._groups.values():
+            self._by_identity.setdefault(canonical_group_id(rule.group_by, rule.where, schema), rule.where)
+
+    def as_in_force(self, rule: Rule) -> Rule:
+        """The rule with its filter as the group in force has it, or in its canonical form where there is none."""
+        if not rule.where or _group(rule) in self._groups:
+            return rule
+        identity = canonical_group_id(rule.group_by, rule.where, self._schema)
+        where = self._by_identity.get(identity)
+        return rule.model_copy(update={"where": where or canonical_where(rule.where, self._schema)})
+
+
 def names(rule_ids: Iterable[str]) -> str:
     """The first ten rules by name, and how many more there are."""
     ordered = sorted(rule_ids)
@@ -221,7 +247,7 @@ def _same_but_state(before: Rule | None, after: Rule) -> bool:
     return before.model_copy(update={"state": after.state, "version": after.version}) == after
 
 
-def _group(rule: Rule) -> tuple[frozenset[str], object]:
+def _group(rule: Rule) -> tuple[frozenset[str], Where]:
     return frozenset(rule.group_by), rule.where
 
 

@@ -7,8 +7,9 @@ from pydantic import BaseModel, ConfigDict, Field, field_serializer, field_valid
 
 from buckets.duration import DurationMs, format_duration
 from buckets.event_schema import EventSchema
+from buckets.printable import unseen_character
 from buckets.scaled import parse_decimal
-from buckets.where import Where, describe_where, operand_value, parse_where, write_where
+from buckets.where import Where, canonical_where, describe_where, parse_where, write_where
 
 Function = Literal["sum", "count", "avg", "min", "max"]
 Operator = Literal[">", ">=", "<", "<=", "=", "!="]
@@ -152,12 +153,33 @@ class Rule(BaseModel):
         return text[0].upper() + text[1:]
 
 
-def check_against_schema(rule: Rule, schema: EventSchema) -> tuple[tuple[str, ...], str] | None:
-    """What does not fit the event schema, if anything.
+Fault = tuple[tuple[str, ...], str]
+"""A place in a rule, and what is wrong there."""
 
-    Returns:
-        The place in the rule and the reason, or None.
+
+def check_texts(rule: Rule) -> Fault | None:
+    """What a new rule may not be called, or say, if anything; rules that are in a checkpoint already may be called so.
+
+    The keys of changes in a topic begin with `!`, and names stand in messages, tables and terminals.
     """
+    name, place = rule.rule_id, ("rule_id",)
+    if name.startswith("!"):
+        return place, f"{name!r} begins with !, as only the keys of changes do; call the rule otherwise"
+    if name.strip() != name:
+        return place, f"{name!r} begins or ends with a blank; leave it out"
+    if not name.isprintable():
+        return place, f"{name!r} holds something that is no visible character or plain blank; leave it out"
+    texts = [(("group_by",), field, "") for field in rule.group_by]
+    texts += [(("where",), condition.field, "") for condition in rule.where]
+    for at, text, allowed in [*texts, (("description",), rule.description, "\n\t")]:
+        unseen = unseen_character(text, allowed)
+        if unseen is not None:
+            return at, f"holds {unseen}, which cannot be seen; leave it out"
+    return None
+
+
+def check_against_schema(rule: Rule, schema: EventSchema) -> Fault | None:
+    """What does not fit the event schema, if anything."""
     declared = f"declared attributes: {', '.join(schema.attributes) or 'none'}"
     for field in rule.group_by:
         if field not in schema.attributes:
@@ -166,10 +188,8 @@ def check_against_schema(rule: Rule, schema: EventSchema) -> tuple[tuple[str, ..
     if measure is not None and measure not in schema.measures:
         known = f"declared measures: {', '.join(schema.measures) or 'none'}"
         return ("aggregate", "measure"), f"{measure!r} is no measure of event schema {schema.name!r}; {known}"
-    for condition in rule.where:
-        try:
-            for text in condition.operands:
-                operand_value(condition, text, schema)
-        except ValueError as error:
-            return ("where",), str(error)
+    try:
+        canonical_where(rule.where, schema)
+    except ValueError as error:
+        return ("where",), str(error)
     return None

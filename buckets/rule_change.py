@@ -20,9 +20,11 @@ import json
 from collections.abc import Iterable
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from buckets.rule import Rule, State
+from buckets.printable import unseen_character
+from buckets.rule import Rule, State, check_texts
+from buckets.yaml_dialect import DEEPEST
 from buckets.yaml_file import field_name, reason
 
 Kind = Literal["put", "state", "delete", "clear_state", "clear_all_state", "delete_all", "export"]
@@ -30,8 +32,20 @@ _OF_ONE_RULE = ("state", "delete", "clear_state")
 LONGEST_TEXT = 2000
 LONGEST_MESSAGE = 500_000
 """Characters of a message that is read: what is made of it must fit into a message again."""
-_LONGEST_REASON = 300
 _END_OF_9999_MS = 253_402_300_799_999
+
+
+def shown_words(text: str) -> str:
+    """An author or a reason, if a terminal can show it.
+
+    Raises:
+        ValueError: it holds something that cannot be seen.
+    """
+    unseen = unseen_character(text, allowed="\n\t")
+    if unseen is not None:
+        message = f"holds {unseen}, which cannot be seen; leave it out"
+        raise ValueError(message)
+    return text
 
 
 class RuleChange(BaseModel):
@@ -58,6 +72,11 @@ class RuleChange(BaseModel):
     reason: str = Field(default="", max_length=LONGEST_TEXT)
     time: int | None = Field(default=None, ge=0, le=_END_OF_9999_MS)
     place: str = ""
+
+    @field_validator("author", "reason")
+    @classmethod
+    def _can_be_shown(cls, value: str) -> str:
+        return shown_words(value)
 
     @model_validator(mode="after")
     def _says_what_is_needed(self) -> "RuleChange":
@@ -114,10 +133,12 @@ def parse_change(key: str | None, value: str | None, place: str, time_ms: int | 
         first, *more = error.errors()
         named = field_name(tuple(step for step in first["loc"] if step != "function-before"))
         also = f" (and {len(more)} more)" if more else ""
-        why = reason(first)
-        why = why if len(why) <= _LONGEST_REASON else f"{why[:_LONGEST_REASON]}…"
-        message = f"{named}: {why}{also}" if named else f"{why}{also}"
+        message = f"{named}: {reason(first)}{also}" if named else f"{reason(first)}{also}"
         raise ValueError(message) from None
+    fault = None if change.rule is None or change.rule.state == "DELETE" else check_texts(change.rule)
+    if fault is not None:
+        message = f"rule.{field_name(fault[0])}: {fault[1]}"
+        raise ValueError(message)
     _check_key(key, change)
     return change
 
@@ -139,7 +160,17 @@ def _parse_object(value: str) -> dict[str, Any]:
     if not isinstance(data, dict):
         message = f"a change is a JSON object, not {type(data).__name__}"
         raise ValueError(message)
+    if _is_deeper(data, DEEPEST):
+        message = f"broken JSON: values are nested more than {DEEPEST} deep"
+        raise ValueError(message)
     return data
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    if not isinstance(value, dict | list):
+        return False
+    inner = value.values() if isinstance(value, dict) else value
+    return levels == 0 or any(_is_deeper(each, levels - 1) for each in inner)
 
 
 def _no_number(text: str) -> None:

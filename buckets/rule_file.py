@@ -6,24 +6,30 @@ from pydantic import ValidationError
 
 from buckets.errors import BucketsError
 from buckets.event_schema import EventSchema
-from buckets.rule import Rule, check_against_schema
+from buckets.rule import Rule, check_against_schema, check_texts
 from buckets.yaml_file import Location, field_name, invalid, line_of, parse_yaml, read_text
 
 
 def rule_files(path: Path) -> list[Path]:
-    """The files of a rule file or of a folder of them, in the order of their names."""
-    return (
-        sorted(each for each in path.iterdir() if each.suffix in (".yaml", ".yml") and each.name[0] != ".")
-        if path.is_dir()
-        else [path]
-    )
+    """The files of a rule file or of a folder of them, in the order of their names.
+
+    Raises:
+        BucketsError: the folder cannot be read.
+    """
+    try:
+        if not path.is_dir():
+            return [path]
+        return sorted(each for each in path.iterdir() if each.suffix in (".yaml", ".yml") and each.name[0] != ".")
+    except OSError as error:
+        message = f"rules {path}: cannot be read ({error.strerror}); see that it is there and who may read it"
+        raise BucketsError(message) from None
 
 
 def load_rule_files(path: Path, schema: EventSchema | None = None) -> tuple[Rule, ...]:
     """Read a rule file, or all files of a folder, as `load_rules` does.
 
     Raises:
-        BucketsError: as `load_rules`; or a rule stands in two files, or the folder holds no file.
+        BucketsError: as `load_rules`; or a rule stands in two files, or the folder holds no file or cannot be read.
     """
     found: dict[str, tuple[Rule, Path]] = {}
     files = rule_files(path)
@@ -72,7 +78,8 @@ def load_rules(path: Path, schema: EventSchema | None = None) -> tuple[Rule, ...
             message = f"{what} {path}:{line}: rule_id {rule.rule_id!r} is already used on line {lines[rule.rule_id]}"
             raise BucketsError(message)
         lines[rule.rule_id] = line
-        fault = check_against_schema(rule, schema) if schema else None
+        fault = None if rule.state == "DELETE" else check_texts(rule)
+        fault = check_against_schema(rule, schema) if fault is None and schema else fault
         if fault is not None:
             location: Location = (*place, *fault[0])
             message = f"{what} {path}:{line_of(root, location)}: {field_name(location)}: {fault[1]}"

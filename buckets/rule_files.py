@@ -13,11 +13,12 @@ from buckets.rule_change import changes_between
 from buckets.rule_feed import Read
 from buckets.rule_file import load_rule_files, rule_files
 from buckets.rule_set import RuleSet
-from buckets.rule_words import words_about
+from buckets.rule_words import Words, words_about
 
 SETTLED_S = 0.3
 """A changed file is read when it has been as it is for so long, so that none is read while it is being written."""
-Fingerprint = tuple[tuple[str, int, int], ...]
+Fingerprint = tuple[tuple[str, int, int, int], ...]
+"""Of each file its name, when it was changed, its size, and when its owner or mode was changed (times in ns)."""
 
 
 class RuleFiles:
@@ -46,39 +47,47 @@ class RuleFiles:
         now = self._fingerprint()
         if now == self._taken or not self._is_settled(now):
             return Read()
+        refused = []
         try:
             rules = load_rule_files(self._path, self._schema)
         except BucketsError as error:
-            self._taken = now
-            return Read(refused=[Refusal(self.place, error.message, "")])
+            refused = [Refusal(self.place, error.message, "")]
         if self._fingerprint() != now:
-            return Read()
+            return Read()  # a file came, went or changed meanwhile
         self._taken = now
+        if refused:
+            return Read(refused=refused)
         return self._changes(in_force, rules)
 
     def _is_settled(self, now: Fingerprint) -> bool:
         """Whether the files have been as they are for long enough, by their own times or by our clock."""
         if now != self._seen:
             self._seen, self._seen_s = now, time.monotonic()
-        age_s = time.time() - max((modified_ns for _, modified_ns, _ in now), default=0) / 1e9
+        age_s = time.time() - max((modified_ns for _, modified_ns, *_ in now), default=0) / 1e9
         gone = len(now) < len(self._taken)
         return time.monotonic() - self._seen_s >= SETTLED_S or (age_s >= SETTLED_S and not gone)
 
     def _changes(self, in_force: Sequence[Rule], rules: Sequence[Rule]) -> Read:
-        changed_ms = max([0, *(modified_ns for _, modified_ns, _ in self._taken)]) // 1_000_000
+        changed_ms = max([0, *(modified_ns for _, modified_ns, *_ in self._taken)]) // 1_000_000
         said = {"author": self._owner(), "reason": f"{self._path.name} was changed", "time": changed_ms}
         asked = changes_between(in_force, rules, **said, place=self.place)
-        words = words_about(rule_files(self._path))
+        words = self._words()
         return Read(
             [each.model_copy(update=asdict(words[s])) if (s := each.subject) in words else each for each in asked]
         )
 
+    def _words(self) -> dict[str, Words]:
+        try:
+            return words_about(rule_files(self._path))
+        except BucketsError:  # the folder has gone meanwhile, and with it what was said
+            return {}
+
     def _fingerprint(self) -> Fingerprint:
         try:
             stats = [(file.name, file.stat()) for file in rule_files(self._path)]
-        except OSError:
+        except (OSError, ValueError, BucketsError):
             return ()
-        return tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)
+        return tuple((name, stat.st_mtime_ns, stat.st_size, stat.st_ctime_ns) for name, stat in stats)
 
     def _owner(self) -> str:
         try:

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from buckets.arrived import ALWAYS_MS, Completeness, Since, Stretches, complete_behind, later
+from buckets.event_schema import EventSchema
 from buckets.rule import Rule
-from buckets.where import Where, describe_where, write_where
+from buckets.where import Where, canonical_where, describe_where, quoted, write_where
 
 COUNT_TRACK = ""
 """Name of the track that holds no measure."""
@@ -70,7 +71,7 @@ class Group:
 
 def group_name(fields: Iterable[str], where: Where) -> str:
     """A group in words: its fields, and its filter if it has one."""
-    names = ", ".join(fields) or "all events"
+    names = ", ".join(map(quoted, fields)) or "all events"
     return f"{names} where {describe_where(where)}" if where else names
 
 
@@ -78,6 +79,14 @@ def group_id(fields: Iterable[str], where: Where) -> str:
     """The identity of a group: the same for the same fields, in any order, and the same filter."""
     canonical = json.dumps([sorted(fields), write_where(where)], sort_keys=True, separators=(",", ":"))
     return hashlib.blake2b(canonical.encode(), digest_size=8).hexdigest()
+
+
+def canonical_group_id(fields: Iterable[str], where: Where, schema: EventSchema) -> str:
+    """The identity that a group has when its filter is written in the form of `canonical_where`."""
+    try:
+        return group_id(fields, canonical_where(where, schema))
+    except ValueError:  # of another event schema
+        return group_id(fields, where)
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,8 @@ from buckets.ledger import write_whole
 from buckets.rule import Rule, State
 from buckets.rule_file import load_rules, rule_files
 from buckets.rule_words import Words, keep_words
+from buckets.yaml_dialect import compose_yaml, write_yaml
 from buckets.yaml_file import parse_yaml
-
-_WIDTH = 120
 
 
 def written_rule(rule: Rule) -> dict[str, Any]:
@@ -50,16 +49,12 @@ def rules_text(rules: Sequence[Rule]) -> str:
 
 def _block(rule: Rule) -> str:
     """The lines of a rule, from the left edge."""
-    text = yaml.safe_dump(
-        written_rule(rule), sort_keys=False, default_flow_style=None, allow_unicode=True, width=_WIDTH
-    )
-    return text.rstrip("\n")
+    return write_yaml(written_rule(rule))
 
 
 def _flow(rule: Rule) -> str:
     """A rule in braces, on one line."""
-    text = yaml.safe_dump(written_rule(rule), sort_keys=False, default_flow_style=True, allow_unicode=True, width=10**9)
-    return text.rstrip("\n")
+    return write_yaml(written_rule(rule), flow=True)
 
 
 def _indented(block: str, column: int) -> str:
@@ -113,7 +108,7 @@ class RuleText:
         self._replace(begin, min(self._end_of_line(self._end(rule)) + 1, len(self.text)), "")
 
     def _rules(self) -> SequenceNode:
-        root = yaml.compose(self.text, yaml.SafeLoader)
+        root = compose_yaml(self.text)
         assert isinstance(root, MappingNode)
         (rules,) = (value for key, value in root.value if key.value == "rules")
         assert isinstance(rules, SequenceNode)

@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from buckets.ledger import write_whole
 
@@ -33,10 +34,17 @@ def words_about(files: Iterable[Path]) -> dict[str, Words]:
         try:
             kept = json.loads(words_path(file).read_text(encoding="utf-8"))
             if kept["sha256"] == _hash(file.read_bytes()):
-                found |= {rule_id: Words(**words) for rule_id, words in kept["rules"].items()}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+                found |= {rule_id: _words(**words) for rule_id, words in kept["rules"].items()}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             continue  # nothing was said, or somebody else wrote it
     return found
+
+
+def _words(author: Any, reason: Any) -> Words:
+    if not isinstance(author, str) or not isinstance(reason, str):
+        message = "words are texts"
+        raise TypeError(message)
+    return Words(author, reason)
 
 
 def keep_words(file: Path, text: str, words: Mapping[str, Words]) -> None:

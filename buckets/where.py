@@ -7,19 +7,21 @@ Written as a mapping from field to a value, a list of values, or operators with 
 Inside, each condition is `(field, operator, operand)`, sorted, so that two ways to write one filter are one filter.
 """
 
+import json
 import re
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from buckets.event_schema import EventSchema
-from buckets.scaled import INT64_MAX, INT64_MIN, parse_decimal, to_scaled
+from buckets.printable import one_line
+from buckets.scaled import INT64_MAX, INT64_MIN, format_scaled, parse_decimal, to_scaled
 
-WhereOperator = Literal["=", "!=", "in", "not_in", ">", ">=", "<", "<="]
 _INTEGER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
 _OPERATORS = ("=", "!=", "in", "not_in", ">", ">=", "<", "<=")
+_PLAIN = re.compile(r"[\w.+/@:-]+")
 _ORDER = {">": pc.greater, ">=": pc.greater_equal, "<": pc.less, "<=": pc.less_equal}
 Scalar = str | int | bool
 
@@ -103,10 +105,45 @@ def write_where(where: Where) -> dict[str, dict[str, str | list[str]]]:
 
 
 def describe_where(where: Where) -> str:
-    """The filter in English: `paymentType is CRD and paymentAmount > 100`; empty for no filter."""
+    """The filter in English: `paymentType is CRD and paymentAmount > 100`; empty for no filter.
+
+    Texts that are not one plain word are quoted, so that different filters never read alike.
+    """
     words = {"=": "is", "!=": "is not", "in": "is one of", "not_in": "is none of"}
-    parts = [f"{c.field} {words.get(c.operator, c.operator)} {', '.join(c.operands)}" for c in where]
+    parts = [
+        f"{quoted(c.field)} {words.get(c.operator, c.operator)} {', '.join(map(quoted, c.operands))}" for c in where
+    ]
     return " and ".join(parts)
+
+
+def quoted(text: str) -> str:
+    """A text as it stands in a sentence: a plain word as it is, anything else in quotes and on one line."""
+    return text if _PLAIN.fullmatch(text) else one_line(json.dumps(text, ensure_ascii=False))
+
+
+def canonical_where(where: Where, schema: EventSchema) -> Where:
+    """The filter with each operand in the one form that the type of its field gives it: `100.00` and `1e2` as `100`.
+
+    Raises:
+        ValueError: a field is not declared, an operand does not fit its type, or two tests come to the same.
+    """
+    written: dict[str, dict[str, Any]] = {}
+    for condition in where:
+        operands = sorted({_canonical_operand(condition, text, schema) for text in condition.operands})
+        listed = condition.operator in ("in", "not_in")
+        written.setdefault(condition.field, {})[condition.operator] = operands if listed else operands[0]
+    return parse_where(written)
+
+
+def _canonical_operand(condition: Condition, text: str, schema: EventSchema) -> str:
+    value = operand_value(condition, text, schema)
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    measure = schema.measures.get(condition.field)
+    written = format_scaled(value, measure.scale if measure else 0)
+    return written.rstrip("0").rstrip(".") if "." in written else written
 
 
 def operand_value(condition: Condition, text: str, schema: EventSchema) -> Scalar:

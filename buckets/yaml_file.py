@@ -1,40 +1,23 @@
 """YAML files into checked models; what is wrong is said with file, line and field."""
 
+import os
+import stat
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
-from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from yaml.nodes import MappingNode, Node, SequenceNode
 
 from buckets.errors import BucketsError
+from buckets.printable import one_line
+from buckets.yaml_dialect import read_yaml
 
 Model = TypeVar("Model", bound=BaseModel)
 Location = tuple[int | str, ...]
-
-
-class _PlainLoader(yaml.SafeLoader):
-    """A safe loader for what people mean: a key stands once, and numbers and dates are the text that was written.
-
-    YAML itself would swallow the first of two keys, read 0200 as octal, and 0.1 as binary floating point.
-    """
-
-    def construct_mapping(self, node: MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
-        for key_node, _ in node.value:
-            if key_node.value in seen:
-                problem = f"key {key_node.value!r} is given twice"
-                raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
-            seen.add(key_node.value)
-        return super().construct_mapping(node, deep)
-
-
-def _as_text(loader: _PlainLoader, node: ScalarNode) -> str:
-    return str(loader.construct_scalar(node))
-
-
-for _tag in ("int", "float", "timestamp", "value"):  # `value` is a bare `=`
-    _PlainLoader.add_constructor(f"tag:yaml.org,2002:{_tag}", _as_text)
+LARGEST_BYTES = 32 * 2**20
+"""Bytes of a file that is read: room for 100,000 rules."""
+_LONGEST_REASON = 300
 
 
 def read_text(path: Path, what: str) -> str:
@@ -45,23 +28,47 @@ def read_text(path: Path, what: str) -> str:
         what: what the file is, for the error message.
 
     Raises:
-        BucketsError: no such file, a directory, empty, or not UTF-8.
+        BucketsError: no such file, no file at all, too large, empty, or not UTF-8.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        content = _read_bytes(path, what)
     except IsADirectoryError:
         message = f"{what} {path}: is a directory; name a file"
         raise BucketsError(message) from None
     except FileNotFoundError:
         message = f"{what} {path}: no such file; check the path"
         raise BucketsError(message) from None
-    except (OSError, UnicodeDecodeError) as error:
-        message = f"{what} {path}: cannot be read ({error}); it must be a UTF-8 text file"
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        message = f"{what} {path}: cannot be read ({reason}); see that it is there and who may read it"
+        raise BucketsError(message) from None
+    try:
+        text = content.decode().replace("\r\n", "\n").replace("\r", "\n")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        message = f"{what} {path}:{line}: cannot be read ({error}); it must be a UTF-8 text file"
         raise BucketsError(message) from None
     if not text.strip():
         message = f"{what} {path}: is empty"
         raise BucketsError(message)
     return text
+
+
+def _read_bytes(path: Path, what: str) -> bytes:
+    """The bytes of a file; a pipe or a device, which might never end, is refused without waiting for it."""
+    with open(path, "rb", opener=_open_at_once) as file:  # Path.open takes no opener
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            message = f"{what} {path}: is a pipe or a device; name a file"
+            raise BucketsError(message)
+        content = file.read(LARGEST_BYTES + 1)
+    if len(content) > LARGEST_BYTES:
+        message = f"{what} {path}: is larger than {LARGEST_BYTES:,} bytes; make several files of it"
+        raise BucketsError(message)
+    return content
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def parse_yaml(text: str, path: Path, what: str) -> tuple[Any, Node | None]:
@@ -71,13 +78,15 @@ def parse_yaml(text: str, path: Path, what: str) -> tuple[Any, Node | None]:
         BucketsError: broken YAML, with its line.
     """
     try:
-        return yaml.load(text, _PlainLoader), yaml.compose(text, yaml.SafeLoader)
+        return read_yaml(text)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        message = f'{what} {path}:{line}: broken YAML: {error.problem} (quote operators: ">", "!=")'
+        hint = ' (quote operators: ">", "!=")' if not isinstance(error, yaml.composer.ComposerError) else ""
+        message = f"{what} {path}:{line}: broken YAML: {_shortened(str(error.problem))}{hint}"
         raise BucketsError(message) from None
-    except (yaml.YAMLError, ValueError, TypeError) as error:
-        message = f"{what} {path}: broken YAML: {' '.join(str(error).split())}"
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        message = f"{what} {path}:{line}: broken YAML: unacceptable character U+{error.character:04X}"
         raise BucketsError(message) from None
 
 
@@ -103,11 +112,11 @@ def field_name(location: Location) -> str:
     text = ""
     for step in location:
         text += f"[{step + 1}]" if isinstance(step, int) else f".{step}" if text else step
-    return text
+    return _shortened(text)
 
 
 def reason(error: Any) -> str:
-    """One validation error in plain words."""
+    """One validation error in plain words, on one line."""
     if error["type"] == "extra_forbidden":
         return "unknown field"
     if error["type"] == "missing":
@@ -115,8 +124,13 @@ def reason(error: Any) -> str:
     text = str(error["msg"]).removeprefix("Value error, ")
     given = error.get("input")
     if error["type"] != "value_error" and isinstance(given, str | int | float | bool):
-        return f"{text}, not {given!r}"
-    return text
+        text = f"{text}, not {given!r}"
+    return _shortened(text)
+
+
+def _shortened(text: str) -> str:
+    """What is quoted in it may be of any length and kind."""
+    return one_line(text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]}…")
 
 
 def invalid(error: ValidationError, path: Path, root: Node | None, what: str, prefix: Location = ()) -> BucketsError:

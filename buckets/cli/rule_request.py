@@ -11,7 +11,7 @@ from buckets.errors import BucketsError
 from buckets.job import Job
 from buckets.revision import Refusal, Revision, names, revise
 from buckets.rule import Rule
-from buckets.rule_change import LONGEST_TEXT, RuleChange
+from buckets.rule_change import LONGEST_TEXT, RuleChange, shown_words
 from buckets.rule_route import encode_rule_set
 from buckets.rule_set import first_rule_set
 
@@ -47,12 +47,17 @@ def words_of(author: str | None, reason: str) -> dict[str, Any]:
     """Author and reason of a change.
 
     Raises:
-        BucketsError: one of them is too long.
+        BucketsError: one of them is too long, or cannot be shown.
     """
     for name, text in (("--author", author or ""), ("--reason", reason)):
         if len(text) > LONGEST_TEXT:
             message = f"{name}: {len(text):,} characters are too many, {LONGEST_TEXT:,} is the limit; make it shorter"
             raise BucketsError(message)
+        try:
+            shown_words(text)
+        except ValueError as error:
+            message = f"{name}: {error}"
+            raise BucketsError(message) from None
     return {"author": _login() if author is None else author, "reason": reason}
 
 

@@ -16,7 +16,7 @@ from buckets.job import load_job
 from buckets.ledger import Ledger, write_whole
 from buckets.rule_change import RuleChange
 from buckets.rule_file import load_rules
-from buckets.rule_set import first_rule_set
+from buckets.rule_set import canonical_group_id, group_id
 from buckets.rule_text import rules_text
 from buckets.shipped import DEMO_RULES
 
@@ -37,8 +37,15 @@ def check(file: RulesFile, schema: SchemaFile = None) -> None:
       buckets rules check conf/demo-rules.yaml
       buckets rules check my-rules.yaml --schema schemas/transaction.yaml
     """  # noqa: D301 - click needs the backspace itself
-    rules = load_rules(file, load_event_schema(schema) if schema else None)
-    groups = first_rule_set(rules).groups
+    event_schema = load_event_schema(schema) if schema else None
+    rules = load_rules(file, event_schema)
+    groups = {
+        canonical_group_id(rule.group_by, rule.where, event_schema)
+        if event_schema
+        else group_id(rule.group_by, rule.where)
+        for rule in rules
+        if rule.state != "DELETE"
+    }
     checked = "" if schema else "; fields are not checked: give --schema to check them"
     typer.echo(f"{file}: {len(rules)} rules in {len(groups)} groups are valid{checked}")
 

@@ -417,6 +417,14 @@ def test_a_precision_for_a_group_that_no_rule_has_is_one_line_with_the_groups_th
     assert said in fault
 
 
+def test_a_group_whose_filter_is_written_in_two_ways_stands_there_twice(run_with, rules):
+    text = rules.read_text()
+    rules.write_text(text.replace("    aggregate:", "    where: {paymentAmount: 100}\n    aggregate:"))
+    groups = [{"group_by": ["cardId"], "where": {"paymentAmount": amount}} for amount in ("100.00", "1e2")]
+    fault = one_line(run_with({"precision": {"groups": groups}}), 1)
+    assert "engine.precision.groups[2]: the same group stands there twice" in fault
+
+
 def test_a_group_with_a_filter_is_another_group(run_with):
     groups = [{"group_by": ["cardId"], "where": {"channel": "ATM"}, "tail": "1h"}]
     fault = one_line(run_with({"precision": {"groups": groups}}), 1)

@@ -19,8 +19,7 @@ _PLACE = [pa.field("source", pa.string()), pa.field("source_order", pa.int64()),
 Row = dict[str, Any]
 
 
-def _columns(output: str) -> pa.Schema:
-    scale = EVENT_SCHEMA.largest_scale
+def _columns(output: str, scale: int) -> pa.Schema:
     if output == outputs.EVALUATIONS:
         return pa.schema([*outputs.evaluation_columns(scale), *_PLACE])
     if output in (outputs.ALERTS, outputs.SHADOW_ALERTS):
@@ -44,8 +43,13 @@ def real_messages(events: Sequence[Row] | None = None, **engine: Any) -> dict[st
     rule_set = first_rule_set(tuple(Rule.model_validate(rule) for rule in RULES))
     pipeline = Pipeline(rule_set, EVENT_SCHEMA, **{"shards": 4, "allowed_lateness": "100ms", **engine})
     pipeline.batch([[{RAW: json.dumps(row)} | row for row in rows]])
-    messages = Messages(rule_set, EVENT_SCHEMA)
+    return messages_of(pipeline)
+
+
+def messages_of(pipeline: Pipeline) -> dict[str, list[Message]]:
+    """All rows of a job as messages, by output."""
+    messages, scale = Messages(pipeline.rule_set, pipeline.schema), pipeline.schema.largest_scale
     return {
-        name: list(messages.of(name, pa.Table.from_pylist(pipeline.output(name), _columns(name)), DECIDED_MS))
+        name: list(messages.of(name, pa.Table.from_pylist(pipeline.output(name), _columns(name, scale)), DECIDED_MS))
         for name in outputs.TOPICS
     }

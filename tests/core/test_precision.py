@@ -5,9 +5,10 @@ from hypothesis import given
 from pydantic import ValidationError
 
 from buckets.engine_settings import EngineSettings
+from buckets.plan import plan_group
 from buckets.precision import JobPrecision, Precision
 from buckets.rule_set import first_rule_set, group_id
-from tests.core.examples import rule
+from tests.core.examples import SCHEMA, rule
 from tests.strategies import precisions
 
 PAYER = group_id(["payer"], ())
@@ -137,6 +138,15 @@ def test_a_group_is_found_by_its_fields_in_any_order_and_its_filter():
     ]
     tails = {group.rules[0].rule_id: precision.of_group(group.group_id).tail for group in first_rule_set(rules).groups}
     assert tails == {"a": HOUR_MS, "b": 2 * HOUR_MS, "c": 3 * HOUR_MS, "d": HOUR_MS}
+
+
+@pytest.mark.parametrize("mine", [{"fee": 100}, {"fee": "100.00"}, {"fee": ["1e2"]}])
+@pytest.mark.parametrize("written", [{"fee": "100"}, {"fee": "+100.0"}])
+def test_a_group_is_found_however_the_numbers_of_its_filter_are_written(mine, written):
+    engine = {"precision": {"tail": "1h", "groups": [{"group_by": ["payer"], "where": written, "tail": "2h"}]}}
+    groups = first_rule_set([rule("a", where=mine), rule("b", where={"fee": 10})]).groups
+    plans = [plan_group(group, SCHEMA, EngineSettings.model_validate(engine)) for group in groups]
+    assert [plan.tiers.after_ms.tolist() for plan in plans] == [[2 * HOUR_MS], [HOUR_MS]]
 
 
 def test_a_group_takes_over_what_it_does_not_set():

@@ -15,6 +15,14 @@ RULE = written_rule()
 PUT = {"change": "put", "rule": RULE}
 
 
+def nested(levels: int) -> list:
+    """Lists in lists."""
+    value: list = []
+    for _ in range(levels - 1):
+        value = [value]
+    return value
+
+
 def parsed(key: str | None, value: object, time_ms: int | None = 7) -> RuleChange:
     return parse_change(key, value if value is None or isinstance(value, str) else json.dumps(value), "t@3", time_ms)
 
@@ -63,7 +71,18 @@ def test_a_message_without_a_time_has_that_of_the_broker_or_none(time_ms):
         (None, {"change": "delete"}, "a change 'delete' needs the field 'rule_id'"),
         (None, {"change": "delete_all", "rule_id": "r"}, "a change 'delete_all' has no field 'rule_id'"),
         ("r", {**PUT, "author": "a" * (LONGEST_TEXT + 1)}, "author: String should have at most 2000 characters"),
+        ("r", {**PUT, "author": "a\x1b[2J"}, "author: holds U+001B, which cannot be seen"),
+        ("r", {**PUT, "reason": "a\rb"}, "reason: holds U+000D, which cannot be seen"),
         ("r", {**PUT, "time": 10**30}, "time: "),
+        ("!state r", {**RULE, "rule_id": "!state r"}, "rule.rule_id: '!state r' begins with !"),
+        ("r\n", {**RULE, "rule_id": "r\n"}, "rule.rule_id: 'r\\n' begins or ends with a blank"),
+        (" ", {**RULE, "rule_id": " "}, "rule.rule_id: ' ' begins or ends with a blank"),
+        ("r", {**RULE, "description": "\x1b]0;x\x07"}, "rule.description: holds U+001B"),
+        ("r", {**RULE, "a\nb": 1}, "rule.a\\nb: unknown field"),
+        ("r", {**RULE, "where": {"kind": nested(31)}}, "broken JSON: values are nested more than 32 deep"),
+        ("r", {**RULE, "where": {"kind": nested(900)}}, "broken JSON: values are nested more than 32 deep"),
+        ("r", {**RULE, "where": {"kind": nested(29)}}, "rule.where: where.kind: "),
+        ("r", json.dumps(RULE).replace('"r"', "9" * 5000), "broken JSON: Exceeds the limit"),
         ("r", {**PUT, "time": -1}, "time: "),
         ("r", json.dumps(RULE) + " " * LONGEST_MESSAGE, "a message has at most 500,000 characters, not 500,1"),
         ("other", PUT, "the key 'other' is not the rule_id 'r': a compacted topic would mix the rules up"),
@@ -108,6 +127,12 @@ CHANGES = [
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.change)
 def test_a_change_that_is_written_is_read_back_under_its_key(change):
     assert parse_change(key_of(change), change.to_json(), "", change.time) == change
+
+
+@pytest.mark.parametrize("rule_id", ["!state r", " ", "a\nb"])
+def test_a_rule_that_an_earlier_release_let_be_called_so_can_be_deleted(rule_id):
+    for value in (None, {"change": "delete", "rule_id": rule_id}, {**RULE, "rule_id": rule_id, "state": "DELETE"}):
+        assert parsed(rule_id, value).subject == rule_id
 
 
 def test_only_a_whole_rule_or_its_end_has_the_key_of_the_rule():

@@ -1,14 +1,24 @@
 """Rule files: the good ones are read, and each fault is named by file, line, field and reason."""
 
+import os
+import re
+import socket
 from decimal import Decimal
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from buckets.errors import BucketsError
+from buckets.rule import Rule
 from buckets.rule_file import load_rules
-from tests.core.examples import SCHEMA
+from tests.core.examples import SCHEMA, written_rule
 
+LAUGHS = "a: &a [" + "x, " * 10 + "]\n" + "".join(f"{b}: &{b} [{f'*{a}, ' * 10}]\n" for a, b in pairwise("abcdefgh"))
+"""Ten lines that stand for a hundred million values."""
 GOOD = """\
 rules:
   - rule_id: first
@@ -103,7 +113,7 @@ def test_a_rule_id_may_look_like_a_number_or_a_date(tmp_path, written):
         ("{function: sum, measure: amount}", "{function: sum}", "4: rules[1].aggregate: sum needs a measure"),
         ('"200000"', "lots", "6: rules[1].limit.value: 'lots' is not a decimal number"),
         ('"200000"', ".inf", "6: rules[1].limit.value: '.inf' is not a decimal number"),
-        ('"200000"', "yes", "6: rules[1].limit.value: True is not a decimal number"),
+        ('"200000"', "true", "6: rules[1].limit.value: True is not a decimal number"),
         ('"200000"', "[1]", "6: rules[1].limit.value: ['1'] is not a decimal number"),
         ('"200000"', '"1_000"', "6: rules[1].limit.value: '1_000' is not a decimal number"),
         ('"200000"', f'"{"9" * 39}"', f"6: rules[1].limit.value: {'9' * 39} has more than 38 digits"),
@@ -189,8 +199,23 @@ def test_what_does_not_fit_the_event_schema_is_named(tmp_path, old, new, reason)
         ("rules: [a]\n", "1: rules[1]: "),
         ("rules:\n\t- a\n", "2: broken YAML: found character '\\t' that cannot start any token"),
         ("rules: []\n---\nrules: []\n", "2: broken YAML: but found another document"),
-        (b"rules: \xff\xfe", "cannot be read ('utf-8' codec can't decode byte 0xff"),
-        ("rules: \x01", "broken YAML: unacceptable character"),
+        (b"rules: \n\xff\xfe", "2: cannot be read ('utf-8' codec can't decode byte 0xff"),
+        ("rules:\n- \x01", "2: broken YAML: unacceptable character U+0001"),
+        ("rules:\n  - " + "[" * 33, "2: broken YAML: values are nested more than 32 deep"),
+        ("rules:\n  - " + "[" * 30_000, "2: broken YAML: values are nested more than 32 deep"),
+        ("rules:\n  - " + "{a: " * 30_000, "2: broken YAML: values are nested more than 32 deep"),
+        ("\n".join(" " * depth + "a:" for depth in range(40)), "32: broken YAML: values are nested more than 32 deep"),
+        (LAUGHS, "5: broken YAML: the aliases up to here stand for more than 100,000 values"),
+        ("rules: &all\n  - *all\n", "2: broken YAML: alias *all stands inside what it names"),
+        ("rules: [*none]\n", "1: broken YAML: found undefined alias"),
+        ("rules:\n  - ? [a, b]\n    : c\n", "2: broken YAML: a key must be a text"),
+        ("rules:\n  - !!python/object/apply:os.system [ls]\n", "2: broken YAML: could not determine a constructor"),
+        ("rules:\n  - !!binary YQ==\n", "2: broken YAML: could not determine a constructor"),
+        ("rules:\n  - !!bool maybe\n", "2: broken YAML: 'maybe' is neither true nor false"),
+        ("rules:\n  - !!map a\n", "2: broken YAML: expected a mapping"),
+        ('rules:\n  - "\\ud800"\n', "2: broken YAML: '\\ud800' holds half a character"),
+        ('rules:\n  - "\\Uffffffff"\n', "2: broken YAML: "),
+        ("%YAML " + "1" * 5000 + ".1\n---\nrules: []\n", "1: broken YAML: "),
     ],
 )
 def test_a_file_that_is_no_rule_file_is_named(tmp_path, text, reason):
@@ -239,3 +264,176 @@ def test_a_plain_number_is_the_decimal_that_is_written(tmp_path, written, read):
 @pytest.mark.parametrize("limit", ["12345678901234567890", "9" * 38, "1234567890123456789.00"])
 def test_a_limit_of_up_to_38_digits_is_taken(tmp_path, limit):
     assert load(tmp_path, changed('"200000"', f'"{limit}"'))[0].limit.value == Decimal(limit)
+
+
+# YAML 1.2
+
+
+@pytest.mark.parametrize(
+    "word", ["NO", "no", "yes", "ON", "Off", "y", "1:30", "0o17", "0x1F", "010", "2024-02-30", "=", "1e3"]
+)
+def test_what_yaml_1_1_reads_otherwise_is_the_text_that_is_written(tmp_path, word):
+    (rule, _) = load(tmp_path, changed("[payer]", f"[payer]\n    where: {{kind: {word}}}"))
+    assert rule.where[0].operands == (word,)
+    (_, rule) = load(tmp_path, changed("kind: [a, b]", f"kind: [{word}, SE]"))
+    assert set(rule.where[1].operands) == {word, "SE"}
+
+
+@pytest.mark.parametrize("word", ["true", "True", "TRUE", "false", "False", "FALSE"])
+def test_true_and_false_are_booleans(tmp_path, word):
+    (rule, _) = load(tmp_path, changed("[payer]", f"[payer]\n    where: {{vip: {word}}}"), SCHEMA)
+    assert rule.where[0].operands == (word.lower(),)
+
+
+@pytest.mark.parametrize("word", ["yes", "no", "on", "off", "Y", "NO"])
+def test_a_word_that_was_a_boolean_in_yaml_1_1_is_refused_for_a_boolean_field(tmp_path, word):
+    text = changed("[payer]", f"[payer]\n    where:\n      vip: {word}")
+    assert fault(tmp_path, text, SCHEMA) == f"4: rules[1].where: where.vip: {word!r} is neither true nor false"
+
+
+def test_a_key_is_the_text_that_is_written(tmp_path):
+    (rule, _) = load(tmp_path, changed("[payer]", "[payer]\n    where: {no: a, true: b, 010: c, ~: d}"))
+    assert [condition.field for condition in rule.where] == ["010", "no", "true", "~"]
+
+
+def test_rules_may_share_parts(tmp_path):
+    text = changed("  - rule_id: first\n", "  - &first\n    rule_id: first\n").replace(
+        "  - rule_id: second\n    version: 2\n", "  - <<: *first\n    rule_id: second\n    version: 2\n"
+    )
+    assert [rule.rule_id for rule in load(tmp_path, text, SCHEMA)] == ["first", "second"]
+
+
+# Names
+
+
+@pytest.mark.parametrize(
+    ("rule_id", "reason"),
+    [
+        ("!state x", "'!state x' begins with !, as only the keys of changes do"),
+        ("!", "'!' begins with !"),
+        (" ", "' ' begins or ends with a blank"),
+        (" a", "' a' begins or ends with a blank"),
+        ("a\\u00a0", "'a\\xa0' begins or ends with a blank"),
+        ("a\\n", "'a\\n' begins or ends with a blank"),
+        ("a\\nb", "'a\\nb' holds something that is no visible character"),
+        ("a\\0b", "'a\\x00b' holds something"),
+        ("a\\eb", "'a\\x1bb' holds something"),
+        ("a\\u202eb", "'a\\u202eb' holds something"),
+        ("a\\u2028b", "'a\\u2028b' holds something"),
+    ],
+)
+def test_a_rule_that_may_not_be_called_so_is_refused(tmp_path, rule_id, reason):
+    said = fault(tmp_path, changed("rule_id: first", f'rule_id: "{rule_id}"'))
+    assert said.startswith(f"2: rules[1].rule_id: {reason}")
+
+
+@pytest.mark.parametrize("rule_id", ["a b", "é-1", "支付", "#1", "a!b", "a/b:c", "-"])
+def test_a_rule_may_be_called_so(tmp_path, rule_id):
+    assert load(tmp_path, changed("rule_id: first", f'rule_id: "{rule_id}"'))[0].rule_id == rule_id
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("[payer]", '["pay\\eer"]', "3: rules[1].group_by: holds U+001B, which cannot be seen"),
+        ("kind: [a, b]", '"ki\\nnd": [a, b]', "12: rules[2].where: holds U+000A"),
+        ("Many small ones", '"\\e[2J all is well"', "10: rules[2].description: holds U+001B"),
+    ],
+)
+def test_what_a_terminal_would_obey_is_refused(tmp_path, old, new, reason):
+    assert fault(tmp_path, changed(old, new)).startswith(reason)
+
+
+def test_a_description_may_have_several_lines(tmp_path):
+    assert load(tmp_path, changed("Many small ones", '"one\\n\\ttwo"'))[1].description == "one\n\ttwo"
+
+
+# Files that are none
+
+
+def test_what_is_no_file_is_named_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.yaml")
+    (tmp_path / "lost.yaml").symlink_to(tmp_path / "gone")
+    (tmp_path / "loop.yaml").symlink_to(tmp_path / "loop.yaml")
+    (tmp_path / "folder.yaml").mkdir()
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(os.path.relpath(tmp_path / "socket.yaml"))
+    said = {}
+    for path in [*tmp_path.iterdir(), Path("/dev/zero"), tmp_path / "loop.yaml" / "a.yaml", Path("a\0b")]:
+        with pytest.raises(BucketsError) as error:
+            load_rules(path)
+        said[path.name] = error.value.message.rpartition(": ")[2]
+    assert said == {
+        "pipe.yaml": "is a pipe or a device; name a file",
+        "zero": "is a pipe or a device; name a file",
+        "lost.yaml": "no such file; check the path",
+        "folder.yaml": "is a directory; name a file",
+        "loop.yaml": "cannot be read (Too many levels of symbolic links); see that it is there and who may read it",
+        "a.yaml": "cannot be read (Too many levels of symbolic links); see that it is there and who may read it",
+        "socket.yaml": "cannot be read (No such device or address); see that it is there and who may read it",
+        "a\0b": "cannot be read (embedded null byte); see that it is there and who may read it",
+    }
+
+
+def test_a_file_that_is_too_large_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr("buckets.yaml_file.LARGEST_BYTES", len(GOOD))
+    assert load(tmp_path, GOOD)
+    assert fault(tmp_path, GOOD + "#") == f"is larger than {len(GOOD)} bytes; make several files of it"
+
+
+# Any bytes
+
+PIECES = st.sampled_from(
+    ["[", "]", "{", "}", ": ", "- ", "? ", "\n", "\n  ", "\t", "&a ", "*a", "<<: ", "!!str ", "!x ", "|\n", ">-\n",
+     "'", '"', "#", "---\n", "...\n", "%TAG ! x\n", "\\", "\0", "\x85", "\u2028", "\ufeff", "9" * 5000, "=", "~", "NO",
+     "rules:", "rule_id: ", "where: ", "\\ud800", "\\x41", "[" * 200],
+)  # fmt: skip
+VALUES = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5), st.just("9" * 5000)),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=4), inner, max_size=3)),
+    max_leaves=6,
+)
+
+
+def spoilt(places: list[tuple[int, str]]) -> bytes:
+    """The good file with pieces put in at places."""
+    text = GOOD
+    for place, piece in places:
+        at = place % (len(text) + 1)
+        text = text[:at] + piece + text[at:]
+    return text.encode("utf-8", "surrogatepass")
+
+
+def with_values(values: dict[str, object]) -> bytes:
+    return yaml.safe_dump({"rules": [written_rule(**values)]}, allow_unicode=True).encode("utf-8", "surrogatepass")
+
+
+FIELDS = st.sampled_from(
+    ["rule_id", "version", "state", "description", "group_by", "where", "aggregate", "window", "limit"]
+)
+FILES = st.one_of(
+    st.binary(max_size=60),
+    st.lists(PIECES, max_size=12).map(lambda pieces: "".join(pieces).encode("utf-8", "surrogatepass")),
+    st.lists(st.tuples(st.integers(0, 10_000), PIECES), min_size=1, max_size=4).map(spoilt),
+    st.dictionaries(st.one_of(FIELDS, FIELDS, st.text(max_size=3)), VALUES, min_size=1, max_size=2).map(with_values),
+)
+WHOLE = ("is empty", "must be a mapping with a list `rules`", "holds no rule; add at least one under `rules`")
+
+
+@settings(max_examples=400)
+@given(FILES)
+def test_any_bytes_are_rules_or_refused_in_one_line_that_names_the_line(tmp_path_factory, content):
+    path = tmp_path_factory.getbasetemp() / "any.yaml"
+    path.write_bytes(content)
+    for schema in (None, SCHEMA):
+        try:
+            rules = load_rules(path, schema)
+        except BucketsError as error:
+            said = error.message
+            assert said.isprintable() or not set(said) & set("\n\r\x1b\x85\u2028")
+            assert len(said) < 800 + len(str(path))
+            place, _, reason = said.removeprefix(f"rule file {path}").partition(": ")
+            assert re.fullmatch(r":\d+", place) or reason in WHOLE
+        else:
+            for rule in rules:
+                assert Rule.model_validate_json(rule.model_dump_json(by_alias=True)) == rule

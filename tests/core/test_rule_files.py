@@ -1,9 +1,10 @@
 """Rules in files: watched while a job runs, written, and changed in place with all comments kept."""
 
+import contextlib
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from buckets.errors import BucketsError
+from buckets.printable import unseen_character
 from buckets.rule import Rule
 from buckets.rule_change import RuleChange
+from buckets.rule_feed import Read
 from buckets.rule_file import load_rules
 from buckets.rule_files import SETTLED_S, RuleFiles
 from buckets.rule_text import RuleText, change_files, rules_text
@@ -109,11 +112,18 @@ def test_a_change_by_a_command_says_by_whom_and_why_until_the_file_is_changed_by
     assert words_of_changes(feed, [paused], clock) == {"one": (path.owner(), "rules.yaml was changed")}
 
 
-@pytest.mark.parametrize("written", ["{", "[]", '{"sha256": 1}', "null"])
+@pytest.mark.parametrize(
+    "written", ["{", "[]", '{"sha256": 1}', "null", "[" * 100_000, 'KEPT "ann" 5', 'KEPT "ann" null', 'KEPT "ann" [[]]']
+)
 def test_words_that_somebody_else_wrote_count_as_none(write, written):
     path = write(rules_text([ONE]))
     keep_words(path, path.read_text(), {"one": Words("ann", "")})
     assert words_about([path]) == {"one": Words("ann", "")}
+    kept = words_path(path).read_text()
+    if written.startswith("KEPT"):
+        _, old, new = written.split(" ")
+        assert old in kept
+        written = kept.replace(old, new)
     words_path(path).write_text(written)
     assert words_about([path]) == {}
 
@@ -175,6 +185,93 @@ def test_a_job_does_not_start_with_a_broken_file(write):
         RuleFiles(write("rules: []"), SCHEMA).start(None)
 
 
+@contextlib.contextmanager
+def without_rights(path: Path) -> Iterator[None]:
+    """Nobody may read a file or folder, not even who runs the tests."""
+    mode, user = path.stat().st_mode, os.geteuid()
+    path.chmod(0)
+    try:
+        if user == 0:
+            os.seteuid(65534)
+        yield
+    finally:
+        os.seteuid(user)
+        path.chmod(mode)
+
+
+@pytest.mark.parametrize("hidden", ["rules", "rules/a.yaml"])
+def test_a_folder_that_cannot_be_read_for_a_while_changes_nothing_and_is_said(write, clock, tmp_path, hidden):
+    write(rules_text([ONE]), "rules/a.yaml")
+    tmp_path.chmod(0o755)
+    feed = RuleFiles(tmp_path / "rules", SCHEMA)
+    feed.start(None)
+    feed.read([])
+    with without_rights(tmp_path / hidden):
+        refused = []
+        for _ in range(3):
+            clock.now_s += LONG_S
+            found = feed.read([ONE])
+            assert found.asked == []
+            refused += found.refused
+        (refusal,) = refused
+        assert "cannot be read (Permission denied); see that it is there and who may read it" in refusal.reason
+        with pytest.raises(BucketsError, match="Permission denied"):
+            RuleFiles(tmp_path / "rules", SCHEMA).start(None)
+    for _ in range(2):
+        clock.now_s += LONG_S
+        assert feed.read([ONE]) == Read()
+    write(rules_text([ONE, TWO]), "rules/a.yaml")
+    clock.now_s += LONG_S
+    assert asked(feed.read([ONE]).asked) == [("put", "two")]
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda path: path.write_text("rules:\n  - " + "[" * 100_000), "b.yaml:2: broken YAML: values are nested"),
+        (lambda path: path.write_bytes(b"rules:\n  - \xff"), "b.yaml:2: cannot be read ('utf-8' codec"),
+        (lambda path: path.mkdir(), "b.yaml: is a directory; name a file"),
+        (lambda path: path.symlink_to(path.with_name("gone")), "b.yaml: no such file; check the path"),
+        (os.mkfifo, "b.yaml: is a pipe or a device; name a file"),
+    ],
+    ids=["nested", "not UTF-8", "folder", "link", "pipe"],
+)
+def test_what_comes_into_a_folder_and_is_no_rule_file_is_refused_and_the_job_lives(
+    write, clock, tmp_path, make, reason
+):
+    write(rules_text([ONE]), "rules/a.yaml")
+    feed = RuleFiles(tmp_path / "rules", SCHEMA)
+    feed.start(None)
+    feed.read([])
+    make(tmp_path / "rules" / "b.yaml")
+    refused = []
+    for _ in range(3):
+        clock.now_s += LONG_S
+        found = feed.read([ONE])
+        assert found.asked == []
+        refused += found.refused
+    (refusal,) = refused
+    assert reason in refusal.reason
+
+
+def test_a_file_that_goes_while_it_is_read_is_looked_at_again(feed, write, clock, monkeypatch):
+    """A program that replaces a file takes it away first."""
+    path = write(rules_text([ONE, TWO]))
+    clock.now_s += LONG_S
+
+    def lost(*_: object) -> None:
+        path.unlink()
+        message = "no such file"
+        raise BucketsError(message)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("buckets.rule_files.load_rule_files", lost)
+        assert feed.read([ONE]) == Read()
+    write(rules_text([ONE, TWO]))
+    clock.now_s += LONG_S
+    assert asked(feed.read([ONE]).asked) == [("put", "two")]
+
+
 def test_all_files_of_a_folder_count(write, clock, tmp_path):
     write(rules_text([ONE]), "rules/a.yaml")
     write("not yaml: [", "rules/readme.txt")
@@ -207,16 +304,27 @@ def test_a_rule_in_two_files_of_a_folder_changes_nothing(write, clock, tmp_path)
 
 rules = st.builds(
     rule,
-    st.text(min_size=1, max_size=20).filter(lambda text: text.isprintable() and text.strip() == text),
+    st.text(min_size=1, max_size=20).filter(
+        lambda text: text.isprintable() and text.strip() == text and text[0] != "!"
+    ),
     measure=st.sampled_from(["amount", None]),
     length=st.sampled_from(["1ms", "90s", "24h", "30d"]),
     group_by=st.sampled_from([[], ["payer"], ["payer", "kind"]]),
     where=st.sampled_from(
-        [{}, {"kind": "yes"}, {"kind": ["a", "0x1F"], "amount": {">": "1", "<=": "0200"}}, {"vip": True}]
+        [
+            {},
+            {"kind": "yes"},
+            {"kind": ["NO", "0o17", "1e3", "+.5", "~", "null", "1:30", "2024-01-01", "=", "<<", "*a", "true"]},
+            {"kind": ["a", "0x1F"], "amount": {">": "1", "<=": "0200"}},
+            {"vip": True},
+        ]
     ),
     limit=st.sampled_from([{"operator": "=", "value": "0.10"}, {"operator": "!=", "value": "-5"}]),
     state=st.sampled_from(["ACTIVE", "SHADOW", "PAUSE"]),
-    description=st.sampled_from(["", "é: [x] # no comment", "two\nlines", "- 'quoted' \"twice\""]),
+    description=st.one_of(
+        st.sampled_from(["", "é: [x] # no comment", "two\nlines", "- 'quoted' \"twice\"", "1e3", "NO", "\t \n"]),
+        st.text(max_size=20).filter(lambda text: unseen_character(text, "\n\t") is None),
+    ),
     version=st.integers(1, 3),
 )  # fmt: skip
 
@@ -226,6 +334,14 @@ def test_rules_that_are_written_are_read_back(tmp_path_factory, written):
     path = tmp_path_factory.mktemp("rules") / "rules.yaml"
     path.write_text(rules_text(written), encoding="utf-8")
     assert load_rules(path) == tuple(written)
+
+
+@pytest.mark.parametrize(
+    "text", ["NO", "on", "~", "1e3", "0o17", "0x1F", "1_000", "1:30", "2024-02-30", "2024-02-03", ".5", "=", "<<"]
+)
+def test_a_text_that_some_yaml_takes_for_something_else_is_quoted(text):
+    written = rules_text([rule(where={"kind": text})])
+    assert f"kind: '{text}'" in written
 
 
 def test_a_rule_is_written_as_people_write_it():

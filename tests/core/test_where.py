@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buckets.rule_set import group_id
-from buckets.where import describe_where, matches, operand_value, parse_where, write_where
+from buckets.rule_set import canonical_group_id, group_id
+from buckets.where import canonical_where, describe_where, matches, operand_value, parse_where, write_where
 from tests.core.examples import SCHEMA
 
 COMPARE = {
@@ -109,6 +109,66 @@ def test_reading_what_was_written_gives_the_filter_back(tests):
 )
 def test_two_ways_to_write_one_filter_are_one_group(one, other):
     assert group_id(["payer"], parse_where(one)) == group_id(["payer"], parse_where(other))
+
+
+def respelt(value: Any, random) -> Any:
+    """A value as somebody else may write it, for a field that is no string."""
+    if isinstance(value, list):
+        return [respelt(each, random) for each in value]
+    if isinstance(value, bool):
+        return random.choice([value, str(value).lower()])
+    if isinstance(value, int):
+        return random.choice([value, str(value), f"{'-' if value < 0 else '+'}{abs(value)}", f"{value:05}"])
+    plus = "" if value < 0 else random.choice(["", "+"])
+    return plus + random.choice([f"{value:.2f}", f"{value:07.2f}", f"{value * 100:.0f}e-2", f"{value.normalize():f}"])
+
+
+@given(FILTERS, ROWS, st.randoms(use_true_random=False))
+def test_one_filter_is_one_group_however_its_numbers_are_written(tests, rows, random):
+    other = {
+        field: test if field == "kind" else {op: respelt(value, random) for op, value in test.items()}
+        for field, test in tests.items()
+    }
+    one, another = parse_where(written(tests)), parse_where(other)
+    canonical = canonical_where(one, SCHEMA)
+    assert canonical_where(another, SCHEMA) == canonical == canonical_where(canonical, SCHEMA)
+    assert canonical_group_id(["payer"], another, SCHEMA) == group_id(["payer"], canonical)
+    assert parse_where(write_where(canonical)) == canonical
+    columns = {"kind": [row["kind"] for row in rows], "vip": [row["vip"] for row in rows]}
+    columns |= {"account": [row["account"] for row in rows], "amount": [int(row["amount"] * 100) for row in rows]}
+    types = {"kind": pa.string(), "vip": pa.bool_(), "account": pa.int64(), "amount": pa.int64()}
+    arrays = {name: pa.array(values, types[name]) for name, values in columns.items()}
+    masks = [matches(each, arrays, SCHEMA) for each in (one, another, canonical)]
+    assert masks[0] == masks[1] == masks[2]
+
+
+@given(FILTERS, FILTERS)
+def test_different_filters_stay_different_and_read_differently(one, other):
+    first, second = (canonical_where(parse_where(written(tests)), SCHEMA) for tests in (one, other))
+    assert (first == second) == (describe_where(first) == describe_where(second))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"kind": "a, b"}, {"kind": "a,  b"}),
+        ({"kind": ["a, b"]}, {"kind": ["a", "b"]}),
+        ({"kind": "a and vip is true"}, {"kind": "a", "vip": True}),
+        ({"kind is a and x": "b"}, {"kind": "a", "x": "b"}),
+        ({"kind": '"a"'}, {"kind": "a"}),
+        ({"kind": "a\nb"}, {"kind": "a\\nb"}),
+    ],
+)
+def test_filters_that_differ_never_read_alike(one, other):
+    said = [describe_where(parse_where(each)) for each in (one, other)]
+    assert said[0] != said[1]
+    assert all(text.isprintable() for text in said)
+
+
+def test_tests_that_come_to_the_same_only_by_their_type_are_refused():
+    where = parse_where({"account": {"=": "5", "in": ["06", "6"]}})
+    with pytest.raises(ValueError, match=r"where.account: two tests come to the same, ="):
+        canonical_where(where, SCHEMA)
 
 
 @pytest.mark.parametrize("test", [{"=": "a", "in": ["b"]}, {"!=": "a", "not_in": ["b"]}])

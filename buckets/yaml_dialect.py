@@ -1,0 +1,170 @@
+"""YAML as it is read and written here: version 1.2 with its core schema, and no more than settings and rules need.
+
+PyYAML reads version 1.1, in which `NO` is false, `0200` is octal and `1:30` is ninety. Here only `true`, `false` and
+`null` (`~`) are other than text; numbers are the text that was written, which keeps every digit. What other programs
+may read differently is quoted where it is written.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import yaml
+from yaml.composer import ComposerError
+from yaml.constructor import ConstructorError, SafeConstructor
+from yaml.nodes import MappingNode, Node, ScalarNode
+
+DEEPEST = 32
+"""How deep values may be nested; rules and settings need six."""
+MOST_ALIASED = 100_000
+"""Values for which the aliases of a file may stand, all together: aliases of aliases double with every line."""
+_TAG = "tag:yaml.org,2002:"
+_WIDTH = 120
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads one document, in which a key stands once."""
+
+    yaml_implicit_resolvers: ClassVar[dict[str, list[Any]]] = {}  # type: ignore[misc]
+    yaml_constructors: ClassVar[dict[str | None, Callable[..., Any]]] = {
+        f"{_TAG}seq": SafeConstructor.construct_yaml_seq,
+        f"{_TAG}map": SafeConstructor.construct_yaml_map,
+        None: SafeConstructor.construct_undefined,
+    }
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._depth = 0
+        self._values = self._aliased = 0
+        self._sizes: dict[str, int] = {}
+
+    def compose_node(self, parent: Node | None, index: Any) -> Node | None:
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        if isinstance(event, yaml.AliasEvent):
+            self._count_alias(event)
+            return super().compose_node(parent, index)
+        if self._depth == DEEPEST:
+            raise ComposerError(None, None, f"values are nested more than {DEEPEST} deep", event.start_mark)
+        before = self._values
+        self._values += 1
+        self._depth += 1
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        if event.anchor is not None:
+            self._sizes[event.anchor] = self._values - before
+        return node
+
+    def _count_alias(self, event: Any) -> None:
+        """See that an alias does not stand inside what it names, nor all of them for too much."""
+        if event.anchor not in self.anchors:
+            return  # PyYAML says it
+        if event.anchor not in self._sizes:
+            raise ComposerError(None, None, f"alias *{event.anchor} stands inside what it names", event.start_mark)
+        self._values += self._sizes[event.anchor]
+        self._aliased += self._sizes[event.anchor]
+        if self._aliased > MOST_ALIASED:
+            problem = f"the aliases up to here stand for more than {MOST_ALIASED:,} values"
+            raise ComposerError(None, None, problem, event.start_mark)
+
+    def compose_scalar_node(self, anchor: Any) -> ScalarNode:
+        node = super().compose_scalar_node(anchor)
+        if any("\ud800" <= each <= "\udfff" for each in node.value):
+            raise ComposerError(None, None, f"{node.value!a} holds half a character", node.start_mark)
+        return node
+
+    def compose_mapping_node(self, anchor: Any) -> MappingNode:
+        node = super().compose_mapping_node(anchor)
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if not isinstance(key, ScalarNode):
+                raise ComposerError(None, None, "a key must be a text", key.start_mark)
+            if key.value in seen:
+                raise ComposerError(None, None, f"key {key.value!r} is given twice", key.start_mark)
+            seen.add(key.value)
+        return node
+
+    def construct_mapping(self, node: Node, deep: bool = False) -> dict[Any, Any]:
+        """A mapping whose keys are the text that was written."""
+        if not isinstance(node, MappingNode):
+            raise ConstructorError(None, None, "expected a mapping", node.start_mark)
+        self.flatten_mapping(node)
+        found = {}
+        for key, value in node.value:
+            self.construct_object(key)  # refuses tags that mean nothing
+            found[key.value] = self.construct_object(value, deep=deep)
+        return found
+
+
+def _as_text(loader: _Loader, node: ScalarNode) -> str:
+    return str(loader.construct_scalar(node))
+
+
+def _as_null(loader: _Loader, node: ScalarNode) -> None:
+    loader.construct_scalar(node)
+
+
+def _as_boolean(loader: _Loader, node: ScalarNode) -> bool:
+    text = str(loader.construct_scalar(node)).lower()
+    if text not in ("true", "false"):
+        raise ConstructorError(None, None, f"{text!r} is neither true nor false", node.start_mark)
+    return text == "true"
+
+
+for _kind, _pattern, _first in (
+    ("null", "~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("bool", "true|True|TRUE|false|False|FALSE", list("tTfF")),
+    ("merge", "<<", ["<"]),
+):
+    _Loader.add_implicit_resolver(f"{_TAG}{_kind}", re.compile(f"(?:{_pattern})\\Z"), _first)
+for _kind in ("str", "int", "float", "merge"):
+    _Loader.add_constructor(f"{_TAG}{_kind}", _as_text)
+_Loader.add_constructor(f"{_TAG}null", _as_null)
+_Loader.add_constructor(f"{_TAG}bool", _as_boolean)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes a text that version 1.1 or 1.2 takes for something else."""
+
+
+_Dumper.add_implicit_resolver(
+    f"{_TAG}float",
+    re.compile(r"(?:0o[0-7]+|0x[0-9a-fA-F]+|[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?)\Z"),
+    list("-+.0123456789"),
+)
+
+
+def compose_yaml(text: str) -> Node | None:
+    """The node tree of a text, with the places of all nodes.
+
+    Raises:
+        yaml.YAMLError: broken YAML.
+    """
+    loader = _Loader(text)
+    try:
+        return loader.get_single_node()
+    finally:
+        loader.dispose()
+
+
+def read_yaml(text: str) -> tuple[Any, Node | None]:
+    """A text as plain data (mappings, lists, text, booleans and None), and its node tree.
+
+    Raises:
+        yaml.YAMLError: broken YAML; with its mark, but for a character that no YAML may hold.
+    """
+    loader = _Loader(text)
+    try:
+        node = loader.get_single_node()
+        return None if node is None else loader.construct_document(node), node
+    except (ValueError, OverflowError) as error:  # an escape beyond Unicode, a version of a hundred digits
+        raise yaml.MarkedYAMLError(problem=str(error), problem_mark=loader.get_mark()) from None
+    finally:
+        loader.dispose()
+
+
+def write_yaml(data: Any, flow: bool = False) -> str:
+    """Plain data as YAML, in braces and on one line where `flow` is set; without a line break at its end."""
+    width = 10**9 if flow else _WIDTH
+    style = True if flow else None
+    text = yaml.dump(data, Dumper=_Dumper, sort_keys=False, default_flow_style=style, allow_unicode=True, width=width)
+    return str(text).rstrip("\n")

@@ -1,0 +1,171 @@
+"""Where compiled kernels are kept: in a folder that nobody else can write to, named after all that is compiled."""
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import buckets
+from buckets import compiled
+
+PACKAGE = Path(buckets.__file__).parent
+NAME = f"kernels-{compiled._digest()}"
+
+
+# The name
+
+
+def imported(path: Path) -> set[str]:
+    """Modules of the package from which a module imports."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module == "buckets":
+            found |= {f"buckets.{each.name}" for each in node.names}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("buckets."):
+            found.add(node.module)
+        elif isinstance(node, ast.Import):
+            found |= {each.name for each in node.names if each.name.startswith("buckets.")}
+    return found
+
+
+def test_the_name_of_the_folder_covers_every_module_that_is_compiled_or_whose_constants_are():
+    covered = {PACKAGE / name for name in compiled.kernel_files()}
+    kernels = {path for path in PACKAGE.rglob("*.py") if "buckets.compiled" in imported(path)}
+    assert len(kernels) > 15
+    used = {
+        PACKAGE / f"{name.removeprefix('buckets.').replace('.', '/')}.py" for each in kernels for name in imported(each)
+    }
+    assert kernels | used <= covered
+    for path in covered:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        foreign = {
+            alias.name
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("buckets.")
+            for alias in node.names
+            if PACKAGE / f"{node.module.removeprefix('buckets.')}.py" not in covered
+        }
+        constants = [node.value for node in tree.body if isinstance(node, ast.Assign) and path not in kernels]
+        names = {each.id for value in constants for each in ast.walk(value) if isinstance(each, ast.Name)}
+        assert not names & foreign, f"a constant of {path.name} comes from a module that the name does not cover"
+
+
+# The place
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch) -> Path:
+    """A package that the user may write, in which the module seems to be; the user's caches are beside it."""
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    monkeypatch.setattr(compiled.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(compiled.atexit, "register", lambda function: None)
+    path = tmp_path / "package"
+    path.mkdir(mode=0o755)
+    monkeypatch.setattr(compiled, "__file__", str(path / "compiled.py"))
+    return path
+
+
+def mode(folder: Path) -> int:
+    return folder.lstat().st_mode & 0o777
+
+
+def test_they_are_kept_in_the_package_where_it_is_the_users_own(package):
+    assert compiled._cache_folder() == package / "__pycache__" / NAME
+    assert mode(package / "__pycache__" / NAME) == 0o700
+
+
+def link_to_elsewhere(path: Path) -> None:
+    path.parent.mkdir(exist_ok=True, parents=True)
+    (path.parent / "elsewhere").mkdir()
+    path.symlink_to("elsewhere")
+
+
+def writable_by_others(path: Path) -> None:
+    path.mkdir(exist_ok=True, parents=True)
+    path.chmod(0o777)
+
+
+@pytest.mark.parametrize("where", [".", "__pycache__", f"__pycache__/{NAME}"])
+@pytest.mark.parametrize("plant", [link_to_elsewhere, writable_by_others])
+def test_they_are_kept_with_the_users_caches_where_others_may_write_to_the_package(package, tmp_path, where, plant):
+    if where == "." and plant is link_to_elsewhere:
+        package.rmdir()
+    plant(package / where)
+    assert compiled._cache_folder() == tmp_path / "caches" / "buckets" / NAME
+    assert mode(tmp_path / "caches" / "buckets") == mode(tmp_path / "caches" / "buckets" / NAME) == 0o700
+
+
+@pytest.mark.parametrize(
+    ("where", "plant"),
+    [
+        ("caches/buckets", link_to_elsewhere),
+        ("caches/buckets", writable_by_others),
+        (f"caches/buckets/{NAME}", link_to_elsewhere),
+        (f"caches/buckets/{NAME}", writable_by_others),
+        ("caches", writable_by_others),
+    ],
+)
+def test_each_run_compiles_for_itself_where_others_may_write_to_the_caches_too(package, tmp_path, where, plant):
+    writable_by_others(package)
+    plant(tmp_path / where)
+    folder = compiled._cache_folder()
+    assert folder.parent.parent == tmp_path
+    assert folder.parent.name.startswith("buckets-")
+    assert mode(folder.parent) == 0o700
+
+
+def test_each_run_compiles_for_itself_where_all_folders_belong_to_somebody_else(package, tmp_path, monkeypatch):
+    compiled._cache_folder()
+    (tmp_path / "caches" / "buckets" / NAME).mkdir(parents=True)
+    monkeypatch.setattr(compiled.os, "geteuid", lambda: 12345)
+    assert compiled._cache_folder().parent.name.startswith("buckets-")
+
+
+def test_each_run_compiles_for_itself_where_the_user_has_no_home(package, tmp_path, monkeypatch):
+    def no_home() -> None:
+        message = "Could not determine home directory."
+        raise RuntimeError(message)
+
+    writable_by_others(package)
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative/counts-for-nothing")
+    monkeypatch.setattr(compiled.Path, "home", no_home)
+    assert compiled._cache_folder().parent.name.startswith("buckets-")
+
+
+def test_they_are_kept_where_the_user_says(package, tmp_path, monkeypatch):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "mine"))
+    assert compiled._cache_folder() == tmp_path / "mine" / NAME
+
+
+SCRIPT = """
+import os, subprocess, sys
+import numba
+from buckets.compiled import compiled
+print(numba.config.CACHE_DIR, flush=True)
+assert compiled(lambda: 1)() == 1
+if len(sys.argv) > 1:
+    subprocess.run([sys.executable, *sys.argv[1:]], check=True)
+assert os.path.isdir(os.path.dirname(numba.config.CACHE_DIR))
+"""
+
+
+def test_a_run_that_compiles_for_itself_shares_it_with_the_processes_it_starts_and_leaves_nothing(tmp_path):
+    (tmp_path / "buckets").mkdir()
+    shutil.copy(PACKAGE / "compiled.py", tmp_path / "buckets")
+    (tmp_path / "buckets" / "__init__.py").touch()
+    (tmp_path / "buckets").chmod(0o777)
+    (tmp_path / "script.py").write_text(SCRIPT)
+    kept = {name: value for name, value in os.environ.items() if name not in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME")}
+    kept |= {"HOME": "/dev/null", "PYTHONPATH": str(tmp_path), "TMPDIR": str(tmp_path)}
+    script = str(tmp_path / "script.py")
+    done = subprocess.run([sys.executable, script, script], env=kept, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    first, second = (Path(line).parent for line in done.stdout.splitlines())
+    assert first == second
+    assert first.parent == tmp_path
+    assert not first.exists()

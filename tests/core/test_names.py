@@ -1,0 +1,159 @@
+"""Names: what the documentation names is there, and what is there is used."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "buckets"
+TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
+TEXTS = (ROOT / "README.md", PACKAGE / "DESIGN.md")
+QUOTED = re.compile(r"`([^`\n]+)`")
+DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
+FILES = {"cfg", "json", "jsonl", "lock", "log", "md", "pem", "pid", "properties", "py", "yaml"}
+ELSEWHERE = {"spark", "fs", "fetch", "state", "engine", "precision", "rules", "source", "output", "trigger"}
+"""First words of settings, Spark's or our own, which are written like attributes of modules."""
+CALLED_BY_OTHERS = {
+    "init",  # Spark's StatefulProcessor
+    "handleInputRows",
+    "yaml_implicit_resolvers",  # PyYAML's loaders
+    "yaml_constructors",
+    "construct_mapping",
+}
+
+
+def strings(tree: ast.Module) -> Iterator[str]:
+    """Docstrings, also those behind an assignment."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.value.value
+
+
+def bound(body: list[ast.stmt]) -> Iterator[str]:
+    """Names that statements bind: functions, classes, variables and imports."""
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Assign):
+            yield from (each.id for target in node.targets for each in ast.walk(target) if isinstance(each, ast.Name))
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            yield node.target.id
+        elif isinstance(node, ast.ImportFrom):
+            yield from (each.asname or each.name for each in node.names)
+
+
+MODULES = {path.stem: set(bound(tree.body)) for path, tree in TREES.items()}
+CLASSES = {node.name: node for tree in TREES.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+ATTRIBUTES = {
+    name
+    for tree in TREES.values()
+    for node in ast.walk(tree)
+    for name in (
+        [node.attr] if isinstance(node, ast.Attribute) else bound(node.body) if isinstance(node, ast.ClassDef) else []
+    )
+}
+
+
+def is_there(name: str) -> bool:
+    """Whether a dotted name is a module, or something in one, in a class, or of some object."""
+    first, *others = name.removeprefix("buckets.").split(".")
+    if others and others[-1] in FILES:
+        return True
+    if name.startswith("buckets."):
+        module = PACKAGE.joinpath(first, *others)
+        return (
+            module.is_dir()
+            or module.with_suffix(".py").exists()
+            or (bool(others) and is_there(".".join([first, *others])))
+        )
+    if first in CLASSES:
+        return others[0] in set(bound(CLASSES[first].body)) | ATTRIBUTES
+    if first in MODULES:
+        return others[0] in MODULES[first]
+    return all(other in ATTRIBUTES for other in others)
+
+
+def said() -> Iterator[tuple[str, str]]:
+    """Where a name in backticks stands, and the name."""
+    for path, tree in TREES.items():
+        yield from ((str(path.relative_to(ROOT)), name) for text in strings(tree) for name in QUOTED.findall(text))
+    for path in TEXTS:
+        yield from ((path.name, name) for name in QUOTED.findall(path.read_text(encoding="utf-8")))
+
+
+def test_every_name_with_a_dot_in_docstrings_and_design_is_there():
+    gone = {
+        f"{place}: `{name}`"
+        for place, name in said()
+        if DOTTED.fullmatch(name) and not is_there(name) and name.split(".")[0] not in ELSEWHERE
+    }
+    assert gone == set()
+
+
+def words(tree: ast.Module) -> Iterator[str]:
+    """Words of the code: identifiers, and words of texts that are no docstrings."""
+    documentation = set(strings(tree))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value not in documentation:
+            yield from re.findall(r"\w+", node.value)
+        yield from (value for _, value in ast.iter_fields(node) if isinstance(value, str))
+
+
+def test_every_name_of_several_words_in_docstrings_and_design_is_there():
+    there = {word for tree in TREES.values() for word in words(tree)} | MODULES.keys()
+    shipped = [path for folder in ("conf", "schemas") for path in (ROOT / folder).iterdir()]
+    there |= {word for path in shipped for word in re.findall(r"\w+", path.read_text(encoding="utf-8"))}
+    name = re.compile(r"[a-z]+(?:_[a-z]+)+")
+    assert {f"{place}: `{word}`" for place, word in said() if name.fullmatch(word) and word not in there} == set()
+
+
+@pytest.mark.parametrize(
+    "name", ["evaluations.expand", "results.explode", "EventSchema.nothing", "buckets.gone", "x.gone_too"]
+)
+def test_a_name_that_is_not_there_is_noticed(name):
+    assert not is_there(name)
+
+
+KEEPING = {"property", "cached_property", "classmethod", "staticmethod", "compiled", "leaf", "inlined"}
+"""Decorators that leave a function to its module."""
+
+
+def used(tree: ast.Module) -> Iterator[str]:
+    """Names that are read somewhere: bare, behind a dot, or in an import."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.alias):
+            yield node.name
+
+
+def offered(tree: ast.Module) -> Iterator[str]:
+    """Names of a module and methods of its classes, without what a decorator hands to somebody else."""
+    for node in tree.body:
+        if not isinstance(node, ast.ImportFrom) and not is_handed_on(node):
+            yield from bound([node])
+        if isinstance(node, ast.ClassDef):
+            yield from (each.name for each in node.body if isinstance(each, ast.FunctionDef) and not is_handed_on(each))
+
+
+def is_handed_on(node: ast.stmt) -> bool:
+    decorators = node.decorator_list if isinstance(node, ast.FunctionDef) else []
+    return any(not isinstance(each, ast.Name) or each.id not in KEEPING for each in decorators)
+
+
+def test_every_name_is_used_by_the_product_itself():
+    others = [path for folder in ("bench", "jobs") for path in (ROOT / folder).rglob("*.py")]
+    trees = [*TREES.values(), *(ast.parse(path.read_text(encoding="utf-8")) for path in others)]
+    known = {name for tree in trees for name in used(tree)} | CALLED_BY_OTHERS
+    idle = {
+        f"{path.relative_to(ROOT)}: {name}"
+        for path, tree in TREES.items()
+        for name in offered(tree)
+        if not name.startswith("__") and name not in known
+    }
+    assert idle == set()
