@@ -51,6 +51,7 @@ class BatchAccount:
         groups: one account a group.
         ingested: when arrivals were taken in by the source, in ms since the epoch, and for how many arrivals each of
             these times stands; empty where the source does not say.
+        span: the least and the greatest `source_order` of its events, None where it holds no event.
     """
 
     batch_id: int
@@ -60,6 +61,7 @@ class BatchAccount:
     latest_ms: int | None
     groups: tuple[GroupAccount, ...]
     ingested: tuple[tuple[int, float], ...] = ()
+    span: tuple[int, int] | None = None
 
     def check(self) -> None:
         """See that the accounts balance.
@@ -90,6 +92,7 @@ def account_batch(batch_id: int, rule_set: RuleSet, counts: Iterable[bytes]) -> 
     arrivals = malformed = 0
     latest_ms: int | None = None
     ingested: list[tuple[int, float]] = []
+    orders: list[int] = []
     filtered = {group.group_id: 0 for group in rule_set.groups}
     alerts = dict(filtered)
     outcomes = {group.group_id: [0] * OUTCOMES for group in rule_set.groups}
@@ -100,6 +103,7 @@ def account_batch(batch_id: int, rule_set: RuleSet, counts: Iterable[bytes]) -> 
             malformed += count["malformed"]
             times = [moment for moment in (latest_ms, count["latest_ms"]) if moment is not None]
             latest_ms = max(times, default=None)
+            orders += count.get("span", ())
             sample = count.get("ingested_ms", ())
             ingested += [(moment, count["arrivals"] / len(sample)) for moment in sample]
             for identity, number in count["filtered"].items():
@@ -124,4 +128,5 @@ def account_batch(batch_id: int, rule_set: RuleSet, counts: Iterable[bytes]) -> 
         )
         for group in rule_set.groups
     )
-    return BatchAccount(batch_id, rule_set.version, arrivals, malformed, latest_ms, groups, tuple(ingested))
+    span = (min(orders), max(orders)) if orders else None
+    return BatchAccount(batch_id, rule_set.version, arrivals, malformed, latest_ms, groups, tuple(ingested), span)

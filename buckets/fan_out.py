@@ -65,6 +65,8 @@ def fan_out(rows: pa.RecordBatch, rule_set: RuleSet, schema: EventSchema, shards
         yield Parcel(PASSING, payload.pack(payload.DEAD_LETTERS, dead_letter_table(letters)))
     latest_ms = int(events.times_ms.max()) if len(events) else None
     counts = {"arrivals": rows.num_rows, "malformed": len(letters), "filtered": filtered, "latest_ms": latest_ms}
+    if len(events):
+        counts["span"] = [int(events.source_order.min()), int(events.source_order.max())]
     if INGESTED in rows.schema.names:
         counts["ingested_ms"] = _sample(rows.column(INGESTED).to_numpy())
     yield Parcel(PASSING, payload.COUNTS + json.dumps(counts).encode())
