@@ -45,11 +45,13 @@ def orders(column: pa.Array, name: str) -> tuple[pa.Array, pa.Array]:
         factor = _PER_NS[kind.unit]
     elif pa.types.is_date(kind):
         column, factor = column.cast(pa.timestamp("s")), _PER_NS["s"]
-    if not pa.types.is_uint64(kind):
-        column = column.cast(pa.int64())
     most = np.iinfo(np.int64).max // factor
-    fits = pc.less_equal(column, most) if pa.types.is_uint64(kind) else pc.less_equal(pc.abs(column), most)
-    numbers = pc.cast(pc.if_else(pc.fill_null(fits, False), column, 0), pa.int64())
+    if pa.types.is_uint64(kind):
+        fits = pc.less_equal(column, pa.scalar(most, kind))
+    else:
+        column = column.cast(pa.int64())
+        fits = pc.and_(pc.less_equal(column, most), pc.greater_equal(column, -most))
+    numbers = pc.cast(pc.if_else(pc.fill_null(fits, False), column, pa.scalar(0, column.type)), pa.int64())
     missing = pa.scalar(f"{name}: is missing or null, and gives the arrival order")
     large = pa.scalar(f"{name}: is too large to give the arrival order")
     broken = pc.if_else(column.is_null(), missing, pc.if_else(fits, pa.scalar(None, pa.string()), large))

@@ -5,7 +5,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
+from decimal import Context, Decimal
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ SCHEMA = EventSchema.model_validate(
 ROLES = ("id", "at", "text", "whole", "flag", "amount")
 PER_MS_NS = 10**6
 UNIT_NS = {"s": 10**9, "ms": PER_MS_NS, "us": 1000, "ns": 1}
+WIDE = Context(prec=400, Emax=10**6, Emin=-(10**6))
 REFUSED = object()
 """What a value becomes that has no exact meaning in a field."""
 
@@ -52,11 +53,6 @@ def exact_whole(number: Decimal) -> Any:
 
 def exact_ms(ms: int) -> Any:
     return ms if EARLIEST_MS <= ms < LATEST_MS else REFUSED
-
-
-from decimal import Context  # noqa: E402
-
-WIDE = Context(prec=400, Emax=10**6, Emin=-(10**6))
 
 
 @dataclass(frozen=True)
@@ -113,7 +109,9 @@ def integer_kind(kind: pa.DataType, low: int, high: int) -> tuple:
 
 def decimal_kind(maker: Callable[[int, int], pa.DataType], digits: int, scale: int) -> tuple:
     kind = maker(digits, scale)
-    unscaled = st.integers(-(10**digits) + 1, 10**digits - 1) | st.integers(-(10 ** min(digits, 6)) + 1, 999)
+    unscaled = st.integers(-(10**digits) + 1, 10**digits - 1) | st.integers(-99, 10 ** min(digits, 6) - 1).filter(
+        lambda count: abs(count) < 10**digits
+    )
     values = unscaled.map(lambda count: Decimal(count).scaleb(-scale, context=WIDE))
     return kind, values, lambda value: number(value)
 
@@ -142,19 +140,17 @@ DECIMALS = st.one_of(
         for maker, most in ((pa.decimal32, 9), (pa.decimal64, 18), (pa.decimal128, 38), (pa.decimal256, 76))
     )
 )
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+SIGNED = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
+UNSIGNED = {8: pa.uint8(), 16: pa.uint16(), 32: pa.uint32(), 64: pa.uint64()}
 NUMBERS = st.one_of(
-    *(
-        st.just(integer_kind(kind, 0 if unsigned else -(2 ** (bits - 1)), 2**bits - 1 if unsigned else 2 ** (bits - 1) - 1))
-        for kind, bits, unsigned in (
-            (pa.int8(), 8, False), (pa.int16(), 16, False), (pa.int32(), 32, False), (pa.int64(), 64, False),
-            (pa.uint8(), 8, True), (pa.uint16(), 16, True), (pa.uint32(), 32, True), (pa.uint64(), 64, True),
-        )
-    ),
+    *(st.just(integer_kind(kind, -(2 ** (bits - 1)), 2 ** (bits - 1) - 1)) for bits, kind in SIGNED.items()),
+    *(st.just(integer_kind(kind, 0, 2**bits - 1)) for bits, kind in UNSIGNED.items()),
     st.just((pa.float64(), st.floats() | st.floats(-1e6, 1e6).map(lambda v: round(v, 3)), lambda v: number(v))),
     st.just((pa.float32(), st.floats(width=32), single_meant)),
     st.just((pa.float16(), st.floats(width=16).map(np.float16), lambda v: number(float(v)))),
     DECIMALS,
-)  # fmt: skip
+)
 TIMES = st.one_of(
     st.tuples(st.sampled_from(list(UNIT_NS)), st.sampled_from([None, "UTC", "Europe/Oslo", "+05:30", "No/Where"])).map(
         lambda unit_and_zone: timestamp_kind(*unit_and_zone)
@@ -169,7 +165,7 @@ TIMES = st.one_of(
 )
 TEXTS = st.one_of(
     *(
-        st.just((kind, st.text(max_size=20), written_text))
+        st.just((kind, TEXT, written_text))
         for kind in (pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string()))
     ),
     *(
