@@ -23,14 +23,15 @@ _PER_NS = {"s": 10**9, "ms": 10**6, "us": 1000, "ns": 1}
 
 def can_order(kind: pa.DataType) -> bool:
     """Whether values of a type have an order that is taken for that of arrival."""
-    return bool(pa.types.is_integer(kind) or pa.types.is_timestamp(kind) or pa.types.is_date(kind))
+    whole = pa.types.is_integer(kind) or (pa.types.is_decimal(kind) and kind.scale == 0)
+    return bool(whole or pa.types.is_timestamp(kind) or pa.types.is_date(kind))
 
 
 def orders(column: pa.Array, name: str) -> tuple[pa.Array, pa.Array]:
     """What orders rows, from the column that was named for it.
 
     Args:
-        column: integers, timestamps or dates (which become nanoseconds, so that files of other units compare).
+        column: whole numbers, or timestamps or dates (as nanoseconds, so that files of other units compare).
         name: of the column.
 
     Returns:
@@ -48,10 +49,13 @@ def orders(column: pa.Array, name: str) -> tuple[pa.Array, pa.Array]:
     most = np.iinfo(np.int64).max // factor
     if pa.types.is_uint64(kind):
         fits = pc.less_equal(column, pa.scalar(most, kind))
+    elif pa.types.is_decimal(kind):
+        fits = pa.array([None if number is None else abs(number) <= most for number in column.to_pylist()], pa.bool_())
     else:
         column = column.cast(pa.int64())
         fits = pc.and_(pc.less_equal(column, most), pc.greater_equal(column, -most))
-    numbers = pc.cast(pc.if_else(pc.fill_null(fits, False), column, pa.scalar(0, column.type)), pa.int64())
+    numbers = pc.cast(pc.if_else(pc.fill_null(fits, False), column, pa.scalar(None, column.type)), pa.int64())
+    numbers = numbers.fill_null(0)
     missing = pa.scalar(f"{name}: is missing or null, and gives the arrival order")
     large = pa.scalar(f"{name}: is too large to give the arrival order")
     broken = pc.if_else(column.is_null(), missing, pc.if_else(fits, pa.scalar(None, pa.string()), large))

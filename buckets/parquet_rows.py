@@ -66,7 +66,7 @@ def check_parquet(
         if not can_order(kind):
             message = (
                 f"events {path}: column {arrival!r} is of type {kind} and cannot be source.arrival; "
-                "name a column of integers, dates or timestamps"
+                "name a column of whole numbers, dates or timestamps"
             )
             raise BucketsError(message)
     return file

@@ -10,10 +10,9 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 from urllib.parse import unquote, urlsplit
 
 LOOK_EVERY_S = 10.0
@@ -49,8 +48,7 @@ def hidden_files(folder: Path) -> Iterator[Path]:
                 yield Path(where, name)
 
 
-@dataclass(frozen=True)
-class Taken:
+class Taken(NamedTuple):
     """A file that Spark has taken: when it had been modified then, in ms since the epoch, and in which batch."""
 
     modified_ms: int
@@ -65,7 +63,7 @@ class TakenFiles:
         self._folder = checkpoint / "sources" / "0"
         self._commits = checkpoint / "commits"
         self._last = -1
-        self.files: dict[Path, Taken] = {}
+        self.files: dict[str, Taken] = {}
 
     def read(self) -> None:
         """Read what has been written since."""
@@ -77,7 +75,7 @@ class TakenFiles:
             if number >= max(whole, default=-1):
                 for line in file.read_text(encoding="utf-8").splitlines()[1:]:
                     entry = json.loads(line)
-                    path = Path(unquote(urlsplit(entry["path"]).path))
+                    path = unquote(urlsplit(entry["path"]).path)
                     self.files[path] = Taken(entry["timestamp"], entry["batchId"])
                 self._last = number
 
@@ -93,7 +91,7 @@ class TakenFiles:
         if commits:
             last = self._commits.parent / "offsets" / str(max(commits))
             done = json.loads(last.read_text(encoding="utf-8").splitlines()[-1])["logOffset"]
-        return [path for path, taken in self.files.items() if taken.batch > done]
+        return [Path(path) for path, taken in self.files.items() if taken.batch > done]
 
 
 class FileWatch:
@@ -138,7 +136,7 @@ class FileWatch:
         self._look(settled_ms=0)
         if error is None:
             for path in readable_files(self._folder):
-                if path not in self._taken.files:
+                if str(path) not in self._taken.files:
                     self._name(path, "it came while the job was ending; the next start takes it")
 
     def _run(self) -> None:
@@ -161,7 +159,7 @@ class FileWatch:
                 what = "files in it are" if path.is_dir() else "it is"
                 self._name(path, f"its name {mark}, by which {what} passed over; rename it to have it read")
         for path in readable_files(self._folder):
-            taken, modified_ms = self._taken.files.get(path), _modified_ms(path)
+            taken, modified_ms = self._taken.files.get(str(path)), _modified_ms(path)
             if taken is not None and modified_ms not in (None, taken.modified_ms):
                 self._name(path, "it has changed since it was taken, and a file is read once; use a new file")
 

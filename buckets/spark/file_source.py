@@ -14,6 +14,7 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 from pyspark.sql.types import (
     ByteType,
     DateType,
+    DecimalType,
     IntegerType,
     LongType,
     ShortType,
@@ -138,10 +139,12 @@ def _order(frame: DataFrame, source: SourceSettings) -> Column:
     kind, column = frame.schema[source.arrival].dataType, _column(source.arrival)
     if isinstance(kind, _MOMENTS):
         return F.unix_micros(column.cast(TimestampType()))
+    if isinstance(kind, DecimalType) and kind.scale == 0:
+        return column.try_cast("long")
     if not isinstance(kind, _INTEGERS):
         message = (
             f"events {source.path}: column {source.arrival!r} is of type {kind.simpleString()} and cannot be "
-            "source.arrival; name a column of integers, dates or timestamps"
+            "source.arrival; name a column of whole numbers, dates or timestamps"
         )
         raise BucketsError(message)
     return column.cast("long")

@@ -294,6 +294,8 @@ def test_large_values_are_read_in_small_pieces(path):
         (pa.int32(), [3, None], [3, "is missing or null, and gives the arrival order"]),
         (pa.uint64(), [2**63 - 1, 2**63], [2**63 - 1, "is too large to give the arrival order"]),
         (pa.int64(), [INT64_MIN + 1, INT64_MAX], [INT64_MIN + 1, INT64_MAX]),
+        (pa.decimal256(60, 0), [Decimal(-7), Decimal(10) ** 50], [-7, "is too large to give the arrival order"]),
+        (pa.decimal128(9, 1), [Decimal(1)] * 2, ["is of type decimal128(9, 1), which gives no arrival order"] * 2),
         (pa.timestamp("us", "UTC"), [-1, 7], [-1000, 7000]),
         (pa.timestamp("ns"), [-1, 7], [-1, 7]),
         (pa.timestamp("ms"), [7, INT64_MAX], [7_000_000, "is too large to give the arrival order"]),

@@ -123,7 +123,7 @@ def test_the_list_of_taken_files_is_read_on_where_earlier_ones_are_joined(source
     for number in range(9):
         source.take(number, names[number])
     taken.read()
-    assert [path.name for path in taken.files] == names[:9]
+    assert [Path(path).name for path in taken.files] == names[:9]
     source.write("9.compact", [line for number in range(10) for line in source.entries(number, names[number])])
     for number in range(9):
         (source.checkpoint / "sources" / "0" / str(number)).unlink()
@@ -131,6 +131,6 @@ def test_the_list_of_taken_files_is_read_on_where_earlier_ones_are_joined(source
     source.write(".11.tmp", ["no entry"])
     for again in (taken, TakenFiles(source.checkpoint)):
         again.read()
-        assert {path.name: entry.batch for path, entry in again.files.items()} == {
+        assert {Path(path).name: entry.batch for path, entry in again.files.items()} == {
             name: number for number, name in enumerate(names[:11])
         }

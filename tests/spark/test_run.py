@@ -98,7 +98,15 @@ def test_each_parquet_file_is_read_by_its_own_types_however_old_it_is_and_wherev
     found, expected = job.all_rows(), finished.all_rows()
     for name in expected.keys() - {"batches"}:
         assert without_place(found[name]) == without_place(expected[name]), name
-    assert {row["source"] for row in found["evaluations"] if row["batch_id"]} <= {None, str(second)}
+    assert {row["source"] for row in found["alerts"] if row["batch_id"]} == {str(second)}
+
+    broken = job.source / "third.parquet"
+    broken.write_bytes(b"PAR1")
+    with pytest.raises(BucketsError, match=rf"^events {broken}: is no Parquet file .*; put a whole file in its place"):
+        job.run(spark)
+    pq.write_table(arrow_table(EVENTS[:1]), broken)
+    job.run(spark)
+    assert {row["events_in"] for row in job.rows("batches") if row["batch_id"] == 2} == {1}
 
 
 def test_commits_out_of_the_order_of_their_column_are_refused_or_taken_as_they_come(spark, tmp_path):
