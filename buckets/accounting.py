@@ -52,6 +52,7 @@ class BatchAccount:
         groups: one account a group.
         ingested: when arrivals were taken in by the source, in ms since the epoch, and for how many arrivals each of
             these times stands; empty where the source does not say.
+        span: the least and the greatest `source_order` of its events, None where it holds no event.
     """
 
     batch_id: int
@@ -61,6 +62,7 @@ class BatchAccount:
     arrived: Stretches
     groups: tuple[GroupAccount, ...]
     ingested: tuple[tuple[int, float], ...] = ()
+    span: tuple[int, int] | None = None
 
     def check(self) -> None:
         """See that the accounts balance.
@@ -96,6 +98,7 @@ def account_batch(batch_id: int, rule_set: RuleSet, counts: Iterable[bytes]) -> 
     arrivals = malformed = 0
     arrived: list[Stretch] = []
     ingested: list[tuple[int, float]] = []
+    orders: list[int] = []
     filtered = {group.group_id: 0 for group in rule_set.groups}
     alerts = dict(filtered)
     outcomes = {group.group_id: [0] * OUTCOMES for group in rule_set.groups}
@@ -105,6 +108,7 @@ def account_batch(batch_id: int, rule_set: RuleSet, counts: Iterable[bytes]) -> 
             arrivals += count["arrivals"]
             malformed += count["malformed"]
             arrived += [Stretch(*each) for each in count["arrived"]]
+            orders += count.get("span", ())
             sample = count.get("ingested_ms", ())
             ingested += [(moment, count["arrivals"] / len(sample)) for moment in sample]
             for identity, number in count["filtered"].items():
@@ -129,4 +133,5 @@ def account_batch(batch_id: int, rule_set: RuleSet, counts: Iterable[bytes]) -> 
         )
         for group in rule_set.groups
     )
-    return BatchAccount(batch_id, rule_set.version, arrivals, malformed, joined(arrived), groups, tuple(ingested))
+    span = (min(orders), max(orders)) if orders else None
+    return BatchAccount(batch_id, rule_set.version, arrivals, malformed, joined(arrived), groups, tuple(ingested), span)

@@ -173,7 +173,7 @@ def _dead_letters(rows: pa.RecordBatch, faults: Faults, schema: EventSchema) -> 
     names = {field_column(index): name for index, name in enumerate(schema.field_names)}
     letters = []
     for row in sorted(faults):
-        written = rows.slice(row, 1).to_pylist()[0]
+        written = {name: column.python_value(rows.column(name)[row]) for name in rows.schema.names}
         fields = {name: written[at] for at, name in names.items()}
         raw = written[RAW] if RAW in written else json.dumps(fields, default=str, ensure_ascii=False)
         letters.append(DeadLetter(written[SOURCE], written[SOURCE_ORDER], written[POSITION], faults[row], raw))

@@ -6,8 +6,8 @@ whether a field may be null is decided elsewhere.
 """
 
 import math
-from collections.abc import Callable
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable
+from datetime import UTC, date, datetime
 from typing import Any
 
 import numpy as np
@@ -16,23 +16,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buckets.event_schema import AttributeType, EventTime
-from buckets.scaled import INT64_MAX, INT64_MIN, parse_decimal, to_scaled
+from buckets.moment_text import moment_text
+from buckets.scaled import INT64_MAX, INT64_MIN, parse_decimal, scaled_decimal, to_scaled
 
 Faults = dict[int, str]
 Int64s = npt.NDArray[np.int64]
 _LONGEST_PLAIN = 30
 """Arrow's decimal parser is exact up to 38 digits and silently wraps beyond; longer text takes the slow way."""
 _SHOWN = 40
+_MOST_S = INT64_MAX // 1000
 
 
 def _shown(value: Any) -> str:
-    text = repr(value)
+    text = str(value) if isinstance(value, date) else repr(value)
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
 
 
-def _one_by_one(column: pa.Array, convert: Callable[[Any], Any], filler: Any) -> tuple[list[Any], Faults]:
+def _each(given: Iterable[Any], convert: Callable[[Any], Any], filler: Any) -> tuple[list[Any], Faults]:
     values, faults = [], {}
-    for row, value in enumerate(column.to_pylist()):
+    for row, value in enumerate(given):
         converted = filler
         if value is not None:
             try:
@@ -54,15 +56,28 @@ def _is_plain(column: pa.Array, longest: int, unwanted: str) -> bool:
     return pc.any(pc.match_substring(column, unwanted, ignore_case=True)).as_py() is not True
 
 
+def python_value(value: pa.Scalar) -> Any:
+    """A value for people to see; text where Python has no such time or zone."""
+    try:
+        return value.as_py()
+    except (ValueError, ArithmeticError, LookupError):
+        number = value.value if hasattr(value, "value") else "a value"
+        return f"{number} of type {value.type}"
+
+
 def _as_text(column: pa.Array) -> tuple[pa.Array, Faults]:
     """A column as text, with the rows that have none."""
     if _is_text(column):
         return column, {}
-    try:
-        return pc.cast(column, pa.string()), {}
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        values, faults = _one_by_one(column, _text_of, None)
-        return pa.array(values, pa.string()), faults
+    if pa.types.is_timestamp(column.type) or pa.types.is_time(column.type) or pa.types.is_date(column.type):
+        return moment_text(column)
+    if not pa.types.is_duration(column.type):  # Its text would be a number without its unit.
+        try:
+            return pc.cast(column, pa.string()), {}
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            pass
+    values, faults = _each(map(python_value, column), _text_of, None)
+    return pa.array(values, pa.string()), faults
 
 
 def _text_of(value: Any) -> str:
@@ -78,7 +93,7 @@ def _text_of(value: Any) -> str:
 def _converted(column: pa.Array, convert: Callable[[str], Any], filler: Any) -> tuple[list[Any], Faults]:
     """Values of a column by way of its text, one by one."""
     text, unreadable = _as_text(column)
-    values, faults = _one_by_one(text, convert, filler)
+    values, faults = _each(text.to_pylist(), convert, filler)
     return values, faults | unreadable
 
 
@@ -107,7 +122,10 @@ def measures(column: pa.Array, scale: int) -> tuple[Int64s, Faults]:
             scaled = None
         if scaled is not None:
             return scaled, {}
-    values, faults = _converted(column, lambda text: to_scaled(text, scale), 0)
+    if pa.types.is_decimal(column.type):
+        values, faults = _each(column.to_pylist(), lambda number: scaled_decimal(number, scale, format(number, "f")), 0)
+    else:
+        values, faults = _converted(column, lambda text: to_scaled(text, scale), 0)
     return np.array(values, np.int64), faults
 
 
@@ -175,10 +193,12 @@ def _fast_times(column: pa.Array, unit: str) -> Int64s | None:
             column = pc.cast(column, pa.timestamp("us", "UTC"))
         except pa.ArrowInvalid:
             return None
+    if pa.types.is_date(column.type):
+        column = pc.cast(column, pa.timestamp("ms"))
     if pa.types.is_timestamp(column.type):
         ticks = _integers(pc.cast(column, pa.int64()))
         per_ms = {"s": 0, "ms": 1, "us": 1000, "ns": 1_000_000}[column.type.unit]
-        return ticks // per_ms if per_ms else ticks * 1000
+        return ticks // per_ms if per_ms else np.clip(ticks, -_MOST_S, _MOST_S) * 1000
     if unit == "iso8601" or not (_is_text(column) or pa.types.is_integer(column.type)):
         return None
     whole, faults = _longs(column)
@@ -208,6 +228,6 @@ def times_ms(column: pa.Array, declared: EventTime) -> tuple[Int64s, Faults]:
         nulls = column.is_null().to_numpy(zero_copy_only=False)
         limits = f"{declared.earliest:%Y-%m-%d} to {declared.latest:%Y-%m-%d}"
         for row in np.flatnonzero(absurd & ~nulls):
-            given = _shown(column[int(row)].as_py())
+            given = _shown(python_value(column[int(row)]))
             faults.setdefault(int(row), f"{given} is an absurd time: outside {limits}")
     return times, faults

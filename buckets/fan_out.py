@@ -66,6 +66,8 @@ def fan_out(rows: pa.RecordBatch, rule_set: RuleSet, schema: EventSchema, shards
         yield Parcel(PASSING, payload.pack(payload.DEAD_LETTERS, dead_letter_table(letters)))
     arrived = stretches_of(events.times_ms)
     counts = {"arrivals": rows.num_rows, "malformed": len(letters), "filtered": filtered, "arrived": arrived}
+    if len(events):
+        counts["span"] = [int(events.source_order.min()), int(events.source_order.max())]
     if INGESTED in rows.schema.names:
         counts["ingested_ms"] = _sample(rows.column(INGESTED).to_numpy())
     yield Parcel(PASSING, payload.COUNTS + json.dumps(counts).encode())

@@ -32,6 +32,8 @@ class SourceSettings(BaseModel):
         max_offsets_per_trigger: how many messages one micro-batch takes at the most.
         arrival: column whose order is the arrival order; without it, files by modification time and rows as they
             stand. A Delta table needs one.
+        out_of_order: what is done with a micro-batch that holds a row which the column places before rows of an
+            earlier batch: the job ends before anything of it is written, or takes it as it comes.
         max_files_per_trigger: how many files one micro-batch takes at the most.
     """
 
@@ -40,6 +42,7 @@ class SourceSettings(BaseModel):
     kind: SourceKind
     path: str = ""
     arrival: str | None = None
+    out_of_order: Literal["refuse", "take"] = "refuse"
     max_files_per_trigger: int = Field(default=1000, ge=1)
     topic: TopicName | None = None
     starting_offsets: Literal["earliest", "latest"] = "earliest"
@@ -53,7 +56,7 @@ class SourceSettings(BaseModel):
     @model_validator(mode="after")
     def _fields_of_its_kind(self) -> "SourceSettings":
         of_kafka = {"topic", "starting_offsets", "max_offsets_per_trigger"}
-        of_files = {"path", "arrival", "max_files_per_trigger"}
+        of_files = {"path", "arrival", "out_of_order", "max_files_per_trigger"}
         needed, wrong = ("topic", of_files) if self.kind == "kafka" else ("path", of_kafka)
         if not getattr(self, needed):
             message = f"a source of kind {self.kind} needs `{needed}`"
@@ -71,6 +74,9 @@ class SourceSettings(BaseModel):
             raise ValueError(message)
         if self.kind in ("json", "csv") and self.arrival is not None:
             message = f"arrival: {self.kind} files are taken in the order of their lines; leave it out"
+            raise ValueError(message)
+        if self.arrival is None and "out_of_order" in self.model_fields_set:
+            message = "out_of_order: goes with `arrival`, the column that has the order; leave it out"
             raise ValueError(message)
         return self
 

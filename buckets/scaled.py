@@ -34,7 +34,15 @@ def to_scaled(text: str, scale: int) -> int:
     Raises:
         ValueError: not a number, more digits after the point than `scale`, or beyond 64 bits.
     """
-    number = parse_decimal(text)
+    return scaled_decimal(parse_decimal(text), scale, text)
+
+
+def scaled_decimal(number: Decimal, scale: int, text: str) -> int:
+    """Turn a finite decimal, which stands as `text`, into an integer count of `10**-scale`.
+
+    Raises:
+        ValueError: more digits after the point than `scale`, or beyond 64 bits.
+    """
     sign, digits, exponent = number.as_tuple()
     assert isinstance(exponent, int)
     if number and number.adjusted() + scale > 18:

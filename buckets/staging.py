@@ -20,6 +20,7 @@ from buckets.csv_lines import split_header
 from buckets.errors import BucketsError
 from buckets.event_schema import EventSchema
 from buckets.job import SourceKind
+from buckets.parquet_rows import MOST_ROWS, as_arrivals, check_parquet, field_batches
 
 KINDS: dict[str, SourceKind] = {
     ".jsonl": "json",
@@ -65,7 +66,9 @@ def open_event_file(path: Path, schema: EventSchema, needed: frozenset[str]) -> 
         message = f"events {path}: unknown kind {path.suffix!r}; the name must end in {', '.join(KINDS)}"
         raise BucketsError(message)
     if kind == "parquet":
-        _check_parquet(path, schema, needed)
+        if not check_parquet(path, schema, needed).metadata.num_rows:
+            message = f"events {path}: is empty"
+            raise BucketsError(message)
         return EventFile(path, kind)
     first = next(_lines(path), None)
     if first is None:
@@ -84,19 +87,6 @@ def open_event_file(path: Path, schema: EventSchema, needed: frozenset[str]) -> 
         message = f"events {path}: has a header line and no events"
         raise BucketsError(message)
     return EventFile(path, kind, header)
-
-
-def _check_parquet(path: Path, schema: EventSchema, needed: frozenset[str]) -> None:
-    try:
-        columns, rows = pq.read_schema(path).names, pq.read_metadata(path).num_rows
-    except (OSError, pa.ArrowException) as error:
-        reason = str(error).splitlines()[0]
-        message = f"events {path}: is no Parquet file ({reason})"
-        raise BucketsError(message) from None
-    check_columns(columns, schema, needed, str(path))
-    if not rows:
-        message = f"events {path}: is empty"
-        raise BucketsError(message)
 
 
 def _check_json(path: Path, schema: EventSchema) -> None:
@@ -128,29 +118,31 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
                 yield number, text
 
 
-def stage(file: EventFile, folder: Path, batch_rows: int | None) -> int:
+def stage(file: EventFile, schema: EventSchema, folder: Path, batch_rows: int | None) -> int:
     """Cut a file into parts.
 
     Args:
         file: the file.
+        schema: the event schema, whose fields are kept of typed columns.
         folder: where the parts go.
-        batch_rows: rows a part; None for one part of all rows.
+        batch_rows: rows a part at the most; None for as many as there are, which of large typed rows are several parts
+            too.
 
     Returns:
         How many parts there are.
     """
     folder.mkdir(parents=True)
     parts = 0
-    for parts, table in enumerate(_tables(file, batch_rows), 1):
+    for parts, table in enumerate(_tables(file, schema, batch_rows), 1):
         part = folder / f"part-{parts:09d}.parquet"
         pq.write_table(table, part)
         os.utime(part, (_FIRST_MTIME_S + parts, _FIRST_MTIME_S + parts))
     return parts
 
 
-def _tables(file: EventFile, batch_rows: int | None) -> Iterator[pa.Table]:
+def _tables(file: EventFile, schema: EventSchema, batch_rows: int | None) -> Iterator[pa.Table]:
     if file.kind == "parquet":
-        yield from _parquet_tables(file.path, batch_rows)
+        yield from _parquet_tables(file.path, schema, batch_rows)
         return
     lines = _lines(file.path)
     if file.header is not None:
@@ -160,10 +152,16 @@ def _tables(file: EventFile, batch_rows: int | None) -> Iterator[pa.Table]:
         yield pa.table({ROW_NUMBER: pa.array(numbers, pa.int64()), RAW: pa.array(texts, pa.binary())})
 
 
-def _parquet_tables(path: Path, batch_rows: int | None) -> Iterator[pa.Table]:
-    source = pq.ParquetFile(path)
+def _parquet_tables(path: Path, schema: EventSchema, batch_rows: int | None) -> Iterator[pa.Table]:
     first = 1
-    for batch in source.iter_batches(batch_size=batch_rows or max(1, source.metadata.num_rows)):
-        numbers = pa.array(range(first, first + batch.num_rows), pa.int64())
-        yield pa.Table.from_batches([batch]).append_column(ROW_NUMBER, numbers)
-        first += batch.num_rows
+    for rows in field_batches(path, schema.field_names, batch_rows or MOST_ROWS):
+        numbers = pa.array(range(first, first + len(rows)), pa.int64())
+        yield pa.Table.from_batches([rows]).append_column(ROW_NUMBER, numbers)
+        first += len(rows)
+
+
+def typed_part(part: Path, file: EventFile, schema: EventSchema) -> Iterator[pa.RecordBatch]:
+    """A part of a file with typed columns, as arrivals."""
+    for rows in field_batches(part, [*schema.field_names, ROW_NUMBER]):
+        order = pa.repeat(pa.scalar(0, pa.int64()), len(rows))
+        yield as_arrivals(rows, schema, file.path.name, order, rows.column(ROW_NUMBER))

@@ -43,7 +43,7 @@ def run(
         audit_settings(job)
     from buckets.live import LiveStatus
     from buckets.spark.audit import audit_beside
-    from buckets.spark.run import job_session, prepare, scoring_query
+    from buckets.spark.run import job_session, prepare, scoring_query, watch_files
 
     console = Console(stderr=True)
 
@@ -69,12 +69,14 @@ def run(
         say(carried_over)
     with BatchProgress(console) as progress:
         spark = job_session(job)
-        query = scoring_query(spark, job, on_batch, on_refused, on_outage)
+        query = scoring_query(spark, job, on_batch, on_refused, on_outage, say)
+        watch = watch_files(job, say)
         tables = audit_beside(spark, job, on_outage=on_outage, on_failure=on_failure) if audit else None
         try:
             with (
                 LiveStatus(job.checkpoint, query.rules_in_force, query.lag) as live,
                 tables or contextlib.nullcontext(),
+                watch or contextlib.nullcontext(),
             ):
                 query.run(job.settings.trigger.interval, progress.on_interrupt)
         except KeyboardInterrupt:
@@ -82,4 +84,5 @@ def run(
             return
     output = job.settings.output
     place = f"tables are in {output.path}" if output.kind == "delta" else f"alerts are in topic {output.topic(ALERTS)}"
-    say(f"{progress.events:,} events, {progress.alerts:,} alerts; {place}")
+    unread = f"; {watch.not_read:,} files are not read" if watch is not None and watch.not_read else ""
+    say(f"{progress.events:,} events, {progress.alerts:,} alerts; {place}{unread}")

@@ -7,7 +7,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from buckets.arrivals import BROKEN, POSITION, RAW, SOURCE, SOURCE_ORDER
+from buckets.arrivals import POSITION, RAW, SOURCE, SOURCE_ORDER
 from buckets.basis import Basis
 from buckets.engine_settings import EngineSettings
 from buckets.event_schema import EventSchema
@@ -15,10 +15,11 @@ from buckets.ledger import Ledger
 from buckets.rule import Rule
 from buckets.rule_book import RuleBook
 from buckets.rule_feed import FixedRules
+from buckets.spark.file_source import file_reader, read_files
 from buckets.spark.json_sink import JsonSink
 from buckets.spark.query import BatchReport, Scoring, ScoringQuery
-from buckets.spark.source import Arrivals, text_arrivals, typed_fields
-from buckets.staging import ROW_NUMBER, EventFile, stage
+from buckets.spark.source import Arrivals, text_arrivals
+from buckets.staging import ROW_NUMBER, EventFile, stage, typed_part
 from buckets.terms import Terms
 
 
@@ -47,7 +48,7 @@ def evaluation_query(
     parts = work / "parts"
     if not parts.exists():
         staging = work / "staging"
-        stage(evaluation.file, staging, evaluation.batch_rows)
+        stage(evaluation.file, evaluation.schema, staging, evaluation.batch_rows)
         staging.rename(parts)
     ledger = Ledger(work / "checkpoint")
     ledger.open(Basis(str(evaluation.file.path), evaluation.schema, evaluation.engine))
@@ -64,11 +65,10 @@ def evaluation_query(
 
 
 def _staged(spark: SparkSession, file: EventFile, parts: Path, schema: EventSchema) -> Arrivals:
+    if file.kind == "parquet":
+        return Arrivals(*read_files(file_reader(spark, 1), str(parts), lambda part, _: typed_part(part, file, schema)))
     first = spark.read.parquet(str(min(parts.glob("*.parquet"))))
-    frame = spark.readStream.schema(first.schema).option("maxFilesPerTrigger", 1).parquet(str(parts))
+    frame = file_reader(spark, 1).schema(first.schema).parquet(str(parts))
     number = F.col(ROW_NUMBER).alias(POSITION)
     place = [F.lit(file.path.name).alias(SOURCE), F.lit(0).cast("long").alias(SOURCE_ORDER), number]
-    if file.kind == "parquet":
-        frame = frame.select(*place, F.lit(None).cast("string").alias(BROKEN), *typed_fields(frame, schema))
-        return Arrivals(frame, lambda batches: iter(batches))
     return text_arrivals(frame.select(F.col(RAW).cast("string"), *place), file.kind, schema, file.header)

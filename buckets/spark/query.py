@@ -20,6 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from buckets import payload
 from buckets.accounting import BatchAccount, account_batch
+from buckets.arrival_order import ArrivalOrder
 from buckets.hold import held
 from buckets.ledger import Ledger, epoch_ms
 from buckets.live import messages_behind
@@ -87,6 +88,8 @@ class Scoring:
     """Whether one task does a whole batch, without a shuffle: least delay, one core."""
     patience: Patience = field(default_factory=Patience)
     """What is done about faults of Kafka."""
+    order: ArrivalOrder | None = None
+    """What sees that batches arrive one behind the other; None where the source has no order across them."""
 
 
 @dataclass(frozen=True)
@@ -157,6 +160,8 @@ class ScoringQuery:
             counts = [bytes(head.payload) for head in heads if head.output == COUNTS]
             account = account_batch(batch_id, rule_set, counts)
             account.check()
+            if scoring.order is not None:
+                scoring.order.check(batch_id, account.span)
             rows: dict[str, int] = {}
             payloads: dict[str, list[bytes]] = {}
             for head in heads:
@@ -166,6 +171,8 @@ class ScoringQuery:
             scored_s = time.perf_counter()
             scoring.sink.write(ScoredBatch(account, rule_set, terms, rows, payloads, produced))
             scoring.book.done(batch_id, rule_set, account.arrived)
+            if scoring.order is not None:
+                scoring.order.done(batch_id, account.span)
         finally:
             if kept:
                 produced.unpersist()

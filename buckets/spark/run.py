@@ -9,6 +9,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from buckets.arrival_order import ArrivalOrder, Ordering
 from buckets.basis import Basis
 from buckets.errors import BucketsError
 from buckets.event_schema import EventSchema
@@ -25,6 +26,7 @@ from buckets.rule_book import RuleBook
 from buckets.rule_history import open_history
 from buckets.rule_set import first_rule_set
 from buckets.scaled import AVERAGE_EXTRA_DIGITS
+from buckets.source_files import FileWatch
 from buckets.spark.delta_sink import DeltaSink
 from buckets.spark.kafka_faults import explain_spark
 from buckets.spark.kafka_sink import KafkaSink
@@ -116,6 +118,7 @@ def scoring_query(
     on_batch: Callable[[BatchReport], None],
     on_refused: Callable[[Sequence[Refusal]], None] = lambda refusals: None,
     on_outage: Callable[[Outage], None] = lambda outage: None,
+    say: Callable[[str], None] = lambda line: None,
 ) -> ScoringQuery:
     """The query of a job, not yet started.
 
@@ -125,6 +128,7 @@ def scoring_query(
         on_batch: called after each batch.
         on_refused: called with changes of rules that are not made.
         on_outage: called when Kafka does not answer and is waited for.
+        say: told of files and rows that arrive out of order.
 
     Raises:
         BucketsError: checkpoint, output or source do not fit the job.
@@ -143,6 +147,7 @@ def scoring_query(
         checkpoint=job.checkpoint / "spark",
         single_stage=settings.partitions == 1,
         patience=_patience(settings.kafka, on_outage),
+        order=_arrival_order(job, say),
     )
     return ScoringQuery(scoring, on_batch)
 
@@ -157,6 +162,26 @@ def terms_of(job: Job) -> Terms:
         output=settings.output.kind,
         arrival=settings.source.arrival,
     )
+def _arrival_order(job: Job, say: Callable[[str], None]) -> ArrivalOrder | None:
+    """What sees that batches arrive one behind the other; a topic's partitions have no order among them."""
+    source = job.settings.source
+    if source.kind == "kafka":
+        return None
+    ordering = Ordering(source.arrival, refuse=source.out_of_order == "refuse")
+    return ArrivalOrder(job.checkpoint / "buckets" / "arrival_order.json", ordering, say)
+
+
+def watch_files(job: Job, say: Callable[[str], None]) -> FileWatch | None:
+    """What names the files of a job's source that are not read; None where the source is no folder of files.
+
+    Args:
+        job: the job.
+        say: told a line for each such file.
+    """
+    source = job.settings.source
+    if source.kind in ("kafka", "delta"):
+        return None
+    return FileWatch(Path(source.path), job.checkpoint / "spark", say)
 
 
 def _patience(kafka: KafkaSettings | None, on_outage: Callable[[Outage], None]) -> Patience:

@@ -1,13 +1,12 @@
 """Sources: topics, files and Delta tables as streams of arrivals, in the form that `buckets.arrivals` describes.
 
 Text files are read as lines and numbered in Python, a whole file by one task; JSON is parsed by the JVM, CSV line by
-line. Parquet and Delta come with typed columns, and with row numbers or a column that orders them.
+line. Parquet and Delta, which have typed columns, are in `file_source`.
 """
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
@@ -15,14 +14,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import StringType, StructField, StructType
 
-from buckets.arrivals import BROKEN, INGESTED, POSITION, RAW, SOURCE, SOURCE_ORDER, check_columns, field_column
+from buckets.arrivals import BROKEN, INGESTED, POSITION, RAW, SOURCE, SOURCE_ORDER, field_column
 from buckets.csv_lines import read_lines, split_header
-from buckets.errors import BucketsError
 from buckets.event_schema import EventSchema
 from buckets.job import SourceSettings
 from buckets.kafka.settings import KafkaSettings
+from buckets.spark.file_source import file_place, file_reader, open_delta, open_parquet_files
 
 Normalise = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 _CORRUPT = "__corrupt__"
@@ -63,20 +62,16 @@ def open_source(
         kafka: how Kafka is reached, for a topic.
 
     Raises:
-        BucketsError: columns are missing, or there is nothing yet from which a schema could be read.
+        BucketsError: columns are missing.
     """
     if source.kind == "kafka":
         assert kafka is not None
         return _open_topic(spark, source, kafka, schema)
     if source.kind in ("json", "csv"):
         return _open_text(spark, source, schema)
-    reader = spark.readStream.option("maxFilesPerTrigger", source.max_files_per_trigger)
     if source.kind == "delta":
-        frame = reader.format("delta").load(source.path)
-    else:
-        frame = reader.schema(_parquet_schema(spark, source.path)).parquet(source.path)
-    check_columns(frame.columns, schema, needed | ({source.arrival} if source.arrival else set()), source.path)
-    return Arrivals(_typed(frame, schema, source.arrival), _as_it_is)
+        return Arrivals(*open_delta(spark, source, schema, needed))
+    return Arrivals(*open_parquet_files(spark, source, schema, needed))
 
 
 def kafka_options(kafka: KafkaSettings) -> dict[str, str]:
@@ -111,50 +106,13 @@ def _open_topic(spark: SparkSession, source: SourceSettings, kafka: KafkaSetting
     return Arrivals(_parse_json(_with_valid_text(messages), schema, "not one object"), _valid)
 
 
-def _parquet_schema(spark: SparkSession, path: str) -> StructType:
-    files = sorted(Path(path).rglob("*.parquet")) if Path(path).is_dir() else [Path(path)]
-    if not files:
-        message = f"events {path}: no .parquet file yet, from which the columns could be read; put one there first"
-        raise BucketsError(message)
-    return spark.read.parquet(str(files[0])).schema
-
-
-def _file_place() -> list[Column]:
-    return [
-        F.col("_metadata.file_path").alias(SOURCE),
-        F.unix_millis("_metadata.file_modification_time").alias(SOURCE_ORDER),
-    ]
-
-
-def _typed(frame: DataFrame, schema: EventSchema, arrival: str | None) -> DataFrame:
-    """Columns of a Parquet or Delta stream; the position is the named column, or the row's number from 1."""
-    if arrival is None:
-        place = [*_file_place(), (F.col("_metadata.row_index") + 1).alias(POSITION), F.lit(None).cast("string")]
-    else:
-        column = F.col(f"`{arrival}`")
-        if isinstance(frame.schema[arrival].dataType, TimestampType):
-            column = F.unix_micros(column)
-        order = column.cast("long")
-        missing = F.when(order.isNull(), F.lit(f"{arrival}: is missing or null, and gives the arrival order"))
-        place = [F.lit("").alias(SOURCE), F.lit(0).cast("long").alias(SOURCE_ORDER)]
-        place += [F.coalesce(order, F.lit(0).cast("long")).alias(POSITION), missing]
-    place[-1] = place[-1].alias(BROKEN)
-    return frame.select(*place, *typed_fields(frame, schema))
-
-
-def typed_fields(frame: DataFrame, schema: EventSchema) -> list[Column]:
-    """The declared fields of typed columns; null where there is no such column."""
-    there = set(frame.columns)
-    return _fields(schema, lambda name: F.col(f"`{name}`") if name in there else F.lit(None).cast("string"))
-
-
 def _fields(schema: EventSchema, column: Callable[[str], Column]) -> list[Column]:
     return [column(name).alias(field_column(index)) for index, name in enumerate(schema.field_names)]
 
 
 def _open_text(spark: SparkSession, source: SourceSettings, schema: EventSchema) -> Arrivals:
-    reader = spark.readStream.option("maxFilesPerTrigger", source.max_files_per_trigger)
-    lines = reader.text(source.path).select(F.col("value").alias(RAW), *_file_place())
+    reader = file_reader(spark, source.max_files_per_trigger)
+    lines = reader.text(source.path).select(F.col("value").alias(RAW), *file_place())
     lines = lines.coalesce(spark.sparkContext.defaultParallelism)
     return text_arrivals(lines, source.kind, schema, header=None)
 
@@ -200,11 +158,6 @@ def _parse_json(lines: DataFrame, schema: EventSchema, fault: str) -> DataFrame:
     broken = F.when(~F.coalesce(whole, F.lit(False)), F.lit(f"broken JSON: {fault}")).alias(BROKEN)
     fields = _fields(schema, lambda name: F.col(f"parsed.{_EVENT}").getField(name))
     return frame.select(*lines.columns, broken, *fields)
-
-
-def _as_it_is(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for rows in batches:
-        yield _with_paths(rows)
 
 
 def _valid(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -96,6 +96,8 @@ def test_a_job_on_kafka_has_a_topic_for_each_output_and_no_rules_yet(tmp_path):
         ({"source": {"kind": "kafka", "topic": "a b"}}, "source.topic"),
         ({"source": {"kind": "kafka", "topic": "x", "path": "y"}}, "path: a source of kind kafka has no such field"),
         ({"source": {"kind": "json", "path": ".", "topic": "x"}}, "topic: a source of kind json has no such field"),
+        ({"source": {"kind": "parquet", "path": ".", "out_of_order": "take"}}, "out_of_order: goes with `arrival`"),
+        ({"source": {"kind": "kafka", "topic": "x", "out_of_order": "take"}}, "kafka has no such field"),
         ({"output": {"kind": "kafka", "path": "x"}}, "outputs in Kafka have `topics`, and no `path`"),
         ({"output": {"kind": "kafka", "topics": {"alarms": "x"}}}, "topics.alarms: no such output; there are alerts,"),
         ({"output": {"kind": "kafka", "topics": {"alerts": "payments"}}}, "each needs a topic of its own"),

@@ -97,7 +97,7 @@ def test_values_travel_with_their_event(rows):
 
 @given(ROWS)
 def test_rows_are_counted_as_arrived_malformed_and_filtered_out(rows):
-    parcels = sent(rows)
+    parcels = sent([row | {"source_order": 7 - n} for n, row in enumerate(rows)])
     (counts,) = [json.loads(each.payload[1:]) for each in parcels if each.payload[:1] == payload.COUNTS]
     good = [(n, row) for n, row in enumerate(rows) if row["amount"] != "ten"]
     times_ms = [1000 + n % 3 for n, _ in good]
@@ -106,7 +106,7 @@ def test_rows_are_counted_as_arrived_malformed_and_filtered_out(rows):
         "malformed": len(rows) - len(good),
         "filtered": {g.group_id: sum(not passes(row, g) for _, row in good) for g in RULES.groups},
         "arrived": [[min(times_ms), max(times_ms)]] if good else [],
-    }
+    } | ({"span": [7 - good[-1][0], 7 - good[0][0]]} if good else {})
 
 
 @given(ROWS)

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from buckets.arrivals import parse
 from buckets.errors import BucketsError
-from buckets.staging import ROW_NUMBER, open_event_file, stage
+from buckets.staging import ROW_NUMBER, open_event_file, stage, typed_part
 from tests.core.examples import SCHEMA
 
 NEEDED = frozenset({"amount"})
@@ -32,7 +33,7 @@ def opened(path):
 
 
 def staged(path, folder, batch_rows=None) -> list[list[dict]]:
-    parts = stage(opened(path), folder, batch_rows)
+    parts = stage(opened(path), SCHEMA, folder, batch_rows)
     files = sorted(folder.iterdir())
     assert len(files) == parts
     assert files == sorted(files, key=lambda file: file.stat().st_mtime)
@@ -74,7 +75,8 @@ def test_parquet_rows_keep_their_types_and_get_numbers(tmp_path_factory, batch_r
     rows = [{"id": f"e{n}", "at": n, "amount": Decimal(n)} for n in range(7)]
     pq.write_table(pa.Table.from_pylist(rows), folder / "day.parquet", row_group_size=row_group)
     parts = staged(folder / "day.parquet", folder / "parts", batch_rows)
-    assert [row for part in parts for row in part] == [row | {ROW_NUMBER: n} for n, row in enumerate(rows, 1)]
+    missing = dict.fromkeys(set(SCHEMA.field_names) - rows[0].keys())
+    assert [row for part in parts for row in part] == [row | missing | {ROW_NUMBER: n} for n, row in enumerate(rows, 1)]
     assert max(len(part) for part in parts) <= batch_rows
 
 
@@ -131,12 +133,18 @@ def test_broken_lines_at_the_top_do_not_hide_the_fields_below(write):
     assert opened(write("day.jsonl", "broken\n[1]\n" + LINES[0])).kind == "json"
 
 
-@pytest.mark.parametrize("name", ["position", "Position"])
-def test_a_parquet_file_may_have_a_column_named_position(tmp_path, name):
-    pq.write_table(pa.table({"id": ["e"], "at": [1], "amount": [1], name: ["front"]}), tmp_path / "day.parquet")
-    stage(opened(tmp_path / "day.parquet"), tmp_path / "parts", None)
-    names = [each.lower() for each in pq.read_schema(next((tmp_path / "parts").iterdir())).names]
-    assert len(names) == len(set(names))
+@pytest.mark.parametrize("name", ["position", "field_0", "`", "a.b"])
+def test_a_field_of_a_parquet_file_may_have_any_name(tmp_path, name):
+    schema = SCHEMA.model_copy(update={"attributes": {name: "string"}})
+    columns = {"id": ["e"], "at": [1], "amount": [1], "a": [{"b": "another"}], name: ["front"]}
+    pq.write_table(pa.table(columns), tmp_path / "day.parquet")
+    file = open_event_file(tmp_path / "day.parquet", schema, NEEDED)
+    stage(file, schema, tmp_path / "parts", None)
+    (rows,) = typed_part(next((tmp_path / "parts").iterdir()), file, schema)
+    events, letters = parse(rows, schema, NEEDED)
+    assert letters == []
+    assert events.attributes[name].to_pylist() == ["front"]
+    assert (events.source.to_pylist(), events.position.tolist()) == (["day.parquet"], [1])
 
 
 def test_a_byte_order_mark_is_no_part_of_the_first_line(write, tmp_path):

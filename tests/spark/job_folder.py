@@ -77,14 +77,19 @@ class JobFolder:
         for number in range(files):
             self.add_file(first + number, [json.dumps(event) for event in events[number * size : (number + 1) * size]])
 
-    def query(self, spark: SparkSession, on_batch: Callable[[BatchReport], None]) -> ScoringQuery:
+    def query(
+        self,
+        spark: SparkSession,
+        on_batch: Callable[[BatchReport], None],
+        say: Callable[[str], None] = lambda line: None,
+    ) -> ScoringQuery:
         """The job's query, in the session of the tests."""
-        return scoring_query(spark, load_job(self.conf), on_batch)
+        return scoring_query(spark, load_job(self.conf), on_batch, say=say)
 
-    def run(self, spark: SparkSession) -> list[BatchReport]:
-        """Run the job to the end of what is there."""
+    def run(self, spark: SparkSession, say: Callable[[str], None] = lambda line: None) -> list[BatchReport]:
+        """Run the job to the end of what is there; `say` is told what arrives out of order."""
         reports: list[BatchReport] = []
-        self.query(spark, reports.append).run(None)
+        self.query(spark, reports.append, say).run(None)
         return reports
 
     def rows(self, name: str) -> list[Row]:

@@ -1,8 +1,11 @@
 """Lines that are no events go to the dead letters, with text, line number and reason, and the stream goes on."""
 
 import json
+from decimal import Decimal
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from buckets.rule import Rule
@@ -143,3 +146,27 @@ def test_a_job_sets_aside_each_line_that_is_no_event(spark, tmp_path: Path, kind
     (account,) = job.rows("batches")
     assert account["dead_letters"] == len(expected(lines))
     assert account["evaluated"] == len(good_places(lines))
+
+
+def test_evaluate_takes_typed_columns_to_the_digit_and_sets_aside_what_does_not_fit(spark, tmp_path: Path):
+    amounts = [Decimal("1.5"), Decimal("1.234"), Decimal("12345678901234567.89"), Decimal("1e40")]
+    columns = {
+        "id": pa.array(["a", "b", "c", "d"], pa.large_string()),
+        "t": pa.array([999_999, 1, 2_000_000, 1], pa.timestamp("ns", "Europe/Oslo")),
+        "payer": pa.array(["ann"] * 4).dictionary_encode(),
+        "kind": pa.array([1, 1, 2, 2], pa.uint8()),
+        "amount": pa.array(amounts, pa.decimal256(70, 20)),
+        "more": pa.array([[{"a`b": 1}]] * 4),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "events.parquet")
+    results = evaluate(spark, evaluation_of(tmp_path / "events.parquet", EVENT_SCHEMA, [RULE]), tmp_path / "work")
+    letters = [json.loads(line) for line in results["dead_letters.jsonl"].decode().splitlines()]
+    assert [(letter["position"], letter["reason"].split(" (")[0][:30]) for letter in letters] == [
+        (2, "amount: 1.23400000000000000000"),
+        (4, "amount: 1000000000000000000000"),
+    ]
+    alerts = [json.loads(line) for line in results["alerts.jsonl"].decode().splitlines()]
+    assert [(alert["event_id"], alert["event_time"], alert["value"]) for alert in alerts] == [
+        ("a", 0, "1.50"),
+        ("c", 2, "12345678901234569.39"),
+    ]
