@@ -16,7 +16,7 @@ from buckets.rule_book import RuleBook
 from buckets.rule_feed import FixedRules
 from buckets.spark.json_sink import JsonSink
 from buckets.spark.query import BatchReport, Scoring, ScoringQuery
-from buckets.spark.source import Arrivals, text_arrivals, typed_fields
+from buckets.spark.source import Arrivals, text_reader, typed_fields
 from buckets.staging import ROW_NUMBER, EventFile, stage
 
 
@@ -70,4 +70,4 @@ def _staged(spark: SparkSession, file: EventFile, parts: Path, schema: EventSche
     if file.kind == "parquet":
         frame = frame.select(*place, F.lit(None).cast("string").alias(BROKEN), *typed_fields(frame, schema))
         return Arrivals(frame, lambda batches: iter(batches))
-    return text_arrivals(frame.select(F.col(RAW).cast("string"), *place), file.kind, schema, file.header)
+    return Arrivals(frame.select(RAW, *place), text_reader(file.kind, schema, file.header))
