@@ -81,17 +81,20 @@ def _decoded(texts: Sequence[bytes], names: Sequence[str]) -> tuple[list[_Column
 def _repeating(texts: Sequence[bytes], names: Sequence[str], columns: Sequence[_Column]) -> set[int]:
     """The rows in which a field may be given twice, of which msgspec takes the last.
 
-    A row that has a value has the field's name at least once. So where all texts together have no more names than there
-    are values, none has one twice, and that is found in one search for each field.
+    A row that has a value has the field's name at least once, unless the name is written with escapes. So where all
+    texts together have no more names than there are values in rows without escaped names, no row has one twice, and
+    that is found in one search for each field.
     """
     together = b"\n".join(texts)
     quoted = [json.dumps(name, ensure_ascii=False).encode() for name in names]
-    rows = set[int]()
+    escaped = set[int]()
     if b"\\" in together:
         plain = all(written == f'"{name}"'.encode() for name, written in zip(names, quoted, strict=True))
-        rows |= {row for row, text in enumerate(texts) if b"\\" in text and not (plain and _has_plain_names(text))}
+        escaped = {row for row, text in enumerate(texts) if b"\\" in text and not (plain and _has_plain_names(text))}
+    rows = set(escaped)
     for written, column in zip(quoted, columns, strict=True):
-        if together.count(written) > len(column) - column.count(None):
+        values = len(column) - column.count(None) - sum(column[row] is not None for row in escaped)
+        if together.count(written) > values:
             rows |= {row for row, text in enumerate(texts) if text.count(written) > 1}
     return rows
 
