@@ -114,7 +114,7 @@ def quoted(dice: Random, content: str) -> str:
             parts.append(_PLAIN_ESCAPES.get(letter, long) if dice.random() < 0.7 else long)
         else:
             parts.append(letter)
-    if dice.random() < 0.01:
+    if dice.random() < 0.005:
         parts.insert(dice.randrange(len(parts) + 1), dice.choice([*_HALVES, "\\q", "\\u12", "\t", "\x00"]))
     return f'"{"".join(parts)}"'
 
@@ -165,8 +165,11 @@ def json_line(dice: Random) -> bytes:
     def space() -> str:
         return "" if tight else dice.choice(["", "", " ", "\t", "\r", "  "])
 
-    tight = dice.random() < 0.7
-    parts = [f"{space()}{quoted(dice, name)}{space()}:{space()}{_field(dice, name)}{space()}" for name in fields]
+    def named(name: str) -> str:
+        return f'"{name}"' if plain else quoted(dice, name)
+
+    tight, plain = dice.random() < 0.7, dice.random() < 0.95
+    parts = [f"{space()}{named(name)}{space()}:{space()}{_field(dice, name)}{space()}" for name in fields]
     line = f"{space()}{{{','.join(parts)}}}{space()}".encode()
     return _broken(dice, line) if dice.random() < 0.12 else line
 
@@ -183,7 +186,7 @@ def _broken(dice: Random, line: bytes) -> bytes:
             lambda: line + dice.choice(_BEHIND),
             lambda: dice.choice(_IN_FRONT) + line,
             lambda: line[:at] + bytes([dice.choice([*range(10), *range(11, 256)])]) + line[at + dice.randrange(2) :],
-            lambda: b'{"x":' + b"[" * 20_000 + b"]" * dice.choice([0, 20_000]) + b"," + line[1:],
+            lambda: b'{"x":' + b"[" * (deep := dice.choice([9, 99, 20_000])) + b"]" * deep + b"," + line[1:],
             lambda: line[:-1] + b',"x":' + b'{"y":[' * 100 + b"]}" * 100 + b"}",
             lambda: dice.choice(_INSTEAD),
         ]
@@ -195,10 +198,7 @@ def _broken(dice: Random, line: bytes) -> bytes:
 
 def csv_line(dice: Random) -> bytes:
     """A line of CSV with the fields of `HEADER`, or nearly so."""
-    values = []
-    for name in HEADER:
-        written = _field(dice, name)
-        values.append(json.loads(written) if written.startswith('"') and "\\" not in written else written.strip("{}[]"))
+    values = [_field(dice, name).strip('"[]{}') for name in HEADER]
     line = io.StringIO()
     csv.writer(line, lineterminator="", quoting=dice.choice([csv.QUOTE_MINIMAL, csv.QUOTE_ALL])).writerow(values)
     done = line.getvalue().encode().replace(b"\n", b" ")
