@@ -2,15 +2,14 @@
 
 import json
 import re
-from itertools import accumulate
 from typing import Any, NoReturn
 
 from buckets.text_lines import BYTE_ORDER_MARK
 
 DEEPEST = 500
 """Levels of nesting that are read; the parsers' own limits lie higher, and depend on the caller's stack."""
-_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
-_BRACKET = re.compile(r"[\[\]{}]")
+_QUOTED_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', re.DOTALL)
+_STEP = {"[": 1, "{": 1, "]": -1, "}": -1}
 
 
 class Fields(tuple[tuple[str, Any], ...]):
@@ -41,7 +40,7 @@ def read_object(text: str) -> Fields:
         ValueError: it is none; says why.
     """
     text = text.removeprefix(BYTE_ORDER_MARK)
-    if text.count("[") + text.count("{") > DEEPEST and _depth(text) > DEEPEST:
+    if text.count("[") + text.count("{") > DEEPEST and _is_deep(text):
         message = f"broken JSON: nested deeper than {DEEPEST} levels"
         raise ValueError(message)
     try:
@@ -56,7 +55,11 @@ def read_object(text: str) -> Fields:
     return value
 
 
-def _depth(text: str) -> int:
-    """How deep brackets are nested, those inside quotes left out."""
-    brackets = _BRACKET.findall(_QUOTED.sub("", text))
-    return max(accumulate(1 if bracket in "[{" else -1 for bracket in brackets), default=0)
+def _is_deep(text: str) -> bool:
+    """Whether brackets are nested deeper than is read, those inside quotes left out."""
+    depth = 0
+    for found in _QUOTED_OR_BRACKET.finditer(text):
+        depth += _STEP.get(found[0], 0)
+        if depth > DEEPEST:
+            return True
+    return False
