@@ -116,3 +116,28 @@ def write_steady(steady: Steady, folder: Path) -> Path:
         os.utime(path, (first_s + file, first_s + file))
     (target / "_SUCCESS").touch()
     return target
+
+
+def write_json(data: Path) -> Path:
+    """Write a data set once more as lines of JSON, unless it is there; its amounts are numbers.
+
+    Args:
+        data: the folder of Parquet files; the other one is beside it.
+    """
+    target = data.with_name(f"{data.name}-json")
+    if (target / "_SUCCESS").exists():
+        return target
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir()
+    for path in sorted(data.glob("*.parquet")):
+        rows = zip(*(column.to_pylist() for column in pq.read_table(path).columns), strict=True)
+        lines = (
+            f'{{"event_id":"{event_id}","ts":{time_ms},"key":"{key}","amount":{amount},"off":{row}}}\n'
+            for time_ms, key, amount, event_id, row in rows
+        )
+        written = target / f"{path.stem}.jsonl"
+        with written.open("w", encoding="ascii") as file:
+            file.writelines(lines)
+        shutil.copystat(path, written)
+    (target / "_SUCCESS").touch()
+    return target

@@ -1,8 +1,9 @@
 """Events a second of the whole streaming query, beside a bare prototype of the same path, on the same data.
 
-Steady data, one window of an hour, five aggregates, micro-batches of 600,000 rows, Parquet in.
+Steady data, one window of an hour, five aggregates, micro-batches of 600,000 rows, Parquet in unless said otherwise.
 
 - `ours, alerts`: the product's main job as it is; alerts and accounts go to Delta tables.
+- `ours, alerts, from JSON`: the same over the same events as lines of JSON, their amounts as numbers.
 - `ours, evaluations`: the same query with a row for every event and rule, to a sink that throws the rows away.
 - `prototype`: four aggregates over five windows, everything put out as one row an event, to a sink that throws it away;
   no policies, no ids, no rules, no dead letters, no accounts.
@@ -17,17 +18,22 @@ from matplotlib.axes import Axes
 from measure import DATA, HERE, WARM_UP_BATCHES, Run, Runs, alternate, child, median_rates
 from report import Report, bars
 from sides import ours, prototype
-from steady import Steady, write_steady
+from steady import Steady, write_json, write_steady
 from trial import FILES_PER_BATCH, Trial
 
 STEADY = (Steady(10_000, 10), Steady(1_000, 100))
-ALERTS, EVALUATIONS, PROTOTYPE = "ours, alerts", "ours, evaluations", "prototype"
+ALERTS, JSON, EVALUATIONS = "ours, alerts", "ours, alerts, from JSON", "ours, evaluations"
+PROTOTYPE = "prototype"
 GOAL = 0.7
 
 
 def measured(report: Report, data: Path) -> Runs:
     """All runs over one data set, alternately."""
-    sides = [ours(f"ours, {sink}", Trial(str(data), sink=sink)) for sink in ("alerts", "evaluations")]
+    sides = [
+        ours(ALERTS, Trial(str(data), sink="alerts")),
+        ours(JSON, Trial(str(write_json(data)), sink="alerts", kind="json")),
+        ours(EVALUATIONS, Trial(str(data), sink="evaluations")),
+    ]
     if report.prototype:
         sides.insert(0, prototype(PROTOTYPE, report.prototype, data, "all"))
     return alternate(sides, report.repeats, report.console)

@@ -36,6 +36,7 @@ class Trial:
         files_per_batch: how many files a micro-batch takes.
         shards: of the engine.
         precision: the engine's setting of that name; empty for its default.
+        kind: of the files of data; lines of JSON come in the order in which they stand.
     """
 
     data: str
@@ -45,6 +46,7 @@ class Trial:
     files_per_batch: int = FILES_PER_BATCH
     shards: int = SHARDS
     precision: dict[str, object] = field(default_factory=dict)
+    kind: Literal["parquet", "json"] = "parquet"
 
 
 def _rules(trial: Trial) -> list[dict[str, object]]:
@@ -70,7 +72,9 @@ def write_conf(trial: Trial, work: Path) -> Path:
         "attributes": {"key": "string"},
         "measures": {"amount": {"scale": 0}},
     }
-    source = {"kind": "parquet", "path": trial.data, "arrival": "off", "max_files_per_trigger": trial.files_per_batch}
+    source = {"kind": trial.kind, "path": trial.data, "max_files_per_trigger": trial.files_per_batch}
+    if trial.kind == "parquet":
+        source["arrival"] = "off"
     conf = {
         "source": source,
         "schema": "schema.yaml",

@@ -5,7 +5,6 @@ once where all of it fits; only where something does not, its rows are looked at
 whether a field may be null is decided elsewhere.
 """
 
-import math
 from collections.abc import Callable, Iterable
 from datetime import UTC, date, datetime
 from typing import Any
@@ -17,12 +16,14 @@ import pyarrow.compute as pc
 
 from buckets.event_schema import AttributeType, EventTime
 from buckets.moment_text import moment_text
-from buckets.scaled import INT64_MAX, INT64_MIN, parse_decimal, scaled_decimal, to_scaled
+from buckets.scaled import INT64_MAX, INT64_MIN, read_number, to_scaled
 
 Faults = dict[int, str]
 Int64s = npt.NDArray[np.int64]
 _LONGEST_PLAIN = 30
 """Arrow's decimal parser is exact up to 38 digits and silently wraps beyond; longer text takes the slow way."""
+_MOST_DIGITS = len(str(INT64_MAX))
+_MOST_DIGITS_OF_TIME = 21
 _SHOWN = 40
 _MOST_S = INT64_MAX // 1000
 
@@ -123,18 +124,20 @@ def measures(column: pa.Array, scale: int) -> tuple[Int64s, Faults]:
         if scaled is not None:
             return scaled, {}
     if pa.types.is_decimal(column.type):
-        values, faults = _each(column.to_pylist(), lambda number: scaled_decimal(number, scale, format(number, "f")), 0)
+        values, faults = _each(column.to_pylist(), lambda number: to_scaled(format(number, "f"), scale), 0)
     else:
         values, faults = _converted(column, lambda text: to_scaled(text, scale), 0)
     return np.array(values, np.int64), faults
 
 
 def _whole_number(text: str) -> int:
-    number = parse_decimal(text)
-    if number != number.to_integral_value() or not INT64_MIN <= number <= INT64_MAX:
-        message = f"{_shown(text)} is not a 64-bit integer"
-        raise ValueError(message)
-    return int(number)
+    number = read_number(text)
+    if number.whole_digits <= _MOST_DIGITS:
+        integer, whole = number.scaled(0)
+        if whole and INT64_MIN <= integer <= INT64_MAX:
+            return integer
+    message = f"{_shown(text)} is not a 64-bit integer"
+    raise ValueError(message)
 
 
 def _longs(column: pa.Array) -> tuple[pa.Array, Faults]:
@@ -179,11 +182,12 @@ def _ms_of_text(text: str, unit: str) -> int:
         aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
         since = aware - datetime(1970, 1, 1, tzinfo=UTC)
         return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
-    number = parse_decimal(text)
-    if number and number.adjusted() > 20:
+    number = read_number(text)
+    if number.whole_digits > _MOST_DIGITS_OF_TIME:
         message = f"{_shown(text)} is no time"
         raise ValueError(message)
-    return math.floor(number * 1000 if unit == "s" else number)
+    time_ms, whole = number.scaled(3 if unit == "s" else 0)
+    return time_ms if whole or not number.negative else time_ms - 1
 
 
 def _fast_times(column: pa.Array, unit: str) -> Int64s | None:

@@ -1,6 +1,6 @@
 """The shape of an event, declared by the user: which fields are the id, the time, the attributes and the measures."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -14,8 +14,9 @@ FieldName = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 def _epoch_ms(moment: datetime) -> int:
+    """The first millisecond that is not before a moment."""
     aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return int(aware.timestamp() * 1000)
+    return -((datetime(1970, 1, 1, tzinfo=UTC) - aware) // timedelta(milliseconds=1))
 
 
 class EventTime(BaseModel):

@@ -1,6 +1,7 @@
 """Exact decimals as scaled 64-bit integers: `12.34` at scale 2 is 1234, and stays an integer from input to output."""
 
 import re
+from dataclasses import dataclass
 from decimal import Decimal
 
 INT64_MAX = 2**63 - 1
@@ -13,7 +14,12 @@ DIGIT_BLOCK = 10**9
 DIGIT_BLOCKS = 5
 """So many blocks have room for the 38 digits that a limit may have."""
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
+_PARTS = re.compile(
+    r"(?P<sign>[+-]?)(?P<whole>\d*)(?:\.(?P<fraction>\d*))?(?:[eE](?:(?P<down>-)|\+)?(?P<power>\d+))?", re.ASCII
+)
 _LONGEST_TEXT = 64
+_LONGEST_POWER = 10
+_MOST_DIGITS = len(str(INT64_MAX))
 
 
 def parse_decimal(text: str) -> Decimal:
@@ -28,40 +34,77 @@ def parse_decimal(text: str) -> Decimal:
     return Decimal(text)
 
 
+@dataclass(frozen=True)
+class Number:
+    """A decimal of any size, exactly: `digits * 10**exponent`, negative or not.
+
+    Attributes:
+        negative: whether it is below zero.
+        digits: without zeros at either end; empty for zero.
+        exponent: an exponent of more than ten digits is cut to ten nines: no text is so long that it would matter.
+    """
+
+    negative: bool
+    digits: str
+    exponent: int
+
+    @property
+    def whole_digits(self) -> int:
+        """How many digits stand before the point; 0 or less for a fraction that begins with zeros."""
+        return len(self.digits) + self.exponent
+
+    def scaled(self, places: int) -> tuple[int, bool]:
+        """The number times `10**places`, cut towards zero, and whether nothing was cut off.
+
+        The number has to be small enough to be computed with; see `whole_digits`.
+        """
+        shift = self.exponent + places
+        kept = self.digits if shift >= 0 else self.digits[:shift]
+        magnitude = int(kept or "0") * 10 ** max(shift, 0)
+        return -magnitude if self.negative else magnitude, shift >= 0 or not self.digits
+
+
+def read_number(text: str) -> Number:
+    """Read a decimal written in ASCII digits, with an optional point and exponent, of any length.
+
+    Raises:
+        ValueError: not a number.
+    """
+    found = _PARTS.fullmatch(text)
+    if found is None or not (found["whole"] or found["fraction"]):
+        message = f"{_shown(text)!r} is not a decimal number"
+        raise ValueError(message)
+    fraction = found["fraction"] or ""
+    digits = (found["whole"] + fraction).lstrip("0")
+    significant = digits.rstrip("0")
+    if not significant:
+        return Number(False, "", 0)
+    power = (found["power"] or "").lstrip("0")
+    exponent = int(power or "0") if len(power) <= _LONGEST_POWER else 10**_LONGEST_POWER - 1
+    exponent = -exponent if found["down"] else exponent
+    return Number(found["sign"] == "-", significant, exponent - len(fraction) + len(digits) - len(significant))
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= _LONGEST_TEXT else text[:_LONGEST_TEXT] + "…"
+
+
 def to_scaled(text: str, scale: int) -> int:
-    """Turn decimal text into an integer count of `10**-scale`.
+    """Turn decimal text of any length into an integer count of `10**-scale`.
 
     Raises:
         ValueError: not a number, more digits after the point than `scale`, or beyond 64 bits.
     """
-    return scaled_decimal(parse_decimal(text), scale, text)
-
-
-def scaled_decimal(number: Decimal, scale: int, text: str) -> int:
-    """Turn a finite decimal, which stands as `text`, into an integer count of `10**-scale`.
-
-    Raises:
-        ValueError: more digits after the point than `scale`, or beyond 64 bits.
-    """
-    sign, digits, exponent = number.as_tuple()
-    assert isinstance(exponent, int)
-    if number and number.adjusted() + scale > 18:
-        message = f"{text} is too large: at scale {scale} a measure holds up to {INT64_MAX}e-{scale}"
-        raise ValueError(message)
-    shift = exponent + scale
-    magnitude = int("".join(map(str, digits)))
-    if shift >= 0:
-        scaled = magnitude * 10**shift if magnitude else 0
-    else:
-        scaled, rest = divmod(magnitude, 10**-shift)
-        if rest:
-            message = f"{text} has more than {scale} digits after the point"
+    number = read_number(text)
+    if number.whole_digits + scale <= _MOST_DIGITS:
+        scaled, whole = number.scaled(scale)
+        if not whole:
+            message = f"{_shown(text)} has more than {scale} digits after the point"
             raise ValueError(message)
-    scaled = -scaled if sign else scaled
-    if not INT64_MIN <= scaled <= INT64_MAX:
-        message = f"{text} is too large: at scale {scale} a measure holds up to {INT64_MAX}e-{scale}"
-        raise ValueError(message)
-    return scaled
+        if INT64_MIN <= scaled <= INT64_MAX:
+            return scaled
+    message = f"{_shown(text)} is too large: at scale {scale} a measure holds up to {INT64_MAX}e-{scale}"
+    raise ValueError(message)
 
 
 def format_scaled(scaled: int, scale: int) -> str:

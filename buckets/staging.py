@@ -5,7 +5,7 @@ Modification times ascend, which is the order in which a file stream takes them.
 """
 
 import codecs
-import json
+import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,6 +20,7 @@ from buckets.csv_lines import split_header
 from buckets.errors import BucketsError
 from buckets.event_schema import EventSchema
 from buckets.job import SourceKind
+from buckets.json_object import read_object
 from buckets.parquet_rows import MOST_ROWS, as_arrivals, check_parquet, field_batches
 
 KINDS: dict[str, SourceKind] = {
@@ -33,6 +34,7 @@ ROW_NUMBER = "__buckets_row_number__"
 """Column of a part that holds the numbers of the rows in the original file."""
 _FIRST_MTIME_S = 1_700_000_000
 _LINES_LOOKED_AT = 100
+_LONGEST_NAME = 200
 
 
 @dataclass(frozen=True)
@@ -93,19 +95,21 @@ def _check_json(path: Path, schema: EventSchema) -> None:
     """See that some line near the top has the id and the time: else the file is about something else."""
     there: dict[str, None] = {}
     for _, line in islice(_lines(path), _LINES_LOOKED_AT):
-        try:
-            row = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(row, dict):
-            there |= dict.fromkeys(row)
+        with contextlib.suppress(ValueError):
+            there |= dict.fromkeys(name for name, _ in read_object(line.decode()))
     for name in (schema.event_id, schema.event_time.field):
         if there and name not in there:
             message = (
                 f"events {path}: no field {name!r}, which event schema {schema.name!r} declares, in the first "
-                f"{_LINES_LOOKED_AT} lines; there are: {', '.join(there)}"
+                f"{_LINES_LOOKED_AT} lines; there are: {', '.join(map(_printable, there))}"
             )
             raise BucketsError(message)
+
+
+def _printable(name: str) -> str:
+    """A field's name as it can be shown in one line, whatever it holds."""
+    shown = name if name.isprintable() else ascii(name)
+    return shown if len(shown) <= _LONGEST_NAME else f"{shown[:_LONGEST_NAME]}…"
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:

@@ -18,7 +18,7 @@ from buckets.rule_feed import FixedRules
 from buckets.spark.file_source import file_reader, read_files
 from buckets.spark.json_sink import JsonSink
 from buckets.spark.query import BatchReport, Scoring, ScoringQuery
-from buckets.spark.source import Arrivals, text_arrivals
+from buckets.spark.source import Arrivals, text_reader
 from buckets.staging import ROW_NUMBER, EventFile, stage, typed_part
 from buckets.terms import Terms
 
@@ -71,4 +71,4 @@ def _staged(spark: SparkSession, file: EventFile, parts: Path, schema: EventSche
     frame = file_reader(spark, 1).schema(first.schema).parquet(str(parts))
     number = F.col(ROW_NUMBER).alias(POSITION)
     place = [F.lit(file.path.name).alias(SOURCE), F.lit(0).cast("long").alias(SOURCE_ORDER), number]
-    return text_arrivals(frame.select(F.col(RAW).cast("string"), *place), file.kind, schema, file.header)
+    return Arrivals(frame.select(RAW, *place), text_reader(file.kind, schema, file.header))

@@ -162,6 +162,8 @@ def terms_of(job: Job) -> Terms:
         output=settings.output.kind,
         arrival=settings.source.arrival,
     )
+
+
 def _arrival_order(job: Job, say: Callable[[str], None]) -> ArrivalOrder | None:
     """What sees that batches arrive one behind the other; a topic's partitions have no order among them."""
     source = job.settings.source

@@ -1,40 +1,27 @@
 """Sources: topics, files and Delta tables as streams of arrivals, in the form that `buckets.arrivals` describes.
 
-Text files are read as lines and numbered in Python, a whole file by one task; JSON is parsed by the JVM, CSV line by
-line. Parquet and Delta, which have typed columns, are in `file_source`.
+Text files are read as lines of bytes, a whole file by one task; what they say is read in Python, JSON and CSV alike.
+Parquet and Delta, which have typed columns, are in `file_source`.
 """
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from urllib.parse import unquote, urlsplit
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructField, StructType
 
-from buckets.arrivals import BROKEN, INGESTED, POSITION, RAW, SOURCE, SOURCE_ORDER, field_column
-from buckets.csv_lines import read_lines, split_header
+from buckets.arrivals import INGESTED, POSITION, RAW, SOURCE, SOURCE_ORDER
+from buckets.csv_events import read_events as csv_events
 from buckets.event_schema import EventSchema
 from buckets.job import SourceSettings
+from buckets.json_events import read_events as json_events
 from buckets.kafka.settings import KafkaSettings
 from buckets.spark.file_source import file_place, file_reader, open_delta, open_parquet_files
+from buckets.text_lines import as_text, text_lines
 
 Normalise = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-_CORRUPT = "__corrupt__"
-_EVENT, _END = "__event__", "__end__"
-_INVALID = "invalid_utf8"
-"""Column that holds, in hexadecimal, the bytes of a line that is no valid UTF-8."""
-_BYTE_ORDER_MARK = "\ufeff"
-_JSON_OPTIONS = {
-    "mode": "PERMISSIVE",
-    "columnNameOfCorruptRecord": _CORRUPT,
-    "allowSingleQuotes": "false",
-    "allowNonNumericNumbers": "false",
-}
 
 
 @dataclass(frozen=True)
@@ -95,74 +82,37 @@ def _open_topic(spark: SparkSession, source: SourceSettings, kafka: KafkaSetting
     reader = spark.readStream.format("kafka").options(**kafka_options(kafka)).option("subscribe", source.topic)
     reader = reader.option("startingOffsets", source.starting_offsets)
     reader = reader.option("maxOffsetsPerTrigger", source.max_offsets_per_trigger)
-    value = F.coalesce(F.col("value"), F.lit(b"")).cast("string")
     messages = reader.load().select(
-        value.alias(RAW),
+        F.coalesce(F.col("value"), F.lit(b"")).alias(RAW),
         F.format_string(f"{source.topic}[%d]", "partition").alias(SOURCE),
         F.col("partition").cast("long").alias(SOURCE_ORDER),
         F.col("offset").alias(POSITION),
         F.unix_millis("timestamp").alias(INGESTED),
     )
-    return Arrivals(_parse_json(_with_valid_text(messages), schema, "not one object"), _valid)
-
-
-def _fields(schema: EventSchema, column: Callable[[str], Column]) -> list[Column]:
-    return [column(name).alias(field_column(index)) for index, name in enumerate(schema.field_names)]
+    return Arrivals(messages, lambda batches: (json_events(as_text(rows), schema) for rows in batches))
 
 
 def _open_text(spark: SparkSession, source: SourceSettings, schema: EventSchema) -> Arrivals:
     reader = file_reader(spark, source.max_files_per_trigger)
-    lines = reader.text(source.path).select(F.col("value").alias(RAW), *file_place())
+    # Left alone, Spark would also end a line at a lone carriage return, which to JSON is white space.
+    text = reader.option("lineSep", "\n").text(source.path)
+    lines = text.select(F.col("value").cast("binary").alias(RAW), *file_place())
     lines = lines.coalesce(spark.sparkContext.defaultParallelism)
-    return text_arrivals(lines, source.kind, schema, header=None)
+    read = text_reader(source.kind, schema, header=None)
+    return Arrivals(lines, lambda batches: read(map(_with_paths, batches)))
 
 
-def text_arrivals(lines: DataFrame, kind: str, schema: EventSchema, header: list[str] | None) -> Arrivals:
-    """Arrivals of lines of text.
+def text_reader(kind: str, schema: EventSchema, header: list[str] | None) -> Normalise:
+    """What reads lines of text: columns `raw` (bytes), `source`, `source_order`, and `position` where it is known.
 
     Args:
-        lines: columns `raw` (which may be no valid UTF-8), `source`, `source_order`, and `position` where lines are
-            already numbered.
         kind: json or csv.
         schema: the event schema.
         header: the fields of CSV lines, where the header line is not among them.
     """
-    lines = _with_valid_text(lines)
-    if kind == "json":
-        return Arrivals(_parse_json(lines, schema, "not one object on one line"), _numbered)
-
-    def split(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return _split_csv(_numbered(batches), schema, header)
-
-    return Arrivals(lines, split)
-
-
-def _with_valid_text(lines: DataFrame) -> DataFrame:
-    """Text that is no valid UTF-8 made valid, and its bytes beside it."""
-    lines = lines.withColumn(_INVALID, F.when(~F.is_valid_utf8(RAW), F.hex(RAW)))
-    return lines.withColumn(RAW, F.make_valid_utf8(RAW))
-
-
-def _parse_json(lines: DataFrame, schema: EventSchema, fault: str) -> DataFrame:
-    """Lines into fields of text; what is broken is said to be `fault`.
-
-    Spark's parser stops behind the first value of a line, and would pass over a second event. So each line is parsed
-    inside an object that goes on behind it: where the line's own value ends early, that part is not found.
-    """
-    event = StructType([StructField(name, StringType()) for name in schema.field_names])
-    wrapped = StructType([StructField(_EVENT, event), *(StructField(name, StringType()) for name in (_END, _CORRUPT))])
-    text = F.when(F.col(RAW).startswith(_BYTE_ORDER_MARK), F.substr(RAW, F.lit(2))).otherwise(F.col(RAW))
-    inside = F.concat(F.lit(f'{{"{_EVENT}":'), text, F.lit(f',"{_END}":"{_END}"}}'))
-    frame = lines.withColumn("parsed", F.from_json(inside, wrapped, _JSON_OPTIONS))
-    whole = F.col(f"parsed.{_CORRUPT}").isNull() & (F.col(f"parsed.{_END}") == _END) & F.trim(text).startswith("{")
-    broken = F.when(~F.coalesce(whole, F.lit(False)), F.lit(f"broken JSON: {fault}")).alias(BROKEN)
-    fields = _fields(schema, lambda name: F.col(f"parsed.{_EVENT}").getField(name))
-    return frame.select(*lines.columns, broken, *fields)
-
-
-def _valid(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for rows in batches:
-        yield _without_invalid(rows)
+    if kind == "csv":
+        return lambda batches: csv_events(text_lines(batches), schema, header)
+    return lambda batches: (json_events(rows, schema) for rows in text_lines(batches))
 
 
 def _with_paths(rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -173,84 +123,3 @@ def _with_paths(rows: pa.RecordBatch) -> pa.RecordBatch:
     ]
     plain = pa.array(paths, pa.string()).take(source.indices)
     return rows.set_column(rows.schema.get_field_index(SOURCE), SOURCE, plain)
-
-
-def _numbered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows with the number of each line in its file, from 1; without blank lines."""
-    lines_before: dict[str, int] = {}
-    for batch in batches:
-        if not batch.num_rows:
-            continue
-        rows = batch
-        if POSITION not in rows.schema.names:
-            rows = _with_paths(rows)
-            source = rows.column(SOURCE).dictionary_encode()
-            codes = source.indices.to_numpy()
-            numbers = np.empty(len(codes), np.int64)
-            for code, name in enumerate(source.dictionary.to_pylist()):
-                chosen = np.flatnonzero(codes == code)
-                before = lines_before.get(name, 0)
-                numbers[chosen] = np.arange(before + 1, before + len(chosen) + 1)
-                lines_before[name] = before + len(chosen)
-            rows = rows.append_column(POSITION, pa.array(numbers))
-        rows = _without_invalid(rows)
-        blank = pc.equal(pc.utf8_trim_whitespace(rows.column(RAW)), "")
-        if pc.any(blank).as_py():
-            rows = rows.filter(pc.invert(blank))
-        yield rows
-
-
-def _without_invalid(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows with `broken` set where a line is no valid UTF-8, and its bytes shown with backslashes."""
-    invalid = rows.column(_INVALID)
-    names = [name for name in rows.schema.names if name != _INVALID]
-    if invalid.null_count == len(invalid):
-        return rows.select(names)
-    raw = rows.column(RAW).to_pylist()
-    broken = rows.column(BROKEN).to_pylist() if BROKEN in names else [None] * len(raw)
-    for row, digits in enumerate(invalid.to_pylist()):
-        if digits is not None:
-            raw[row] = bytes.fromhex(digits).decode("utf-8", errors="backslashreplace")
-            broken[row] = "is not valid UTF-8"
-    columns = {name: rows.column(name) for name in names}
-    columns |= {RAW: pa.array(raw, pa.string()), BROKEN: pa.array(broken, pa.string())}
-    return pa.record_batch(columns)
-
-
-def _split_csv(
-    batches: Iterable[pa.RecordBatch], schema: EventSchema, header: list[str] | None
-) -> Iterator[pa.RecordBatch]:
-    """Lines into columns, each file by its own header line."""
-    headers: dict[str, list[str]] = {}
-    for rows in batches:
-        source = rows.column(SOURCE).to_pylist()
-        lines = rows.column(RAW).to_pylist()
-        starts = [0, *(row for row in range(1, len(source)) if source[row] != source[row - 1]), len(source)]
-        for start, end in pairwise(starts):
-            first = start
-            if header is None and first < end and source[first] not in headers:
-                headers[source[first]] = _header(lines[first])
-                first += 1
-            if first < end:
-                names = header if header is not None else headers[source[first]]
-                yield _csv_part(rows.slice(first, end - first), lines[first:end], names, schema)
-
-
-def _header(line: str) -> list[str]:
-    """The names of a header line; none where it is broken, so that no record of its file fits."""
-    try:
-        return split_header(line.removeprefix(_BYTE_ORDER_MARK))
-    except ValueError:
-        return []
-
-
-def _csv_part(rows: pa.RecordBatch, lines: list[str], header: list[str], schema: EventSchema) -> pa.RecordBatch:
-    columns = read_lines(lines, header, schema.field_names)
-    reasons = columns.broken
-    if BROKEN in rows.schema.names:
-        reasons = [first or then for first, then in zip(rows.column(BROKEN).to_pylist(), reasons, strict=True)]
-        rows = rows.drop_columns([BROKEN])
-    rows = rows.append_column(BROKEN, pa.array(reasons, pa.string()))
-    for index, name in enumerate(schema.field_names):
-        rows = rows.append_column(field_column(index), pa.array(columns.fields[name], pa.string()))
-    return rows

@@ -52,17 +52,48 @@ def test_zero_is_zero_however_it_is_written(text):
 
 @pytest.mark.parametrize(
     "text",
-    ["", " 1", "1 ", "1_000", "1,5", "0x1F", "NaN", "Infinity", "-inf", "٣", "1e", "e1", "1e99999", "--1", ".", "1\n"],
+    ["", " 1", "1 ", "1_000", "1,5", "0x1F", "NaN", "Infinity", "-inf", "٣", "1e", "e1", "--1", ".", "1\n"],
 )
 def test_what_is_no_plain_decimal_is_refused(text):
     with pytest.raises(ValueError, match="is not a decimal number"):
         to_scaled(text, 2)
 
 
-def test_64_characters_are_read_and_65_are_not():
-    assert to_scaled("0" * 63 + "7", 0) == 7
+def test_of_a_rule_64_characters_are_read_and_65_are_not():
+    assert parse_decimal("0" * 63 + "7") == 7
     with pytest.raises(ValueError, match="is not a decimal number"):
         parse_decimal("0" * 64 + "7")
+
+
+@pytest.mark.parametrize(
+    ("text", "scaled"),
+    [
+        ("0" * 5000 + "7", 700),
+        ("-7." + "0" * 5000, -700),
+        ("7" + "0" * 5000 + "e-5000", 700),
+        ("0." + "0" * 5000 + "7e5001", 700),
+        ("7e" + "0" * 5000 + "1", 7000),
+        ("0e" + "9" * 5000, 0),
+    ],
+)
+def test_a_number_may_be_written_at_any_length(text, scaled):
+    assert to_scaled(text, 2) == scaled
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("9" * 5000, "is too large: at scale 2"),
+        ("1e" + "9" * 5000, "is too large: at scale 2"),
+        ("1e-" + "9" * 5000, "has more than 2 digits after the point"),
+        ("1." + "0" * 5000 + "1", "has more than 2 digits after the point"),
+        ("9" * 5000 + "x", "is not a decimal number"),
+    ],
+)
+def test_a_number_of_any_length_that_does_not_fit_is_refused_in_one_short_line(text, reason):
+    with pytest.raises(ValueError, match=reason) as error:
+        to_scaled(text, 2)
+    assert len(str(error.value)) < 200
 
 
 @pytest.mark.parametrize(
@@ -73,6 +104,7 @@ def test_64_characters_are_read_and_65_are_not():
         ("92233720368547758.08", 2, "92233720368547758.08 is too large: at scale 2"),
         ("-92233720368547758.09", 2, "-92233720368547758.09 is too large: at scale 2"),
         ("1e9999", 2, "1e9999 is too large: at scale 2"),
+        ("1e99999", 2, "1e99999 is too large: at scale 2"),
         ("9223372036854775808", 0, "9223372036854775808 is too large: at scale 0"),
     ],
 )

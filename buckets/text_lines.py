@@ -1,0 +1,86 @@
+"""Lines of text as bytes, into numbered lines of text: the same for every source that is made of lines.
+
+A line ends with a line feed; carriage returns before it belong to the line's end. Only lines that hold nothing but
+ASCII white space are blank, and left out: whatever else is on a line is an event or a dead letter.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from buckets.arrivals import BROKEN, POSITION, RAW, SOURCE
+
+BYTE_ORDER_MARK = "\ufeff"
+_LINE_END = "\r\n"
+
+
+def numbered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows with the number of each line in its file, from 1, as `position`, where they have none yet.
+
+    Args:
+        batches: the lines of whole files, in their order.
+    """
+    lines_before: dict[str, int] = {}
+    for rows in batches:
+        if POSITION in rows.schema.names:
+            yield rows
+            continue
+        source = rows.column(SOURCE).dictionary_encode()
+        codes = source.indices.to_numpy()
+        numbers = np.empty(len(codes), np.int64)
+        for code, name in enumerate(source.dictionary.to_pylist()):
+            chosen = np.flatnonzero(codes == code)
+            before = lines_before.get(name, 0)
+            numbers[chosen] = np.arange(before + 1, before + len(chosen) + 1)
+            lines_before[name] = before + len(chosen)
+        yield rows.append_column(POSITION, pa.array(numbers))
+
+
+def as_text(rows: pa.RecordBatch) -> pa.RecordBatch:
+    r"""The rows with `raw` as text instead of bytes, and `broken` where a line is no valid UTF-8.
+
+    The bytes of such a line are shown with backslashes, as in `\xff`: replacing them could make two ids one.
+    """
+    raw, reasons = rows.column(RAW), pa.nulls(rows.num_rows, pa.string())
+    try:
+        text = pc.cast(raw, pa.string())
+    except pa.ArrowInvalid:
+        text, reasons = _shown(raw)
+    at = rows.schema.get_field_index(RAW)
+    return rows.set_column(at, RAW, text).append_column(BROKEN, reasons)
+
+
+def _shown(raw: pa.BinaryArray) -> tuple[pa.StringArray, pa.StringArray]:
+    """Lines as text, and what is wrong with those that are none."""
+    text: list[str | None] = []
+    reasons: list[str | None] = []
+    for line in raw.to_pylist():
+        try:
+            text.append(line.decode())
+            reasons.append(None)
+        except UnicodeDecodeError:
+            text.append(line.decode(errors="backslashreplace"))
+            reasons.append("is not valid UTF-8")
+    return pa.array(text, pa.string()), pa.array(reasons, pa.string())
+
+
+def without_blank(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows whose lines are not blank, without the ends of the lines."""
+    text = pc.ascii_rtrim(rows.column(RAW), _LINE_END)
+    rows = rows.set_column(rows.schema.get_field_index(RAW), RAW, text)
+    blank = pc.equal(pc.binary_length(pc.ascii_trim_whitespace(text)), 0)
+    return rows.filter(pc.invert(blank)) if pc.any(blank).as_py() else rows
+
+
+def text_lines(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Lines as they stand in files, bytes, as numbered text without blank lines.
+
+    Args:
+        batches: rows with `raw` (binary), `source`, and `position` where they are numbered already.
+    """
+    for rows in numbered(batch for batch in batches if batch.num_rows):
+        lines = without_blank(as_text(rows))
+        if lines.num_rows:
+            yield lines
