@@ -39,8 +39,8 @@ def read_text(path: Path, what: str) -> str:
         message = f"{what} {path}: no such file; check the path"
         raise BucketsError(message) from None
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        message = f"{what} {path}: cannot be read ({reason}); see that it is there and who may read it"
+        why = getattr(error, "strerror", None) or error
+        message = f"{what} {path}: cannot be read ({why}); see that it is there and who may read it"
         raise BucketsError(message) from None
     try:
         text = content.decode().replace("\r\n", "\n").replace("\r", "\n")

@@ -247,6 +247,7 @@ NO_CHANGES = [
     {"change": "export", "rule_id": "a"},
     {"change": "delete", "rule_id": "a", "who": "ann"},
     {"change": "export", "time": -1},
+    *(RULE | {"rule_id": rule_id} for rule_id in ("!state a", " ", " a", "a ", "a\nb")),
     RULE | {"version": 0},
     RULE | {"aggregate": {"function": "sum"}},
     RULE | {"window": {"length": "5 minutes"}},
