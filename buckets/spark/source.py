@@ -111,7 +111,7 @@ def _fields(schema: EventSchema, column: Callable[[str], Column]) -> list[Column
 
 
 def _open_text(spark: SparkSession, source: SourceSettings, schema: EventSchema) -> Arrivals:
-    reader = file_reader(spark, source.max_files_per_trigger)
+    reader = file_reader(spark, source.max_files_per_trigger, source.subfolders)
     lines = reader.text(source.path).select(F.col("value").alias(RAW), *file_place())
     lines = lines.coalesce(spark.sparkContext.defaultParallelism)
     return text_arrivals(lines, source.kind, schema, header=None)
