@@ -34,6 +34,7 @@ class SourceSettings(BaseModel):
             stand. A Delta table needs one.
         out_of_order: what is done with a micro-batch that holds a row which the column places before rows of an
             earlier batch: the job ends before anything of it is written, or takes it as it comes.
+        subfolders: whether files in folders below `path` are read too; those of `field=value` folders always are.
         max_files_per_trigger: how many files one micro-batch takes at the most.
     """
 
@@ -43,6 +44,7 @@ class SourceSettings(BaseModel):
     path: str = ""
     arrival: str | None = None
     out_of_order: Literal["refuse", "take"] = "refuse"
+    subfolders: bool = False
     max_files_per_trigger: int = Field(default=1000, ge=1)
     topic: TopicName | None = None
     starting_offsets: Literal["earliest", "latest"] = "earliest"
@@ -56,7 +58,7 @@ class SourceSettings(BaseModel):
     @model_validator(mode="after")
     def _fields_of_its_kind(self) -> "SourceSettings":
         of_kafka = {"topic", "starting_offsets", "max_offsets_per_trigger"}
-        of_files = {"path", "arrival", "out_of_order", "max_files_per_trigger"}
+        of_files = {"path", "arrival", "out_of_order", "subfolders", "max_files_per_trigger"}
         needed, wrong = ("topic", of_files) if self.kind == "kafka" else ("path", of_kafka)
         if not getattr(self, needed):
             message = f"a source of kind {self.kind} needs `{needed}`"
@@ -69,6 +71,9 @@ class SourceSettings(BaseModel):
 
     @model_validator(mode="after")
     def _arrival_where_it_can_be(self) -> "SourceSettings":
+        if self.kind == "delta" and self.subfolders:
+            message = "subfolders: a Delta table knows its files; leave it out"
+            raise ValueError(message)
         if self.kind == "delta" and self.arrival is None:
             message = "a Delta table has no order of its own: name the column that has it, as `arrival: COLUMN`"
             raise ValueError(message)
@@ -301,6 +306,8 @@ def load_job(path: Path) -> Job:
     rules: tuple[Rule, ...] = ()
     if source.kind != "kafka":
         _check_source(path, source)
+        written = {"checkpoint": base / settings.checkpoint, "output.path": Path(output.path)}
+        _check_apart(path, source, written)
     if "path" in absolute:
         rules = load_rule_files(Path(absolute["path"]), schema)
         _check_groups(path, settings.engine, rules, schema)
@@ -317,6 +324,18 @@ def _check_source(path: Path, source: SourceSettings) -> None:
     if not place.exists():
         message = f"configuration {path}: source.path: {place} does not exist; create it or correct the path"
         raise BucketsError(message)
+
+
+def _check_apart(path: Path, source: SourceSettings, written: dict[str, Path]) -> None:
+    """See that a job does not read what it writes, where it reads folders below its source."""
+    below = Path(source.path).resolve()
+    for name, folder in written.items():
+        if source.subfolders and below in folder.resolve().parents:
+            message = (
+                f"configuration {path}: {name}: {folder} lies in source.path, of which all folders are read with "
+                "subfolders: true; name a folder elsewhere"
+            )
+            raise BucketsError(message)
 
 
 def _check_groups(path: Path, engine: EngineSettings, rules: Iterable[Rule], schema: EventSchema) -> None:

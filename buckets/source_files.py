@@ -29,23 +29,32 @@ def is_hidden(name: str) -> bool:
     return name.startswith(("_", ".")) or name.endswith("._COPYING_")
 
 
-def readable_files(folder: Path) -> Iterator[Path]:
+def _is_descended(name: str, subfolders: bool) -> bool:
+    """Whether files in a folder of this name are read; `field=value` is how a table is cut into folders."""
+    return not is_hidden(name) and (subfolders or "=" in name)
+
+
+def readable_files(folder: Path, subfolders: bool) -> Iterator[Path]:
     """All files of a source that are read; the source may be a single file."""
     if folder.is_file():
         yield folder
     for where, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not is_hidden(name)]
+        folders[:] = [name for name in folders if _is_descended(name, subfolders)]
         yield from (Path(where, name) for name in names if not is_hidden(name))
 
 
-def hidden_files(folder: Path) -> Iterator[Path]:
-    """Files and folders of a source that are passed over, without what holds no data anyway."""
+def passed_over(folder: Path, subfolders: bool) -> Iterator[tuple[Path, str]]:
+    """Files and folders of a source that are not read, with the reason; without what holds no data anyway."""
     for where, folders, names in os.walk(folder):
-        yield from (Path(where, name) for name in folders if is_hidden(name))
-        folders[:] = [name for name in folders if not is_hidden(name)]
-        for name in names:
+        for name in [*folders, *names]:
+            path = Path(where, name)
             if is_hidden(name) and name not in _NO_DATA and not name.endswith(".crc"):
-                yield Path(where, name)
+                mark = "begins with '_' or '.'" if name.startswith(("_", ".")) else "ends with '._COPYING_'"
+                what = "files in it are" if name in folders else "it is"
+                yield path, f"its name {mark}, by which {what} passed over; rename it to have it read"
+            elif name in folders and not _is_descended(name, subfolders) and any(readable_files(path, True)):
+                yield path, "files in folders of the source are read with source.subfolders: true"
+        folders[:] = [name for name in folders if _is_descended(name, subfolders)]
 
 
 class Taken(NamedTuple):
@@ -97,15 +106,17 @@ class TakenFiles:
 class FileWatch:
     """Names the files of a source that are not read, while a job runs; a context manager."""
 
-    def __init__(self, folder: Path, checkpoint: Path, say: Callable[[str], None]) -> None:
+    def __init__(self, folder: Path, subfolders: bool, checkpoint: Path, say: Callable[[str], None]) -> None:
         """Begin with nothing said.
 
         Args:
             folder: the source.
+            subfolders: whether files in all folders below it are read.
             checkpoint: Spark's, of the query.
             say: told a line for each file that is not read.
         """
         self._folder = folder
+        self._subfolders = subfolders
         self._taken = TakenFiles(checkpoint)
         self._say = say
         self._named: set[tuple[Path, str]] = set()
@@ -135,7 +146,7 @@ class FileWatch:
         self._thread.join()
         self._look(settled_ms=0)
         if error is None:
-            for path in readable_files(self._folder):
+            for path in readable_files(self._folder, self._subfolders):
                 if str(path) not in self._taken.files:
                     self._name(path, "it came while the job was ending; the next start takes it")
 
@@ -147,18 +158,16 @@ class FileWatch:
             pause_s = max(LOOK_EVERY_S, _LOOK_SHARE * (time.monotonic() - began_s))
 
     def _look(self, settled_ms: int) -> None:
-        """Name what is hidden and has not changed for so long, and what has changed since it was taken."""
+        """Name what is passed over and has not changed for so long, and what has changed since it was taken."""
         now_ms = time.time_ns() // 1_000_000
         # What is renamed or removed while one looks is seen the next time.
         with contextlib.suppress(OSError, ValueError):
             self._taken.read()
-        for path in hidden_files(self._folder):
+        for path, reason in passed_over(self._folder, self._subfolders):
             modified_ms = _modified_ms(path)
             if modified_ms is not None and now_ms - modified_ms >= settled_ms:
-                mark = "begins with '_' or '.'" if path.name.startswith(("_", ".")) else "ends with '._COPYING_'"
-                what = "files in it are" if path.is_dir() else "it is"
-                self._name(path, f"its name {mark}, by which {what} passed over; rename it to have it read")
-        for path in readable_files(self._folder):
+                self._name(path, reason)
+        for path in readable_files(self._folder, self._subfolders):
             taken, modified_ms = self._taken.files.get(str(path)), _modified_ms(path)
             if taken is not None and modified_ms not in (None, taken.modified_ms):
                 self._name(path, "it has changed since it was taken, and a file is read once; use a new file")

@@ -37,18 +37,19 @@ _INTEGERS = (ByteType, ShortType, IntegerType, LongType)
 _MOMENTS = (DateType, TimestampType, TimestampNTZType)
 
 
-def file_reader(spark: SparkSession, most_files: int) -> DataStreamReader:
-    """A reader of files that takes each file below its folder once, however old it is.
+def file_reader(spark: SparkSession, most_files: int, subfolders: bool = False) -> DataStreamReader:
+    """A reader of files that takes each file of its folder once, however old it is.
 
     Args:
         spark: the session.
         most_files: how many one micro-batch takes at the most.
+        subfolders: whether files in all folders below it are taken too.
     """
     return (
         spark.readStream.option("maxFilesPerTrigger", most_files)
         # By default a file that is a week older than the newest one is passed over, and nobody is told.
         .option("maxFileAge", "10000000d")
-        .option("recursiveFileLookup", "true")
+        .option("recursiveFileLookup", subfolders)
         .option("pathGlobFilter", "[!_.]*")
     )
 
@@ -95,14 +96,15 @@ def open_parquet_files(
     Raises:
         BucketsError: the first file has not the columns that are needed.
     """
-    first = min(readable_files(Path(source.path)), default=None)
+    first = min(readable_files(Path(source.path), source.subfolders), default=None)
     if first is not None:
         check_parquet(first, schema, needed, source.arrival)
 
     def read(path: Path, modified_ms: int) -> Batches:
         return read_arrivals(path, modified_ms, schema, source.arrival)
 
-    return read_files(file_reader(spark, source.max_files_per_trigger), source.path, read)
+    reader = file_reader(spark, source.max_files_per_trigger, source.subfolders)
+    return read_files(reader, source.path, read)
 
 
 def open_delta(

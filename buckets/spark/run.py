@@ -183,7 +183,7 @@ def watch_files(job: Job, say: Callable[[str], None]) -> FileWatch | None:
     source = job.settings.source
     if source.kind in ("kafka", "delta"):
         return None
-    return FileWatch(Path(source.path), job.checkpoint / "spark", say)
+    return FileWatch(Path(source.path), source.subfolders, job.checkpoint / "spark", say)
 
 
 def _patience(kafka: KafkaSettings | None, on_outage: Callable[[Outage], None]) -> Patience:

@@ -93,7 +93,7 @@ def _open_topic(spark: SparkSession, source: SourceSettings, kafka: KafkaSetting
 
 
 def _open_text(spark: SparkSession, source: SourceSettings, schema: EventSchema) -> Arrivals:
-    reader = file_reader(spark, source.max_files_per_trigger)
+    reader = file_reader(spark, source.max_files_per_trigger, source.subfolders)
     # Left alone, Spark would also end a line at a lone carriage return, which to JSON is white space.
     text = reader.option("lineSep", "\n").text(source.path)
     lines = text.select(F.col("value").cast("binary").alias(RAW), *file_place())

@@ -97,6 +97,8 @@ def test_a_job_on_kafka_has_a_topic_for_each_output_and_no_rules_yet(tmp_path):
         ({"source": {"kind": "kafka", "topic": "x", "path": "y"}}, "path: a source of kind kafka has no such field"),
         ({"source": {"kind": "json", "path": ".", "topic": "x"}}, "topic: a source of kind json has no such field"),
         ({"source": {"kind": "parquet", "path": ".", "out_of_order": "take"}}, "out_of_order: goes with `arrival`"),
+        ({"source": {"kind": "delta", "path": ".", "arrival": "n", "subfolders": True}}, "subfolders: a Delta table"),
+        ({"source": {"kind": "json", "path": ".", "subfolders": True}}, "checkpoint lies in source.path, of which all"),
         ({"source": {"kind": "kafka", "topic": "x", "out_of_order": "take"}}, "kafka has no such field"),
         ({"output": {"kind": "kafka", "path": "x"}}, "outputs in Kafka have `topics`, and no `path`"),
         ({"output": {"kind": "kafka", "topics": {"alarms": "x"}}}, "topics.alarms: no such output; there are alerts,"),

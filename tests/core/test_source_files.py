@@ -43,8 +43,8 @@ class Source:
     def write(self, name: str, lines: list[str]) -> None:
         (self.checkpoint / "sources" / "0" / name).write_text("\n".join(["v1", *lines]))
 
-    def watch(self) -> FileWatch:
-        return FileWatch(self.folder, self.checkpoint, self.said.append)
+    def watch(self, subfolders: bool = True) -> FileWatch:
+        return FileWatch(self.folder, subfolders, self.checkpoint, self.said.append)
 
     def named(self) -> dict[str, str]:
         """What was said of each file, by its path in the source."""
@@ -64,7 +64,7 @@ def test_what_others_hide_is_named_once_and_what_holds_no_data_is_not(source):
         source.add(name)
     for name in ["_SUCCESS", "deep/_SUCCESS", ".a.jsonl.crc", "_metadata", "_common_metadata"]:
         source.add(name)
-    assert {str(path.relative_to(source.folder)) for path in readable_files(source.folder)} == {
+    assert {str(path.relative_to(source.folder)) for path in readable_files(source.folder, True)} == {
         "a.jsonl",
         "deep/b c#%?.jsonl",
     }
@@ -78,6 +78,19 @@ def test_what_others_hide_is_named_once_and_what_holds_no_data_is_not(source):
     )
     assert "files in it are passed over" in named["_temporary"]
     assert "ends with '._COPYING_'" in named["copy._COPYING_"]
+
+
+def test_folders_below_are_named_unless_they_are_read_and_hold_files(source):
+    for name in ["a.jsonl", "day=1/b.jsonl", "day=1/deep/c.jsonl", "done/d.jsonl", "none/_SUCCESS"]:
+        source.add(name)
+    with source.watch(subfolders=False):
+        source.take(0, "a.jsonl", "day=1/b.jsonl")
+    reason = "files in folders of the source are read with source.subfolders: true"
+    assert source.named() == {"day=1/deep": reason, "done": reason}
+    source.said.clear()
+    with source.watch(subfolders=True):
+        source.take(1, "day=1/deep/c.jsonl", "done/d.jsonl")
+    assert source.said == []
 
 
 def test_a_file_that_has_changed_since_it_was_taken_is_named(source):

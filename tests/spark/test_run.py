@@ -79,7 +79,7 @@ def test_the_same_events_give_the_same_rows_from_any_source(spark, finished, tmp
 
 def test_each_parquet_file_is_read_by_its_own_types_however_old_it_is_and_wherever_it_lies(spark, finished, tmp_path):
     """The second file has other types and wider amounts, and is years older; a broken one beside it loses nothing."""
-    job = JobFolder(tmp_path, source={"kind": "parquet", "path": "source"})
+    job = JobFolder(tmp_path, source={"kind": "parquet", "path": "source", "subfolders": True})
     pq.write_table(arrow_table(EVENTS[:50]), job.source / "first.parquet")
     job.run(spark)
     rest = arrow_table(EVENTS[50:])
