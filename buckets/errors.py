@@ -1,4 +1,4 @@
-"""The one error that people see: a sentence that says what, where, the limit, and what to do."""
+"""The one error that people see, a sentence that says what, where, the limit, and what to do; others in one line."""
 
 
 class BucketsError(Exception):
@@ -15,3 +15,8 @@ class BucketsError(Exception):
         """
         super().__init__(message)
         self.message = message
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what an exception says; what kind it is where it says nothing."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

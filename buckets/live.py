@@ -23,7 +23,7 @@ from typing import Any, Literal, Self
 import pyarrow as pa
 
 from buckets.accounting import GroupAccount
-from buckets.errors import BucketsError
+from buckets.errors import BucketsError, first_line
 from buckets.last_minute import DoneBatch, LastMinute
 from buckets.ledger import epoch_ms, partial_of
 from buckets.rule_set import RuleSet
@@ -96,8 +96,7 @@ class LiveStatus:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close, and say what the job failed of, if it did."""
-        failed = error is not None and not isinstance(error, KeyboardInterrupt)
-        self.close((str(error) or type(error).__name__) if failed else None)
+        self.close(None if error is None or isinstance(error, KeyboardInterrupt) else first_line(error))
 
     def on_batch(self, batch: DoneBatch) -> None:
         """Hand over a finished batch. Complexity: O(1), without I/O."""
@@ -274,7 +273,7 @@ def read_live(checkpoint: Path) -> Live | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as error:
-        message = f"status {path}: cannot be read ({error}); start the job again, which writes it anew"
+        message = f"status {path}: cannot be read ({first_line(error)}); start the job again, which writes it anew"
         raise BucketsError(message) from None
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         message = f"status {path}: is of another release, and this one reads format {FORMAT}; start the job again"

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction, write_deltalake
 
-from buckets.errors import BucketsError
+from buckets.errors import BucketsError, first_line
 from buckets.job import Job
 from buckets.ledger import Ledger, Version
 from buckets.owned_folder import OWNER
@@ -201,6 +201,5 @@ class RuleHistory:
 
 
 def _fault(path: Path, doing: str, error: Exception) -> BucketsError:
-    said = str(error).strip().splitlines() or [type(error).__name__]
-    message = f"history {path}: the table cannot be {doing} ({said[0]}); the ledger in the checkpoint has all changes"
+    message = f"history {path}: the table cannot be {doing} ({first_line(error)}); the ledger in the checkpoint has all changes"
     return BucketsError(message)

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from buckets.arrivals import RAW, check_columns
 from buckets.csv_lines import split_header
-from buckets.errors import BucketsError
+from buckets.errors import BucketsError, first_line
 from buckets.event_schema import EventSchema
 from buckets.job import SourceKind
 
@@ -90,8 +90,7 @@ def _check_parquet(path: Path, schema: EventSchema, needed: frozenset[str]) -> N
     try:
         columns, rows = pq.read_schema(path).names, pq.read_metadata(path).num_rows
     except (OSError, pa.ArrowException) as error:
-        reason = str(error).splitlines()[0]
-        message = f"events {path}: is no Parquet file ({reason})"
+        message = f"events {path}: is no Parquet file ({first_line(error)})"
         raise BucketsError(message) from None
     check_columns(columns, schema, needed, str(path))
     if not rows:

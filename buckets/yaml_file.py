@@ -7,7 +7,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from buckets.errors import BucketsError
+from buckets.errors import BucketsError, first_line
 
 Model = TypeVar("Model", bound=BaseModel)
 Location = tuple[int | str, ...]
@@ -56,7 +56,7 @@ def read_text(path: Path, what: str) -> str:
         message = f"{what} {path}: no such file; check the path"
         raise BucketsError(message) from None
     except (OSError, UnicodeDecodeError) as error:
-        message = f"{what} {path}: cannot be read ({error}); it must be a UTF-8 text file"
+        message = f"{what} {path}: cannot be read ({first_line(error)}); it must be a UTF-8 text file"
         raise BucketsError(message) from None
     if not text.strip():
         message = f"{what} {path}: is empty"

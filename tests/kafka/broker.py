@@ -1,7 +1,10 @@
 """A real broker for tests, with topics that are made, written and read in a line each."""
 
+import contextlib
+import os
+import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
@@ -49,6 +52,17 @@ class TestBroker:
     def kill(self) -> None:
         """Kill it, as a crash would."""
         self.local.kill()
+
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Let it answer nobody for as long as the block takes; what it has received it may still do afterwards."""
+        pid = self.local.status().pid
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
 
     def create(self, topic: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
         """Make a topic; returns its name."""
