@@ -20,3 +20,9 @@ class BucketsError(Exception):
 def first_line(error: BaseException) -> str:
     """The first line of what an exception says; what kind it is where it says nothing."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+def kind_and_line(error: BaseException) -> str:
+    """The kind of an exception, and the first line of what it says, as of a defect that somebody has to look for."""
+    kind, said = type(error).__name__, first_line(error)
+    return kind if said == kind else f"{kind}: {said}"

@@ -201,5 +201,6 @@ class RuleHistory:
 
 
 def _fault(path: Path, doing: str, error: Exception) -> BucketsError:
-    message = f"history {path}: the table cannot be {doing} ({first_line(error)}); the ledger in the checkpoint has all changes"
+    said = first_line(error)
+    message = f"history {path}: the table cannot be {doing} ({said}); the ledger in the checkpoint has all changes"
     return BucketsError(message)

@@ -66,6 +66,8 @@ def read_rule_rows(table: DeltaTable) -> list[dict[str, Any]]:
 class RuleTable:
     """A feed of the rules in a table."""
 
+    fault = None
+
     def __init__(self, path: Path, schema: EventSchema) -> None:
         """Look at the table at `path`; rules are checked against `schema`."""
         self.place = str(path)

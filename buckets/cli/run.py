@@ -70,11 +70,11 @@ def run(
         say(carried_over)
     with BatchProgress(console) as progress:
         spark = job_session(job)
-        query = scoring_query(spark, job, on_batch, on_refused, on_outage)
+        query = scoring_query(spark, job, on_batch, on_refused, on_outage, say)
         tables = audit_beside(spark, job, on_outage=on_outage, on_failure=on_failure) if audit else None
         try:
             with (
-                LiveStatus(job.checkpoint, query.rules_in_force, query.lag) as live,
+                LiveStatus(job.checkpoint, query.rules_in_force, query.lag, query.rules_fault, say) as live,
                 tables or contextlib.nullcontext(),
             ):
                 query.run(job.settings.trigger.interval, progress.on_interrupt)

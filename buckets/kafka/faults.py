@@ -1,15 +1,16 @@
 """What goes wrong with Kafka, in one line each, and whether it may pass of itself."""
 
 import time
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from buckets.errors import BucketsError
 from buckets.kafka.settings import KafkaSettings
 
+_T = TypeVar("_T")
 ANSWER_WITHIN_S = 10.0
 ATTEMPT_S = 1.0
 _LOGIN = (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED)
@@ -63,7 +64,7 @@ _PASSING = (
     KafkaError._PURGE_INFLIGHT,
     KafkaError._PURGE_QUEUE,
 )
-"""Faults that pass of themselves, or with the next attempt. What librdkafka calls retriable is of transactions alone."""
+"""Faults that pass of themselves, or with the next attempt. What librdkafka calls retriable is transactions' alone."""
 _GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
 
 
@@ -162,17 +163,42 @@ class Broker:
             BucketsError: the login is refused, or there is no TLS connection.
             Outage: no broker answers.
         """
-        given_up_s = time.monotonic() + ANSWER_WITHIN_S
+
+        def ask() -> dict[str, int]:
+            topics = self._admin.list_topics(timeout=ATTEMPT_S).topics
+            return {name: len(topic.partitions) for name, topic in topics.items()}
+
+        return self._answer(ask, "asking for the topics", ANSWER_WITHIN_S)
+
+    def topic_id(self, topic: str, within_s: float) -> str:
+        """What tells a topic from one of the same name that was there before it.
+
+        Args:
+            topic: its name.
+            within_s: for how long an answer is waited for.
+
+        Raises:
+            BucketsError: it is not there, the login is refused, or there is no TLS connection.
+            Outage: no broker answers.
+        """
+
+        def ask() -> str:
+            described = self._admin.describe_topics(TopicCollection([topic]), request_timeout=ATTEMPT_S)
+            return str(described[topic].result().topic_id)
+
+        return self._answer(ask, f"asking for topic {topic}", within_s)
+
+    def _answer(self, ask: Callable[[], _T], doing: str, within_s: float) -> _T:
+        """Ask until there is an answer, which may take a while after a start of the brokers."""
+        self._fault, given_up_s = None, time.monotonic() + within_s
         while True:
             try:
-                topics = self._admin.list_topics(timeout=ATTEMPT_S).topics
+                return ask()
             except KafkaException as error:
                 self._admin.poll(0)
                 fault = self._fault or error.args[0]
-                if time.monotonic() > given_up_s or fault.code() in _AT_ONCE:
-                    raise explain(fault, self._kafka, "asking for the topics") from None
-            else:
-                return {name: len(topic.partitions) for name, topic in topics.items()}
+                if time.monotonic() > given_up_s or not may_pass(fault):
+                    raise explain(fault, self._kafka, doing) from None
 
     def check_topics(self, wanted: Iterable[str]) -> dict[str, int]:
         """See that topics are there.

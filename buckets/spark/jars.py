@@ -119,7 +119,10 @@ def _fetch(jars: Sequence[Jar], folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         workspace = tempfile.TemporaryDirectory(dir=folder, prefix=".fetching-")
     except OSError as error:
-        message = f"cannot write jars to {folder} ({first_line(error)}): set {FOLDER_VARIABLE} to a folder that can be written"
+        message = (
+            f"cannot write jars to {folder} ({first_line(error)}): "
+            f"set {FOLDER_VARIABLE} to a folder that can be written"
+        )
         raise BucketsError(message) from error
     with workspace as name:
         _retrieve(jars, Path(name), folder)

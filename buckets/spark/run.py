@@ -89,6 +89,7 @@ def scoring_query(
     on_batch: Callable[[BatchReport], None],
     on_refused: Callable[[Sequence[Refusal]], None] = lambda refusals: None,
     on_outage: Callable[[Outage], None] = lambda outage: None,
+    on_remark: Callable[[str], None] = lambda remark: None,
 ) -> ScoringQuery:
     """The query of a job, not yet started.
 
@@ -98,6 +99,8 @@ def scoring_query(
         on_batch: called after each batch.
         on_refused: called with changes of rules that are not made.
         on_outage: called when Kafka does not answer and is waited for.
+        on_remark: called with a line when something beside the query goes wrong, or is well again: following the
+            rules, keeping their history.
 
     Raises:
         BucketsError: checkpoint, output or source do not fit the job.
@@ -107,13 +110,13 @@ def scoring_query(
     needed = first_rule_set(job.rules).needed_fields
     arrivals = open_source(spark, settings.source, schema, needed, settings.kafka)
     lateness_ms = settings.engine.allowed_lateness
+    feed = open_feed(job, on_remark)
+    history = open_history(job, identity, lambda fault: on_remark(fault.message))
     scoring = Scoring(
         arrivals=arrivals,
         schema=schema,
         engine=settings.engine,
-        book=RuleBook(
-            Ledger(job.checkpoint), open_feed(job), schema, lateness_ms, on_refused, open_history(job, identity)
-        ),
+        book=RuleBook(Ledger(job.checkpoint), feed, schema, lateness_ms, on_refused, history),
         sink=_sink(spark, job, identity),
         evaluations=settings.output.evaluations,
         checkpoint=job.checkpoint / "spark",

@@ -19,7 +19,7 @@ POLL_S = 0.2
 RETRY_S = 1.0
 _OURS = re.compile(r"buckets\.errors\.BucketsError: *(\S.*)")
 WAITING = "Waiting for "
-"""How the status of a query begins whose trigger is done: its sources have answered. The rest says for what it waits."""
+"""How the status of a query begins whose trigger is done: its sources have answered."""
 Batch = Callable[[DataFrame, int], None]
 
 
