@@ -84,6 +84,12 @@ class TestBroker:
         admin.delete_topics([topic], operation_timeout=WITHIN_S)[topic].result(WITHIN_S)
         self._wait_until(lambda: topic not in self.topics(), f"topic {topic} is still there")
 
+    def forget(self, topic: str, before: int) -> None:
+        """Remove the messages before an offset of partition 0, as expiry would."""
+        place = TopicPartition(topic, 0, before)
+        admin = AdminClient(client_settings(self.kafka))
+        admin.delete_records([place])[place].result(WITHIN_S)
+
     def _wait_until(self, condition: Callable[[], bool], else_said: str) -> None:
         """Wait for what brokers learn of a moment later."""
         given_up_s = time.monotonic() + WITHIN_S
