@@ -1,4 +1,4 @@
-"""The one error that people see: a sentence that says what, where, the limit, and what to do."""
+"""The one error that people see, a sentence that says what, where, the limit, and what to do; others in one line."""
 
 from buckets.printable import one_line
 
@@ -17,3 +17,14 @@ class BucketsError(Exception):
         """
         self.message = one_line(message)
         super().__init__(self.message)
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what an exception says; what kind it is where it says nothing."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+def kind_and_line(error: BaseException) -> str:
+    """The kind of an exception, and the first line of what it says, as of a defect that somebody has to look for."""
+    kind, said = type(error).__name__, first_line(error)
+    return kind if said == kind else f"{kind}: {said}"

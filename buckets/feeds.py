@@ -1,5 +1,6 @@
 """The feed of rules that a configuration names."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from buckets.job import Job
@@ -9,12 +10,17 @@ from buckets.rule_files import RuleFiles
 from buckets.rule_table import RuleTable
 
 
-def open_feed(job: Job) -> RuleFeed:
-    """The feed of a job, not yet started."""
+def open_feed(job: Job, on_remark: Callable[[str], None] = lambda remark: None) -> RuleFeed:
+    """The feed of a job, not yet started.
+
+    Args:
+        job: the job.
+        on_remark: called with a line when the feed cannot be followed, for each reason, and when it can again.
+    """
     rules, schema = job.settings.rules, job.event_schema
     if rules.topic is not None:
         assert job.settings.kafka is not None
-        return RulesTopic(job.settings.kafka, rules.topic, rules.rejected, rules.exported)
+        return RulesTopic(job.settings.kafka, rules.topic, rules.rejected, rules.exported, on_remark)
     if rules.table is not None:
         return RuleTable(Path(rules.table), schema)
     assert rules.path is not None

@@ -16,6 +16,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -23,15 +24,17 @@ from typing import Any, Literal, Self
 import pyarrow as pa
 
 from buckets.accounting import GroupAccount
-from buckets.errors import BucketsError
+from buckets.errors import BucketsError, first_line, kind_and_line
 from buckets.last_minute import DoneBatch, LastMinute
 from buckets.ledger import epoch_ms, partial_of
 from buckets.rule_set import RuleSet
 
-FORMAT = 1
+FORMAT = 2
 EVERY_S = 0.5
 LAG_EVERY_S = 2.0
 LATEST_ALERTS = 20
+MOST_WAITING = 1_000
+"""Finished batches that wait to be counted: more means that whoever counts hangs."""
 SILENT_AFTER_MS = 10_000
 """A file that has not been renewed for so long is of a job that does not run any more, or hangs."""
 _OUTCOMES = [field.name for field in fields(GroupAccount) if field.type is int]
@@ -57,6 +60,8 @@ class LiveStatus:
         checkpoint: Path,
         rules: Callable[[], RuleSet],
         lag: Callable[[], int | None] = lambda: None,
+        rules_fault: Callable[[], str | None] = lambda: None,
+        on_remark: Callable[[str], None] = lambda remark: None,
         every_s: float = EVERY_S,
     ) -> None:
         """Begin to write.
@@ -65,13 +70,20 @@ class LiveStatus:
             checkpoint: the job's checkpoint, which is there already.
             rules: the rule set in force.
             lag: how many messages are not yet judged, None where that is not known; asked every two seconds.
+            rules_fault: why rules are not followed at the moment, None where they are.
+            on_remark: called with a line when batches cannot be counted or the status cannot be made, once a reason.
             every_s: how often the file is renewed.
         """
         self._path = live_path(checkpoint)
         self._rules = rules
         self._ask_lag = lag
+        self._rules_fault = rules_fault
+        self._on_remark = on_remark
         self._every_s = every_s
         self._waiting: deque[DoneBatch] = deque()
+        self._left_out = 0
+        self._not_counted = 0
+        self._fault: str | None = None
         self._minute = LastMinute()
         self._alerts: deque[dict[str, Any]] = deque(maxlen=LATEST_ALERTS)
         self._totals: dict[str, Counter[str]] = {}
@@ -96,12 +108,14 @@ class LiveStatus:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close, and say what the job failed of, if it did."""
-        failed = error is not None and not isinstance(error, KeyboardInterrupt)
-        self.close((str(error) or type(error).__name__) if failed else None)
+        self.close(None if error is None or isinstance(error, KeyboardInterrupt) else first_line(error))
 
     def on_batch(self, batch: DoneBatch) -> None:
-        """Hand over a finished batch. Complexity: O(1), without I/O."""
-        self._waiting.append(batch)
+        """Hand over a finished batch; one too many is left out, and counted as that. Complexity: O(1), without I/O."""
+        if len(self._waiting) < MOST_WAITING:
+            self._waiting.append(batch)
+        else:
+            self._left_out += 1
 
     def close(self, failure: str | None = None) -> None:
         """Write a last time that the job has ended, and end.
@@ -116,21 +130,37 @@ class LiveStatus:
 
     def _run(self) -> None:
         while not self._closing.wait(self._every_s):
-            self._renew()
-        self._renew(ended_ms=epoch_ms())
+            self._try(self._renew)
+        self._try(lambda: self._renew(ended_ms=epoch_ms()))
+
+    def _try(self, work: Callable[[], None]) -> bool:
+        """Do a part of the work, whose failure must be seen and must not end the rest; whether it was done."""
+        try:
+            work()
+        except Exception as error:
+            fault = kind_and_line(error)
+            if fault != self._fault:
+                self._fault = fault
+                # Nor may it end this thread that nobody can be told.
+                with contextlib.suppress(Exception):
+                    self._on_remark(f"what `buckets watch` shows is not complete: {fault}")
+            return False
+        return True
 
     def _renew(self, ended_ms: int | None = None) -> None:
         while self._waiting:
-            self._count(self._waiting.popleft())
+            batch = self._waiting.popleft()
+            if not self._try(partial(self._count, batch)):
+                self._not_counted += 1
         status = self._status(epoch_ms(), ended_ms)
         # A full disk must not end the job; readers see how old the file is.
         with contextlib.suppress(OSError):
-            partial = partial_of(self._path)
-            partial.write_text(json.dumps(status, ensure_ascii=False), encoding="utf-8")
-            partial.replace(self._path)
+            unfinished = partial_of(self._path)
+            unfinished.write_text(json.dumps(status, ensure_ascii=False), encoding="utf-8")
+            unfinished.replace(self._path)
 
     def _count(self, batch: DoneBatch) -> None:
-        account = batch.account
+        account, latest = batch.account, latest_alerts(batch.alerts, LATEST_ALERTS)
         self._minute.add(batch)
         alerts = sum(group.alerts for group in account.groups)
         sizes = {"batches": 1, "events": account.events_in, "malformed": account.malformed, "alerts": alerts}
@@ -145,7 +175,7 @@ class LiveStatus:
             "duration_ms": round(batch.duration_s * 1000),
             "written_ms": batch.written_ms,
         }
-        for alert in latest_alerts(batch.alerts, LATEST_ALERTS):
+        for alert in latest:
             self._alerts.appendleft(alert | {"written_ms": batch.written_ms})
 
     def _status(self, now_ms: int, ended_ms: int | None) -> dict[str, Any]:
@@ -155,6 +185,8 @@ class LiveStatus:
             "started_ms": self._started_ms,
             "ended_ms": ended_ms,
             "failure": self._failure,
+            "not_counted": self._not_counted + self._left_out,
+            "fault": self._fault,
             "pid": os.getpid(),
             "host": socket.gethostname(),
             "totals": dict(self._counts),
@@ -163,6 +195,7 @@ class LiveStatus:
             "minute": self._minute.summary(now_ms),
             "lag": self._current_lag() if ended_ms is None else None,
             "rules": self._describe_rules(),
+            "rules_fault": self._rules_fault(),
             "alerts": list(self._alerts),
         }
 
@@ -274,7 +307,7 @@ def read_live(checkpoint: Path) -> Live | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as error:
-        message = f"status {path}: cannot be read ({error}); start the job again, which writes it anew"
+        message = f"status {path}: cannot be read ({first_line(error)}); start the job again, which writes it anew"
         raise BucketsError(message) from None
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         message = f"status {path}: is of another release, and this one reads format {FORMAT}; start the job again"

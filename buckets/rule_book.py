@@ -75,12 +75,21 @@ class RuleBook:
             self._history.close()
 
     @property
+    def fault(self) -> str | None:
+        """Why the feed cannot be followed at the moment, in one line; None where it is."""
+        return self._feed.fault
+
+    @property
     def in_force(self) -> RuleSet:
         """The newest version of the rules."""
         return self._current
 
     def for_batch(self, batch_id: int) -> RuleSet:
-        """The rules of a batch: those it had when it ran before, else those in force now; recorded before it runs."""
+        """The rules of a batch: those it had when it ran before, else those in force now; recorded before it runs.
+
+        Raises:
+            BucketsError: the feed could not be followed for longer than one waits.
+        """
         pinned = self._ledger.pinned(batch_id)
         if pinned is not None:
             version = pinned["ruleset_version"]

@@ -33,6 +33,10 @@ class RuleFeed(Protocol):
     def place(self) -> str:
         """The place in words; a position counts for this place only."""
 
+    @property
+    def fault(self) -> str | None:
+        """Why the place cannot be followed at the moment, in one line; None where it is."""
+
     def start(self, position: int | None) -> None:
         """Begin to follow, from the position up to which it was read before; None: from the beginning.
 
@@ -41,7 +45,11 @@ class RuleFeed(Protocol):
         """
 
     def read(self, in_force: Sequence[Rule]) -> Read:
-        """What is new; returns at once, and raises nothing: what is wrong is among the refused."""
+        """What is new; returns at once. What is wrong with it is among the refused.
+
+        Raises:
+            BucketsError: the place could not be followed for longer than one waits.
+        """
 
     def refuse(self, refusals: Sequence[Refusal]) -> None:
         """Say that changes are not made, and why, where people can see it."""
@@ -57,6 +65,7 @@ class FixedRules:
     """Rules that stay as they are."""
 
     place = "fixed rules"
+    fault = None
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         """Offer `rules`."""

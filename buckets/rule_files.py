@@ -24,6 +24,8 @@ Fingerprint = tuple[tuple[str, int, int, int], ...]
 class RuleFiles:
     """A feed of the rules in a file or folder: what stands there is in force."""
 
+    fault = None
+
     def __init__(self, path: Path, schema: EventSchema) -> None:
         """Watch `path`; rules are checked against `schema`."""
         self.place = str(path)

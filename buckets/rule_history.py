@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
-from buckets.errors import BucketsError
+from buckets.errors import BucketsError, first_line
 from buckets.job import Job
 from buckets.ledger import Ledger, Version
 from buckets.numbered_append import append_new
@@ -198,6 +198,6 @@ class RuleHistory:
 
 
 def _fault(path: Path, doing: str, error: Exception) -> BucketsError:
-    said = str(error).strip().splitlines() or [type(error).__name__]
-    message = f"history {path}: the table cannot be {doing} ({said[0]}); the ledger in the checkpoint has all changes"
+    said = first_line(error)
+    message = f"history {path}: the table cannot be {doing} ({said}); the ledger in the checkpoint has all changes"
     return BucketsError(message)

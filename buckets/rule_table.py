@@ -13,7 +13,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from buckets.errors import BucketsError
+from buckets.errors import BucketsError, first_line
 from buckets.event_schema import EventSchema
 from buckets.ledger import epoch_ms
 from buckets.revision import Refusal
@@ -36,8 +36,9 @@ def open_rule_table(path: Path) -> DeltaTable:
     try:
         table = DeltaTable(path)
     except (TableNotFoundError, DeltaError, OSError) as error:
-        detail = str(error).splitlines()[0]
-        message = f"rules {path}: is no Delta table ({detail}); `buckets rules apply FILE --conf CONF` makes one"
+        message = (
+            f"rules {path}: is no Delta table ({first_line(error)}); `buckets rules apply FILE --conf CONF` makes one"
+        )
         raise BucketsError(message) from None
     there = {field.name for field in table.schema().fields}
     missing = [name for name in ("rule_id", "rule") if name not in there]
@@ -57,13 +58,15 @@ def read_rule_rows(table: DeltaTable) -> list[dict[str, Any]]:
         found = QueryBuilder().register("rules", table).execute("select * from rules order by rule_id")
         rows: list[dict[str, Any]] = pa.table(found.read_all()).to_pylist()
     except Exception as error:  # deltalake has no class for all that may be wrong with a file
-        message = f"rules {table.table_uri}: the table cannot be read ({str(error).splitlines()[0]}); restore a version"
+        message = f"rules {table.table_uri}: the table cannot be read ({first_line(error)}); restore a version"
         raise BucketsError(message) from None
     return rows
 
 
 class RuleTable:
     """A feed of the rules in a table."""
+
+    fault = None
 
     def __init__(self, path: Path, schema: EventSchema) -> None:
         """Look at the table at `path`; rules are checked against `schema`."""

@@ -8,7 +8,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError
 
-from buckets.errors import BucketsError
+from buckets.errors import BucketsError, first_line
 
 Rows = list[dict[str, Any]]
 
@@ -54,7 +54,7 @@ def _read_delta(path: Path, columns: list[str]) -> Rows:
     try:
         found = QueryBuilder().register("rows", DeltaTable(path)).execute(f"select {quoted} from rows")
     except DeltaError as error:
-        message = f"results {path}: the table cannot be read ({str(error).splitlines()[0]})"
+        message = f"results {path}: the table cannot be read ({first_line(error)})"
         raise BucketsError(message) from None
     table = pa.table(found.read_all())
     for index, field in enumerate(table.schema):

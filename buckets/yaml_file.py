@@ -9,7 +9,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from yaml.nodes import MappingNode, Node, SequenceNode
 
-from buckets.errors import BucketsError
+from buckets.errors import BucketsError, first_line
 from buckets.printable import one_line
 from buckets.yaml_dialect import read_yaml
 
@@ -39,7 +39,7 @@ def read_text(path: Path, what: str) -> str:
         message = f"{what} {path}: no such file; check the path"
         raise BucketsError(message) from None
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
+        why = getattr(error, "strerror", None) or first_line(error)
         message = f"{what} {path}: cannot be read ({why}); see that it is there and who may read it"
         raise BucketsError(message) from None
     try:

@@ -19,3 +19,8 @@ SLOW_TO_START = ("golden", "kafka", "setup", "spark")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files come first: where several processes share them, the short ones at the end even out."""
     items.sort(key=lambda item: item.path.parent.name not in SLOW_TO_START)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Outages of real lengths, which take minutes."""
+    parser.addoption("--outages", help="how long a broker is away in tests/kafka/test_outages.py, as in 60s,60s,5m")

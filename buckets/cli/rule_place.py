@@ -8,7 +8,7 @@ from typing import Protocol
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from buckets.errors import BucketsError
+from buckets.errors import BucketsError, first_line
 from buckets.event_schema import EventSchema
 from buckets.job import Job
 from buckets.kafka.rules_topic import RulesTopic
@@ -220,8 +220,7 @@ class TablePlace:
         except BucketsError:
             raise
         except Exception as error:  # deltalake has no class for all that may be wrong with a table
-            said = str(error).splitlines()[0]
-            message = f"rules {self._path}: the table cannot be written ({said}); nothing has changed"
+            message = f"rules {self._path}: the table cannot be written ({first_line(error)}); nothing has changed"
             raise BucketsError(message) from None
 
     def _write(self, rows: pa.Table) -> None:

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from buckets.audit_folder import audit_settings
 from buckets.cli.progress import BatchProgress
+from buckets.errors import first_line
 from buckets.job import load_job
 from buckets.outputs import ALERTS
 
@@ -58,7 +59,7 @@ def run(
         say(f"{outage.message}; trying again")
 
     def on_failure(error: Exception) -> None:
-        say(f"the audit has ended, scoring goes on: {error}")
+        say(f"the audit has ended, scoring goes on: {first_line(error)}")
 
     def on_batch(report: "BatchReport") -> None:
         progress.on_batch(report)
@@ -74,7 +75,7 @@ def run(
         tables = audit_beside(spark, job, on_outage=on_outage, on_failure=on_failure) if audit else None
         try:
             with (
-                LiveStatus(job.checkpoint, query.rules_in_force, query.lag) as live,
+                LiveStatus(job.checkpoint, query.rules_in_force, query.lag, query.rules_fault, say) as live,
                 tables or contextlib.nullcontext(),
                 watch or contextlib.nullcontext(),
             ):

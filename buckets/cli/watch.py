@@ -85,8 +85,9 @@ def _show(console: Console, watched: "Watched", every_s: float) -> None:
 
 
 def _write(console: Console, watched: "Watched", every_s: float) -> None:
-    """A line each time, and one for each alert that is new; while nothing runs, a line when that changes."""
+    """A line each time, and one for each alert or fault that is new; while nothing runs, a line when that changes."""
     seen: set[tuple[str, str, int]] = set()
+    remarked: list[str] = []
     said = ""
     while True:
         live, now_ms = read_live(watched.checkpoint), epoch_ms()
@@ -95,7 +96,10 @@ def _write(console: Console, watched: "Watched", every_s: float) -> None:
             alerts = live.data["alerts"]
             new = [alert for alert in alerts if _identity(alert) not in seen]
             seen = {_identity(alert) for alert in alerts}
-            _print_lines(console, [figures_line(live.data), *map(alert_line, reversed(new))])
+            remarks = remarks_on(live.data)
+            news = [remark for remark in remarks if remark not in remarked]
+            remarked = remarks
+            _print_lines(console, [figures_line(live.data), *news, *map(alert_line, reversed(new))])
         elif state != said:
             _print_lines(console, [state])
         said = state
@@ -149,7 +153,8 @@ class Watched:
         data = live.data
         rules = [f"  {rule['state']} {rule['rule_id']}: {rule['sentence']}" for rule in data["rules"]["rules"]]
         alerts = [f"  {alert_line(alert)}" for alert in data["alerts"][:SHOWN_ALERTS]]
-        lines = [self.state_line(live, now_ms), figures_line(data), f"{rules_line(data)}:", *rules]
+        head = [self.state_line(live, now_ms), *remarks_on(data), figures_line(data)]
+        lines = [*head, f"{rules_line(data)}:", *rules]
         return [*lines, "latest alerts:", *alerts] if alerts else [*lines, "no alerts yet"]
 
     def view(self, live: Live | None, now_ms: int, height: int | None = None) -> RenderableType:
@@ -165,10 +170,12 @@ class Watched:
         if live is None:
             return head
         data = live.data
+        remarks = remarks_on(data)
+        head.append("".join(f"\n{remark}" for remark in remarks), style="bold red")
         rules = rules_table(data, wrapped=height is None)
         if height is None:
             return Group(head, figures_table(data), rules, alerts_table(data, SHOWN_ALERTS))
-        room = height - _OTHER_LINES - len(data["rules"]["rules"])
+        room = height - _OTHER_LINES - len(remarks) - len(data["rules"]["rules"])
         return Group(head, figures_table(data), alerts_table(data, min(max(room, FEWEST_ALERTS), SHOWN_ALERTS)), rules)
 
 
@@ -216,6 +223,21 @@ def alerts_table(data: Status, most: int) -> RenderableType:
         value = Text(readable(alert["value"]))
         table.add_row(_clock(alert["written_ms"]), Text(alert["rule_id"]), Text(_key(alert)), value, limit)
     return table
+
+
+def remarks_on(data: Status) -> list[str]:
+    """What is wrong with a job that goes on, a line each."""
+    remarks = []
+    if data["rules_fault"] and data["ended_ms"] is None:
+        remarks.append(f"the rules are those of before: {data['rules_fault']}")
+    if data["fault"] or data["not_counted"]:
+        why = data["fault"] or "they came faster than they could be counted"
+        remarks.append(f"these figures are not complete, {_batch_count(data['not_counted'])} not in them: {why}")
+    return remarks
+
+
+def _batch_count(batches: int) -> str:
+    return "1 batch is" if batches == 1 else f"{batches:,} batches are"
 
 
 def figures_line(data: Status) -> str:

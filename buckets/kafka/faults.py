@@ -1,15 +1,16 @@
 """What goes wrong with Kafka, in one line each, and whether it may pass of itself."""
 
 import time
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from buckets.errors import BucketsError
 from buckets.kafka.settings import KafkaSettings
 
+_T = TypeVar("_T")
 ANSWER_WITHIN_S = 10.0
 ATTEMPT_S = 1.0
 _LOGIN = (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED)
@@ -17,7 +18,54 @@ _TLS = (KafkaError._SSL,)
 _AT_ONCE = (*_LOGIN, *_TLS)
 """Faults that do not pass of themselves."""
 _DENIED = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
-_UNREACHABLE = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._RESOLVE)
+_UNREACHABLE = (
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TIMED_OUT,
+    KafkaError._TIMED_OUT_QUEUE,
+    KafkaError._MSG_TIMED_OUT,
+    KafkaError._RESOLVE,
+)
+_PASSING = (
+    # A broker that starts, stops or hands over, or a quorum or replicas that are not all there.
+    KafkaError.BROKER_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.KAFKA_STORAGE_ERROR,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.LISTENER_NOT_FOUND,
+    KafkaError.NETWORK_EXCEPTION,
+    KafkaError.NOT_CONTROLLER,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.NOT_ENOUGH_REPLICAS,
+    KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.PREFERRED_LEADER_NOT_AVAILABLE,
+    KafkaError.REBOOTSTRAP_REQUIRED,
+    KafkaError.REPLICA_NOT_AVAILABLE,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.STALE_BROKER_EPOCH,
+    KafkaError.STALE_CTRL_EPOCH,
+    KafkaError.THROTTLING_QUOTA_EXCEEDED,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    # What the brokers know of a producer is gone, as after a crash with loss; a new producer is known anew.
+    KafkaError._FATAL,
+    KafkaError._FENCED,
+    KafkaError.DUPLICATE_SEQUENCE_NUMBER,
+    KafkaError.INVALID_PRODUCER_EPOCH,
+    KafkaError.INVALID_PRODUCER_ID_MAPPING,
+    KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    KafkaError.PRODUCER_FENCED,
+    KafkaError.UNKNOWN_PRODUCER_ID,
+    # What waited in a client that was given up.
+    KafkaError._PURGE_INFLIGHT,
+    KafkaError._PURGE_QUEUE,
+)
+"""Faults that pass of themselves, or with the next attempt. What librdkafka calls retriable is transactions' alone."""
+_GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
 
 
 class Outage(BucketsError):
@@ -62,6 +110,11 @@ def denied(kafka: KafkaSettings, doing: str) -> BucketsError:
     return BucketsError(message)
 
 
+def may_pass(error: KafkaError) -> bool:
+    """Whether a fault may pass of itself, so that an attempt later may succeed."""
+    return error.code() in _UNREACHABLE or error.code() in _PASSING
+
+
 def explain(error: KafkaError, kafka: KafkaSettings, doing: str) -> BucketsError:
     """A fault of librdkafka in one line.
 
@@ -78,8 +131,15 @@ def explain(error: KafkaError, kafka: KafkaSettings, doing: str) -> BucketsError
         return denied(kafka, doing)
     if error.code() in _UNREACHABLE:
         return unreachable(kafka, f"{doing}: {error.str()}")
-    message = f"kafka {kafka.bootstrap_servers}: {doing} failed: {error.str()}"
-    return Outage(message) if error.retriable() else BucketsError(message)
+    at = f"kafka {kafka.bootstrap_servers}"
+    if error.code() in _GONE:
+        message = (
+            f"{at}: {doing} failed, the topic is not there; "
+            "`buckets kafka topics CONF` creates the topics of a configuration"
+        )
+        return BucketsError(message)
+    message = f"{at}: {doing} failed: {error.str()}"
+    return Outage(message) if may_pass(error) else BucketsError(message)
 
 
 class Broker:
@@ -103,17 +163,42 @@ class Broker:
             BucketsError: the login is refused, or there is no TLS connection.
             Outage: no broker answers.
         """
-        given_up_s = time.monotonic() + ANSWER_WITHIN_S
+
+        def ask() -> dict[str, int]:
+            topics = self._admin.list_topics(timeout=ATTEMPT_S).topics
+            return {name: len(topic.partitions) for name, topic in topics.items()}
+
+        return self._answer(ask, "asking for the topics", ANSWER_WITHIN_S)
+
+    def topic_id(self, topic: str, within_s: float) -> str:
+        """What tells a topic from one of the same name that was there before it.
+
+        Args:
+            topic: its name.
+            within_s: for how long an answer is waited for.
+
+        Raises:
+            BucketsError: it is not there, the login is refused, or there is no TLS connection.
+            Outage: no broker answers.
+        """
+
+        def ask() -> str:
+            described = self._admin.describe_topics(TopicCollection([topic]), request_timeout=ATTEMPT_S)
+            return str(described[topic].result().topic_id)
+
+        return self._answer(ask, f"asking for topic {topic}", within_s)
+
+    def _answer(self, ask: Callable[[], _T], doing: str, within_s: float) -> _T:
+        """Ask until there is an answer, which may take a while after a start of the brokers."""
+        self._fault, given_up_s = None, time.monotonic() + within_s
         while True:
             try:
-                topics = self._admin.list_topics(timeout=ATTEMPT_S).topics
+                return ask()
             except KafkaException as error:
                 self._admin.poll(0)
                 fault = self._fault or error.args[0]
-                if time.monotonic() > given_up_s or fault.code() in _AT_ONCE:
-                    raise explain(fault, self._kafka, "asking for the topics") from None
-            else:
-                return {name: len(topic.partitions) for name, topic in topics.items()}
+                if time.monotonic() > given_up_s or not may_pass(fault):
+                    raise explain(fault, self._kafka, doing) from None
 
     def check_topics(self, wanted: Iterable[str]) -> dict[str, int]:
         """See that topics are there.

@@ -79,7 +79,10 @@ def paced_produce(
         message = f"rate: {rate:g} messages a second; the limits are more than 0 and {FASTEST:,}: choose one in between"
         raise BucketsError(message)
     Broker(kafka).check_topics([topic])
-    sender = Sender(kafka, f"writing to topic {topic}", _ROOM)
+    # Nobody sends a message again: each waits for as long as an outage is waited for.
+    patience = max(kafka.outage_patience, kafka.delivery_timeout)
+    patient = kafka.model_copy(update={"delivery_timeout": patience})
+    sender = Sender(patient, f"writing to topic {topic}", _ROOM)
     stop = stop or threading.Event()
     due = zip(_schedule_ns(rate), messages, strict=False)
     # The two clocks are read once, so that a step of the wall clock moves no due time.

@@ -1,4 +1,4 @@
-"""Rules from a compacted topic of one partition, followed by a consumer in the driver.
+"""Rules from a compacted topic of one partition, followed in the driver.
 
 Keys and values are as `buckets.rule_change` describes them. What has been read is remembered with the version of the
 rules that came of it, so that a restart goes on there, and clears nothing twice.
@@ -9,21 +9,14 @@ history, and is not done again. Rules in force that the topic does not name stay
 
 import json
 import threading
-import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from confluent_kafka import (
-    OFFSET_BEGINNING,
-    TIMESTAMP_NOT_AVAILABLE,
-    Consumer,
-    KafkaError,
-    KafkaException,
-    Message,
-    TopicPartition,
-)
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
-from buckets.errors import BucketsError
-from buckets.kafka.faults import ANSWER_WITHIN_S, Broker, client_settings, explain, unreachable
+from buckets.duration import format_duration
+from buckets.errors import BucketsError, first_line
+from buckets.kafka.faults import Broker
+from buckets.kafka.follower import Follower
 from buckets.kafka.sender import Sender
 from buckets.kafka.settings import KafkaSettings
 from buckets.revision import Refusal
@@ -32,28 +25,22 @@ from buckets.rule_change import parse_change
 from buckets.rule_feed import Read
 from buckets.rule_set import RuleSet
 
-CAUGHT_UP_WITHIN_S = 60.0
-POLL_S = 0.1
-AT_ONCE = 500
 LARGEST_REJECTED = 100_000
 """Characters of a rejected message that go into the topic for them; a topic takes no message of any size."""
 _OF_RUNNING_JOBS = ("clear_state", "clear_all_state", "export")
-_END = KafkaError._PARTITION_EOF
-_CONSUMER: dict[str, str | int | bool] = {
-    "enable.auto.commit": False,
-    "auto.offset.reset": "earliest",
-    # Says when the end is reached, also where compaction has removed the last messages before it.
-    "enable.partition.eof": True,
-    # A change is handed over the moment it is written.
-    "fetch.wait.max.ms": 50,
-    "reconnect.backoff.max.ms": 1_000,
-}
 
 
 class RulesTopic:
     """A feed of the changes in a topic."""
 
-    def __init__(self, kafka: KafkaSettings, topic: str, rejected: str, exported: str) -> None:
+    def __init__(
+        self,
+        kafka: KafkaSettings,
+        topic: str,
+        rejected: str,
+        exported: str,
+        on_remark: Callable[[str], None] = lambda remark: None,
+    ) -> None:
         """Follow `topic`.
 
         Args:
@@ -61,6 +48,7 @@ class RulesTopic:
             topic: the topic of changes.
             rejected: where messages go that are no valid change.
             exported: where the rules in force go when somebody asks for them.
+            on_remark: called with a line when the topic is not followed, for each reason, and when it is again.
         """
         self.place = f"topic {topic}"
         self._kafka = kafka
@@ -70,11 +58,8 @@ class RulesTopic:
         self._broker = Broker(kafka)
         self._lock = threading.Lock()
         self._found = Read()
-        self._stopping = threading.Event()
-        self._caught_up = threading.Event()
-        self._thread: threading.Thread | None = None
         self._sender: Sender | None = None
-        self._history_ends = 0
+        self._follower = Follower(kafka, topic, self._take, self._on_lost, on_remark)
 
     def start(self, position: int | None) -> None:
         """Begin to follow, and read what is there already.
@@ -84,26 +69,10 @@ class RulesTopic:
             Outage: Kafka does not answer.
         """
         self._check()
-        consumer = Consumer({**client_settings(self._kafka), **_CONSUMER, "group.id": f"buckets-rules-{uuid.uuid4()}"})
-        partition = TopicPartition(self._topic, 0)
-        try:
-            _, end = consumer.get_watermark_offsets(partition, timeout=ANSWER_WITHIN_S)
-        except KafkaException as error:
-            raise explain(error.args[0], self._kafka, f"reading topic {self._topic}") from None
-        going_on = position is not None and position <= end
-        begin = position if going_on and position is not None else OFFSET_BEGINNING
-        consumer.assign([TopicPartition(self._topic, 0, begin)])
-        self._stopping.clear()
-        self._caught_up.clear()
-        self._history_ends = 0 if going_on else end
-        self._thread = threading.Thread(target=self._follow, args=(consumer, end), daemon=True)
-        self._thread.start()
-        if not self._caught_up.wait(CAUGHT_UP_WITHIN_S):
-            self.stop()
-            raise unreachable(self._kafka, f"topic {self._topic} was not read to its end")
+        self._follower.start(position)
         with self._lock:
             # Known also where there is no message at all: what comes after this start is no history.
-            self._found.position = max(end, self._found.position or 0)
+            self._found.position = self._follower.position
 
     def _check(self) -> None:
         partitions = self._broker.check_topics([self._topic, self._rejected, self._exported])[self._topic]
@@ -114,25 +83,7 @@ class RulesTopic:
             )
             raise BucketsError(message)
 
-    def _follow(self, consumer: Consumer, end: int) -> None:
-        """Read until told to stop; what passes, such as a broker that is away, librdkafka waits out itself."""
-        while not self._stopping.is_set():
-            try:
-                # One is handed over as soon as it is there; `consume` would wait for more.
-                first = consumer.poll(POLL_S)
-                messages = [first, *consumer.consume(AT_ONCE, 0)] if first is not None else []
-            except KafkaException:
-                self._stopping.wait(POLL_S)
-                continue
-            for message in messages:
-                error, offset = message.error(), message.offset() or 0
-                if error is None:
-                    self._take(message)
-                if (error is None and offset + 1 >= end) or (error is not None and error.code() == _END):
-                    self._caught_up.set()
-        consumer.close()
-
-    def _take(self, message: Message) -> None:
+    def _take(self, message: Message, is_history: bool) -> None:
         offset = message.offset() or 0
         place = f"{self._topic}@{offset}"
         key, value = _text(message.key()), _text(message.value())
@@ -141,14 +92,39 @@ class RulesTopic:
             self._found.position = offset + 1
             try:
                 change = parse_change(key, value, place, time_ms if kind != TIMESTAMP_NOT_AVAILABLE else None)
-            except ValueError as error:
-                self._found.refused.append(Refusal(place, str(error), value or ""))
+            except Exception as error:  # Whatever it is, the next message must not wait behind this one for ever.
+                self._found.refused.append(Refusal(place, first_line(error), value or ""))
                 return
-            if offset >= self._history_ends or change.change not in _OF_RUNNING_JOBS:
+            if not is_history or change.change not in _OF_RUNNING_JOBS:
                 self._found.asked.append(change)
 
+    def _on_lost(self, first: int, end: int) -> None:
+        reason = (
+            f"the messages from offset {first} to {end - 1} have gone from the topic before they were read, and what "
+            "they changed is not known; apply the rules again, and keep the topic compacted (cleanup.policy=compact)"
+        )
+        with self._lock:
+            self._found.refused.append(Refusal(f"{self._topic}@{first}", reason, ""))
+
+    @property
+    def fault(self) -> str | None:
+        """Why the topic is not followed at the moment, in one line; None where it is."""
+        fault = self._follower.fault
+        return None if fault is None else fault.text
+
     def read(self, in_force: Sequence[Rule]) -> Read:
-        """What has been written since the last time."""
+        """What has been written since the last time.
+
+        Raises:
+            BucketsError: the topic has not been followed for longer than one waits.
+        """
+        fault = self._follower.fault
+        if fault is not None and fault.lasts_s > self._kafka.outage_patience / 1000:
+            patience = format_duration(self._kafka.outage_patience)
+            message = (
+                f"{fault.text}; that is so for more than kafka.outage_patience, {patience}, and rules may have changed"
+            )
+            raise BucketsError(message)
         with self._lock:
             found, self._found = self._found, Read()
         return found
@@ -178,10 +154,7 @@ class RulesTopic:
 
     def stop(self) -> None:
         """Follow no more."""
-        self._stopping.set()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+        self._follower.stop()
 
 
 def _text(value: bytes | str | None) -> str | None:

@@ -10,8 +10,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
-from buckets.duration import DurationMs
+from buckets.duration import DurationMs, format_duration
 
+SHORTEST_DELIVERY_MS = 2_000
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _LOGIN_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
@@ -92,6 +93,8 @@ class KafkaSettings(BaseModel):
         bootstrap_servers: `host:port`, several with commas between.
         security: login and TLS.
         outage_patience: for how long a broker that does not answer is waited for.
+        delivery_timeout: for how long messages wait for their acknowledgement before they are sent again, with the
+            whole batch.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -99,6 +102,7 @@ class KafkaSettings(BaseModel):
     bootstrap_servers: str = Field(min_length=1)
     security: SecuritySettings = SecuritySettings()
     outage_patience: DurationMs = 600_000
+    delivery_timeout: DurationMs = 30_000
 
     @field_validator("bootstrap_servers", mode="before")
     @classmethod
@@ -113,6 +117,15 @@ class KafkaSettings(BaseModel):
             if not host or not port.isdecimal() or not 0 < int(port) < 65536:
                 message = f"{server.strip()!r} is no host:port, as in localhost:9092"
                 raise ValueError(message)
+        return value
+
+    @field_validator("delivery_timeout")
+    @classmethod
+    def _long_enough(cls, value: int) -> int:
+        # A producer's first message takes most of a second.
+        if value < SHORTEST_DELIVERY_MS:
+            message = f"{format_duration(value)} is shorter than the limit of {format_duration(SHORTEST_DELIVERY_MS)}"
+            raise ValueError(message)
         return value
 
     def librdkafka(self) -> dict[str, str | int]:

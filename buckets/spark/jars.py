@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from buckets.errors import BucketsError
+from buckets.errors import BucketsError, first_line
 from buckets.spark.java import find_java, run_java
 
 FOLDER_VARIABLE = "BUCKETS_JARS"
@@ -119,7 +119,10 @@ def _fetch(jars: Sequence[Jar], folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         workspace = tempfile.TemporaryDirectory(dir=folder, prefix=".fetching-")
     except OSError as error:
-        message = f"cannot write jars to {folder} ({error}): set {FOLDER_VARIABLE} to a folder that can be written"
+        message = (
+            f"cannot write jars to {folder} ({first_line(error)}): "
+            f"set {FOLDER_VARIABLE} to a folder that can be written"
+        )
         raise BucketsError(message) from error
     with workspace as name:
         _retrieve(jars, Path(name), folder)

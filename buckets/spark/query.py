@@ -230,6 +230,10 @@ class ScoringQuery:
         """The newest version of the rules."""
         return self._scoring.book.in_force
 
+    def rules_fault(self) -> str | None:
+        """Why rules are not followed at the moment, in one line; None where they are."""
+        return self._scoring.book.fault
+
     def stop(self) -> None:
         """Ask the query to end after the batch that is running."""
         self._running.stop()

@@ -128,7 +128,8 @@ def scoring_query(
         on_batch: called after each batch.
         on_refused: called with changes of rules that are not made.
         on_outage: called when Kafka does not answer and is waited for.
-        say: told of files and rows that arrive out of order.
+        say: told a line when files or rows arrive out of order, and when something beside the query goes wrong, or is
+            well again: following the rules, keeping their history.
 
     Raises:
         BucketsError: checkpoint, output or source do not fit the job.
@@ -138,11 +139,13 @@ def scoring_query(
     needed = first_rule_set(job.rules).needed_fields
     arrivals = open_source(spark, settings.source, schema, needed, settings.kafka)
     lateness_ms = settings.engine.allowed_lateness
+    feed = open_feed(job, say)
+    history = open_history(job, identity, lambda fault: say(fault.message))
     scoring = Scoring(
         arrivals=arrivals,
         terms=terms_of(job),
         ledger=ledger,
-        book=RuleBook(ledger, open_feed(job), schema, lateness_ms, on_refused, open_history(job, identity)),
+        book=RuleBook(ledger, feed, schema, lateness_ms, on_refused, history),
         sink=_sink(spark, job, identity),
         checkpoint=job.checkpoint / "spark",
         single_stage=settings.partitions == 1,

@@ -1,5 +1,6 @@
 """A streaming query from its start to its end: interrupts, outages that are waited for, and failures in one line."""
 
+import re
 import signal
 import threading
 import time
@@ -10,13 +11,15 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from buckets.errors import BucketsError
+from buckets.errors import BucketsError, first_line
 from buckets.kafka.faults import Outage
 from buckets.spark.session import log_path
 
 POLL_S = 0.2
 RETRY_S = 1.0
-_OURS = "buckets.errors.BucketsError: "
+_OURS = re.compile(r"buckets\.errors\.BucketsError: *(\S.*)")
+WAITING = "Waiting for "
+"""How the status of a query begins whose trigger is done: its sources have answered."""
 Batch = Callable[[DataFrame, int], None]
 
 
@@ -54,7 +57,7 @@ class Running:
         self._begin = begin
         self._batch = batch
         self._patience = patience
-        self._batches = 0
+        self._out_since_s: float | None = None
         self._stopping = threading.Event()
         self._error: BaseException | None = None
         self._query: StreamingQuery | None = None
@@ -62,22 +65,23 @@ class Running:
     def run(self, interval_ms: int | None) -> None:
         """Run to the end; after an outage start again, until it has lasted too long.
 
+        An outage lasts until a batch is done, or until Kafka has said that there is nothing new.
+
         Args:
             interval_ms: how often a batch begins; None to do what is there, and end.
 
         Raises:
             BucketsError: it failed.
         """
-        out_since_s: float | None = None
         while not self._stopping.is_set():
-            self._error, batches = None, self._batches
+            self._error = None
             try:
                 self._query = self._begin(interval_ms, self._guarded)
                 self._wait(self._query)
             except Outage as error:
                 now_s = time.monotonic()
-                out_since_s = now_s if out_since_s is None or self._batches > batches else out_since_s
-                if now_s - out_since_s > self._patience.outage_s:
+                self._out_since_s = now_s if self._out_since_s is None else self._out_since_s
+                if now_s - self._out_since_s > self._patience.outage_s:
                     raise
                 self._patience.on_outage(error)
                 self._stopping.wait(RETRY_S)
@@ -123,13 +127,15 @@ class Running:
         except BaseException as error:
             self._error = error
             raise
-        self._batches += 1
+        self._out_since_s = None
 
     def _wait(self, query: StreamingQuery) -> None:
         try:
             while not query.awaitTermination(POLL_S):  # type: ignore[arg-type]
                 if self._stopping.is_set() and not query.status["isTriggerActive"]:
                     query.stop()
+                elif self._out_since_s is not None and query.status["message"].startswith(WAITING):
+                    self._out_since_s = None
         except StreamingQueryException as error:
             if self._stopping.is_set() and self._error is None:
                 return
@@ -143,10 +149,12 @@ class Running:
         explained = self._patience.explain(text)
         if explained is not None:
             return explained
-        if _OURS in text:
-            return BucketsError(text.split(_OURS, 1)[1].splitlines()[0].strip())
-        cause = str(self._error or error).strip().splitlines()
-        detail = next((line.strip() for line in reversed(cause) if "Error" in line or "Exception" in line), cause[0])
+        ours = _OURS.search(text)
+        if ours is not None:
+            return BucketsError(ours[1].strip())
+        cause = self._error or error
+        said = [line.strip() for line in str(cause).splitlines() if "Error" in line or "Exception" in line]
+        detail = said[-1] if said else first_line(cause)
         message = (
             f"the query failed: {detail[:300]}; nothing of the failed batch is committed, details are in {log_path()}"
         )

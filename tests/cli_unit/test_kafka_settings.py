@@ -2,10 +2,12 @@
 
 import pytest
 import yaml
+from confluent_kafka import KafkaError
 from pydantic import ValidationError
 
 from buckets.errors import BucketsError
 from buckets.job import load_job
+from buckets.kafka.faults import Outage, explain
 from buckets.kafka.settings import KafkaSettings
 from buckets.spark.kafka_faults import explain_spark
 
@@ -59,6 +61,11 @@ def test_security_that_cannot_be_says_why(security, said):
 def test_addresses_are_hosts_and_ports(servers):
     with pytest.raises(ValidationError, match="is no host:port, as in localhost:9092"):
         KafkaSettings(bootstrap_servers=servers)
+
+
+def test_a_delivery_timeout_that_no_message_can_keep_is_refused():
+    with pytest.raises(ValidationError, match=r"delivery_timeout\n.*1s is shorter than the limit of 2s"):
+        KafkaSettings(bootstrap_servers="one:9092", delivery_timeout="1s")
 
 
 def job_of(tmp_path, **changes):
@@ -133,3 +140,27 @@ def test_a_job_that_cannot_be_says_why_in_one_line(tmp_path, changes, said):
 def test_what_spark_says_of_kafka_is_one_line(text, said):
     explained = explain_spark(KAFKA, text)
     assert explained is None if said is None else said in explained.message
+
+
+@pytest.mark.parametrize(
+    ("code", "passes", "said"),
+    [
+        (KafkaError._MSG_TIMED_OUT, True, "no broker answers (sending: "),
+        (KafkaError._TRANSPORT, True, "no broker answers (sending: "),
+        (KafkaError._PURGE_QUEUE, True, "sending failed"),
+        (KafkaError.NOT_ENOUGH_REPLICAS, True, "sending failed"),
+        (KafkaError.NOT_LEADER_FOR_PARTITION, True, "sending failed"),
+        (KafkaError.REQUEST_TIMED_OUT, True, "sending failed"),
+        (KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, True, "sending failed"),
+        (KafkaError._FATAL, True, "sending failed"),
+        (KafkaError.MSG_SIZE_TOO_LARGE, False, "sending failed"),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, False, "sending is not allowed for this user"),
+        (KafkaError._AUTHENTICATION, False, "the login is refused"),
+        (KafkaError._UNKNOWN_TOPIC, False, "the topic is not there; `buckets kafka topics CONF` creates"),
+    ],
+)
+def test_what_librdkafka_says_is_one_line_and_waited_out_where_it_may_pass(code, passes, said):
+    explained = explain(KafkaError(code), KAFKA, "sending")
+    assert said in explained.message
+    assert "\n" not in explained.message
+    assert isinstance(explained, Outage) is passes

@@ -121,6 +121,27 @@ def test_a_job_that_has_failed_died_or_fallen_silent_says_so(buckets, conf, chec
     assert said in buckets("watch", conf, "--once").out
 
 
+FAULT = {"rules_fault": "topic rules is not followed: no broker answers", "not_counted": 2, "fault": "KeyError: 'a'"}
+REMARKS = [
+    "the rules are those of before: topic rules is not followed: no broker answers",
+    "these figures are not complete, 2 batches are not in them: KeyError: 'a'",
+]
+
+
+def test_what_is_wrong_with_a_job_that_goes_on_is_shown(buckets, conf, checkpoint, monkeypatch):
+    live = run_job(checkpoint)
+    change(checkpoint, ended_ms=None)
+    assert not any(remark in buckets("watch", conf, "--once").out for remark in REMARKS)
+    change(checkpoint, **FAULT)
+    assert buckets("watch", conf, "--once").out.splitlines()[1:3] == REMARKS
+    monkeypatch.setattr(watching, "time", Passing(lambda: None, lambda: change(checkpoint, not_counted=3)))
+    said = buckets("watch", conf).out.splitlines()
+    assert [line for line in said if "events/s" not in line] == [*REMARKS, REMARKS[1].replace("2", "3")]
+    console = Console(file=StringIO(), force_terminal=True, width=160)
+    console.print(Watched(conf, checkpoint).view(Live(live.data | {"ended_ms": None} | FAULT), epoch_ms(), 40))
+    assert all(remark in console.file.getvalue() for remark in REMARKS)
+
+
 class Passing:
     """Time that does not pass, but at each sleep something happens; then Ctrl-C is pressed."""
 

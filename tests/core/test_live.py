@@ -6,7 +6,8 @@ import os
 import subprocess
 import sys
 import threading
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -20,7 +21,16 @@ from buckets.accounting import BatchAccount, GroupAccount
 from buckets.errors import BucketsError
 from buckets.last_minute import MINUTE_MS, LastMinute, weighted_quantiles
 from buckets.ledger import epoch_ms
-from buckets.live import LATEST_ALERTS, SILENT_AFTER_MS, Live, LiveStatus, live_path, messages_behind, read_live
+from buckets.live import (
+    LATEST_ALERTS,
+    MOST_WAITING,
+    SILENT_AFTER_MS,
+    Live,
+    LiveStatus,
+    live_path,
+    messages_behind,
+    read_live,
+)
 from buckets.outputs import alert_columns
 from buckets.rule_set import RuleSet, first_rule_set
 from tests.core.examples import rule
@@ -188,13 +198,72 @@ def test_a_reader_finds_the_file_whole_while_it_is_written(checkpoint):
     with LiveStatus(checkpoint, lambda: RULES, every_s=0.0005) as status:
         reader = threading.Thread(target=read)
         reader.start()
-        for number in range(2_000):
+        for number in range(MOST_WAITING):
             status.on_batch(batch(batch_id=number, alerts=[alerts([number])]))
-        while reader.is_alive() and (not found or found[-1] < 2_000):
+        while reader.is_alive() and (not found or found[-1] < MOST_WAITING):
             pass
         done.set()
         reader.join()
     assert found == sorted(found)
+
+
+def fails(*_: object) -> None:
+    raise ZeroDivisionError
+
+
+def test_a_batch_that_cannot_be_counted_is_seen_and_ends_nothing(checkpoint):
+    remarks: list[str] = []
+    with LiveStatus(checkpoint, lambda: RULES, on_remark=remarks.append, every_s=0.001) as status:
+        for each in (batch(1), replace(batch(2), account=None), batch(4), replace(batch(8), alerts=(pa.table({}),))):
+            status.on_batch(each)
+        wait_until(lambda: read_live(checkpoint).data["not_counted"] == 2)
+    data = read_live(checkpoint).data
+    assert (data["totals"]["events"], data["not_counted"]) == (5, 2)
+    assert data["fault"].startswith("ArrowInvalid: ")
+    assert [remark.split(":")[1] for remark in remarks] == [" AttributeError", " ArrowInvalid"]
+
+
+def test_a_status_that_cannot_be_made_is_said_once_and_is_written_as_soon_as_it_can(checkpoint):
+    remarks: list[str] = []
+    started = threading.Event()
+
+    def in_force() -> RuleSet:
+        if started.is_set() and not remarks:
+            raise ZeroDivisionError
+        return RULES
+
+    with LiveStatus(checkpoint, in_force, on_remark=remarks.append, every_s=0.001) as status:
+        started.set()
+        wait_until(lambda: bool(remarks))
+        status.on_batch(batch())
+        wait_until(lambda: read_live(checkpoint).data["totals"]["batches"] == 1)
+    assert remarks == ["what `buckets watch` shows is not complete: ZeroDivisionError"]
+
+
+def test_somebody_who_cannot_be_told_does_not_end_it(checkpoint):
+    with LiveStatus(checkpoint, lambda: RULES, on_remark=fails, every_s=0.001) as status:
+        status.on_batch(replace(batch(), account=None))
+        status.on_batch(batch())
+        wait_until(lambda: read_live(checkpoint).data["totals"]["batches"] == 1)
+
+
+def test_batches_that_nobody_counts_are_not_kept_for_ever(checkpoint):
+    with LiveStatus(checkpoint, lambda: RULES, every_s=3600) as status:
+        for _ in range(MOST_WAITING + 7):
+            status.on_batch(batch(1))
+    data = read_live(checkpoint).data
+    assert (data["totals"]["batches"], data["not_counted"]) == (MOST_WAITING, 7)
+
+
+def test_rules_that_are_not_followed_are_in_the_file(checkpoint):
+    with LiveStatus(checkpoint, lambda: RULES, rules_fault=lambda: "topic rules is not followed: why"):
+        assert read_live(checkpoint).data["rules_fault"] == "topic rules is not followed: why"
+
+
+def wait_until(condition) -> None:
+    given_up_s = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < given_up_s
 
 
 def test_a_disk_that_takes_no_file_does_not_end_the_job(checkpoint):

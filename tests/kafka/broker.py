@@ -1,7 +1,10 @@
 """A real broker for tests, with topics that are made, written and read in a line each."""
 
+import contextlib
+import os
+import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
@@ -50,6 +53,17 @@ class TestBroker:
         """Kill it, as a crash would."""
         self.local.kill()
 
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Let it answer nobody for as long as the block takes; what it has received it may still do afterwards."""
+        pid = self.local.status().pid
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
     def create(self, topic: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
         """Make a topic; returns its name."""
         admin = AdminClient(client_settings(self.kafka))
@@ -69,6 +83,12 @@ class TestBroker:
         admin = AdminClient(client_settings(self.kafka))
         admin.delete_topics([topic], operation_timeout=WITHIN_S)[topic].result(WITHIN_S)
         self._wait_until(lambda: topic not in self.topics(), f"topic {topic} is still there")
+
+    def forget(self, topic: str, before: int) -> None:
+        """Remove the messages before an offset of partition 0, as expiry would."""
+        place = TopicPartition(topic, 0, before)
+        admin = AdminClient(client_settings(self.kafka))
+        admin.delete_records([place])[place].result(WITHIN_S)
 
     def _wait_until(self, condition: Callable[[], bool], else_said: str) -> None:
         """Wait for what brokers learn of a moment later."""

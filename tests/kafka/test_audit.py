@@ -364,21 +364,6 @@ def test_a_batch_that_is_in_some_of_its_tables_is_run_again_into_the_others(brok
     assert {DeltaTable(job.tables / name).version() for name in outputs.TOPICS} == {max(versions.values())}
 
 
-def test_a_broker_that_goes_away_is_waited_for(own_broker, tmp_path, sent):
-    broker = own_broker()
-    job = AuditJob(broker, tmp_path)
-    job.put(outputs.ALERTS, sent[outputs.ALERTS][:5])
-    with RunningCommand("audit", job.conf, log=tmp_path / "audit.log") as command:
-        command.wait_until(lambda: "batch 0: 5 messages" in command.stderr)
-        broker.kill()
-        command.wait_until(lambda: "trying again" in command.stderr)
-        broker.start()
-        job.put(outputs.ALERTS, sent[outputs.ALERTS][5:8])
-        command.wait_until(lambda: len(job.rows(outputs.ALERTS)) == 8)
-        assert command.interrupt() == 0
-    assert_tables_hold_topics(job)
-
-
 def test_beside_something_else_its_failure_is_told_and_raised_at_the_end(broker, spark, tmp_path, sent):
     from buckets.spark.audit import audit_beside
 

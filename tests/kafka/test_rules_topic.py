@@ -14,11 +14,13 @@ import yaml
 
 from buckets.cli.main import exit_code
 from buckets.errors import BucketsError
+from buckets.kafka import follower, rules_topic
+from buckets.kafka.faults import Outage
 from buckets.kafka.rules_topic import LARGEST_REJECTED, RulesTopic
 from buckets.ledger import Ledger
 from buckets.rule import Rule
 from buckets.rule_book import RuleBook
-from buckets.rule_change import RuleChange, key_of
+from buckets.rule_change import RuleChange, key_of, parse_change
 from buckets.rule_file import load_rules
 from buckets.rule_set import RuleSet
 from tests.core.examples import SCHEMA, rule, until
@@ -39,10 +41,13 @@ class Topic:
             broker.create(topic)
         self.ledger = Ledger(root / "checkpoint")
         self.batch = 0
+        self.patience_ms = broker.kafka.outage_patience
+        self.remarks: list[str] = []
         self.started: list[RuleBook] = []
 
     def feed(self) -> RulesTopic:
-        return RulesTopic(self.broker.kafka, self.name, self.rejected, self.exported)
+        kafka = self.broker.kafka.model_copy(update={"outage_patience": self.patience_ms})
+        return RulesTopic(kafka, self.name, self.rejected, self.exported, self.remarks.append)
 
     def write(self, *changes: RuleChange) -> None:
         self.broker.produce(self.name, [each.to_json() for each in changes], [key_of(each) for each in changes])
@@ -290,21 +295,111 @@ def test_a_compacted_topic_gives_the_same_rules(broker, tmp_path):
     assert topic.values(topic.rejected) == []
 
 
-# Outages
+# What must be seen: rules that are not followed
 
 
-def test_changes_that_come_after_a_broker_was_away_are_taken(own_broker, tmp_path):
-    broker = own_broker()
-    topic = Topic(broker, tmp_path)
+@pytest.fixture
+def looking_often(monkeypatch) -> None:
+    monkeypatch.setattr(follower, "LOOK_EVERY_S", 0.2)
+    monkeypatch.setattr(follower, "LOOK_WITHIN_S", 0.2)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    until_s = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < until_s
+        time.sleep(0.02)
+
+
+@pytest.mark.usefixtures("looking_often")
+def test_a_broker_that_is_away_is_seen_and_changes_that_come_after_it_are_taken(topic, broker):
     topic.write(put("a"))
     book = topic.start()
     topic.run(book)
-    broker.stop()
-    assert topic.run(book).version == 1
-    broker.start()
+    assert book.fault is None
+    with broker.frozen():
+        wait_until(lambda: book.fault is not None)
+        assert book.fault.startswith(f"topic {topic.name} is not followed: kafka {broker.kafka.bootstrap_servers}: no")
+        assert topic.run(book).version == 1
     topic.write(put("b"))
     assert topic.run_until(book, lambda rule_set: rule_set.version == 2).rules == (rule("a"), rule("b"))
+    assert book.fault is None
+    assert topic.remarks[0].startswith(f"topic {topic.name} is not followed: ")
+    assert topic.remarks[-1] == f"topic {topic.name} is followed again"
+
+
+@pytest.mark.usefixtures("looking_often")
+def test_rules_that_are_not_followed_for_longer_than_one_waits_end_the_job(topic, broker):
+    topic.patience_ms = 0
+    book = topic.start()
+    topic.run(book)
+    with broker.frozen():
+        wait_until(lambda: book.fault is not None)
+        with pytest.raises(
+            BucketsError, match=r"is not followed: .*for more than kafka\.outage_patience, 0ms"
+        ) as failed:
+            topic.run(book)
+    assert not isinstance(failed.value, Outage)
+
+
+@pytest.mark.usefixtures("looking_often")
+def test_a_topic_that_is_deleted_is_seen_and_one_made_anew_is_read_from_its_beginning(topic):
+    topic.write(put("a"), put("b"))
+    book = topic.start()
+    topic.run(book)
+    topic.broker.delete(topic.name)
+    wait_until(lambda: "the topic is not there" in (book.fault or ""))
+    topic.broker.create(topic.name)
+    topic.write(put("c"), put("d"), put("e"))
+    assert ids(topic.run_until(book, lambda rule_set: len(rule_set.rules) == 5)) == ["a", "b", "c", "d", "e"]
+    wait_until(lambda: book.fault is None)
+
+
+def test_messages_that_are_gone_before_they_were_read_are_said(broker, tmp_path):
+    topic = Topic(broker, tmp_path, **{"cleanup.policy": "delete"})
+    topic.write(put("a"))
+    book = topic.start()
+    topic.run(book)
     book.stop()
+    topic.write(put("b"), put("c"), put("d"))
+    broker.forget(topic.name, 3)
+    again = topic.start()
+    assert ids(topic.run(again)) == ["a", "d"]
+    again.stop()
+    (rejected,) = topic.values(topic.rejected)
+    assert rejected["place"] == f"{topic.name}@1"
+    assert rejected["reason"].startswith("the messages from offset 1 to 2 have gone from the topic before they were")
+
+
+def test_a_message_that_nobody_foresaw_is_rejected_and_the_next_is_taken(topic, monkeypatch):
+    def fail_at_first(key, *others):
+        if key == "a":
+            raise ZeroDivisionError
+        return parse_change(key, *others)
+
+    monkeypatch.setattr(rules_topic, "parse_change", fail_at_first)
+    topic.write(put("a"), put("b"))
+    assert ids(topic.run(topic.start())) == ["b"]
+    assert [rejected["reason"] for rejected in topic.values(topic.rejected)] == ["ZeroDivisionError"]
+
+
+def test_a_thread_that_fails_is_seen_and_goes_on_where_it_was(topic, monkeypatch):
+    take, failing = RulesTopic._take, [True]
+
+    def fail(feed, message, is_history):
+        if failing:
+            raise KeyError
+        take(feed, message, is_history)
+
+    book = topic.start()
+    topic.run(book)
+    monkeypatch.setattr(book._feed._follower, "_take", lambda *given: fail(book._feed, *given))
+    topic.write(put("a"))
+    wait_until(lambda: book.fault is not None)
+    assert book.fault == f"topic {topic.name} is not followed: KeyError: 'why'"
+    failing.clear()
+    assert ids(topic.run_until(book, lambda rule_set: bool(rule_set.rules))) == ["a"]
+    wait_until(lambda: book.fault is None)
 
 
 # Commands

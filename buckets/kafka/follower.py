@@ -1,0 +1,208 @@
+"""Follows a topic of one partition in a thread, whatever happens to the topic, the brokers or the thread.
+
+What goes wrong ends a consumer, is kept for those who look, and is tried again every second with a new one, behind what
+was taken last. It counts as over when the new consumer has come to the end of the topic.
+
+A consumer says nothing of brokers that are away, so they are asked every two seconds whether the topic is there, and
+still the same. One that was made anew is read from its beginning.
+"""
+
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from buckets.errors import BucketsError, kind_and_line
+from buckets.kafka.faults import ANSWER_WITHIN_S, Broker, client_settings, explain, may_pass, unreachable
+from buckets.kafka.settings import KafkaSettings
+
+CAUGHT_UP_WITHIN_S = 60.0
+POLL_S = 0.1
+LOOK_EVERY_S = 2.0
+LOOK_WITHIN_S = 5.0
+AGAIN_AFTER_S = 1.0
+AT_ONCE = 500
+_END = KafkaError._PARTITION_EOF
+_CONSUMER: dict[str, str | int | bool] = {
+    "enable.auto.commit": False,
+    # Where to begin is decided here: nothing is skipped in silence.
+    "auto.offset.reset": "error",
+    # Says when the end is reached, also where compaction has removed the last messages before it.
+    "enable.partition.eof": True,
+    # A message is handed over the moment it is written.
+    "fetch.wait.max.ms": 50,
+    "reconnect.backoff.max.ms": 1_000,
+}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Why a topic is not followed.
+
+    Attributes:
+        reason: in one line.
+        since_s: since when, by the steady clock.
+        text: reason, topic and time of day, in one line.
+    """
+
+    reason: str
+    since_s: float
+    text: str
+
+    @property
+    def lasts_s(self) -> float:
+        """For how long it has lasted."""
+        return time.monotonic() - self.since_s
+
+
+class Follower:
+    """Hands over the messages of a topic, each once, in order, from a thread of its own."""
+
+    def __init__(
+        self,
+        kafka: KafkaSettings,
+        topic: str,
+        take: Callable[[Message, bool], None],
+        on_lost: Callable[[int, int], None],
+        on_remark: Callable[[str], None] = lambda remark: None,
+    ) -> None:
+        """Follow `topic`; nothing is asked yet.
+
+        Args:
+            kafka: how Kafka is reached.
+            topic: a topic of one partition.
+            take: called with each message, and whether it is history: there before the topic was read from its
+                beginning.
+            on_lost: called with two offsets when the messages from the first up to before the second have gone from the
+                topic before they were read.
+            on_remark: called with a line when the topic is not followed, for each reason, and when it is again.
+        """
+        self.fault: Fault | None = None
+        self.position: int | None = None
+        """The offset behind what was taken last, or of the end of the topic once that has been reached."""
+        self._kafka = kafka
+        self._topic = topic
+        self._take = take
+        self._on_lost = on_lost
+        self._on_remark = on_remark
+        self._broker = Broker(kafka)
+        self._topic_id = ""
+        self._history_ends = 0
+        self._end = 0
+        self._stopping = threading.Event()
+        self._caught_up = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self, position: int | None) -> None:
+        """Begin at `position`, or at the beginning where it is None or behind the end; wait until the end is reached.
+
+        Raises:
+            BucketsError: the topic is not there, or may not be read.
+            Outage: Kafka does not answer.
+        """
+        self.position = position
+        self._stopping.clear()
+        self._caught_up.clear()
+        self._thread = threading.Thread(target=self._run, args=(self._open(),), name="follower", daemon=True)
+        self._thread.start()
+        if not self._caught_up.wait(CAUGHT_UP_WITHIN_S):
+            fault = self.fault
+            self.stop()
+            if fault is not None:
+                raise BucketsError(fault.text)
+            raise unreachable(self._kafka, f"topic {self._topic} was not read to its end")
+
+    def stop(self) -> None:
+        """Follow no more."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def _run(self, consumer: Consumer | None) -> None:
+        while True:
+            try:
+                consumer = consumer or self._open()
+                self._read(consumer)
+            except Exception as error:  # Whatever it is, rules that are not followed must be seen, and tried again.
+                self._note(error.message if isinstance(error, BucketsError) else kind_and_line(error))
+            if consumer is not None:
+                consumer.close()
+                consumer = None
+            if self._stopping.wait(AGAIN_AFTER_S):
+                return
+
+    def _open(self) -> Consumer:
+        """A consumer that begins behind what was taken last, or where that is not possible, at the beginning."""
+        topic_id = self._broker.topic_id(self._topic, ANSWER_WITHIN_S)
+        consumer = Consumer({**client_settings(self._kafka), **_CONSUMER, "group.id": f"buckets-rules-{uuid.uuid4()}"})
+        try:
+            partition = TopicPartition(self._topic, 0)
+            first, self._end = consumer.get_watermark_offsets(partition, timeout=ANSWER_WITHIN_S)
+            is_same = self._topic_id in ("", topic_id)
+            if self.position is None or self.position > self._end or not is_same:
+                self.position, self._history_ends = first, self._end
+            elif self.position < first:
+                self._on_lost(self.position, first)
+                self.position = first
+            self._topic_id = topic_id
+            consumer.assign([TopicPartition(self._topic, 0, self.position)])
+        except KafkaException as error:
+            consumer.close()
+            raise explain(error.args[0], self._kafka, f"reading topic {self._topic}") from None
+        return consumer
+
+    def _read(self, consumer: Consumer) -> None:
+        """Read until told to stop.
+
+        Raises:
+            BucketsError: this consumer cannot go on.
+        """
+        looked_s = time.monotonic()
+        while not self._stopping.is_set():
+            # One is handed over as soon as it is there; `consume` would wait for more.
+            message = consumer.poll(POLL_S)
+            for each in [] if message is None else [message, *consumer.consume(AT_ONCE, 0)]:
+                self._on_message(each)
+            if time.monotonic() - looked_s > LOOK_EVERY_S:
+                self._look()
+                looked_s = time.monotonic()
+
+    def _on_message(self, message: Message) -> None:
+        error, offset = message.error(), message.offset() or 0
+        if error is None:
+            self._take(message, offset < self._history_ends)
+            self.position = offset + 1
+        elif error.code() == _END:
+            self.position = max(offset, self.position or 0)
+        elif may_pass(error):
+            return
+        else:
+            raise explain(error, self._kafka, f"reading topic {self._topic}")
+        if error is not None or offset + 1 >= self._end:
+            self._on_end()
+
+    def _on_end(self) -> None:
+        """All there was is taken: from here on the topic is followed."""
+        self._caught_up.set()
+        if self.fault is not None:
+            self.fault = None
+            self._on_remark(f"topic {self._topic} is followed again")
+
+    def _look(self) -> None:
+        if self._broker.topic_id(self._topic, LOOK_WITHIN_S) != self._topic_id:
+            message = "it was deleted and made anew, and is read from its beginning"
+            raise BucketsError(message)
+
+    def _note(self, reason: str) -> None:
+        """Keep what went wrong, and say it unless it was the same before."""
+        before = self.fault
+        if before is not None and before.reason == reason:
+            return
+        since_s = time.monotonic() if before is None else before.since_s
+        text = f"topic {self._topic} is not followed: {reason}"
+        self.fault = Fault(reason, since_s, text)
+        self._on_remark(text)

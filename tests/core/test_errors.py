@@ -1,0 +1,89 @@
+"""An exception that says nothing, or many lines, is still said in one line, wherever a message is made of it."""
+
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+from deltalake.exceptions import DeltaError
+
+import buckets
+from buckets import rule_table, staging, tables
+from buckets.cli import rule_place
+from buckets.errors import BucketsError, first_line
+from buckets.revision import Change
+from tests.core.examples import SCHEMA, rule
+
+SILENT = [OSError(), OSError(""), OSError("\n \n")]
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (ValueError("a\nb"), "a"),
+        (ValueError("\n  a \nb"), "a"),
+        (ValueError(), "ValueError"),
+        (ValueError(" \n"), "ValueError"),
+        (AssertionError(""), "AssertionError"),
+    ],
+)
+def test_the_first_line_of_an_exception_is_what_it_says_or_its_kind(error, line):
+    assert first_line(error) == line
+
+
+def test_first_lines_are_taken_in_one_place():
+    """`str(error).splitlines()[0]` fails where the exception has no text, and hides it."""
+    folder = Path(buckets.__file__).parent
+    taken = re.compile(r"splitlines\(\)\[0\]|\bcause\[0\]")
+    assert [path.name for path in folder.rglob("*.py") if taken.search(path.read_text(encoding="utf-8"))] == []
+
+
+@pytest.fixture
+def table(tmp_path) -> Path:
+    """A Delta table of rules, without any."""
+    path = tmp_path / "alerts"
+    write_deltalake(path, pa.Table.from_pylist([], schema=rule_table.COLUMNS))
+    return path
+
+
+def fails(error: Exception):
+    def fail(*arguments, **named):
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize("error", SILENT)
+def test_a_table_of_rules_that_fails_without_a_word(table, monkeypatch, error):
+    opened = rule_table.open_rule_table(table)
+    monkeypatch.setattr(rule_table, "QueryBuilder", fails(error))
+    with pytest.raises(BucketsError, match=r"cannot be read \(OSError\)"):
+        rule_table.read_rule_rows(opened)
+    monkeypatch.setattr(rule_table, "DeltaTable", fails(error))
+    with pytest.raises(BucketsError, match=r"is no Delta table \(OSError\)"):
+        rule_table.open_rule_table(table)
+
+
+@pytest.mark.parametrize("error", SILENT)
+def test_a_table_of_rules_that_cannot_be_written_without_a_word(table, monkeypatch, error):
+    place = rule_place.TablePlace(table, SCHEMA)
+    monkeypatch.setattr(rule_place.TablePlace, "_write", fails(error))
+    made = Change("delete", "a", 1, rule("a"), None, "", "", None, "")
+    with pytest.raises(BucketsError, match=r"cannot be written \(OSError\)"):
+        place.publish([], [made])
+
+
+@pytest.mark.parametrize("error", [DeltaError(), DeltaError("\n")])
+def test_results_that_fail_without_a_word(table, monkeypatch, error):
+    monkeypatch.setattr(tables, "DeltaTable", fails(error))
+    with pytest.raises(BucketsError, match=r"cannot be read \(DeltaError\)"):
+        tables.read_output(table.parent, "alerts", ["rule_id"])
+
+
+@pytest.mark.parametrize("error", SILENT)
+def test_a_parquet_file_that_fails_without_a_word(tmp_path, monkeypatch, error):
+    (tmp_path / "events.parquet").write_bytes(b"x")
+    monkeypatch.setattr(staging.pq, "read_schema", fails(error))
+    with pytest.raises(BucketsError, match=r"is no Parquet file \(OSError\)"):
+        staging.open_event_file(tmp_path / "events.parquet", SCHEMA, frozenset())

@@ -1,0 +1,129 @@
+"""What is done when a query ends by itself: outages that are waited for, and failures in one line. Without a JVM."""
+
+from collections.abc import Callable, Iterable
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from buckets.errors import BucketsError
+from buckets.kafka.faults import Outage
+from buckets.spark import running
+from buckets.spark.running import WAITING, Patience, Running
+
+PATIENCE_S = 10.0
+AWAY = "no broker answers"
+
+
+class Clock:
+    """Time that passes as told."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+class Query:
+    """A query that does one thing each time it is looked at, and then fails with Spark's text, or ends."""
+
+    def __init__(self, looks: Iterable[Callable[[], str]], text: str | None) -> None:
+        self._looks = list(looks)
+        self._text = text
+        self.status = {"message": "Getting offsets", "isTriggerActive": True}
+
+    def awaitTermination(self, _: float) -> bool:
+        if self._looks:
+            self.status["message"] = self._looks.pop(0)()
+            return False
+        if self._text is None:
+            return True
+        raise StreamingQueryException(self._text)
+
+
+@pytest.fixture
+def clock(monkeypatch) -> Clock:
+    ticking = Clock()
+    monkeypatch.setattr(running, "time", ticking)
+    monkeypatch.setattr(running, "RETRY_S", 0)
+    return ticking
+
+
+def run(*queries: Query) -> list[str]:
+    """Run one query after the other; returns what was said of outages."""
+    said: list[str] = []
+    waiting = iter(queries)
+    patience = Patience(
+        PATIENCE_S,
+        lambda text: Outage(text) if AWAY in text else None,
+        lambda outage: said.append(outage.message),
+    )
+    Running(lambda interval_ms, batch: next(waiting), lambda frame, batch_id: None, patience).run(0)
+    return said
+
+
+def after(clock: Clock, seconds: float, message: str = "Getting offsets") -> Callable[[], str]:
+    """So much later, the status says this."""
+
+    def look() -> str:
+        clock.now_s += seconds
+        return message
+
+    return look
+
+
+def test_an_outage_is_waited_for_and_one_that_lasts_too_long_ends_it(clock):
+    away = [Query([after(clock, 4)], AWAY) for _ in range(4)]
+    with pytest.raises(Outage, match=AWAY):
+        run(*away, Query([], None))
+    assert clock.now_s == 16
+
+
+@pytest.mark.parametrize("idle", ["Waiting for data to arrive", "Waiting for next trigger"])
+def test_outages_are_counted_one_by_one_also_where_nothing_came_in_between(clock, idle):
+    assert idle.startswith(WAITING)
+    quiet = Query([after(clock, 1, idle), after(clock, 3600, idle)], AWAY)
+    assert run(Query([], AWAY), quiet, Query([after(clock, 5)], AWAY), Query([], None)) == [AWAY] * 3
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "the query failed: StreamingQueryException; nothing of the failed batch is committed"),
+        ("\n \n", "the query failed: StreamingQueryException; "),
+        ("boom\nat x", "the query failed: boom; "),
+        ("a\nSparkException: why\nat x", "the query failed: SparkException: why; "),
+        ("x buckets.errors.BucketsError: mend it\nat y", "mend it"),
+        ("x buckets.errors.BucketsError:", "the query failed: x buckets.errors.BucketsError:; "),
+    ],
+)
+def test_a_failure_is_one_line_whatever_spark_says(clock, text, said):
+    with pytest.raises(BucketsError) as failed:
+        run(Query([], text))
+    assert failed.value.message.startswith(said)
+    assert "\n" not in failed.value.message
+
+
+@pytest.mark.parametrize("error", [MemoryError(), AssertionError("\n"), KeyError()])
+def test_a_batch_that_fails_without_a_word_is_named_by_its_kind(clock, error):
+    def fail(frame, batch_id) -> None:
+        raise error
+
+    failing = Running(lambda interval_ms, batch: Failing(batch), fail, Patience())
+    with pytest.raises(BucketsError, match=rf"the query failed: {type(error).__name__}; "):
+        failing.run(0)
+
+
+class Failing(Query):
+    """A query whose first batch fails."""
+
+    def __init__(self, batch: Callable) -> None:
+        super().__init__([], "")
+        self._batch = batch
+
+    def awaitTermination(self, _: float) -> bool:
+        try:
+            self._batch(None, 0)
+        except Exception as error:
+            raise StreamingQueryException(self._text) from error
+        return True
