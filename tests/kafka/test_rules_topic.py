@@ -388,7 +388,8 @@ def test_a_thread_that_fails_is_seen_and_goes_on_where_it_was(topic, monkeypatch
 
     def fail(feed, message, is_history):
         if failing:
-            raise KeyError
+            reason = "why"
+            raise KeyError(reason)
         take(feed, message, is_history)
 
     book = topic.start()
