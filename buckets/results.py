@@ -40,7 +40,7 @@ BOUND_COLUMNS = {
     "count_lower": "held_lower",
     "count_upper": "held_upper",
 }
-"""Columns of compact evaluations that are there only where some window is not known to the event, and of rows."""
+"""Columns of compact evaluations that are there only where some window is open, and what rows call them."""
 
 
 def alert_id(rule: Rule, key: str, event_id: str, event_time_ms: int) -> str:

@@ -86,7 +86,8 @@ def check_bounds(job: JobFolder, exact: JobFolder) -> list[Row]:
         assert true["exact"]
         assert row["lower"] <= true["value"] <= row["upper"]
         assert row["lower"] <= row["value"] <= row["upper"]
-        assert row["exact"] == (row["lower"] == row["upper"])
+        assert row["lower"] == row["upper"] or not row["exact"]
+        assert row["count_lower"] <= true["count"] <= row["count_upper"]
         if row["exact"]:
             assert (row["value"], row["fired"]) == (true["value"], true["fired"])
     return [row for row in found.values() if not row["exact"]]
