@@ -131,6 +131,22 @@ def test_broken_lines_at_the_top_do_not_hide_the_fields_below(write):
     assert opened(write("day.jsonl", "broken\n[1]\n" + LINES[0])).kind == "json"
 
 
+@pytest.mark.parametrize("depth", [1_000, 20_000])
+def test_deep_nesting_at_the_top_hides_nothing_and_harms_nobody(write, depth):
+    deep = '{"when": ' + "[" * depth + "]" * depth + "}"
+    assert opened(write("day.jsonl", f"{deep}\n{LINES[0]}")).kind == "json"
+    assert opened(write("deep.jsonl", deep)).kind == "json"
+
+
+def test_names_that_cannot_be_shown_are_escaped_and_cut(write):
+    with pytest.raises(BucketsError) as error:
+        opened(write("day.jsonl", '{"\\ud800": 1, "a\\nb": 2, "id": 3, "' + "x" * 10_000 + '": 4}'))
+    said = error.value.message
+    assert said.encode().decode().isprintable()
+    assert "there are: '\\ud800', 'a\\nb', id, xxx" in said
+    assert len(said) < 1000
+
+
 @pytest.mark.parametrize("name", ["position", "Position"])
 def test_a_parquet_file_may_have_a_column_named_position(tmp_path, name):
     pq.write_table(pa.table({"id": ["e"], "at": [1], "amount": [1], name: ["front"]}), tmp_path / "day.parquet")

@@ -2,10 +2,13 @@
 
 import json
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from buckets.rule import Rule
+from tests.core import examples
+from tests.core.written_rows import DEAD, SKIPPED, expected_of_json, json_line
 from tests.spark.evaluation import evaluate, evaluation_of
 from tests.spark.job_folder import JobFolder
 from tests.spark.payments import EVENT_SCHEMA
@@ -190,3 +193,22 @@ def test_a_job_sets_aside_each_line_that_is_no_event(spark, tmp_path: Path, kind
     (account,) = job.rows("batches")
     assert account["dead_letters"] == len(expected(lines))
     assert account["evaluated"] == len(good_places(lines))
+
+
+def test_a_job_and_an_evaluation_make_of_any_lines_what_python_makes_of_them(spark, tmp_path: Path):
+    dice = Random(5)
+    lines = [json_line(dice) for _ in range(2000)]
+    wanted = [expected_of_json(line) for line in lines]
+    dead = [number for number, event in enumerate(wanted, 1) if event == DEAD]
+    most = examples.rule("most", aggregate={"function": "max", "measure": "amount"})
+    job = JobFolder(tmp_path / "job", source={"kind": "json", "path": "source"})
+    job.write_schema(examples.SCHEMA.model_dump(mode="json"))
+    job.write_rules([most.model_dump(by_alias=True, mode="json")])
+    path = job.source / "lines.jsonl"
+    path.write_bytes(b"\n".join(lines))
+    job.run(spark)
+    assert sorted(row["position"] for row in job.rows("dead_letters")) == dead
+    (account,) = job.rows("batches")
+    assert account["events_in"] == len(wanted) - wanted.count(SKIPPED)
+    results = evaluate(spark, evaluation_of(path, examples.SCHEMA, [most]), tmp_path / "work")
+    assert [json.loads(row)["position"] for row in results["dead_letters.jsonl"].decode().splitlines()] == dead
