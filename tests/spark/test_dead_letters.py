@@ -7,8 +7,7 @@ from random import Random
 import pytest
 
 from buckets.rule import Rule
-from tests.core import examples
-from tests.core.written_rows import DEAD, SKIPPED, expected_of_json, json_line
+from tests.core import examples, written_rows
 from tests.spark.evaluation import evaluate, evaluation_of
 from tests.spark.job_folder import JobFolder
 from tests.spark.payments import EVENT_SCHEMA
@@ -197,9 +196,9 @@ def test_a_job_sets_aside_each_line_that_is_no_event(spark, tmp_path: Path, kind
 
 def test_a_job_and_an_evaluation_make_of_any_lines_what_python_makes_of_them(spark, tmp_path: Path):
     dice = Random(5)
-    lines = [json_line(dice) for _ in range(2000)]
-    wanted = [expected_of_json(line) for line in lines]
-    dead = [number for number, event in enumerate(wanted, 1) if event == DEAD]
+    lines = [written_rows.json_line(dice) for _ in range(2000)]
+    wanted = [written_rows.expected_of_json(line) for line in lines]
+    dead = [number for number, event in enumerate(wanted, 1) if event == written_rows.DEAD]
     most = examples.rule("most", aggregate={"function": "max", "measure": "amount"})
     job = JobFolder(tmp_path / "job", source={"kind": "json", "path": "source"})
     job.write_schema(examples.SCHEMA.model_dump(mode="json"))
@@ -209,6 +208,6 @@ def test_a_job_and_an_evaluation_make_of_any_lines_what_python_makes_of_them(spa
     job.run(spark)
     assert sorted(row["position"] for row in job.rows("dead_letters")) == dead
     (account,) = job.rows("batches")
-    assert account["events_in"] == len(wanted) - wanted.count(SKIPPED)
+    assert account["events_in"] == len(wanted) - wanted.count(written_rows.SKIPPED)
     results = evaluate(spark, evaluation_of(path, examples.SCHEMA, [most]), tmp_path / "work")
     assert [json.loads(row)["position"] for row in results["dead_letters.jsonl"].decode().splitlines()] == dead
