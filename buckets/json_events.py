@@ -122,7 +122,7 @@ def _fields(text: str, names: Sequence[str]) -> list[Any]:
         if name not in wanted:
             continue
         if name in found:
-            message = f"{name}: is given twice; which of the two counts, nobody can tell"
+            message = f"{name}: is given twice"
             raise ValueError(message)
         if isinstance(value, str):
             _check_unicode(name, value)

@@ -39,7 +39,7 @@ def test_good_rows_are_events_in_their_order():
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"broken": "broken JSON: not one object on one line"}, "broken JSON: not one object on one line"),
+        ({"broken": "broken JSON: not an object"}, "broken JSON: not an object"),
         ({"broken": "broken CSV", "id": None, "amount": "x"}, "broken CSV"),
         ({"id": None}, "id: is missing or null"),
         ({"id": ""}, "id: is empty"),

@@ -275,6 +275,11 @@ def test_strings_take_any_value_as_its_text(array, values):
         (text("1700000000"), IN_S, 1_700_000_000_000),
         (text("1700000000.0019"), IN_S, 1_700_000_000_001),
         (text("-1.0001"), IN_S, -1001),
+        (text("1700000000.0009" + "9" * 28), IN_S, 1_700_000_000_000),
+        (text("-1700000000.0009" + "9" * 28), IN_S, -1_700_000_000_001),
+        (text("1700000000123." + "9" * 5000), IN_MS, 1_700_000_000_123),
+        (text("17" + "0" * 5000 + "e-4992"), IN_S, 1_700_000_000_000),
+        (text("-1e-5000"), IN_S, -1),
         (pa.array([1_700_000_000_123]), IN_MS, 1_700_000_000_123),
         (pa.array([1_700_000_000]), IN_S, 1_700_000_000_000),
         (pa.array([-5], pa.int32()), IN_S, -5000),
@@ -335,6 +340,23 @@ def test_the_first_and_the_last_sane_millisecond_fit():
     times, faults = column.times_ms(pa.array([first - 1, first, end - 1, end]), IN_MS)
     assert times[1:3].tolist() == [first, end - 1]
     assert sorted(faults) == [0, 3]
+
+
+@pytest.mark.parametrize("milliseconds", [0, 1, 3, 29, 57, 58, 115, 116, 999])
+def test_limits_are_taken_to_the_millisecond(milliseconds):
+    limit = datetime(2033, 3, 3, 3, 33, 33, milliseconds * 1000, UTC)
+    exact = (limit - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+    declared = EventTime(field="t", earliest=limit, latest=limit + timedelta(milliseconds=1))
+    assert (declared.earliest_ms, declared.latest_ms) == (exact, exact + 1)
+    times, faults = column.times_ms(pa.array([exact - 1, exact, exact + 1]), declared)
+    assert (times[1], sorted(faults)) == (exact, [0, 2])
+
+
+def test_a_limit_between_two_milliseconds_is_not_moved():
+    limit = datetime(2033, 3, 3, 0, 0, 0, 1500, UTC)
+    declared = EventTime(field="t", earliest=limit, latest=limit)
+    second = datetime(2033, 3, 3, tzinfo=UTC).timestamp() * 1000
+    assert (declared.earliest_ms, declared.latest_ms) == (second + 2, second + 2)
 
 
 @pytest.mark.parametrize("declared", [IN_MS, IN_S, ISO])

@@ -147,6 +147,22 @@ def test_a_field_of_a_parquet_file_may_have_any_name(tmp_path, name):
     assert (events.source.to_pylist(), events.position.tolist()) == (["day.parquet"], [1])
 
 
+@pytest.mark.parametrize("depth", [1_000, 20_000])
+def test_deep_nesting_at_the_top_hides_nothing_and_harms_nobody(write, depth):
+    deep = '{"when": ' + "[" * depth + "]" * depth + "}"
+    assert opened(write("day.jsonl", f"{deep}\n{LINES[0]}")).kind == "json"
+    assert opened(write("deep.jsonl", deep)).kind == "json"
+
+
+def test_names_that_cannot_be_shown_are_escaped_and_cut(write):
+    with pytest.raises(BucketsError) as error:
+        opened(write("day.jsonl", '{"\\ud800": 1, "a\\nb": 2, "id": 3, "' + "x" * 10_000 + '": 4}'))
+    said = error.value.message
+    assert said.encode().decode().isprintable()
+    assert "there are: '\\ud800', 'a\\nb', id, xxx" in said
+    assert len(said) < 1000
+
+
 def test_a_byte_order_mark_is_no_part_of_the_first_line(write, tmp_path):
     (part,) = staged(write("day.jsonl", "\ufeff" + LINES[0]), tmp_path / "parts")
     assert part[0]["raw"] == LINES[0].encode()

@@ -3,12 +3,14 @@
 import json
 from decimal import Decimal
 from pathlib import Path
+from random import Random
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from buckets.rule import Rule
+from tests.core import examples, written_rows
 from tests.spark.evaluation import evaluate, evaluation_of
 from tests.spark.job_folder import JobFolder
 from tests.spark.payments import EVENT_SCHEMA
@@ -217,3 +219,22 @@ def test_evaluate_takes_typed_columns_to_the_digit_and_sets_aside_what_does_not_
         ("a", 0, "1.50"),
         ("c", 2, "12345678901234569.39"),
     ]
+
+
+def test_a_job_and_an_evaluation_make_of_any_lines_what_python_makes_of_them(spark, tmp_path: Path):
+    dice = Random(5)
+    lines = [written_rows.json_line(dice) for _ in range(2000)]
+    wanted = [written_rows.expected_of_json(line) for line in lines]
+    dead = [number for number, event in enumerate(wanted, 1) if event == written_rows.DEAD]
+    most = examples.rule("most", aggregate={"function": "max", "measure": "amount"})
+    job = JobFolder(tmp_path / "job", source={"kind": "json", "path": "source"})
+    job.write_schema(examples.SCHEMA.model_dump(mode="json"))
+    job.write_rules([most.model_dump(by_alias=True, mode="json")])
+    path = job.source / "lines.jsonl"
+    path.write_bytes(b"\n".join(lines))
+    job.run(spark)
+    assert sorted(row["position"] for row in job.rows("dead_letters")) == dead
+    (account,) = job.rows("batches")
+    assert account["events_in"] == len(wanted) - wanted.count(written_rows.SKIPPED)
+    results = evaluate(spark, evaluation_of(path, examples.SCHEMA, [most]), tmp_path / "work")
+    assert [json.loads(row)["position"] for row in results["dead_letters.jsonl"].decode().splitlines()] == dead
