@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from deltalake import DeltaTable
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
@@ -70,19 +70,11 @@ class DeltaSink:
         self._folder = folder
         self._identity = identity
 
-    def prepare(self, spark: SparkSession, terms: Terms) -> None:
+    def prepare(self, terms: Terms) -> None:
         """Make the tables that are not there yet, so that every output can be read at once, and upgrade the others."""
-        columns = table_columns(terms)
-        missing = [name for name in columns if not (self._folder / name / "_delta_log").exists()]
-        for name in columns.keys() - missing:
-            add_missing_columns(self._folder / name, columns[name])
-
-        def make(name: str) -> None:
-            empty = spark.createDataFrame([], spark_schema(columns[name]))
-            empty.write.format("delta").mode("ignore").save(str(self._folder / name))
-
-        with ThreadPoolExecutor(max_workers=4) as pool:
-            list(pool.map(make, missing))
+        for name, columns in table_columns(terms).items():
+            DeltaTable.create(self._folder / name, columns, mode="ignore")
+            add_missing_columns(self._folder / name, columns)
 
     @property
     def on_driver(self) -> bool:

@@ -146,7 +146,7 @@ def scoring_query(
         terms=terms_of(job),
         ledger=ledger,
         book=RuleBook(ledger, feed, schema, lateness_ms, on_refused, history),
-        sink=_sink(spark, job, identity),
+        sink=_sink(job, identity),
         checkpoint=job.checkpoint / "spark",
         single_stage=settings.partitions == 1,
         patience=_patience(settings.kafka, on_outage),
@@ -196,7 +196,7 @@ def _patience(kafka: KafkaSettings | None, on_outage: Callable[[Outage], None]) 
     return Patience(kafka.outage_patience / 1000, partial(explain_spark, kafka), on_outage)
 
 
-def _sink(spark: SparkSession, job: Job, identity: str) -> Sink:
+def _sink(job: Job, identity: str) -> Sink:
     """Where the job's results go."""
     settings = job.settings
     if settings.output.kind == "kafka":
@@ -205,5 +205,5 @@ def _sink(spark: SparkSession, job: Job, identity: str) -> Sink:
         kafka_sink.prepare()
         return kafka_sink
     sink = DeltaSink(Path(settings.output.path), identity)
-    sink.prepare(spark, terms_of(job))
+    sink.prepare(terms_of(job))
     return sink
