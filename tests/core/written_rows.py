@@ -8,7 +8,7 @@ import csv
 import io
 import json
 import re
-from decimal import Decimal
+from decimal import Context, Decimal, localcontext
 from random import Random
 from typing import Any
 
@@ -314,7 +314,8 @@ def _time(value: Any) -> int:
         if found.adjusted() < 0:
             return -1 if found < 0 else 0
         raise ValueError
-    time_ms = int(found // 1) - (found < 0 and found % 1 != 0)
+    with localcontext(Context(prec=200)):
+        time_ms = int(found // 1) - (found < 0 and found % 1 != 0)
     if not SCHEMA.event_time.earliest_ms <= time_ms < SCHEMA.event_time.latest_ms:
         raise ValueError
     return time_ms

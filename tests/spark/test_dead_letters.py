@@ -237,4 +237,4 @@ def test_a_job_and_an_evaluation_make_of_any_lines_what_python_makes_of_them(spa
     (account,) = job.rows("batches")
     assert account["events_in"] == len(wanted) - wanted.count(written_rows.SKIPPED)
     results = evaluate(spark, evaluation_of(path, examples.SCHEMA, [most]), tmp_path / "work")
-    assert [json.loads(row)["position"] for row in results["dead_letters.jsonl"].decode().splitlines()] == dead
+    assert [json.loads(row)["position"] for row in results["dead_letters.jsonl"].splitlines()] == dead
