@@ -30,7 +30,7 @@ from tests.spark.payments import RULES, payments
 pytestmark = pytest.mark.spark
 LOG = logging.getLogger(__name__)
 LOOK_EVERY_S = 0.5
-RATE, BURST, SENT_OF_BURST = 50, 2_000, 500
+RATE, BURST, SENT_OF_BURST = 20, 2_000, 500
 AS_LONG_AS_A_START = [0, 0]
 
 
