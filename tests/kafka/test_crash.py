@@ -3,7 +3,6 @@
 import json
 import random
 import threading
-import time
 
 import pytest
 
@@ -48,8 +47,9 @@ def test_scoring_and_audit_killed_ten_times_lose_nothing_and_keep_every_message_
             job.send(chunk[:10])
             command.wait_until(lambda alerts=alerts: len(job.messages(outputs.ALERTS)) > alerts, LOOK_EVERY_S)
             command.wait_until(lambda audited=audited: job.batches_begun() > audited, LOOK_EVERY_S)
+            alerts, more = len(job.messages(outputs.ALERTS)), dice.randrange(20)
             feeder = feed(job, chunk[10:], rate=40)
-            time.sleep(dice.uniform(0.0, 1.5))
+            command.wait_until(lambda least=alerts + more: len(job.messages(outputs.ALERTS)) >= least)
             command.kill_all() if dice.random() < 0.7 else command.kill_driver()
             feeder.join()
     with RunningCommand("run", job.conf, "--audit", log=tmp_path / "last.log") as command:

@@ -1,7 +1,5 @@
 """What people meet when Kafka is not as the configuration says: one line each, with the remedy."""
 
-import time
-
 import pytest
 import yaml
 
@@ -67,7 +65,6 @@ def test_a_topic_made_anew_under_its_name_is_one_line_and_nothing_is_skipped(bro
     job.send(payments(20))
     assert run_command("run", job.conf).returncode == 0
     broker.delete(job.topic)
-    time.sleep(1)
     broker.create(job.topic)
     job.send(payments(5))
     assert "name a new checkpoint" in one_line(run_command("run", job.conf)).lower()

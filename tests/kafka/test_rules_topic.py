@@ -335,9 +335,8 @@ def test_rules_that_are_not_followed_for_longer_than_one_waits_end_the_job(topic
     topic.run(book)
     with broker.frozen():
         wait_until(lambda: book.fault is not None)
-        with pytest.raises(
-            BucketsError, match=r"is not followed: .*for more than kafka\.outage_patience, 0ms"
-        ) as failed:
+        said = r"is not followed: .*for more than kafka\.outage_patience, 0ms"
+        with pytest.raises(BucketsError, match=said) as failed:
             topic.run(book)
     assert not isinstance(failed.value, Outage)
 
@@ -384,12 +383,11 @@ def test_a_message_that_nobody_foresaw_is_rejected_and_the_next_is_taken(topic, 
 
 
 def test_a_thread_that_fails_is_seen_and_goes_on_where_it_was(topic, monkeypatch):
-    take, failing = RulesTopic._take, [True]
+    take, failing = RulesTopic._take, ["why"]
 
     def fail(feed, message, is_history):
         if failing:
-            reason = "why"
-            raise KeyError(reason)
+            raise KeyError(*failing)
         take(feed, message, is_history)
 
     book = topic.start()

@@ -3,6 +3,7 @@
 import json
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -29,6 +30,7 @@ class Running:
     def __init__(self, spark, job: KafkaJob) -> None:
         self.reports: list[BatchReport] = []
         self.refused: list = []
+        self._job = job
         self._query = scoring_query(spark, load_job(job.conf), self.reports.append, self.refused.extend)
         self._thread = threading.Thread(target=self._run)
 
@@ -44,6 +46,16 @@ class Running:
         while self.events < events:
             assert time.monotonic() < ends_s, f"{self.events} of {events} events are scored"
             time.sleep(0.05)
+
+    def send_one_by_one(self, events: list[dict], sent: int, condition: Callable[[], bool]) -> int:
+        """Send a payment a batch, behind the `sent` first, until a condition holds; returns how many are sent then."""
+        for count, event in enumerate(events[sent:], sent + 1):
+            self._job.send([event])
+            self.wait_for(count)
+            if condition():
+                return count
+        message = f"it did not come to that with {len(events)} payments"
+        raise AssertionError(message)
 
     def __enter__(self) -> "Running":
         self._thread.start()
@@ -149,8 +161,8 @@ def test_a_rule_that_comes_while_the_job_runs_is_right_at_once_and_nothing_is_lo
         job.send(events[:80])
         running.wait_for(80)
         job.write_rules([narrower, *RULES[1:], EVERY, younger])
-        time.sleep(1)
-        job.send(events[80:])
+        sent = running.send_one_by_one(events, 80, lambda: running.reports[-1].account.ruleset_version == 2)
+        job.send(events[sent:])
         running.wait_for(200)
     versions = job.judged_by()
     assert set(versions.values()) == {1, 2}
@@ -166,8 +178,8 @@ def test_a_broken_rule_file_changes_nothing_while_the_job_runs(spark, broker, tm
         job.send(events[:30])
         running.wait_for(30)
         job.write_rules([{**RULES[0], "window": {"length": "soon"}}])
-        time.sleep(1)
-        job.send(events[30:])
+        sent = running.send_one_by_one(events, 30, lambda: bool(running.refused))
+        job.send(events[sent:])
         running.wait_for(60)
     assert set(job.judged_by().values()) == {1}
     (refusal,) = running.refused
