@@ -2,11 +2,12 @@
 
 Every key stands on the agenda once, in a *slot* of its group: under the first multiple of an eighth of the horizon
 behind its clock. A slot falls due when the shard's clock (`shard_clock`) has passed it by the horizon. Its keys are
-visited then: one whose own clock is still inside the horizon goes to the slot of that clock, another is evicted. So a
-key costs one visit a horizon, whatever its number of events.
+visited then: one whose own clock is still inside the horizon goes to the slot of that clock. So a key costs one visit a
+horizon, whatever its number of events.
 
-A key whose events lag behind the shard by more than the horizon, as those of a slow source may, stands in the slot of
-the shard's clock instead, and stays for another horizon as long as its own clock has moved on whenever it is visited.
+A key whose own clock is behind the horizon may be idle, or lag behind the others: its source is slow, or another has
+just begun far ahead. So its clock is noted, and it is visited once more an eighth of the horizon later. Where its clock
+has moved on by then, it lags: it stays for another horizon, and so on as long as it moves. Else it is evicted.
 
 A batch visits at the most as many keys as it holds events (and `SPARE_VISITS` more); what is left stays due. As every
 key came to its slot by an event, the agenda never falls behind for long, and no batch pays for a whole sweep. Nothing
@@ -14,8 +15,8 @@ but event time moves the agenda: no timers, no watermark.
 
 In the state: an *overview* as JSON, `{"version", "slots": {group: {until_ms: keys}}, "evicted_until_ms": {group: ms}}`,
 the voters of the shard's clock, and the keys of each slot in chunks of `CHUNK_KEYS`, as JSON lists, appended to and
-taken from the end. A key that lags is a list of the key and its clock there. In version 1 there were no voters, and no
-such keys.
+taken from the end. A key whose clock is noted is a list of both there. In version 1 there were no voters, and no such
+keys.
 """
 
 import json
@@ -40,15 +41,15 @@ class Entry(NamedTuple):
 
     Attributes:
         key: the key.
-        passed_ms: time that its clock has passed if it has moved on since it was entered; None where that is not known.
+        noted_ms: its clock when it was entered, of one that was behind the horizon; None of others.
     """
 
     key: str
-    passed_ms: int | None
+    noted_ms: int | None
 
 
 Written = str | tuple[str, int]
-"""An entry as it stands in a chunk: a key, with its clock where it lags."""
+"""An entry as it stands in a chunk: a key, with its clock where that is noted."""
 
 
 @dataclass
@@ -120,13 +121,20 @@ class Agenda:
         self.evicted_until_ms[group_id] = max(until_ms, self.evicted_until_ms.get(group_id, until_ms))
 
     def enter(self, group_id: str, keys: Iterable[tuple[str, int]], horizon_ms: int) -> None:
-        """Enter keys of a group, each with its clock in ms."""
+        """Enter keys of a group, each with its clock in ms; one that is behind the horizon stays for another."""
         step_ms, shard_ms = _step_ms(horizon_ms), self.clock.time_ms
         for key, clock_ms in keys:
             if shard_ms is not None and clock_ms < shard_ms - horizon_ms:
                 self._add(group_id, (key, clock_ms), (shard_ms // step_ms + 1) * step_ms)
             else:
                 self._add(group_id, key, (clock_ms // step_ms + 1) * step_ms)
+
+    def enter_once_more(self, group_id: str, keys: Iterable[tuple[str, int]], horizon_ms: int) -> None:
+        """Enter keys of a group that may be idle, each with its clock in ms, for an eighth of the horizon."""
+        step_ms, shard_ms = _step_ms(horizon_ms), self.clock.time_ms
+        assert shard_ms is not None
+        for key, clock_ms in keys:
+            self._add(group_id, (key, clock_ms), (shard_ms // step_ms + 1) * step_ms - horizon_ms)
 
     def _add(self, group_id: str, entry: Written, until_ms: int) -> None:
         self._added.setdefault((group_id, until_ms), []).append(entry)
@@ -162,8 +170,8 @@ class Agenda:
         }
         places = [_chunk_key(*each) for each in wanted]
         due: dict[str, list[Entry]] = {}
-        for (group_id, until_ms, _), chunk in zip(wanted, entries.get(places), strict=True):
-            due.setdefault(group_id, []).extend(_entry(written, until_ms) for written in json.loads(chunk))
+        for (group_id, _, _), chunk in zip(wanted, entries.get(places), strict=True):
+            due.setdefault(group_id, []).extend(map(_entry, json.loads(chunk)))
         entries.remove(places)
         return due
 
@@ -190,11 +198,9 @@ class Agenda:
         self._added = {}
 
 
-def _entry(written: str | list[Any], until_ms: int) -> Entry:
-    """An entry as it stands in a chunk of the slot that ends at `until_ms`."""
-    if isinstance(written, str):
-        return Entry(written, None if until_ms == LONG_AGO_MS else until_ms - 1)
-    return Entry(*written)
+def _entry(written: str | list[Any]) -> Entry:
+    """An entry as it stands in a chunk."""
+    return Entry(written, None) if isinstance(written, str) else Entry(*written)
 
 
 def _step_ms(horizon_ms: int) -> int:

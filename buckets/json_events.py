@@ -20,8 +20,11 @@ from buckets.arrivals import BROKEN, RAW, field_column
 from buckets.event_schema import EventSchema
 from buckets.json_object import DEEPEST, read_object
 
-_ESCAPED_NAME = re.compile(rb'\\[^"]*"[ \t\r\n]*:')
-"""Finds each name that is written with escapes, unless it holds a quote; and some texts that are no names."""
+_ESCAPED_NAME = re.compile(rb'\\[^"\\]*"[ \t\r\n]*:')
+"""Finds each name that is written with escapes, unless it holds a quote; and some texts that are no names.
+
+It looks from one backslash to the next at the most, so that a long text full of them is passed over once.
+"""
 _NOTHING = b"{}"
 _Column = list[Any]
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from buckets.arrival_order import can_order, orders
 from buckets.arrivals import BROKEN, POSITION, SOURCE, SOURCE_ORDER, check_columns, field_column
-from buckets.errors import BucketsError
+from buckets.errors import BucketsError, first_line
 from buckets.event_schema import EventSchema
 
 MOST_ROWS = 200_000
@@ -36,7 +36,7 @@ def open_parquet(path: Path) -> pq.ParquetFile:
         message = f"events {path}: was listed and is gone; none of its rows are read: put it back and start again"
         raise BucketsError(message) from None
     except (OSError, pa.ArrowException) as error:
-        message = f"events {path}: is no Parquet file ({str(error).splitlines()[0]}); {_REMEDY}"
+        message = f"events {path}: is no Parquet file ({first_line(error)}); {_REMEDY}"
         raise BucketsError(message) from None
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -96,7 +96,7 @@ def field_batches(path: Path, names: Sequence[str], most_rows: int = MOST_ROWS) 
             yield pa.record_batch([columns.get(name, pa.nulls(len(piece), pa.string())) for name in names], list(names))
             row += len(piece)
     except (OSError, pa.ArrowException) as error:
-        message = f"events {path}: cannot be read behind row {row:,} ({str(error).splitlines()[0]}); {_REMEDY}"
+        message = f"events {path}: cannot be read behind row {row:,} ({first_line(error)}); {_REMEDY}"
         raise BucketsError(message) from None
 
 

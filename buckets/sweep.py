@@ -105,8 +105,8 @@ class Sweep:
     def _visit(self, group_id: str, entries: Sequence[Entry]) -> None:
         """Look at keys of one group; those that were scored just now need no look."""
         plan = self.plans.get(group_id)
-        passed_ms = dict(entries)
-        places = {key: head_key(group_id, key) for key in passed_ms}
+        noted_ms = dict(entries)
+        places = {key: head_key(group_id, key) for key in noted_ms}
         if plan is not None:
             seen = [(key, self._seen_ms[place]) for key, place in places.items() if place in self._seen_ms]
             self.agenda.enter(group_id, seen, plan.horizon_ms)
@@ -114,22 +114,39 @@ class Sweep:
         if not unseen:
             return
         heads = dict(zip(unseen, self.store.heads.get([places[key] for key in unseen]), strict=True))
-        stays: dict[str, int] = {}
+        stays: list[str] = []
         if plan is not None:
-            shard_ms = self.agenda.clock.time_ms
-            assert shard_ms is not None
-            clocks_ms = dict(zip(heads, clocks_of(list(heads.values()), plan.group.generation), strict=True))
-            for key, clock_ms in clocks_ms.items():
-                before_ms = passed_ms[key]
-                moved_on = before_ms is not None and clock_ms > before_ms
-                if clock_ms >= shard_ms - plan.horizon_ms or moved_on:
-                    stays[key] = clock_ms
-                elif clock_ms != LEAST_INT64:
-                    self.agenda.note_evicted(group_id, clock_ms)
-            self.agenda.enter(group_id, stays.items(), plan.horizon_ms)
+            stays = self._stay(plan, heads, noted_ms)
             self._trim(plan, [places[key] for key in stays], [heads[key] for key in stays])
-        gone = [key for key in unseen if key not in stays]
+        gone = sorted(set(unseen) - set(stays))
         self._evict([places[key] for key in gone], [heads[key] for key in gone])
+
+    def _stay(self, plan: GroupPlan, heads: Mapping[str, bytes], noted_ms: Mapping[str, int | None]) -> list[str]:
+        """Enter those of the keys that stay, and take note of what the others had.
+
+        Args:
+            plan: their group's plan.
+            heads: by key.
+            noted_ms: by key, its clock when it was entered; None where it was inside the horizon then.
+
+        Returns:
+            The keys that stay.
+        """
+        group_id, shard_ms = plan.group.group_id, self.agenda.clock.time_ms
+        assert shard_ms is not None
+        live: list[tuple[str, int]] = []
+        doubtful: list[tuple[str, int]] = []
+        for key, clock_ms in zip(heads, clocks_of(list(heads.values()), plan.group.generation), strict=True):
+            before_ms = noted_ms[key]
+            if clock_ms >= shard_ms - plan.horizon_ms or (before_ms is not None and clock_ms > before_ms):
+                live.append((key, clock_ms))
+            elif clock_ms != LEAST_INT64 and before_ms is None:
+                doubtful.append((key, clock_ms))
+            elif clock_ms != LEAST_INT64:
+                self.agenda.note_evicted(group_id, clock_ms)
+        self.agenda.enter(group_id, live, plan.horizon_ms)
+        self.agenda.enter_once_more(group_id, doubtful, plan.horizon_ms)
+        return [key for key, _ in (*live, *doubtful)]
 
     def _trim(self, plan: GroupPlan, places: Sequence[bytes], heads: Sequence[bytes]) -> None:
         """Bring timelines to the horizon and the tiers that are in force."""

@@ -9,7 +9,7 @@ from deltalake import write_deltalake
 from deltalake.exceptions import DeltaError
 
 import buckets
-from buckets import rule_table, staging, tables
+from buckets import parquet_rows, rule_table, staging, tables
 from buckets.cli import rule_place
 from buckets.errors import BucketsError, first_line
 from buckets.revision import Change
@@ -84,6 +84,6 @@ def test_results_that_fail_without_a_word(table, monkeypatch, error):
 @pytest.mark.parametrize("error", SILENT)
 def test_a_parquet_file_that_fails_without_a_word(tmp_path, monkeypatch, error):
     (tmp_path / "events.parquet").write_bytes(b"x")
-    monkeypatch.setattr(staging.pq, "read_schema", fails(error))
+    monkeypatch.setattr(parquet_rows.pq, "ParquetFile", fails(error))
     with pytest.raises(BucketsError, match=r"is no Parquet file \(OSError\)"):
         staging.open_event_file(tmp_path / "events.parquet", SCHEMA, frozenset())

@@ -198,3 +198,20 @@ def test_a_rule_that_comes_after_a_wild_date_is_warm_as_soon_as_without_it():
     one.batch([[*after, again]])
     rows = [each for each in one.output(outputs.EVALUATIONS) if each["rule_id"] == "brief"]
     assert [each["warm"] for each in rows] == [*(100 + number - 50 > 99 for number in range(100)), False]
+
+
+def test_another_source_that_begins_hours_ahead_costs_the_keys_of_the_first_nothing():
+    five, rows = [rule("five", None, length="5m")], []
+
+    def slow(second: int) -> None:
+        for key in range(20):
+            rows.append(row(len(rows) + 1, f"slow{key}", 7 * HOUR_MS + 1_000 * second))
+
+    for second in range(10):
+        slow(second)
+    rows += [row(201 + key, f"fast{key}", 10 * HOUR_MS) for key in range(70)]
+    for second in range(10, 40):
+        slow(second)
+        rows.append(row(len(rows) + 1, f"fast{second}", 10 * HOUR_MS + 60_000 * second))
+    found = run(rows, [*range(0, 200, 20), 270, *range(270, len(rows), 7)], rules=five, allowed_lateness="1h")
+    assert check(found, without_eviction(rows, rules=five, allowed_lateness="1h")) == 0

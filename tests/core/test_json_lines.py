@@ -94,12 +94,12 @@ def test_side_outputs_say_which_group_and_where():
         found[name] for name in (outputs.COLLISIONS, outputs.DUPLICATES, outputs.LATE_EVENTS)
     )
     assert collision == {
-        "event_id": "b", "other_event_id": "a", **place, "event_time": 10, "kept": True, "position": 2,
+        "event_id": "b", "other_event_id": "a", **place, "event_time": 10, "kept": True, "warm": True, "position": 2,
     }  # fmt: skip
-    assert duplicate == {"event_id": "a", **place, "event_time": 10, "position": 3}
+    assert duplicate == {"event_id": "a", **place, "event_time": 10, "warm": True, "position": 3}
     assert late == {
         "event_id": "c", **place, "event_time": 5, "clock": 10, "applied": True, "too_late": False,
-        "other_event_id": None, "position": 4,
+        "other_event_id": None, "warm": True, "position": 4,
     }  # fmt: skip
     assert found[outputs.DEAD_LETTERS] == [
         {"position": 5, "reason": "amount: 'ten' is not a decimal number", "raw": "line"}

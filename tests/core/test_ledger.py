@@ -101,7 +101,7 @@ def test_a_batch_that_had_run_is_run_again_with_its_rules_while_newer_ones_exist
 
 def test_the_version_is_recorded_before_the_batch_runs(ledger):
     book_of(ledger, ONE).for_batch(7)
-    assert ledger.pinned(7) == {"ruleset_version": 1, "clock_ms": None, "done": False}
+    assert ledger.pinned(7) == {"ruleset_version": 1, "arrived": [], "done": False}
 
 
 def test_a_version_written_by_a_run_that_died_at_once_is_taken_up(ledger):

@@ -89,11 +89,13 @@ def test_values_of_ten_megabytes_are_read_or_set_aside_and_harm_no_other_line():
         plain.replace(b"1.50", b"1" + zeros),
         plain.replace(b"1.50", b"0." + zeros + b"1"),
         plain.replace(b"null", b"[" + b"1," * (TEN_MB // 2) + b"1]"),
+        plain.replace(b"null", b'"' + rb"\u0416" * (TEN_MB // 6) + b'"'),
+        plain.replace(b"null", b'"' + rb"\n" * (TEN_MB // 2) + b'"'),
         plain.replace(b"null", b"[" * TEN_MB),
         plain.replace(b'"e"', b'"' + b"\xff" * TEN_MB + b'"'),
     ]
-    longest, hundred, *dead, other, too_deep, no_text, last = read([*lines, plain], "json")
+    longest, hundred, *dead, other, escaped, broken, too_deep, no_text, last = read([*lines, plain], "json")
     assert longest["id"] == "x" * TEN_MB
     assert hundred["amount"] == 100
     assert [*dead, too_deep, no_text] == [DEAD] * 4
-    assert other == last == longest | {"id": "e"}
+    assert other == escaped == broken == last == longest | {"id": "e"}

@@ -105,6 +105,8 @@ def test_alerts_carry_everything_about_rule_event_window_and_times(spark, broker
         "certain": True,
         "warm": True,
         "count": 1,
+        "count_lower": 1,
+        "count_upper": 1,
         "operator": ">",
         "limit": "60",
         "window_start": 0,

@@ -228,7 +228,7 @@ def test_a_configuration_that_is_not_valid(tmp_path, changes, said):
         ({"schema": "other-type.yaml"}, "was made with payer as a string attribute, not as a long attribute"),
         (
             {"schema": "more-digits.yaml"},
-            "holds values of 2 digits, and measure tax has a scale of 3; give it a scale of",
+            "holds values of 2 digits, and measure tax has a scale of 3; give it 2 at most",
         ),
         ({"source": {"kind": "json", "path": "other"}}, "was made for source"),
         ({"source": {"kind": "csv", "path": "other"}}, "was made for source"),
