@@ -24,6 +24,21 @@ from buckets.scaled import format_scaled
 
 SOURCE, SOURCE_ORDER, POSITION, RAW, BROKEN = "source", "source_order", "position", "raw", "broken"
 INGESTED = "ingested_ms"
+LONGEST_RAW = 100_000
+"""Characters of a row that a dead letter keeps at the most."""
+
+
+def shortened(text: str, size: str = "") -> str:
+    """A text, or the beginning of a long one, with how long it is; as long as a dead letter may be.
+
+    Args:
+        text: the text.
+        size: how long all of it is, where this is only a part.
+    """
+    if len(text) <= LONGEST_RAW and not size:
+        return text
+    end = f"… ({size or f'{len(text):,} characters'} in all)"
+    return text[: LONGEST_RAW - len(end)] + end
 
 
 def field_column(index: int) -> str:
@@ -90,7 +105,7 @@ class Events:
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """A row that is no event: where it stood, why, and its text."""
+    """A row that is no event: where it stood, why, and its text, as `shortened` leaves it."""
 
     source: str
     source_order: int
@@ -176,7 +191,9 @@ def _dead_letters(rows: pa.RecordBatch, faults: Faults, schema: EventSchema) -> 
         written = {name: column.python_value(rows.column(name)[row]) for name in rows.schema.names}
         fields = {name: written[at] for at, name in names.items()}
         raw = written[RAW] if RAW in written else json.dumps(fields, default=str, ensure_ascii=False)
-        letters.append(DeadLetter(written[SOURCE], written[SOURCE_ORDER], written[POSITION], faults[row], raw))
+        letters.append(
+            DeadLetter(written[SOURCE], written[SOURCE_ORDER], written[POSITION], faults[row], shortened(raw))
+        )
     return letters
 
 

@@ -19,18 +19,21 @@ class Basis:
     """The source, event schema and settings of a start.
 
     What says how state is read must stay: source, shards, lateness, the id, the time and its unit, the type of each
-    field. What only says which events are taken from now on, or what is done with them, may change.
+    field. What only says which events are taken from now on, or what is done with them, may change. Whether folders
+    below the source are read must stay too: Spark lists files there as taken, read or not.
     """
 
     source: str
     schema: EventSchema
     engine: EngineSettings
+    subfolders: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """The basis as plain data."""
         return {
             "format": FORMAT,
             "source": self.source,
+            "subfolders": self.subfolders,
             "event_schema": self.schema.model_dump(mode="json"),
             "shards": self.engine.shards,
             "allowed_lateness_ms": self.engine.allowed_lateness,
@@ -63,6 +66,11 @@ class Basis:
             return f"was made with engine.allowed_lateness {before}, not {after}"
         if written["source"] != now["source"]:
             return f"was made for source {written['source']}, not {now['source']}"
+        # Earlier releases wrote nothing of it, and files that they did not read have not been listed.
+        subfolders = written.get("subfolders", self.subfolders)
+        if subfolders != self.subfolders:
+            before, after = (str(each).lower() for each in (subfolders, self.subfolders))
+            return f"was made with source.subfolders {before}, not {after}"
         return self._schema_conflict(EventSchema.model_validate(written["event_schema"]))
 
     def _schema_conflict(self, written: EventSchema) -> str | None:

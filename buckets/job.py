@@ -15,9 +15,11 @@ from buckets.outputs import EVALUATIONS, TOPICS
 from buckets.rule import Rule
 from buckets.rule_file import load_rule_files
 from buckets.rule_set import canonical_group_id, group_name
+from buckets.source_files import is_hidden
 from buckets.yaml_file import load_model
 
 SourceKind = Literal["json", "csv", "parquet", "delta", "kafka"]
+_PATTERN_MARKS = "*?[]{}\\"
 TopicName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
 
 
@@ -34,7 +36,7 @@ class SourceSettings(BaseModel):
             stand. A Delta table needs one.
         out_of_order: what is done with a micro-batch that holds a row which the column places before rows of an
             earlier batch: the job ends before anything of it is written, or takes it as it comes.
-        subfolders: whether files in folders below `path` are read too; those of `field=value` folders always are.
+        subfolders: whether files in folders below `path` are read too.
         max_files_per_trigger: how many files one micro-batch takes at the most.
     """
 
@@ -307,7 +309,8 @@ def load_job(path: Path) -> Job:
     if source.kind != "kafka":
         _check_source(path, source)
         written = {"checkpoint": base / settings.checkpoint, "output.path": Path(output.path)}
-        _check_apart(path, source, written)
+        if source.kind != "delta":
+            _check_apart(path, source, written)
     if "path" in absolute:
         rules = load_rule_files(Path(absolute["path"]), schema)
         _check_groups(path, settings.engine, rules, schema)
@@ -321,19 +324,27 @@ def load_job(path: Path) -> Job:
 
 def _check_source(path: Path, source: SourceSettings) -> None:
     place = Path(source.path)
+    marks = [mark for mark in _PATTERN_MARKS if mark in source.path]
+    if marks and source.kind != "delta":
+        message = (
+            f"configuration {path}: source.path: {place} holds {marks[0]}, by which Spark takes it for a pattern of "
+            "many paths; rename the folder"
+        )
+        raise BucketsError(message)
     if not place.exists():
         message = f"configuration {path}: source.path: {place} does not exist; create it or correct the path"
         raise BucketsError(message)
 
 
 def _check_apart(path: Path, source: SourceSettings, written: dict[str, Path]) -> None:
-    """See that a job does not read what it writes, where it reads folders below its source."""
+    """See that a job does not write where files are listed as its source; folders that are hidden are not."""
     below = Path(source.path).resolve()
     for name, folder in written.items():
-        if source.subfolders and below in folder.resolve().parents:
+        place = folder.resolve()
+        if below in place.parents and not any(map(is_hidden, place.relative_to(below).parts)):
             message = (
-                f"configuration {path}: {name}: {folder} lies in source.path, of which all folders are read with "
-                "subfolders: true; name a folder elsewhere"
+                f"configuration {path}: {name}: {folder} lies in source.path, where Spark would take its files for "
+                "new ones of the source; move it elsewhere, with what it holds"
             )
             raise BucketsError(message)
 

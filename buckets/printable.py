@@ -2,6 +2,9 @@
 
 import unicodedata
 
+_BLANK_LETTERS = "\u115f\u1160\u2800\u3164\uffa0"
+"""Fillers of Hangul, and the pattern of Braille without dots."""
+
 
 def one_line(text: str) -> str:
     """A text with what cannot be seen written as Python writes it in a string: a new line as a backslash and an n."""
@@ -18,6 +21,11 @@ def unseen_character(text: str, allowed: str = "") -> str | None:
         allowed: characters that do not count.
     """
     return next((f"U+{ord(each):04X}" for each in text if not _is_shown(each) and each not in allowed), None)
+
+
+def blank_letter(text: str) -> str | None:
+    """The first character of a text that counts as a letter or sign and has no ink, as `U+3164`."""
+    return next((f"U+{ord(each):04X}" for each in text if each in _BLANK_LETTERS), None)
 
 
 def _is_shown(character: str) -> bool:

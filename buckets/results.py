@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckets.arrivals import INGESTED, DeadLetter, event_json
+from buckets.arrivals import INGESTED, DeadLetter, event_json, shortened
 from buckets.decimal128 import decimals
 from buckets.event_schema import EventSchema
 from buckets.key import decode_key, key_json
@@ -269,7 +269,8 @@ class GroupResults:
             if row >= len(refused):
                 consequence = "so this rule, which is on trial, has no result for it"
             source, order, position = (place[row] for place in places)
-            letters.append(DeadLetter(source, order, position, f"{sum_of_rule}, {consequence}", text))
+            reason = f"{sum_of_rule}, {consequence}"
+            letters.append(DeadLetter(source, order, position, reason, shortened(text)))
         return letters
 
 

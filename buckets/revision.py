@@ -6,13 +6,10 @@ from types import MappingProxyType
 
 from buckets.arrived import Stretches
 from buckets.event_schema import EventSchema
-from buckets.rule import Rule, check_against_schema
+from buckets.rule import LARGEST_VERSION, Rule, check_against_schema
 from buckets.rule_change import Kind, RuleChange, needs_put
 from buckets.rule_set import RuleSet, canonical_group_id, next_rule_set
 from buckets.where import Where, canonical_where
-
-LARGEST_VERSION = 2**31 - 1
-"""Highest version of a rule: outputs have 32 bits for it."""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_serializer, field_valid
 
 from buckets.duration import DurationMs, format_duration
 from buckets.event_schema import EventSchema
-from buckets.printable import unseen_character
+from buckets.printable import blank_letter, unseen_character
 from buckets.scaled import parse_decimal
 from buckets.where import Where, canonical_where, describe_where, parse_where, write_where
 
@@ -25,6 +25,8 @@ _COMPARISONS = {
     "!=": "is not",
 }
 _LONGEST_LIMIT_DIGITS = 38
+LARGEST_VERSION = 2**31 - 1
+"""Highest version of a rule: outputs have 32 bits for it."""
 
 
 class Aggregate(BaseModel):
@@ -157,8 +159,8 @@ Fault = tuple[tuple[str, ...], str]
 """A place in a rule, and what is wrong there."""
 
 
-def check_texts(rule: Rule) -> Fault | None:
-    """What a new rule may not be called, or say, if anything; rules that are in a checkpoint already may be called so.
+def check_new(rule: Rule) -> Fault | None:
+    """What a new rule may not be called, or say, if anything; rules that are in a checkpoint already may.
 
     The keys of changes in a topic begin with `!`, and names stand in messages, tables and terminals.
     """
@@ -169,6 +171,11 @@ def check_texts(rule: Rule) -> Fault | None:
         return place, f"{name!r} begins or ends with a blank; leave it out"
     if not name.isprintable():
         return place, f"{name!r} holds something that is no visible character or plain blank; leave it out"
+    unseen = blank_letter(name)
+    if unseen is not None:
+        return place, f"holds {unseen}, which cannot be seen; leave it out"
+    if rule.version > LARGEST_VERSION:
+        return ("version",), f"{rule.version} is more than {LARGEST_VERSION}; write a smaller one"
     texts = [(("group_by",), field, "") for field in rule.group_by]
     texts += [(("where",), condition.field, "") for condition in rule.where]
     for at, text, allowed in [*texts, (("description",), rule.description, "\n\t")]:

@@ -23,7 +23,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from buckets.printable import unseen_character
-from buckets.rule import Rule, State, check_texts
+from buckets.rule import Rule, State, check_new
 from buckets.yaml_dialect import DEEPEST
 from buckets.yaml_file import field_name, reason
 
@@ -135,7 +135,7 @@ def parse_change(key: str | None, value: str | None, place: str, time_ms: int | 
         also = f" (and {len(more)} more)" if more else ""
         message = f"{named}: {reason(first)}{also}" if named else f"{reason(first)}{also}"
         raise ValueError(message) from None
-    fault = None if change.rule is None or change.rule.state == "DELETE" else check_texts(change.rule)
+    fault = None if change.rule is None or change.rule.state == "DELETE" else check_new(change.rule)
     if fault is not None:
         message = f"rule.{field_name(fault[0])}: {fault[1]}"
         raise ValueError(message)

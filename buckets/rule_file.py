@@ -6,7 +6,7 @@ from pydantic import ValidationError
 
 from buckets.errors import BucketsError
 from buckets.event_schema import EventSchema
-from buckets.rule import Rule, check_against_schema, check_texts
+from buckets.rule import Rule, check_against_schema, check_new
 from buckets.yaml_file import Location, field_name, invalid, line_of, parse_yaml, read_text
 
 
@@ -78,7 +78,7 @@ def load_rules(path: Path, schema: EventSchema | None = None) -> tuple[Rule, ...
             message = f"{what} {path}:{line}: rule_id {rule.rule_id!r} is already used on line {lines[rule.rule_id]}"
             raise BucketsError(message)
         lines[rule.rule_id] = line
-        fault = None if rule.state == "DELETE" else check_texts(rule)
+        fault = None if rule.state == "DELETE" else check_new(rule)
         fault = check_against_schema(rule, schema) if fault is None and schema else fault
         if fault is not None:
             location: Location = (*place, *fault[0])

@@ -30,8 +30,8 @@ def is_hidden(name: str) -> bool:
 
 
 def _is_descended(name: str, subfolders: bool) -> bool:
-    """Whether files in a folder of this name are read; `field=value` is how a table is cut into folders."""
-    return not is_hidden(name) and (subfolders or "=" in name)
+    """Whether files in a folder of this name are read."""
+    return subfolders and not is_hidden(name)
 
 
 def readable_files(folder: Path, subfolders: bool) -> Iterator[Path]:
@@ -53,7 +53,10 @@ def passed_over(folder: Path, subfolders: bool) -> Iterator[tuple[Path, str]]:
                 what = "files in it are" if name in folders else "it is"
                 yield path, f"its name {mark}, by which {what} passed over; rename it to have it read"
             elif name in folders and not _is_descended(name, subfolders) and any(readable_files(path, True)):
-                yield path, "files in folders of the source are read with source.subfolders: true"
+                yield (
+                    path,
+                    "it is in a sub-folder; move the files up, or set source.subfolders: true with a new checkpoint",
+                )
         folders[:] = [name for name in folders if _is_descended(name, subfolders)]
 
 

@@ -10,10 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckets.arrivals import BROKEN, POSITION, RAW, SOURCE
+from buckets.arrivals import BROKEN, LONGEST_RAW, POSITION, RAW, SOURCE, shortened
 
 BYTE_ORDER_MARK = "\ufeff"
 _LINE_END = "\r\n"
+_LONGEST_CHARACTER = 4
 
 
 def numbered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -41,7 +42,8 @@ def numbered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def as_text(rows: pa.RecordBatch) -> pa.RecordBatch:
     r"""The rows with `raw` as text instead of bytes, and `broken` where a line is no valid UTF-8.
 
-    The bytes of such a line are shown with backslashes, as in `\xff`: replacing them could make two ids one.
+    The bytes of such a line are shown with backslashes, as in `\xff`: replacing them could make two ids one. Of a long
+    one the beginning is kept.
     """
     raw, reasons = rows.column(RAW), pa.nulls(rows.num_rows, pa.string())
     try:
@@ -61,9 +63,16 @@ def _shown(raw: pa.BinaryArray) -> tuple[pa.StringArray, pa.StringArray]:
             text.append(line.decode())
             reasons.append(None)
         except UnicodeDecodeError:
-            text.append(line.decode(errors="backslashreplace"))
+            text.append(_with_backslashes(line))
             reasons.append("is not valid UTF-8")
     return pa.array(text, pa.string()), pa.array(reasons, pa.string())
+
+
+def _with_backslashes(line: bytes) -> str:
+    """A line that is no valid UTF-8 as text; of a long one the beginning, as a dead letter keeps it."""
+    most = LONGEST_RAW * _LONGEST_CHARACTER
+    begin = line[:most].decode(errors="backslashreplace")
+    return shortened(begin, f"{len(line):,} bytes" if len(line) > most or len(begin) > LONGEST_RAW else "")
 
 
 def without_blank(rows: pa.RecordBatch) -> pa.RecordBatch:

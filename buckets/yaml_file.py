@@ -18,6 +18,13 @@ Location = tuple[int | str, ...]
 LARGEST_BYTES = 32 * 2**20
 """Bytes of a file that is read: room for 100,000 rules."""
 _LONGEST_REASON = 300
+_KINDS = {
+    "tuple_type": "must be a list",
+    "list_type": "must be a list",
+    "dict_type": "must be a mapping of fields",
+    "model_type": "must be a mapping of fields",
+}
+"""What a value must be where Python has a word of its own for it."""
 
 
 def read_text(path: Path, what: str) -> str:
@@ -121,7 +128,7 @@ def reason(error: Any) -> str:
         return "unknown field"
     if error["type"] == "missing":
         return "is missing"
-    text = str(error["msg"]).removeprefix("Value error, ")
+    text = _KINDS.get(error["type"], str(error["msg"]).removeprefix("Value error, "))
     given = error.get("input")
     if error["type"] != "value_error" and isinstance(given, str | int | float | bool):
         text = f"{text}, not {given!r}"

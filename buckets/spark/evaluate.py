@@ -15,7 +15,7 @@ from buckets.ledger import Ledger
 from buckets.rule import Rule
 from buckets.rule_book import RuleBook
 from buckets.rule_feed import FixedRules
-from buckets.spark.file_source import file_reader, read_files
+from buckets.spark.file_source import file_reader, list_files, read_files
 from buckets.spark.json_sink import JsonSink
 from buckets.spark.query import BatchReport, Scoring, ScoringQuery
 from buckets.spark.source import Arrivals, text_reader
@@ -66,7 +66,8 @@ def evaluation_query(
 
 def _staged(spark: SparkSession, file: EventFile, parts: Path, schema: EventSchema) -> Arrivals:
     if file.kind == "parquet":
-        return Arrivals(*read_files(file_reader(spark, 1), str(parts), lambda part, _: typed_part(part, file, schema)))
+        files = list_files(file_reader(spark, 1), str(parts))
+        return Arrivals(*read_files(files, lambda part, _: typed_part(part, file, schema)))
     first = spark.read.parquet(str(min(parts.glob("*.parquet"))))
     frame = file_reader(spark, 1).schema(first.schema).parquet(str(parts))
     number = F.col(ROW_NUMBER).alias(POSITION)

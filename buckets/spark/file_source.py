@@ -3,6 +3,7 @@
 Spark lists files and remembers those it has taken; rows of Parquet files are read in Python, by each file's own schema.
 """
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -33,47 +34,59 @@ Batches = Iterator[pa.RecordBatch]
 ReadFile = Callable[[Path, int], Batches]
 _FILE = "path string, modificationTime timestamp, length bigint, content binary"
 """What Spark knows of a file. Its content is never asked for, and so is not read."""
+_PATH = "_metadata.file_path"
 _INTEGERS = (ByteType, ShortType, IntegerType, LongType)
 _MOMENTS = (DateType, TimestampType, TimestampNTZType)
 
 
-def file_reader(spark: SparkSession, most_files: int, subfolders: bool = False) -> DataStreamReader:
-    """A reader of files that takes each file of its folder once, however old it is.
+def file_reader(spark: SparkSession, most_files: int) -> DataStreamReader:
+    """A reader of files that takes each file in and below its folder once, however old it is.
 
     Args:
         spark: the session.
         most_files: how many one micro-batch takes at the most.
-        subfolders: whether files in all folders below it are taken too.
     """
     return (
         spark.readStream.option("maxFilesPerTrigger", most_files)
         # By default a file that is a week older than the newest one is passed over, and nobody is told.
         .option("maxFileAge", "10000000d")
-        .option("recursiveFileLookup", subfolders)
+        # Otherwise a folder called `day=1` would make a partitioned table of all, without the files beside it.
+        .option("recursiveFileLookup", True)
         .option("pathGlobFilter", "[!_.]*")
     )
+
+
+def of_source(source: SourceSettings) -> Column:
+    """Whether a row's file is read, by its path alone: Spark lists the others as taken, and opens none of them."""
+    depth = len(Path(os.path.normpath(source.path)).parts) - 1
+    below = "([^_./][^/]*/)*" if source.subfolders else ""
+    return F.col(_PATH).rlike(f"^file:/*([^/]+/){{0,{depth}}}{below}[^/]+$")
 
 
 def file_place() -> list[Column]:
     """Where a row of a file stands, and what orders files."""
     return [
-        F.col("_metadata.file_path").alias(SOURCE),
+        F.col(_PATH).alias(SOURCE),
         F.unix_millis("_metadata.file_modification_time").alias(SOURCE_ORDER),
     ]
 
 
-def read_files(reader: DataStreamReader, path: str, read: ReadFile) -> tuple[DataFrame, Callable[..., Batches]]:
+def list_files(reader: DataStreamReader, path: str) -> DataFrame:
+    """A stream of the files of a folder, of which nothing is read."""
+    return reader.schema(_FILE).format("binaryFile").load(path)
+
+
+def read_files(files: DataFrame, read: ReadFile) -> tuple[DataFrame, Callable[..., Batches]]:
     """A stream of files whose rows are read in Python.
 
     Args:
-        reader: says which files, and how many at once.
-        path: their folder.
+        files: as `list_files` makes them.
         read: reads one file, given its path and when it was modified, in ms since the epoch.
 
     Returns:
         The stream, a row for each file, and what makes its rows of them.
     """
-    files = reader.schema(_FILE).format("binaryFile").load(path).select(*file_place())
+    files = files.select(*file_place())
 
     def rows(batches: Iterable[pa.RecordBatch]) -> Batches:
         for batch in batches:
@@ -103,8 +116,8 @@ def open_parquet_files(
     def read(path: Path, modified_ms: int) -> Batches:
         return read_arrivals(path, modified_ms, schema, source.arrival)
 
-    reader = file_reader(spark, source.max_files_per_trigger, source.subfolders)
-    return read_files(reader, source.path, read)
+    files = list_files(file_reader(spark, source.max_files_per_trigger), source.path)
+    return read_files(files.where(of_source(source)), read)
 
 
 def open_delta(

@@ -97,14 +97,15 @@ def prepare(job: Job) -> Prepared:
     """
     settings = job.settings
     check_free(job.checkpoint)
-    basis, ledger = Basis(settings.source.name, job.event_schema, settings.engine), Ledger(job.checkpoint)
+    source, ledger = settings.source, Ledger(job.checkpoint)
+    basis = Basis(source.name, job.event_schema, settings.engine, source.subfolders)
     identity = ledger.identity(basis)
     output = OwnedFolder(Path(settings.output.path), "output.path") if settings.output.kind == "delta" else None
     if output is not None:
         check_output(output, ledger, identity)
         check_digits(output.path, job.event_schema)
-    if settings.source.topic is not None and settings.kafka is not None:
-        Broker(settings.kafka).check_topics([settings.source.topic])
+    if source.topic is not None and settings.kafka is not None:
+        Broker(settings.kafka).check_topics([source.topic])
     carried_over = ledger.carried_over(basis)
     identity = ledger.open(basis)
     if output is not None:

@@ -18,7 +18,7 @@ from buckets.event_schema import EventSchema
 from buckets.job import SourceSettings
 from buckets.json_events import read_events as json_events
 from buckets.kafka.settings import KafkaSettings
-from buckets.spark.file_source import file_place, file_reader, open_delta, open_parquet_files
+from buckets.spark.file_source import file_place, file_reader, of_source, open_delta, open_parquet_files
 from buckets.text_lines import as_text, text_lines
 
 Normalise = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -93,9 +93,9 @@ def _open_topic(spark: SparkSession, source: SourceSettings, kafka: KafkaSetting
 
 
 def _open_text(spark: SparkSession, source: SourceSettings, schema: EventSchema) -> Arrivals:
-    reader = file_reader(spark, source.max_files_per_trigger, source.subfolders)
+    reader = file_reader(spark, source.max_files_per_trigger)
     # Left alone, Spark would also end a line at a lone carriage return, which to JSON is white space.
-    text = reader.option("lineSep", "\n").text(source.path)
+    text = reader.option("lineSep", "\n").text(source.path).where(of_source(source))
     lines = text.select(F.col("value").cast("binary").alias(RAW), *file_place())
     lines = lines.coalesce(spark.sparkContext.defaultParallelism)
     read = text_reader(source.kind, schema, header=None)

@@ -287,7 +287,7 @@ def test_nothing_is_written_unless_all_is_valid(buckets, place, old, new, said):
 def test_a_version_that_cannot_be_is_one_line(buckets, place):
     place.new.write_text(NEW.replace("rule_id: largest", "rule_id: largest\n    version: 2147483648"))
     said = one_line(buckets("rules", "apply", place.new, "--conf", place.conf), 1)
-    assert said.endswith("put the rule under another rule_id; nothing has been written")
+    assert said.endswith("new.yaml:14: rules[3].version: 2147483648 is more than 2147483647; write a smaller one")
 
 
 def test_apply_makes_the_table_where_there_is_none(buckets, tmp_path):

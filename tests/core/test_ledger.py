@@ -25,8 +25,8 @@ from tests.strategies import precisions
 ONE, OTHER = [rule("one")], [rule("other", group_by=["kind"])]
 
 
-def basis(source: str = "json /events", schema: EventSchema = SCHEMA, **engine) -> Basis:
-    return Basis(source, schema, EngineSettings.model_validate(engine))
+def basis(source: str = "json /events", schema: EventSchema = SCHEMA, subfolders: bool = False, **engine) -> Basis:
+    return Basis(source, schema, EngineSettings.model_validate(engine), subfolders)
 
 
 def schema_with(**changes) -> EventSchema:
@@ -340,6 +340,16 @@ def change_job(ledger: Ledger, **changes) -> None:
 
 def written_job(ledger: Ledger) -> dict:
     return json.loads((ledger.checkpoint / "buckets" / "job.json").read_text())
+
+
+def test_a_checkpoint_that_says_nothing_of_folders_below_its_source_gets_what_is_set_now_and_keeps_it(ledger):
+    ledger.open(basis())
+    change_job(ledger, subfolders=None)
+    ledger.open(basis(subfolders=True))
+    with pytest.raises(
+        BucketsError, match=r"was made with source.subfolders true, not false; go back to that, or name"
+    ):
+        ledger.open(basis())
 
 
 def test_a_checkpoint_of_a_later_codec_is_refused(ledger):

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from buckets.revision import LARGEST_VERSION, NOTHING_GONE, Revision, deleted, revise
-from buckets.rule import Rule
+from buckets.revision import NOTHING_GONE, Revision, deleted, revise
+from buckets.rule import LARGEST_VERSION, Rule
 from buckets.rule_book import NO_RULES
 from buckets.rule_change import RuleChange, changes_between, key_of, parse_change
 from buckets.rule_set import RuleSet, first_rule_set

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from buckets import csv_events, json_events
-from buckets.arrivals import RAW, SOURCE, SOURCE_ORDER, parse
+from buckets.arrivals import LONGEST_RAW, RAW, SOURCE, SOURCE_ORDER, parse
 from buckets.text_lines import text_lines
 from tests.core.examples import SCHEMA
 from tests.core.written_rows import (
@@ -56,10 +56,25 @@ def read(lines: Sequence[bytes], kind: str) -> list[Any]:
         for letter in letters:
             assert letter.reason
             assert len(letter.reason) < 400
-            assert letter.raw == lines[letter.position - 1].decode(errors="backslashreplace").rstrip("\r\n")
+            check_raw(letter.raw, lines[letter.position - 1])
             letter.reason.encode()
             found[letter.position - 1] = DEAD
     return found
+
+
+def check_raw(raw: str, line: bytes) -> None:
+    """See that a dead letter holds its line, or as much of it as it may, and how long the line is."""
+    expected = line[: 5 * LONGEST_RAW].decode(errors="backslashreplace").rstrip("\r\n")
+    if len(expected) <= LONGEST_RAW:
+        assert raw == expected
+        return
+    begin, end = raw.rsplit("…", 1)
+    assert len(raw) == LONGEST_RAW
+    assert expected.startswith(begin)
+    try:
+        assert end == f" ({len(line.decode()):,} characters in all)"
+    except UnicodeDecodeError:
+        assert end == f" ({len(line):,} bytes in all)"
 
 
 def check(lines: Sequence[bytes], kind: str) -> None:
@@ -78,6 +93,14 @@ def test_each_line_is_what_python_reads_or_a_dead_letter(kind: str, draw: Callab
         check([draw(dice) for _ in range(AT_ONCE)], kind)
 
     lines_of()
+
+
+@pytest.mark.parametrize("character", ["x", "\xe4", "\u20ac", "\U0001d11e"])
+@pytest.mark.parametrize("first", [b"", b"\xff", b"\xff" * 50_000], ids=["valid", "not valid", "half not valid"])
+def test_a_dead_letter_keeps_the_beginning_of_its_line_to_the_character(character: str, first: bytes):
+    size = len(first.decode(errors="backslashreplace"))
+    counts = {max(1, LONGEST_RAW - size + more) for more in (-1, 0, 1, 2 * LONGEST_RAW)}
+    assert read([first + character.encode() * count for count in sorted(counts)], "json") == [DEAD] * len(counts)
 
 
 def test_values_of_ten_megabytes_are_read_or_set_aside_and_harm_no_other_line():

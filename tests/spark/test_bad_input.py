@@ -232,10 +232,22 @@ def test_a_configuration_that_is_not_valid(tmp_path, changes, said):
         ),
         ({"source": {"kind": "json", "path": "other"}}, "was made for source"),
         ({"source": {"kind": "csv", "path": "other"}}, "was made for source"),
+        ({"source": {"subfolders": True}}, "was made with source.subfolders false, not true; go back to that, or name"),
         ({"output": {"path": "other-tables"}}, "other-tables"),
         ({"checkpoint": "other-checkpoint"}, "holds tables of another checkpoint"),
     ],
-    ids=["shards", "lateness", "scale", "type", "more digits", "source", "kind of source", "output", "checkpoint"],
+    ids=[
+        "shards",
+        "lateness",
+        "scale",
+        "type",
+        "more digits",
+        "source",
+        "kind of source",
+        "subfolders",
+        "output",
+        "checkpoint",
+    ],
 )
 def test_a_checkpoint_of_another_job_is_refused_and_all_is_as_it_was(finished, tmp_path, changes, said):
     job = finished.copy_to(tmp_path)
@@ -243,7 +255,8 @@ def test_a_checkpoint_of_another_job_is_refused_and_all_is_as_it_was(finished, t
     job.write_schema(SCHEMA | {"measures": {"amount": {"scale": 3}}}, "other-scale.yaml")
     job.write_schema(SCHEMA | {"measures": SCHEMA["measures"] | {"tax": {"scale": 3}}}, "more-digits.yaml")
     job.write_schema(SCHEMA | {"attributes": {"payer": "long", "kind": "string"}}, "other-type.yaml")
-    job.configure(**({"source": {"kind": "json", "path": str(finished.source)}} | changes))
+    source = {"kind": "json", "path": str(finished.source)} | changes.get("source", {})
+    job.configure(**(changes | {"source": source}))
     assert said in fault("run", "conf.yaml", cwd=tmp_path)
 
 

@@ -45,7 +45,12 @@ def arrow_table(events: list[Row]) -> pa.Table:
 def write_csv(job: JobFolder) -> dict[str, Any]:
     lines = [",".join(EVENTS[0]), *(",".join(map(str, event.values())) for event in EVENTS)]
     job.add_file(0, lines, suffix="csv")
-    return {"kind": "csv", "path": "source"}
+    return {"kind": "csv", "path": f"../{job.root.name}/source"}
+
+
+def write_parquet(job: JobFolder) -> dict[str, Any]:
+    pq.write_table(arrow_table(EVENTS), job.source / "events.parquet")
+    return {"kind": "parquet", "path": "source"}
 
 
 def write_delta(job: JobFolder) -> dict[str, Any]:
@@ -61,11 +66,16 @@ def without_place(rows: list[Row]) -> list[Row]:
 
 @pytest.mark.parametrize(
     ("write", "evaluations"),
-    [(write_csv, True), (write_delta, False)],
-    ids=["csv", "delta"],
+    [(write_csv, True), (write_parquet, False), (write_delta, False)],
+    ids=["csv", "parquet", "delta"],
 )
 def test_the_same_events_give_the_same_rows_from_any_source(spark, finished, tmp_path, write, evaluations):
+    """Files in folders of the source are not opened, and keep no others from being read, whatever their names."""
     job = JobFolder(tmp_path)
+    if write is not write_delta:
+        for name in ("day=1/deep/a.jsonl.gz", "value=1/b.jsonl.gz", "done/c.jsonl.gz"):
+            (job.source / name).parent.mkdir(parents=True)
+            (job.source / name).write_text("neither packed nor Parquet")
     job.configure(source=write(job), output={"path": "tables", "evaluations": evaluations})
     job.run(spark)
     found, expected = job.all_rows(), finished.all_rows()
