@@ -118,7 +118,7 @@ class FileWatch:
             checkpoint: Spark's, of the query.
             say: told a line for each file that is not read.
         """
-        self._folder = folder
+        self._folder = Path(os.path.normpath(folder))  # as Spark writes it
         self._subfolders = subfolders
         self._taken = TakenFiles(checkpoint)
         self._say = say

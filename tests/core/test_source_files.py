@@ -130,6 +130,15 @@ def test_a_file_that_came_while_the_job_ended_is_named_but_not_when_the_job_fail
     assert source.named() == {"a.jsonl": "it came while the job was ending; the next start takes it"}
 
 
+def test_a_source_beside_the_folder_of_its_configuration_is_known_by_the_path_that_spark_writes(source):
+    source.add("a.jsonl")
+    source.take(0, "a.jsonl")
+    source.folder = source.folder / ".." / source.folder.name
+    with source.watch():
+        pass
+    assert source.said == []
+
+
 def test_the_list_of_taken_files_is_read_on_where_earlier_ones_are_joined(source):
     taken = TakenFiles(source.checkpoint)
     names = [f"{number}.jsonl" for number in range(13)]
