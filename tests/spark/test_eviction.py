@@ -17,15 +17,18 @@ from tests.spark.test_kill import committed_batches, freeze_when, is_half_writte
 
 pytestmark = pytest.mark.spark
 
-FILES, PAYERS, BURST = 3, 100, 300
+FILES, PAYERS, BURST = 4, 100, 300
 GAP_MS = 10_000
 """Between two files: many times the horizon of every group. With so many payers most votes of a shard are new."""
 ENGINE = {"shards": 2, "allowed_lateness": "100ms"}
 
 
 def events_of(file: int) -> list[Row]:
-    """Payers of the file's own, the first with so many events that it has pages, and one that comes in every file."""
-    payers = [*(f"é{file}-{number}" for number in range(PAYERS)), "steady", *[f"é{file}-0"] * BURST]
+    """Payers of the file's own, the first with so many events that it has pages, and one that comes in every file.
+
+    A batch visits as many keys as it has events: three of each payer are enough for those of two files before.
+    """
+    payers = [*(f"é{file}-{number}" for number in range(PAYERS)), "steady"] * 3 + [f"é{file}-0"] * BURST
     return [
         {
             "id": f"{file}-{number}",
@@ -59,7 +62,9 @@ def agenda_of(entries: Entries) -> tuple[dict[int, dict], Counter[tuple[int, byt
     """The overview of each shard; who stands on its agenda, and how often."""
     overviews = {shard: json.loads(value) for (shard, place), value in entries.items() if place == OVERVIEW}
     chunks = [(*where, json.loads(value)) for where, value in entries.items() if where[1] not in (OVERVIEW, CLOCK)]
-    on_agenda = ((shard, head_key(split_head_key(place)[0], key)) for shard, place, keys in chunks for key in keys)
+    entries_of = ((shard, split_head_key(place)[0], entry) for shard, place, keys in chunks for entry in keys)
+    named = ((shard, group, entry if isinstance(entry, str) else entry[0]) for shard, group, entry in entries_of)
+    on_agenda = ((shard, head_key(group, key)) for shard, group, key in named)
     return overviews, Counter(on_agenda)
 
 
@@ -74,8 +79,8 @@ def undisturbed(spark, tmp_path_factory) -> JobFolder:
 
 
 def expected_places(job: JobFolder) -> set[bytes]:
-    """Where the heads of the keys lie that had an event in the last file."""
-    payers = {event["payer"] for event in events_of(FILES - 1)}
+    """Where the heads of the keys lie that had an event in the last file, or are visited for the first time with it."""
+    payers = {event["payer"] for file in (FILES - 2, FILES - 1) for event in events_of(file)}
     groups = Ledger(job.checkpoint).groups()
     assert len(groups) == len(RULES)
     return {head_key(group.group_id, key) for group in groups.values() for key in (payers if group.fields else {""})}
@@ -85,7 +90,7 @@ def test_idle_keys_their_pages_and_their_places_on_the_agenda_vanish(spark, undi
     heads, pages = stored(spark, undisturbed, HEADS), stored(spark, undisturbed, PAGES)
     assert {place for _, place in heads} == expected_places(undisturbed)
     owners = {split_page_key(place)[0] for _, place in pages}
-    assert {split_head_key(place)[1] for place in owners} == {f"é{FILES - 1}-0", ""}
+    assert {split_head_key(place)[1] for place in owners} == {f"é{FILES - 2}-0", f"é{FILES - 1}-0", ""}
     overviews, on_agenda = agenda_of(stored(spark, undisturbed, AGENDA))
     assert len(overviews) == ENGINE["shards"]
     assert on_agenda == Counter(list(heads))
