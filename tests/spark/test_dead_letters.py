@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from buckets.arrivals import shortened
 from buckets.rule import Rule
 from tests.core import examples, written_rows
 from tests.spark.evaluation import evaluate, evaluation_of
@@ -144,7 +145,7 @@ CSV_LINES: list[tuple[bytes, str]] = [
 
 
 def raw(line: bytes) -> str:
-    return line.decode("utf-8", errors="backslashreplace").rstrip("\r")
+    return shortened(line.decode("utf-8", errors="backslashreplace").rstrip("\r"))
 
 
 def expected(lines: list[tuple[bytes, str]]) -> list[tuple[int, str, str]]:
