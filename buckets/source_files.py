@@ -24,6 +24,11 @@ _NO_DATA = frozenset({"_SUCCESS", "_metadata", "_common_metadata"})
 """What Spark and others leave beside their files, and nobody expects to be read."""
 
 
+def plain_path(address: str) -> str:
+    """The path of a file, whose address Spark gives as a URI."""
+    return unquote(urlsplit(address).path)
+
+
 def is_hidden(name: str) -> bool:
     """Whether a file or folder of this name is passed over."""
     return name.startswith(("_", ".")) or name.endswith("._COPYING_")
@@ -87,8 +92,7 @@ class TakenFiles:
             if number >= max(whole, default=-1):
                 for line in file.read_text(encoding="utf-8").splitlines()[1:]:
                     entry = json.loads(line)
-                    path = unquote(urlsplit(entry["path"]).path)
-                    self.files[path] = Taken(entry["timestamp"], entry["batchId"])
+                    self.files[plain_path(entry["path"])] = Taken(entry["timestamp"], entry["batchId"])
                 self._last = number
 
     def _written(self) -> Iterator[tuple[int, Path]]:

@@ -6,7 +6,6 @@ Spark lists files and remembers those it has taken; rows of Parquet files are re
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -28,7 +27,7 @@ from buckets.errors import BucketsError
 from buckets.event_schema import EventSchema
 from buckets.job import SourceSettings
 from buckets.parquet_rows import check_parquet, read_arrivals
-from buckets.source_files import readable_files
+from buckets.source_files import plain_path, readable_files
 
 Batches = Iterator[pa.RecordBatch]
 ReadFile = Callable[[Path, int], Batches]
@@ -91,14 +90,9 @@ def read_files(files: DataFrame, read: ReadFile) -> tuple[DataFrame, Callable[..
     def rows(batches: Iterable[pa.RecordBatch]) -> Batches:
         for batch in batches:
             for file in batch.to_pylist():
-                yield from read(plain_path(file[SOURCE]), file[SOURCE_ORDER])
+                yield from read(Path(plain_path(file[SOURCE])), file[SOURCE_ORDER])
 
     return files.coalesce(files.sparkSession.sparkContext.defaultParallelism), rows
-
-
-def plain_path(address: str) -> Path:
-    """The path of a file, whose address Spark gives as a URI."""
-    return Path(unquote(urlsplit(address).path))
 
 
 def open_parquet_files(

@@ -6,7 +6,6 @@ Parquet and Delta, which have typed columns, are in `file_source`.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -18,6 +17,7 @@ from buckets.event_schema import EventSchema
 from buckets.job import SourceSettings
 from buckets.json_events import read_events as json_events
 from buckets.kafka.settings import KafkaSettings
+from buckets.source_files import plain_path
 from buckets.spark.file_source import file_place, file_reader, of_source, open_delta, open_parquet_files
 from buckets.text_lines import as_text, text_lines
 
@@ -118,8 +118,6 @@ def text_reader(kind: str, schema: EventSchema, header: list[str] | None) -> Nor
 def _with_paths(rows: pa.RecordBatch) -> pa.RecordBatch:
     """The rows with file addresses as plain paths."""
     source = rows.column(SOURCE).dictionary_encode()
-    paths = [
-        unquote(urlsplit(name).path) if name.startswith("file:") else name for name in source.dictionary.to_pylist()
-    ]
+    paths = [plain_path(name) if name.startswith("file:") else name for name in source.dictionary.to_pylist()]
     plain = pa.array(paths, pa.string()).take(source.indices)
     return rows.set_column(rows.schema.get_field_index(SOURCE), SOURCE, plain)
