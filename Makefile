@@ -1,6 +1,9 @@
 # What people do with this project. Everything runs in .venv, which `setup` makes; ARGS passes options on.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-kafka test lint format lock clean bench
+.PHONY: help setup demo demo-kafka check test lint format lock clean bench compare
+
+# Those that need neither Spark nor Kafka.
+CORE_TESTS = tests/core tests/cli_unit tests/generator
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -11,16 +14,21 @@ setup: ## make .venv ready (the other targets do it by themselves)
 demo: setup ## score a small stream and show what the rules found
 	@.venv/bin/buckets demo $(ARGS)
 
-demo-kafka: setup ## judge payments from a real Kafka as they come, for a minute
+demo-kafka: setup ## evaluate payments from a real Kafka as they come, for a minute
 	@.venv/bin/buckets demo-kafka $(ARGS)
 
-test: setup ## run the tests, e.g. make test ARGS="-k java"
+check: lint ## lint and the core's tests without the long laws, for while you work
+	@.venv/bin/pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not slow" $(CORE_TESTS) $(ARGS)
+
+test: setup ## run all tests, e.g. make test ARGS="-k java"
+	@.venv/bin/python -m tests.class_archive
 	@.venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
-lint: setup ## check style, format and types
+lint: setup ## check style, format, types and who imports whom
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
 	@.venv/bin/mypy
+	@.venv/bin/lint-imports --no-logo
 
 format: setup ## format the code and mend what can be mended
 	@.venv/bin/ruff format .
@@ -29,6 +37,9 @@ format: setup ## format the code and mend what can be mended
 bench: setup ## measure, for an hour and a half, or one benchmark: make bench ARGS="flatness --quick"
 	@.venv/bin/python bench/all.py $(ARGS)
 
+compare: setup ## measure this commit and another one in turns, e.g. make compare ARGS="HEAD~1 --quick"
+	@.venv/bin/python bench/compare.py $(ARGS)
+
 lock: ## write requirements.lock from pyproject.toml; newest versions with ARGS=--upgrade
 	@bin/setup python
 	@.venv/bin/python -m pip install --quiet --disable-pip-version-check uv
@@ -36,5 +47,5 @@ lock: ## write requirements.lock from pyproject.toml; newest versions with ARGS=
 		--no-annotate --quiet --custom-compile-command "make lock" --output-file requirements.lock $(ARGS)
 
 clean: ## remove .venv, caches and demo output
-	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-out demo-kafka-out spark-warehouse dist
+	@rm -rf .venv .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis demo-out demo-kafka-out spark-warehouse dist
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -13,8 +13,20 @@ from pathlib import Path
 
 LIVE = ("latency", "rule_change", "rule_counts")
 """Those on a broker of their own."""
-BENCHMARKS = ("throughput", "flatness", "many_windows", "many_keys", "length", "skew", "state", "peers", *LIVE)
-RUN_ONCE = ("state", "peers", *LIVE)
+BENCHMARKS = (
+    "throughput",
+    "flatness",
+    "many_windows",
+    "many_keys",
+    "length",
+    "skew",
+    "team",
+    "restart",
+    "state",
+    "peers",
+    *LIVE,
+)
+RUN_ONCE = ("restart", "state", "peers", *LIVE)
 """Those that are not repeated: they count bytes, their sides are far apart, or they go on for minutes anyway."""
 REPEATS = 2
 

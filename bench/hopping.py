@@ -34,12 +34,12 @@ def hopped(frame: DataFrame, hop: str) -> DataFrame:
 
 def expected(events: list[Event], hop_ms: int) -> dict[tuple[int, str], tuple]:
     """Results of each window (its start in ms) and key, by a plain loop."""
-    held: dict[tuple[int, str], list[int]] = {}
+    amounts_of: dict[tuple[int, str], list[int]] = {}
     for ts, key, amount in events:
         last = ts // hop_ms * hop_ms
         for start in range(last, ts - WINDOW_MS, -hop_ms):
-            held.setdefault((start, key), []).append(amount)
-    return {at: (sum(of), len(of), sum(of) / len(of), min(of), max(of)) for at, of in held.items()}
+            amounts_of.setdefault((start, key), []).append(amount)
+    return {at: (sum(of), len(of), sum(of) / len(of), min(of), max(of)) for at, of in amounts_of.items()}
 
 
 def check() -> None:

@@ -12,10 +12,10 @@ import sys
 import time
 from pathlib import Path
 
-from buckets.job import load_job
-from buckets.spark.audit import audit_beside
+from buckets.config.job import load_job
+from buckets.spark.audit import AuditListener, audit_beside
+from buckets.spark.prepared_job import Listener, job_session, prepare
 from buckets.spark.query import BatchReport
-from buckets.spark.run import job_session, scoring_query
 
 
 def main() -> None:
@@ -35,9 +35,9 @@ def main() -> None:
         print(json.dumps(line), flush=True)
 
     spark = job_session(job)
-    query = scoring_query(spark, job, on_batch)
+    query = prepare(job).query(spark, Listener(on_batch))
     started_s = time.monotonic()
-    audit = audit_beside(spark, job) if job.settings.audit else contextlib.nullcontext()
+    audit = audit_beside(spark, job, AuditListener()) if job.settings.audit else contextlib.nullcontext()
     with contextlib.suppress(KeyboardInterrupt), audit:
         query.run(job.settings.trigger.interval)
     for progress in query.progress():

@@ -21,10 +21,11 @@ from typing import Any
 import yaml
 from measure import HERE, ROOT
 
-from buckets.job import Job, load_job
-from buckets.kafka.local_broker import LocalBroker, free_port
+from buckets.config.job import Job, load_job
+from buckets.config.kafka import KafkaSettings
+from buckets.kafka.local_broker import LocalBroker
+from buckets.kafka.port import free_port
 from buckets.kafka.producer import paced_produce
-from buckets.kafka.settings import KafkaSettings
 from buckets.kafka.topics import create_topics
 
 KEYS = 10_000
@@ -53,18 +54,22 @@ def rule(rule_id: str, window: str, **changes: Any) -> dict[str, Any]:
     } | changes
 
 
-def ten_rules() -> list[dict[str, Any]]:
-    """Ten rules; the first fires at every payment."""
+def ten_rules(groups: int = 1) -> list[dict[str, Any]]:
+    """Ten rules in so many groups, into each of which every payment falls; the first fires at every payment."""
     first = rule(EVERY, WINDOWS[0], aggregate={"function": "count"}, limit={"operator": ">=", "value": "1"})
     functions = ("sum", "avg", "max", "min")
     others = [
-        rule(f"payer-{window}", window, aggregate={"function": functions[place % 4], "measure": "amount"})
-        for place, window in enumerate(WINDOWS[1:])
+        rule(f"payer-{window}", window, aggregate={"function": functions[index % 4], "measure": "amount"})
+        for index, window in enumerate(WINDOWS[1:])
     ]
     for each in others:
         if each["aggregate"]["function"] == "min":
             each["limit"] = {"operator": "<", "value": "0"}
-    return [first, *others]
+    rules = [first, *others]
+    if groups > 1:
+        for number, each in enumerate(rules):
+            each["where"] = {"amount": {">": f"-{number % groups + 1}"}}
+    return rules
 
 
 def payment(number: int, payer: int, at_ms: int) -> tuple[str, bytes]:

@@ -1,9 +1,10 @@
 """Measuring: what a machine is, a benchmark process, its rate, and runs of several sides one after another.
 
 Sides take turns, each run in a process of its own, so that a machine that gets slower meets all of them alike. A run's
-rate is the median over its batches behind the warm-up, in events a second.
+rate is the median over its batches after the warm-up, in events a second.
 """
 
+import json
 import os
 import platform
 import statistics
@@ -69,19 +70,22 @@ def machine() -> dict[str, object]:
     }
 
 
-def child(command: Sequence[str], each_second: Callable[[int], None] = lambda process_id: None) -> str:
+def child(
+    command: Sequence[str], each_second: Callable[[int], None] = lambda process_id: None, root: Path = ROOT
+) -> str:
     """Run a benchmark process.
 
     Args:
         command: a script and its arguments, for this Python.
         each_second: called with the process id once a second while it runs.
+        root: the checkout whose product is measured.
 
     Returns:
         What it printed. If it fails, or takes longer than `LONGEST_RUN_S`, this process ends.
     """
-    environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(root)}
     with tempfile.TemporaryFile("w+") as printed, tempfile.TemporaryFile("w+") as said:
-        process = subprocess.Popen([sys.executable, *command], stdout=printed, stderr=said, env=environment, cwd=ROOT)
+        process = subprocess.Popen([sys.executable, *command], stdout=printed, stderr=said, env=environment, cwd=root)
         ends_s = time.monotonic() + LONGEST_RUN_S
         try:
             while process.poll() is None and time.monotonic() < ends_s:
@@ -98,8 +102,13 @@ def child(command: Sequence[str], each_second: Callable[[int], None] = lambda pr
         return printed.read()
 
 
+def read_batches(printed: str) -> Batches:
+    """The batches that a benchmark process printed, a line of JSON each."""
+    return [json.loads(line) for line in printed.splitlines()]
+
+
 def rate(batches: Batches) -> float:
-    """Events a second: the median over the batches behind the warm-up."""
+    """Events a second: the median over the batches after the warm-up."""
     return statistics.median(batch["events"] / batch["ms"] * 1000 for batch in batches[WARM_UP_BATCHES:])
 
 

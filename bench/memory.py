@@ -22,6 +22,14 @@ def _parents() -> dict[int, list[int]]:
     return children
 
 
+def descendants(root: int) -> list[int]:
+    """A process and all that it started, as far as they run."""
+    children, found = _parents(), [root]
+    for process_id in found:
+        found += children[process_id]
+    return found
+
+
 def _kind(process_id: int, root: int) -> str:
     if process_id == root:
         return DRIVER
@@ -40,10 +48,8 @@ class Memory:
 
     def sample(self, root: int) -> None:
         """Take a sample of a process and its descendants."""
-        children, found, waiting = _parents(), dict.fromkeys((JVM, DRIVER, WORKERS), 0), [root]
-        while waiting:
-            process_id = waiting.pop()
-            waiting += children[process_id]
+        found = dict.fromkeys((JVM, DRIVER, WORKERS), 0)
+        for process_id in descendants(root):
             try:
                 pages = int(Path(f"/proc/{process_id}/statm").read_text().split()[1])
                 found[_kind(process_id, root)] += pages * PAGE_BYTES

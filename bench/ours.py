@@ -8,23 +8,16 @@ TRIAL is JSON with the fields of `trial.Trial`, WORK a folder for configuration,
 import json
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
-from pyspark.sql import functions as F
 from trial import Trial, write_conf
 
-from buckets import outputs
-from buckets.basis import Basis
-from buckets.job import Job, load_job
-from buckets.ledger import Ledger
-from buckets.rule_book import RuleBook
-from buckets.rule_feed import FixedRules
-from buckets.rule_set import first_rule_set
-from buckets.spark.delta_sink import spark_schema, table_columns, table_decoder
-from buckets.spark.query import BatchReport, ScoredBatch, Scoring, ScoringQuery
-from buckets.spark.run import job_session, scoring_query
-from buckets.spark.source import open_source
-from buckets.terms import Terms
+from buckets.config.job import Job, load_job
+from buckets.outputs import columns
+from buckets.spark.prepared_job import Listener, job_session, prepare
+from buckets.spark.query import BatchReport, ScoringQuery
+from buckets.spark.scored_batch import ScoredBatch
 
 
 class ThrowAway:
@@ -37,30 +30,14 @@ class ThrowAway:
 
     def write(self, batch: ScoredBatch) -> None:
         """Compute the rows of evaluations."""
-        if not batch.rows.get(outputs.EVALUATIONS):
-            return
-        columns = table_columns(batch.terms)[outputs.EVALUATIONS]
-        decode = table_decoder(outputs.EVALUATIONS, columns, batch.terms, batch.account.batch_id, batch.rule_set)
-        mine = batch.produced.where(F.col("output") == outputs.EVALUATIONS).select("payload")
-        mine.mapInArrow(decode, spark_schema(columns)).write.format("noop").mode("overwrite").save()
+        if batch.has(columns.EVALUATIONS):
+            batch.frame(columns.EVALUATIONS).write.format("noop").mode("overwrite").save()
 
 
-def query_of(job: Job, sink: str, on_batch) -> ScoringQuery:
+def query_of(job: Job, sink: str, on_batch: Callable[[BatchReport], None]) -> ScoringQuery:
     """The query that is measured."""
-    spark = job_session(job)
-    if sink == "alerts":
-        return scoring_query(spark, job, on_batch)
-    ledger, engine = Ledger(job.checkpoint), job.settings.engine
-    ledger.open(Basis("steady", job.event_schema, engine))
-    scoring = Scoring(
-        arrivals=open_source(spark, job.settings.source, job.event_schema, first_rule_set(job.rules).needed_fields),
-        terms=Terms(event_schema=job.event_schema, engine=engine, evaluations=sink == "evaluations", output="nowhere"),
-        ledger=ledger,
-        book=RuleBook(ledger, FixedRules(job.rules), job.event_schema, engine.allowed_lateness),
-        sink=ThrowAway(),
-        checkpoint=job.checkpoint / "spark",
-    )
-    return ScoringQuery(scoring, on_batch)
+    prepared, listener = prepare(job), Listener(on_batch)
+    return prepared.query(job_session(job), listener, None if sink == "alerts" else ThrowAway())
 
 
 def batch_line(report: BatchReport, progress: dict) -> dict[str, object]:

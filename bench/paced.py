@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 from live_job import KEYS, payment
 
+from buckets.config.kafka import KafkaSettings
 from buckets.kafka.producer import paced_produce
-from buckets.kafka.settings import KafkaSettings
 
 
 def payments(rate: float, seconds: float) -> Iterator[tuple[str, bytes]]:

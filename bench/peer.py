@@ -43,7 +43,7 @@ def run(result: DataFrame, work: Path, seconds: float) -> None:
     Args:
         result: what it computes; thrown away.
         work: folder for the checkpoint.
-        seconds: how long to go on behind the first batch; one batch behind the warm-up is finished in any case.
+        seconds: how long to go on after the first batch; one batch after the warm-up is finished in any case.
     """
     writer = result.writeStream.format("noop").outputMode("update").trigger(availableNow=True)
     query = writer.option("checkpointLocation", str(work / "checkpoint")).start()

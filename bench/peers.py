@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
-from measure import DATA, HERE, Batches, Run, Runs, Side, alternate, child, rate_text
+from measure import DATA, HERE, Batches, Run, Runs, Side, alternate, child, rate_text, read_batches
 from published import COLUMNS, FLINK, MANY_KEYS, TEN_WINDOWS, best
 from report import RESULTS, Goal, Report
 from sides import ours
@@ -29,7 +29,7 @@ from trial import Trial
 IN_WINDOW = (10, 100, 1_000, 10_000)
 EVENTS_AN_HOUR = 100_000
 SECONDS = 15
-"""How long a peer goes on behind its first micro-batch, at the least."""
+"""How long a peer goes on after its first micro-batch, at least."""
 FILES = 12
 OURS = "ours"
 REFERENCE_ROWS = {
@@ -58,14 +58,14 @@ def peer(name: str, script: str, before: Sequence[str], after: Sequence[str], st
     def run(work: Path) -> Batches:
         data = write_steady(steady, DATA)
         printed = child([str(HERE / script), *before, str(data), *after, str(work)])
-        return [json.loads(line) for line in printed.splitlines()]
+        return read_batches(printed)
 
     return Side(name, run)
 
 
-def sides_at(place: int, report: Report) -> list[Side]:
-    """All sides at the N of that place."""
-    in_window = IN_WINDOW[place]
+def sides_at(index: int, report: Report) -> list[Side]:
+    """All sides at the N of that index."""
+    in_window = IN_WINDOW[index]
     steady = Steady(EVENTS_AN_HOUR // in_window, in_window)
     found = [ours(side_name(OURS, in_window), Trial(str(write_steady(report.sized(steady), DATA))))]
     seconds = "1" if report.quick else str(SECONDS)
@@ -74,11 +74,11 @@ def sides_at(place: int, report: Report) -> list[Side]:
         return Steady(steady.keys, in_window, files=FILES, rows_per_file=rows, first_rows=first_rows)
 
     for way, rows in REFERENCE_ROWS.items():
-        data = cut(rows[place] // 20 + 1 if report.quick else rows[place], EVENTS_AN_HOUR)
+        data = cut(rows[index] // 20 + 1 if report.quick else rows[index], EVENTS_AN_HOUR)
         arguments = [str(data.first_rows), seconds]
         found.append(peer(side_name(WAYS[way], in_window), "reference_algorithm.py", [way], arguments, data))
     for hop, rows in HOP_ROWS.items():
-        data = cut(rows[place] // 20 if report.quick else rows[place], 0)
+        data = cut(rows[index] // 20 if report.quick else rows[index], 0)
         found.append(peer(side_name(f"hopping windows, {hop}", in_window), "hopping.py", [hop], [seconds], data))
     return found
 

@@ -7,49 +7,25 @@ import json
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from trial import Trial, write_conf
 
-from buckets import fan_out as fan_out_module
-from buckets import payload, results, shard
-from buckets.arrivals import POSITION, SOURCE, SOURCE_ORDER, field_column
-from buckets.fan_out import fan_out
-from buckets.job import load_job
-from buckets.rule_set import first_rule_set
-from buckets.shard import Scorer
-from buckets.store import ShardStore
-from buckets.sweep import Sweep
+from buckets.config.job import load_job
+from buckets.engine import fan_out as fan_out_module
+from buckets.engine import payload, shard
+from buckets.engine.eviction import Eviction
+from buckets.engine.fan_out import fan_out
+from buckets.engine.in_memory import memory_store
+from buckets.engine.shard import Scorer
+from buckets.engine.stored_heads import StoredHeads
+from buckets.events.arrivals import POSITION, SOURCE, SOURCE_ORDER, field_column
+from buckets.rules.rule_set import first_rule_set
 
 PIECE_ROWS = 200_000
-
-
-class Entries:
-    """A dictionary for a map state."""
-
-    def __init__(self) -> None:
-        """Start empty."""
-        self.held: dict[bytes, bytes] = {}
-
-    def get(self, keys: Sequence[bytes]) -> list[bytes]:
-        """The values of keys."""
-        return [self.held.get(key, b"") for key in keys]
-
-    def put(self, entries: Sequence[tuple[bytes, bytes]]) -> None:
-        """Keep values."""
-        self.held.update(entries)
-
-    def remove(self, keys: Sequence[bytes]) -> None:
-        """Forget keys."""
-        for key in keys:
-            self.held.pop(key, None)
-
-    def list_keys(self) -> list[bytes]:
-        """All keys."""
-        return list(self.held)
 
 
 class Stopwatch:
@@ -74,7 +50,7 @@ class Stopwatch:
 
 
 def arrivals(path: Path) -> list[pa.RecordBatch]:
-    """A file of steady data in the form of `buckets.arrivals`."""
+    """A file of steady data in the form of `buckets.events.arrivals`."""
     table = pq.read_table(path)
     columns = {
         SOURCE: pa.array([""] * len(table)),
@@ -96,17 +72,17 @@ def main() -> None:
     rule_set, schema, engine = first_rule_set(job.rules), job.event_schema, job.settings.engine
     watch = Stopwatch()
     watch.watch(fan_out_module, "parse", "types and dead letters")
-    watch.watch(fan_out_module, "_parcels", "making the generator")
+    watch.watch(fan_out_module, "_messages", "making the generator")
     watch.watch(payload, "pack", "packing Arrow")
     watch.watch(payload, "unpack", "unpacking Arrow")
     watch.watch(shard, "by_key", "events by key")
     watch.watch(shard, "score", "kernel: windows and timelines")
-    watch.watch(shard, "write_back", "putting back what changed")
-    watch.watch(Sweep, "note", "agenda: keys that came")
-    watch.watch(Sweep, "end", "agenda: keys that are due")
-    watch.watch(results.GroupResults, "alerts", "alerts")
+    watch.watch(StoredHeads, "write", "putting back what changed")
+    watch.watch(Eviction, "note", "schedule: keys that came")
+    watch.watch(Eviction, "end", "schedule: keys that are due")
+    watch.watch(shard, "alert_table", "alerts")
     scorer = Scorer(schema, engine, evaluations=False)
-    stores = [ShardStore(Entries(), Entries(), Entries()) for _ in range(engine.shards)]
+    stores = [memory_store() for _ in range(engine.shards)]
     files = sorted(data.glob("*.parquet"))
     events = 0
     total_s: dict[str, float] = defaultdict(float)
@@ -119,8 +95,8 @@ def main() -> None:
         for file in files[start : start + files_per_batch]:
             for rows in arrivals(file):
                 started_s = time.perf_counter()
-                for parcel in fan_out(rows, rule_set, schema, engine.shards):
-                    shards[parcel.shard].append(parcel.payload)
+                for message in fan_out(rows, rule_set, schema, engine.shards):
+                    shards[message.shard].append(message.payload)
                 total_s["fan_out"] += time.perf_counter() - started_s
                 events += rows.num_rows
         started_s = time.perf_counter()

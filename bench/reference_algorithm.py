@@ -9,7 +9,7 @@ what is older than the longest window is removed. Here there is one window of an
 
 - `literal`: every event iterates over the map state itself.
 - `once`: the map is read once for each key and micro-batch, into arrays; every event scans these, at numpy's speed.
-  What is new and what is too old is written and removed behind the last event of the micro-batch.
+  What is new and what is too old is written and removed after the last event of the micro-batch.
 
 The first `FIRST_ROWS` events are stored, but no window of theirs is computed, so that windows are full when measuring
 begins.
@@ -39,7 +39,7 @@ def result(event: Row, total: int, count: int, least: int, greatest: int) -> Row
 
 
 class Scan(StatefulProcessor):
-    """Judges the events of a key one by one, each by a scan of the map state."""
+    """Evaluates the events of a key one by one, each by a scan of the map state."""
 
     def __init__(self, first_rows: int, alerts_only: bool) -> None:
         """Set up.
@@ -56,7 +56,7 @@ class Scan(StatefulProcessor):
         self.kept: MapState = handle.getMapState("events", "time long", "amounts array<long>")
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """There is nothing to close."""
 
     def put(self, time: int, amount: int) -> None:
         """Add an event to the set of its time."""
@@ -96,26 +96,26 @@ class ScanOnce(Scan):
         before = len(stored)
         stored += [(event.ts, event.amount) for event in events]
         times, amounts = np.array(stored, np.int64).T.copy()
-        for place, event in enumerate(events, start=before + 1):
+        for end, event in enumerate(events, start=before + 1):
             if event.off < self.first_rows:
                 continue
-            arrived = times[:place]
-            held = amounts[:place][(arrived >= event.ts - WINDOW_MS) & (arrived <= event.ts)]
-            total, count, greatest = int(held.sum()), len(held), int(held.max())
+            arrived = times[:end]
+            inside = amounts[:end][(arrived >= event.ts - WINDOW_MS) & (arrived <= event.ts)]
+            total, count, greatest = int(inside.sum()), len(inside), int(inside.max())
             if greatest > LARGEST or not self.alerts_only:
-                yield result(event, total, count, int(held.min()), greatest)
+                yield result(event, total, count, int(inside.min()), greatest)
         edge = int(times.max()) - WINDOW_MS
         changed: dict[int, list[int]] = {event.ts: [] for event in events if event.ts >= edge}
         for time, amount in stored:
             if time in changed:
                 changed[time].append(amount)
-        for time, held in changed.items():
-            self.kept.updateValue((time,), (held,))
+        for time, amounts_at in changed.items():
+            self.kept.updateValue((time,), (amounts_at,))
         for time in set(times[:before][times[:before] < edge].tolist()):
             self.kept.removeKey((time,))
 
 
-def judged(frame: DataFrame, processor: Scan) -> DataFrame:
+def evaluated(frame: DataFrame, processor: Scan) -> DataFrame:
     """The query."""
     return frame.groupBy("key").transformWithState(processor, RESULT, "update", "none")
 
@@ -123,16 +123,16 @@ def judged(frame: DataFrame, processor: Scan) -> DataFrame:
 def expected(events: list[Event]) -> set[tuple]:
     """What comes out for all events, by a plain loop over all that arrived no later."""
     found = set()
-    for place, (ts, key, _) in enumerate(events):
-        held = [a for t, k, a in events[: place + 1] if k == key and ts - WINDOW_MS <= t <= ts]
-        found.add((ts, key, sum(held), len(held), sum(held) / len(held), min(held), max(held)))
+    for index, (ts, key, _) in enumerate(events):
+        inside = [a for t, k, a in events[: index + 1] if k == key and ts - WINDOW_MS <= t <= ts]
+        found.add((ts, key, sum(inside), len(inside), sum(inside) / len(inside), min(inside), max(inside)))
     return found
 
 
 def check() -> None:
     """Compare both ways with a plain loop."""
     for processor in (Scan(0, False), ScanOnce(0, False)):
-        events, rows = small_run("check", lambda frame, each=processor: judged(frame, each))
+        events, rows = small_run("check", lambda frame, each=processor: evaluated(frame, each))
         assert len(rows) == len(events), f"{type(processor).__name__}: {len(rows)} results for {len(events)} events"
         assert {tuple(row) for row in rows} == expected(events), f"{type(processor).__name__} is wrong"
         print(f"{type(processor).__name__}: {len(rows)} results as by a plain loop")
@@ -145,7 +145,7 @@ def main() -> None:
         return
     way, data, first_rows, seconds, work = sys.argv[1:]
     processor = {"literal": Scan, "once": ScanOnce}[way](int(first_rows), alerts_only=True)
-    run(judged(stream(session("reference", FEWER_CALLS), Path(data)), processor), Path(work), float(seconds))
+    run(evaluated(stream(session("reference", FEWER_CALLS), Path(data)), processor), Path(work), float(seconds))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""How long from a changed rule to the first payment that is judged by it?
+"""How long from a changed rule to the first payment that is evaluated by it?
 
 500 payments a second, ten rules in a topic. Fifty times a rule is changed; the clock runs from the acknowledgement of
 the message by the broker to the decision on the first payment under the new version. In the end every payment must have
-been judged, and the alerts must be those that the core gives the same payments under the same versions.
+been evaluated, and the alerts must be those that the core gives the same payments under the same versions.
 """
 
 import itertools
@@ -18,11 +18,11 @@ from live_job import EVERY, LiveJob, live_job, rule, ten_rules
 from matplotlib.axes import Axes
 from report import Report
 
+from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.kafka.reader import TopicReader
 from buckets.kafka.sender import Sender
-from buckets.ledger import Ledger
-from buckets.rule import Rule
-from buckets.rule_change import RuleChange
+from buckets.rules.change import RuleChange
+from buckets.rules.rule import Rule
 from tests.core.pipeline import Pipeline
 
 CHANGES = 50
@@ -56,16 +56,16 @@ def publish(live: LiveJob) -> None:
 
 
 def replay(live: LiveJob, alerts: list[dict], payments: list[dict]) -> tuple[int, int]:
-    """Score the payments again in the core, each under the version it was judged by.
+    """Score the payments again in the core, each under the version it was evaluated by.
 
     Returns:
         How many alerts there are, and how many of them differ from those of the replay.
     """
     version_at = {alert["position"]: alert["ruleset_version"] for alert in alerts if alert["rule_id"] == EVERY}
-    ledger, schema = Ledger(live.job.checkpoint), live.job.event_schema
-    pipeline = Pipeline(ledger.rule_set(1), schema, shards=live.job.settings.engine.shards)
+    versions, schema = RuleVersions(live.job.checkpoint), live.job.event_schema
+    pipeline = Pipeline(versions.rule_set(1), schema, shards=live.job.settings.engine.shards)
     for version, part in itertools.groupby(enumerate(payments), key=lambda each: version_at[each[0]]):
-        pipeline.rule_set = ledger.rule_set(version)
+        pipeline.rule_set = versions.rule_set(version)
         pipeline.batch([[payment | {"position": offset} for offset, payment in part]])
     fields = ("alert_id", "ruleset_version", "count", "event_time")
     expected = {tuple(row[name] for name in fields) for row in pipeline.output("alerts")}
@@ -98,11 +98,11 @@ def main() -> None:
         while len(payments) < sent:
             payments += [json.loads(message.value() or b"{}") for message in reader.poll(1.0)]
         reader.close()
-        judged = {alert["event_id"] for alert in alerts if alert["rule_id"] == EVERY}
-        if len(judged) < sent:
-            sys.exit(f"{sent - len(judged):,} of {sent:,} payments were not judged")
+        evaluated = {alert["event_id"] for alert in alerts if alert["rule_id"] == EVERY}
+        if len(evaluated) < sent:
+            sys.exit(f"{sent - len(evaluated):,} of {sent:,} payments were not evaluated")
         count, differing = replay(live, alerts, payments)
-        versions = Ledger(live.job.checkpoint).history()
+        versions = RuleVersions(live.job.checkpoint).history()
     decided: dict[int, int] = {}
     for alert in alerts:
         version = alert["ruleset_version"]

@@ -45,10 +45,10 @@ def measure(count: int, groups: int, seconds: float) -> dict[str, float]:
         )  # fmt: skip
         state = json.loads(sized.stdout)
     batches = [batch for batch in engine.batches if "written_s" in batch]
-    behind = batches[int(len(batches) * WARM_UP_SHARE) :]
+    measured = batches[int(len(batches) * WARM_UP_SHARE) :]
     return {
-        "batch_ms": median((batch["scored_s"] + batch["written_s"]) * 1000 for batch in behind),
-        "events_a_batch": median(batch["events"] for batch in behind),
+        "batch_ms": median((batch["scored_s"] + batch["written_s"]) * 1000 for batch in measured),
+        "events_a_batch": median(batch["events"] for batch in measured),
         "state_bytes": sum(each["bytes"] for each in state["states"].values()),
     }
 

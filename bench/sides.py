@@ -5,7 +5,7 @@ import re
 from dataclasses import asdict
 from pathlib import Path
 
-from measure import HERE, Batches, Side, child
+from measure import HERE, Batches, Side, child, read_batches
 from trial import FILES_PER_BATCH, SHARDS, Trial
 
 PROTOTYPE = HERE.parent.parent / "shared" / "prototype" / "prototype.py"
@@ -21,7 +21,7 @@ def ours(name: str, trial: Trial) -> Side:
 
     def run(work: Path) -> Batches:
         printed = child([str(HERE / "ours.py"), json.dumps(asdict(trial)), str(work / "ours")])
-        return [json.loads(line) for line in printed.splitlines()]
+        return read_batches(printed)
 
     return Side(name, run)
 

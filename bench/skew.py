@@ -1,7 +1,7 @@
 """What does one busy key cost? A key with half of all events, against keys that all have as many.
 
 1,000 keys and 100,000 events an hour on both sides, five aggregates over a window of an hour, micro-batches of 600,000
-rows, alerts only and thrown away. A key's events are judged one after another, by one task: the busy key's task gets
+rows, alerts only and thrown away. A key's events are evaluated one after another, by one task: the busy key's task gets
 about three quarters of the work where the other data set gives each of two tasks a half.
 """
 

@@ -2,7 +2,7 @@
 
 - `raw`: 1,000 keys with 100 events an hour, every event kept raw for a window of 24 hours.
 - `fine`: one key with 60 events a minute for 30 days and a window of 30 days, every event kept raw.
-- `coarse`: the same, with events kept raw for an hour and buckets of a minute behind it.
+- `coarse`: the same, with events kept raw for an hour and buckets of a minute after it.
 
 Bytes are the lengths of the keys and values of all entries of all map states, before compression. No event is older
 than its horizon at the end, so the state holds all of them. Memory is the resident set of the JVM and of the Python
@@ -17,7 +17,7 @@ from datetime import datetime
 from pathlib import Path
 
 from matplotlib.axes import Axes
-from measure import DATA, HERE, WARM_UP_BATCHES, child, rate
+from measure import DATA, HERE, WARM_UP_BATCHES, child, rate, read_batches
 from memory import Memory
 from report import QUICK_ROWS, Goal, Report
 from steady import Steady, write_steady
@@ -43,7 +43,7 @@ def run(trial: Trial, work: Path, memory: Memory | None = None) -> list[dict]:
     """Run the product; its batches."""
     sample = memory.sample if memory else lambda process_id: None
     printed = child([str(HERE / "ours.py"), json.dumps(asdict(trial)), str(work)], sample)
-    return [json.loads(line) for line in printed.splitlines()]
+    return read_batches(printed)
 
 
 def bytes_of(name: str, report: Report) -> float:
@@ -64,7 +64,7 @@ def bytes_of(name: str, report: Report) -> float:
 
 
 def memory_of(report: Report) -> Memory:
-    """Run the main job and watch its memory, from behind the warm-up to the last batch."""
+    """Run the main job and watch its memory, from the end of the warm-up to the last batch."""
     trial = Trial(str(write_steady(sized(RUNNING, report), DATA)), sink="alerts")
     memory = Memory()
     with tempfile.TemporaryDirectory(prefix="buckets-bench-") as work:

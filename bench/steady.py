@@ -1,4 +1,4 @@
-"""Steady data: every key gets exactly one event in each `window / N`, at a random place in it.
+"""Steady data: every key gets exactly one event in each `window / N`, at a random moment in it.
 
 So a window always holds N events of each key, which makes N the only thing that changes between runs. One more key may
 be busier than the others. Every 100,000th event is one of the key `planted` instead, with an amount that no other event
@@ -62,8 +62,8 @@ class Steady:
 def _times(keys: int, step_ms: int, span_ms: int, random: np.random.Generator) -> npt.NDArray[np.int64]:
     """Times of keys with one event in each step, at least as far as the span: shape `(steps, keys)`."""
     steps = -(-span_ms // step_ms)
-    places = random.integers(0, step_ms, size=(steps, keys))
-    return np.asarray(START_MS + places + (np.arange(steps) * step_ms)[:, None])
+    offsets_ms = random.integers(0, step_ms, size=(steps, keys))
+    return np.asarray(START_MS + offsets_ms + (np.arange(steps) * step_ms)[:, None])
 
 
 def _events(steady: Steady, random: np.random.Generator) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

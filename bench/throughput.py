@@ -40,7 +40,7 @@ def measured(report: Report, data: Path) -> Runs:
 
 
 def batch_ms(runs: list[Run]) -> dict[str, float]:
-    """Where the milliseconds of a batch of the main job go: medians over all batches behind the warm-up."""
+    """Where the milliseconds of a batch of the main job go: medians over all batches after the warm-up."""
     batches = [batch for run in runs for batch in run.batches[WARM_UP_BATCHES:]]
 
     def median(value) -> float:

@@ -80,7 +80,7 @@ def write_conf(trial: Trial, work: Path) -> Path:
         "schema": "schema.yaml",
         "rules": "rules.yaml",
         "checkpoint": "checkpoint",
-        "output": {"path": "tables"},
+        "output": {"path": "tables", "evaluations": trial.sink == "evaluations"},
         "engine": {"shards": trial.shards} | ({"precision": dict(trial.precision)} if trial.precision else {}),
     }
     for name, content in (("schema", schema), ("rules", {"rules": _rules(trial)}), ("conf", conf)):

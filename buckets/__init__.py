@@ -1,3 +1,103 @@
-"""Exact sliding windows for every single transaction, on Apache Spark."""
+"""Exact sliding windows for every single transaction, on Apache Spark.
+
+What a Python program needs to evaluate events without Spark, and to read what a job has written:
+
+>>> import pyarrow as pa
+>>> import buckets
+>>> schema = buckets.EventSchema.model_validate(
+...     {
+...         "event_id": "id",
+...         "event_time": "at",
+...         "attributes": {"card": "string"},
+...         "measures": {"amount": {"scale": 2}},
+...     }
+... )
+>>> rule = buckets.Rule.model_validate(
+...     {
+...         "rule_id": "card-10m",
+...         "group_by": ["card"],
+...         "aggregate": {"function": "sum", "measure": "amount"},
+...         "window": {"length": "10m"},
+...         "limit": {"operator": ">", "value": "100"},
+...     }
+... )
+>>> events = pa.table(
+...     {
+...         "id": ["e1", "e2", "e3", "e4"],
+...         "at": [0, 300_000, 600_000, 1_200_001],
+...         "card": ["c1", "c1", "c1", "c1"],
+...         "amount": ["40.00", "60.00", "0.50", "99.99"],
+...     }
+... )
+>>> results = buckets.evaluate(events, [rule], schema)
+>>> for row in results.evaluations.select(["event_id", "value", "count", "fired"]).to_pylist():
+...     print(row["event_id"], round(row["value"], 2), row["count"], row["fired"])
+e1 40.00 1 False
+e2 100.00 2 False
+e3 100.50 3 True
+e4 99.99 1 False
+>>> results.alerts["rule"].to_pylist()
+['The sum of amount of events of the same card over the last 10m is above 100']
+
+`Evaluator` does the same for tables that arrive one after the other. Schema and rules usually come from files, with
+`load_event_schema` and `load_rules`; `read_output` reads the tables of a job.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from buckets.config.engine import EngineSettings
+    from buckets.config.job import load_engine_settings
+    from buckets.engine.accounting import BatchAccount, GroupAccount
+    from buckets.errors import BucketsError
+    from buckets.evaluation import Evaluator, Results, evaluate
+    from buckets.events.schema import EventSchema, load_event_schema
+    from buckets.outputs.reader import read_output
+    from buckets.rule_files.yaml_rules import load_rules
+    from buckets.rules.rule import Rule
 
 __version__ = "0.1.0"
+__all__ = [
+    "BatchAccount",
+    "BucketsError",
+    "EngineSettings",
+    "Evaluator",
+    "EventSchema",
+    "GroupAccount",
+    "Results",
+    "Rule",
+    "evaluate",
+    "load_engine_settings",
+    "load_event_schema",
+    "load_rules",
+    "read_output",
+]
+
+_MODULES = {
+    "BatchAccount": "buckets.engine.accounting",
+    "BucketsError": "buckets.errors",
+    "EngineSettings": "buckets.config.engine",
+    "EventSchema": "buckets.events.schema",
+    "Evaluator": "buckets.evaluation",
+    "GroupAccount": "buckets.engine.accounting",
+    "Results": "buckets.evaluation",
+    "Rule": "buckets.rules.rule",
+    "evaluate": "buckets.evaluation",
+    "load_engine_settings": "buckets.config.job",
+    "load_event_schema": "buckets.events.schema",
+    "load_rules": "buckets.rule_files.yaml_rules",
+    "read_output": "buckets.outputs.reader",
+}
+
+if not TYPE_CHECKING:  # mypy would take every name for one that is there
+
+    def __getattr__(name: str) -> object:
+        """Import a name when it is first asked for: setting up runs `buckets.java` in a Python without dependencies."""
+        if name not in _MODULES:
+            message = f"module {__name__!r} has no attribute {name!r}"
+            raise AttributeError(message)
+        return getattr(import_module(_MODULES[name]), name)
+
+    def __dir__() -> list[str]:
+        return sorted([*globals(), *__all__])

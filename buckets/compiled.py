@@ -2,7 +2,7 @@
 
 numba notices that a kernel's own file has changed, but not that a file has changed from which it calls functions. So
 the place on disk is named after the text of all kernels, and of the modules that they import: after any change they
-are compiled anew, and old machine code is never run.
+are compiled again, and old machine code is never run.
 
 What lies there is loaded as code. So it is a folder of the user's own into which nobody else may write; where there can
 be none, each run compiles for itself.
@@ -21,26 +21,31 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
+from numba.extending import register_jitable
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-_IMPORT = re.compile(rb"^from buckets\.(\w+)", re.MULTILINE)
+_IMPORT = re.compile(rb"^from buckets\.([\w.]+) import", re.MULTILINE)
 
 
 def kernel_files() -> dict[str, bytes]:
-    """The text of all modules that compile something, and of those whose constants they import, by name."""
-    texts = {each.name: each.read_bytes() for each in files("buckets").iterdir() if each.name.endswith(".py")}
+    """The text of all modules that compile something, and of those whose constants they import, by path."""
+    package = Path(str(files("buckets")))
+    texts = {str(path.relative_to(package)): path.read_bytes() for path in package.rglob("*.py")}
     kernels = {name for name, text in texts.items() if b"from buckets.compiled import" in text}
-    imported = {f"{module.decode()}.py" for name in kernels for module in _IMPORT.findall(texts[name])}
+    imported = {
+        f"{module.decode().replace('.', '/')}.py" for name in kernels for module in _IMPORT.findall(texts[name])
+    }
     return {name: texts[name] for name in sorted(kernels | imported & texts.keys())}
 
 
-def _digest() -> str:
+def digest() -> str:
+    """What names the folder of this version's compiled kernels: a hash of all their texts."""
     return hashlib.blake2b(b"\0".join(kernel_files().values()), digest_size=8).hexdigest()
 
 
-def _cache_folder() -> Path:
+def cache_folder() -> Path:
     """Where `NUMBA_CACHE_DIR` says; else beside the package's compiled files, or with the user's other caches."""
-    name = f"kernels-{_digest()}"
+    name = f"kernels-{digest()}"
     if os.environ.get("NUMBA_CACHE_DIR"):
         return Path(os.environ["NUMBA_CACHE_DIR"]) / name
     for base in _bases():
@@ -102,17 +107,26 @@ def _folder_of_this_run() -> Path:
     return folder
 
 
-vars(numba.config)["CACHE_DIR"] = str(_cache_folder())
+vars(numba.config)["CACHE_DIR"] = str(cache_folder())
+vars(numba.config)["LOOP_VECTORIZE"] = 0
+"""The loops are short or depend on what came before; making vectors of them takes time and gains none."""
+_INNER: dict[str, Any] = {"nogil": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+"""Kernels alone call it: a way in from Python would unpack each array of each tuple that it takes."""
 
 
 def compiled(function: Function) -> Function:
-    """Compile a function at its first call; later processes load it from numba's cache."""
-    return cast(Function, numba.njit(cache=True, nogil=True)(function))
+    """Compile a function that Python calls, at its first call; later processes load it from numba's cache."""
+    return cast(Function, numba.njit(cache=True, nogil=True, no_cfunc_wrapper=True)(function))  # type: ignore[call-overload]
+
+
+def allocating(function: Function) -> Function:
+    """Let kernels call a function that makes arrays. For Python it stays the plain function."""
+    return register_jitable(**_INNER)(function)
 
 
 def leaf(function: Function) -> Function:
-    """Compile a function that makes no arrays: without numba's reference counts, which cost more than its work."""
-    return cast(Function, numba.njit(cache=True, nogil=True, _nrt=False)(function))  # type: ignore[call-overload]
+    """Let kernels call a function that makes no arrays: compiled without numba's reference counts, which cost more."""
+    return register_jitable(_nrt=False, **_INNER)(function)
 
 
 def inlined(function: Function) -> Function:
@@ -120,4 +134,4 @@ def inlined(function: Function) -> Function:
 
     A timeline is a tuple of fifteen arrays, and a call that is not inlined copies all of their descriptions.
     """
-    return cast(Function, numba.njit(cache=True, nogil=True, _nrt=False, forceinline=True)(function))  # type: ignore[call-overload]
+    return register_jitable(_nrt=False, forceinline=True, **_INNER)(function)

@@ -14,7 +14,7 @@ def parse_duration_ms(text: Any) -> int:
     """Read a duration such as `90s`.
 
     Args:
-        text: digits and a unit, `ms | s | m | h | d`, nothing between them.
+        text: digits and a unit, `ms | s | m | h | d`, with nothing between them.
 
     Returns:
         The duration in milliseconds, 0 to ten years.

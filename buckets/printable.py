@@ -1,30 +1,36 @@
-"""Text that others have written, as it may be shown: on one line, and without anything that a terminal obeys."""
+"""Text of other people, made safe to show: on one line, and without control characters."""
 
 import unicodedata
 
 _BLANK_LETTERS = "\u115f\u1160\u2800\u3164\uffa0"
 """Fillers of Hangul, and the pattern of Braille without dots."""
+_SHORT = 300
 
 
 def one_line(text: str) -> str:
-    """A text with what cannot be seen written as Python writes it in a string: a new line as a backslash and an n."""
+    """A text with its invisible characters escaped as in a Python string: a line break as a backslash and an n."""
     if text.isprintable():
         return text
     return "".join(each if _is_shown(each) else each.encode("unicode_escape").decode() for each in text)
 
 
+def short_line(text: str) -> str:
+    """The beginning of a text of any length, on one line."""
+    return one_line(text if len(text) <= _SHORT else f"{text[:_SHORT]}…")
+
+
 def unseen_character(text: str, allowed: str = "") -> str | None:
-    """The first character of a text that cannot be seen, as `U+001B`; blanks of any width can.
+    """The first character of a text that cannot be seen, as `U+001B`; blanks of any width count as seen.
 
     Args:
         text: the text.
-        allowed: characters that do not count.
+        allowed: characters that are passed over.
     """
     return next((f"U+{ord(each):04X}" for each in text if not _is_shown(each) and each not in allowed), None)
 
 
 def blank_letter(text: str) -> str | None:
-    """The first character of a text that counts as a letter or sign and has no ink, as `U+3164`."""
+    """The first character of a text that is a letter or sign without ink, as `U+3164`."""
     return next((f"U+{ord(each):04X}" for each in text if each in _BLANK_LETTERS), None)
 
 

@@ -1,8 +1,8 @@
-"""YAML as it is read and written here: version 1.2 with its core schema, and no more than settings and rules need.
+"""YAML 1.2 with its core schema, reduced to what settings and rules need, for reading and writing.
 
 PyYAML reads version 1.1, in which `NO` is false, `0200` is octal and `1:30` is ninety. Here only `true`, `false` and
-`null` (`~`) are other than text; numbers are the text that was written, which keeps every digit. What other programs
-may read differently is quoted where it is written.
+`null` (`~`) are anything but text; numbers stay the text that was written, which keeps every digit. Text that other
+programs may read differently is quoted when it is written.
 """
 
 import re
@@ -14,16 +14,16 @@ from yaml.composer import ComposerError
 from yaml.constructor import ConstructorError, SafeConstructor
 from yaml.nodes import MappingNode, Node, ScalarNode
 
-DEEPEST = 32
-"""How deep values may be nested; rules and settings need six."""
+from buckets.validation import DEEPEST
+
 MOST_ALIASED = 100_000
-"""Values for which the aliases of a file may stand, all together: aliases of aliases double with every line."""
+"""Values that all aliases of a file together may stand for: aliases of aliases double with every line."""
 _TAG = "tag:yaml.org,2002:"
 _WIDTH = 120
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads one document, in which a key stands once."""
+    """Reads one document, in which each key appears once."""
 
     yaml_implicit_resolvers: ClassVar[dict[str, list[Any]]] = {}  # type: ignore[misc]
     yaml_constructors: ClassVar[dict[str | None, Callable[..., Any]]] = {
@@ -55,9 +55,9 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def _count_alias(self, event: Any) -> None:
-        """See that an alias does not stand inside what it names, nor all of them for too much."""
+        """Check that an alias is not inside the value that it names, and that aliases do not stand for too much."""
         if event.anchor not in self.anchors:
-            return  # PyYAML says it
+            return  # PyYAML reports it
         if event.anchor not in self._sizes:
             raise ComposerError(None, None, f"alias *{event.anchor} stands inside what it names", event.start_mark)
         self._values += self._sizes[event.anchor]
@@ -123,7 +123,7 @@ _Loader.add_constructor(f"{_TAG}bool", _as_boolean)
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes a text that version 1.1 or 1.2 takes for something else."""
+    """Quotes a text that version 1.1 or 1.2 would not read as text."""
 
 
 _Dumper.add_implicit_resolver(
@@ -134,7 +134,7 @@ _Dumper.add_implicit_resolver(
 
 
 def compose_yaml(text: str) -> Node | None:
-    """The node tree of a text, with the places of all nodes.
+    """The node tree of a text, with the positions of all nodes.
 
     Raises:
         yaml.YAMLError: broken YAML.
@@ -150,7 +150,7 @@ def read_yaml(text: str) -> tuple[Any, Node | None]:
     """A text as plain data (mappings, lists, text, booleans and None), and its node tree.
 
     Raises:
-        yaml.YAMLError: broken YAML; with its mark, but for a character that no YAML may hold.
+        yaml.YAMLError: broken YAML; with its mark, except for a character that YAML does not allow.
     """
     loader = _Loader(text)
     try:
@@ -163,7 +163,7 @@ def read_yaml(text: str) -> tuple[Any, Node | None]:
 
 
 def write_yaml(data: Any, flow: bool = False) -> str:
-    """Plain data as YAML, in braces and on one line where `flow` is set; without a line break at its end."""
+    """Plain data as YAML, in braces and on one line if `flow` is set; without a line break at its end."""
     width = 10**9 if flow else _WIDTH
     style = True if flow else None
     text = yaml.dump(data, Dumper=_Dumper, sort_keys=False, default_flow_style=style, allow_unicode=True, width=width)

@@ -1,4 +1,4 @@
-"""YAML files into checked models; what is wrong is said with file, line and field."""
+"""Reads YAML files into validated models; an error names the file, the line and the field."""
 
 import os
 import stat
@@ -10,21 +10,13 @@ from pydantic import BaseModel, ValidationError
 from yaml.nodes import MappingNode, Node, SequenceNode
 
 from buckets.errors import BucketsError, first_line
-from buckets.printable import one_line
+from buckets.printable import short_line
+from buckets.validation import Location, first_fault
 from buckets.yaml_dialect import read_yaml
 
 Model = TypeVar("Model", bound=BaseModel)
-Location = tuple[int | str, ...]
 LARGEST_BYTES = 32 * 2**20
-"""Bytes of a file that is read: room for 100,000 rules."""
-_LONGEST_REASON = 300
-_KINDS = {
-    "tuple_type": "must be a list",
-    "list_type": "must be a list",
-    "dict_type": "must be a mapping of fields",
-    "model_type": "must be a mapping of fields",
-}
-"""What a value must be where Python has a word of its own for it."""
+"""Bytes of the largest file that is read: room for 100,000 rules."""
 
 
 def read_text(path: Path, what: str) -> str:
@@ -32,10 +24,10 @@ def read_text(path: Path, what: str) -> str:
 
     Args:
         path: the file.
-        what: what the file is, for the error message.
+        what: what the file is, for error messages.
 
     Raises:
-        BucketsError: no such file, no file at all, too large, empty, or not UTF-8.
+        BucketsError: there is no such file, or it is not a regular file, too large, empty, or not UTF-8.
     """
     try:
         content = _read_bytes(path, what)
@@ -62,7 +54,7 @@ def read_text(path: Path, what: str) -> str:
 
 
 def _read_bytes(path: Path, what: str) -> bytes:
-    """The bytes of a file; a pipe or a device, which might never end, is refused without waiting for it."""
+    """The bytes of a file; a pipe or a device, which might never end, is refused at once."""
     with open(path, "rb", opener=_open_at_once) as file:  # Path.open takes no opener
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             message = f"{what} {path}: is a pipe or a device; name a file"
@@ -89,7 +81,7 @@ def parse_yaml(text: str, path: Path, what: str) -> tuple[Any, Node | None]:
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         hint = ' (quote operators: ">", "!=")' if not isinstance(error, yaml.composer.ComposerError) else ""
-        message = f"{what} {path}:{line}: broken YAML: {_shortened(str(error.problem))}{hint}"
+        message = f"{what} {path}:{line}: broken YAML: {short_line(str(error.problem))}{hint}"
         raise BucketsError(message) from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
@@ -114,40 +106,10 @@ def line_of(root: Node | None, location: Location) -> int:
     return line
 
 
-def field_name(location: Location) -> str:
-    """A location as people write it: `rules[2].window.length`."""
-    text = ""
-    for step in location:
-        text += f"[{step + 1}]" if isinstance(step, int) else f".{step}" if text else step
-    return _shortened(text)
-
-
-def reason(error: Any) -> str:
-    """One validation error in plain words, on one line."""
-    if error["type"] == "extra_forbidden":
-        return "unknown field"
-    if error["type"] == "missing":
-        return "is missing"
-    text = _KINDS.get(error["type"], str(error["msg"]).removeprefix("Value error, "))
-    given = error.get("input")
-    if error["type"] != "value_error" and isinstance(given, str | int | float | bool):
-        text = f"{text}, not {given!r}"
-    return _shortened(text)
-
-
-def _shortened(text: str) -> str:
-    """What is quoted in it may be of any length and kind."""
-    return one_line(text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]}…")
-
-
 def invalid(error: ValidationError, path: Path, root: Node | None, what: str, prefix: Location = ()) -> BucketsError:
-    """The error that names file, line, field and reason of the first thing that is wrong."""
-    first, *more = error.errors()
-    location: Location = (*prefix, *(step for step in first["loc"] if step != "function-before"))
-    also = f" (and {len(more)} more)" if more else ""
-    where = f"{path}:{line_of(root, location)}"
-    named = f"{field_name(location)}: " if location else ""
-    return BucketsError(f"{what} {where}: {named}{reason(first)}{also}")
+    """The error that names the file, line, field and reason of the first fault."""
+    location, fault = first_fault(error, prefix)
+    return BucketsError(f"{what} {path}:{line_of(root, location)}: {fault}")
 
 
 def load_model(path: Path, model: type[Model], what: str) -> Model:

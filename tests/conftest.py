@@ -1,24 +1,50 @@
-"""What all tests share: reproducible hypothesis runs, and a JVM that does not compile for long runs."""
+"""What all tests share: reproducible hypothesis runs, JVMs that start quickly, and the longest files first."""
 
 import os
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.class_archive import java_options
+
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
-# A third less CPU time for a job of a few small batches. Read by Spark's launcher, also in what tests start.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+# Read by Spark's launcher, also in what tests start.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", java_options())
 
+LONGEST_FIRST = (
+    "kafka/test_crash.py",
+    "spark/test_attempts.py",
+    "kafka/test_faults.py",
+    "kafka/test_audit.py",
+    "kafka/test_demo_kafka.py",
+    "spark/test_run.py",
+    "spark/test_kill.py",
+    "core/test_eviction.py",
+    "core/test_evicted_keys.py",
+    "core/test_bounds.py",
+    "core/test_shard.py",
+    "kafka/test_outages.py",
+    "spark/test_eviction.py",
+    "spark/test_state.py",
+)
+"""Files that take a minute or more, in the order in which they are to begin."""
 SLOW_TO_START = ("golden", "kafka", "setup", "spark")
-"""Folders whose files each take up to minutes: a JVM, a broker, or both."""
+"""Folders whose files each take up to a minute: a JVM, a broker, or both."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files come first: where several processes share them, the short ones at the end even out."""
-    items.sort(key=lambda item: item.path.parent.name not in SLOW_TO_START)
+    items.sort(key=lambda item: _turn(item.path.parent.name, item.path.name))
+
+
+def _turn(folder: str, name: str) -> tuple[int, bool]:
+    """The order of a test file: by its position among the longest, then by what it has to start."""
+    file = f"{folder}/{name}"
+    rank = LONGEST_FIRST.index(file) if file in LONGEST_FIRST else len(LONGEST_FIRST)
+    return rank, folder not in SLOW_TO_START
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

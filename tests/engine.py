@@ -7,16 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from buckets.engine_settings import EngineSettings
-from buckets.needed import Paging
-from buckets.plan import plan_group
-from buckets.rule import Rule
-from buckets.rule_set import first_rule_set, next_rule_set
-from buckets.scaled import format_scaled, to_scaled
-from buckets.scoring import EventIds, KeyBatch, score
-from buckets.stored import ANY_GENERATION, read_heads
-from buckets.verdict import COLLISION_NOT_KEPT, DUPLICATE, EVALUATED, LATE, OVERFLOW, TOO_LATE
-from buckets.view import TimelineView, pages_of, view_timeline
+from buckets.config.engine import EngineSettings
+from buckets.kernel.keyed_events import EventIds, KeyedEvents, no_events
+from buckets.kernel.outcome import COLLISION_NOT_KEPT, DUPLICATE, EVALUATED, LATE, OVERFLOW, TOO_LATE
+from buckets.kernel.plan import plan_group
+from buckets.kernel.score import score
+from buckets.numbers.fixed_point import format_scaled, to_scaled
+from buckets.rules.rule import Rule
+from buckets.rules.rule_set import first_rule_set, next_rule_set
+from buckets.timeline.inspection import TimelineView, pages_of, view_timeline
+from buckets.timeline.loading import ANY_GENERATION, read_heads
+from buckets.timeline.paging import Paging
 from tests.oracle import Bounds, Cell, Event, Outcome, Result, combined, folded, tiers_of
 from tests.strategies import SCHEMA
 
@@ -33,9 +34,9 @@ SMALL = Paging(page_cells=2, hot_cells=2, most_pages=16)
 """Pages so small that short streams have many."""
 
 
-def cut(events: list[Event], places: Iterable[int]) -> list[list[Event]]:
-    """Events cut into micro-batches at the given places."""
-    ends = sorted({min(place, len(events)) for place in places} | {0, len(events)})
+def cut(events: list[Event], positions: Iterable[int]) -> list[list[Event]]:
+    """Events cut into micro-batches at the given positions."""
+    ends = sorted({min(position, len(events)) for position in positions} | {0, len(events)})
     return [events[start:end] for start, end in pairwise(ends)]
 
 
@@ -68,21 +69,21 @@ class Engine:
         values = np.array(
             [[to_scaled(str(events[i].values[column]), scales[column]) for i in order] for column in chosen], np.int64
         ).reshape(len(chosen), len(order))
-        key_batch = KeyBatch(
+        keyed = KeyedEvents(
             key_start=np.array([0, *np.cumsum([sum(e.key == key for e in events) for key in keys])], np.int64),
             times_ms=np.array([events[i].time_ms for i in order], np.int64),
             values=values,
             ids=EventIds.of([events[i].event_id for i in order]),
         )
-        scored = self._score(keys, key_batch, emit_all)
+        scored = self._score(keys, keyed, emit_all)
         outcomes: list[Any] = [None] * len(events)
-        for place, index in enumerate(order):
-            clock = int(scored.verdicts.clock_ms[place])
+        for position, index in enumerate(order):
+            clock = int(scored.outcomes.clock_ms[position])
             outcomes[index] = Outcome(
-                NAMES[int(scored.verdicts.outcome[place])],
-                bool(scored.verdicts.applied[place]),
+                NAMES[int(scored.outcomes.code[position])],
+                bool(scored.outcomes.applied[position]),
                 None if clock == LEAST else clock,
-                scored.other_id(place),
+                scored.other_id(position),
             )
         for row in zip(*(column.tolist() for column in scored.rows), strict=True):
             event, rule, whole, micro, *ends, count, fewest, most, fired, exact, certain, fits = row
@@ -95,14 +96,14 @@ class Engine:
             outcomes[order[event]].beyond.append(self.plan.rules[rule].rule_id)
         return outcomes
 
-    def _score(self, keys: Sequence[str], batch: KeyBatch, emit_all: bool):
+    def _score(self, keys: Sequence[str], events: KeyedEvents, emit_all: bool):
         heads = [self.store.get(key, b"") for key in keys]
         before = list(heads)
 
         def read_pages(wanted):
             return [self.pages[keys[key], number] for key, number in wanted]
 
-        scored = score(self.plan, heads, read_pages, batch, emit_all, self.paging)
+        scored = score(self.plan, heads, read_pages, events, emit_all, self.paging)
         assert heads == before
         self.store.update(zip(keys, scored.heads, strict=True))
         for page in scored.pages:
@@ -122,10 +123,8 @@ class Engine:
         return [outcome for batch in batches if batch for outcome in self.batch(batch)]
 
     def visit(self, keys: Sequence[str]) -> None:
-        """Look at keys without events, as the sweep does."""
-        no_values = np.empty((len(self.plan.group.measures), 0), np.int64)
-        start = np.zeros(len(keys) + 1, np.int64)
-        self._score(keys, KeyBatch(start, np.empty(0, np.int64), no_values, EventIds.of([])), emit_all=False)
+        """Look at keys without events, as eviction does."""
+        self._score(keys, no_events(len(keys), len(self.plan.group.measures)), emit_all=False)
 
     def view(self, key: str) -> TimelineView:
         """The stored timeline of a key."""
@@ -148,7 +147,7 @@ class Engine:
 
     def check_store(self) -> None:
         """Check that heads and pages fit together: every page is named once, and its entry says what its cells say."""
-        named = [(key, number) for key, head in self.store.items() for number in pages_of(head)]
+        named = [(key, number) for key, head in self.store.items() for _, number in pages_of([head])]
         assert len(set(named)) == len(named)
         assert set(named) == set(self.pages)
         for key in self.store:
@@ -169,12 +168,12 @@ class Engine:
             assert directory.last_ms[entry] == whole.last_ms
             if directory.is_trimmed[entry]:
                 assert directory.cells[entry] >= len(cells)
-                assert directory.held[entry] >= whole.events
+                assert directory.event_count[entry] >= whole.events
                 assert directory.first_ms[entry] <= whole.last_ms
                 continue
             assert directory.first_ms[entry] == whole.first_ms
             assert directory.cells[entry] == len(cells)
-            assert directory.held[entry] == whole.events
+            assert directory.event_count[entry] == whole.events
             assert tuple(directory.extremes[0, :, entry]) == whole.least
             assert tuple(directory.extremes[1, :, entry]) == whole.greatest
             for pair, sums in ((directory.plus, whole.plus), (directory.minus, whole.minus)):

@@ -7,8 +7,8 @@ from fractions import Fraction
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from buckets.precision import Precision
-from buckets.rule import Rule
+from buckets.config.precision import Precision
+from buckets.rules.rule import Rule
 
 COMPARE = {
     ">": lambda a, b: a > b,
@@ -18,6 +18,8 @@ COMPARE = {
     "=": lambda a, b: a == b,
     "!=": lambda a, b: a != b,
 }
+BEST = {"min": min, "max": max}
+"""Functions that pick one of the values."""
 LEAST, GREATEST = -(2**63), 2**63 - 1
 Tiers = list[tuple[int, int]]
 """Age and width of the buckets of each tier, in ms, the youngest first."""
@@ -85,7 +87,7 @@ class Oracle:
         precision = Precision.model_validate(self.precision)
         self.edge, self.tiers = precision.edge, tiers_of(precision)
         self.horizon_ms = max(rule.window.length_ms for rule in self.rules) + self.lateness_ms
-        self.held: dict[str, list[Event]] = {}
+        self.events: dict[str, list[Event]] = {}
         self.clock_ms: dict[str, int] = {}
 
     def arrive(self, event: Event, refused: bool | None = None) -> Outcome:
@@ -95,13 +97,13 @@ class Oracle:
             event: the event.
             refused: whether a sum counts as passing 64 bits, where that is decided elsewhere; sums may pass them then.
         """
-        held = self.held.setdefault(event.key, [])
+        events = self.events.setdefault(event.key, [])
         clock = self.clock_ms.get(event.key)
         if clock is not None and event.time_ms < clock - self.horizon_ms:
             return Outcome("too_late", clock_ms=clock)
         now = event.time_ms if clock is None else max(clock, event.time_ms)
         is_raw = width_at(self.tiers, event.time_ms, now) is None
-        same_time = [x for x in held if x.time_ms == event.time_ms] if is_raw else []
+        same_time = [x for x in events if x.time_ms == event.time_ms] if is_raw else []
         if any(x.event_id == event.event_id for x in same_time):
             return Outcome("duplicate", clock_ms=clock)
         other = same_time[0] if same_time else None
@@ -111,25 +113,25 @@ class Oracle:
             outcome.applied = False
             outcome.outcome = "late" if late else "collision_not_kept"
             return outcome
-        before = list(held)
+        before = list(events)
         if other and self.collision == "replace":
-            held[held.index(other)] = event
+            events[events.index(other)] = event
         else:
-            held.append(event)
+            events.append(event)
         if not late or (self.late == "evaluate" and is_raw):
             for rule in self.rules:
                 if rule.is_evaluated:
-                    self.judge(rule, event, clock, now, outcome, may_pass=refused is not None)
+                    self.evaluate(rule, event, clock, now, outcome, may_pass=refused is not None)
             in_force = {rule.rule_id for rule in self.rules if rule.state == "ACTIVE"}
             beyond = [rule_id for rule_id in outcome.beyond if rule_id in in_force]
             if refused or (refused is None and beyond):
-                held[:] = before
+                events[:] = before
                 return Outcome("overflow", False, clock, outcome.other_event_id, beyond=beyond if refused else [])
         if not late:
             self.clock_ms[event.key] = event.time_ms
         return outcome
 
-    def judge(self, rule: Rule, event: Event, clock: int | None, now: int, outcome: Outcome, may_pass: bool) -> None:
+    def evaluate(self, rule: Rule, event: Event, clock: int | None, now: int, outcome: Outcome, may_pass: bool) -> None:
         """Evaluate a rule, and note what comes out."""
         edge = event.time_ms - rule.window.length_ms + (rule.window.left == "open")
         if clock is not None and edge < clock - self.patience_ms(rule):
@@ -146,8 +148,8 @@ class Oracle:
         plus, minus = sum(x for x in maybe if x > 0), -sum(x for x in maybe if x < 0)
         if function == "count":
             value, lower, upper = count, len(inside), len(inside) + len(bucket)
-        elif function in ("min", "max"):
-            best = {"min": min, "max": max}[function]
+        elif function in BEST:
+            best = BEST[function]
             value = best(sure) if self.edge == "exclude" else best(sure + maybe)
             lower, upper = sorted([best(sure), best(sure + maybe)])
         else:
@@ -172,17 +174,17 @@ class Oracle:
         outcome.bounds[rule.rule_id] = Bounds(low, high, lower == upper, certain, fewest, most)
 
     def patience_ms(self, rule: Rule) -> int:
-        """How far behind the clock a window may reach: rules in force do not depend on others."""
+        """How far before the clock a window may reach: rules in force do not depend on others."""
         counted = [each for each in self.rules if each.state == "ACTIVE" or rule.state != "ACTIVE"]
         return max(each.window.length_ms for each in counted) + self.lateness_ms
 
     def window(self, event: Event, edge: int, now: int) -> tuple[list[Event], list[Event], Fraction]:
         """Events that are surely inside, those of the edge's bucket that may be, and how much of that is covered."""
-        held = self.held[event.key]
-        inside = [x for x in held if edge <= x.time_ms <= event.time_ms]
+        events = self.events[event.key]
+        inside = [x for x in events if edge <= x.time_ms <= event.time_ms]
         width = width_at(self.tiers, edge, now)
         if width is not None:
-            whole = [x for x in held if x.time_ms // width == edge // width]
+            whole = [x for x in events if x.time_ms // width == edge // width]
             if whole and min(x.time_ms for x in whole) < edge <= max(x.time_ms for x in whole):
                 inside = [x for x in inside if x.time_ms // width > edge // width]
                 return inside, whole, Fraction(width - edge % width, width)
@@ -199,7 +201,7 @@ class Oracle:
         clock = self.clock_ms[key]
         coarsest = self.tiers[-1][1] if self.tiers else 1
         kept_from = (clock - self.horizon_ms) // coarsest * coarsest
-        events = sorted((x for x in self.held[key] if x.time_ms >= kept_from), key=lambda x: x.time_ms)
+        events = sorted((x for x in self.events[key] if x.time_ms >= kept_from), key=lambda x: x.time_ms)
         columns = [self.scaled(events, measure) for measure in measures]
         cells = [
             Cell(
@@ -207,18 +209,18 @@ class Oracle:
                 last_ms=x.time_ms,
                 events=1,
                 event_id=x.event_id,
-                plus=tuple(max(column[place], 0) for column in columns),
-                minus=tuple(max(-column[place], 0) for column in columns),
-                least=tuple(column[place] for column in columns),
-                greatest=tuple(column[place] for column in columns),
+                plus=tuple(max(column[index], 0) for column in columns),
+                minus=tuple(max(-column[index], 0) for column in columns),
+                least=tuple(column[index] for column in columns),
+                greatest=tuple(column[index] for column in columns),
             )
-            for place, x in enumerate(events)
+            for index, x in enumerate(events)
         ]
         return folded(cells, self.tiers, clock)
 
 
 def tiers_of(precision: Precision) -> Tiers:
-    """The tiers behind the tail; none where every event is kept raw."""
+    """The tiers after the tail; none where every event is kept raw."""
     if precision.tail is None:
         return []
     return [(precision.tail, precision.resolution), *((tier.after, tier.resolution) for tier in precision.tiers)]
@@ -237,9 +239,9 @@ def folded(cells: list[Cell], tiers: Tiers, clock_ms: int) -> list[Cell]:
     """Cells, oldest first, with those of one bucket as one."""
 
     def bucket(numbered: tuple[int, Cell]) -> tuple[Any, ...]:
-        place, cell = numbered
+        index, cell = numbered
         width = width_at(tiers, cell.first_ms, clock_ms)
-        return ("raw", place) if width is None else (width, cell.first_ms // width)
+        return ("raw", index) if width is None else (width, cell.first_ms // width)
 
     together = []
     for (kind, _), numbered in groupby(enumerate(cells), bucket):

@@ -1,13 +1,14 @@
 """Random streams, rules and settings: dense in ties, window edges, late and repeated events."""
 
 from decimal import Decimal
+from typing import get_args
 
 from hypothesis import strategies as st
 
 from buckets.duration import format_duration
-from buckets.event_schema import EventSchema
-from buckets.needed import Paging
-from buckets.rule import Rule
+from buckets.events.schema import EventSchema
+from buckets.rules.rule import Function, Rule
+from buckets.timeline.paging import Paging
 from tests.oracle import Event
 
 SCHEMA = EventSchema.model_validate(
@@ -51,7 +52,7 @@ def rules(min_size: int = 1, max_size: int = 8, lengths_ms: list[int] = LENGTHS_
         )
 
     parts = st.tuples(
-        st.sampled_from(["sum", "count", "avg", "min", "max"]),
+        st.sampled_from(get_args(Function)),
         st.sampled_from(["amount", "fee"]),
         st.sampled_from(lengths_ms),
         st.sampled_from(["closed", "open"]),
@@ -78,7 +79,7 @@ def streams(
 
     Args:
         keys: how many keys.
-        max_size: how many events at the most.
+        max_size: how many events at most.
         overflowing: whether some amounts are so large that sums overflow.
         repeating: whether some events arrive twice.
         least: the least of the amounts that are not large, scaled.
@@ -116,9 +117,9 @@ def streams(
 
 
 def cuts():
-    """Where a stream is cut into micro-batches: nowhere, here and there, or behind every event."""
-    place = st.integers(0, 80)
-    return st.one_of(st.lists(place, max_size=8), st.lists(place, min_size=8, max_size=40), st.just(list(range(81))))
+    """Where a stream is cut into micro-batches: nowhere, here and there, or after every event."""
+    index = st.integers(0, 80)
+    return st.one_of(st.lists(index, max_size=8), st.lists(index, min_size=8, max_size=40), st.just(list(range(81))))
 
 
 def pagings():
@@ -136,7 +137,7 @@ def pagings():
 
 @st.composite
 def precisions(draw, shortest_tail_ms: int = 0, edges=EDGES):
-    """Buckets behind a tail, and up to two tiers of wider ones, as written in a configuration."""
+    """Buckets after a tail, and up to two tiers of wider ones, as written in a configuration."""
     tail_ms = shortest_tail_ms + draw(st.sampled_from([0, 1, 4, 10, 25]))
     after_ms, width_ms, tiers = tail_ms, draw(st.sampled_from([1, 2, 5, 8, 10, 20, 25])), []
     written = {"tail": f"{tail_ms}ms", "resolution": f"{width_ms}ms", "edge": draw(edges)}

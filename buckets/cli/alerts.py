@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from buckets.tables import read_output
+from buckets.outputs.reader import read_output
 
 COLUMNS = [
     "event_time", "rule_id", "rule", "key", "event_id", "value", "lower", "upper", "exact", "limit", "operator",
@@ -58,7 +58,7 @@ def alert_table(rows: list[dict[str, Any]], title: str) -> Table:
         key = ", ".join(f"{field} {value}" for field, value in row["key"].items()) or "all events"
         lines = [row["rule"], key, f"event {row['event_id']}, rule {row['rule_id']}"]
         if row["warm"] is False:
-            lines.append("the window reaches behind the history that is kept")
+            lines.append("the window reaches back beyond the history that is kept")
         if row["exact"] is False:
             between = f"between {readable(row['lower'])} and {readable(row['upper'])}"
             lines.append(
@@ -74,7 +74,7 @@ def alert_table(rows: list[dict[str, Any]], title: str) -> Table:
 
 
 def readable(value: Decimal | str) -> str:
-    """A value without the zeros that its column pads it with, thousands apart."""
+    """A value without the zeros that pad it in its column, with separated thousands."""
     number = Decimal(value)
     whole, _, digits = format(number, "f").partition(".")
     kept = digits.rstrip("0")

@@ -7,8 +7,8 @@ import typer
 from rich.console import Console
 from rich.status import Status
 
-from buckets.audit_folder import audit_settings
-from buckets.job import load_job
+from buckets.audit.folder import audit_settings
+from buckets.config.job import load_job
 
 if TYPE_CHECKING:
     from buckets.kafka.faults import Outage
@@ -78,18 +78,18 @@ def audit(
     Examples:
       buckets audit conf/kafka.yaml
       buckets audit conf/kafka.yaml --once
-      spark-submit --jars "$(python -m buckets.spark.jars)" jobs/audit.py conf/kafka.yaml
+      spark-submit --jars "$(python -m buckets.java.jars)" jobs/audit.py conf/kafka.yaml
     """  # noqa: D301 - click needs the backspace itself
     job = load_job(conf)
     settings = audit_settings(job)
-    from buckets.spark.audit import AuditQuery, prepare_audit
-    from buckets.spark.run import job_session
+    from buckets.spark.audit import AuditListener, AuditQuery, prepare_audit
+    from buckets.spark.prepared_job import job_session
 
     prepared = prepare_audit(job)
     console = Console(stderr=True)
     with Status("Starting Spark…", console=console) as status:
         progress = AuditProgress(console, status)
-        query = AuditQuery(job_session(job), prepared, progress.on_batch, progress.on_outage)
+        query = AuditQuery(job_session(job), prepared, AuditListener(progress.on_batch, progress.on_outage))
         try:
             query.run(once, progress.on_interrupt)
         except KeyboardInterrupt:

@@ -1,8 +1,8 @@
-"""A `buckets` command as a process beside this one, which ends with it whatever happens.
+"""A `buckets` command as a child process, which ends with this one whatever happens.
 
-The child reads its standard input, on which nothing ever comes. When that closes, because it is to end or because the
-one that started it has died, it interrupts itself, as Ctrl-C would. It has a session of its own, so that a Ctrl-C at
-the terminal reaches only the one that started it.
+The child reads its standard input, which stays empty. When that closes, because the child is asked to end or because
+its parent has died, it interrupts itself, as Ctrl-C would. It has a session of its own, so that a Ctrl-C at the
+terminal reaches only the parent.
 """
 
 import contextlib
@@ -10,7 +10,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -30,25 +29,30 @@ class Child:
         """Start it.
 
         Args:
-            arguments: what stands behind `buckets` on a command line.
-            log: where all that it says goes.
+            arguments: what comes after `buckets` on a command line.
+            log: the file for its output.
         """
         self.name = f"buckets {' '.join(arguments)}"
         self.log = log
         with log.open("wb") as said:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "buckets.cli.child", *arguments],
+                [sys.executable, "-m", "buckets.cli.as_child", *arguments],
                 stdin=subprocess.PIPE,
                 stdout=said,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
 
+    @property
+    def pid(self) -> int:
+        """Of its process."""
+        return self._process.pid
+
     def check(self) -> None:
-        """See that it runs.
+        """Check that it runs.
 
         Raises:
-            BucketsError: it has ended; says what it said last.
+            BucketsError: it has ended; quotes the last line of its output.
         """
         code = self._process.poll()
         if code is not None:
@@ -56,7 +60,7 @@ class Child:
             raise BucketsError(message)
 
     def last_line(self) -> str:
-        """What it said last."""
+        """The last line of its output."""
         lines = self.log.read_text(encoding="utf-8", errors="replace").split("\n")
         said = [line.strip() for line in lines if line.strip()]
         return said[-1].removeprefix("error: ")[:_LONGEST_SAID] if said else "it said nothing"
@@ -68,7 +72,7 @@ class Child:
             self._process.stdin.close()
 
     def wait_until_ended(self, until_s: float) -> None:
-        """Wait until it and all that it started have ended; kill them then.
+        """Wait until it and everything that it started have ended; after that time kill them.
 
         Args:
             until_s: of the monotonic clock.
@@ -84,7 +88,7 @@ class Child:
                 time.sleep(POLL_S)
 
     def _has_members(self) -> bool:
-        """Whether there is something left of its process group, itself included."""
+        """Whether anything is left of its process group, itself included."""
         self._process.poll()
         return self._signal_all(0)
 
@@ -93,7 +97,7 @@ class Child:
             os.killpg(self._process.pid, number)
         except ProcessLookupError:
             return False
-        except PermissionError:  # Only those are left that have ended and nobody has asked about.
+        except PermissionError:  # Only processes are left that have ended and have not been waited for.
             return False
         return True
 
@@ -106,24 +110,3 @@ def end_all(children: Iterable[Child]) -> None:
     until_s = time.monotonic() + END_WITHIN_S
     for child in running:
         child.wait_until_ended(until_s)
-
-
-def _interrupt_at_end_of_input() -> None:
-    with contextlib.suppress(OSError):
-        while os.read(0, 1):
-            pass
-    os.kill(os.getpid(), signal.SIGINT)
-
-
-def main() -> None:
-    """Be the child: run the command that the arguments name."""
-    from buckets.cli.main import main as run_command
-
-    # A shell that runs things in the background has them ignore interrupts.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    threading.Thread(target=_interrupt_at_end_of_input, daemon=True).start()
-    run_command()
-
-
-if __name__ == "__main__":
-    main()

@@ -10,16 +10,16 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from buckets.catch import compare, others
 from buckets.cli.alerts import readable
 from buckets.cli.progress import BatchProgress
+from buckets.config.job import load_job
 from buckets.errors import BucketsError
+from buckets.files import write_whole
 from buckets.generator import GeneratorSettings, write
 from buckets.generator import generate as generate_stream
-from buckets.job import load_job
-from buckets.ledger import write_whole
-from buckets.shipped import DEFAULT_SCHEMA, DEMO_RULES, shipped
-from buckets.tables import read_output
+from buckets.generator.recall import recall_rows
+from buckets.outputs.reader import read_output
+from buckets.resources import DEFAULT_SCHEMA, DEMO_RULES, resource
 
 if TYPE_CHECKING:
     from buckets.spark.query import BatchReport
@@ -53,22 +53,23 @@ def demo(
     write(stream, out / "transactions", None, overwrite=True)
     console.print(f"{stream.line_count:,} lines of payments over {settings.days} days are in {out / 'transactions'}")
     job = load_job(conf)
-    from buckets.spark.run import job_session, scoring_query
+    from buckets.spark.prepared_job import Listener, job_session, prepare
 
     started_s = time.perf_counter()
+    prepared = prepare(job)
     with BatchProgress(Console(stderr=True)) as progress:
 
         def on_batch(report: "BatchReport") -> None:
             progress.on_batch(report)
             _print_alerts(console, report)
 
-        query = scoring_query(job_session(job), job, on_batch)
+        query = prepared.query(job_session(job), Listener(on_batch))
         try:
             query.run(None, progress.on_interrupt)
         except KeyboardInterrupt:
             console.print("stopped; `buckets run` with the demo's conf.yaml goes on where it was", highlight=False)
             return
-    _print_catch(console, out)
+    _print_recall(console, out)
     wall_s = time.perf_counter() - started_s
     console.print(
         f"{progress.events:,} events in {wall_s:.0f} s, starting Spark included; "
@@ -87,8 +88,8 @@ def _prepare(out: Path) -> Path:
         shutil.rmtree(out)
     write_whole(out / MARK, "")
     (out / "transactions").mkdir()
-    shipped_conf = shipped("conf/demo.yaml")
-    text = shipped_conf.read_text(encoding="utf-8").replace("../demo-out/", "")
+    demo_conf = resource("conf/demo.yaml")
+    text = demo_conf.read_text(encoding="utf-8").replace("../demo-out/", "")
     text = text.replace("../schemas/transaction.yaml", json.dumps(str(DEFAULT_SCHEMA)))
     text = text.replace("demo-rules.yaml", json.dumps(str(DEMO_RULES)))
     write_whole(out / "conf.yaml", text)
@@ -112,19 +113,17 @@ def _print_alerts(console: Console, report: "BatchReport") -> None:
     console.print(table)
 
 
-def _print_catch(console: Console, out: Path) -> None:
+def _print_recall(console: Console, out: Path) -> None:
     lines = (out / "transactions.truth.jsonl").read_text(encoding="utf-8").splitlines()
     truth = [json.loads(line) for line in lines]
     alerts = read_output(out / "tables", "alerts", ["rule_id", "event_id"])
-    beside = others(truth, alerts)
     table = Table(title="What was caught of the planted fraud", title_justify="left")
     for name in ("Pattern", "Rule"):
         table.add_column(name, no_wrap=True)
     for name in ("Planted", "Caught", "At once", "Other alerts"):
         table.add_column(name, justify="right")
-    for catch in compare(truth, alerts):
-        numbers = (catch.planted, catch.caught, catch.at_once, beside[catch.rule_id])
-        table.add_row(catch.pattern, catch.rule_id, *(f"{number:,}" for number in numbers))
+    for row in recall_rows(truth, alerts):
+        table.add_row(*row)
     console.print(table)
     console.print(
         "At once: at the very event with which the limit was crossed. Other alerts: on payments nobody planted."

@@ -1,56 +1,37 @@
-"""The command `buckets demo-kafka`: payments through a real Kafka, judged as they come, while a rule changes.
+"""The command `buckets demo-kafka`: payments through a real Kafka, evaluated as they come, while a rule changes.
 
 Everything is what a user would start by hand: a broker, `buckets run`, `buckets audit`, and a change of a rule. The
-payments are sent on a schedule of their own, which waits for nobody.
+payments are sent on a fixed schedule, which waits for nothing.
 """
 
 import contextlib
 import json
 import shutil
 import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from decimal import Decimal
-from itertools import islice
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from buckets.audit_tables import TRANSACTIONS
-from buckets.cli.child import Child, end_all
-from buckets.cli.demo_kafka_report import Shown, print_report
-from buckets.cli.rule_request import open_rules, read_rules, revise_rules
+from buckets.cli.demo_kafka_report import print_report
+from buckets.cli.demo_kafka_run import KafkaDemo, Started
+from buckets.clock import epoch_ms
 from buckets.duration import MS_PER_UNIT
 from buckets.errors import BucketsError
+from buckets.files import write_whole
 from buckets.generator import GeneratorSettings, Stream
 from buckets.generator import generate as generate_stream
-from buckets.job import Job, load_job
-from buckets.kafka.local_broker import HOST, LocalBroker, free_port
-from buckets.kafka.producer import FASTEST, keyed_lines, paced_produce
-from buckets.kafka.reader import TopicReader
-from buckets.kafka.settings import KafkaSettings
-from buckets.kafka.topics import create_topics
-from buckets.ledger import Ledger, epoch_ms, write_whole
-from buckets.live import Live, read_live
-from buckets.outputs import ALERTS
-from buckets.rule import Rule
-from buckets.rule_change import RuleChange
-from buckets.rule_file import load_rules
-from buckets.shipped import DEFAULT_SCHEMA, DEMO_RULES, shipped
-from buckets.tables import read_output
+from buckets.kafka.local_broker import LocalBroker
+from buckets.kafka.port import HOST, free_port
+from buckets.monitor.live import read_live
+from buckets.resources import DEFAULT_SCHEMA, resource
 
 MARK = ".buckets-demo-kafka"
-CHANGED_RULE, NEW_LIMIT = "payer-to-beneficiary-24h", Decimal(20_000)
 PAYMENTS_A_DAY = 6_000
 """How busy a day of the stream is: the shorter the demo, the fewer days it replays."""
-MOST_WARM_UP, WARM_UP_BATCHES = 200, 10
-PATIENCE_S = 300.0
-"""For how long nothing may move until something must be wrong: a busy machine is slow to start two Sparks."""
-LOOK_AGAIN_S = 0.3
-POLL_S = 0.1
 
 
 def demo_kafka(
@@ -61,12 +42,12 @@ def demo_kafka(
     ),
     seed: Annotated[int, typer.Option(min=0, help="Of the generator.")] = 7,
 ) -> None:
-    """Judge payments from a real Kafka as they come, and change a rule meanwhile.
+    """Evaluate payments from a real Kafka as they come, and change a rule meanwhile.
 
     It starts a broker, the main job and the audit job, sends the last days of
     payments with planted fraud at a steady rate, lowers the limit of a rule
-    half way, and shows alerts, delays and accounts. In the end, also after
-    Ctrl-C, it stops all that it has started. The first start fetches Kafka (43 MB).
+    half way, and shows alerts, delays and accounts. At the end, also after
+    Ctrl-C, it stops everything that it has started. The first start fetches Kafka (43 MB).
 
     \b
     Examples:
@@ -81,13 +62,13 @@ def demo_kafka(
 
     _clear(out)
     stream = _generate(rate, seconds, seed)
-    with _interrupted_by_any_signal(), Ends(say) as ends:
+    with _interrupted_by_any_signal(), Started(say) as started:
         broker = LocalBroker(out / "kafka", free_port())
-        ends.broker = broker
+        started.broker = broker
         say("starting a Kafka broker…")
         broker.start(say)
         conf = _write_conf(out, broker.port)
-        demo = KafkaDemo(conf, out, ends, say)
+        demo = KafkaDemo(conf, out, started, say)
         demo.prepare()
         demo.stream(stream, rate)
         demo.catch_up()
@@ -97,7 +78,7 @@ def demo_kafka(
 
 
 def _clear(out: Path) -> None:
-    """Clear an earlier demo away.
+    """Remove an earlier demo.
 
     Raises:
         BucketsError: it still runs, or the folder holds something else.
@@ -120,7 +101,7 @@ def _clear(out: Path) -> None:
 
 
 def _generate(rate: float, seconds: int, seed: int) -> Stream:
-    """As many payments as there is time for; the last of them are of now, the first days old."""
+    """As many payments as there is time for: the last are of now, the first are days old."""
     payments = round(rate * seconds)
     days = max(payments // PAYMENTS_A_DAY, 1)
     start_s = time.time() - days * MS_PER_UNIT["d"] / 1000
@@ -136,8 +117,8 @@ def _generate(rate: float, seconds: int, seed: int) -> Stream:
 
 
 def _write_conf(out: Path, port: int) -> Path:
-    """The configuration that is shipped, with places of its own."""
-    text = shipped("conf/kafka.yaml").read_text(encoding="utf-8").replace("../kafka-out/", "")
+    """The example configuration, with the demo's own paths and port."""
+    text = resource("conf/kafka.yaml").read_text(encoding="utf-8").replace("../kafka-out/", "")
     text = text.replace("localhost:9092", f"{HOST}:{port}").replace("interval: 5s", "interval: 2s")
     text = text.replace("../schemas/transaction.yaml", json.dumps(str(DEFAULT_SCHEMA)))
     write_whole(out / "conf.yaml", text)
@@ -146,7 +127,7 @@ def _write_conf(out: Path, port: int) -> Path:
 
 @contextlib.contextmanager
 def _interrupted_by_any_signal() -> Iterator[None]:
-    """Whatever asks for the end is a Ctrl-C, so that all that was started is ended."""
+    """Treat every signal to end as a Ctrl-C, so that everything that was started is ended."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
@@ -158,206 +139,3 @@ def _interrupted_by_any_signal() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-class Ends:
-    """What the demo has started, and ends when it is over; nothing disturbs that."""
-
-    def __init__(self, say: Callable[[str], None]) -> None:
-        """Nothing has been started yet."""
-        self._say = say
-        self.broker: LocalBroker | None = None
-        self.children: list[Child] = []
-        self.sending: Sending | None = None
-
-    def __enter__(self) -> "Ends":
-        """Nothing to begin."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """End everything."""
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)
-        self._say("stopping what was started…")
-        if self.sending is not None:
-            self.sending.stop()
-        end_all(self.children)
-        if self.broker is not None:
-            self.broker.stop()
-
-
-class Sending:
-    """Payments on their way, sent by a thread of its own."""
-
-    def __init__(self, kafka: KafkaSettings, topic: str, messages: Iterator[tuple[str, bytes]], rate: float) -> None:
-        """Begin to send."""
-        self.sent = 0
-        self.error: BucketsError | None = None
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, args=(kafka, topic, messages, rate), daemon=True)
-        self._thread.start()
-
-    def _run(self, kafka: KafkaSettings, topic: str, messages: Iterator[tuple[str, bytes]], rate: float) -> None:
-        try:
-            paced_produce(kafka, topic, messages, rate, self._on_sent, self._stopping)
-        except BucketsError as error:
-            self.error = error
-
-    def _on_sent(self, key: str, intended_ms: int) -> None:
-        self.sent += 1
-
-    @property
-    def done(self) -> bool:
-        """Whether all has been sent and has arrived.
-
-        Raises:
-            BucketsError: it could not be sent.
-        """
-        if self.error is not None:
-            raise self.error
-        return not self._thread.is_alive()
-
-    def stop(self) -> None:
-        """Send no more."""
-        self._stopping.set()
-        self._thread.join()
-
-
-class KafkaDemo:
-    """The demo, from its topics to the last alert."""
-
-    def __init__(self, conf: Path, out: Path, ends: Ends, say: Callable[[str], None]) -> None:
-        """Take the configuration of a broker that runs."""
-        self.conf, self.out, self._ends, self._say = conf, out, ends, say
-        self.job: Job = load_job(conf)
-        kafka, source = self.job.settings.kafka, self.job.settings.source.topic
-        assert kafka is not None
-        assert source is not None
-        self._kafka, self._source = kafka, source
-        self._rules = load_rules(DEMO_RULES, self.job.event_schema)
-        self.shown = Shown(say)
-        self._warmed_up = 0
-
-    def prepare(self) -> None:
-        """Make the topics, announce the rules, and start both jobs."""
-        create_topics(self._kafka, self.job, partitions=1)
-        self._apply(self._rules, "the rules of the demo")
-        self._say(f"Kafka runs at {self._kafka.bootstrap_servers}, with {len(self._rules)} rules in its topic of rules")
-        self._say(f"starting the main job and the audit job; what they say is in {self.out}/run.log and audit.log…")
-        for name in ("run", "audit"):
-            self._ends.children.append(Child([name, str(self.conf)], self.out / f"{name}.log"))
-        self._say(f"to look on from another terminal: buckets watch {self.conf}")
-
-    def _apply(self, rules: Sequence[Rule], reason: str, on_publish: Callable[[], None] = lambda: None) -> None:
-        """Put rules where the job reads them, as `buckets rules apply` does."""
-        place = open_rules(self.job)
-        asked = [RuleChange(change="put", rule=rule, author="demo", reason=reason) for rule in rules]
-        made = revise_rules(self.job, read_rules(place), asked).made
-        on_publish()
-        place.publish(asked, made)
-
-    def live(self) -> Live | None:
-        """The status of the main job."""
-        return read_live(self.job.checkpoint)
-
-    def judged(self) -> int:
-        """How many payments have been judged."""
-        live = self.live()
-        return 0 if live is None else int(live.data["totals"]["events"])
-
-    def stream(self, stream: Stream, rate: float) -> None:
-        """Send the payments, and show what comes of them."""
-        messages = keyed_lines(stream.json_lines())
-        self._reader = TopicReader(self._kafka, [self.job.settings.output.topic(ALERTS)], from_end=False)
-        started_s = time.monotonic()
-        self._warm_up(messages, stream.line_count // 10)
-        days = stream.settings.days
-        replayed = f"the last {days} days" if days > 1 else "the last day"
-        self._say(
-            f"ready after {time.monotonic() - started_s:.0f} s; now come {stream.line_count:,} payments of {replayed}, "
-            f"{rate:g} a second"
-        )
-        self.shown.begin()
-        sending = self._ends.sending = Sending(self._kafka, self._source, messages, rate)
-        half = (stream.line_count - self._warmed_up) // 2
-        while not sending.done:
-            self._look()
-            self.shown.progress(self._warmed_up + sending.sent, self.judged)
-            if sending.sent >= half and self.shown.change is None:
-                self._change_a_rule()
-        self.shown.sent = self._warmed_up + sending.sent
-
-    def _warm_up(self, messages: Iterator[tuple[str, bytes]], most: int) -> None:
-        """Send a few payments, and wait until both jobs have done with them.
-
-        The first batches of a process are slow, which has nothing to do with how it goes on.
-        """
-        self._wait_for(lambda: int(self.live() is not None), 1, "the main job has not started")
-        portion = min(MOST_WARM_UP, most) // WARM_UP_BATCHES
-        for _ in range(WARM_UP_BATCHES):
-            self._warmed_up += paced_produce(self._kafka, self._source, islice(messages, portion), FASTEST)
-            self._wait_for(self.judged, self._warmed_up, "the main job has judged {done} of {wanted} first payments")
-        self._wait_for(lambda: self._audited(TRANSACTIONS), 1, "the audit job has not started")
-
-    def _change_a_rule(self) -> None:
-        """Lower a limit; the new version of the rules is in force from the next batch on."""
-        before = next(rule for rule in self._rules if rule.rule_id == CHANGED_RULE)
-        limit = before.limit.model_copy(update={"value": NEW_LIMIT})
-        self._say(f"— rule {CHANGED_RULE}: the limit goes from {before.limit.value:,f} to {NEW_LIMIT:,f} —")
-        changed = before.model_copy(update={"limit": limit})
-        self._apply([changed], "to see more", lambda: self.shown.changed(Ledger(self.job.checkpoint)))
-
-    def _look(self) -> None:
-        """Take the alerts that have come; see that both jobs run."""
-        for child in self._ends.children:
-            child.check()
-        self.shown.take([_value(message.value()) for message in self._reader.poll(POLL_S)])
-
-    def _wait_for(self, count: Callable[[], int], wanted: int, fault: str) -> None:
-        """Wait until a count is as high as is wanted.
-
-        Raises:
-            BucketsError: it has not moved for long, or a job has ended.
-        """
-        done = -1
-        while (now := count()) < wanted:
-            if now > done:
-                done, until_s = now, time.monotonic() + PATIENCE_S
-            if time.monotonic() > until_s:
-                said = fault.format(done=f"{done:,}", wanted=f"{wanted:,}")
-                message = (
-                    f"{said}, and nothing has moved for {PATIENCE_S:.0f} s; what the jobs said is in "
-                    f"{self.out}/run.log and audit.log"
-                )
-                raise BucketsError(message)
-            again_s = time.monotonic() + LOOK_AGAIN_S
-            while time.monotonic() < again_s:
-                self._look()
-
-    def catch_up(self) -> None:
-        """Wait until all payments are judged, all alerts have come, and the tables have them too."""
-        sent = self.shown.sent
-        if self.judged() < sent:
-            self._say(f"all {sent:,} are sent; waiting for the rest to be judged…")
-        self._wait_for(self.judged, sent, "the main job has judged {done} of {wanted} payments")
-        live = self.live()
-        assert live is not None
-        raised = int(live.data["totals"]["alerts"])
-        self._wait_for(lambda: len(self.shown.alerts), raised, "{done} of {wanted} alerts have come in their topic")
-        self.shown.ended(live)
-        self._wait_for(lambda: self._audited(ALERTS), raised, "{done} of {wanted} alerts are in the tables")
-        self._reader.close()
-
-    def _audited(self, output: str) -> int:
-        """How many rows there are in a table of the audit job; each message has one."""
-        audit = self.job.settings.audit
-        assert audit is not None
-        try:
-            return len(read_output(Path(audit.path), output, ["offset"]))
-        except BucketsError:  # There are no tables before the job has begun.
-            return 0
-
-
-def _value(written: bytes | str | None) -> dict[str, Any]:
-    value: dict[str, Any] = json.loads(written or b"{}")
-    return value

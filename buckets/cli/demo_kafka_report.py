@@ -10,11 +10,12 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from buckets.catch import compare, others
+from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.cli.alerts import readable
-from buckets.last_minute import MINUTE_MS, SHARES, weighted_quantiles
-from buckets.ledger import Ledger, epoch_ms
-from buckets.live import Live
+from buckets.clock import epoch_ms
+from buckets.generator.recall import recall_rows
+from buckets.monitor.last_minute import MINUTE_MS, SHARES, weighted_quantiles
+from buckets.monitor.live import Live
 
 SHOWN_A_SECOND = 2
 FIGURES_EVERY_S = 5.0
@@ -36,7 +37,7 @@ class RuleChanged:
     Attributes:
         sent_ms: when it was sent, in ms since the epoch.
         version: of the rule set that was in force then.
-        in_force_ms: when the first batch began that the new version judges.
+        in_force_ms: when the first batch under the new version began.
         first_alert_ms: when the first alert of the new version was decided.
     """
 
@@ -52,7 +53,7 @@ class Shown:
     def __init__(self, say: Callable[[str], None]) -> None:
         """Say things line by line."""
         self._say = say
-        self._ledger: Ledger | None = None
+        self._versions: RuleVersions | None = None
         self._begun_s = self._second_s = self._figures_s = 0.0
         self.begun_ms = epoch_ms()
         self._in_second = self._unshown = 0
@@ -67,7 +68,7 @@ class Shown:
         self._figures_s = self._begun_s
 
     def take(self, alerts: Iterable[dict[str, Any]]) -> None:
-        """Take alerts, repeats among them; show a few lines a second at the most."""
+        """Take alerts, repeats among them; show at most a few lines a second."""
         now_s = time.monotonic()
         if now_s - self._second_s >= 1:
             if self._unshown:
@@ -84,31 +85,31 @@ class Shown:
             else:
                 self._unshown += 1
 
-    def progress(self, sent: int, judged: Callable[[], int]) -> None:
+    def progress(self, sent: int, evaluated: Callable[[], int]) -> None:
         """Say now and then how far it has come."""
         now_s = time.monotonic()
         if now_s - self._figures_s >= FIGURES_EVERY_S:
             self._figures_s = now_s
             after_s = now_s - self._begun_s
-            self._say(f"{after_s:.0f} s: {sent:,} sent, {judged():,} judged, {len(self.alerts):,} alerts")
+            self._say(f"{after_s:.0f} s: {sent:,} sent, {evaluated():,} evaluated, {len(self.alerts):,} alerts")
 
-    def changed(self, ledger: Ledger) -> None:
+    def changed(self, versions: RuleVersions) -> None:
         """A change of a rule is about to be sent.
 
         Args:
-            ledger: what knows the versions of the rules.
+            versions: the versions of the rules.
         """
-        in_force = max((version.version for version in ledger.history()), default=0)
+        in_force = max((version.version for version in versions.history()), default=0)
         self.change = RuleChanged(epoch_ms(), in_force)
-        self._ledger = ledger
+        self._versions = versions
 
     def _notice_change(self, alert: dict[str, Any]) -> None:
         change = self.change
         if change is None or change.first_alert_ms is not None or alert["ruleset_version"] <= change.version:
             return
-        assert self._ledger is not None
+        assert self._versions is not None
         change.first_alert_ms = alert["decided_at"]
-        change.in_force_ms = self._ledger.history(after=change.version)[0].made_ms
+        change.in_force_ms = self._versions.history(after=change.version)[0].made_ms
         self._say(f"— {change_line(change)} —")
 
     def ended(self, live: Live | None) -> None:
@@ -119,8 +120,8 @@ class Shown:
         """
         self.live = live
         change = self.change
-        if change is not None and change.in_force_ms is None and self._ledger is not None:
-            versions = self._ledger.history(after=change.version)
+        if change is not None and change.in_force_ms is None and self._versions is not None:
+            versions = self._versions.history(after=change.version)
             change.in_force_ms = versions[0].made_ms if versions else None
 
     def delays_ms(self) -> list[int]:
@@ -138,12 +139,11 @@ def _alert_line(alert: dict[str, Any]) -> str:
 
 
 def change_line(change: RuleChanged) -> str:
-    """When the changed rule began to judge, in words."""
+    """From when on the changed rule was in force, in words."""
     if change.in_force_ms is None:
-        return "the change of the rule came too late to judge a payment"
-    text = (
-        f"rules version {change.version + 1}: judges every payment from {change.in_force_ms - change.sent_ms:,} ms on"
-    )
+        return "the change of the rule came too late for any payment"
+    after_ms = change.in_force_ms - change.sent_ms
+    text = f"rules version {change.version + 1}: evaluates every payment from {after_ms:,} ms on"
     if change.first_alert_ms is None:
         return f"{text} after the change was sent, and has raised no alert"
     return f"{text} after the change was sent; first alert after {change.first_alert_ms - change.sent_ms:,} ms"
@@ -172,8 +172,8 @@ def print_report(console: Console, shown: Shown, truth: list[dict[str, Any]]) ->
         console.print(line, highlight=False, soft_wrap=True, markup=False)
 
     alerts = list(shown.alerts.values())
-    console.print(catch_table(truth, alerts))
-    say(f"{shown.sent:,} payments sent and judged, {len(alerts):,} alerts; what became of every payment:")
+    console.print(recall_table(truth, alerts))
+    say(f"{shown.sent:,} payments sent and evaluated, {len(alerts):,} alerts; what became of every payment:")
     if shown.live is not None:
         for name, counts in shown.live.data["groups"].items():
             say(f"  {account_line(name, counts)}")
@@ -187,9 +187,8 @@ def print_report(console: Console, shown: Shown, truth: list[dict[str, Any]]) ->
         say(change_line(shown.change))
 
 
-def catch_table(truth: list[dict[str, Any]], alerts: list[dict[str, Any]]) -> Table:
+def recall_table(truth: list[dict[str, Any]], alerts: list[dict[str, Any]]) -> Table:
     """What was caught of the planted fraud."""
-    beside = others(truth, alerts)
     table = Table(
         title="What was caught of the planted fraud", title_justify="left", box=box.SIMPLE, padding=(0, 1, 0, 0)
     )
@@ -197,13 +196,12 @@ def catch_table(truth: list[dict[str, Any]], alerts: list[dict[str, Any]]) -> Ta
         table.add_column(name, no_wrap=True)
     for name in ("Planted", "Caught", "At once", "Others"):
         table.add_column(name, justify="right", no_wrap=True)
-    for catch in compare(truth, alerts):
-        numbers = (catch.planted, catch.caught, catch.at_once, beside[catch.rule_id])
-        table.add_row(catch.pattern, catch.rule_id, *(f"{number:,}" for number in numbers))
+    for row in recall_rows(truth, alerts):
+        table.add_row(*row)
     return table
 
 
 def account_line(name: str, counts: dict[str, int]) -> str:
     """What became of every payment in a group of rules: what went in is what came out."""
-    out = " + ".join(f"{counts[field]:,} {words}" for field, words in _OUTCOMES.items())
+    out = " + ".join(f"{counts[field]:,} {outcome}" for field, outcome in _OUTCOMES.items())
     return f"{name}: {counts['events_in']:,} in = {out}"

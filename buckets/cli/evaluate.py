@@ -9,14 +9,14 @@ from rich.console import Console
 from rich.table import Table
 
 from buckets.cli.progress import BatchProgress
-from buckets.engine_settings import MOST_SHARDS, EngineSettings
+from buckets.config.engine import MOST_SHARDS, EngineSettings
+from buckets.config.job import load_engine_settings
 from buckets.errors import BucketsError
-from buckets.event_schema import load_event_schema
-from buckets.job import load_engine_settings
-from buckets.rule_file import load_rules
-from buckets.rule_set import first_rule_set
-from buckets.shipped import DEFAULT_SCHEMA
-from buckets.staging import open_event_file
+from buckets.events.event_file import open_event_file
+from buckets.events.schema import load_event_schema
+from buckets.resources import DEFAULT_SCHEMA
+from buckets.rule_files.yaml_rules import load_rules
+from buckets.rules.rule_set import first_rule_set
 
 
 def evaluate(

@@ -1,4 +1,4 @@
-"""The command `buckets generate`: writes a stream of payments with planted fraud, and the truth beside it."""
+"""The command `buckets generate`: writes a stream of payments with planted fraud, and the truth about it."""
 
 from collections import Counter
 from pathlib import Path

@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from buckets.config.job import load_job
 from buckets.errors import BucketsError
-from buckets.job import load_job
 
 kafka_app = typer.Typer(help="Run a Kafka broker on this machine, and make topics.", rich_markup_mode=None)
 
@@ -22,7 +22,7 @@ def start(
     folder: Folder = FOLDER,
     port: Annotated[int, typer.Option(min=1, max=65535, help="Where clients reach it.")] = 9092,
 ) -> None:
-    """Start a real Kafka broker on this machine, for trying things out.
+    """Start a real Kafka broker on this machine, to try things out.
 
     It is Apache Kafka itself, one node, for clients on this machine only. It
     keeps its data in the folder, and runs until `buckets kafka stop`. The first
@@ -74,8 +74,8 @@ def status(folder: Folder = FOLDER) -> None:
       buckets kafka status
       buckets kafka status --dir /tmp/try-kafka
     """  # noqa: D301 - click needs the backspace itself
+    from buckets.config.kafka import KafkaSettings
     from buckets.kafka.local_broker import LocalBroker
-    from buckets.kafka.settings import KafkaSettings
     from buckets.kafka.topics import topic_sizes
 
     found = LocalBroker(folder).status()

@@ -1,4 +1,4 @@
-"""The command `buckets`: its subcommands, and how errors reach people: one line, and a non-zero exit."""
+"""The command `buckets`: its subcommands, and how it reports errors: in one line, with a non-zero exit code."""
 
 import sys
 
@@ -58,6 +58,6 @@ def exit_code() -> int:
         typer.echo(f"error: {error.format_message()}", err=True)
         return MISUSED
     except (typer.Abort, KeyboardInterrupt):
-        typer.echo("interrupted: nothing of this command is left half done", err=True)
+        typer.echo("interrupted: nothing is left half done", err=True)
         return INTERRUPTED
     return result if isinstance(result, int) else 0

@@ -1,4 +1,4 @@
-"""Progress of a query on the terminal: what it is at, events and alerts so far, events a second."""
+"""The progress of a query on the terminal: its batch, events and alerts so far, events a second."""
 
 import time
 from types import TracebackType
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class BatchProgress:
-    """A status line that each batch renews; on something that is no terminal, a plain line a batch."""
+    """A status line that each batch refreshes; if the output is not a terminal, a plain line a batch."""
 
     def __init__(self, console: Console) -> None:
         """Show progress on a console."""
@@ -32,11 +32,11 @@ class BatchProgress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Show no more."""
+        """Stop showing."""
         self._status.stop()
 
     def on_interrupt(self) -> None:
-        """Say that the end is near."""
+        """Say that the query ends after this batch."""
         self._console.print("stopping after the batch that is running…", highlight=False)
 
     def on_batch(self, report: "BatchReport") -> None:

@@ -1,4 +1,4 @@
-"""What the commands that change rules have in common: their options, and a change checked before it is made."""
+"""What the commands that change rules share: their options, and the check of a change before it is made."""
 
 import getpass
 from collections.abc import Iterable, Sequence
@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from buckets.config.job import Job
 from buckets.errors import BucketsError
-from buckets.job import Job
-from buckets.revision import Refusal, Revision, names, revise
-from buckets.rule import Rule
-from buckets.rule_change import LONGEST_TEXT, RuleChange, shown_words
-from buckets.rule_route import encode_rule_set
-from buckets.rule_set import first_rule_set
+from buckets.rules.change import LONGEST_TEXT, RuleChange, visible_text
+from buckets.rules.encoding import encode_rule_set
+from buckets.rules.revision import Refusal, Revision, names, revise
+from buckets.rules.rule import Rule
+from buckets.rules.rule_set import first_rule_set
 
 if TYPE_CHECKING:
-    from buckets.cli.rule_place import KeptRule, RulePlace
+    from buckets.cli.rule_origin import KeptRule, RuleOrigin
 
 Conf = Annotated[
     Path, typer.Option(help="The job's configuration: its `rules` say where the rules are, a topic, a file or a table.")
@@ -26,24 +26,24 @@ Author = Annotated[str | None, typer.Option(help="Who asks for the change; your 
 Reason = Annotated[str, typer.Option(help="Why; history shows it.")]
 
 
-def open_rules(job: Job, new_file: str = "") -> "RulePlace":
-    """The place of a job's rules; in a folder, new ones go into `new_file`."""
-    from buckets.cli.rule_place import open_place
+def open_rules(job: Job, new_file: str = "") -> "RuleOrigin":
+    """Where the rules of a job are kept; in a folder, new ones go into `new_file`."""
+    from buckets.cli.rule_origin import open_origin
 
-    return open_place(job, new_file)
+    return open_origin(job, new_file)
 
 
-def read_rules(place: "RulePlace") -> "list[KeptRule]":
-    """The rules of a place; what is not valid there is said, and left out."""
-    kept, refused = place.read()
+def read_rules(origin: "RuleOrigin") -> "list[KeptRule]":
+    """The rules that are kept; what is not valid among them is reported and left out."""
+    kept, refused = origin.read()
     for refusal in refused[:3]:
-        typer.echo(f"not valid, and left out ({refusal.place}): {refusal.reason}", err=True)
+        typer.echo(f"not valid, and left out ({refusal.origin}): {refusal.reason}", err=True)
     if len(refused) > 3:
         typer.echo(f"and {len(refused) - 3} more that are not valid", err=True)
     return kept
 
 
-def words_of(author: str | None, reason: str) -> dict[str, Any]:
+def author_and_reason(author: str | None, reason: str) -> dict[str, Any]:
     """Author and reason of a change.
 
     Raises:
@@ -54,7 +54,7 @@ def words_of(author: str | None, reason: str) -> dict[str, Any]:
             message = f"{name}: {len(text):,} characters are too many, {LONGEST_TEXT:,} is the limit; make it shorter"
             raise BucketsError(message)
         try:
-            shown_words(text)
+            visible_text(text)
         except ValueError as error:
             message = f"{name}: {error}"
             raise BucketsError(message) from None
@@ -68,7 +68,7 @@ def _login() -> str:
         return ""
 
 
-def find_rule(place: "RulePlace", kept: "Sequence[KeptRule]", rule_id: str) -> Rule:
+def find_rule(origin: "RuleOrigin", kept: "Sequence[KeptRule]", rule_id: str) -> Rule:
     """A rule that is kept.
 
     Raises:
@@ -76,16 +76,16 @@ def find_rule(place: "RulePlace", kept: "Sequence[KeptRule]", rule_id: str) -> R
     """
     rules = {each.rule.rule_id: each.rule for each in kept}
     if rule_id not in rules:
-        message = f"there is no rule {rule_id!r} in {place.name}; rules there: {names(rules)}"
+        message = f"there is no rule {rule_id!r} in {origin.name}; rules there: {names(rules)}"
         raise BucketsError(message)
     return rules[rule_id]
 
 
 def revise_rules(job: Job, kept: "Iterable[KeptRule]", asked: Sequence[RuleChange]) -> Revision:
-    """What comes of changes.
+    """The result of changes.
 
     Raises:
-        BucketsError: one cannot be made, or the job could not carry the rules.
+        BucketsError: a change cannot be made, or the job could not carry the rules.
     """
     before = first_rule_set(each.rule for each in kept)
     revision = revise(before, asked, job.event_schema, (), job.settings.engine.allowed_lateness)

@@ -1,4 +1,4 @@
-"""The commands of `buckets rules` that give a rule another state, or tell the running job to forget something."""
+"""The commands of `buckets rules` that change the state of a rule, or tell the running job to forget something."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,27 +10,27 @@ from buckets.cli.rule_request import (
     Conf,
     Reason,
     RuleId,
+    author_and_reason,
     find_rule,
     open_rules,
     read_rules,
     revise_rules,
-    words_of,
 )
+from buckets.config.job import load_job
 from buckets.errors import BucketsError
-from buckets.job import load_job
-from buckets.revision import names
-from buckets.rule import State
-from buckets.rule_change import Kind, RuleChange
-from buckets.rule_set import first_rule_set
+from buckets.rules.change import Kind, RuleChange
+from buckets.rules.revision import names
+from buckets.rules.rule import State
+from buckets.rules.rule_set import first_rule_set
 
 if TYPE_CHECKING:
-    from buckets.cli.rule_place import RulePlace
+    from buckets.cli.rule_origin import RuleOrigin
 
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask first.")]
 
 
 def pause(rule_id: RuleId, conf: Conf, author: Author = None, reason: Reason = "") -> None:
-    """Let a rule rest: its events are kept, so that it can go on at once, and nothing is judged.
+    """Pause a rule: its events are still kept, so that it can resume at once, but it is not evaluated.
 
     \b
     Examples:
@@ -40,7 +40,7 @@ def pause(rule_id: RuleId, conf: Conf, author: Author = None, reason: Reason = "
 
 
 def resume(rule_id: RuleId, conf: Conf, author: Author = None, reason: Reason = "") -> None:
-    """Let a rule judge again, and alert.
+    """Resume a rule: it is evaluated again, and alerts.
 
     \b
     Examples:
@@ -50,7 +50,7 @@ def resume(rule_id: RuleId, conf: Conf, author: Author = None, reason: Reason = 
 
 
 def shadow(rule_id: RuleId, conf: Conf, author: Author = None, reason: Reason = "") -> None:
-    """Put a rule on trial: it judges, and its alerts go to `shadow_alerts` only.
+    """Put a rule on trial: it is evaluated, and its alerts go to `shadow_alerts` only.
 
     \b
     Examples:
@@ -70,7 +70,7 @@ def delete(rule_id: RuleId, conf: Conf, author: Author = None, reason: Reason = 
 
 
 def clear_state(rule_id: RuleId, conf: Conf, author: Author = None, reason: Reason = "", yes: Yes = False) -> None:
-    """Let the timelines of a rule's group begin anew; they are shared with all rules of the group.
+    """Clear the timelines of a rule's group, which all rules of the group share.
 
     For rules in a topic.
 
@@ -78,20 +78,20 @@ def clear_state(rule_id: RuleId, conf: Conf, author: Author = None, reason: Reas
     Examples:
       buckets rules clear-state payer-24h --conf conf/kafka.yaml --reason "test data"
     """  # noqa: D301 - click needs the backspace itself
-    place = open_rules(load_job(conf))
-    change = RuleChange(change="clear_state", rule_id=rule_id, **words_of(author, reason))
+    origin = open_rules(load_job(conf))
+    change = RuleChange(change="clear_state", rule_id=rule_id, **author_and_reason(author, reason))
     what = ""
-    if place.takes_control:
-        kept = read_rules(place)
-        rule = find_rule(place, kept, rule_id)
+    if origin.takes_control:
+        kept = read_rules(origin)
+        rule = find_rule(origin, kept, rule_id)
         groups = first_rule_set(each.rule for each in kept).groups
         shared = names(each.rule_id for group in groups if rule in group.rules for each in group.rules)
-        what = f"the timelines of {shared} begin anew"
-    _send(place, change, what, yes)
+        what = f"the timelines of {shared} are cleared"
+    _send(origin, change, what, yes)
 
 
 def clear_all_state(conf: Conf, author: Author = None, reason: Reason = "", yes: Yes = False) -> None:
-    """Let the timelines of all rules begin anew.
+    """Clear the timelines of all rules.
 
     For rules in a topic.
 
@@ -99,7 +99,7 @@ def clear_all_state(conf: Conf, author: Author = None, reason: Reason = "", yes:
     Examples:
       buckets rules clear-all-state --conf conf/kafka.yaml --reason "test data"
     """  # noqa: D301 - click needs the backspace itself
-    _control("clear_all_state", "the timelines of all rules begin anew", conf, author, reason, yes)
+    _control("clear_all_state", "the timelines of all rules are cleared", conf, author, reason, yes)
 
 
 def delete_all(conf: Conf, author: Author = None, reason: Reason = "", yes: Yes = False) -> None:
@@ -117,36 +117,36 @@ def delete_all(conf: Conf, author: Author = None, reason: Reason = "", yes: Yes 
 def _change_state(rule_id: str, state: State, conf: Path, author: str | None, reason: str) -> None:
     """Give a rule another state, or delete it."""
     job = load_job(conf)
-    place = open_rules(job)
-    said = words_of(author, reason)
-    kept = read_rules(place)
-    before = find_rule(place, kept, rule_id)
+    origin = open_rules(job)
+    said = author_and_reason(author, reason)
+    kept = read_rules(origin)
+    before = find_rule(origin, kept, rule_id)
     change = RuleChange(change="delete", rule_id=rule_id, **said)
     if state != "DELETE":
         change = RuleChange(change="state", rule_id=rule_id, state=state, **said)
     revision = revise_rules(job, kept, [change])
     if not revision.made:
-        typer.echo(f"{rule_id} is {state} already in {place.name}")
+        typer.echo(f"{rule_id} is {state} already in {origin.name}")
         return
-    place.publish([change], revision.made)
+    origin.publish([change], revision.made)
     after = "deleted" if state == "DELETE" else state
-    typer.echo(f"{rule_id}: {before.state} until now, {after} from the next batch on; written to {place.name}")
+    typer.echo(f"{rule_id}: {before.state} until now, {after} from the next batch on; written to {origin.name}")
 
 
 def _control(kind: Kind, what: str, conf: Path, author: str | None, reason: str, yes: bool) -> None:
-    """Send a message that is about all rules."""
-    place = open_rules(load_job(conf))
-    _send(place, RuleChange(change=kind, **words_of(author, reason)), what, yes)
+    """Send a message about all rules."""
+    origin = open_rules(load_job(conf))
+    _send(origin, RuleChange(change=kind, **author_and_reason(author, reason)), what, yes)
 
 
-def _send(place: "RulePlace", change: RuleChange, what: str, yes: bool) -> None:
+def _send(origin: "RuleOrigin", change: RuleChange, what: str, yes: bool) -> None:
     """Ask before something that cannot be taken back, and send it.
 
     Raises:
-        BucketsError: the answer is no, or the place takes no message.
+        BucketsError: the answer is no, or the rules are kept where no message can be sent.
     """
-    if place.takes_control and not yes and not typer.confirm(f"{what}; this cannot be taken back. Go on?"):
+    if origin.takes_control and not yes and not typer.confirm(f"{what}; this cannot be taken back. Go on?"):
         message = "not confirmed; nothing has been sent"
         raise BucketsError(message)
-    place.send(change)
-    typer.echo(f"the job is told: {what}; sent to {place.name}")
+    origin.send(change)
+    typer.echo(f"the job is told: {what}; sent to {origin.name}")

@@ -1,4 +1,4 @@
-"""Rules and their changes as tables and words."""
+"""Rules and their changes as tables and text."""
 
 import json
 from collections.abc import Sequence
@@ -8,9 +8,9 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from buckets.cli.rule_place import KeptRule
-from buckets.rule import Rule
-from buckets.rule_text import written_rule
+from buckets.cli.rule_origin import KeptRule
+from buckets.rule_files.yaml_editor import written_rule
+from buckets.rules.rule import Rule
 
 
 def rules_table(title: str, kept: Sequence[KeptRule]) -> Table:
@@ -27,7 +27,7 @@ def rules_table(title: str, kept: Sequence[KeptRule]) -> Table:
 
 
 def changes_table(title: str, rows: Sequence[tuple[str, str, str]]) -> Table:
-    """What a command does to rules: rule, what is done, and in what it differs."""
+    """What a command does to rules: the rule, what is done, and what differs."""
     table = _table(title, ("Rule", "Change", "What"))
     for row in rows:
         table.add_row(*map(Text, row))
@@ -54,7 +54,7 @@ def history_table(title: str, rows: Sequence[dict[str, Any]]) -> Table:
 
 
 def difference(before: Rule | None, after: Rule | None) -> str:
-    """In what two versions of a rule differ; the whole rule where it is new or gone."""
+    """How two versions of a rule differ; the whole rule if it is new or gone."""
     if before is None or after is None:
         there = after or before
         return "" if there is None else there.sentence()

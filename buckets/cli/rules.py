@@ -8,29 +8,30 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.cli import rule_state
-from buckets.cli.rule_request import Author, Conf, Reason, open_rules, read_rules, revise_rules, words_of
+from buckets.cli.rule_request import Author, Conf, Reason, author_and_reason, open_rules, read_rules, revise_rules
+from buckets.config.job import load_job
 from buckets.errors import BucketsError
-from buckets.event_schema import load_event_schema
-from buckets.job import load_job
-from buckets.ledger import Ledger, write_whole
-from buckets.rule_change import RuleChange
-from buckets.rule_file import load_rules
-from buckets.rule_set import canonical_group_id, group_id
-from buckets.rule_text import rules_text
-from buckets.shipped import DEMO_RULES
+from buckets.events.schema import load_event_schema
+from buckets.files import write_whole
+from buckets.resources import DEMO_RULES
+from buckets.rule_files.yaml_editor import rules_text
+from buckets.rule_files.yaml_rules import load_rules
+from buckets.rules.change import RuleChange
+from buckets.rules.rule_set import canonical_group_id, group_id
 
 rules_app = typer.Typer(help="Check, read and change rules.", rich_markup_mode=None)
 
 RulesFile = Annotated[Path, typer.Argument(help="A rule file, as in conf/demo-rules.yaml.")]
 SchemaFile = Annotated[
-    Path | None, typer.Option(help="An event schema; where given, the fields that rules name are checked against it.")
+    Path | None, typer.Option(help="An event schema; if given, the fields that rules name are checked against it.")
 ]
 
 
 @rules_app.command()
 def check(file: RulesFile, schema: SchemaFile = None) -> None:
-    """See that every rule of a file is valid.
+    """Check that every rule of a file is valid.
 
     \b
     Examples:
@@ -81,12 +82,12 @@ def list_rules(conf: Conf) -> None:
     """  # noqa: D301 - click needs the backspace itself
     from buckets.cli.rule_view import rules_table
 
-    place = open_rules(load_job(conf))
-    kept = read_rules(place)
+    origin = open_rules(load_job(conf))
+    kept = read_rules(origin)
     if not kept:
-        typer.echo(f"no rules in {place.name}")
+        typer.echo(f"no rules in {origin.name}")
         return
-    Console().print(rules_table(f"{len(kept)} rules of {place.name}", kept))
+    Console().print(rules_table(f"{len(kept)} rules of {origin.name}", kept))
 
 
 @rules_app.command()
@@ -110,10 +111,10 @@ def apply(
     from buckets.cli.rule_view import changes_table, difference
 
     job = load_job(conf)
-    place, rules = open_rules(job, file.name), load_rules(file, job.event_schema)
-    said = words_of(author, reason)
+    origin, rules = open_rules(job, file.name), load_rules(file, job.event_schema)
+    said = author_and_reason(author, reason)
     asked = [RuleChange(change="put", rule=rule, **said) for rule in rules]
-    revision = revise_rules(job, read_rules(place), asked)
+    revision = revise_rules(job, read_rules(origin), asked)
     made = {change.rule_id: change for change in revision.made}
     rows = []
     for rule in rules:
@@ -123,12 +124,12 @@ def apply(
             continue
         what = "new" if change.before is None else "deleted" if change.after is None else "changed"
         rows.append((rule.rule_id, what, difference(change.before, change.after)))
-    Console().print(changes_table(f"Rules of {file} into {place.name}", rows))
+    Console().print(changes_table(f"Rules of {file} into {origin.name}", rows))
     if dry_run:
         typer.echo(f"dry run: {len(made)} of {len(rules)} rules would change; nothing has been written")
         return
-    place.publish(asked, revision.made)
-    typer.echo(f"{len(made)} of {len(rules)} rules are changed in {place.name}")
+    origin.publish(asked, revision.made)
+    typer.echo(f"{len(made)} of {len(rules)} rules are changed in {origin.name}")
 
 
 @rules_app.command()
@@ -145,12 +146,14 @@ def history(
       buckets rules history payer-24h --conf conf/kafka.yaml
     """  # noqa: D301 - click needs the backspace itself
     from buckets.cli.rule_view import history_table
-    from buckets.rule_history import read_rule_changes, rows_of, rule_changes_path
+    from buckets.rule_feeds.history import read_rule_changes, rows_of, rule_changes_path
 
     job = load_job(conf)
     table = rule_changes_path(job)
     rows = read_rule_changes(table) if (table / "_delta_log").exists() else []
-    rows += rows_of(Ledger(job.checkpoint).history(after=max((row["ruleset_version"] for row in rows), default=0)))
+    rows += rows_of(
+        RuleVersions(job.checkpoint).history(after=max((row["ruleset_version"] for row in rows), default=0))
+    )
     wanted = [row for row in reversed(rows) if rule_id is None or row["rule_id"] in (rule_id, None)]
     of = f" of rule {rule_id}" if rule_id is not None else ""
     if not wanted:
@@ -176,10 +179,10 @@ def export(
     if out is not None and out.exists():
         message = f"--out {out}: exists already; name a new file"
         raise BucketsError(message)
-    place = open_rules(load_job(conf))
-    rules = [each.rule for each in read_rules(place)]
+    origin = open_rules(load_job(conf))
+    rules = [each.rule for each in read_rules(origin)]
     if not rules:
-        message = f"there are no rules in {place.name}; put some there with `buckets rules apply FILE --conf {conf}`"
+        message = f"there are no rules in {origin.name}; put some there with `buckets rules apply FILE --conf {conf}`"
         raise BucketsError(message)
     if out is None:
         typer.echo(rules_text(rules), nl=False)
@@ -189,7 +192,7 @@ def export(
     except OSError as error:
         message = f"--out {out}: cannot be written ({error.strerror}); name a file in a folder that is yours"
         raise BucketsError(message) from None
-    typer.echo(f"{len(rules)} rules of {place.name} are in {out}")
+    typer.echo(f"{len(rules)} rules of {origin.name} are in {out}")
 
 
 for _command in (

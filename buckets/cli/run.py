@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from buckets.audit_folder import audit_settings
+from buckets.audit.folder import audit_settings
 from buckets.cli.progress import BatchProgress
+from buckets.config.job import load_job
+from buckets.config.settings import OutputSettings
 from buckets.errors import first_line
-from buckets.job import load_job
-from buckets.outputs import ALERTS
+from buckets.outputs.columns import ALERTS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from buckets.kafka.faults import Outage
-    from buckets.revision import Refusal
+    from buckets.rules.revision import Refusal
     from buckets.spark.query import BatchReport
 
 
@@ -37,53 +38,70 @@ def run(
       buckets run conf/demo.yaml
       buckets run conf/kafka.yaml
       buckets run conf/kafka.yaml --audit
-      spark-submit --jars "$(python -m buckets.spark.jars)" jobs/score.py conf/demo.yaml
+      spark-submit --jars "$(python -m buckets.java.jars)" jobs/score.py conf/demo.yaml
     """  # noqa: D301 - click needs the backspace itself
     job = load_job(conf)
     if audit:
         audit_settings(job)
-    from buckets.live import LiveStatus
-    from buckets.spark.audit import audit_beside
-    from buckets.spark.run import job_session, prepare, scoring_query, watch_files
+    from buckets.monitor.live_status import LiveStatus
+    from buckets.spark.audit import AuditListener, audit_beside
+    from buckets.spark.prepared_job import Listener, job_session, prepare
 
     console = Console(stderr=True)
-
-    def say(line: str) -> None:
-        console.print(line, highlight=False, soft_wrap=True, markup=False)
-
-    def on_refused(refusals: "Sequence[Refusal]") -> None:
-        for refusal in refusals:
-            say(f"a change of the rules is not made ({refusal.place}): {refusal.reason}")
-
-    def on_outage(outage: "Outage") -> None:
-        say(f"{outage.message}; trying again")
-
-    def on_failure(error: Exception) -> None:
-        say(f"the audit has ended, scoring goes on: {first_line(error)}")
+    remarks = Remarks(console)
+    prepared = prepare(job)
+    if prepared.carried_over:
+        remarks.say(prepared.carried_over)
 
     def on_batch(report: "BatchReport") -> None:
         progress.on_batch(report)
         live.on_batch(report)
 
-    carried_over = prepare(job).carried_over
-    if carried_over:
-        say(carried_over)
     with BatchProgress(console) as progress:
         spark = job_session(job)
-        query = scoring_query(spark, job, on_batch, on_refused, on_outage, say)
-        watch = watch_files(job, say)
-        tables = audit_beside(spark, job, on_outage=on_outage, on_failure=on_failure) if audit else None
+        query = prepared.query(spark, Listener(on_batch, remarks.on_refused, remarks.on_outage, remarks.say))
+        watch = prepared.file_watch(remarks.say)
+        told = AuditListener(on_outage=remarks.on_outage, on_failure=remarks.on_failure)
+        tables = audit_beside(spark, job, told) if audit else None
         try:
             with (
-                LiveStatus(job.checkpoint, query.rules_in_force, query.lag, query.rules_fault, say) as live,
+                LiveStatus(job.checkpoint, query.rules_in_force, query.lag, query.rules_fault, remarks.say) as live,
                 tables or contextlib.nullcontext(),
                 watch or contextlib.nullcontext(),
             ):
                 query.run(job.settings.trigger.interval, progress.on_interrupt)
         except KeyboardInterrupt:
-            say(f"stopped after {progress.events:,} events; start it again to go on")
+            remarks.say(f"stopped after {progress.events:,} events; start it again to go on")
             return
-    output = job.settings.output
-    place = f"tables are in {output.path}" if output.kind == "delta" else f"alerts are in topic {output.topic(ALERTS)}"
     unread = f"; {watch.not_read:,} files are not read" if watch is not None and watch.not_read else ""
-    say(f"{progress.events:,} events, {progress.alerts:,} alerts; {place}{unread}")
+    remarks.say(f"{progress.events:,} events, {progress.alerts:,} alerts; {_results(job.settings.output)}{unread}")
+
+
+def _results(output: OutputSettings) -> str:
+    """Where the results are."""
+    return f"tables are in {output.path}" if output.kind == "delta" else f"alerts are in topic {output.topic(ALERTS)}"
+
+
+class Remarks:
+    """Lines about what happens besides the batches, each of which stays on the console."""
+
+    def __init__(self, console: Console) -> None:
+        """Write to a console."""
+        self._console = console
+
+    def say(self, line: str) -> None:
+        """Print a line that stays."""
+        self._console.print(line, highlight=False, soft_wrap=True, markup=False)
+
+    def on_refused(self, refusals: "Sequence[Refusal]") -> None:
+        """Say which changes of the rules are not made."""
+        for refusal in refusals:
+            self.say(f"a change of the rules is not made ({refusal.origin}): {refusal.reason}")
+
+    def on_outage(self, outage: "Outage") -> None:
+        """Say that Kafka does not answer."""
+        self.say(f"{outage.message}; trying again")
+
+    def on_failure(self, error: Exception) -> None:
+        """Say that the audit has failed."""
+        self.say(f"the audit has ended, scoring goes on: {first_line(error)}")

@@ -10,15 +10,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from buckets.checkpoint.job_record import JobRecord
+from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.duration import format_duration
+from buckets.engine.key import key_json, key_of_values
+from buckets.engine.shard_store import split_head_key
 from buckets.errors import BucketsError
-from buckets.event_schema import EventSchema
-from buckets.key import key_json, key_of_values
-from buckets.ledger import Ledger
-from buckets.rule_set import Group
-from buckets.scaled import format_scaled
-from buckets.store import split_head_key
-from buckets.view import CellView
+from buckets.events.schema import EventSchema
+from buckets.numbers.fixed_point import format_scaled
+from buckets.rules.rule_set import Group
+from buckets.timeline.inspection import CellView
 
 state_app = typer.Typer(help="Read the state of a job.", rich_markup_mode=None)
 
@@ -41,9 +42,8 @@ def stats(
       buckets state stats demo-out/checkpoint
       buckets state stats demo-out/checkpoint --largest 50
     """  # noqa: D301 - click needs the backspace itself
-    ledger = Ledger(checkpoint)
-    schema = ledger.event_schema()
-    groups = ledger.groups()
+    schema = JobRecord(checkpoint).event_schema()
+    groups = RuleVersions(checkpoint).groups()
     from buckets.spark.session import start_session
     from buckets.spark.state_reader import read_stats
 
@@ -68,7 +68,7 @@ def stats(
     for name in ("Cells", "Pages", "Bytes"):
         table.add_column(name, justify="right")
     for key in found.largest:
-        group_id, encoded = split_head_key(key.place)
+        group_id, encoded = split_head_key(key.state_key)
         group = groups.get(group_id)
         shown = key_json(group, encoded, schema) if group else encoded
         sizes = (f"{number:,}" for number in (key.cells, key.pages, key.state_bytes))
@@ -98,9 +98,8 @@ def show(
       buckets state show demo-out/checkpoint --group payerId,beneficiaryId --key p017272,b00175
       buckets state show demo-out/checkpoint --group cardId --key c005355 --limit 100
     """  # noqa: D301 - click needs the backspace itself
-    ledger = Ledger(checkpoint)
-    schema = ledger.event_schema()
-    chosen = find_group(ledger.groups(), group)
+    schema = JobRecord(checkpoint).event_schema()
+    chosen = find_group(RuleVersions(checkpoint).groups(), group)
     encoded = encode_key(chosen, key)
     from buckets.spark.session import start_session
     from buckets.spark.state_reader import read_timeline
@@ -148,7 +147,7 @@ def timeline_table(cells: tuple[CellView, ...], of: int, group: Group, schema: E
 
 
 def find_group(groups: dict[str, Group], wanted: str) -> Group:
-    """The group that a person means.
+    """The group that an option names.
 
     Raises:
         BucketsError: there is none, or more than one.
@@ -159,16 +158,16 @@ def find_group(groups: dict[str, Group], wanted: str) -> Group:
     if len(found) == 1:
         return found[0]
     names = "; ".join(sorted(group.name for group in found or groups.values()))
-    fault = "is several groups" if found else "is no group of this checkpoint"
+    fault = "names several groups" if found else "is not a group of this checkpoint"
     message = f"--group: {wanted!r} {fault}; write one of: {names}"
     raise BucketsError(message)
 
 
 def encode_key(group: Group, written: str) -> str:
-    """The key that a person means.
+    """The key that an option names.
 
     Raises:
-        BucketsError: it has not a value for each field.
+        BucketsError: it does not have a value for each field.
     """
     try:
         values: Any = written.split(",") if written or group.fields else []
@@ -182,7 +181,7 @@ def encode_key(group: Group, written: str) -> str:
         return key_of_values(group, [each if isinstance(each, str) else json.dumps(each) for each in values])
     except ValueError as error:
         message = (
-            f"--key: {written!r} is no key of group {group.name!r} ({error}); "
+            f"--key: {written!r} is not a key of group {group.name!r} ({error}); "
             f"write a value for each of {', '.join(group.fields) or 'no fields'}, with commas between them, "
             "in this order, or the key as `stats` shows it"
         )

@@ -2,7 +2,7 @@
 
 The story in four steps, one module each: `background` draws everyday payments, `fraud` plants cases whose
 truth is known, `disorder` decides in which order the lines arrive, `writer` puts them into files, the truth
-beside them.
+beside them. `recall` compares alerts with the truth. Nothing here knows rules or the engine.
 """
 
 from buckets.generator.case import PATTERNS, PlantedCase

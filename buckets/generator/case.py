@@ -23,7 +23,7 @@ class PlantedCase:
         last_time: time of the last of them, in epoch ms.
         detect_event_id: the event at which the planted events alone first cross the rule's limit.
         detect_by_time: its time, in epoch ms.
-        description: the case in words.
+        description: the case in English.
     """
 
     case_id: str

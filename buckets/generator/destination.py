@@ -15,7 +15,7 @@ _OWN_FILE = re.compile(r"transactions-\d{5,}\.jsonl|\.transactions-\d{5,}\.jsonl
 
 @dataclass(frozen=True)
 class Destination:
-    """A place that may be written to.
+    """Where a stream may be written.
 
     Attributes:
         path: the folder or file, absolute.
@@ -40,7 +40,7 @@ class Destination:
 
 
 def destination(out: Path, malformed: bool, overwrite: bool) -> Destination:
-    """Check a place before anything is generated for it.
+    """Check a destination before anything is generated for it.
 
     Args:
         out: a path that ends with .jsonl, .csv or .parquet is one file, any other a folder.
@@ -48,7 +48,7 @@ def destination(out: Path, malformed: bool, overwrite: bool) -> Destination:
         overwrite: whether an earlier stream may be replaced.
 
     Raises:
-        BucketsError: the place is taken, or cannot hold the stream.
+        BucketsError: the destination is taken, or cannot hold the stream.
     """
     try:
         return _checked(out, malformed, overwrite)
@@ -75,17 +75,17 @@ def _checked(out: Path, malformed: bool, overwrite: bool) -> Destination:
         message = f"output {out}: is {kinds[0]}, not {kinds[1]}; choose another path"
         raise BucketsError(message)
     stem = path.name if form == "folder" else path.stem
-    place = Destination(path, form, path.with_name(f"{stem}.truth.jsonl") if stem else path)
-    _refuse_taken(place, out, overwrite)
-    return place
+    found = Destination(path, form, path.with_name(f"{stem}.truth.jsonl") if stem else path)
+    _refuse_taken(found, out, overwrite)
+    return found
 
 
-def _refuse_taken(place: Destination, out: Path, overwrite: bool) -> None:
-    is_folder = place.path.is_dir()
-    entries = list(place.path.iterdir()) if is_folder else []
-    taken = bool(entries) if is_folder else place.path.exists() and place.path.stat().st_size > 0
-    if not overwrite and (taken or place.truth.exists()):
-        what = f"{out} is not empty" if taken else f"{place.truth} exists"
+def _refuse_taken(found: Destination, out: Path, overwrite: bool) -> None:
+    is_folder = found.path.is_dir()
+    entries = list(found.path.iterdir()) if is_folder else []
+    taken = bool(entries) if is_folder else found.path.exists() and found.path.stat().st_size > 0
+    if not overwrite and (taken or found.truth.exists()):
+        what = f"{out} is not empty" if taken else f"{found.truth} exists"
         message = f"output {out}: {what}; choose another path, or allow it to be replaced (--overwrite)"
         raise BucketsError(message)
     foreign = [entry.name for entry in entries if not _OWN_FILE.fullmatch(entry.name)]

@@ -16,7 +16,7 @@ class Draft:
         key: the rule's grouping fields and their values.
         events: the planted events, by time; no two at the same time.
         detect: row of the event at which the rule's limit is first crossed.
-        description: the case in words.
+        description: the case in English.
     """
 
     pattern: Pattern

@@ -73,6 +73,6 @@ def record_batch(transactions: Transactions) -> Any:
 def _decimals(transactions: Transactions) -> Any:
     """Amounts as `decimal(18, 2)`: 128-bit little-endian integers, whose upper half repeats the sign."""
     cents = transactions.amount_cents
-    words = np.stack([cents, cents >> 63], axis=1)
-    buffer = pa.py_buffer(words.astype("<i8").tobytes())
+    halves = np.stack([cents, cents >> 63], axis=1)
+    buffer = pa.py_buffer(halves.astype("<i8").tobytes())
     return pa.Array.from_buffers(pa.decimal128(18, 2), len(cents), [None, buffer])

@@ -80,7 +80,7 @@ def generate(settings: GeneratorSettings) -> Stream:
 def _by_time(background: Transactions, drafts: tuple[Draft, ...]) -> tuple[Transactions, Integers]:
     """All events by time, numbered from 0; and for each the index of its draft, -1 where it is not planted.
 
-    Planted events take the places of as many others, so that the stream has the length asked for.
+    Planted events replace as many others, so that the stream has the length asked for.
     """
     planted = [draft.events for draft in drafts]
     everyday = background.take(slice(sum(len(events) for events in planted), None))

@@ -1,8 +1,8 @@
-"""Writes a stream into files in arrival order, and its truth beside them.
+"""Writes a stream into files in arrival order, and the truth about it beside them.
 
 Every file is written under a hidden name and then renamed, so that a job that watches the folder never reads
 half of one. Streaming file sources take files by modification time: it ascends by one second from file to
-file, and the last is that of now.
+file, and that of the last file is the present.
 """
 
 import os
@@ -50,43 +50,43 @@ def write(stream: Stream, out_path: Path, progress: Progress | None = None, over
         overwrite: whether an earlier stream there may be replaced.
 
     Raises:
-        BucketsError: the place is taken, cannot hold the stream, or cannot be written.
+        BucketsError: the destination is taken, cannot hold the stream, or cannot be written.
     """
-    place = destination(out_path, bool(stream.malformed), overwrite)
+    target = destination(out_path, bool(stream.malformed), overwrite)
     report = progress or (lambda _: None)
     try:
-        place.path.parent.mkdir(parents=True, exist_ok=True)
-        place.truth.unlink(missing_ok=True)
-        write_stream = _write_folder if place.form == "folder" else _write_one
-        files = write_stream(stream, place, report)
-        _write_lines(place.truth, (case.to_json() for case in stream.truth))
+        target.path.parent.mkdir(parents=True, exist_ok=True)
+        target.truth.unlink(missing_ok=True)
+        write_stream = _write_folder if target.form == "folder" else _write_one
+        files = write_stream(stream, target, report)
+        _write_lines(target.truth, (case.to_json() for case in stream.truth))
     except OSError as error:
         message = f"output {out_path}: cannot be written: {error.strerror or error}; choose another path"
         raise BucketsError(message) from error
-    return Written(files, place.truth, stream.line_count)
+    return Written(files, target.truth, stream.line_count)
 
 
-def _write_folder(stream: Stream, place: Destination, report: Progress) -> tuple[Path, ...]:
-    place.path.mkdir(exist_ok=True)
-    for stale in place.stale_files():
+def _write_folder(stream: Stream, target: Destination, report: Progress) -> tuple[Path, ...]:
+    target.path.mkdir(exist_ok=True)
+    for stale in target.stale_files():
         stale.unlink()
     lines = _counted(stream.json_lines(), report)
     rows_per_file = stream.settings.rows_per_file
-    files = tuple(place.file(number) for number in range(-(-stream.line_count // rows_per_file)))
+    files = tuple(target.file(number) for number in range(-(-stream.line_count // rows_per_file)))
     first_seconds = int(time.time()) - len(files) + 1
     for number, path in enumerate(files):
         _write_lines(path, islice(lines, rows_per_file), first_seconds + number)
     return files
 
 
-def _write_one(stream: Stream, place: Destination, report: Progress) -> tuple[Path, ...]:
-    if place.form == "parquet":
-        _write_parquet(stream, place.path, report)
-    elif place.form == "csv":
-        _write_lines(place.path, chain([CSV_HEADER], _counted(csv_lines(stream.transactions), report)))
+def _write_one(stream: Stream, target: Destination, report: Progress) -> tuple[Path, ...]:
+    if target.form == "parquet":
+        _write_parquet(stream, target.path, report)
+    elif target.form == "csv":
+        _write_lines(target.path, chain([CSV_HEADER], _counted(csv_lines(stream.transactions), report)))
     else:
-        _write_lines(place.path, _counted(stream.json_lines(), report))
-    return (place.path,)
+        _write_lines(target.path, _counted(stream.json_lines(), report))
+    return (target.path,)
 
 
 def _counted(lines: Iterator[str], report: Progress) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What goes wrong with Kafka, in one line each, and whether it may pass of itself."""
+"""What goes wrong with Kafka, in one line each, and whether it may go away by itself."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
+from buckets.config.kafka import KafkaSettings
 from buckets.errors import BucketsError
-from buckets.kafka.settings import KafkaSettings
 
 _T = TypeVar("_T")
 ANSWER_WITHIN_S = 10.0
@@ -16,7 +16,7 @@ ATTEMPT_S = 1.0
 _LOGIN = (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED)
 _TLS = (KafkaError._SSL,)
 _AT_ONCE = (*_LOGIN, *_TLS)
-"""Faults that do not pass of themselves."""
+"""Faults that do not go away by themselves."""
 _DENIED = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
 _UNREACHABLE = (
     KafkaError._TRANSPORT,
@@ -27,7 +27,7 @@ _UNREACHABLE = (
     KafkaError._RESOLVE,
 )
 _PASSING = (
-    # A broker that starts, stops or hands over, or a quorum or replicas that are not all there.
+    # A broker that starts, stops or hands over, or a quorum or replicas that are incomplete.
     KafkaError.BROKER_NOT_AVAILABLE,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -51,7 +51,7 @@ _PASSING = (
     KafkaError.STALE_CTRL_EPOCH,
     KafkaError.THROTTLING_QUOTA_EXCEEDED,
     KafkaError.UNKNOWN_LEADER_EPOCH,
-    # What the brokers know of a producer is gone, as after a crash with loss; a new producer is known anew.
+    # The brokers no longer know the producer, as after a crash with loss; they will know a new one.
     KafkaError._FATAL,
     KafkaError._FENCED,
     KafkaError.DUPLICATE_SEQUENCE_NUMBER,
@@ -60,20 +60,20 @@ _PASSING = (
     KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
     KafkaError.PRODUCER_FENCED,
     KafkaError.UNKNOWN_PRODUCER_ID,
-    # What waited in a client that was given up.
+    # Messages that waited in a client that was given up.
     KafkaError._PURGE_INFLIGHT,
     KafkaError._PURGE_QUEUE,
 )
-"""Faults that pass of themselves, or with the next attempt. What librdkafka calls retriable is transactions' alone."""
+"""Faults that go away by themselves or with the next attempt; librdkafka calls only those of transactions retriable."""
 _GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
 
 
 class Outage(BucketsError):
-    """Kafka does not answer, which may pass."""
+    """Kafka does not answer, which may be temporary."""
 
 
 def client_settings(kafka: KafkaSettings) -> dict[str, str | int]:
-    """Settings of every librdkafka client: reached as told, and quiet, since faults are said by us."""
+    """Settings of every librdkafka client; its own log is off, since faults are reported here."""
     return {**kafka.librdkafka(), "log_level": 0, "socket.connection.setup.timeout.ms": 5_000}
 
 
@@ -87,7 +87,7 @@ def unreachable(kafka: KafkaSettings, detail: str) -> Outage:
 
 
 def login_refused(kafka: KafkaSettings) -> BucketsError:
-    """The broker does not take the login."""
+    """The broker refuses the login."""
     message = (
         f"kafka {kafka.bootstrap_servers}: the login is refused; correct username, password and mechanism under "
         "kafka.security"
@@ -96,7 +96,7 @@ def login_refused(kafka: KafkaSettings) -> BucketsError:
 
 
 def tls_failed(kafka: KafkaSettings, detail: str) -> BucketsError:
-    """The broker's certificate, or the client's, is not taken."""
+    """The broker's certificate or the client's is refused."""
     message = (
         f"kafka {kafka.bootstrap_servers}: no TLS connection ({detail}); correct ca_file, certificate_file and "
         "key_file under kafka.security"
@@ -111,7 +111,7 @@ def denied(kafka: KafkaSettings, doing: str) -> BucketsError:
 
 
 def may_pass(error: KafkaError) -> bool:
-    """Whether a fault may pass of itself, so that an attempt later may succeed."""
+    """Whether a fault may go away by itself, so that a later attempt may succeed."""
     return error.code() in _UNREACHABLE or error.code() in _PASSING
 
 
@@ -171,14 +171,14 @@ class Broker:
         return self._answer(ask, "asking for the topics", ANSWER_WITHIN_S)
 
     def topic_id(self, topic: str, within_s: float) -> str:
-        """What tells a topic from one of the same name that was there before it.
+        """The id of a topic, which tells it from an earlier one of the same name.
 
         Args:
             topic: its name.
-            within_s: for how long an answer is waited for.
+            within_s: how long to wait for an answer.
 
         Raises:
-            BucketsError: it is not there, the login is refused, or there is no TLS connection.
+            BucketsError: it does not exist, the login is refused, or there is no TLS connection.
             Outage: no broker answers.
         """
 
@@ -189,7 +189,7 @@ class Broker:
         return self._answer(ask, f"asking for topic {topic}", within_s)
 
     def _answer(self, ask: Callable[[], _T], doing: str, within_s: float) -> _T:
-        """Ask until there is an answer, which may take a while after a start of the brokers."""
+        """Ask until there is an answer, which may take a while after the brokers have started."""
         self._fault, given_up_s = None, time.monotonic() + within_s
         while True:
             try:
@@ -201,13 +201,13 @@ class Broker:
                     raise explain(fault, self._kafka, doing) from None
 
     def check_topics(self, wanted: Iterable[str]) -> dict[str, int]:
-        """See that topics are there.
+        """Check that topics exist.
 
         Returns:
             How many partitions each topic has, as `partitions`.
 
         Raises:
-            BucketsError: one is not, or the login is refused.
+            BucketsError: one does not, or the login is refused.
             Outage: no broker answers.
         """
         there = self.partitions()

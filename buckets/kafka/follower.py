@@ -1,10 +1,10 @@
 """Follows a topic of one partition in a thread, whatever happens to the topic, the brokers or the thread.
 
-What goes wrong ends a consumer, is kept for those who look, and is tried again every second with a new one, behind what
-was taken last. It counts as over when the new consumer has come to the end of the topic.
+A fault ends a consumer, and is kept for whoever asks. Every second a new consumer is tried, which goes on after the
+last message that was taken. The fault is over when the new consumer has reached the end of the topic.
 
-A consumer says nothing of brokers that are away, so they are asked every two seconds whether the topic is there, and
-still the same. One that was made anew is read from its beginning.
+A consumer does not report brokers that are away, so they are asked every two seconds whether the topic exists and is
+still the same. A topic that was recreated is read from its beginning.
 """
 
 import threading
@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from buckets.config.kafka import KafkaSettings
 from buckets.errors import BucketsError, kind_and_line
 from buckets.kafka.faults import ANSWER_WITHIN_S, Broker, client_settings, explain, may_pass, unreachable
-from buckets.kafka.settings import KafkaSettings
 
 CAUGHT_UP_WITHIN_S = 60.0
 POLL_S = 0.1
@@ -32,7 +32,7 @@ _CONSUMER: dict[str, str | int | bool] = {
     "auto.offset.reset": "error",
     # Says when the end is reached, also where compaction has removed the last messages before it.
     "enable.partition.eof": True,
-    # A message is handed over the moment it is written.
+    # A message is delivered the moment it is written.
     "fetch.wait.max.ms": 50,
     "reconnect.backoff.max.ms": 1_000,
 }
@@ -40,7 +40,7 @@ _CONSUMER: dict[str, str | int | bool] = {
 
 @dataclass(frozen=True)
 class Fault:
-    """Why a topic is not followed.
+    """Why a topic is not followed at the moment.
 
     Attributes:
         reason: in one line.
@@ -54,12 +54,12 @@ class Fault:
 
     @property
     def lasts_s(self) -> float:
-        """For how long it has lasted."""
+        """How long it has lasted."""
         return time.monotonic() - self.since_s
 
 
 class Follower:
-    """Hands over the messages of a topic, each once, in order, from a thread of its own."""
+    """Delivers the messages of a topic, each once, in order, from a thread of its own."""
 
     def __init__(
         self,
@@ -74,15 +74,15 @@ class Follower:
         Args:
             kafka: how Kafka is reached.
             topic: a topic of one partition.
-            take: called with each message, and whether it is history: there before the topic was read from its
+            take: called with each message, and whether it is history: written before the topic was read from its
                 beginning.
-            on_lost: called with two offsets when the messages from the first up to before the second have gone from the
+            on_lost: called with two offsets if the messages from the first up to before the second had gone from the
                 topic before they were read.
             on_remark: called with a line when the topic is not followed, for each reason, and when it is again.
         """
         self.fault: Fault | None = None
         self.position: int | None = None
-        """The offset behind what was taken last, or of the end of the topic once that has been reached."""
+        """The offset after the last message that was taken, or of the end of the topic once that has been reached."""
         self._kafka = kafka
         self._topic = topic
         self._take = take
@@ -97,10 +97,10 @@ class Follower:
         self._thread: threading.Thread | None = None
 
     def start(self, position: int | None) -> None:
-        """Begin at `position`, or at the beginning where it is None or behind the end; wait until the end is reached.
+        """Begin at `position`, or at the beginning if it is None or after the end; wait until the end is reached.
 
         Raises:
-            BucketsError: the topic is not there, or may not be read.
+            BucketsError: the topic does not exist, or may not be read.
             Outage: Kafka does not answer.
         """
         self.position = position
@@ -116,7 +116,7 @@ class Follower:
             raise unreachable(self._kafka, f"topic {self._topic} was not read to its end")
 
     def stop(self) -> None:
-        """Follow no more."""
+        """Stop following."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join()
@@ -127,7 +127,7 @@ class Follower:
             try:
                 consumer = consumer or self._open()
                 self._read(consumer)
-            except Exception as error:  # Whatever it is, rules that are not followed must be seen, and tried again.
+            except Exception as error:  # Whatever it is, it must be seen, and is tried again.
                 self._note(error.message if isinstance(error, BucketsError) else kind_and_line(error))
             if consumer is not None:
                 consumer.close()
@@ -136,7 +136,7 @@ class Follower:
                 return
 
     def _open(self) -> Consumer:
-        """A consumer that begins behind what was taken last, or where that is not possible, at the beginning."""
+        """A consumer that begins after the last message that was taken, or at the beginning if that is not possible."""
         topic_id = self._broker.topic_id(self._topic, ANSWER_WITHIN_S)
         consumer = Consumer({**client_settings(self._kafka), **_CONSUMER, "group.id": f"buckets-rules-{uuid.uuid4()}"})
         try:
@@ -163,7 +163,7 @@ class Follower:
         """
         looked_s = time.monotonic()
         while not self._stopping.is_set():
-            # One is handed over as soon as it is there; `consume` would wait for more.
+            # `poll` returns a message as soon as it is there; `consume` would wait for more.
             message = consumer.poll(POLL_S)
             for each in [] if message is None else [message, *consumer.consume(AT_ONCE, 0)]:
                 self._on_message(each)
@@ -186,7 +186,7 @@ class Follower:
             self._on_end()
 
     def _on_end(self) -> None:
-        """All there was is taken: from here on the topic is followed."""
+        """Everything in the topic is taken: from here on it is followed."""
         self._caught_up.set()
         if self.fault is not None:
             self.fault = None
@@ -194,11 +194,11 @@ class Follower:
 
     def _look(self) -> None:
         if self._broker.topic_id(self._topic, LOOK_WITHIN_S) != self._topic_id:
-            message = "it was deleted and made anew, and is read from its beginning"
+            message = "it was deleted and created again, and is read from its beginning"
             raise BucketsError(message)
 
     def _note(self, reason: str) -> None:
-        """Keep what went wrong, and say it unless it was the same before."""
+        """Keep what went wrong, and report it unless it is the same as before."""
         before = self.fault
         if before is not None and before.reason == reason:
             return

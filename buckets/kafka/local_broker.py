@@ -1,15 +1,13 @@
 """A real Apache Kafka on this machine: one node, for trying things out and for tests.
 
-It is both broker and controller (KRaft), so it needs no other server. Everything it has lies in one folder: the data,
+It is both broker and controller (KRaft), so it needs no other server. Everything it has is in one folder: the data,
 `server.properties`, `broker.log`, and `broker.pid` while it runs. The process has a session of its own and outlives
-the one that started it; `stop` finds it by its pid, and makes sure that the pid is still that of this broker.
+the one that started it (`broker_process`).
 """
 
 import base64
 import os
 import re
-import signal
-import socket
 import subprocess
 import time
 import uuid
@@ -21,10 +19,14 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from pydantic import SecretStr
 
+from buckets.config.kafka import KafkaSettings, SecuritySettings
 from buckets.errors import BucketsError
+from buckets.java.jars import broker_jar_paths
+from buckets.java.java import find_java, run_java
+from buckets.kafka.broker_process import BrokerProcess
 from buckets.kafka.faults import client_settings
+from buckets.kafka.port import HOST, check_port, free_port, why_taken
 from buckets.kafka.server_properties import (
-    HOST,
     Keystore,
     client_address,
     client_protocol,
@@ -33,17 +35,9 @@ from buckets.kafka.server_properties import (
     server_properties,
     write_properties,
 )
-from buckets.kafka.settings import KafkaSettings, SecuritySettings
-from buckets.spark.jars import broker_jar_paths
-from buckets.spark.java import find_java, run_java
-
-__all__ = ["HOST", "BrokerStatus", "LocalBroker", "free_port"]
 
 START_WITHIN_S = 120.0
 FORMAT_WITHIN_S = 120.0
-STOP_WITHIN_S = 30.0
-KILL_WITHIN_S = 10.0
-POLL_S = 0.05
 # Runs a command in the background, with its output in $1, its pid in $2.
 _IN_BACKGROUND = 'log=$1 pid=$2; shift 2; "$@" </dev/null >>"$log" 2>&1 & echo $! >"$pid"'
 _EXCEPTION = re.compile(r"^(?P<caused>Caused by: )?[\w.$]+(?:Exception|Error): (?P<text>.+)$", re.MULTILINE)
@@ -63,8 +57,8 @@ class BrokerStatus:
     """Whether a broker runs.
 
     Attributes:
-        pid: of its process; None if it does not run.
-        address: `host:port`, also of one that has been stopped; None if none was ever started in the folder.
+        pid: its process; None if it does not run.
+        address: `host:port`, even if it has been stopped; None if none was ever started in the folder.
     """
 
     pid: int | None
@@ -99,7 +93,7 @@ class LocalBroker:
         self._users = dict(users or {})
         self._keystore = keystore
         self._properties = self.folder / "server.properties"
-        self._pid_file = self.folder / "broker.pid"
+        self._process = BrokerProcess(self.folder)
         self.log = self.folder / "broker.log"
 
     @property
@@ -117,7 +111,7 @@ class LocalBroker:
 
     def status(self) -> BrokerStatus:
         """Whether it runs, and where."""
-        return BrokerStatus(self._pid(), self._written_address())
+        return BrokerStatus(self._process.pid(), self._written_address())
 
     def start(self, say: Callable[[str], None] | None = None) -> bool:
         """Start it, and wait until it answers.
@@ -132,11 +126,11 @@ class LocalBroker:
             BucketsError: it runs at another port, the port is taken, the folder is not a broker's, there is no Java or
                 no jars, or Kafka does not start.
         """
-        pid = self._pid()
+        pid = self._process.pid()
         if pid is not None:
             self._check_address(pid)
             return False
-        _check_port(self.port)
+        check_port(self.port)
         self._check_folder()
         java = self._java(broker_jar_paths(say) if say else broker_jar_paths())
         self._write_properties()
@@ -146,7 +140,7 @@ class LocalBroker:
         command = [*java, "kafka.Kafka", self._properties.name]
         try:
             subprocess.run(
-                ["sh", "-c", _IN_BACKGROUND, "sh", self.log.name, self._pid_file.name, *command],
+                ["sh", "-c", _IN_BACKGROUND, "sh", self.log.name, self._process.pid_file.name, *command],
                 cwd=self.folder,
                 start_new_session=True,
                 check=True,
@@ -163,7 +157,7 @@ class LocalBroker:
         Returns:
             Whether it ran.
         """
-        return self._end(signal.SIGTERM, STOP_WITHIN_S) or self.kill()
+        return self._process.stop()
 
     def kill(self) -> bool:
         """Kill it, as a crash would.
@@ -174,51 +168,12 @@ class LocalBroker:
         Raises:
             BucketsError: its process does not end.
         """
-        if self._pid() is None:
-            self._pid_file.unlink(missing_ok=True)
-            return False
-        if not self._end(signal.SIGKILL, KILL_WITHIN_S):
-            message = f"broker in {self.folder}: process {self._pid()} does not end; end it by hand"
-            raise BucketsError(message)
-        return True
-
-    def _end(self, with_signal: signal.Signals, within_s: float) -> bool:
-        """Send its process a signal, and wait for its end; whether it ran and has ended."""
-        pid = self._pid()
-        if pid is None:
-            return False
-        try:
-            os.kill(pid, with_signal)
-        except ProcessLookupError:
-            pass
-        except PermissionError:
-            message = f"broker in {self.folder}: process {pid} is another user's; stop it as that user"
-            raise BucketsError(message) from None
-        deadline_s = time.monotonic() + within_s
-        while not _has_ended(pid):
-            if time.monotonic() > deadline_s:
-                return False
-            time.sleep(POLL_S)
-        self._pid_file.unlink(missing_ok=True)
-        return True
-
-    def _pid(self) -> int | None:
-        """The pid in the pid file, if a process has it that is this broker."""
-        try:
-            pid = int(self._pid_file.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return None
-        return pid if self._mark in _command_line(pid) else None
-
-    @property
-    def _mark(self) -> str:
-        """What only the command line of this broker has."""
-        return f"-Dbuckets.broker={self.folder} -cp "
+        return self._process.kill()
 
     def _java(self, jars: Sequence[Path]) -> list[str]:
         """The command up to the class to run."""
         # What native libraries unpack stays in the folder, even if the broker is killed.
-        options = [*_JAVA_OPTIONS, f"-Djava.io.tmpdir={self.folder / 'tmp'}", f"-Dbuckets.broker={self.folder}"]
+        options = [*_JAVA_OPTIONS, f"-Djava.io.tmpdir={self.folder / 'tmp'}", self._process.mark]
         return [str(find_java().path), *options, "-cp", os.pathsep.join(map(str, jars))]
 
     def _check_address(self, pid: int) -> None:
@@ -259,7 +214,7 @@ class LocalBroker:
     def _controller_port(self) -> int:
         """The port it had before, if that is free; else any free one."""
         before = controller_port(self._read_properties())
-        if before is not None and before != self.port and _why_taken(before) is None:
+        if before is not None and before != self.port and why_taken(before) is None:
             return before
         while (port := free_port()) == self.port:
             pass
@@ -287,7 +242,7 @@ class LocalBroker:
             except KafkaException:
                 pass
             admin.poll(0)
-            if self._pid() is None:
+            if self._process.pid() is None:
                 message = f"broker in {self.folder}: Kafka ended while it started: {self._reason(log_start)}"
                 raise BucketsError(message)
             if time.monotonic() > deadline_s:
@@ -314,59 +269,3 @@ def _cluster_id() -> str:
         written = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         if not written.startswith("-"):
             return written
-
-
-def _command_line(pid: int) -> str:
-    """The command line of a process, its arguments with spaces between; empty if there is none or it has ended."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").replace("\0", " ")
-    except OSError:
-        pass
-    if Path("/proc/self").exists():
-        return ""
-    asked = subprocess.run(["ps", "-ww", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False)
-    return asked.stdout
-
-
-def _has_ended(pid: int) -> bool:
-    """Whether nothing of a process is left that holds files or ports; a dead one may still wait to be asked for."""
-    process = Path(f"/proc/{pid}")
-    try:
-        state = (process / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
-        return state in "ZX" and len(list((process / "task").iterdir())) == 1
-    except OSError:
-        pass
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        pass
-    return False
-
-
-def _check_port(port: int) -> None:
-    reason = _why_taken(port)
-    if reason is not None:
-        message = f"port {port} of {HOST} cannot be used ({reason}); stop who has it, or choose another with --port"
-        raise BucketsError(message)
-
-
-def _why_taken(port: int) -> str | None:
-    """Why nobody can listen at a port now; None if one can."""
-    with socket.socket() as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((HOST, port))
-            listener.listen()
-        except OSError as error:
-            return error.strerror or str(error)
-    return None
-
-
-def free_port() -> int:
-    """A port of this machine where nobody listens now."""
-    with socket.socket() as listener:
-        listener.bind((HOST, 0))
-        port: int = listener.getsockname()[1]
-    return port

@@ -1,9 +1,9 @@
-"""Messages into a topic at a fixed rate, whatever becomes of them: the schedule waits for nobody.
+"""Sends messages to a topic at a fixed rate, whatever becomes of them: the schedule waits for nothing.
 
-Message number `i` is due `i / rate` seconds after the first. What is due is handed to the client at once; where the
-client or the machine is late, all that has become due meanwhile goes out together, and still carries the times at
-which it was due. So a delay that is measured from `intended_ms` counts what a user would have waited, also where the
-sender itself was held up.
+Message number `i` is due `i / rate` seconds after the first. What is due is handed to the client at once. If the
+client or the machine is late, everything that has become due goes out together, and still carries the times at which it
+was due. So a delay that is measured from `intended_ms` counts what a user would have waited, even if the sender itself
+was delayed.
 """
 
 import json
@@ -12,10 +12,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 
+from buckets.config.kafka import KafkaSettings
 from buckets.errors import BucketsError
 from buckets.kafka.faults import Broker
 from buckets.kafka.sender import Sender
-from buckets.kafka.settings import KafkaSettings
 
 INTENDED = "intended_ms"
 """Header: when a message was due, in ms since the epoch, as decimal text."""
@@ -33,8 +33,8 @@ def keyed_lines(lines: Iterable[str], field: str = "payerId") -> Iterator[tuple[
     """JSON lines as keys and values of messages.
 
     Args:
-        lines: JSON objects; broken ones too, which get an empty key where the field cannot be found.
-        field: the field whose text is the key, so that all lines with the same stay in order.
+        lines: JSON objects; broken ones too, which get an empty key if the field cannot be found.
+        field: the field whose text is the key, so that all lines with the same key stay in order.
     """
     there = re.compile(rf'"{re.escape(field)}"\s*:\s*("(?:[^"\\]|\\.)*")')
     for line in lines:
@@ -69,7 +69,7 @@ def paced_produce(
         stop: ends it early, within a twentieth of a second.
 
     Returns:
-        How many were sent, and have arrived.
+        How many were sent and have arrived.
 
     Raises:
         BucketsError: the rate makes no sense, there is no such topic, or a message was refused.
@@ -79,7 +79,7 @@ def paced_produce(
         message = f"rate: {rate:g} messages a second; the limits are more than 0 and {FASTEST:,}: choose one in between"
         raise BucketsError(message)
     Broker(kafka).check_topics([topic])
-    # Nobody sends a message again: each waits for as long as an outage is waited for.
+    # No message is sent again: each waits for as long as an outage may last.
     patience = max(kafka.outage_patience, kafka.delivery_timeout)
     patient = kafka.model_copy(update={"delivery_timeout": patience})
     sender = Sender(patient, f"writing to topic {topic}", _ROOM)
@@ -110,7 +110,7 @@ def _schedule_ns(rate: float) -> Iterator[int]:
 
 
 def _wait_until(moment_ns: int, stop: threading.Event, sender: Sender) -> bool:
-    """Wait for a moment of the steady clock; False where it was stopped."""
+    """Wait for a moment of the steady clock; False if it was stopped."""
     while not stop.is_set():
         left_s = (moment_ns - time.monotonic_ns()) / _NS
         if left_s <= 0:

@@ -1,4 +1,4 @@
-"""Messages out of topics as they come, for those who only look on: no consumer group, no commits."""
+"""Reads messages from topics as they come, without taking part: no consumer group, no commits."""
 
 import time
 import uuid
@@ -8,9 +8,9 @@ from typing import Self
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from buckets.config.kafka import KafkaSettings
 from buckets.errors import BucketsError
 from buckets.kafka.faults import ANSWER_WITHIN_S, Broker, client_settings, explain
-from buckets.kafka.settings import KafkaSettings
 
 AT_ONCE = 10_000
 _CONSUMER: dict[str, str | int | bool] = {
@@ -39,11 +39,11 @@ class TopicReader:
 
         Args:
             kafka: how Kafka is reached.
-            topics: the topics, which are there.
+            topics: the topics, which must exist.
             from_end: only what is written from now on; otherwise from the beginning.
 
         Raises:
-            BucketsError: a topic is not there, or may not be read.
+            BucketsError: a topic does not exist, or may not be read.
             Outage: no broker answers.
         """
         self._kafka = kafka
@@ -65,7 +65,7 @@ class TopicReader:
             for partition in range(there[topic]):
                 start = TopicPartition(topic, partition, OFFSET_BEGINNING)
                 if from_end:
-                    # The end of this moment: what is written before the first poll is read too.
+                    # The end as it is now: what is written before the first poll is read too.
                     _, start.offset = self._consumer.get_watermark_offsets(start, timeout=ANSWER_WITHIN_S)
                 starts.append(start)
         return starts
@@ -77,7 +77,7 @@ class TopicReader:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Read no more."""
+        """Stop reading."""
         self.close()
 
     def poll(self, timeout_s: float) -> list[Message]:
@@ -103,5 +103,5 @@ class TopicReader:
         raise explain(error, self._kafka, f"reading {self._topics}")
 
     def close(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         self._consumer.close()

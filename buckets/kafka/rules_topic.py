@@ -1,10 +1,10 @@
 """Rules from a compacted topic of one partition, followed in the driver.
 
-Keys and values are as `buckets.rule_change` describes them. What has been read is remembered with the version of the
-rules that came of it, so that a restart goes on there, and clears nothing twice.
+Keys and values are as `buckets.rules.change` describes them. How far the topic has been read is stored with the
+version of the rules that resulted, so that a restart goes on there, and clears nothing twice.
 
-A topic that is read from its beginning says which rules there are; what it once asked to be cleared or exported is
-history, and is not done again. Rules in force that the topic does not name stay in force until it does.
+A topic that is read from its beginning says which rules there are; requests to clear or export in it are history, and
+are not carried out again. Rules in force that the topic does not name stay in force until it does.
 """
 
 import json
@@ -13,20 +13,20 @@ from collections.abc import Callable, Sequence
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
+from buckets.config.kafka import KafkaSettings
 from buckets.duration import format_duration
 from buckets.errors import BucketsError, first_line
 from buckets.kafka.faults import Broker
 from buckets.kafka.follower import Follower
 from buckets.kafka.sender import Sender
-from buckets.kafka.settings import KafkaSettings
-from buckets.revision import Refusal
-from buckets.rule import Rule
-from buckets.rule_change import parse_change
-from buckets.rule_feed import Read
-from buckets.rule_set import RuleSet
+from buckets.rule_feeds.feed import Read
+from buckets.rules.change import parse_change
+from buckets.rules.revision import Refusal
+from buckets.rules.rule import Rule
+from buckets.rules.rule_set import RuleSet
 
 LARGEST_REJECTED = 100_000
-"""Characters of a rejected message that go into the topic for them; a topic takes no message of any size."""
+"""Characters of a rejected message that are sent to the topic for them: messages in a topic are limited in size."""
 _OF_RUNNING_JOBS = ("clear_state", "clear_all_state", "export")
 
 
@@ -46,11 +46,11 @@ class RulesTopic:
         Args:
             kafka: how Kafka is reached.
             topic: the topic of changes.
-            rejected: where messages go that are no valid change.
-            exported: where the rules in force go when somebody asks for them.
+            rejected: where messages that are not a valid change go.
+            exported: where the rules in force go when they are asked for.
             on_remark: called with a line when the topic is not followed, for each reason, and when it is again.
         """
-        self.place = f"topic {topic}"
+        self.origin = f"topic {topic}"
         self._kafka = kafka
         self._topic = topic
         self._rejected = rejected
@@ -71,7 +71,7 @@ class RulesTopic:
         self._check()
         self._follower.start(position)
         with self._lock:
-            # Known also where there is no message at all: what comes after this start is no history.
+            # Known even if there is no message at all: what comes after this start is not history.
             self._found.position = self._follower.position
 
     def _check(self) -> None:
@@ -85,23 +85,23 @@ class RulesTopic:
 
     def _take(self, message: Message, is_history: bool) -> None:
         offset = message.offset() or 0
-        place = f"{self._topic}@{offset}"
+        origin = f"{self._topic}@{offset}"
         key, value = _text(message.key()), _text(message.value())
         kind, time_ms = message.timestamp()
         with self._lock:
             self._found.position = offset + 1
             try:
-                change = parse_change(key, value, place, time_ms if kind != TIMESTAMP_NOT_AVAILABLE else None)
-            except Exception as error:  # Whatever it is, the next message must not wait behind this one for ever.
-                self._found.refused.append(Refusal(place, first_line(error), value or ""))
+                change = parse_change(key, value, origin, time_ms if kind != TIMESTAMP_NOT_AVAILABLE else None)
+            except Exception as error:  # Whatever it is, this message must not hold up the next one for ever.
+                self._found.refused.append(Refusal(origin, first_line(error), value or ""))
                 return
             if not is_history or change.change not in _OF_RUNNING_JOBS:
                 self._found.asked.append(change)
 
     def _on_lost(self, first: int, end: int) -> None:
         reason = (
-            f"the messages from offset {first} to {end - 1} have gone from the topic before they were read, and what "
-            "they changed is not known; apply the rules again, and keep the topic compacted (cleanup.policy=compact)"
+            f"the messages from offset {first} to {end - 1} were removed from the topic before they were read, and "
+            "what they changed is unknown; apply the rules again, and keep the topic compacted (cleanup.policy=compact)"
         )
         with self._lock:
             self._found.refused.append(Refusal(f"{self._topic}@{first}", reason, ""))
@@ -116,13 +116,13 @@ class RulesTopic:
         """What has been written since the last time.
 
         Raises:
-            BucketsError: the topic has not been followed for longer than one waits.
+            BucketsError: the topic has not been followed for longer than the patience allows.
         """
         fault = self._follower.fault
         if fault is not None and fault.lasts_s > self._kafka.outage_patience / 1000:
             patience = format_duration(self._kafka.outage_patience)
             message = (
-                f"{fault.text}; that is so for more than kafka.outage_patience, {patience}, and rules may have changed"
+                f"{fault.text}; it lasts longer than kafka.outage_patience, {patience}, and rules may have changed"
             )
             raise BucketsError(message)
         with self._lock:
@@ -135,8 +135,8 @@ class RulesTopic:
         for refusal in refusals:
             raw, size = refusal.raw[:LARGEST_REJECTED], len(refusal.raw)
             reason = refusal.reason[:LARGEST_REJECTED]
-            value = {"place": refusal.place, "reason": reason, "message": raw, "characters": size}
-            sender.send(self._rejected, refusal.place, json.dumps(value, ensure_ascii=False), {})
+            value = {"place": refusal.origin, "reason": reason, "message": raw, "characters": size}
+            sender.send(self._rejected, refusal.origin, json.dumps(value, ensure_ascii=False), {})
         sender.flush()
 
     def export(self, rule_set: RuleSet) -> None:
@@ -148,15 +148,15 @@ class RulesTopic:
         sender.flush()
 
     def _open_sender(self) -> Sender:
-        """The one sender, kept since its first message takes a second and a batch waits for it."""
+        """The one sender, kept because the first message of a sender takes a second and a batch waits for it."""
         self._sender = self._sender or Sender(self._kafka)
         return self._sender
 
     def stop(self) -> None:
-        """Follow no more."""
+        """Stop following."""
         self._follower.stop()
 
 
 def _text(value: bytes | str | None) -> str | None:
-    """Bytes of a message as text; what is no UTF-8 is shown with backslashes, and is then no JSON."""
+    """Bytes of a message as text; what is not UTF-8 is shown with backslashes, which is not JSON."""
     return value.decode("utf-8", errors="backslashreplace") if isinstance(value, bytes) else value

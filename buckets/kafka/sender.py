@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from buckets.config.kafka import KafkaSettings
 from buckets.kafka.faults import client_settings, explain, may_pass, unreachable
-from buckets.kafka.settings import KafkaSettings
 
 ROOM_S = 0.05
 GIVEN_UP_WITHIN_S = 1.0
@@ -21,11 +21,11 @@ _PRODUCER: dict[str, str | int | bool] = {
 
 
 class Sender:
-    """Sends messages, and says when they have arrived.
+    """Sends messages, and reports when they have arrived.
 
-    What is sent until `flush` returns is one attempt. Where it fails, its messages are given up, those that still wait
-    too, and whoever sends begins the attempt again: with another client, because the one that failed may still report
-    what became of its messages, and may have lost its number with the brokers for good.
+    What is sent until `flush` returns is one attempt. If it fails, its messages are given up, including those that
+    still wait, and the caller begins the attempt again. That uses another client, because the failed one may still
+    report what became of its messages, and the brokers may have forgotten it for good.
     """
 
     def __init__(
@@ -35,8 +35,8 @@ class Sender:
 
         Args:
             kafka: how Kafka is reached.
-            doing: what it is for, which is said where a message does not arrive.
-            room: settings of the client's queue, other than those here.
+            doing: what it is for, which is reported if a message does not arrive.
+            room: settings of the client's queue, instead of the default ones.
         """
         self._kafka = kafka
         self._doing = doing
@@ -45,7 +45,7 @@ class Sender:
         self._client = _Client(self._settings)
 
     def send(self, topic: str, key: str, value: str | bytes | None, headers: dict[str, str]) -> None:
-        """Put a message on its way; `flush` says whether it has arrived. Without a value it deletes what has its key.
+        """Send a message; `flush` reports whether it has arrived. Without a value it deletes the message with its key.
 
         Raises:
             BucketsError: it can never be sent, or one before it was refused.
@@ -66,10 +66,10 @@ class Sender:
         self.serve()
 
     def serve(self, wait_s: float = 0) -> None:
-        """Take what the client has to say.
+        """Take the reports of the client.
 
         Args:
-            wait_s: how long to wait until it has something to say.
+            wait_s: how long to wait for a report.
 
         Raises:
             BucketsError: a message was refused.
@@ -95,9 +95,9 @@ class Sender:
             raise unreachable(self._kafka, f"{self._doing}: {left:,} were not acknowledged in time")
 
     def _give_up(self) -> None:
-        """Send no more of this attempt; the next has a client of its own."""
+        """Give up this attempt; the next one has a client of its own."""
         self._client.producer.purge()
-        # A client goes, with its threads, when it has said of every message what became of it.
+        # A client ends, with its threads, once it has reported what became of every message.
         self._client.producer.flush(GIVEN_UP_WITHIN_S)
         self._client = _Client(self._settings)
 
@@ -114,6 +114,6 @@ class _Client:
         self.producer.produce(topic, value, key, headers=named, on_delivery=self._on_delivery)
 
     def _on_delivery(self, error: KafkaError | None, _: Message) -> None:
-        # What does not pass of itself says more than what may, such as a message that waited behind it.
+        # A fault that does not go away by itself says more than one that may, such as that of a later message.
         if error is not None and (self.failed is None or (may_pass(self.failed) and not may_pass(error))):
             self.failed = error

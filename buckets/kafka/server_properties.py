@@ -7,17 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from buckets.errors import BucketsError
+from buckets.kafka.port import HOST
 
-HOST = "127.0.0.1"
-"""Where it listens: on this machine only."""
 _PROPERTIES = {
     "process.roles": "broker,controller",
     "node.id": "1",
     "controller.listener.names": "CONTROLLER",
     "inter.broker.listener.name": "CLIENTS",
-    # Relative to the folder, where it runs: a list has commas between, and a folder's name may have some.
+    # Relative to the folder, where it runs: this is a list with commas, and a folder's name may contain some.
     "log.dirs": "data",
-    # Topics are made on purpose, with the partitions that they are to have.
+    # Topics are created on purpose, with the partitions that they need.
     "auto.create.topics.enable": "false",
     # One node: internal topics have one replica, and need not many partitions.
     "default.replication.factor": "1",
@@ -33,7 +32,7 @@ _PROPERTIES = {
     "group.initial.rebalance.delay.ms": "0",
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
-    # Nothing is removed because it is old: event times lie in the past as often as not.
+    # Nothing is removed because it is old: event times are often in the past.
     "log.retention.ms": "-1",
     # The default takes half of the heap.
     "log.cleaner.dedupe.buffer.size": str(16 * 2**20),
@@ -85,12 +84,12 @@ def server_properties(
 
 
 def write_properties(properties: Mapping[str, str]) -> str:
-    """Properties as a file has them; JSON escapes a text as such a file does."""
+    """Properties as the text of a file; JSON escapes text as such a file does."""
     return "".join(f"{name}={json.dumps(value)[1:-1]}\n" for name, value in properties.items())
 
 
 def read_properties(text: str) -> dict[str, str]:
-    """Properties as they stand in a file, with what is escaped left so."""
+    """The properties in the text of a file, without undoing escapes."""
     return {name: value for name, _, value in (line.partition("=") for line in text.splitlines())}
 
 
@@ -109,7 +108,7 @@ def _login_properties(users: Mapping[str, str]) -> dict[str, str]:
     """How clients log in; the broker itself has a login too, which nobody needs to know."""
     for user in users:
         if not user.isidentifier():
-            message = f"broker: user {user!r} is no name of letters, digits and underscores; choose another"
+            message = f"broker: user {user!r} is not a name of letters, digits and underscores; choose another"
             raise BucketsError(message)
     own = secrets.token_hex(16)
     logins = {f"user_{user}": password for user, password in {**users, "_broker": own}.items()}

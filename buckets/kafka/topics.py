@@ -1,4 +1,4 @@
-"""The topics of a configuration: made where they do not exist, and counted."""
+"""The topics of a configuration: created if they do not exist, and counted."""
 
 import time
 from collections.abc import Sequence
@@ -9,9 +9,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from buckets.job import Job
+from buckets.config.job import Job
+from buckets.config.kafka import KafkaSettings
 from buckets.kafka.faults import ANSWER_WITHIN_S, Broker, client_settings, explain, unreachable
-from buckets.kafka.settings import KafkaSettings
 
 MADE_WITHIN_S = 60.0
 POLL_S = 0.02
@@ -25,7 +25,7 @@ class TopicSize:
     Attributes:
         topic: its name.
         partitions: how many it has.
-        messages: how many lie between its first and its last; of a compacted topic, fewer may be left.
+        messages: how many offsets it spans; a compacted topic may hold fewer messages.
     """
 
     topic: str
@@ -42,14 +42,14 @@ def wanted_topics(job: Job, partitions: int) -> list[NewTopic]:
     """
     settings = job.settings
     rules = settings.rules
-    wide: list[str] = []
+    partitioned: list[str] = []
     if settings.source.topic is not None:
-        wide.append(settings.source.topic)
+        partitioned.append(settings.source.topic)
     if settings.output.kind == "kafka":
-        wide += settings.output.topics_in_use().values()
-    wanted = [NewTopic(topic, partitions, _BROKERS_DEFAULT) for topic in wide]
+        partitioned += settings.output.topics_in_use().values()
+    wanted = [NewTopic(topic, partitions, _BROKERS_DEFAULT) for topic in partitioned]
     if rules.topic is not None:
-        # Changes of rules need one order, and the last change of a rule stays for ever.
+        # Changes of rules need one order, and the last change of each rule is kept for ever.
         wanted.append(NewTopic(rules.topic, 1, _BROKERS_DEFAULT, config={"cleanup.policy": "compact"}))
         wanted += [NewTopic(topic, 1, _BROKERS_DEFAULT) for topic in (rules.rejected, rules.exported)]
     return wanted

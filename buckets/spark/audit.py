@@ -1,36 +1,33 @@
 """The audit: a second query that keeps the topics, and the transactions themselves, as Delta tables.
 
 All topics are read by one Kafka source. Tasks read the messages of a batch into rows, in one job; the driver writes
-them (`buckets.audit_writer`).
+them (`buckets.audit.writer`).
 """
 
 import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 
-import pyarrow as pa
-from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
-from buckets.audit_folder import AuditFolder, audit_settings, topics_of
-from buckets.audit_rows import MESSAGE_COLUMNS, MessageReader
-from buckets.audit_tables import DAY, PUBLISHED_AT, Table, audit_tables
-from buckets.audit_writer import AT_ONCE, AuditWriter, TableKeeper, Written, retention
-from buckets.hold import held
-from buckets.job import AuditSettings, Job
+from buckets.audit.folder import AuditFolder, audit_settings, topics_of
+from buckets.audit.rows import MESSAGE_COLUMNS, MessageReader
+from buckets.audit.tables import PUBLISHED_AT, Table, audit_tables
+from buckets.audit.writer import AuditWriter, TableKeeper, Written
+from buckets.checkpoint.lock import locked
+from buckets.config.job import Job
+from buckets.config.kafka import KafkaSettings
+from buckets.config.settings import AuditSettings
 from buckets.kafka.faults import Broker, Outage
-from buckets.kafka.settings import KafkaSettings
-from buckets.outputs import TOPICS
-from buckets.spark.kafka_faults import explain_spark
-from buckets.spark.running import Batch, Patience, Running
-from buckets.spark.source import kafka_options
-from buckets.table_upgrade import add_missing_columns, constraints_of, is_same_sql
+from buckets.outputs.columns import TOPICS
+from buckets.spark.audit_tables import make_tables
+from buckets.spark.kafka_faults import patience_with
+from buckets.spark.kafka_source import kafka_options
+from buckets.spark.running import Batch, Running
 
 MESSAGES_A_BATCH = 100_000
 """The most that one batch takes: all of it passes through the driver."""
@@ -68,13 +65,28 @@ class AuditReport:
         batch_id: its number.
         written: what became of its messages.
         duration_s: how long it took.
-        tidied: what was done to the tables behind it: `compacted`, `vacuumed`.
+        tidied: what was done to the tables after it: `compacted`, `vacuumed`.
     """
 
     batch_id: int
     written: Written
     duration_s: float
     tidied: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class AuditListener:
+    """What is told of an audit while it runs.
+
+    Attributes:
+        on_batch: called after each batch.
+        on_outage: called when Kafka does not answer and is waited for.
+        on_failure: called when the query fails in the background; `AuditQuery.wait` raises the same.
+    """
+
+    on_batch: Callable[[AuditReport], None] = lambda report: None
+    on_outage: Callable[[Outage], None] = lambda outage: None
+    on_failure: Callable[[Exception], None] = lambda error: None
 
 
 def prepare_audit(job: Job) -> Audit:
@@ -97,36 +109,25 @@ def prepare_audit(job: Job) -> Audit:
 class AuditQuery:
     """A query that keeps topics as tables; run to its end, or started in the background."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        audit: Audit,
-        on_batch: Callable[[AuditReport], None],
-        on_outage: Callable[[Outage], None] = lambda outage: None,
-        on_failure: Callable[[Exception], None] = lambda error: None,
-    ) -> None:
+    def __init__(self, spark: SparkSession, audit: Audit, listener: AuditListener) -> None:
         """Make the tables that are not there yet.
 
         Args:
             spark: the session.
             audit: what is kept.
-            on_batch: called after each batch.
-            on_outage: called when Kafka does not answer and is waited for.
-            on_failure: called when the query fails in the background; `wait` raises the same.
+            listener: what is told of it.
         """
         self._spark = spark
         self._audit = audit
         tables = {table.name: table for table in audit.tables}
         self._reader = MessageReader({topic: tables[name] for topic, name in audit.topics.items()})
         self._read_columns = from_arrow_schema(self._reader.schema)
-        self._on_batch = on_batch
-        self._on_failure = on_failure
-        explain = partial(explain_spark, audit.kafka)
-        self._patience = Patience(audit.kafka.outage_patience / 1000, explain, on_outage)
+        self._listener = listener
+        self._patience = patience_with(audit.kafka, listener.on_outage)
         self._running = Running(self._begin, self._run_batch, self._patience)
         self._thread: threading.Thread | None = None
         self._failure: Exception | None = None
-        make_tables(spark, audit)
+        make_tables(spark, audit.folder, audit.settings, audit.tables)
         audit.folder.keep_topics(audit.topics)
         self._keeper = TableKeeper(audit.folder, audit.settings, tables)
         self._keeper.keep_versions()
@@ -151,7 +152,7 @@ class AuditQuery:
         read = messages.mapInArrow(self._reader, self._read_columns).toArrow()
         written = self._writer.write(read, batch_id)
         tidied = self._keeper.tidy_if_due()
-        self._on_batch(AuditReport(batch_id, written, time.perf_counter() - started_s, tidied))
+        self._listener.on_batch(AuditReport(batch_id, written, time.perf_counter() - started_s, tidied))
 
     def run(self, once: bool, on_interrupt: Callable[[], None] = lambda: None) -> None:
         """Run to the end; an interrupt ends it after the batch that is running.
@@ -164,7 +165,7 @@ class AuditQuery:
             BucketsError: it failed, or another query runs on its checkpoint.
             KeyboardInterrupt: it was interrupted, and has ended.
         """
-        with held(self._audit.folder.checkpoint):
+        with locked(self._audit.folder.checkpoint):
             self._running.run_until_interrupt(None if once else self._audit.settings.interval, on_interrupt)
 
     def start(self) -> None:
@@ -172,11 +173,11 @@ class AuditQuery:
 
         def work() -> None:
             try:
-                with held(self._audit.folder.checkpoint):
+                with locked(self._audit.folder.checkpoint):
                     self._running.run(self._audit.settings.interval)
             except Exception as error:
                 self._failure = error
-                self._on_failure(error)
+                self._listener.on_failure(error)
 
         self._thread = threading.Thread(target=work, name="audit", daemon=True)
         self._thread.start()
@@ -202,53 +203,30 @@ class AuditQuery:
         Raises:
             BucketsError: it failed.
         """
-        with held(self._audit.folder.checkpoint):
+        with locked(self._audit.folder.checkpoint):
             Running(self._begin, self._run_batch, self._patience).run(None)
-
-
-def audit_query(
-    spark: SparkSession,
-    job: Job,
-    on_batch: Callable[[AuditReport], None],
-    on_outage: Callable[[Outage], None] = lambda outage: None,
-    on_failure: Callable[[Exception], None] = lambda error: None,
-) -> AuditQuery:
-    """The audit of a job, not yet started.
-
-    Args:
-        spark: the session.
-        job: the job.
-        on_batch: called after each batch.
-        on_outage: called when Kafka does not answer and is waited for.
-        on_failure: called when the query fails in the background.
-
-    Raises:
-        BucketsError: as `prepare_audit`.
-    """
-    return AuditQuery(spark, prepare_audit(job), on_batch, on_outage, on_failure)
 
 
 @contextlib.contextmanager
 def audit_beside(
     spark: SparkSession,
     job: Job,
-    on_batch: Callable[[AuditReport], None] = lambda report: None,
-    on_outage: Callable[[Outage], None] = lambda outage: None,
-    on_failure: Callable[[Exception], None] = lambda error: None,
+    listener: AuditListener,
 ) -> Iterator[AuditQuery]:
-    """The audit of a job beside something else; behind it the tables hold all that the topics held.
+    """The audit of a job beside something else; after the `with` the tables hold all that the topics held.
+
+    Where the `with` ends with an exception, such as an interrupt, the audit ends after the batch that is running; its
+    next start goes on from there.
 
     Args:
         spark: the session.
         job: the job.
-        on_batch: called after each batch.
-        on_outage: called when Kafka does not answer and is waited for.
-        on_failure: called when the audit has failed, which the end of the `with` raises.
+        listener: what is told of it; a failure of the audit is also raised at the end of the `with`.
 
     Raises:
         BucketsError: as `prepare_audit`, or the audit failed.
     """
-    query = audit_query(spark, job, on_batch, on_outage, on_failure)
+    query = AuditQuery(spark, prepare_audit(job), listener)
     query.start()
     try:
         yield query
@@ -256,44 +234,3 @@ def audit_beside(
         query.stop()
         query.wait()
     query.catch_up()
-
-
-def make_tables(spark: SparkSession, audit: Audit) -> None:
-    """Make the tables of an audit that are not there yet, constraints in the same commit, and upgrade the others."""
-    missing: list[Table] = []
-    for table in audit.tables:
-        if audit.folder.has_table(table.name):
-            _upgrade_table(spark, table, audit)
-        else:
-            missing.append(table)
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        list(pool.map(lambda table: _make_table(spark, table, audit), missing))
-
-
-def _make_table(spark: SparkSession, table: Table, audit: Audit) -> None:
-    # Delta compares the location with what it makes of it, which has no `..` in it.
-    location = (audit.folder.tables / table.name).resolve()
-    builder = DeltaTable.createIfNotExists(spark).location(str(location))
-    builder = builder.comment(table.comment).partitionedBy(DAY)
-    for column in table.columns:
-        kind = from_arrow_type(column.type)
-        builder = builder.addColumn(column.name, kind, nullable=column.nullable, comment=column.comment)
-    properties = {f"delta.constraints.{check.name}": check.sql for check in table.checks}
-    for key, value in (properties | retention(audit.settings)).items():
-        builder = builder.property(key, value)
-    builder.execute()
-
-
-def _upgrade_table(spark: SparkSession, table: Table, audit: Audit) -> None:
-    """Bring a table that an earlier release has made to the columns and constraints of this one."""
-    location = (audit.folder.tables / table.name).resolve()
-    columns = [pa.field(column.name, column.type, column.nullable) for column in table.columns]
-    add_missing_columns(location, pa.schema(columns))
-    there, quoted = constraints_of(location), str(location).replace("`", "``")
-    for check in table.checks:
-        if is_same_sql(there.get(check.name), check.sql):
-            continue
-        if check.name in there:
-            spark.sql(f"ALTER TABLE delta.`{quoted}` DROP CONSTRAINT {check.name}")
-        # By Spark, which keeps the text but for blanks: delta-rs rewrites it, so that it would differ at every start.
-        spark.sql(f"ALTER TABLE delta.`{quoted}` ADD CONSTRAINT {check.name} CHECK ({check.sql})")

@@ -1,60 +1,47 @@
 """Results into Delta tables, a table an output, each written once for a batch however often the batch runs."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import StructType
 
-from buckets import outputs, payload
-from buckets.accounting import BatchAccount
-from buckets.numbered_append import append_new
-from buckets.rule_set import RuleSet
-from buckets.shard import evaluation_rows
-from buckets.spark.query import ScoredBatch
-from buckets.table_upgrade import add_missing_columns
-from buckets.terms import Terms
+from buckets.checkpoint.terms import Terms
+from buckets.delta.numbered_append import append_new
+from buckets.delta.table_upgrade import add_missing_columns
+from buckets.engine.accounting import BatchAccount
+from buckets.outputs import columns
+from buckets.spark.scored_batch import ScoredBatch, in_microseconds
 
-_MICROS = pa.timestamp("us", "UTC")
+BATCH_ID = "batch_id"
+"""The first column of each table: the batch that wrote the row."""
+DRIVER_BYTES = 1 << 22
+"""Payloads of an output up to this size are written on the driver, by deltalake; more of them by Spark."""
 _HIDDEN = ("source_order",)
 
 
 def table_columns(terms: Terms) -> dict[str, pa.Schema]:
     """The outputs and their columns, as the tables have them."""
-    scale = terms.event_schema.largest_scale
-    alerts = outputs.alert_columns(scale)
-    columns = {
-        outputs.ALERTS: alerts,
-        outputs.SHADOW_ALERTS: alerts,
-        outputs.LATE_EVENTS: outputs.LATE_EVENT_COLUMNS,
-        outputs.COLLISIONS: outputs.COLLISION_COLUMNS,
-        outputs.DUPLICATES: outputs.DUPLICATE_COLUMNS,
-        outputs.DEAD_LETTERS: outputs.DEAD_LETTER_COLUMNS,
-        outputs.BATCHES: outputs.BATCH_COLUMNS,
-    }
-    if terms.evaluations:
-        columns[outputs.EVALUATIONS] = outputs.evaluation_columns(scale)
-    return {name: _as_stored(each) for name, each in columns.items()}
+    found = columns.output_columns(terms.event_schema.largest_scale) | {columns.BATCHES: columns.BATCH_COLUMNS}
+    if not terms.evaluations:
+        del found[columns.EVALUATIONS]
+    return {name: _as_stored(each) for name, each in found.items()}
 
 
-def _as_stored(columns: pa.Schema) -> pa.Schema:
-    """Columns of a Delta table: times in microseconds, as Spark has them, and the batch that wrote the row."""
-    kept = [
-        pa.field(field.name, _MICROS if field.type == outputs.TIME else field.type)
-        for field in columns
-        if field.name not in (*_HIDDEN, "batch_id")
-    ]
-    return pa.schema([pa.field("batch_id", pa.int64()), *kept])
+def _as_stored(schema: pa.Schema) -> pa.Schema:
+    """Columns of an output as those of its table."""
+    kept = [field for field in in_microseconds(schema) if field.name not in (*_HIDDEN, BATCH_ID)]
+    return pa.schema([pa.field(BATCH_ID, pa.int64()), *kept])
 
 
-def spark_schema(columns: pa.Schema) -> StructType:
-    """Arrow columns as Spark knows them."""
-    return from_arrow_schema(columns)
+def _with_batch(table: pa.Table, batch_id: int, schema: pa.Schema) -> pa.Table:
+    """Rows of an output as those of its table."""
+    batch = pa.array(np.full(table.num_rows, batch_id))
+    return table.append_column(BATCH_ID, batch).select(schema.names).cast(schema)
 
 
 class DeltaSink:
@@ -72,68 +59,46 @@ class DeltaSink:
 
     def prepare(self, terms: Terms) -> None:
         """Make the tables that are not there yet, so that every output can be read at once, and upgrade the others."""
-        for name, columns in table_columns(terms).items():
-            DeltaTable.create(self._folder / name, columns, mode="ignore")
-            add_missing_columns(self._folder / name, columns)
+        for name, schema in table_columns(terms).items():
+            DeltaTable.create(self._folder / name, schema, mode="ignore")
+            add_missing_columns(self._folder / name, schema)
 
     @property
     def on_driver(self) -> bool:
-        """It writes from the executors."""
+        """It writes from the executors what is large."""
         return False
 
     def write(self, batch: ScoredBatch) -> None:
         """Write what a batch produced: the tables at once, for a commit is mostly waiting, and then the accounts."""
-        batch_id, rule_set = batch.account.batch_id, batch.rule_set
-        frames: dict[str, DataFrame] = {}
-        for name, columns in table_columns(batch.terms).items():
-            if batch.rows.get(name):
-                decode = table_decoder(name, columns, batch.terms, batch_id, rule_set)
-                mine = batch.produced.where(F.col("output") == name).select("payload")
-                frame = mine.mapInArrow(decode, spark_schema(columns))
-                frames[name] = frame if name == outputs.EVALUATIONS else frame.coalesce(1)
-        if outputs.DEAD_LETTERS in frames:
-            frames[outputs.DEAD_LETTERS] = one_letter_an_event(frames[outputs.DEAD_LETTERS])
-        with ThreadPoolExecutor(max_workers=max(1, len(frames))) as pool:
-            list(pool.map(lambda name: self._append(frames[name], name, batch_id), frames))
-        self._append_accounts(batch.account)
+        schemas = {name: schema for name, schema in table_columns(batch.terms).items() if batch.has(name)}
+        with ThreadPoolExecutor(max_workers=max(1, len(schemas))) as pool:
+            list(pool.map(lambda name: self._write_output(name, schemas[name], batch), schemas))
+        self.append_accounts(batch.account)
 
-    def _append_accounts(self, account: BatchAccount) -> None:
-        """Append the accounts; they are made here on the driver, so no Spark job is needed to write them."""
+    def _write_output(self, name: str, schema: pa.Schema, batch: ScoredBatch) -> None:
+        batch_id, size_bytes = batch.account.batch_id, batch.driver_bytes(name)
+        if size_bytes is not None and size_bytes <= DRIVER_BYTES:
+            self._append_table(name, batch_id, lambda: _with_batch(batch.table(name), batch_id, schema))
+            return
+        frame = batch.frame(name).withColumn(BATCH_ID, F.lit(batch_id).cast("long")).select(schema.names)
+        self._append(frame if name == columns.EVALUATIONS else frame.coalesce(1), name, batch_id)
+
+    def append_accounts(self, account: BatchAccount) -> None:
+        """Append the accounts of a batch."""
+        schema = _as_stored(columns.BATCH_COLUMNS)
+        self._append_table(
+            columns.BATCHES, account.batch_id, lambda: pa.Table.from_pylist(account.rows(), schema=schema)
+        )
+
+    def _append_table(self, name: str, batch_id: int, make: Callable[[], pa.Table]) -> None:
+        """Append rows that are made on the driver; a small commit of Spark takes a second of CPU and more."""
 
         def new_rows(last: int | None) -> tuple[int, pa.Table] | None:
-            if last is not None and last >= account.batch_id:
-                return None
-            return account.batch_id, pa.Table.from_pylist(account.rows(), schema=_as_stored(outputs.BATCH_COLUMNS))
+            return None if last is not None and last >= batch_id else (batch_id, make())
 
-        table = DeltaTable(self._folder / outputs.BATCHES)
-        append_new(table, f"{self._identity}-{outputs.BATCHES}", new_rows)
+        append_new(DeltaTable(self._folder / name), f"{self._identity}-{name}", new_rows)
 
     def _append(self, frame: DataFrame, name: str, batch_id: int) -> None:
         writer = frame.write.format("delta").mode("append")
         writer = writer.option("txnAppId", f"{self._identity}-{name}").option("txnVersion", batch_id)
         writer.save(str(self._folder / name))
-
-
-def one_letter_an_event(letters: DataFrame) -> DataFrame:
-    """Dead letters with all reasons of each event, which may have failed in several groups and for several rules."""
-    event = [name for name in letters.columns if name != "reason"]
-    reasons = F.array_join(F.array_sort(F.collect_set("reason")), "; ")
-    return letters.groupBy(*event).agg(reasons.alias("reason")).select(*letters.columns)
-
-
-def table_decoder(
-    name: str, columns: pa.Schema, terms: Terms, batch_id: int, rule_set: RuleSet
-) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What turns the payloads of an output into the rows of its table, in the tasks."""
-
-    def decode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for packed in batch.column("payload").to_pylist():
-                if name == outputs.EVALUATIONS:
-                    table = evaluation_rows(packed, rule_set, terms.event_schema, terms.engine)
-                else:
-                    table = payload.unpack(packed)
-                numbered = table.append_column("batch_id", pa.repeat(batch_id, table.num_rows))
-                yield from numbered.select(columns.names).cast(columns).to_batches()
-
-    return decode

@@ -7,20 +7,24 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from buckets.arrivals import POSITION, RAW, SOURCE, SOURCE_ORDER
-from buckets.basis import Basis
-from buckets.engine_settings import EngineSettings
-from buckets.event_schema import EventSchema
-from buckets.ledger import Ledger
-from buckets.rule import Rule
-from buckets.rule_book import RuleBook
-from buckets.rule_feed import FixedRules
-from buckets.spark.file_source import file_reader, list_files, read_files
+from buckets.checkpoint.basis import Basis
+from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.checkpoint.terms import Terms
+from buckets.config.engine import EngineSettings
+from buckets.config.state import StateSettings
+from buckets.events.arrivals import POSITION, RAW, SOURCE, SOURCE_ORDER
+from buckets.events.event_file import ROW_NUMBER, EventFile, stage, typed_part
+from buckets.events.schema import EventSchema
+from buckets.rule_feeds.feed import FixedRules
+from buckets.rule_feeds.rule_book import RuleBook
+from buckets.rules.rule import Rule
+from buckets.spark.arrival_stream import ArrivalStream
+from buckets.spark.file_stream import file_reader
 from buckets.spark.json_sink import JsonSink
+from buckets.spark.parquet_source import list_files, read_files
 from buckets.spark.query import BatchReport, Scoring, ScoringQuery
-from buckets.spark.source import Arrivals, text_reader
-from buckets.staging import ROW_NUMBER, EventFile, stage, typed_part
-from buckets.terms import Terms
+from buckets.spark.text_source import text_reader
+from buckets.state.bounds import Bounds
 
 
 @dataclass(frozen=True)
@@ -50,26 +54,26 @@ def evaluation_query(
         staging = work / "staging"
         stage(evaluation.file, evaluation.schema, staging, evaluation.batch_rows)
         staging.rename(parts)
-    ledger = Ledger(work / "checkpoint")
-    ledger.open(Basis(str(evaluation.file.path), evaluation.schema, evaluation.engine))
-    sink = JsonSink(work / "results")
+    checkpoint = Checkpoint(work / "checkpoint")
+    checkpoint.job.open(Basis(str(evaluation.file.path), evaluation.schema, evaluation.engine))
+    sink, bounds = JsonSink(work / "results"), StateSettings()
     scoring = Scoring(
         arrivals=_staged(spark, evaluation.file, parts, evaluation.schema),
         terms=Terms(event_schema=evaluation.schema, engine=evaluation.engine, evaluations=True, output="json"),
-        ledger=ledger,
-        book=RuleBook(ledger, FixedRules(evaluation.rules), evaluation.schema, evaluation.engine.allowed_lateness),
+        checkpoint=checkpoint,
+        book=RuleBook(checkpoint, FixedRules(evaluation.rules), evaluation.schema, evaluation.engine.allowed_lateness),
         sink=sink,
-        checkpoint=work / "checkpoint" / "spark",
+        bounds=Bounds.of_each(bounds.log, bounds.cache, evaluation.engine.shards),
     )
     return ScoringQuery(scoring, on_batch), sink
 
 
-def _staged(spark: SparkSession, file: EventFile, parts: Path, schema: EventSchema) -> Arrivals:
+def _staged(spark: SparkSession, file: EventFile, parts: Path, schema: EventSchema) -> ArrivalStream:
     if file.kind == "parquet":
         files = list_files(file_reader(spark, 1), str(parts))
-        return Arrivals(*read_files(files, lambda part, _: typed_part(part, file, schema)))
+        return read_files(files, lambda part, _: typed_part(part, file, schema))
     first = spark.read.parquet(str(min(parts.glob("*.parquet"))))
     frame = file_reader(spark, 1).schema(first.schema).parquet(str(parts))
     number = F.col(ROW_NUMBER).alias(POSITION)
-    place = [F.lit(file.path.name).alias(SOURCE), F.lit(0).cast("long").alias(SOURCE_ORDER), number]
-    return Arrivals(frame.select(RAW, *place), text_reader(file.kind, schema, file.header))
+    origin = [F.lit(file.path.name).alias(SOURCE), F.lit(0).cast("long").alias(SOURCE_ORDER), number]
+    return ArrivalStream(frame.select(RAW, *origin), text_reader(file.kind, schema, file.header))

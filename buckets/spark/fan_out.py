@@ -1,38 +1,53 @@
 """The stateless stage: `fan_out` over the Arrow batches of a task."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from buckets.arrivals import with_fields_of
-from buckets.event_schema import EventSchema
-from buckets.fan_out import fan_out
-from buckets.spark.rule_route import rule_set_of_task, terms_of_task
+from buckets.checkpoint.terms import Terms
+from buckets.engine.fan_out import fan_out
+from buckets.events.arrivals import with_fields_of
+from buckets.events.schema import EventSchema
+from buckets.rules.rule_set import RuleSet
+from buckets.spark.arrival_stream import ArrivalStream
+from buckets.spark.batch_properties import rule_set_of_task, terms_of_task
 from buckets.spark.worker import settle
 
 COLUMNS = "shard int, payload binary"
-Normalise = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-def fan_out_stage(arrivals: DataFrame, normalise: Normalise, schema: EventSchema) -> DataFrame:
-    """Arrivals into parcels for the shards.
+def fan_out_stage(arrivals: ArrivalStream, schema: EventSchema) -> DataFrame:
+    """Arrivals into messages to the shards.
 
     Args:
-        arrivals: rows of a source.
-        normalise: what brings the source's Arrow batches into the form of `buckets.arrivals`.
+        arrivals: the stream of a source.
         schema: the event schema by which rows are read; a batch that is run again may have begun with another one.
     """
+    normalise = arrivals.normalise
 
     def stage(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rule_set, terms = rule_set_of_task(), terms_of_task()
-        begun, shards = terms.event_schema, terms.engine.shards
-        for rows in normalise(batches):
-            if rows.num_rows:
-                parcels = list(fan_out(with_fields_of(rows, schema, begun), rule_set, begun, shards))
-                shards = pa.array([parcel.shard for parcel in parcels], pa.int32())
-                payloads = pa.array([parcel.payload for parcel in parcels], pa.binary())
-                yield pa.RecordBatch.from_arrays([shards, payloads], names=["shard", "payload"])
+        yield from fan_out_rows(normalise(batches), schema, rule_set_of_task(), terms_of_task())
         settle()
 
-    return arrivals.mapInArrow(stage, COLUMNS)
+    return arrivals.frame.mapInArrow(stage, COLUMNS)
+
+
+def fan_out_rows(
+    arrivals: Iterable[pa.RecordBatch], schema: EventSchema, rule_set: RuleSet, terms: Terms
+) -> Iterator[pa.RecordBatch]:
+    """The messages to the shards that each piece of a task's arrivals becomes, in `COLUMNS`.
+
+    Args:
+        arrivals: pieces of any size, in the form of `buckets.events.arrivals`.
+        schema: the event schema by which they were read.
+        rule_set: the rules of the batch.
+        terms: what else decides its results.
+    """
+    begun = terms.event_schema
+    for rows in arrivals:
+        if rows.num_rows:
+            messages = list(fan_out(with_fields_of(rows, schema, begun), rule_set, begun, terms.engine.shards))
+            shards = pa.array([message.shard for message in messages], pa.int32())
+            payloads = pa.array([message.payload for message in messages], pa.binary())
+            yield pa.RecordBatch.from_arrays([shards, payloads], names=["shard", "payload"])

@@ -2,23 +2,19 @@
 
 from pathlib import Path
 
-import pyarrow as pa
-
-from buckets import outputs, payload
-from buckets.json_lines import JsonLines
-from buckets.ledger import write_whole
-from buckets.results import one_letter_an_event
-from buckets.shard import evaluation_rows
-from buckets.spark.query import ScoredBatch
+from buckets.files import partial_of, write_whole
+from buckets.outputs import columns
+from buckets.outputs.json_lines import JsonLines
+from buckets.spark.scored_batch import ScoredBatch
 
 OUTPUTS = (
-    outputs.EVALUATIONS,
-    outputs.ALERTS,
-    outputs.SHADOW_ALERTS,
-    outputs.LATE_EVENTS,
-    outputs.COLLISIONS,
-    outputs.DUPLICATES,
-    outputs.DEAD_LETTERS,
+    columns.EVALUATIONS,
+    columns.ALERTS,
+    columns.SHADOW_ALERTS,
+    columns.LATE_EVENTS,
+    columns.COLLISIONS,
+    columns.DUPLICATES,
+    columns.DEAD_LETTERS,
 )
 
 
@@ -38,12 +34,9 @@ class JsonSink:
         """Write the parts of a batch, over those of an earlier try."""
         writer = JsonLines(batch.rule_set, batch.terms.event_schema)
         for name in OUTPUTS:
-            if batch.rows.get(name):
-                tables = [_decode(name, packed, batch) for packed in batch.payloads[name]]
-                table = pa.concat_tables(tables, promote_options="permissive")
-                lines = writer.lines(name, one_letter_an_event(table) if name == outputs.DEAD_LETTERS else table)
+            if batch.has(name):
                 part = self._folder / name / f"{batch.account.batch_id:09d}.jsonl"
-                write_whole(part, "".join(f"{line}\n" for line in lines))
+                write_whole(part, "".join(f"{line}\n" for line in writer.lines(name, batch.table(name))))
 
     def publish(self, target: Path) -> dict[str, int]:
         """Join the parts of each output into one file under `target`, replacing what is there.
@@ -54,19 +47,13 @@ class JsonSink:
         target.mkdir(parents=True, exist_ok=True)
         lines: dict[str, int] = {}
         for name in OUTPUTS:
-            partial = target / f".{name}.jsonl.partial"
             lines[name] = 0
-            with partial.open("wb") as joined:
+            with partial_of(target / f"{name}.jsonl").open("wb") as joined:
                 for part in sorted((self._folder / name).glob("*.jsonl")):
                     text = part.read_bytes()
                     lines[name] += text.count(b"\n")
                     joined.write(text)
         for name in OUTPUTS:
-            (target / f".{name}.jsonl.partial").replace(target / f"{name}.jsonl")
+            whole = target / f"{name}.jsonl"
+            partial_of(whole).replace(whole)
         return lines
-
-
-def _decode(name: str, packed: bytes, batch: ScoredBatch) -> pa.Table:
-    if name == outputs.EVALUATIONS:
-        return evaluation_rows(packed, batch.rule_set, batch.terms.event_schema, batch.terms.engine)
-    return payload.unpack(packed).replace_schema_metadata()

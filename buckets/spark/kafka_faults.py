@@ -1,10 +1,13 @@
 """What goes wrong with Spark's own Kafka client, in one line each."""
 
 import re
+from collections.abc import Callable
+from functools import partial
 
+from buckets.config.kafka import KafkaSettings
 from buckets.errors import BucketsError
-from buckets.kafka.faults import denied, login_refused, tls_failed, unreachable
-from buckets.kafka.settings import KafkaSettings
+from buckets.kafka.faults import Outage, denied, login_refused, tls_failed, unreachable
+from buckets.spark.running import Patience
 
 _LOGIN = ("SaslAuthenticationException", "Authentication failed")
 _TLS = ("SslAuthenticationException",)
@@ -28,6 +31,16 @@ _AWAY = (
     "Cannot fetch record for offset",
     "Failed to construct kafka consumer",
 )
+
+
+def patience_with(kafka: KafkaSettings, on_outage: Callable[[Outage], None]) -> Patience:
+    """What a query does about faults of its Kafka.
+
+    Args:
+        kafka: how Kafka is reached.
+        on_outage: called when it does not answer and is waited for.
+    """
+    return Patience(kafka.outage_patience / 1000, partial(explain_spark, kafka), on_outage)
 
 
 def explain_spark(kafka: KafkaSettings, text: str) -> BucketsError | None:
@@ -55,7 +68,7 @@ def explain_spark(kafka: KafkaSettings, text: str) -> BucketsError | None:
     if _has(text, _LOST):
         message = (
             f"{at}: messages that the checkpoint has not read yet are no longer in the topic: they have expired, or "
-            "the topic was made anew; nothing is skipped in silence. Name a new checkpoint to begin with what is there"
+            "the topic was created again; nothing is skipped. Name a new checkpoint to begin with what is there"
         )
         return BucketsError(message)
     if _has(text, _AWAY):

@@ -4,18 +4,14 @@ What a batch produced is on the driver already, as few payloads. It is sent from
 when the brokers have acknowledged all of it. A batch that is run again sends the same ids.
 """
 
-import pyarrow as pa
-
-from buckets import outputs, payload
-from buckets.job import OutputSettings
+from buckets.clock import epoch_ms
+from buckets.config.kafka import KafkaSettings
+from buckets.config.settings import OutputSettings
 from buckets.kafka.faults import Broker
 from buckets.kafka.sender import Sender
-from buckets.kafka.settings import KafkaSettings
-from buckets.ledger import epoch_ms
-from buckets.messages import ID, Messages
-from buckets.results import one_letter_an_event
-from buckets.shard import evaluation_rows
-from buckets.spark.query import ScoredBatch
+from buckets.outputs import columns
+from buckets.outputs.messages import ID, Messages
+from buckets.spark.scored_batch import ScoredBatch
 
 
 class KafkaSink:
@@ -53,19 +49,9 @@ class KafkaSink:
             Outage: the brokers do not answer.
         """
         decided_ms, messages = epoch_ms(), Messages(batch.rule_set, batch.terms.event_schema)
-        for output in outputs.TOPICS:
-            if batch.rows.get(output):
+        for output in columns.TOPICS:
+            if batch.has(output):
                 topic = self._output.topic(output)
-                for message in messages.of(output, _table(output, batch), decided_ms):
+                for message in messages.of(output, batch.table(output), decided_ms):
                     self._sender.send(topic, message.key, message.value, {ID: message.identity})
         self._sender.flush()
-
-
-def _table(output: str, batch: ScoredBatch) -> pa.Table:
-    payloads, terms = batch.payloads[output], batch.terms
-    if output == outputs.EVALUATIONS:
-        decoded = [evaluation_rows(packed, batch.rule_set, terms.event_schema, terms.engine) for packed in payloads]
-        return pa.concat_tables(decoded)
-    tables = [payload.unpack(packed).replace_schema_metadata() for packed in payloads]
-    table = pa.concat_tables(tables, promote_options="permissive")
-    return one_letter_an_event(table) if output == outputs.DEAD_LETTERS else table

@@ -10,86 +10,57 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, Row
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from buckets import payload
-from buckets.accounting import BatchAccount, account_batch
-from buckets.arrival_order import ArrivalOrder
-from buckets.hold import held
-from buckets.ledger import Ledger, epoch_ms
-from buckets.live import messages_behind
-from buckets.outputs import ALERTS
-from buckets.rule_book import RuleBook
-from buckets.rule_route import encode_rule_set
-from buckets.rule_set import RuleSet
-from buckets.shard import COUNTS
+from buckets.checkpoint.arrival_order import ArrivalOrder
+from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.checkpoint.folders import spark_folder
+from buckets.checkpoint.lock import locked
+from buckets.checkpoint.terms import Terms
+from buckets.clock import epoch_ms
+from buckets.engine.accounting import BatchAccount
+from buckets.monitor.lag import messages_behind
+from buckets.rule_feeds.rule_book import RuleBook
+from buckets.rules.encoding import encode_rule_set
+from buckets.rules.rule_set import RuleSet
+from buckets.spark.arrival_stream import ArrivalStream
+from buckets.spark.batch_properties import set_rule_set, set_terms
 from buckets.spark.fan_out import fan_out_stage
-from buckets.spark.rule_route import set_rule_set, set_terms
 from buckets.spark.running import Batch, Patience, Running
-from buckets.spark.source import Arrivals
+from buckets.spark.scored_batch import ScoredBatch, Sink, score_batch
 from buckets.spark.windows import windows_stage
-from buckets.terms import Terms
-
-SHOWN_ALERTS = 1000
-"""Alerts of one shard and group that a batch's report carries at the most."""
-
-
-@dataclass(frozen=True)
-class ScoredBatch:
-    """A batch that has been scored, and not yet written.
-
-    Attributes:
-        account: its accounts, which balance.
-        rule_set: its rules.
-        terms: what it was judged by beside them.
-        rows: how many rows each output has.
-        payloads: what is on the driver of each output: all for a sink that asks for it, else what is small of alerts.
-        produced: rows of `windows.PRODUCED`, already computed; to be used only by a sink that takes nothing on the
-            driver, for anybody else they would be computed again.
-    """
-
-    account: BatchAccount
-    rule_set: RuleSet
-    terms: Terms
-    rows: dict[str, int]
-    payloads: dict[str, list[bytes]]
-    produced: DataFrame
-
-
-class Sink(Protocol):
-    """Where the outputs of a batch go."""
-
-    @property
-    def on_driver(self) -> bool:
-        """Whether it takes all that was produced on the driver; then nothing is kept in the executors for it."""
-
-    def write(self, batch: ScoredBatch) -> None:
-        """Write what a batch produced, once, however often the batch is run."""
+from buckets.state.bounds import Bounds
 
 
 @dataclass(frozen=True)
 class Scoring:
-    """What is scored, how, and where results go."""
+    """What is scored, how, and where results go.
 
-    arrivals: Arrivals
+    Attributes:
+        arrivals: the source.
+        terms: what decides the results of batches that begin now, besides their rules.
+        checkpoint: records of batches, and the folder that is locked while the query runs.
+        book: the rules of each batch.
+        sink: where results go.
+        bounds: of the state's log and caches.
+        single_stage: whether one task does a whole batch, without a shuffle: least delay, one core.
+        patience: what is done about faults of Kafka.
+        order: checks that batches arrive in order; None where the source has no order across them.
+    """
+
+    arrivals: ArrivalStream
     terms: Terms
-    """What batches are judged by that begin now."""
-    ledger: Ledger
+    checkpoint: Checkpoint
     book: RuleBook
     sink: Sink
-    checkpoint: Path
+    bounds: Bounds
     single_stage: bool = False
-    """Whether one task does a whole batch, without a shuffle: least delay, one core."""
     patience: Patience = field(default_factory=Patience)
-    """What is done about faults of Kafka."""
     order: ArrivalOrder | None = None
-    """What sees that batches arrive one behind the other; None where the source has no order across them."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +71,7 @@ class BatchReport:
         account: its accounts.
         scored_s: how long it took from its rules to its results.
         written_s: how long the sink took.
-        alerts: its alerts, without those of a shard and group that has more than `SHOWN_ALERTS`.
+        alerts: its alerts, without those of a shard and group that are more than `scored_batch.SMALL_BYTES`.
         written_ms: when its results had been written, in ms since the epoch.
     """
 
@@ -133,12 +104,12 @@ class ScoringQuery:
 
     def _begin(self, interval_ms: int | None, run_batch: Batch) -> StreamingQuery:
         scoring = self._scoring
-        parcels = fan_out_stage(scoring.arrivals.frame, scoring.arrivals.normalise, scoring.terms.event_schema)
+        messages = fan_out_stage(scoring.arrivals, scoring.terms.event_schema)
         if scoring.single_stage:
-            parcels = parcels.coalesce(1)
-        produced = windows_stage(parcels)
+            messages = messages.coalesce(1)
+        produced = windows_stage(messages, scoring.bounds)
         writer = produced.writeStream.outputMode("update").foreachBatch(run_batch)
-        writer = writer.option("checkpointLocation", str(scoring.checkpoint))
+        writer = writer.option("checkpointLocation", str(spark_folder(scoring.checkpoint.path)))
         if interval_ms is None:
             writer = writer.trigger(availableNow=True)
         else:
@@ -148,45 +119,32 @@ class ScoringQuery:
 
     def _score_batch(self, produced: DataFrame, batch_id: int) -> None:
         scoring, started_s = self._scoring, time.perf_counter()
-        terms = scoring.ledger.terms_for(batch_id, scoring.terms)
+        terms = scoring.checkpoint.batches.terms_for(batch_id, scoring.terms)
         rule_set = scoring.book.for_batch(batch_id)
         set_rule_set(produced.sparkSession.sparkContext, encode_rule_set(rule_set))
         set_terms(produced.sparkSession.sparkContext, terms)
-        kept = not scoring.sink.on_driver
-        if kept:
-            produced = produced.persist()
-        try:
-            heads = self._run(produced)
-            counts = [bytes(head.payload) for head in heads if head.output == COUNTS]
-            account = account_batch(batch_id, rule_set, counts)
-            account.check()
-            if scoring.order is not None:
-                scoring.order.check(batch_id, account.span)
-            rows: dict[str, int] = {}
-            payloads: dict[str, list[bytes]] = {}
-            for head in heads:
-                rows[head.output] = rows.get(head.output, 0) + head.rows
-                if head.payload is not None:
-                    payloads.setdefault(head.output, []).append(bytes(head.payload))
+        with _computed_once(produced, scoring.sink):
+            batch = score_batch(produced, batch_id, rule_set, terms, scoring.sink.on_driver)
+            self._check(batch)
             scored_s = time.perf_counter()
-            scoring.sink.write(ScoredBatch(account, rule_set, terms, rows, payloads, produced))
-            scoring.book.done(batch_id, rule_set, account.arrived)
-            if scoring.order is not None:
-                scoring.order.done(batch_id, account.span)
-        finally:
-            if kept:
-                produced.unpersist()
+            scoring.sink.write(batch)
+            self._record(batch)
         written_s = time.perf_counter() - scored_s
-        small = [head for head in heads if head.output == ALERTS and head.payload and head.rows <= SHOWN_ALERTS]
-        alerts = tuple(payload.unpack(bytes(head.payload)) for head in small)
-        self._on_batch(BatchReport(account, scored_s - started_s, written_s, alerts, epoch_ms()))
+        report = BatchReport(batch.account, scored_s - started_s, written_s, batch.small_alerts(), epoch_ms())
+        self._on_batch(report)
 
-    def _run(self, produced: DataFrame) -> list[Row]:
-        """Run the batch: names and sizes of what came out, with what is wanted on the driver."""
-        if self._scoring.sink.on_driver:
-            return produced.collect()
-        small = (F.col("output") == COUNTS) | ((F.col("output") == ALERTS) & (F.col("rows") <= SHOWN_ALERTS))
-        return produced.select("output", "rows", F.when(small, F.col("payload")).alias("payload")).collect()
+    def _check(self, batch: ScoredBatch) -> None:
+        """See that a batch may be written: its accounts balance, and it arrives in order."""
+        batch.account.check()
+        if self._scoring.order is not None:
+            self._scoring.order.check(batch.account.batch_id, batch.account.span)
+
+    def _record(self, batch: ScoredBatch) -> None:
+        """Record that a batch is written."""
+        account = batch.account
+        self._scoring.book.done(account.batch_id, batch.rule_set, account.arrived)
+        if self._scoring.order is not None:
+            self._scoring.order.done(account.batch_id, account.span)
 
     def run(self, interval_ms: int | None, on_interrupt: Callable[[], None] = lambda: None) -> None:
         """Follow the rules, and run the query until it has ended; an interrupt ends it after the batch that is running.
@@ -209,7 +167,7 @@ class ScoringQuery:
 
     @contextlib.contextmanager
     def _following(self) -> Iterator[None]:
-        with held(self._scoring.checkpoint.parent):
+        with locked(self._scoring.checkpoint.path):
             try:
                 self._scoring.book.start()
                 yield
@@ -237,3 +195,16 @@ class ScoringQuery:
     def stop(self) -> None:
         """Ask the query to end after the batch that is running."""
         self._running.stop()
+
+
+@contextlib.contextmanager
+def _computed_once(produced: DataFrame, sink: Sink) -> Iterator[None]:
+    """Persist what a batch produces, until it is written; not for a sink that has it all on the driver."""
+    if sink.on_driver:
+        yield
+        return
+    produced.persist()
+    try:
+        yield
+    finally:
+        produced.unpersist()

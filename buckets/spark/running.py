@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from py4j.protocol import Py4JNetworkError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
@@ -18,6 +19,10 @@ from buckets.spark.session import log_path
 POLL_S = 0.2
 RETRY_S = 1.0
 _OURS = re.compile(r"buckets\.errors\.BucketsError: *(\S.*)")
+_SLOW_START = "Python worker failed to connect back"
+"""What Spark says of a Python that it has started and that does not answer within ten seconds: the machine is busy."""
+STARTS = 5
+"""How often a query is started before its Python is given up; counted again after each batch."""
 WAITING = "Waiting for "
 """How the status of a query begins whose trigger is done: its sources have answered."""
 Batch = Callable[[DataFrame, int], None]
@@ -25,6 +30,10 @@ Batch = Callable[[DataFrame, int], None]
 
 class Stopped(Exception):
     """Raised in a batch that must not begin, so that it is not committed and runs at the next start."""
+
+
+class SlowStart(BucketsError):
+    """A Python that Spark has started did not answer in time; the query may be started again."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +52,7 @@ class Patience:
 
 
 class Running:
-    """Starts a query, waits for it, and starts it again after an outage."""
+    """Starts a query, waits for it, and starts it again after an outage, or where a busy machine was too slow."""
 
     def __init__(self, begin: Callable[[int | None, Batch], StreamingQuery], batch: Batch, patience: Patience) -> None:
         """Keep what is needed to start.
@@ -58,6 +67,7 @@ class Running:
         self._batch = batch
         self._patience = patience
         self._out_since_s: float | None = None
+        self._slow_starts = 0
         self._stopping = threading.Event()
         self._error: BaseException | None = None
         self._query: StreamingQuery | None = None
@@ -84,6 +94,11 @@ class Running:
                 if now_s - self._out_since_s > self._patience.outage_s:
                     raise
                 self._patience.on_outage(error)
+                self._stopping.wait(RETRY_S)
+            except SlowStart:
+                self._slow_starts += 1
+                if self._slow_starts == STARTS:
+                    raise
                 self._stopping.wait(RETRY_S)
             else:
                 return
@@ -128,6 +143,7 @@ class Running:
             self._error = error
             raise
         self._out_since_s = None
+        self._slow_starts = 0
 
     def _wait(self, query: StreamingQuery) -> None:
         try:
@@ -140,6 +156,12 @@ class Running:
             if self._stopping.is_set() and self._error is None:
                 return
             raise self._plain(error) from error
+        except (Py4JNetworkError, ConnectionError) as error:
+            message = (
+                "Spark's JVM has ended in the middle of the run; nothing of the running batch is committed: start the "
+                f"job again, and it goes on; details are in {log_path()}"
+            )
+            raise BucketsError(message) from error
 
     def _plain(self, error: StreamingQueryException) -> BucketsError:
         """The failure as one line."""
@@ -158,4 +180,4 @@ class Running:
         message = (
             f"the query failed: {detail[:300]}; nothing of the failed batch is committed, details are in {log_path()}"
         )
-        return BucketsError(message)
+        return SlowStart(message) if _SLOW_START in f"{text} {cause}" else BucketsError(message)

@@ -13,8 +13,8 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from buckets.errors import BucketsError
-from buckets.spark.jars import jar_paths
-from buckets.spark.java import find_java
+from buckets.java.jars import jar_paths
+from buckets.java.java import find_java
 
 _LOG4J = Path(__file__).with_name("log4j2.properties")
 SETTINGS: Mapping[str, str] = {
@@ -24,6 +24,9 @@ SETTINGS: Mapping[str, str] = {
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    # Without a count of all entries, for which each put reads first: RocksDB's own time for 226,000 puts of new keys
+    # is 1.4 s with it, and 0.7 s without.
+    "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
     # Checksum files double the small files of a checkpoint; RocksDB and Parquet keep checksums of their own. Time of
     # a small batch: no difference beyond noise.
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",

@@ -9,12 +9,14 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from buckets.checkpoint.folders import spark_folder
+from buckets.engine.shard_store import GROUP_BYTES, HEADS, LOG, PAGE_BYTES, PAGES, SCHEDULE, head_key, split_page_key
 from buckets.errors import BucketsError
 from buckets.spark.windows import STATE
-from buckets.store import AGENDA, GROUP_BYTES, HEADS, PAGE_BYTES, PAGES, head_key, split_page_key
-from buckets.view import TimelineView, summarise_heads, view_timeline
+from buckets.state.segment import decode_segment
+from buckets.timeline.inspection import TimelineView, summarise_heads, view_timeline
 
-_SUMMARY = "place binary, clock_ms long, cells long, pages long, head_bytes long"
+_SUMMARY = "state_key binary, clock_ms long, cells long, pages long, head_bytes long"
 
 
 @dataclass(frozen=True)
@@ -38,9 +40,9 @@ class GroupState:
 
 @dataclass(frozen=True)
 class KeyState:
-    """The state of one key, `place` being where its head lies."""
+    """The state of one key; `state_key` is that of its head, without the section."""
 
-    place: bytes
+    state_key: bytes
     clock_ms: int
     cells: int
     pages: int
@@ -56,7 +58,7 @@ class StateStats:
 
 
 def read_entries(spark: SparkSession, checkpoint: Path, section: bytes) -> DataFrame:
-    """The entries of one of the maps of `store`, as columns `place` and `value`.
+    """The entries of one of the maps of `store`, as columns `state_key` and `value`.
 
     Args:
         spark: a session.
@@ -65,26 +67,52 @@ def read_entries(spark: SparkSession, checkpoint: Path, section: bytes) -> DataF
     """
     # The reader reports to the coordinator of state stores, which comes with the session's query manager.
     _ = spark.streams.active
-    reader = spark.read.format("statestore").option("path", str(checkpoint / "spark")).option("stateVarName", STATE)
-    entries = reader.load().select(
-        F.col("user_map_key.key").alias("place"), F.col("user_map_value.timeline").alias("value")
-    )
-    first = F.substring("place", 1, GROUP_BYTES)
+    reader = spark.read.format("statestore").option("path", str(spark_folder(checkpoint))).option("stateVarName", STATE)
+    shard, key, value = F.col("key.shard"), F.col("user_map_key.key"), F.col("user_map_value.timeline")
+    stored = reader.load().select(shard.alias("shard"), key.alias("state_key"), value.alias("value"))
+    # Pages are never in the log.
+    entries = (stored if section == PAGES else _with_log(stored)).drop("shard")
+    first = F.substring("state_key", 1, GROUP_BYTES)
     if section == HEADS:
-        return entries.where(~first.isin([F.lit(bytearray(other)) for other in (PAGES, AGENDA)]))
+        return entries.where(~first.isin([F.lit(bytearray(other)) for other in (PAGES, SCHEDULE)]))
     mine = entries.where(first == F.lit(bytearray(section)))
-    return mine.withColumn("place", F.expr(f"substring(place, {len(section) + 1})"))
+    return mine.withColumn("state_key", F.expr(f"substring(state_key, {len(section) + 1})"))
+
+
+def _with_log(stored: DataFrame) -> DataFrame:
+    """What lies in the store, with what the segments of the log hold instead of what they replace."""
+    in_log = F.substring("state_key", 1, GROUP_BYTES) == F.lit(bytearray(LOG))
+    segments = stored.where(in_log & (F.length("state_key") > GROUP_BYTES))
+    logged = segments.mapInArrow(_logged, "shard int, state_key binary, value binary, segment binary")
+    newest = logged.groupBy("shard", "state_key").agg(F.max_by("value", "segment").alias("value"))
+    kept = stored.where(~in_log).join(newest.select("shard", "state_key"), ["shard", "state_key"], "left_anti")
+    return kept.unionByName(newest.where(F.length("value") > 0))
+
+
+def _logged(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The entries of segments, each with the key of its segment."""
+    for batch in batches:
+        for shard, segment, data in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            keys, values = decode_segment(data)
+            yield pa.RecordBatch.from_pydict(
+                {
+                    "shard": pa.array([shard] * len(keys), pa.int32()),
+                    "state_key": pa.array(keys, pa.binary()),
+                    "value": pa.array(values, pa.binary()),
+                    "segment": pa.array([segment] * len(keys), pa.binary()),
+                }
+            )
 
 
 def _summarise(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         heads = batch["value"].to_pylist()
         summary = summarise_heads(heads)
-        places = batch["place"].to_pylist()
-        sizes = np.array([len(place) + len(head) for place, head in zip(places, heads, strict=True)], np.int64)
+        state_keys = batch["state_key"].to_pylist()
+        sizes = np.array([len(key) + len(head) for key, head in zip(state_keys, heads, strict=True)], np.int64)
         yield pa.RecordBatch.from_pydict(
             {
-                "place": pa.array(places, pa.binary()),
+                "state_key": pa.array(state_keys, pa.binary()),
                 "clock_ms": summary.clocks_ms,
                 "cells": summary.cells,
                 "pages": summary.pages,
@@ -94,7 +122,7 @@ def _summarise(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _check(checkpoint: Path) -> None:
-    if not any((checkpoint / "spark" / "commits").glob("[0-9]*")):
+    if not any((spark_folder(checkpoint) / "commits").glob("[0-9]*")):
         message = f"checkpoint {checkpoint} holds no state yet: no batch has ended"
         raise BucketsError(message)
 
@@ -113,11 +141,11 @@ def read_stats(spark: SparkSession, checkpoint: Path, largest: int) -> StateStat
     _check(checkpoint)
     heads = read_entries(spark, checkpoint, HEADS).mapInArrow(_summarise, _SUMMARY)
     pages = read_entries(spark, checkpoint, PAGES)
-    place = F.expr(f"substring(place, 1, length(place) - {PAGE_BYTES})")
-    page_bytes = (F.length("place") + F.length("value")).cast("long")
-    of_key = pages.groupBy(place.alias("place")).agg(F.sum(page_bytes).alias("page_bytes"))
-    keys = heads.join(of_key, "place", "left").select(
-        "place",
+    of_head = F.expr(f"substring(state_key, 1, length(state_key) - {PAGE_BYTES})")
+    page_bytes = (F.length("state_key") + F.length("value")).cast("long")
+    of_key = pages.groupBy(of_head.alias("state_key")).agg(F.sum(page_bytes).alias("page_bytes"))
+    keys = heads.join(of_key, "state_key", "left").select(
+        "state_key",
         "clock_ms",
         "cells",
         "pages",
@@ -125,15 +153,15 @@ def read_stats(spark: SparkSession, checkpoint: Path, largest: int) -> StateStat
     )
     keys = keys.persist()
     try:
-        group = F.lower(F.hex(F.substring("place", 1, GROUP_BYTES)))
+        group = F.lower(F.hex(F.substring("state_key", 1, GROUP_BYTES)))
         sums = [F.count("*").alias("keys"), *(F.sum(name).alias(name) for name in ("cells", "pages", "state_bytes"))]
         groups = keys.groupBy(group.alias("group_id")).agg(*sums).orderBy(F.desc("state_bytes"), "group_id").collect()
-        top = keys.orderBy(F.desc("state_bytes"), "place").limit(largest).collect()
+        top = keys.orderBy(F.desc("state_bytes"), "state_key").limit(largest).collect()
     finally:
         keys.unpersist()
     return StateStats(
         tuple(GroupState(**row.asDict()) for row in groups),
-        tuple(KeyState(**(row.asDict() | {"place": bytes(row.place)})) for row in top),
+        tuple(KeyState(**(row.asDict() | {"state_key": bytes(row.state_key)})) for row in top),
     )
 
 
@@ -161,15 +189,15 @@ def read_timeline(
         BucketsError: no batch has ended yet, or the state was written by a later release.
     """
     _check(checkpoint)
-    place = head_key(group_id, key)
-    mine = F.col("place") == F.lit(bytearray(place))
+    state_key = head_key(group_id, key)
+    mine = F.col("state_key") == F.lit(bytearray(state_key))
     head = read_entries(spark, checkpoint, HEADS).where(mine).collect()
     if not head:
         return None
-    of_head = F.expr(f"substring(place, 1, length(place) - {PAGE_BYTES})") == F.lit(bytearray(place))
+    of_head = F.expr(f"substring(state_key, 1, length(state_key) - {PAGE_BYTES})") == F.lit(bytearray(state_key))
     found = read_entries(spark, checkpoint, PAGES).where(of_head).collect()
-    pages = {split_page_key(bytes(row.place))[1]: bytes(row.value) for row in found}
+    pages = {split_page_key(bytes(row.state_key))[1]: bytes(row.value) for row in found}
     data = bytes(head[0].value)
     view = view_timeline(data, lambda numbers: [pages[number] for number in numbers], columns)
-    in_pages = sum(len(place) + PAGE_BYTES + len(page) for page in pages.values())
-    return StoredTimeline(view, len(place) + len(data) + in_pages)
+    in_pages = sum(len(state_key) + PAGE_BYTES + len(page) for page in pages.values())
+    return StoredTimeline(view, len(state_key) + len(data) + in_pages)

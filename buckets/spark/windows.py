@@ -7,11 +7,10 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql.streaming.stateful_processor import MapState, StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
-from buckets.shard import Scorer
-from buckets.spark.rule_route import rule_set_of_task, terms_of_task
+from buckets.engine.shard_store import HEADS, PAGES, SCHEDULE, Section, ShardStore
 from buckets.spark.state_client import get_values, put_values, remove_keys
 from buckets.spark.worker import settle
-from buckets.store import AGENDA, HEADS, PAGES, ShardStore, section_of
+from buckets.state.bounds import Bounds
 
 PRODUCED = StructType(
     [
@@ -27,51 +26,61 @@ STATE = "timelines"
 
 
 class MapStateEntries:
-    """One of the three maps, in the `binary -> binary` map state of the shard that Spark is at."""
+    """All entries of the shard that Spark is at, in its `binary -> binary` map state."""
 
-    def __init__(self, state: MapState, section: bytes) -> None:
-        """Use what begins with `section` in a map state."""
+    def __init__(self, state: MapState) -> None:
+        """Use a map state."""
         self._state = state
-        self._section = section
 
     def get(self, keys: Sequence[bytes]) -> list[bytes]:
         """The values of keys; empty bytes where there is none."""
-        return get_values(self._state, [self._section + key for key in keys])
+        return get_values(self._state, keys)
 
     def put(self, entries: Sequence[tuple[bytes, bytes]]) -> None:
         """Keep values."""
-        put_values(self._state, [(self._section + key, value) for key, value in entries])
+        put_values(self._state, entries)
 
     def remove(self, keys: Sequence[bytes]) -> None:
         """Forget keys."""
-        remove_keys(self._state, [self._section + key for key in keys])
+        remove_keys(self._state, keys)
 
     def list_keys(self) -> Iterator[bytes]:
-        """All keys."""
-        places = map(bytes, (row[0] for row in iter(self._state.keys())))
-        return (place[len(self._section) :] for place in places if section_of(place) == self._section)
+        """All keys, in no particular order. Cost: O(entries)."""
+        return map(bytes, (row[0] for row in iter(self._state.keys())))
 
 
 class Windows(StatefulProcessor):
-    """Spark's view of a shard: its parcels of one micro-batch in, what came out as payloads."""
+    """Spark's view of a shard: the messages to it in one micro-batch in, and payloads out."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        """Bound log and caches."""
+        self._bounds = bounds
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Open the state; its schema never changes, a versioned codec is inside."""
-        state = handle.getMapState(STATE, STATE_KEY, STATE_VALUE)
-        self._store = ShardStore(*(MapStateEntries(state, section) for section in (HEADS, PAGES, AGENDA)))
+        self._entries = MapStateEntries(handle.getMapState(STATE, STATE_KEY, STATE_VALUE))
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
-        """Score the parcels of one shard."""
+        """Score the messages to one shard."""
+        # Imported here, since Spark starts a Python for `init` alone, whose imports it waits for ten seconds at most.
+        from buckets.engine.shard import Scorer
+        from buckets.spark.batch_properties import rule_set_of_task, terms_of_task
+        from buckets.state.cache import WORKER_CACHES
+        from buckets.state.layer import Layer
+
         payloads, terms = (bytes(row.payload) for row in rows), terms_of_task()
         scorer = Scorer(terms.event_schema, terms.engine, terms.evaluations)
-        for produced in scorer.score(payloads, rule_set_of_task(), self._store):
+        layer = Layer(self._entries, WORKER_CACHES, self._bounds)
+        store = ShardStore(Section(layer, HEADS), Section(self._entries, PAGES), Section(layer, SCHEDULE))
+        for produced in scorer.score(payloads, rule_set_of_task(), store):
             yield Row(output=produced.output, rows=produced.rows, payload=produced.payload)
+        layer.commit()
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """There is nothing to close."""
         settle()
 
 
-def windows_stage(parcels: DataFrame) -> DataFrame:
-    """Parcels into what comes out: rows of `PRODUCED`."""
-    return parcels.groupBy("shard").transformWithState(Windows(), PRODUCED, "update", "none")
+def windows_stage(messages: DataFrame, bounds: Bounds) -> DataFrame:
+    """Messages to shards into what the shards produce: rows of `PRODUCED`."""
+    return messages.groupBy("shard").transformWithState(Windows(bounds), PRODUCED, "update", "none")

@@ -17,12 +17,13 @@ from tests.cli_unit.test_watch import conf
 
 __all__ = ["conf"]
 WITHIN_S = 60.0
+POLL_S = 0.01
 STARTER = """
 import json, sys
 from pathlib import Path
 from buckets.cli.child import Child
 child = Child(["watch", sys.argv[1]], Path(sys.argv[2]))
-print(json.dumps(child._process.pid), flush=True)
+print(json.dumps(child.pid), flush=True)
 sys.stdin.read()
 """
 
@@ -31,6 +32,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
     given_up_s = time.monotonic() + WITHIN_S
     while not condition():
         assert time.monotonic() < given_up_s, "it did not come to that"
+        time.sleep(POLL_S)
 
 
 def is_there(pid: int) -> bool:
@@ -72,21 +74,21 @@ def test_a_child_runs_until_it_is_asked_to_end(watching):
     watching.check()
     end_all([watching])
     assert ended(watching)
-    assert not is_there(watching._process.pid)
+    assert not is_there(watching.pid)
 
 
 def test_a_child_that_is_killed_is_noticed(watching):
-    os.kill(watching._process.pid, signal.SIGKILL)
+    os.kill(watching.pid, signal.SIGKILL)
     wait_until(lambda: ended(watching))
     with pytest.raises(BucketsError, match="has ended with -9"):
         watching.check()
 
 
 def test_a_child_that_does_not_end_is_killed(watching, monkeypatch):
-    os.kill(watching._process.pid, signal.SIGSTOP)
+    os.kill(watching.pid, signal.SIGSTOP)
     monkeypatch.setattr("buckets.cli.child.END_WITHIN_S", 0.1)
     end_all([watching])
-    assert not is_there(watching._process.pid)
+    assert not is_there(watching.pid)
 
 
 def test_a_child_ends_with_the_one_that_started_it(conf, tmp_path):

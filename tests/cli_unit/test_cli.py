@@ -6,18 +6,19 @@ from collections.abc import Callable
 
 import pytest
 
-from buckets.basis import Basis
+from buckets.checkpoint.basis import Basis
+from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.cli.alerts import readable
 from buckets.cli.state import encode_key, find_group, moment
-from buckets.engine_settings import EngineSettings
-from buckets.event_schema import load_event_schema
-from buckets.key import key_of_values
-from buckets.ledger import Ledger
-from buckets.rule import Rule
-from buckets.rule_book import RuleBook
-from buckets.rule_feed import FixedRules
-from buckets.rule_set import first_rule_set
-from buckets.shipped import shipped
+from buckets.config.engine import EngineSettings
+from buckets.engine.key import key_of_values
+from buckets.events.schema import load_event_schema
+from buckets.resources import resource
+from buckets.rule_feeds.feed import FixedRules
+from buckets.rule_feeds.rule_book import RuleBook
+from buckets.rules.rule import Rule
+from buckets.rules.rule_set import first_rule_set
 from tests.cli_unit.ran import Ran, one_line
 
 GOOD_RULES = """\
@@ -34,7 +35,7 @@ rules:
     window: {length: 90s}
     limit: {operator: ">=", value: 5}
 """
-SCHEMA = str(shipped("schemas/transaction.yaml"))
+SCHEMA = str(resource("schemas/transaction.yaml"))
 
 
 @pytest.fixture
@@ -113,8 +114,8 @@ def test_rules_check_counts_good_rules(buckets, rules):
     assert buckets("rules", "check", rules, "--schema", SCHEMA) == (0, f"{rules}: 2 rules in 2 groups are valid\n", "")
 
 
-def test_the_rules_that_are_shipped_are_valid(buckets):
-    assert buckets("rules", "check", shipped("conf/demo-rules.yaml"), "--schema", SCHEMA).code == 0
+def test_the_rules_that_come_with_the_project_are_valid(buckets):
+    assert buckets("rules", "check", resource("conf/demo-rules.yaml"), "--schema", SCHEMA).code == 0
 
 
 def test_rules_show_tells_each_rule_in_english(buckets, rules):
@@ -196,7 +197,7 @@ def test_alerts_are_shown_newest_first(buckets, tmp_path):
     assert "payerId p[1]" in ran.out
     assert "1,234,567.50" in ran.out
     assert "of 1,000 events" in ran.out
-    assert ran.out.count("behind the history that is kept") == 1
+    assert ran.out.count("beyond the history that is kept") == 1
 
 
 def test_alerts_may_be_narrowed_to_a_rule_and_a_number(buckets, tmp_path):
@@ -340,7 +341,7 @@ def run_with(buckets, tmp_path, rules, monkeypatch) -> Callable[[dict], Ran]:
 
 
 @pytest.mark.parametrize(
-    ("precision", "place", "said"),
+    ("precision", "location", "said"),
     [
         (
             {"tail": "1h", "resolution": "7m", "tiers": [DAY_TIER]},
@@ -386,15 +387,15 @@ def run_with(buckets, tmp_path, rules, monkeypatch) -> Callable[[dict], Ran]:
         (
             {"groups": [{"group_by": ["cardId"]}, {"group_by": ["cardId"], "tail": "1h"}]},
             "",
-            "groups[2]: the same group stands there twice",
+            "groups[2]: the same group is given twice",
         ),
     ],
     ids=lambda value: "-" if isinstance(value, dict) or not value or value.startswith(".") else value[:40],
 )
-def test_a_precision_that_cannot_be_is_one_line(run_with, tmp_path, precision, place, said):
+def test_a_precision_that_cannot_be_is_one_line(run_with, tmp_path, precision, location, said):
     fault = one_line(run_with({"precision": precision}), 1)
     assert fault.startswith(f"configuration {tmp_path / 'conf.yaml'}:")
-    assert f"engine.precision{place}: {said}" in fault
+    assert f"engine.precision{location}: {said}" in fault
     assert not (tmp_path / "checkpoint").exists()
 
 
@@ -422,7 +423,7 @@ def test_a_group_whose_filter_is_written_in_two_ways_stands_there_twice(run_with
     rules.write_text(text.replace("    aggregate:", "    where: {paymentAmount: 100}\n    aggregate:"))
     groups = [{"group_by": ["cardId"], "where": {"paymentAmount": amount}} for amount in ("100.00", "1e2")]
     fault = one_line(run_with({"precision": {"groups": groups}}), 1)
-    assert "engine.precision.groups[2]: the same group stands there twice" in fault
+    assert "engine.precision.groups[2]: the same group is given twice" in fault
 
 
 def test_a_group_with_a_filter_is_another_group(run_with):
@@ -451,17 +452,17 @@ def grouping(rule_id: str, group_by: list[str], **where: str) -> Rule:
 def checkpoint(tmp_path, monkeypatch):
     """A checkpoint of a job that has started, with four groups; two of them with the same fields."""
     monkeypatch.setitem(sys.modules, "buckets.spark.session", None)
-    ledger = Ledger(tmp_path / "checkpoint")
-    schema = load_event_schema(shipped("schemas/transaction.yaml"))
-    ledger.open(Basis("json /events", schema, EngineSettings()))
+    checkpoint = Checkpoint(tmp_path / "checkpoint")
+    schema = load_event_schema(resource("schemas/transaction.yaml"))
+    checkpoint.job.open(Basis("json /events", schema, EngineSettings()))
     rules = [
         grouping("a", ["payerId", "beneficiaryId"]),
         grouping("b", ["cardId"], paymentType="CARD"),
         grouping("c", ["cardId"], paymentType="CASH"),
         grouping("d", []),
     ]
-    RuleBook(ledger, FixedRules(rules), schema, 0).for_batch(0)
-    return ledger.checkpoint
+    RuleBook(checkpoint, FixedRules(rules), schema, 0).for_batch(0)
+    return checkpoint.path
 
 
 @pytest.mark.parametrize("command", [["stats"], ["show", "--group", "payerId"]], ids=["stats", "show"])
@@ -475,9 +476,12 @@ def test_the_state_of_what_is_no_checkpoint_is_one_line(buckets, tmp_path, comma
 @pytest.mark.parametrize(
     ("group", "said"),
     [
-        ("payerId", "--group: 'payerId' is no group of this checkpoint; write one of: all events; cardId where"),
-        ("cardId", "--group: 'cardId' is several groups; write one of: cardId where paymentType is CARD; cardId where"),
-        ("payerId,beneficiaryId,cardId", "is no group of this checkpoint"),
+        ("payerId", "--group: 'payerId' is not a group of this checkpoint; write one of: all events; cardId where"),
+        (
+            "cardId",
+            "--group: 'cardId' names several groups; write one of: cardId where paymentType is CARD; cardId ",
+        ),
+        ("payerId,beneficiaryId,cardId", "is not a group of this checkpoint"),
     ],
 )
 def test_a_group_that_is_not_one_is_one_line_with_those_that_there_are(buckets, checkpoint, group, said):
@@ -497,19 +501,19 @@ def test_a_group_that_is_not_one_is_one_line_with_those_that_there_are(buckets, 
 )
 def test_a_key_without_a_value_for_each_field_is_one_line(buckets, checkpoint, key, fault):
     said = one_line(buckets("state", "show", checkpoint, "--group", "payerId,beneficiaryId", "--key", key), 1)
-    assert said.startswith(f"--key: {key!r} is no key of group 'payerId, beneficiaryId' ({fault}")
+    assert said.startswith(f"--key: {key!r} is not a key of group 'payerId, beneficiaryId' ({fault}")
     wanted = "write a value for each of payerId, beneficiaryId, with commas between them, in this order"
     assert said.endswith(f"{wanted}, or the key as `stats` shows it")
 
 
 @pytest.mark.parametrize("written", ["payerId,beneficiaryId", "beneficiaryId, payerId", "payerId, beneficiaryId"])
 def test_a_group_may_be_named_by_its_fields_in_any_order(checkpoint, written):
-    groups = Ledger(checkpoint).groups()
+    groups = RuleVersions(checkpoint).groups()
     assert find_group(groups, written).fields == ("payerId", "beneficiaryId")
 
 
 def test_a_group_may_be_named_as_stats_shows_it_or_by_its_identity(checkpoint):
-    groups = Ledger(checkpoint).groups()
+    groups = RuleVersions(checkpoint).groups()
     for group in groups.values():
         assert find_group(groups, group.name) == find_group(groups, group.group_id) == group
 

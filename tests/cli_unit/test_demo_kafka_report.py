@@ -1,14 +1,15 @@
-"""What the Kafka demo shows: a few alerts a second, each once; its delays; when a changed rule began to judge."""
+"""What the Kafka demo shows: a few alerts a second, each once; its delays; when a changed rule came into force."""
 
 from typing import Any
 
 import pytest
 
+from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.cli import demo_kafka_report
 from buckets.cli.demo_kafka_report import RuleChanged, Shown, account_line, change_line, quantiles_line
-from buckets.ledger import Ledger, epoch_ms
-from buckets.revision import Change
-from buckets.rule_set import first_rule_set, next_rule_set
+from buckets.clock import epoch_ms
+from buckets.rules.revision import Change
+from buckets.rules.rule_set import first_rule_set, next_rule_set
 from tests.core.examples import rule, until
 
 
@@ -69,7 +70,7 @@ def test_figures_are_said_now_and_then(shown, said, clock):
     for _ in range(11):
         shown.progress(1000, lambda: 900)
         clock.now_s += 1
-    assert said == ["5 s: 1,000 sent, 900 judged, 0 alerts", "10 s: 1,000 sent, 900 judged, 0 alerts"]
+    assert said == ["5 s: 1,000 sent, 900 evaluated, 0 alerts", "10 s: 1,000 sent, 900 evaluated, 0 alerts"]
 
 
 def test_delays_are_those_of_payments_that_came_since_the_stream_began(shown):
@@ -81,31 +82,31 @@ def test_delays_are_those_of_payments_that_came_since_the_stream_began(shown):
     assert quantiles_line([1, 2, 3, 1000]) == "p50 2 ms, p99 1,000 ms, p99.9 1,000 ms, max 1,000 ms"
 
 
-def test_the_first_alert_of_a_new_version_says_when_the_change_began_to_judge(shown, said, tmp_path):
-    ledger = Ledger(tmp_path)
+def test_the_first_alert_of_a_new_version_says_when_the_change_came_into_force(shown, said, tmp_path):
+    versions = RuleVersions(tmp_path)
     first = first_rule_set([rule("r")])
-    ledger.keep_rule_set(first, [], 0, None)
-    shown.changed(ledger)
+    versions.keep(first, [], 0, None)
+    shown.changed(versions)
     assert shown.change.version == 1
     shown.take([alert(1, version=1)])
     assert shown.change.first_alert_ms is None
     changes: list[Change] = []
-    ledger.keep_rule_set(next_rule_set(first, [rule("r", length="2h")], until(0), 0), changes, 5, None)
+    versions.keep(next_rule_set(first, [rule("r", length="2h")], until(0), 0), changes, 5, None)
     late = alert(2, shown.change.sent_ms, version=2)
     shown.take([late])
-    assert shown.change.in_force_ms == ledger.history()[-1].made_ms
+    assert shown.change.in_force_ms == versions.history()[-1].made_ms
     assert shown.change.first_alert_ms == late["decided_at"]
-    assert sum("rules version 2: judges every payment from" in line for line in said) == 1
+    assert sum("rules version 2: evaluates every payment from" in line for line in said) == 1
 
 
 def test_a_change_without_an_alert_is_told_in_the_end(shown, tmp_path):
-    ledger = Ledger(tmp_path)
-    shown.changed(ledger)
+    versions = RuleVersions(tmp_path)
+    shown.changed(versions)
     shown.ended(None)
-    assert change_line(shown.change) == "the change of the rule came too late to judge a payment"
+    assert change_line(shown.change) == "the change of the rule came too late for any payment"
     changed = RuleChanged(1000, 1, in_force_ms=1250)
     assert change_line(changed) == (
-        "rules version 2: judges every payment from 250 ms on after the change was sent, and has raised no alert"
+        "rules version 2: evaluates every payment from 250 ms on after the change was sent, and has raised no alert"
     )
 
 

@@ -5,10 +5,10 @@ import yaml
 from confluent_kafka import KafkaError
 from pydantic import ValidationError
 
+from buckets.config.job import load_job
+from buckets.config.kafka import KafkaSettings
 from buckets.errors import BucketsError
-from buckets.job import load_job
 from buckets.kafka.faults import Outage, explain
-from buckets.kafka.settings import KafkaSettings
 from buckets.spark.kafka_faults import explain_spark
 
 LOGIN = {"protocol": "SASL_SSL", "mechanism": "SCRAM-SHA-512", "username": "ann", "password": "${SECRET}"}
@@ -107,8 +107,8 @@ def test_a_job_on_kafka_has_a_topic_for_each_output_and_no_rules_yet(tmp_path):
         ({"source": {"kind": "delta", "path": ".", "arrival": "n", "subfolders": True}}, "subfolders: a Delta table"),
         ({"source": {"kind": "json", "path": ".", "subfolders": True}}, "checkpoint lies in source.path, where Spark"),
         ({"source": {"kind": "json", "path": "."}}, "checkpoint lies in source.path, where Spark would take its files"),
-        ({"source": {"kind": "csv", "path": "a[1]"}}, "a[1] holds [, by which Spark takes it for a pattern"),
-        ({"source": {"kind": "json", "path": "a\\"}}, "a\\ holds \\, by which Spark takes it for a pattern"),
+        ({"source": {"kind": "csv", "path": "a[1]"}}, "a[1] holds [, so Spark would take it for a pattern"),
+        ({"source": {"kind": "json", "path": "a\\"}}, "a\\ holds \\, so Spark would take it for a pattern"),
         ({"source": {"kind": "kafka", "topic": "x", "out_of_order": "take"}}, "kafka has no such field"),
         ({"output": {"kind": "kafka", "path": "x"}}, "outputs in Kafka have `topics`, and no `path`"),
         ({"output": {"kind": "kafka", "topics": {"alarms": "x"}}}, "topics.alarms: no such output; there are alerts,"),

@@ -8,15 +8,15 @@ import pytest
 import yaml
 from deltalake import DeltaTable
 
+from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.cli.rule_view import difference
-from buckets.job import load_job
-from buckets.ledger import Ledger
-from buckets.rule import Rule
-from buckets.rule_book import RuleBook
-from buckets.rule_feed import FixedRules
-from buckets.rule_file import load_rules
-from buckets.rule_history import RuleHistory, rule_changes_path
-from buckets.shipped import DEFAULT_SCHEMA
+from buckets.config.job import load_job
+from buckets.resources import DEFAULT_SCHEMA
+from buckets.rule_feeds.feed import FixedRules
+from buckets.rule_feeds.history import RuleHistory, rule_changes_path
+from buckets.rule_feeds.rule_book import RuleBook
+from buckets.rule_files.yaml_rules import load_rules
+from buckets.rules.rule import Rule
 from tests.cli_unit.ran import Ran, one_line
 
 RULES = """\
@@ -56,8 +56,8 @@ rules:
 """
 
 
-class Place:
-    """A configuration, and the place of its rules."""
+class Origin:
+    """A configuration, and the origin of its rules."""
 
     def __init__(self, root: Path, kind: str) -> None:
         self.root = root
@@ -93,30 +93,30 @@ class Place:
 
 
 @pytest.fixture
-def make(tmp_path, buckets) -> Callable[[str], Place]:
-    def make(kind: str) -> Place:
-        place = Place(tmp_path, kind)
+def make(tmp_path, buckets) -> Callable[[str], Origin]:
+    def make(kind: str) -> Origin:
+        origin = Origin(tmp_path, kind)
         if kind == "table":
             old = tmp_path / "old.yaml"
             old.write_text(RULES)
-            assert buckets("rules", "apply", old, "--conf", place.conf, "--author", "ann").code == 0
-        return place
+            assert buckets("rules", "apply", old, "--conf", origin.conf, "--author", "ann").code == 0
+        return origin
 
     return make
 
 
 @pytest.fixture(params=["file", "folder", "table"])
-def place(request, make) -> Place:
+def origin(request, make) -> Origin:
     return make(request.param)
 
 
 @pytest.fixture
-def file(make) -> Place:
+def file(make) -> Origin:
     return make("file")
 
 
 @pytest.fixture
-def table(make) -> Place:
+def table(make) -> Origin:
     return make("table")
 
 
@@ -149,29 +149,29 @@ def test_a_command_without_a_configuration_is_one_line(buckets, command, tmp_pat
 
 
 @pytest.mark.parametrize(("command", "state"), [("pause", "PAUSE"), ("resume", "ACTIVE"), ("shadow", "SHADOW")])
-def test_a_rule_gets_a_state_and_the_others_stay_as_they_are(buckets, place, command, state):
-    before = place.read()
+def test_a_rule_gets_a_state_and_the_others_stay_as_they_are(buckets, origin, command, state):
+    before = origin.read()
     for rule_id in before:
-        ran = buckets("rules", command, rule_id, "--conf", place.conf)
+        ran = buckets("rules", command, rule_id, "--conf", origin.conf)
         if before[rule_id].state == state:
-            assert f"{rule_id} is {state} already in {place.kind} {place.rules}" in told(ran)
+            assert f"{rule_id} is {state} already in {origin.kind} {origin.rules}" in told(ran)
         else:
             said = f"{rule_id}: {before[rule_id].state} until now, {state} from the next batch on; written to"
             assert said in told(ran)
-    after = place.read()
+    after = origin.read()
     assert {rule.state for rule in after.values()} == {state}
     for rule_id, rule in after.items():
         assert difference(before[rule_id], rule) in ("", f"state: {before[rule_id].state} → {state}")
 
 
-def test_a_rule_is_deleted_and_comes_again(buckets, place):
-    told(buckets("rules", "delete", "many", "--conf", place.conf))
-    assert set(place.read()) == {"big-sum"}
-    told(buckets("rules", "delete", "big-sum", "--conf", place.conf))
-    assert place.read() == {}
-    assert told(buckets("rules", "list", "--conf", place.conf)).startswith("no rules in")
-    told(buckets("rules", "apply", place.new, "--conf", place.conf))
-    assert set(place.read()) == {"many", "big-sum", "largest"}
+def test_a_rule_is_deleted_and_comes_again(buckets, origin):
+    told(buckets("rules", "delete", "many", "--conf", origin.conf))
+    assert set(origin.read()) == {"big-sum"}
+    told(buckets("rules", "delete", "big-sum", "--conf", origin.conf))
+    assert origin.read() == {}
+    assert told(buckets("rules", "list", "--conf", origin.conf)).startswith("no rules in")
+    told(buckets("rules", "apply", origin.new, "--conf", origin.conf))
+    assert set(origin.read()) == {"many", "big-sum", "largest"}
 
 
 def test_only_the_line_of_the_state_changes_in_a_file(buckets, file):
@@ -183,9 +183,9 @@ def test_only_the_line_of_the_state_changes_in_a_file(buckets, file):
 
 
 @pytest.mark.parametrize("command", ["pause", "resume", "shadow", "delete"])
-def test_a_rule_that_is_not_there_is_one_line_with_those_that_are(buckets, place, command):
-    said = one_line(buckets("rules", command, "x", "--conf", place.conf), 1)
-    assert said == f"there is no rule 'x' in {place.kind} {place.rules}; rules there: big-sum, many"
+def test_a_rule_that_is_not_there_is_one_line_with_those_that_are(buckets, origin, command):
+    said = one_line(buckets("rules", command, "x", "--conf", origin.conf), 1)
+    assert said == f"there is no rule 'x' in {origin.kind} {origin.rules}; rules there: big-sum, many"
 
 
 def test_a_table_keeps_who_and_why_also_of_a_deletion(buckets, table):
@@ -217,33 +217,33 @@ def test_a_text_that_is_too_long_is_one_line(buckets, table, option):
 # apply
 
 
-def test_apply_shows_what_changes_and_changes_it(buckets, place):
-    out = told(buckets("rules", "apply", place.new, "--conf", place.conf))
+def test_apply_shows_what_changes_and_changes_it(buckets, origin):
+    out = told(buckets("rules", "apply", origin.new, "--conf", origin.conf))
     cells = [[cell.strip() for cell in line.split("│")] for line in out.splitlines() if "│" in line]
     rows = {rule_id: [change, what] for _, rule_id, change, what, _ in cells}
     assert rows["big-sum"] == ["unchanged", ""]
     assert rows["many"] == ["changed", "limit: >= 5 → >= 7"]
     assert rows["largest"][0] == "new"
     assert rows["largest"][1].startswith("The largest paymentAmount of events of the same payerId")
-    assert f"2 of 3 rules are changed in {place.kind} {place.rules}" in out
-    wanted = {rule.rule_id: rule for rule in load_rules(place.new)}
-    assert {rule_id: rule.limit for rule_id, rule in place.read().items()} == {
+    assert f"2 of 3 rules are changed in {origin.kind} {origin.rules}" in out
+    wanted = {rule.rule_id: rule for rule in load_rules(origin.new)}
+    assert {rule_id: rule.limit for rule_id, rule in origin.read().items()} == {
         rule_id: rule.limit for rule_id, rule in wanted.items()
     }
 
 
-def test_apply_twice_is_apply_once(buckets, place):
-    told(buckets("rules", "apply", place.new, "--conf", place.conf))
-    before = place.read()
-    assert "0 of 3 rules are changed" in told(buckets("rules", "apply", place.new, "--conf", place.conf))
-    assert place.read() == before
+def test_apply_twice_is_apply_once(buckets, origin):
+    told(buckets("rules", "apply", origin.new, "--conf", origin.conf))
+    before = origin.read()
+    assert "0 of 3 rules are changed" in told(buckets("rules", "apply", origin.new, "--conf", origin.conf))
+    assert origin.read() == before
 
 
-def test_a_dry_run_changes_nothing(buckets, place):
-    before = place.read()
-    out = told(buckets("rules", "apply", place.new, "--conf", place.conf, "--dry-run"))
+def test_a_dry_run_changes_nothing(buckets, origin):
+    before = origin.read()
+    out = told(buckets("rules", "apply", origin.new, "--conf", origin.conf, "--dry-run"))
     assert "dry run: 2 of 3 rules would change; nothing has been written" in out
-    assert place.read() == before
+    assert origin.read() == before
 
 
 def test_apply_keeps_the_rest_of_a_file(buckets, file):
@@ -263,10 +263,10 @@ def test_new_rules_have_a_file_of_their_own_in_a_folder(buckets, make):
     assert "new rules go into a file 'new.txt' there, which must end in .yaml" in said
 
 
-def test_a_rule_that_is_applied_as_deleted_goes(buckets, place):
-    place.new.write_text(NEW.replace("state: SHADOW", "state: DELETE"))
-    assert "deleted" in told(buckets("rules", "apply", place.new, "--conf", place.conf))
-    assert set(place.read()) == {"big-sum", "largest"}
+def test_a_rule_that_is_applied_as_deleted_goes(buckets, origin):
+    origin.new.write_text(NEW.replace("state: SHADOW", "state: DELETE"))
+    assert "deleted" in told(buckets("rules", "apply", origin.new, "--conf", origin.conf))
+    assert set(origin.read()) == {"big-sum", "largest"}
 
 
 @pytest.mark.parametrize(
@@ -277,49 +277,49 @@ def test_a_rule_that_is_applied_as_deleted_goes(buckets, place):
         ("rule_id: largest", "rule_id: many", "rule_id 'many' is already used on line 2"),
     ],
 )
-def test_nothing_is_written_unless_all_is_valid(buckets, place, old, new, said):
-    before = place.read()
-    place.new.write_text(NEW.replace(old, new))
-    assert said in one_line(buckets("rules", "apply", place.new, "--conf", place.conf), 1)
-    assert place.read() == before
+def test_nothing_is_written_unless_all_is_valid(buckets, origin, old, new, said):
+    before = origin.read()
+    origin.new.write_text(NEW.replace(old, new))
+    assert said in one_line(buckets("rules", "apply", origin.new, "--conf", origin.conf), 1)
+    assert origin.read() == before
 
 
-def test_a_version_that_cannot_be_is_one_line(buckets, place):
-    place.new.write_text(NEW.replace("rule_id: largest", "rule_id: largest\n    version: 2147483648"))
-    said = one_line(buckets("rules", "apply", place.new, "--conf", place.conf), 1)
+def test_a_version_that_cannot_be_is_one_line(buckets, origin):
+    origin.new.write_text(NEW.replace("rule_id: largest", "rule_id: largest\n    version: 2147483648"))
+    said = one_line(buckets("rules", "apply", origin.new, "--conf", origin.conf), 1)
     assert said.endswith("new.yaml:14: rules[3].version: 2147483648 is more than 2147483647; write a smaller one")
 
 
 def test_apply_makes_the_table_where_there_is_none(buckets, tmp_path):
-    place = Place(tmp_path, "table")
-    told(buckets("rules", "apply", place.new, "--conf", place.conf))
-    assert len(place.read()) == 3
+    origin = Origin(tmp_path, "table")
+    told(buckets("rules", "apply", origin.new, "--conf", origin.conf))
+    assert len(origin.read()) == 3
 
 
 def test_something_else_in_the_place_of_the_table_is_one_line(buckets, tmp_path):
-    place = Place(tmp_path, "table")
-    place.rules.mkdir()
-    said = one_line(buckets("rules", "apply", place.new, "--conf", place.conf), 1)
-    assert said.startswith(f"rules {place.rules}: is no Delta table")
+    origin = Origin(tmp_path, "table")
+    origin.rules.mkdir()
+    said = one_line(buckets("rules", "apply", origin.new, "--conf", origin.conf), 1)
+    assert said.startswith(f"rules {origin.rules}: is not a Delta table")
 
 
 # list, export
 
 
-def test_list_shows_each_rule_in_english(buckets, place):
-    out = told(buckets("rules", "list", "--conf", place.conf))
-    assert f"2 rules of {place.kind}" in out
+def test_list_shows_each_rule_in_english(buckets, origin):
+    out = told(buckets("rules", "list", "--conf", origin.conf))
+    assert f"2 rules of {origin.kind}" in out
     for words in ("big-sum", "SHADOW", "The sum of", "is above 200,000"):
         assert words in out
 
 
-def test_an_export_can_be_applied_elsewhere(buckets, place, tmp_path):
+def test_an_export_can_be_applied_elsewhere(buckets, origin, tmp_path):
     out = tmp_path / "out" / "rules.yaml"
-    told(buckets("rules", "apply", place.new, "--conf", place.conf))
-    assert f"3 rules of {place.kind}" in told(buckets("rules", "export", "--conf", place.conf, "--out", out))
-    assert {rule.rule_id: rule for rule in load_rules(out)} == place.read()
-    assert told(buckets("rules", "export", "--conf", place.conf)) == out.read_text()
-    assert "0 of 3 rules are changed" in told(buckets("rules", "apply", out, "--conf", place.conf))
+    told(buckets("rules", "apply", origin.new, "--conf", origin.conf))
+    assert f"3 rules of {origin.kind}" in told(buckets("rules", "export", "--conf", origin.conf, "--out", out))
+    assert {rule.rule_id: rule for rule in load_rules(out)} == origin.read()
+    assert told(buckets("rules", "export", "--conf", origin.conf)) == out.read_text()
+    assert "0 of 3 rules are changed" in told(buckets("rules", "apply", out, "--conf", origin.conf))
 
 
 def test_export_replaces_no_file(buckets, file):
@@ -332,27 +332,28 @@ def test_export_replaces_no_file(buckets, file):
 
 
 @pytest.mark.parametrize("command", [["clear-state", "many"], ["clear-all-state"], ["delete-all"]])
-def test_messages_to_the_job_need_a_topic(buckets, place, command):
-    said = one_line(buckets("rules", *command, "--conf", place.conf), 1)
-    assert said.startswith(f"{command[0]}: rules come from {place.kind} {place.rules}, which says what rules there are")
-    assert "have `rules.topic` in the configuration, or " in said
+def test_messages_to_the_job_need_a_topic(buckets, origin, command):
+    said = one_line(buckets("rules", *command, "--conf", origin.conf), 1)
+    from_where = f"rules come from {origin.kind} {origin.rules}"
+    assert said.startswith(f"{command[0]}: {from_where}, which says what rules there are")
+    assert "set `rules.topic` in the configuration, or " in said
 
 
 # history
 
 
-def run_job(place: Place, rules: list[Rule], batch_id: int, with_table: bool) -> None:
+def run_job(origin: Origin, rules: list[Rule], batch_id: int, with_table: bool) -> None:
     """A batch of the job, as far as rules are concerned."""
-    job = load_job(place.conf)
-    ledger = Ledger(job.checkpoint)
-    history = RuleHistory(ledger, rule_changes_path(job), "me") if with_table else None
-    book = RuleBook(ledger, FixedRules(rules), job.event_schema, 0, history=history)
+    job = load_job(origin.conf)
+    checkpoint = Checkpoint(job.checkpoint)
+    history = RuleHistory(checkpoint.versions, rule_changes_path(job), "me") if with_table else None
+    book = RuleBook(checkpoint, FixedRules(rules), job.event_schema, 0, history=history)
     book.start()
     book.done(batch_id, book.for_batch(batch_id), ())
     book.stop()
 
 
-@pytest.mark.parametrize("with_table", [True, False], ids=["table", "ledger"])
+@pytest.mark.parametrize("with_table", [True, False], ids=["table", "checkpoint"])
 def test_history_shows_what_changed_newest_first(buckets, file, with_table):
     assert told(buckets("rules", "history", "--conf", file.conf)).startswith("no changes yet in checkpoint")
     run_job(file, list(load_rules(file.rules)), 0, with_table)

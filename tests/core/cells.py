@@ -5,8 +5,12 @@ from collections.abc import Sequence
 import numpy as np
 from hypothesis import strategies as st
 
-from buckets.timeline import HOT, NO_ID, Timeline, new_timeline, push
+from buckets.compiled import compiled
+from buckets.timeline.timeline import HOT, NO_ID, Timeline, new_timeline, push
 from tests.oracle import Cell, combined
+
+# As they run inside kernels: compiled.
+new_timeline, push = map(compiled, (new_timeline, push))
 
 LEAST, GREATEST = -(2**63), 2**63 - 1
 INT64S = st.one_of(st.integers(-300, 300), st.integers(LEAST, GREATEST), st.sampled_from([LEAST, GREATEST, 2**62]))
@@ -27,7 +31,7 @@ def bucket(events: Sequence[tuple[int, Sequence[int]]]) -> Cell:
 
 @st.composite
 def cell_lists(draw, columns: int, values=INT64S, times_ms=TIMES_MS, most: int = 8):
-    """Buckets of one to three events, and raw events behind them."""
+    """Buckets of one to three events, and raw events after them."""
     event = st.tuples(times_ms, st.tuples(*[values] * columns))
     events = sorted(draw(st.lists(event, max_size=3 * most)), key=lambda each: each[0])
     cells: list[Cell] = []
@@ -39,20 +43,20 @@ def cell_lists(draw, columns: int, values=INT64S, times_ms=TIMES_MS, most: int =
 
 
 def laid_out(cells: Sequence[Cell], columns: int, room: int = 0) -> tuple[Timeline, np.ndarray]:
-    """A timeline with these cells and room for more, and the pool in which their ids lie behind some other bytes."""
+    """A timeline with these cells and room for more, and the pool in which their ids lie after some other bytes."""
     timeline = new_timeline(len(cells) + room, np.ones(columns, np.bool_))
     pool = b"other"
-    for place, cell in enumerate(cells):
-        timeline.first_ms[place], timeline.last_ms[place] = cell.first_ms, cell.last_ms
-        timeline.owner[place] = HOT
-        timeline.extremes[0, :, place], timeline.extremes[1, :, place] = cell.least, cell.greatest
-        timeline.id_start[place], timeline.id_length[place] = len(pool), NO_ID
+    for index, cell in enumerate(cells):
+        timeline.first_ms[index], timeline.last_ms[index] = cell.first_ms, cell.last_ms
+        timeline.owner[index] = HOT
+        timeline.extremes[0, :, index], timeline.extremes[1, :, index] = cell.least, cell.greatest
+        timeline.id_start[index], timeline.id_length[index] = len(pool), NO_ID
         if cell.event_id is None:
             for sums, field in ((timeline.plus, cell.plus), (timeline.minus, cell.minus)):
-                sums[0, :, place] = [each >> 32 for each in field]
-                sums[1, :, place] = [each & LOW_MASK for each in field]
+                sums[0, :, index] = [each >> 32 for each in field]
+                sums[1, :, index] = [each & LOW_MASK for each in field]
         else:
-            timeline.id_length[place] = len(cell.event_id.encode())
+            timeline.id_length[index] = len(cell.event_id.encode())
             pool += cell.event_id.encode()
         push(timeline, cell.events)
     return timeline, np.frombuffer(pool, np.uint8)
@@ -60,20 +64,20 @@ def laid_out(cells: Sequence[Cell], columns: int, room: int = 0) -> tuple[Timeli
 
 def cells_of(timeline: Timeline, pool: np.ndarray) -> list[Cell]:
     """The cells of a timeline; sums of buckets must be normal pairs."""
-    return [_cell(timeline, place, pool) for place in range(int(timeline.size[0]))]
+    return [_cell(timeline, index, pool) for index in range(int(timeline.size[0]))]
 
 
-def _cell(timeline: Timeline, place: int, pool: np.ndarray) -> Cell:
-    first_ms, last_ms = int(timeline.first_ms[place]), int(timeline.last_ms[place])
-    events = int(timeline.held[place + 1] - timeline.held[place])
-    start, length = int(timeline.id_start[place]), int(timeline.id_length[place])
-    least, greatest = (tuple(timeline.extremes[side, :, place].tolist()) for side in range(2))
+def _cell(timeline: Timeline, index: int, pool: np.ndarray) -> Cell:
+    first_ms, last_ms = int(timeline.first_ms[index]), int(timeline.last_ms[index])
+    events = int(timeline.prefix_count[index + 1] - timeline.prefix_count[index])
+    start, length = int(timeline.id_start[index]), int(timeline.id_length[index])
+    least, greatest = (tuple(timeline.extremes[side, :, index].tolist()) for side in range(2))
     if length != NO_ID:
         assert (first_ms, events, least) == (last_ms, 1, greatest)
         return raw(first_ms, pool[start : start + length].tobytes().decode(), least)
     sums = []
     for part in (timeline.plus, timeline.minus):
-        pairs = part[:, :, place].T.tolist()
+        pairs = part[:, :, index].T.tolist()
         assert all(0 <= low <= LOW_MASK and high >= 0 for high, low in pairs)
         sums.append(tuple((high << 32) + low for high, low in pairs))
     return Cell(first_ms, last_ms, events, None, sums[0], sums[1], least, greatest)

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from buckets.arrived import Stretch, Stretches
-from buckets.event_schema import EventSchema
-from buckets.rule import Rule
-from buckets.rule_set import Group
+from buckets.events.schema import EventSchema
+from buckets.rules.completeness import Stretch, Stretches
+from buckets.rules.rule import Rule
+from buckets.rules.rule_set import Group
 
 SCHEMA = EventSchema.model_validate(
     {

@@ -1,21 +1,22 @@
 """Both stages without Spark: rows of text in, tables out, timelines in a dictionary."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from buckets import outputs, payload
-from buckets.accounting import BatchAccount, account_batch
-from buckets.arrivals import BROKEN, POSITION, RAW, SOURCE, SOURCE_ORDER, field_column
-from buckets.engine_settings import EngineSettings
-from buckets.event_schema import EventSchema
-from buckets.fan_out import PASSING, fan_out
-from buckets.plan import plan_group
-from buckets.results import expand
-from buckets.rule_set import RuleSet
-from buckets.shard import COUNTS, Scorer
-from buckets.store import ShardStore
+from buckets.config.engine import EngineSettings
+from buckets.engine import payload
+from buckets.engine.accounting import BatchAccount
+from buckets.engine.fan_out import PASSING
+from buckets.engine.in_memory import InMemoryJob, MemoryEntries
+from buckets.engine.output_decoder import OutputDecoder
+from buckets.engine.shard import COUNTS, Produced, Scorer
+from buckets.engine.shard_store import ShardStore
+from buckets.events.arrivals import BROKEN, POSITION, RAW, SOURCE, SOURCE_ORDER, field_column
+from buckets.events.schema import EventSchema
+from buckets.outputs import columns
+from buckets.rules.rule_set import RuleSet
 
 Row = dict[str, Any]
 
@@ -40,76 +41,60 @@ def arrivals(rows: Sequence[Row], schema: EventSchema) -> pa.RecordBatch:
     return pa.record_batch(columns)
 
 
-class DictEntries:
+class CountedEntries(MemoryEntries):
     """A map in memory; counts how often it is asked, and what is written to it."""
 
     def __init__(self) -> None:
-        self.held: dict[bytes, bytes] = {}
+        super().__init__()
         self.reads = self.writes = 0
 
     def get(self, keys: Sequence[bytes]) -> list[bytes]:
         self.reads += len(keys)
-        return [self.held.get(key, b"") for key in keys]
+        return super().get(keys)
 
     def put(self, entries: Sequence[tuple[bytes, bytes]]) -> None:
         self.writes += len(entries)
-        self.held.update(entries)
-
-    def remove(self, keys: Sequence[bytes]) -> None:
-        for key in keys:
-            del self.held[key]
-
-    def list_keys(self) -> list[bytes]:
-        return list(self.held)
+        super().put(entries)
 
 
-def dict_store() -> ShardStore:
-    return ShardStore(DictEntries(), DictEntries(), DictEntries())
+def counted_store() -> ShardStore:
+    return ShardStore(CountedEntries(), CountedEntries(), CountedEntries())
 
 
-class Pipeline:
+class CheckedScorer(Scorer):
+    """Sees that what comes out says how many rows it has."""
+
+    def score(self, payloads: Iterable[bytes], rule_set: RuleSet, store: ShardStore) -> Iterator[Produced]:
+        for produced in super().score(payloads, rule_set, store):
+            if produced.output != COUNTS:
+                assert produced.rows == payload.unpack(produced.payload).num_rows > 0
+            yield produced
+
+
+class Pipeline(InMemoryJob):
     """A job: micro-batches of record batches in, rows of outputs out."""
 
     def __init__(self, rule_set: RuleSet, schema: EventSchema, **engine: Any) -> None:
+        settings = EngineSettings.model_validate(engine)
+        super().__init__(CheckedScorer(schema, settings, evaluations=True), counted_store)
         self.rule_set = rule_set
         self.schema = schema
-        self.engine = EngineSettings.model_validate(engine)
-        self.scorer = Scorer(schema, self.engine, evaluations=True)
-        self.stores: dict[int, ShardStore] = {}
         self.found: dict[str, list[Row]] = {}
         self.accounts: list[BatchAccount] = []
 
     def batch(self, parts: Iterable[Sequence[Row]], backwards: bool = False) -> None:
-        """Take in one micro-batch, whose rows come in several record batches."""
-        by_shard: dict[int, list[bytes]] = {}
-        for rows in parts:
-            for parcel in fan_out(arrivals(rows, self.schema), self.rule_set, self.schema, self.engine.shards):
-                by_shard.setdefault(parcel.shard, []).append(parcel.payload)
-        counts: list[bytes] = []
-        for shard, payloads in by_shard.items():
-            store = self.stores.setdefault(shard, dict_store())
-            ordered = payloads[::-1] if backwards else payloads
-            for produced in self.scorer.score(ordered, self.rule_set, store):
-                if produced.output == COUNTS:
-                    counts.append(produced.payload)
-                else:
-                    table = payload.unpack(produced.payload)
-                    assert produced.rows == table.num_rows > 0
-                    self.found.setdefault(produced.output, []).extend(self._rows(produced.output, table))
-        assert PASSING not in by_shard or not self.stores[PASSING].heads.held
-        account = account_batch(len(self.accounts), self.rule_set, counts)
-        account.check()
-        self.accounts.append(account)
-
-    def _rows(self, output: str, table: pa.Table) -> list[Row]:
-        if output == outputs.EVALUATIONS:
-            group = next(each for each in self.rule_set.groups if each.group_id == payload.group_of(table))
-            plan = plan_group(group, self.schema, self.engine)
-            table = expand(table, plan, self.schema, self.rule_set.version)
-        for index, field in enumerate(table.schema):
-            if pa.types.is_timestamp(field.type):
-                table = table.set_column(index, field.name, table.column(index).cast(pa.int64()))
-        return table.to_pylist()
+        """Take in one micro-batch, whose rows come in several record batches, the last one first if `backwards`."""
+        batches = [arrivals(rows, self.schema) for rows in parts]
+        results = self.score_batch(batches[::-1] if backwards else batches, self.rule_set)
+        decoder = OutputDecoder(self.rule_set, self.schema, self.scorer.engine)
+        for output, payloads in results.payloads.items():
+            if output == columns.DEAD_LETTERS:  # one for each group and rule: a decoder joins those of an event
+                tables = [payload.unpack(each) for each in payloads]
+            else:
+                tables = list(decoder.tables(output, payloads))
+            self.found.setdefault(output, []).extend(row for table in tables for row in _rows(table))
+        assert PASSING not in self.stores or not self.stores[PASSING].heads.data
+        self.accounts.append(results.account)
 
     def output(self, name: str) -> list[Row]:
         """All rows of an output, in arrival order."""
@@ -119,4 +104,11 @@ class Pipeline:
     @property
     def timelines(self) -> dict[bytes, bytes]:
         """The heads of all shards."""
-        return {key: data for store in self.stores.values() for key, data in store.heads.held.items()}
+        return {key: data for store in self.stores.values() for key, data in store.heads.data.items()}
+
+
+def _rows(table: pa.Table) -> list[Row]:
+    for index, field in enumerate(table.schema):
+        if pa.types.is_timestamp(field.type):
+            table = table.set_column(index, field.name, table.column(index).cast(pa.int64()))
+    return table.to_pylist()

@@ -6,29 +6,29 @@ from typing import Any
 
 import pyarrow as pa
 
-from buckets import outputs
-from buckets.arrivals import BROKEN, INGESTED, RAW
-from buckets.messages import Message, Messages
-from buckets.rule import Rule
-from buckets.rule_set import first_rule_set
+from buckets.events.arrivals import BROKEN, INGESTED, RAW
+from buckets.outputs import columns
+from buckets.outputs.messages import Message, Messages
+from buckets.rules.rule import Rule
+from buckets.rules.rule_set import first_rule_set
 from tests.core.pipeline import Pipeline
 from tests.spark.payments import EVENT_SCHEMA, RULES, payments
 
 DECIDED_MS = 1_700_000_000_123
-_PLACE = [pa.field("source", pa.string()), pa.field("source_order", pa.int64()), pa.field("position", pa.int64())]
+_POSITION = [pa.field("source", pa.string()), pa.field("source_order", pa.int64()), pa.field("position", pa.int64())]
 Row = dict[str, Any]
 
 
 def _columns(output: str, scale: int) -> pa.Schema:
-    if output == outputs.EVALUATIONS:
-        return pa.schema([*outputs.evaluation_columns(scale), *_PLACE])
-    if output in (outputs.ALERTS, outputs.SHADOW_ALERTS):
-        return outputs.alert_columns(scale).append(pa.field(INGESTED, pa.int64()))
+    if output == columns.EVALUATIONS:
+        return pa.schema([*columns.evaluation_columns(scale), *_POSITION])
+    if output in (columns.ALERTS, columns.SHADOW_ALERTS):
+        return columns.alert_columns(scale).append(pa.field(INGESTED, pa.int64()))
     return {
-        outputs.LATE_EVENTS: outputs.LATE_EVENT_COLUMNS,
-        outputs.COLLISIONS: outputs.COLLISION_COLUMNS,
-        outputs.DUPLICATES: outputs.DUPLICATE_COLUMNS,
-        outputs.DEAD_LETTERS: outputs.DEAD_LETTER_COLUMNS,
+        columns.LATE_EVENTS: columns.LATE_EVENT_COLUMNS,
+        columns.COLLISIONS: columns.COLLISION_COLUMNS,
+        columns.DUPLICATES: columns.DUPLICATE_COLUMNS,
+        columns.DEAD_LETTERS: columns.DEAD_LETTER_COLUMNS,
     }[output]
 
 
@@ -51,5 +51,5 @@ def messages_of(pipeline: Pipeline) -> dict[str, list[Message]]:
     messages, scale = Messages(pipeline.rule_set, pipeline.schema), pipeline.schema.largest_scale
     return {
         name: list(messages.of(name, pa.Table.from_pylist(pipeline.output(name), _columns(name, scale)), DECIDED_MS))
-        for name in outputs.TOPICS
+        for name in columns.TOPICS
     }

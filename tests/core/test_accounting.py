@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buckets.accounting import account_batch
-from buckets.outputs import BATCH_COLUMNS
-from buckets.rule_set import first_rule_set
+from buckets.engine.accounting import account_batch
+from buckets.outputs.columns import BATCH_COLUMNS
+from buckets.rules.rule_set import first_rule_set
 from tests.core.examples import rule, until
 
 RULES = first_rule_set([rule("a"), rule("b", group_by=["kind"], where={"vip": True})])
@@ -23,7 +23,7 @@ def arrived(arrivals: int, malformed: int, filtered: int, latest_ms: int | None)
     return json.dumps(text).encode()
 
 
-def judged(group_id: str, outcomes: list[int], alerts: int = 0) -> bytes:
+def evaluated(group_id: str, outcomes: list[int], alerts: int = 0) -> bytes:
     return json.dumps({"group_id": group_id, "outcomes": outcomes, "alerts": alerts}).encode()
 
 
@@ -33,10 +33,10 @@ def test_counts_of_all_tasks_and_shards_are_added_up():
         RULES,
         [
             arrived(20, 2, 4, 500),
-            judged(PLAIN, [1, 2, 3, 4, 5, 1], alerts=2),
-            judged(PLAIN, [2, 0, 0, 0, 0, 0], alerts=1),
+            evaluated(PLAIN, [1, 2, 3, 4, 5, 1], alerts=2),
+            evaluated(PLAIN, [2, 0, 0, 0, 0, 0], alerts=1),
             arrived(2, 2, 0, None),
-            judged(FILTERED, [14, 0, 0, 0, 0, 0]),
+            evaluated(FILTERED, [14, 0, 0, 0, 0, 0]),
             arrived(0, 0, 0, -3),
         ],
     )
@@ -56,10 +56,10 @@ def test_counts_of_all_tasks_and_shards_are_added_up():
 def test_an_event_that_is_lost_or_doubled_stops_the_batch(malformed, outcomes, lost):
     total = sum(outcomes) + malformed
     if total + lost >= 0:
-        counts = [arrived(total + lost, malformed, total - malformed + lost, 0), judged(PLAIN, outcomes)]
+        counts = [arrived(total + lost, malformed, total - malformed + lost, 0), evaluated(PLAIN, outcomes)]
         with pytest.raises(RuntimeError, match=f"batch 3: {lost} events of group 'payer' are unaccounted"):
             account_batch(3, RULES, counts).check()
-    balanced = [arrived(total, malformed, total - malformed, 0), judged(PLAIN, outcomes)]
+    balanced = [arrived(total, malformed, total - malformed, 0), evaluated(PLAIN, outcomes)]
     account = account_batch(3, RULES, balanced)
     account.check()
     assert [group.balance for group in account.groups] == [0, 0]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buckets.arrival_order import ArrivalOrder, Ordering, Span
+from buckets.checkpoint.arrival_order import ArrivalOrder, Ordering, Span
 from buckets.errors import BucketsError
 
 SPANS = st.lists(st.none() | st.tuples(st.integers(0, 9), st.integers(0, 9)).map(sorted).map(tuple), max_size=8)
@@ -30,9 +30,7 @@ def in_order(spans: list[Span | None]) -> bool:
 
 
 @given(SPANS, st.booleans())
-def test_a_batch_is_refused_if_and_only_if_some_earlier_batch_reaches_behind_its_begin(
-    tmp_path_factory, spans, restart
-):
+def test_a_batch_is_refused_if_and_only_if_some_earlier_batch_reaches_past_its_begin(tmp_path_factory, spans, restart):
     file = tmp_path_factory.mktemp("order") / "arrival_order.json"
     if in_order(spans):
         run(file, spans, Ordering("seen", refuse=True), restart)
@@ -45,7 +43,7 @@ def test_what_is_refused_is_one_line_with_the_way_out(tmp_path):
     with pytest.raises(BucketsError) as error:
         run(tmp_path / "order", [(1, 5), None, (4, 9)], Ordering("seen", refuse=True))
     assert error.value.message == (
-        "batch 2: seen 4 arrives behind 5 of an earlier batch, so results would depend on how the stream is cut; "
+        "batch 2: seen 4 arrives after 5 of an earlier batch, so results would depend on how the stream is cut; "
         "nothing of the batch is committed. Mend the order, or take rows as they come with source.out_of_order: take"
     )
 
@@ -57,7 +55,7 @@ def test_a_batch_that_is_run_again_is_compared_with_those_before_it(tmp_path):
     again.check(1, (6, 9))
     again.done(1, (6, 9))
     again.check(2, (9, 12))
-    with pytest.raises(BucketsError, match="batch 2: seen 8 arrives behind 9"):
+    with pytest.raises(BucketsError, match="batch 2: seen 8 arrives after 9"):
         again.check(2, (8, 12))
 
 
@@ -65,7 +63,7 @@ def test_a_batch_that_is_run_again_is_compared_with_those_before_it(tmp_path):
     ("column", "spans", "said"),
     [
         ("seen", [(1, 5), (5, 5), (5, 6)], ["batch 1: rows with the same seen (5) came in two batches"]),
-        ("seen", [(1, 5), (4, 6), (3, 3)], ["batch 1: seen 4 arrives behind 5 of an earlier batch, and is taken"]),
+        ("seen", [(1, 5), (4, 6), (3, 3)], ["batch 1: seen 4 arrives after 5 of an earlier batch, and is taken"]),
         (None, [(1, 1), (1, 2)], ["batch 1: files that were modified at the very same time (1) came in two batches"]),
         (None, [(5, 5), (6, 6), (2, 3)], ["batch 2: files that are older (2) than some that have been read (6) came"]),
         (None, [(5, 5), (6, 6), (7, 7)], []),

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buckets.arrivals import RAW, check_columns, event_json, field_column, parse, with_fields_of
 from buckets.errors import BucketsError
-from buckets.event_schema import EventSchema
+from buckets.events.arrivals import RAW, check_columns, event_json, field_column, parse, with_fields_of
+from buckets.events.schema import EventSchema
 from tests.core.examples import SCHEMA
 from tests.core.pipeline import arrivals
 
@@ -24,8 +24,8 @@ def parsed(*rows, needed=NEEDED):
 
 def test_good_rows_are_events_in_their_order():
     rows = [GOOD | {"id": f"e{n}", "position": 10 - n, "source": f"s{n}", "source_order": n} for n in range(3)]
-    events, letters = parsed(*rows)
-    assert letters == []
+    events, dead_letters = parsed(*rows)
+    assert dead_letters == []
     assert events.event_id.to_pylist() == ["e0", "e1", "e2"]
     assert events.position.tolist() == [10, 9, 8]
     assert events.source.to_pylist() == ["s0", "s1", "s2"]
@@ -60,10 +60,10 @@ def test_good_rows_are_events_in_their_order():
         ({"payer": None, "at": "noon"}, "payer: is missing or null"),
     ],
 )
-def test_a_row_that_is_no_event_is_a_dead_letter_with_its_place_reason_and_text(change, reason):
+def test_a_row_that_is_no_event_is_a_dead_letter_with_its_position_reason_and_text(change, reason):
     bad = GOOD | {"source": "f", "source_order": 5, "position": 9, "raw": "the line"} | change
-    events, letters = parsed(GOOD, bad, GOOD | {"id": "z"})
-    assert [vars(letter) for letter in letters] == [
+    events, dead_letters = parsed(GOOD, bad, GOOD | {"id": "z"})
+    assert [vars(each) for each in dead_letters] == [
         {"source": "f", "source_order": 5, "position": 9, "reason": reason, "raw": "the line"}
     ]
     assert events.event_id.to_pylist() == ["e", "z"]
@@ -74,41 +74,41 @@ def test_rows_that_were_read_by_a_schema_with_more_fields_in_another_order_are_t
     more = {"country": "string", **dict(reversed(SCHEMA.attributes.items()))}
     read = EventSchema.model_validate(SCHEMA.model_dump() | {"attributes": more})
     rows = [GOOD | {"country": "no"}, GOOD | {"id": "z", "payer": None, "country": None}]
-    found, letters = parse(with_fields_of(arrivals(rows, read), read, SCHEMA), SCHEMA, NEEDED)
+    found, dead_letters = parse(with_fields_of(arrivals(rows, read), read, SCHEMA), SCHEMA, NEEDED)
     expected, others = parsed(*rows)
-    assert letters == others != []
+    assert dead_letters == others != []
     assert vars(found) == vars(expected)
 
 
 def test_what_no_rule_needs_may_be_null():
-    events, letters = parsed(GOOD | {"kind": None, "account": None, "vip": None, "fee": None})
-    assert letters == []
+    events, dead_letters = parsed(GOOD | {"kind": None, "account": None, "vip": None, "fee": None})
+    assert dead_letters == []
     assert [events.attributes[name].to_pylist() for name in ("kind", "account", "vip")] == [[None]] * 3
 
 
 @pytest.mark.parametrize("field", ["kind", "account", "vip", "fee"])
 def test_what_a_rule_needs_may_not_be_null(field):
-    _, letters = parsed(GOOD | {field: None}, needed=NEEDED | {field})
-    assert [letter.reason for letter in letters] == [f"{field}: is missing or null"]
+    _, dead_letters = parsed(GOOD | {field: None}, needed=NEEDED | {field})
+    assert [each.reason for each in dead_letters] == [f"{field}: is missing or null"]
 
 
 def test_what_no_rule_needs_must_still_fit_the_schema():
-    _, letters = parsed(GOOD | {"fee": "x"})
-    assert [letter.reason for letter in letters] == ["fee: 'x' is not a decimal number"]
+    _, dead_letters = parsed(GOOD | {"fee": "x"})
+    assert [each.reason for each in dead_letters] == ["fee: 'x' is not a decimal number"]
 
 
 def test_empty_text_is_a_value_of_an_attribute():
-    events, letters = parsed(GOOD | {"payer": ""})
-    assert (events.attributes["payer"].to_pylist(), letters) == ([""], [])
+    events, dead_letters = parsed(GOOD | {"payer": ""})
+    assert (events.attributes["payer"].to_pylist(), dead_letters) == ([""], [])
 
 
 @given(st.lists(st.sampled_from([{}, {"id": None}, {"amount": "x"}, {"at": ""}, {"broken": "b"}]), max_size=12))
 def test_every_row_is_an_event_or_a_dead_letter(changes):
     rows = [GOOD | {"id": f"e{n}"} | change for n, change in enumerate(changes)]
-    events, letters = parsed(*rows)
+    events, dead_letters = parsed(*rows)
     assert events.position.tolist() == [n for n, change in enumerate(changes, 1) if not change]
-    assert [letter.position for letter in letters] == [n for n, change in enumerate(changes, 1) if change]
-    assert len(events) + len(letters) == len(rows)
+    assert [each.position for each in dead_letters] == [n for n, change in enumerate(changes, 1) if change]
+    assert len(events) + len(dead_letters) == len(rows)
     assert all(len(values) == len(events) for values in (*events.attributes.values(), *events.measures.values()))
 
 
@@ -117,10 +117,10 @@ def test_a_typed_row_without_text_is_shown_as_json():
     rows = rows.drop_columns([RAW])
     at = rows.schema.get_field_index(field_column(SCHEMA.field_names.index("amount")))
     rows = rows.set_column(at, rows.schema.names[at], pa.array([Decimal("1.005"), Decimal("2.000")]))
-    _, (letter,) = parse(rows, SCHEMA, NEEDED)
-    shown = json.loads(letter.raw)
+    _, (dead_letter,) = parse(rows, SCHEMA, NEEDED)
+    shown = json.loads(dead_letter.raw)
     assert list(shown) == SCHEMA.field_names
-    assert (shown["id"], shown["amount"], letter.reason) == (
+    assert (shown["id"], shown["amount"], dead_letter.reason) == (
         "e",
         "1.005",
         "amount: 1.005 has more than 2 digits after the point",

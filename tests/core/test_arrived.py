@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buckets.arrived import (
+from buckets.rules.completeness import (
     ALWAYS_MS,
     DAY_MS,
     MOST_STRETCHES,
@@ -75,7 +75,7 @@ def test_a_complete_window_holds_no_time_that_had_arrived_before(times, moment_m
 
 
 @given(TIMES_MS.filter(bool), st.integers(1, 100))
-def test_behind_the_first_stretch_a_wild_date_makes_no_difference(times, days):
+def test_after_the_first_stretch_a_wild_date_makes_no_difference(times, days):
     latest = max(times)
     wild = stretches_of(np.array([*times, latest + 80 * YEAR_MS], np.int64))
     usual = stretches_of(np.array(times, np.int64))

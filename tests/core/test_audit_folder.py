@@ -5,33 +5,33 @@ from pathlib import Path
 
 import pytest
 
-from buckets import outputs
-from buckets.audit_folder import AuditFolder
-from buckets.audit_tables import TRANSACTIONS, UNREADABLE
+from buckets.audit.folder import AuditFolder
+from buckets.audit.tables import TRANSACTIONS, UNREADABLE
+from buckets.config.settings import AuditSettings
 from buckets.errors import BucketsError
-from buckets.job import AuditSettings
-from buckets.ledger import partial_of
+from buckets.files import partial_of
+from buckets.outputs import columns
 
-TOPICS = {"in": TRANSACTIONS, "fraud": outputs.ALERTS}
+TOPICS = {"in": TRANSACTIONS, "fraud": columns.ALERTS}
 
 
 def folder(root: Path, path: str = "tables", checkpoint: str = "checkpoint") -> AuditFolder:
     return AuditFolder(AuditSettings(path=str(root / path), checkpoint=str(root / checkpoint)))
 
 
-def make_table(place: AuditFolder, name: str) -> None:
-    log = place.tables / name / "_delta_log"
+def make_table(audit_folder: AuditFolder, name: str) -> None:
+    log = audit_folder.tables / name / "_delta_log"
     log.mkdir(parents=True)
     (log / "00000000000000000000.json").write_text("{}")
 
 
-def make_tables(place: AuditFolder) -> None:
+def make_tables(audit_folder: AuditFolder) -> None:
     for name in (*TOPICS.values(), UNREADABLE):
-        make_table(place, name)
+        make_table(audit_folder, name)
 
 
-def run_a_batch(place: AuditFolder) -> None:
-    offsets = place.spark_checkpoint / "offsets"
+def run_a_batch(audit_folder: AuditFolder) -> None:
+    offsets = audit_folder.spark_checkpoint / "offsets"
     offsets.mkdir(parents=True)
     (offsets / "0").write_text("{}")
 
@@ -47,48 +47,48 @@ def test_the_identity_is_the_same_at_every_start(tmp_path):
 
 
 def test_a_start_that_died_half_way_is_gone_on_with(tmp_path):
-    place = folder(tmp_path)
+    audit_folder = folder(tmp_path)
     audit = tmp_path / "checkpoint" / "buckets" / "audit.json"
     partial_of(audit).parent.mkdir(parents=True)
     partial_of(audit).write_text('{"form')
-    identity = place.open()
+    identity = audit_folder.open()
     (tmp_path / "tables" / "_buckets.json").unlink()
     partial_of(tmp_path / "tables" / "_buckets.json").write_text("{")
-    assert place.open() == identity
-    (tmp_path / "tables" / outputs.ALERTS / "_delta_log").mkdir(parents=True)
-    assert not place.has_table(outputs.ALERTS)
-    assert place.open() == identity
+    assert audit_folder.open() == identity
+    (tmp_path / "tables" / columns.ALERTS / "_delta_log").mkdir(parents=True)
+    assert not audit_folder.has_table(columns.ALERTS)
+    assert audit_folder.open() == identity
 
 
 def test_a_new_topic_whose_table_was_not_made_before_the_crash_is_no_fault(tmp_path):
-    place = folder(tmp_path)
-    place.open()
-    make_tables(place)
-    place.keep_topics(TOPICS)
-    run_a_batch(place)
-    wanted = TOPICS | {"more": outputs.EVALUATIONS}
-    assert place.topics(wanted) == wanted
-    place.check()
+    audit_folder = folder(tmp_path)
+    audit_folder.open()
+    make_tables(audit_folder)
+    audit_folder.keep_topics(TOPICS)
+    run_a_batch(audit_folder)
+    wanted = TOPICS | {"more": columns.EVALUATIONS}
+    assert audit_folder.topics(wanted) == wanted
+    audit_folder.check()
     assert folder(tmp_path).topics(TOPICS) == TOPICS
 
 
 def test_a_table_that_is_gone_is_told(tmp_path):
-    place = folder(tmp_path)
-    place.open()
-    make_tables(place)
-    place.keep_topics(TOPICS)
-    run_a_batch(place)
-    (tmp_path / "tables" / outputs.ALERTS / "_delta_log" / "00000000000000000000.json").unlink()
+    audit_folder = folder(tmp_path)
+    audit_folder.open()
+    make_tables(audit_folder)
+    audit_folder.keep_topics(TOPICS)
+    run_a_batch(audit_folder)
+    (tmp_path / "tables" / columns.ALERTS / "_delta_log" / "00000000000000000000.json").unlink()
     with pytest.raises(BucketsError, match="does not hold the table alerts that checkpoint"):
-        place.open()
+        audit_folder.open()
 
 
 def test_a_topic_that_changes_its_role_is_told(tmp_path):
-    place = folder(tmp_path)
-    place.open()
-    place.keep_topics(TOPICS)
+    audit_folder = folder(tmp_path)
+    audit_folder.open()
+    audit_folder.keep_topics(TOPICS)
     with pytest.raises(BucketsError, match="has read topic fraud into table alerts, not collisions"):
-        place.topics({"fraud": outputs.COLLISIONS})
+        audit_folder.topics({"fraud": columns.COLLISIONS})
 
 
 @pytest.mark.parametrize(

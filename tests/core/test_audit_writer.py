@@ -7,18 +7,18 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from buckets import outputs
-from buckets.audit_folder import AuditFolder, Maintenance
-from buckets.audit_rows import MESSAGE_COLUMNS, MessageReader
-from buckets.audit_tables import DAY, TRANSACTIONS, UNREADABLE, audit_tables
-from buckets.audit_writer import AuditWriter, TableKeeper
-from buckets.job import AuditSettings
-from buckets.messages import Message
+from buckets.audit.folder import AuditFolder, Maintenance
+from buckets.audit.rows import MESSAGE_COLUMNS, MessageReader
+from buckets.audit.tables import DAY, TRANSACTIONS, UNREADABLE, audit_tables
+from buckets.audit.writer import AuditWriter, TableKeeper
+from buckets.config.settings import AuditSettings
+from buckets.outputs import columns
+from buckets.outputs.messages import Message
 from tests.core.real_messages import real_messages
 from tests.spark.job_folder import read_table
 
-TABLES = audit_tables(outputs.TOPICS)
-READER = MessageReader({name: TABLES[name] for name in (*outputs.TOPICS, TRANSACTIONS)})
+TABLES = audit_tables(columns.TOPICS)
+READER = MessageReader({name: TABLES[name] for name in (*columns.TOPICS, TRANSACTIONS)})
 DAY_MS = 86_400_000
 
 
@@ -60,9 +60,9 @@ def offsets(folder: Path, name: str) -> list[int]:
 
 
 def test_a_batch_that_is_run_again_is_not_written_again_also_where_messages_have_no_id(folder):
-    read = pa.concat_tables([batch(TRANSACTIONS, ["a", "b"], 0), batch(outputs.ALERTS, ["{"], 0)])
+    read = pa.concat_tables([batch(TRANSACTIONS, ["a", "b"], 0), batch(columns.ALERTS, ["{"], 0)])
     written = [writer(folder).write(read, 0) for _ in range(2)]
-    assert [(each.messages, each.unreadable) for each in written] == [({TRANSACTIONS: 2, outputs.ALERTS: 1}, 1)] * 2
+    assert [(each.messages, each.unreadable) for each in written] == [({TRANSACTIONS: 2, columns.ALERTS: 1}, 1)] * 2
     assert offsets(folder, TRANSACTIONS) == [0, 1]
     assert offsets(folder, UNREADABLE) == [0]
     same = writer(folder)
@@ -71,7 +71,7 @@ def test_a_batch_that_is_run_again_is_not_written_again_also_where_messages_have
     assert offsets(folder, TRANSACTIONS) == [0, 1, 2]
 
 
-@pytest.mark.parametrize("name", outputs.TOPICS)
+@pytest.mark.parametrize("name", columns.TOPICS)
 def test_of_each_id_the_first_message_is_kept_in_a_batch_and_across_batches(folder, sent, name):
     values = [message.value for message in sent[name]]
     count = len(values)
@@ -83,19 +83,19 @@ def test_of_each_id_the_first_message_is_kept_in_a_batch_and_across_batches(fold
 
 
 def test_a_dead_letter_that_is_sent_again_on_another_day_is_known(folder, sent):
-    values = [message.value for message in sent[outputs.DEAD_LETTERS]]
-    writer(folder).write(batch(outputs.DEAD_LETTERS, values, 0), 0)
-    assert writer(folder).write(batch(outputs.DEAD_LETTERS, values, 9, 3 * DAY_MS), 1).repeats == len(values)
-    assert offsets(folder, outputs.DEAD_LETTERS) == list(range(len(values)))
+    values = [message.value for message in sent[columns.DEAD_LETTERS]]
+    writer(folder).write(batch(columns.DEAD_LETTERS, values, 0), 0)
+    assert writer(folder).write(batch(columns.DEAD_LETTERS, values, 9, 3 * DAY_MS), 1).repeats == len(values)
+    assert offsets(folder, columns.DEAD_LETTERS) == list(range(len(values)))
 
 
 def test_tables_are_tidied_when_it_is_time_and_the_time_is_remembered(folder, sent, tmp_path):
-    for number, message in enumerate(sent[outputs.ALERTS][:4]):
-        writer(folder).write(batch(outputs.ALERTS, [message.value], number), number)
-    files = len(list((folder / outputs.ALERTS).rglob("*.parquet")))
+    for number, message in enumerate(sent[columns.ALERTS][:4]):
+        writer(folder).write(batch(columns.ALERTS, [message.value], number), number)
+    files = len(list((folder / columns.ALERTS).rglob("*.parquet")))
     often = {"compact_every": "1h", "vacuum_every": "1h", "keep_versions": "0ms"}
     settings = AuditSettings(path=str(folder), checkpoint=str(tmp_path / "checkpoint"), **often)
-    place = AuditFolder(settings)
+    audit_folder = AuditFolder(settings)
 
     def tidy() -> tuple[str, ...]:
         keeper = TableKeeper(AuditFolder(settings), settings, TABLES)
@@ -103,13 +103,13 @@ def test_tables_are_tidied_when_it_is_time_and_the_time_is_remembered(folder, se
         return keeper.tidy_if_due()
 
     assert tidy() == ()
-    long_ago = Maintenance(0, place.maintenance().vacuumed_ms)
-    place.keep_maintenance(long_ago)
+    long_ago = Maintenance(0, audit_folder.maintenance().vacuumed_ms)
+    audit_folder.keep_maintenance(long_ago)
     assert tidy() == ("compacted",)
-    assert len(list((folder / outputs.ALERTS).rglob("*.parquet"))) > files
-    place.keep_maintenance(Maintenance(place.maintenance().compacted_ms, 0))
+    assert len(list((folder / columns.ALERTS).rglob("*.parquet"))) > files
+    audit_folder.keep_maintenance(Maintenance(audit_folder.maintenance().compacted_ms, 0))
     assert tidy() == ("vacuumed",)
-    days = {row[DAY] for row in read_table(folder / outputs.ALERTS)}
-    assert len(list((folder / outputs.ALERTS).rglob("*.parquet"))) == len(days)
+    days = {row[DAY] for row in read_table(folder / columns.ALERTS)}
+    assert len(list((folder / columns.ALERTS).rglob("*.parquet"))) == len(days)
     assert tidy() == ()
-    assert offsets(folder, outputs.ALERTS) == [0, 1, 2, 3]
+    assert offsets(folder, columns.ALERTS) == [0, 1, 2, 3]

@@ -6,8 +6,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from buckets.quotient import is_less, quotient, rounded
+from buckets.compiled import compiled
+from buckets.numbers.quotient import is_less, quotient, rounded
 from tests.core.cells import LOW_MASK
+
+# As they run inside kernels: compiled.
+is_less, quotient, rounded = map(compiled, (is_less, quotient, rounded))
 
 LEAST, GREATEST = -(2**63), 2**63 - 1
 COUNTS = st.one_of(st.integers(1, 20), st.integers(1, 10**6), st.sampled_from([2, 64, 128, 3 * 2**7, 10**6]))

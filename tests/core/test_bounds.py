@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buckets.rule import Rule
+from buckets.rules.rule import Rule
 from tests.engine import Engine, cut
 from tests.oracle import COMPARE, Event, Oracle, average_bounds, width_at
 from tests.strategies import EDGES, MEASURES, cuts, pagings, precisions, rules, streams
@@ -54,6 +54,7 @@ def check_bounds(rules, found, exact_run, is_all=True):
                 assert fired == true.fired
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(
     rules(),
@@ -65,29 +66,31 @@ def check_bounds(rules, found, exact_run, is_all=True):
     cuts(),
 )
 def test_the_value_of_the_exact_run_lies_between_the_bounds(
-    rules, events, lateness_ms, late, precision, paging, places
+    rules, events, lateness_ms, late, precision, paging, positions
 ):
     policies = {"allowed_lateness": f"{lateness_ms}ms", "late": late}
-    found = Engine(rules, paging, precision=precision, **policies).run(cut(events, places))
+    found = Engine(rules, paging, precision=precision, **policies).run(cut(events, positions))
     check_bounds(rules, found, Engine(rules, **policies).run([events]))
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(rules(), orderly(), pagings(), cuts())
-def test_so_it_does_under_policies_that_need_raw_events(rules, setting, paging, places):
+def test_so_it_does_under_policies_that_need_raw_events(rules, setting, paging, positions):
     precision, policies, events = setting
-    found = Engine(rules, paging, precision=precision, **policies).run(cut(events, places))
+    found = Engine(rules, paging, precision=precision, **policies).run(cut(events, positions))
     check_bounds(rules, found, Engine(rules, **policies).run([events]))
 
 
 @settings(max_examples=100)
 @given(rules(), streams(overflowing=False, repeating=False), precisions(shortest_tail_ms=20), pagings(), cuts())
-def test_of_late_events_that_are_evaluated_only_those_in_the_tail_are(rules, events, precision, paging, places):
+def test_of_late_events_that_are_evaluated_only_those_in_the_tail_are(rules, events, precision, paging, positions):
     policies = {"allowed_lateness": "20ms", "late": "evaluate"}
-    found = Engine(rules, paging, precision=precision, **policies).run(cut(events, places))
+    found = Engine(rules, paging, precision=precision, **policies).run(cut(events, positions))
     check_bounds(rules, found, Engine(rules, **policies).run([events]), is_all=False)
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(
     rules(),
@@ -100,28 +103,30 @@ def test_of_late_events_that_are_evaluated_only_those_in_the_tail_are(rules, eve
 def test_the_core_equals_a_loop_over_a_list(rules, events, lateness_ms, late, collision, data):
     needs_raw = late == "evaluate" or collision != "keep"
     precision = data.draw(precisions(shortest_tail_ms=lateness_ms if needs_raw else 0), "precision")
-    paging, places = data.draw(pagings(), "paging"), data.draw(cuts(), "places")
+    paging, positions = data.draw(pagings(), "paging"), data.draw(cuts(), "positions")
     policies = {"allowed_lateness": f"{lateness_ms}ms", "late": late, "collision": collision}
     engine = Engine(rules, paging, precision=precision, **policies)
     oracle = Oracle(rules, MEASURES, lateness_ms, late, collision, precision)
-    assert engine.run(cut(events, places)) == [oracle.arrive(event) for event in events]
+    assert engine.run(cut(events, positions)) == [oracle.arrive(event) for event in events]
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(rules(), streams(), LATENESS, precisions(), pagings(), cuts())
 def test_cutting_the_same_arrivals_into_other_batches_or_pages_changes_nothing(
-    rules, events, lateness_ms, precision, paging, places
+    rules, events, lateness_ms, precision, paging, positions
 ):
     settings = {"allowed_lateness": f"{lateness_ms}ms", "precision": precision}
     whole, pieces, singles = (Engine(rules, each, **settings) for each in (paging, paging, paging))
     elsewhere = Engine(rules, **settings)
     expected = whole.run([events])
-    assert pieces.run(cut(events, places)) == expected
+    assert pieces.run(cut(events, positions)) == expected
     assert singles.run([[event] for event in events]) == expected
-    assert elsewhere.run(cut(events, places)) == expected
+    assert elsewhere.run(cut(events, positions)) == expected
     assert whole.state() == pieces.state() == singles.state() == elsewhere.state()
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(rules(), streams(repeating=False), LATENESS, st.sampled_from(["add", "drop"]), precisions(), pagings())
 def test_a_dead_letter_is_one_with_every_event_kept_raw_and_any_other_event_is_evaluated_within_bounds(
@@ -157,10 +162,10 @@ def function_of(rules, rule_id: str) -> str:
 
 @settings(max_examples=100)
 @given(rules(), streams(overflowing=False), st.lists(EDGES, min_size=2, max_size=2), st.data(), pagings(), cuts())
-def test_bounds_do_not_depend_on_what_a_value_does_with_its_edge(rules, events, edges, data, paging, places):
+def test_bounds_do_not_depend_on_what_a_value_does_with_its_edge(rules, events, edges, data, paging, positions):
     precision = data.draw(precisions(), "precision")
     one, other = (
-        Engine(rules, paging, allowed_lateness="20ms", precision=precision | {"edge": edge}).run(cut(events, places))
+        Engine(rules, paging, allowed_lateness="20ms", precision=precision | {"edge": edge}).run(cut(events, positions))
         for edge in edges
     )
     assert [outcome.bounds for outcome in one] == [outcome.bounds for outcome in other]
@@ -193,30 +198,31 @@ def test_an_edge_in_the_tail_is_exact(rules, events, width_ms, tail_ms, paging):
                 assert outcome.bounds[rule_id] == (result.value, result.value, True, True, result.count, result.count)
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(rules(), streams(overflowing=False, repeating=False, least=0), precisions(), pagings(), cuts())
 def test_values_that_are_not_negative_are_as_uncertain_as_the_bucket_of_the_edge_at_the_most(
-    rules, events, precision, paging, places
+    rules, events, precision, paging, positions
 ):
     """With a known sign a bound is what is surely inside, and the other one no more than a bucket beside it."""
     oracle = Oracle(rules, MEASURES, 100, precision=precision)
     engine = Engine(rules, paging, allowed_lateness="100ms", precision=precision)
     by_id = {rule.rule_id: rule for rule in rules}
-    for event, outcome in zip(events, engine.run(cut(events, places)), strict=True):
+    for event, outcome in zip(events, engine.run(cut(events, positions)), strict=True):
         oracle.arrive(event)
         for rule_id in outcome.results:
             rule, (lower, upper, *_) = by_id[rule_id], outcome.bounds[rule_id]
             edge_ms = event.time_ms - rule.window.length_ms + (rule.window.left == "open")
             width_ms = width_at(oracle.tiers, edge_ms, event.time_ms) or 1
-            held = [x for x in oracle.held[event.key] if x.time_ms <= event.time_ms]
-            behind = [x for x in held if x.time_ms // width_ms > edge_ms // width_ms]
-            around = [x for x in held if x.time_ms // width_ms == edge_ms // width_ms]
+            arrived = [x for x in oracle.events[event.key] if x.time_ms <= event.time_ms]
+            after = [x for x in arrived if x.time_ms // width_ms > edge_ms // width_ms]
+            around = [x for x in arrived if x.time_ms // width_ms == edge_ms // width_ms]
             column = list(MEASURES).index(rule.measure or "amount")
             if rule.aggregate.function == "sum":
-                assert lower >= sum(x.values[column] for x in behind)
+                assert lower >= sum(x.values[column] for x in after)
                 assert upper - lower <= sum(x.values[column] for x in around)
             if rule.aggregate.function == "count":
-                assert lower >= len(behind)
+                assert lower >= len(after)
                 assert upper - lower <= len(around)
 
 

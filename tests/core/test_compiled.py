@@ -13,10 +13,14 @@ import buckets
 from buckets import compiled
 
 PACKAGE = Path(buckets.__file__).parent
-NAME = f"kernels-{compiled._digest()}"
+NAME = f"kernels-{compiled.digest()}"
 
 
 # The name
+
+
+def file_of(module: str) -> Path:
+    return PACKAGE / f"{module.removeprefix('buckets.').replace('.', '/')}.py"
 
 
 def imported(path: Path) -> set[str]:
@@ -26,7 +30,8 @@ def imported(path: Path) -> set[str]:
         if isinstance(node, ast.ImportFrom) and node.module == "buckets":
             found |= {f"buckets.{each.name}" for each in node.names}
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("buckets."):
-            found.add(node.module)
+            modules = {f"{node.module}.{each.name}" for each in node.names}
+            found |= {name for name in modules if file_of(name).exists()} or {node.module}
         elif isinstance(node, ast.Import):
             found |= {each.name for each in node.names if each.name.startswith("buckets.")}
     return found
@@ -36,9 +41,7 @@ def test_the_name_of_the_folder_covers_every_module_that_is_compiled_or_whose_co
     covered = {PACKAGE / name for name in compiled.kernel_files()}
     kernels = {path for path in PACKAGE.rglob("*.py") if "buckets.compiled" in imported(path)}
     assert len(kernels) > 15
-    used = {
-        PACKAGE / f"{name.removeprefix('buckets.').replace('.', '/')}.py" for each in kernels for name in imported(each)
-    }
+    used = {file_of(name) for each in kernels for name in imported(each)}
     assert kernels | used <= covered
     for path in covered:
         tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -47,14 +50,14 @@ def test_the_name_of_the_folder_covers_every_module_that_is_compiled_or_whose_co
             for node in ast.walk(tree)
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("buckets.")
             for alias in node.names
-            if PACKAGE / f"{node.module.removeprefix('buckets.')}.py" not in covered
+            if file_of(node.module) not in covered
         }
         constants = [node.value for node in tree.body if isinstance(node, ast.Assign) and path not in kernels]
         names = {each.id for value in constants for each in ast.walk(value) if isinstance(each, ast.Name)}
         assert not names & foreign, f"a constant of {path.name} comes from a module that the name does not cover"
 
 
-# The place
+# The location
 
 
 @pytest.fixture
@@ -75,7 +78,7 @@ def mode(folder: Path) -> int:
 
 
 def test_they_are_kept_in_the_package_where_it_is_the_users_own(package):
-    assert compiled._cache_folder() == package / "__pycache__" / NAME
+    assert compiled.cache_folder() == package / "__pycache__" / NAME
     assert mode(package / "__pycache__" / NAME) == 0o700
 
 
@@ -96,7 +99,7 @@ def test_they_are_kept_with_the_users_caches_where_others_may_write_to_the_packa
     if where == "." and plant is link_to_elsewhere:
         package.rmdir()
     plant(package / where)
-    assert compiled._cache_folder() == tmp_path / "caches" / "buckets" / NAME
+    assert compiled.cache_folder() == tmp_path / "caches" / "buckets" / NAME
     assert mode(tmp_path / "caches" / "buckets") == mode(tmp_path / "caches" / "buckets" / NAME) == 0o700
 
 
@@ -113,17 +116,17 @@ def test_they_are_kept_with_the_users_caches_where_others_may_write_to_the_packa
 def test_each_run_compiles_for_itself_where_others_may_write_to_the_caches_too(package, tmp_path, where, plant):
     writable_by_others(package)
     plant(tmp_path / where)
-    folder = compiled._cache_folder()
+    folder = compiled.cache_folder()
     assert folder.parent.parent == tmp_path
     assert folder.parent.name.startswith("buckets-")
     assert mode(folder.parent) == 0o700
 
 
 def test_each_run_compiles_for_itself_where_all_folders_belong_to_somebody_else(package, tmp_path, monkeypatch):
-    compiled._cache_folder()
+    compiled.cache_folder()
     (tmp_path / "caches" / "buckets" / NAME).mkdir(parents=True)
     monkeypatch.setattr(compiled.os, "geteuid", lambda: 12345)
-    assert compiled._cache_folder().parent.name.startswith("buckets-")
+    assert compiled.cache_folder().parent.name.startswith("buckets-")
 
 
 def test_each_run_compiles_for_itself_where_the_user_has_no_home(package, tmp_path, monkeypatch):
@@ -134,12 +137,12 @@ def test_each_run_compiles_for_itself_where_the_user_has_no_home(package, tmp_pa
     writable_by_others(package)
     monkeypatch.setenv("XDG_CACHE_HOME", "relative/counts-for-nothing")
     monkeypatch.setattr(compiled.Path, "home", no_home)
-    assert compiled._cache_folder().parent.name.startswith("buckets-")
+    assert compiled.cache_folder().parent.name.startswith("buckets-")
 
 
 def test_they_are_kept_where_the_user_says(package, tmp_path, monkeypatch):
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "mine"))
-    assert compiled._cache_folder() == tmp_path / "mine" / NAME
+    assert compiled.cache_folder() == tmp_path / "mine" / NAME
 
 
 SCRIPT = """

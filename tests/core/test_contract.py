@@ -10,17 +10,17 @@ import pyarrow as pa
 import pytest
 from jsonschema import Draft202012Validator
 
-from buckets import outputs
-from buckets.audit_rows import MESSAGE_COLUMNS, MessageReader, read_message, rows_of
-from buckets.audit_tables import TRANSACTIONS, UNREADABLE, audit_tables
-from buckets.contract import CONTRACTS, MOMENT, load_contract, schema_path
-from buckets.messages import MESSAGE_VERSION, Message
-from buckets.rule_change import parse_change
+from buckets.audit.rows import MESSAGE_COLUMNS, MessageReader, read_message, rows_of
+from buckets.audit.tables import TRANSACTIONS, UNREADABLE, audit_tables
+from buckets.outputs import columns
+from buckets.outputs.contract import CONTRACTS, MOMENT, load_contract, schema_path
+from buckets.outputs.messages import MESSAGE_VERSION, Message
+from buckets.rules.change import parse_change
 from tests.core.real_messages import real_messages
 from tests.spark.payments import RULES
 
 SCHEMAS = (*sorted(set(CONTRACTS.values())), "rule-change-v1")
-TABLES = audit_tables(outputs.TOPICS)
+TABLES = audit_tables(columns.TOPICS)
 BUCKETED = {"precision": {"tail": "0ms", "resolution": "300ms"}}
 
 
@@ -49,7 +49,7 @@ def test_a_published_schema_is_a_valid_schema_and_describes_every_field(name):
     assert all(field["description"] for field in schema(name).get("properties", {}).values())
 
 
-@pytest.mark.parametrize("output", outputs.TOPICS)
+@pytest.mark.parametrize("output", columns.TOPICS)
 def test_real_messages_fit_their_schema_and_have_no_field_that_it_does_not_describe(sent, output):
     published = schema(CONTRACTS[output])
     check = Draft202012Validator(published | {"additionalProperties": False})
@@ -60,7 +60,7 @@ def test_real_messages_fit_their_schema_and_have_no_field_that_it_does_not_descr
 
 
 @pytest.mark.parametrize("engine", [{}, BUCKETED], ids=["exact", "in buckets"])
-@pytest.mark.parametrize("output", outputs.TOPICS)
+@pytest.mark.parametrize("output", columns.TOPICS)
 def test_real_messages_are_read_whole_and_fulfil_every_check(output, engine):
     columns = {column.name: column for column in TABLES[output].columns}
     for message in real_messages(**engine)[output]:
@@ -107,9 +107,9 @@ FAULTS = [
 
 @pytest.mark.parametrize(("fields", "reason"), FAULTS, ids=[next(iter(fields)) for fields, _ in FAULTS])
 def test_a_message_that_does_not_fit_is_refused_with_field_and_reason(sent, fields, reason):
-    value = changed(sent[outputs.ALERTS][0], **fields)
+    value = changed(sent[columns.ALERTS][0], **fields)
     with pytest.raises(ValueError, match=f"^{re.escape(reason)}$"):
-        read_message(TABLES[outputs.ALERTS], value)
+        read_message(TABLES[columns.ALERTS], value)
     is_of_json = not any(isinstance(value, str) and "\ud83d" in value for value in fields.values())
     in_range = all(not isinstance(value, int) or abs(value) < 2**31 for value in fields.values())
     if is_of_json and in_range:
@@ -121,7 +121,7 @@ BROKEN = [
     (b"\xff", "is not valid UTF-8 at byte 0"),
     (b"[1]", "is not a JSON object"),
     (b"{}", "version: is missing"),
-    (b'{"version": NaN}', "broken JSON: NaN is no number of JSON"),
+    (b'{"version": NaN}', "broken JSON: NaN is not a number in JSON"),
     (b"[" * 100_000, "broken JSON: "),
     (b"{", "broken JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
 ]
@@ -130,7 +130,7 @@ BROKEN = [
 @pytest.mark.parametrize(("value", "reason"), BROKEN)
 def test_what_is_no_object_is_refused_with_the_reason(value, reason):
     with pytest.raises(ValueError, match=f"^{re.escape(reason)}"):
-        read_message(TABLES[outputs.DUPLICATES], value)
+        read_message(TABLES[columns.DUPLICATES], value)
 
 
 CHECKED = [
@@ -147,14 +147,14 @@ CHECKED = [
 @pytest.mark.parametrize(("fields", "name"), CHECKED, ids=[name for _, name in CHECKED])
 def test_a_message_that_contradicts_itself_is_refused_by_the_check_of_its_table(sent, fields, name):
     with pytest.raises(ValueError, match=f"^does not fulfil {name}: "):
-        read_message(TABLES[outputs.ALERTS], changed(sent[outputs.ALERTS][0], **fields))
+        read_message(TABLES[columns.ALERTS], changed(sent[columns.ALERTS][0], **fields))
 
 
 def test_a_field_that_came_to_the_schema_later_is_null_in_messages_from_before(sent):
-    message = json.loads(sent[outputs.ALERTS][0].value)
+    message = json.loads(sent[columns.ALERTS][0].value)
     added = [message.pop(name) for name in ("count_lower", "count_upper")]
     assert added == [message["count"]] * 2
-    row = read_message(TABLES[outputs.ALERTS], json.dumps(message).encode())
+    row = read_message(TABLES[columns.ALERTS], json.dumps(message).encode())
     assert (row["count_lower"], row["count_upper"]) == (None, None)
     Draft202012Validator(schema("alert-v1")).validate(message)
 
@@ -165,33 +165,33 @@ def test_a_field_that_came_to_the_schema_later_is_null_in_messages_from_before(s
 )
 def test_an_average_may_have_crossed_a_limit_that_it_is_rounded_to(sent, operator, limit, is_refused):
     value = dict.fromkeys(("value", "lower", "upper"), "33.333333")
-    message = changed(sent[outputs.ALERTS][0], operator=operator, limit=limit, **value)
+    message = changed(sent[columns.ALERTS][0], operator=operator, limit=limit, **value)
     if is_refused:
         with pytest.raises(ValueError, match=r"^does not fulfil fired: "):
-            read_message(TABLES[outputs.ALERTS], message)
+            read_message(TABLES[columns.ALERTS], message)
     else:
-        assert read_message(TABLES[outputs.ALERTS], message)["limit"] == limit
+        assert read_message(TABLES[columns.ALERTS], message)["limit"] == limit
 
 
 def test_fields_of_a_later_release_are_kept_as_they_are(sent):
-    value = changed(sent[outputs.ALERTS][0], score=0.5, tags=["a"])
-    row = read_message(TABLES[outputs.ALERTS], value)
+    value = changed(sent[columns.ALERTS][0], score=0.5, tags=["a"])
+    row = read_message(TABLES[columns.ALERTS], value)
     assert json.loads(row["other_fields"]) == {"score": 0.5, "tags": ["a"]}
 
 
 def test_a_batch_of_several_topics_keeps_every_message_readable_or_not(sent):
-    topics = {f"t-{name}": TABLES[name] for name in outputs.TOPICS} | {"t-transactions": TABLES[TRANSACTIONS]}
-    messages = [(f"t-{name}", each.value.encode()) for name in outputs.TOPICS for each in sent[name]]
+    topics = {f"t-{name}": TABLES[name] for name in columns.TOPICS} | {"t-transactions": TABLES[TRANSACTIONS]}
+    messages = [(f"t-{name}", each.value.encode()) for name in columns.TOPICS for each in sent[name]]
     messages.insert(3, ("t-alerts", b"bro\xffken"))
     messages += [("t-transactions", b"bro\xffken"), ("t-transactions", None), ("t-transactions", b"{}")]
     read = pa.Table.from_batches(MessageReader(topics)([batch_of(messages)]))
 
-    places = set()
+    offsets = set()
     for table in TABLES.values():
         rows = rows_of(table, read)
         assert rows.schema.names == [column.name for column in table.columns]
         for row in rows.to_pylist():
-            places.add(row["offset"])
+            offsets.add(row["offset"])
             topic, value = messages[row["offset"]]
             if table.contract is None:
                 assert (row["topic"], row["value_bytes"] or row["value"]) in ((topic, value), (topic, "{}"))
@@ -203,7 +203,7 @@ def test_a_batch_of_several_topics_keeps_every_message_readable_or_not(sent):
                 moment = datetime.fromtimestamp(said["event_time"] / 1000, UTC) if "event_time" in said else PUBLISHED
                 assert row["day"] == moment.date()
     assert [row["reason"] for row in rows_of(TABLES[UNREADABLE], read).to_pylist()] == ["is not valid UTF-8 at byte 3"]
-    assert places == set(range(len(messages)))
+    assert offsets == set(range(len(messages)))
 
 
 PUBLISHED = datetime(2024, 10, 4, 23, 59, 59, tzinfo=UTC)
@@ -275,7 +275,7 @@ def test_what_is_no_change_of_rules_is_none_by_the_schema(change):
 
 
 def test_every_contract_names_its_columns_once():
-    for output in outputs.TOPICS:
+    for output in columns.TOPICS:
         names = [column.name for column in TABLES[output].columns]
         assert len(set(names)) == len(names)
         assert load_contract(CONTRACTS[output]).title

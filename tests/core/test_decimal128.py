@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buckets.decimal128 import decimals
+from buckets.numbers.decimal128 import decimals
 
 LEAST, GREATEST = -(2**63), 2**63 - 1
 SCALE = 18

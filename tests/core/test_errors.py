@@ -9,10 +9,12 @@ from deltalake import write_deltalake
 from deltalake.exceptions import DeltaError
 
 import buckets
-from buckets import parquet_rows, rule_table, staging, tables
-from buckets.cli import rule_place
+from buckets.cli import rule_origin
 from buckets.errors import BucketsError, first_line
-from buckets.revision import Change
+from buckets.events import event_file, parquet_rows
+from buckets.outputs import reader
+from buckets.rule_feeds import table_feed
+from buckets.rules.revision import Change
 from tests.core.examples import SCHEMA, rule
 
 SILENT = [OSError(), OSError(""), OSError("\n \n")]
@@ -43,7 +45,7 @@ def test_first_lines_are_taken_in_one_place():
 def table(tmp_path) -> Path:
     """A Delta table of rules, without any."""
     path = tmp_path / "alerts"
-    write_deltalake(path, pa.Table.from_pylist([], schema=rule_table.COLUMNS))
+    write_deltalake(path, pa.Table.from_pylist([], schema=table_feed.COLUMNS))
     return path
 
 
@@ -56,29 +58,29 @@ def fails(error: Exception):
 
 @pytest.mark.parametrize("error", SILENT)
 def test_a_table_of_rules_that_fails_without_a_word(table, monkeypatch, error):
-    opened = rule_table.open_rule_table(table)
-    monkeypatch.setattr(rule_table, "QueryBuilder", fails(error))
+    opened = table_feed.open_rule_table(table)
+    monkeypatch.setattr(table_feed, "QueryBuilder", fails(error))
     with pytest.raises(BucketsError, match=r"cannot be read \(OSError\)"):
-        rule_table.read_rule_rows(opened)
-    monkeypatch.setattr(rule_table, "DeltaTable", fails(error))
-    with pytest.raises(BucketsError, match=r"is no Delta table \(OSError\)"):
-        rule_table.open_rule_table(table)
+        table_feed.read_rule_rows(opened)
+    monkeypatch.setattr(table_feed, "DeltaTable", fails(error))
+    with pytest.raises(BucketsError, match=r"is not a Delta table \(OSError\)"):
+        table_feed.open_rule_table(table)
 
 
 @pytest.mark.parametrize("error", SILENT)
 def test_a_table_of_rules_that_cannot_be_written_without_a_word(table, monkeypatch, error):
-    place = rule_place.TablePlace(table, SCHEMA)
-    monkeypatch.setattr(rule_place.TablePlace, "_write", fails(error))
+    origin = rule_origin.TableOrigin(table, SCHEMA)
+    monkeypatch.setattr(rule_origin.TableOrigin, "_write", fails(error))
     made = Change("delete", "a", 1, rule("a"), None, "", "", None, "")
     with pytest.raises(BucketsError, match=r"cannot be written \(OSError\)"):
-        place.publish([], [made])
+        origin.publish([], [made])
 
 
 @pytest.mark.parametrize("error", [DeltaError(), DeltaError("\n")])
 def test_results_that_fail_without_a_word(table, monkeypatch, error):
-    monkeypatch.setattr(tables, "DeltaTable", fails(error))
+    monkeypatch.setattr(reader, "DeltaTable", fails(error))
     with pytest.raises(BucketsError, match=r"cannot be read \(DeltaError\)"):
-        tables.read_output(table.parent, "alerts", ["rule_id"])
+        reader.read_output(table.parent, "alerts", ["rule_id"])
 
 
 @pytest.mark.parametrize("error", SILENT)
@@ -86,4 +88,4 @@ def test_a_parquet_file_that_fails_without_a_word(tmp_path, monkeypatch, error):
     (tmp_path / "events.parquet").write_bytes(b"x")
     monkeypatch.setattr(parquet_rows.pq, "ParquetFile", fails(error))
     with pytest.raises(BucketsError, match=r"is no Parquet file \(OSError\)"):
-        staging.open_event_file(tmp_path / "events.parquet", SCHEMA, frozenset())
+        event_file.open_event_file(tmp_path / "events.parquet", SCHEMA, frozenset())

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buckets import outputs, shard_clock, sweep
-from buckets.rule_set import first_rule_set, next_rule_set
+from buckets.engine import eviction, shard_clock
+from buckets.outputs import columns
+from buckets.rules.rule_set import first_rule_set, next_rule_set
 from tests.core.examples import SCHEMA, rule
 from tests.core.pipeline import Pipeline
 
@@ -24,8 +25,8 @@ RULES = [
 ]
 YEARS_MS = 10**11
 HOUR_MS = 3_600_000
-PLACE = ("source_order", "source", "position")
-SIDES = (outputs.LATE_EVENTS, outputs.COLLISIONS, outputs.DUPLICATES)
+ORIGIN = ("source_order", "source", "position")
+SIDES = (columns.LATE_EVENTS, columns.COLLISIONS, columns.DUPLICATES)
 
 
 def row(number: int, payer: str, at: int, kind: str = "a", **changes) -> dict:
@@ -33,16 +34,16 @@ def row(number: int, payer: str, at: int, kind: str = "a", **changes) -> dict:
     return fields | {"amount": "1.00", "fee": number % 7, "position": number} | changes
 
 
-def run(rows, places=None, shards: int = 1, **engine) -> Pipeline:
-    """The rows cut at some places; one by one where none are given."""
+def run(rows, cuts=None, shards: int = 1, **engine) -> Pipeline:
+    """The rows cut at some indexes; one by one where none are given."""
     one = Pipeline(
         first_rule_set(engine.pop("rules", RULES)),
         SCHEMA,
         shards=shards,
         **{"allowed_lateness": f"{LATENESS_MS}ms"} | engine,
     )
-    places = range(len(rows)) if places is None else places
-    ends = sorted({min(place, len(rows)) for place in places} | {0, len(rows)})
+    cuts = range(len(rows)) if cuts is None else cuts
+    ends = sorted({min(index, len(rows)) for index in cuts} | {0, len(rows)})
     for start, end in pairwise(ends):
         one.batch([rows[start:end]])
     return one
@@ -56,7 +57,7 @@ def without_eviction(rows, **engine) -> Pipeline:
 def said(pipeline: Pipeline) -> dict[tuple, dict]:
     """Everything that was said of an event in a group or by a rule, but under what rule set and on what evidence."""
     found = {}
-    for output in (outputs.EVALUATIONS, *SIDES):
+    for output in (columns.EVALUATIONS, *SIDES):
         for each in pipeline.output(output):
             what = (output, each["position"], each.get("rule_id") or each["group"])
             assert what not in found
@@ -107,28 +108,29 @@ def stream(events, lags_ms) -> list[dict]:
     return rows
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(EVENTS, LAGS_MS, CUTS, st.sampled_from([1, 1, 2, 5]), LATE, COLLISION)
 def test_whatever_is_warm_is_what_it_would_be_without_eviction_however_the_stream_is_cut(
-    events, lags_ms, places, shards, late, collision
+    events, lags_ms, cuts, shards, late, collision
 ):
     rows = stream(events, lags_ms)
-    with mock.patch.multiple(shard_clock, VOTERS=3, QUORUM=2), mock.patch.object(sweep, "SPARE_VISITS", 100):
-        evicted = run(rows, places, shards, late=late, collision=collision)
+    with mock.patch.multiple(shard_clock, VOTERS=3, QUORUM=2), mock.patch.object(eviction, "SPARE_VISITS", 100):
+        evicted = run(rows, cuts, shards, late=late, collision=collision)
     check(evicted, without_eviction(rows, late=late, collision=collision))
 
 
 @settings(max_examples=60)
 @given(EVENTS, CUTS, st.sampled_from([1, 3]))
-def test_events_within_the_allowed_lateness_of_their_shard_are_all_warm(events, places, shards):
+def test_events_within_the_allowed_lateness_of_their_shard_are_all_warm(events, cuts, shards):
     """However many keys are evicted: an event that is not behind the others misses nothing."""
     clock_ms, rows = 0, []
     for key, step_ms, kind, _, _ in events:
         at = clock_ms + max(step_ms, -LATENESS_MS)
         clock_ms = max(clock_ms, at)
         rows.append(row(len(rows) + 1, f"p{key}", at, kind))
-    with mock.patch.multiple(shard_clock, VOTERS=3, QUORUM=2), mock.patch.object(sweep, "SPARE_VISITS", 100):
-        evicted = run(rows, places, shards)
+    with mock.patch.multiple(shard_clock, VOTERS=3, QUORUM=2), mock.patch.object(eviction, "SPARE_VISITS", 100):
+        evicted = run(rows, cuts, shards)
     assert check(evicted, without_eviction(rows)) == 0
 
 
@@ -155,7 +157,7 @@ def test_a_source_that_lags_by_hours_keeps_its_windows_however_the_stream_is_cut
     five = [rule("five", None, length="5m")]
     found = run(rows, range(0, 100, rows_a_batch), rules=five, allowed_lateness="1h")
     assert check(found, without_eviction(rows, rules=five, allowed_lateness="1h")) == 0
-    assert [each["count"] for each in found.output(outputs.EVALUATIONS)] == [1 + n // 20 for n in range(100)]
+    assert [each["count"] for each in found.output(columns.EVALUATIONS)] == [1 + n // 20 for n in range(100)]
 
 
 def crowd(first: int, at: int) -> list[dict]:
@@ -164,24 +166,24 @@ def crowd(first: int, at: int) -> list[dict]:
 
 def test_a_key_that_comes_back_behind_its_shards_clock_says_that_something_may_be_missing():
     rows = [row(1, "back", 20), *crowd(2, 1_000), *crowd(100, 2_000), row(200, "back", 25), row(201, "back", 2_000)]
-    places = [1, 64, 127, 128]
-    found = run(rows, places)
-    back = [each for each in found.output(outputs.EVALUATIONS) if "back" in each["key"] and each["rule_id"] == "sum"]
+    cuts = [1, 64, 127, 128]
+    found = run(rows, cuts)
+    back = [each for each in found.output(columns.EVALUATIONS) if "back" in each["key"] and each["rule_id"] == "sum"]
     counts = [(each["event_time"], each["count"], each["warm"]) for each in back]
     assert counts == [(20, 1, True), (25, 1, False), (2_000, 1, True)]
-    (missed,) = [each for each in without_eviction(rows).output(outputs.EVALUATIONS) if each["position"] == 200][:1]
+    (missed,) = [each for each in without_eviction(rows).output(columns.EVALUATIONS) if each["position"] == 200][:1]
     assert missed["count"] == 2
-    late = run([*rows[:-1], row(201, "back", 18), row(202, "back", 25), row(200, "back", 25)], places)
+    late = run([*rows[:-1], row(201, "back", 18), row(202, "back", 25), row(200, "back", 25)], cuts)
     for output in SIDES:
         sides = [(each["event_time"], each["warm"]) for each in late.output(output) if "back" in each["key"]]
-        assert sides == [(18, False)] * 2 if output == outputs.LATE_EVENTS else [(25, True)] * 2
+        assert sides == [(18, False)] * 2 if output == columns.LATE_EVENTS else [(25, True)] * 2
 
 
 def test_what_may_be_missing_is_remembered_until_no_window_reaches_it():
     rows = [row(1, "back", 50), *crowd(2, 1_000), *crowd(100, 2_000)]
     later = [row(200 + number, "back", 55 + 10 * number) for number in range(12)]
     found = run([*rows, *later], [1, 64, 127, *range(128, 140)], rules=[rule("sum", length="40ms")])
-    warm = [each["warm"] for each in found.output(outputs.EVALUATIONS) if each["position"] >= 200]
+    warm = [each["warm"] for each in found.output(columns.EVALUATIONS) if each["position"] >= 200]
     assert warm == [edge_ms > 50 for edge_ms in range(15, 135, 10)]
 
 
@@ -196,7 +198,7 @@ def test_a_rule_that_comes_after_a_wild_date_is_warm_as_soon_as_without_it():
     one.batch([[*before, wild]])
     one.rule_set = next_rule_set(one.rule_set, both, one.accounts[0].arrived, LATENESS_MS)
     one.batch([[*after, again]])
-    rows = [each for each in one.output(outputs.EVALUATIONS) if each["rule_id"] == "brief"]
+    rows = [each for each in one.output(columns.EVALUATIONS) if each["rule_id"] == "brief"]
     assert [each["warm"] for each in rows] == [*(100 + number - 50 > 99 for number in range(100)), False]
 
 

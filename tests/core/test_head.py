@@ -8,25 +8,39 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buckets.directory import Directory, new_directory
+from buckets.compiled import compiled
 from buckets.errors import BucketsError
-from buckets.head import CODEC_VERSION, HEAD_BYTES, entry_bound, read_newest_cells, write_entry, write_head
-from buckets.layout import written_bound
-from buckets.needed import Paging
-from buckets.page import write_cells
-from buckets.stored import ANY_GENERATION, read_heads, unreadable
+from buckets.timeline.directory import Directory, new_directory
+from buckets.timeline.head import (
+    CODEC_VERSION,
+    HEAD_BYTES,
+    HeadFields,
+    entry_bound,
+    read_newest_cells,
+    write_entry,
+    write_head,
+)
+from buckets.timeline.layout import written_bound
+from buckets.timeline.loading import ANY_GENERATION, read_heads, unreadable
+from buckets.timeline.page import write_cells
+from buckets.timeline.paging import Paging
 from tests.core.cells import GREATEST, INT64S, LEAST, cell_lists, cells_of, laid_out, raw
 from tests.core.test_varint import leb128
 from tests.engine import Engine
 from tests.oracle import Event
 from tests.strategies import decimals, pagings, precisions, rules, streams
 
+# As they run inside kernels: compiled.
+new_directory, entry_bound, written_bound = map(compiled, (new_directory, entry_bound, written_bound))
+read_newest_cells, write_cells = map(compiled, (read_newest_cells, write_cells))
+write_entry, write_head = map(compiled, (write_entry, write_head))
+
 ALL_MS = LEAST
 COUNTS = st.one_of(st.integers(0, 300), st.integers(0, 2**31))
 TIMES_MS = st.one_of(st.integers(-300, 300), st.integers(-(10**14), 10**14))
 SUMS = st.one_of(st.integers(0, 300), st.integers(0, 2**94))
 COLUMN = st.tuples(SUMS, SUMS, st.tuples(INT64S, INT64S).map(sorted))
-KINDS = ("page", "first_ms", "last_ms", "cells", "held", "resolution_ms", "is_trimmed")
+KINDS = ("page", "first_ms", "last_ms", "cells", "event_count", "resolution_ms", "is_trimmed")
 
 # Version 1: clock 2000 ms, 1 column, cells (1500 ms, 1234, "e1") and (2000 ms, -5, "é2").
 VERSION_1 = bytes.fromhex("01 01 a01f 02 b817 f403 a413 09 02 6531 03 c3a932")
@@ -49,8 +63,8 @@ def entries(draw, columns: int):
     for _ in range(draw(st.integers(0, 5))):
         begin_ms += draw(COUNTS)
         end_ms = begin_ms + draw(COUNTS)
-        page, cells, held, resolution_ms = (draw(COUNTS) for _ in range(4))
-        numbers = (page, begin_ms, end_ms, cells, held, resolution_ms, draw(st.booleans()))
+        page, cells, count, resolution_ms = (draw(COUNTS) for _ in range(4))
+        numbers = (page, begin_ms, end_ms, cells, count, resolution_ms, draw(st.booleans()))
         found.append((numbers, draw(st.tuples(*[COLUMN] * columns))))
     return found
 
@@ -99,7 +113,7 @@ def written(head) -> bytes:
     directory = directory_of(found, columns)
     ids = sum(len((cell.event_id or "").encode()) for cell in cells)
     out = np.zeros(3 + written_bound(timeline, len(found)), np.uint8)
-    at = write_head(out, 3, clock_ms, since_ms, generation, next_page, len(found), columns)
+    at = write_head(out, 3, HeadFields(clock_ms, since_ms, generation, next_page), len(found), columns)
     before_ms = clock_ms
     for entry in range(len(found)):
         entry_at = at
@@ -117,7 +131,7 @@ def widened(columns: tuple, known: int) -> tuple:
 
 
 def read(data: list[bytes], known: int, generation: int = ANY_GENERATION):
-    """What a reader of so many columns finds in heads one behind the other: as `heads` draws them."""
+    """What a reader of so many columns finds in heads one after the other: as `heads` draws them."""
     pool, start = np.frombuffer(b"".join(data), np.uint8), np.array([0, *accumulate(map(len, data))], np.int64)
     assert unreadable(pool, start) == -1
     found, directory = read_heads(pool, start, generation, known)
@@ -142,10 +156,11 @@ def expected(head, known: int):
     return clock_ms, since_ms, next_page, [(numbers, widened(sums, known)) for numbers, sums in found], cells
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(st.lists(st.one_of(heads(), st.none()), max_size=3), st.integers(0, 4))
 def test_heads_are_read_as_they_were_written_by_readers_with_more_or_fewer_columns(many, known):
-    """Heads lie one behind the other; that of a new key is empty."""
+    """Heads lie one after the other; that of a new key is empty."""
     data = [written(head) if head else b"" for head in many]
     assert read(data, known) == [expected(head, known) if head else (LEAST, LEAST, 0, [], []) for head in many]
 
@@ -239,12 +254,13 @@ def test_timelines_of_version_1_are_heads_without_pages(many, known):
     ]
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(rules(), streams(), precisions(), pagings(), st.integers(0, 80), st.booleans())
 def test_a_run_goes_on_from_version_1_as_if_it_had_been_this_release_from_the_start(
     rules, events, precision, paging, change, is_tiered
 ):
-    """Raw events that lie behind a tail by now are folded as their key is visited."""
+    """Raw events that lie beyond a tail by now are folded as their key is visited."""
     settings = {"allowed_lateness": "20ms"}
     later = settings | ({"precision": precision} if is_tiered else {})
     whole, old, new = (

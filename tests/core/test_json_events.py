@@ -3,8 +3,8 @@
 import pyarrow as pa
 import pytest
 
-from buckets.arrivals import BROKEN, RAW, field_column
-from buckets.json_events import read_events
+from buckets.events.arrivals import BROKEN, RAW, field_column
+from buckets.events.json_events import read_events
 from tests.core.examples import SCHEMA
 
 EVENT = '{"id": "e", "at": 1, "payer": "p", "amount": "1.50"}'
@@ -60,8 +60,8 @@ def test_there_may_be_no_rows():
     [
         ("", "broken JSON: Expecting value at character 1"),
         ("[1]", "broken JSON: not an object"),
-        (EVENT + " " + EVENT, "broken JSON: something stands behind the first value, at character 54"),
-        (EVENT.replace('"1.50"', "NaN"), "broken JSON: NaN is no number of JSON"),
+        (EVENT + " " + EVENT, "broken JSON: there is more after the first value, at character 54"),
+        (EVENT.replace('"1.50"', "NaN"), "broken JSON: NaN is not a number in JSON"),
         (EVENT.replace('"1.50"', "01"), "broken JSON: Expecting ',' delimiter at character 47"),
         ("\ufeff\ufeff" + EVENT, "broken JSON: Expecting value at character 1"),
         ("[" * 501, "broken JSON: nested deeper than 500 levels"),

@@ -2,20 +2,19 @@
 
 import json
 
-import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buckets import outputs, payload
-from buckets.engine_settings import EngineSettings
-from buckets.fan_out import fan_out
-from buckets.json_lines import JsonLines
-from buckets.plan import plan_group
-from buckets.results import expand
-from buckets.rule_set import RuleSet, first_rule_set
-from buckets.shard import Scorer
+from buckets.config.engine import EngineSettings
+from buckets.engine.fan_out import fan_out
+from buckets.engine.in_memory import memory_store
+from buckets.engine.output_decoder import OutputDecoder
+from buckets.engine.shard import COUNTS, Scorer
+from buckets.outputs import columns
+from buckets.outputs.json_lines import JsonLines
+from buckets.rules.rule_set import RuleSet, first_rule_set
 from tests.core.examples import SCHEMA, rule
-from tests.core.pipeline import arrivals, dict_store
+from tests.core.pipeline import arrivals
 
 ENGINE = EngineSettings(shards=1)
 LOW = {"operator": ">", "value": "-1e9"}
@@ -23,19 +22,22 @@ LOW = {"operator": ">", "value": "-1e9"}
 
 def lines_of(rule_set: RuleSet, rows: list[dict]) -> dict[str, list[dict]]:
     """Rows through both stages, as lines of each output."""
-    tables: dict[str, list[pa.Table]] = {}
-    payloads = [parcel.payload for parcel in fan_out(arrivals(rows, SCHEMA), rule_set, SCHEMA, 1)]
-    for produced in Scorer(SCHEMA, ENGINE, evaluations=True).score(payloads, rule_set, dict_store()):
-        if produced.output == "counts":
-            continue
-        table = payload.unpack(produced.payload)
-        if produced.output == outputs.EVALUATIONS:
-            group = next(each for each in rule_set.groups if each.group_id == payload.group_of(table))
-            table = expand(table, plan_group(group, SCHEMA, ENGINE), SCHEMA, rule_set.version)
-        tables.setdefault(produced.output, []).append(table.replace_schema_metadata())
-    writer = JsonLines(rule_set, SCHEMA)
-    joined = {name: pa.concat_tables(each, promote_options="permissive") for name, each in tables.items()}
-    return {name: [json.loads(line) for line in writer.lines(name, table)] for name, table in joined.items()}
+    produced = payloads_of(rule_set, rows)
+    writer, decoder = JsonLines(rule_set, SCHEMA), OutputDecoder(rule_set, SCHEMA, ENGINE)
+    return {
+        name: [json.loads(line) for line in writer.lines(name, decoder.table(name, payloads))]
+        for name, payloads in produced.items()
+    }
+
+
+def payloads_of(rule_set: RuleSet, rows: list[dict]) -> dict[str, list[bytes]]:
+    """What both stages produce of each output."""
+    messages = [message.payload for message in fan_out(arrivals(rows, SCHEMA), rule_set, SCHEMA, 1)]
+    found: dict[str, list[bytes]] = {}
+    for produced in Scorer(SCHEMA, ENGINE, evaluations=True).score(messages, rule_set, memory_store()):
+        if produced.output != COUNTS:
+            found.setdefault(produced.output, []).append(produced.payload)
+    return found
 
 
 def row(event_id: str, at: int, **fields) -> dict:
@@ -43,7 +45,7 @@ def row(event_id: str, at: int, **fields) -> dict:
 
 
 def test_an_evaluation_has_these_fields_with_times_in_ms_and_decimals_as_text():
-    (line,) = lines_of(first_rule_set([rule("a", group_by=["account", "payer"])]), [row("e1", -5)])[outputs.EVALUATIONS]
+    (line,) = lines_of(first_rule_set([rule("a", group_by=["account", "payer"])]), [row("e1", -5)])[columns.EVALUATIONS]
     assert line == {
         "event_id": "e1", "rule_id": "a", "rule_version": 1, "ruleset_version": 1, "key": {"account": 7, "payer": "é"},
         "event_time": -5, "value": "1.50", "lower": "1.50", "upper": "1.50", "exact": True, "warm": True, "count": 1,
@@ -65,7 +67,7 @@ def test_values_have_the_scale_of_their_rule():
         for function, measure in aggregates
     ]
     rows = [row("a", 1, amount="-1.00", fee=1), row("b", 2, amount="0.00", fee=1), row("c", 3, amount="0.00", fee=0)]
-    lines = lines_of(first_rule_set(rules), rows)[outputs.EVALUATIONS]
+    lines = lines_of(first_rule_set(rules), rows)[columns.EVALUATIONS]
     assert {line["rule_id"]: line["value"] for line in lines if line["event_id"] == "c"} == {
         "sum-amount": "-1.00", "sum-fee": "2", "avg-amount": "-0.33333333", "avg-fee": "0.666667",
         "min-amount": "-1.00", "count-None": "3",
@@ -78,36 +80,36 @@ def test_lines_are_in_arrival_order_and_rules_in_that_of_the_rule_file(events):
     rules = [rule("z", group_by=["kind"]), rule("m", limit=LOW), rule("a", group_by=["kind"], limit=LOW), rule("b")]
     rows = [row(f"e{n}", at, payer=payer) for n, (at, payer) in enumerate(events)]
     found = lines_of(first_rule_set(rules), rows)
-    place = {each.rule_id: index for index, each in enumerate(rules)}
-    for output in (outputs.EVALUATIONS, outputs.ALERTS):
-        order = [(int(line["event_id"][1:]), place[line["rule_id"]]) for line in found.get(output, [])]
+    rank = {each.rule_id: index for index, each in enumerate(rules)}
+    for output in (columns.EVALUATIONS, columns.ALERTS):
+        order = [(int(line["event_id"][1:]), rank[line["rule_id"]]) for line in found.get(output, [])]
         assert order == sorted(order)
-    late = [int(line["event_id"][1:]) for line in found.get(outputs.LATE_EVENTS, [])]
+    late = [int(line["event_id"][1:]) for line in found.get(columns.LATE_EVENTS, [])]
     assert late == sorted(late)
 
 
 def test_side_outputs_say_which_group_and_where():
     rows = [row("a", 10), row("b", 10), row("a", 10), row("c", 5), row("x", 1, amount="ten", raw="line")]
     found = lines_of(first_rule_set([rule("r")]), rows)
-    place = {"group": "payer", "group_by": ["payer"], "key": {"payer": "é"}}
+    of_key = {"group": "payer", "group_by": ["payer"], "key": {"payer": "é"}}
     (collision,), (duplicate,), (late,) = (
-        found[name] for name in (outputs.COLLISIONS, outputs.DUPLICATES, outputs.LATE_EVENTS)
+        found[name] for name in (columns.COLLISIONS, columns.DUPLICATES, columns.LATE_EVENTS)
     )
     assert collision == {
-        "event_id": "b", "other_event_id": "a", **place, "event_time": 10, "kept": True, "warm": True, "position": 2,
+        "event_id": "b", "other_event_id": "a", **of_key, "event_time": 10, "kept": True, "warm": True, "position": 2,
     }  # fmt: skip
-    assert duplicate == {"event_id": "a", **place, "event_time": 10, "warm": True, "position": 3}
+    assert duplicate == {"event_id": "a", **of_key, "event_time": 10, "warm": True, "position": 3}
     assert late == {
-        "event_id": "c", **place, "event_time": 5, "clock": 10, "applied": True, "too_late": False,
+        "event_id": "c", **of_key, "event_time": 5, "clock": 10, "applied": True, "too_late": False,
         "other_event_id": None, "warm": True, "position": 4,
     }  # fmt: skip
-    assert found[outputs.DEAD_LETTERS] == [
+    assert found[columns.DEAD_LETTERS] == [
         {"position": 5, "reason": "amount: 'ten' is not a decimal number", "raw": "line"}
     ]
 
 
 def test_an_alert_carries_its_event():
-    (alert,) = lines_of(first_rule_set([rule("r", limit=LOW)]), [row("a", 10)])[outputs.ALERTS]
+    (alert,) = lines_of(first_rule_set([rule("r", limit=LOW)]), [row("a", 10)])[columns.ALERTS]
     assert (alert["value"], alert["limit"], alert["operator"]) == ("1.50", "-1000000000", ">")
     assert (alert["window_start"], alert["window_end"]) == (10 - 3_600_000, 10)
     assert alert["event"] == {"id": "a", "at": 10, "payer": "é", "kind": "a", "account": 7, "vip": None} | {
@@ -116,5 +118,5 @@ def test_an_alert_carries_its_event():
 
 
 def test_a_measure_that_was_null_is_null_in_the_event_of_an_alert():
-    (alert,) = lines_of(first_rule_set([rule("r", limit=LOW)]), [row("a", 10, fee=None)])[outputs.ALERTS]
+    (alert,) = lines_of(first_rule_set([rule("r", limit=LOW)]), [row("a", 10, fee=None)])[columns.ALERTS]
     assert alert["event"]["fee"] is None

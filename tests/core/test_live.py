@@ -1,61 +1,29 @@
 """The status of a running job: what it counts, that its file is always whole, and how a reader knows that it died."""
 
 import itertools
-import json
 import os
 import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from buckets.accounting import BatchAccount, GroupAccount
+from buckets.clock import epoch_ms
 from buckets.errors import BucketsError
-from buckets.last_minute import MINUTE_MS, LastMinute, weighted_quantiles
-from buckets.ledger import epoch_ms
-from buckets.live import (
-    LATEST_ALERTS,
-    MOST_WAITING,
-    SILENT_AFTER_MS,
-    Live,
-    LiveStatus,
-    live_path,
-    messages_behind,
-    read_live,
-)
-from buckets.outputs import alert_columns
-from buckets.rule_set import RuleSet, first_rule_set
+from buckets.monitor.job_counts import LATEST_ALERTS
+from buckets.monitor.live import SILENT_AFTER_MS, Live, live_path, read_live
+from buckets.monitor.live_status import MOST_WAITING, LiveStatus
+from buckets.outputs.columns import alert_columns
+from buckets.rules.rule_set import RuleSet, first_rule_set
+from tests.core.done_batches import NOW_MS, Done, batch
 from tests.core.examples import rule
 
 RULES = first_rule_set([rule("one"), rule("two", state="SHADOW"), rule("off", state="PAUSE")])
-SHARES = [0.0, 0.5, 0.9, 0.99, 0.999, 1.0]
-NOW_MS = 1_800_000_000_000
-
-
-@dataclass(frozen=True)
-class Done:
-    """A finished batch."""
-
-    account: BatchAccount
-    duration_s: float = 0.1
-    alerts: tuple[pa.Table, ...] = ()
-    written_ms: int = NOW_MS
-
-
-def batch(events: int = 10, written_ms: int = NOW_MS, ingested=(), alerts=(), batch_id: int = 0, **done) -> Done:
-    counts = {"filtered": 1, "late": 2, "too_late": 0, "duplicates": 0, "collisions_not_kept": 0, "dead_letters": 0}
-    fired = sum(len(table) for table in alerts)
-    group = GroupAccount("id", "payer", events_in=events, evaluated=events - 3, alerts=fired, **counts)
-    account = BatchAccount(batch_id, 1, events, 0, None, (group,), tuple(ingested))
-    return Done(account, alerts=tuple(alerts), written_ms=written_ms, **done)
 
 
 def alerts(positions) -> pa.Table:
@@ -82,67 +50,6 @@ def status_of(checkpoint: Path, *batches: Done, rules=lambda: RULES, lag=lambda:
     live = read_live(checkpoint)
     assert live is not None
     return live.data
-
-
-# Quantiles
-
-
-@given(st.lists(st.tuples(st.integers(-(10**6), 10**6), st.integers(1, 9)), min_size=1, max_size=60))
-def test_weighted_quantiles_are_those_of_every_value_written_out(pairs):
-    values, weights = (np.array(each, np.int64) for each in zip(*pairs, strict=True))
-    written_out = np.quantile(np.repeat(values, weights), SHARES, method="inverted_cdf")
-    assert weighted_quantiles(values, weights.astype(np.float64), SHARES) == written_out.tolist()
-
-
-def test_weights_of_a_sample_need_not_be_whole_numbers():
-    tenths = np.full(10, 0.1)
-    assert weighted_quantiles(np.arange(10), tenths, [0.1, 0.3, 0.5, 0.7, 1.0]) == [0, 2, 4, 6, 9]
-
-
-def test_latency_is_from_the_taking_in_of_an_event_to_the_writing_of_its_batch():
-    minute = LastMinute()
-    minute.add(batch(ingested=[(NOW_MS - 100, 98.0), (NOW_MS - 900, 1.0)]))
-    minute.add(batch(ingested=[(NOW_MS - 250, 1.0)], duration_s=0.3))
-    summary = minute.summary(NOW_MS)
-    assert summary["latency_ms"] == {"p50": 100, "p99": 250, "p99.9": 900, "max": 900}
-    assert summary["batch_ms"] == {"p50": 100, "p99": 300, "p99.9": 300, "max": 300}
-
-
-def test_a_source_that_does_not_say_when_it_took_events_in_has_no_latency():
-    minute = LastMinute()
-    minute.add(batch())
-    assert minute.summary(NOW_MS)["latency_ms"] is None
-    assert LastMinute().summary(NOW_MS)["batch_ms"] is None
-
-
-# The minute
-
-
-def test_a_batch_counts_for_one_minute():
-    minute = LastMinute()
-    minute.add(batch(events=60))
-    minute.add(batch(events=120, written_ms=NOW_MS + 30_000))
-    seen = [minute.summary(NOW_MS + after_ms)["events"] for after_ms in (30_000, MINUTE_MS - 1, MINUTE_MS)]
-    assert seen == [180, 180, 120]
-    assert minute.summary(NOW_MS + 30_000 + MINUTE_MS)["events_per_s"] == 0
-
-
-def test_the_rate_is_over_the_minute_or_over_the_time_since_the_first_batch_began():
-    minute = LastMinute()
-    minute.add(batch(events=60, duration_s=2.0))
-    assert minute.summary(NOW_MS)["events_per_s"] == 30
-    assert minute.summary(NOW_MS + 4_000)["events_per_s"] == 10
-    assert minute.summary(NOW_MS + MINUTE_MS - 1)["events_per_s"] == 1
-
-
-def test_events_are_counted_by_second_the_latest_last():
-    minute = LastMinute()
-    for ago_ms, events in ((2_500, 5), (1_200, 6), (1_100, 7), (0, 8)):
-        minute.add(batch(events=events, written_ms=NOW_MS - ago_ms, duration_s=0.5))
-    assert minute.summary(NOW_MS)["events_by_second"] == [5, 13, 8]
-
-
-# The file
 
 
 def test_the_file_has_totals_accounts_and_rules(checkpoint):
@@ -332,25 +239,3 @@ def test_a_file_that_is_no_status_is_said_in_one_line(checkpoint, text):
     live_path(checkpoint).write_text(text)
     with pytest.raises(BucketsError, match=r"live\.json.*start the job again"):
         read_live(checkpoint)
-
-
-# How far a query is behind
-
-
-def progress(latest: object, end: object) -> dict:
-    return {"sources": [{"latestOffset": latest, "endOffset": end}]}
-
-
-def test_messages_behind_are_those_between_the_end_of_the_batch_and_the_end_of_the_topic():
-    latest, end = {"t": {"0": 120, "1": 7}}, {"t": {"0": 100, "1": 7}}
-    assert messages_behind(progress(latest, end)) == 20
-    assert messages_behind(progress(json.dumps(latest), json.dumps(end))) == 20
-    assert messages_behind(progress(latest, {"t": {"0": 120}})) == 7
-
-
-@pytest.mark.parametrize(
-    ("latest", "end"), [(None, None), ({"logOffset": 3}, {"logOffset": 3}), (None, {"t": {"0": 1}})]
-)
-def test_a_source_without_offsets_of_topics_says_nothing(latest, end):
-    assert messages_behind(progress(latest, end)) is None
-    assert messages_behind({}) is None

@@ -7,8 +7,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from buckets.rule import Rule
-from buckets.scoring import PAGING
+from buckets.kernel.score import PAGING
+from buckets.rules.rule import Rule
 from tests.engine import Engine
 from tests.oracle import Event, average_bounds, exact_decimal, shown_decimal
 
@@ -115,6 +115,7 @@ def test_a_long_timeline_is_exact_and_its_head_stays_small(precision, tiers):
     assert (opened > 0) == bool(tiers)
 
 
+@pytest.mark.slow
 def test_how_a_long_timeline_is_cut_into_batches_does_not_matter():
     """Few and large batches, or the last events one by one."""
     events = [event for batch in Stream.make().batches() for event in batch]

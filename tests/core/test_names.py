@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+import buckets
+
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "buckets"
 TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
-TEXTS = (ROOT / "README.md", PACKAGE / "DESIGN.md")
+TEXTS = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", PACKAGE / "DESIGN.md")
 QUOTED = re.compile(r"`([^`\n]+)`")
 DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 FILES = {"cfg", "json", "jsonl", "lock", "log", "md", "pem", "pid", "properties", "py", "yaml"}
@@ -26,7 +28,7 @@ CALLED_BY_OTHERS = {
 
 
 def strings(tree: ast.Module) -> Iterator[str]:
-    """Docstrings, also those behind an assignment."""
+    """Docstrings, also those after an assignment."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             yield node.value.value
@@ -45,7 +47,9 @@ def bound(body: list[ast.stmt]) -> Iterator[str]:
             yield from (each.asname or each.name for each in node.names)
 
 
-MODULES = {path.stem: set(bound(tree.body)) for path, tree in TREES.items()}
+MODULES: dict[str, set[str]] = {}
+for path, tree in TREES.items():
+    MODULES.setdefault(path.stem, set()).update(bound(tree.body))
 CLASSES = {node.name: node for tree in TREES.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
 ATTRIBUTES = {
     name
@@ -60,15 +64,13 @@ ATTRIBUTES = {
 def is_there(name: str) -> bool:
     """Whether a dotted name is a module, or something in one, in a class, or of some object."""
     first, *others = name.removeprefix("buckets.").split(".")
-    if others and others[-1] in FILES:
+    found = PACKAGE.joinpath(first, *others)
+    if found.is_dir() or found.with_suffix(".py").exists() or (others and others[-1] in FILES):
         return True
+    if (PACKAGE / first).is_dir() and len(others) > 1:
+        return is_there(".".join(others))
     if name.startswith("buckets."):
-        module = PACKAGE.joinpath(first, *others)
-        return (
-            module.is_dir()
-            or module.with_suffix(".py").exists()
-            or (bool(others) and is_there(".".join([first, *others])))
-        )
+        return is_there(".".join([first, *others])) if others else first in buckets.__all__
     if first in CLASSES:
         return others[0] in set(bound(CLASSES[first].body)) | ATTRIBUTES
     if first in MODULES:
@@ -86,8 +88,8 @@ def said() -> Iterator[tuple[str, str]]:
 
 def test_every_name_with_a_dot_in_docstrings_and_design_is_there():
     gone = {
-        f"{place}: `{name}`"
-        for place, name in said()
+        f"{location}: `{name}`"
+        for location, name in said()
         if DOTTED.fullmatch(name) and not is_there(name) and name.split(".")[0] not in ELSEWHERE
     }
     assert gone == set()
@@ -105,9 +107,10 @@ def words(tree: ast.Module) -> Iterator[str]:
 def test_every_name_of_several_words_in_docstrings_and_design_is_there():
     there = {word for tree in TREES.values() for word in words(tree)} | MODULES.keys()
     shipped = [path for folder in ("conf", "schemas") for path in (ROOT / folder).iterdir()]
+    there |= {path.name for path in PACKAGE.iterdir() if path.is_dir()}
     there |= {word for path in shipped for word in re.findall(r"\w+", path.read_text(encoding="utf-8"))}
     name = re.compile(r"[a-z]+(?:_[a-z]+)+")
-    assert {f"{place}: `{word}`" for place, word in said() if name.fullmatch(word) and word not in there} == set()
+    assert {f"{location}: `{word}`" for location, word in said() if name.fullmatch(word) and word not in there} == set()
 
 
 @pytest.mark.parametrize(
@@ -122,7 +125,7 @@ KEEPING = {"property", "cached_property", "classmethod", "staticmethod", "compil
 
 
 def used(tree: ast.Module) -> Iterator[str]:
-    """Names that are read somewhere: bare, behind a dot, or in an import."""
+    """Names that are read somewhere: bare, after a dot, or in an import."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
             yield node.id

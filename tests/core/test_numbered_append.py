@@ -11,17 +11,18 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
-from buckets import numbered_append, outputs
-from buckets.accounting import BatchAccount, GroupAccount
-from buckets.audit_tables import DAY, TRANSACTIONS, audit_tables
-from buckets.audit_writer import AuditWriter
-from buckets.ledger import Ledger
-from buckets.numbered_append import append_new
-from buckets.rule_history import COLUMNS, RuleHistory
+from buckets.audit.tables import DAY, TRANSACTIONS, audit_tables
+from buckets.audit.writer import AuditWriter
+from buckets.checkpoint.rule_versions import RuleVersions
+from buckets.delta import numbered_append
+from buckets.delta.numbered_append import append_new
+from buckets.engine.accounting import BatchAccount, GroupAccount
+from buckets.outputs import columns
+from buckets.rule_feeds.history import COLUMNS, RuleHistory
 from buckets.spark.delta_sink import DeltaSink, table_columns
+from tests.core.checkpoints import terms
 from tests.core.test_audit_writer import batch
-from tests.core.test_ledger import terms
-from tests.core.test_rule_history import change, put
+from tests.core.test_history import change, put
 from tests.spark.job_folder import read_table
 
 WAIT_S = 30
@@ -51,17 +52,17 @@ def all_between_check_and_append(monkeypatch: pytest.MonkeyPatch, writers: int) 
 
 
 def race(writers: list[Writer], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let all write, each with the check behind it before anybody appends."""
+    """Let all write, each having made the check before anybody appends."""
     with all_between_check_and_append(monkeypatch, len(writers)), ThreadPoolExecutor(len(writers)) as pool:
         for done in [pool.submit(writer) for writer in writers]:
             done.result(WAIT_S)
 
 
 def test_two_audits_that_write_the_same_batch(tmp_path, monkeypatch):
-    tables = audit_tables(outputs.TOPICS)
+    tables = audit_tables(columns.TOPICS)
     for name, table in tables.items():
-        columns = pa.schema([pa.field(column.name, column.type, column.nullable) for column in table.columns])
-        DeltaTable.create(tmp_path / name, columns, partition_by=[DAY])
+        schema = pa.schema([pa.field(column.name, column.type, column.nullable) for column in table.columns])
+        DeltaTable.create(tmp_path / name, schema, partition_by=[DAY])
     writers = [AuditWriter(tmp_path, "me", tables.values()) for _ in range(2)]
     for number in range(2):
         read = batch(TRANSACTIONS, ["a", "b"], 2 * number)
@@ -70,33 +71,33 @@ def test_two_audits_that_write_the_same_batch(tmp_path, monkeypatch):
 
 
 def test_two_histories_of_the_same_versions(tmp_path, monkeypatch):
-    ledger, table = Ledger(tmp_path / "checkpoint"), tmp_path / "rule_changes"
+    versions, table = RuleVersions(tmp_path / "checkpoint"), tmp_path / "rule_changes"
     DeltaTable.create(table, COLUMNS)
-    histories = [RuleHistory(ledger, table, "me") for _ in range(2)]
+    histories = [RuleHistory(versions, table, "me") for _ in range(2)]
     for length in ("1h", "2h"):
-        change(ledger, put("a", length=length))
+        change(versions, put("a", length=length))
         race([history._write for history in histories], monkeypatch)
     assert sorted(row["ruleset_version"] for row in read_table(table)) == [1, 2]
 
 
 def test_two_histories_that_write_in_turn(tmp_path):
-    ledger, table = Ledger(tmp_path / "checkpoint"), tmp_path / "rule_changes"
-    histories = [RuleHistory(ledger, table, "me") for _ in range(2)]
+    versions, table = RuleVersions(tmp_path / "checkpoint"), tmp_path / "rule_changes"
+    histories = [RuleHistory(versions, table, "me") for _ in range(2)]
     for length in ("1h", "2h"):
-        change(ledger, put("a", length=length))
+        change(versions, put("a", length=length))
         for history in histories:
             history._write()
     assert sorted(row["ruleset_version"] for row in read_table(table)) == [1, 2]
 
 
 def test_two_jobs_that_write_the_same_accounts(tmp_path, monkeypatch):
-    DeltaTable.create(tmp_path / outputs.BATCHES, table_columns(terms())[outputs.BATCHES])
+    DeltaTable.create(tmp_path / columns.BATCHES, table_columns(terms())[columns.BATCHES])
     group = GroupAccount("g", "payer", 1, 0, 1, 0, 0, 0, 0, 0, 0)
     sinks = [DeltaSink(tmp_path, "me") for _ in range(2)]
     for number in range(2):
         account = BatchAccount(number, 1, 1, 0, None, (group,))
-        race([partial(sink._append_accounts, account) for sink in sinks], monkeypatch)
-    assert sorted(row["batch_id"] for row in read_table(tmp_path / outputs.BATCHES)) == [0, 1]
+        race([partial(sink.append_accounts, account) for sink in sinks], monkeypatch)
+    assert sorted(row["batch_id"] for row in read_table(tmp_path / columns.BATCHES)) == [0, 1]
 
 
 def test_others_that_write_beside_are_not_in_the_way(tmp_path, monkeypatch):

@@ -7,14 +7,20 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buckets.page import CELL_BYTES, COLUMN_BYTES, FIXED_BYTES, read_cells, read_counts, write_cells
-from buckets.timeline import new_timeline, total
+from buckets.compiled import compiled
+from buckets.timeline.page import CELL_BYTES, COLUMN_BYTES, FIXED_BYTES, read_cells, read_counts, write_cells
+from buckets.timeline.timeline import new_timeline, total
 from tests.core.cells import GREATEST, LEAST, bucket, cell_lists, cells_of, laid_out, raw
 from tests.oracle import Cell, fits
 
+# As they run inside kernels: compiled.
+read_cells, read_counts, write_cells, new_timeline, total = map(
+    compiled, (read_cells, read_counts, write_cells, new_timeline, total)
+)
+
 TIMES_MS = st.one_of(st.integers(-300, 300), st.integers(-(10**14), 10**14))
 GAPS_MS = st.sampled_from([0, 1, 127, 128, 129, 16_383, 16_384, 2**21 - 1, 2**21, 2**35])
-"""Around the places where a varint becomes a byte longer."""
+"""Around the numbers where a varint becomes a byte longer."""
 ALL_MS = LEAST
 
 # A bucket of (1000 ms, 1234) and (1200 ms, -5), and a raw event (1500 ms, 300, "é").
@@ -30,7 +36,7 @@ def pages(draw):
 
 
 def written(cells: Sequence[Cell], columns: int, first: int = 0, end: int | None = None) -> bytes:
-    """What is written of some cells, behind seven other bytes."""
+    """What is written of some cells, after seven other bytes."""
     timeline, pool = laid_out(cells, columns)
     out = np.zeros(7 + bound(cells, columns) + 1, np.uint8)
     at = write_cells(out, 7, timeline, first, len(cells) if end is None else end, pool)
@@ -40,13 +46,13 @@ def written(cells: Sequence[Cell], columns: int, first: int = 0, end: int | None
 
 
 def bound(cells: Sequence[Cell], columns: int) -> int:
-    """Bytes of a page at the most."""
+    """Bytes of a page, at most."""
     ids = sum(len(cell.event_id.encode()) for cell in cells if cell.event_id is not None)
     return FIXED_BYTES + len(cells) * (CELL_BYTES + columns * COLUMN_BYTES) + ids
 
 
 def read(data: bytes, columns: int, from_ms: int = ALL_MS, before: Sequence[Cell] = ()) -> list[Cell]:
-    """Cells, read by a reader of so many columns from the middle of a larger pool, behind those that are there."""
+    """Cells, read by a reader of so many columns from the middle of a larger pool, after those that are there."""
     pool = np.frombuffer(b"\xff\xff" + data + b"\xff", np.uint8)
     count = int(read_counts(pool, 2))
     timeline, other_pool = laid_out(before, columns, room=count)
@@ -80,8 +86,8 @@ def test_gaps_of_every_length_in_bytes_are_read_again(first_ms, steps, combined)
     begins_ms = list(accumulate((gap + span for gap, span in steps), initial=first_ms))
     spans_ms = [span for _, span in steps]
     cells = [
-        bucket([(at, ()), (at + span, ())]) if place < combined else raw(at, "", ())
-        for place, (at, span) in enumerate(zip(begins_ms, spans_ms, strict=False))
+        bucket([(at, ()), (at + span, ())]) if index < combined else raw(at, "", ())
+        for index, (at, span) in enumerate(zip(begins_ms, spans_ms, strict=False))
     ]
     assert read(written(cells, 0), 0) == cells
 
@@ -100,15 +106,15 @@ def test_a_reader_takes_missing_columns_as_0_and_passes_over_others(page, known)
 
 
 @given(pages(), TIMES_MS, st.integers(0, 24))
-def test_cells_that_end_before_a_time_are_passed_over(page, other_ms, place):
+def test_cells_that_end_before_a_time_are_passed_over(page, other_ms, index):
     cells, columns = page
-    for from_ms in {other_ms, *(cell.last_ms for cell in cells[place : place + 1])}:
+    for from_ms in {other_ms, *(cell.last_ms for cell in cells[index : index + 1])}:
         kept = [cell for cell in cells if cell.last_ms >= from_ms]
         assert read(written(cells, columns), columns, from_ms) == kept
 
 
 @given(pages(), st.data())
-def test_pages_are_read_one_behind_the_other(page, data):
+def test_pages_are_read_one_after_the_other(page, data):
     cells, columns = page
     before = data.draw(cell_lists(columns, times_ms=TIMES_MS))
     assert read(written(cells, columns), columns, before=before) == before + cells

@@ -16,11 +16,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buckets.arrivals import BROKEN, DeadLetter, Events, parse
 from buckets.errors import BucketsError
-from buckets.event_schema import EventSchema
-from buckets.parquet_rows import check_parquet, field_batches, read_arrivals
-from buckets.scaled import INT64_MAX, INT64_MIN
+from buckets.events.arrivals import BROKEN, DeadLetter, Events, parse
+from buckets.events.parquet_rows import check_parquet, field_batches, read_arrivals
+from buckets.events.schema import EventSchema
+from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
 
 SCALE = 3
 EARLIEST_MS, LATEST_MS = -62_135_596_800_000, 253_370_764_800_000
@@ -204,6 +204,7 @@ def path(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp("parquet") / "day.parquet"
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(files())
 def test_every_value_is_taken_to_the_digit_or_is_a_dead_letter(path, written):
@@ -211,9 +212,9 @@ def test_every_value_is_taken_to_the_digit_or_is_a_dead_letter(path, written):
     rows = len(written["at"][0])
     ids = pa.array([f"e{row}" for row in range(rows)])
     pq.write_table(pa.table({"id": ids} | {name: array for name, (array, _) in written.items()}), path)
-    ((_, events, letters),) = read(path)
-    assert len(events) + len(letters) == rows
-    reasons = {letter.position - 1: letter.reason for letter in letters}
+    ((_, events, dead_letters),) = read(path)
+    assert len(events) + len(dead_letters) == rows
+    reasons = {each.position - 1: each.reason for each in dead_letters}
     taken = iter(range(len(events)))
     for row in range(rows):
         meant = {name: values[row] for name, (_, values) in written.items()}
@@ -253,30 +254,30 @@ def test_the_old_kind_of_timestamps_reaches_all_years(path, year):
     written = datetime(year, 12, 31, 23, 59, 59, 999_999)  # noqa: DTZ001 - the old kind has no zone
     columns = {"id": ["e"], "at": pa.array([written], pa.timestamp("us"))}
     pq.write_table(pa.table(columns), path, use_deprecated_int96_timestamps=True)
-    ((_, events, letters),) = read(path)
+    ((_, events, dead_letters),) = read(path)
     since = written.replace(tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)
-    assert (events.times_ms.tolist(), letters) == ([since // timedelta(milliseconds=1)], [])
+    assert (events.times_ms.tolist(), dead_letters) == ([since // timedelta(milliseconds=1)], [])
 
 
 def test_text_that_is_no_valid_utf8_is_a_dead_letter_and_harms_no_other_row(path):
     offsets, data = pa.py_buffer(np.array([0, 1, 2, 3], np.int32)), pa.py_buffer(b"\xff\xfea")
     text = pa.Array.from_buffers(pa.string(), 3, [None, offsets, data])
     pq.write_table(pa.table({"id": text, "at": [1, 1, 1]}), path)
-    ((_, events, letters),) = read(path)
+    ((_, events, dead_letters),) = read(path)
     assert events.event_id.to_pylist() == ["a"]
-    assert [letter.reason for letter in letters] == ["id: b'\\xff' is no text", "id: b'\\xfe' is no text"]
+    assert [each.reason for each in dead_letters] == ["id: b'\\xff' is no text", "id: b'\\xfe' is no text"]
 
 
 def test_each_file_has_its_own_types_and_what_it_lacks_is_null(path):
     for at, amount, kind in ((1, Decimal("1.5"), pa.decimal128(5, 1)), ("2", Decimal("2.125"), pa.decimal256(70, 60))):
         pq.write_table(pa.table({"id": ["e"], "at": [at], "amount": pa.array([amount], kind)}), path)
-        ((_, events, letters),) = read(path)
-        assert letters == []
+        ((_, events, dead_letters),) = read(path)
+        assert dead_letters == []
         assert events.measures["amount"].to_pylist() == [int(amount * 1000)]
         assert events.attributes["text"].to_pylist() == [None]
     pq.write_table(pa.table({"other": [1, 2]}), path)
-    ((_, _, letters),) = read(path)
-    assert [letter.reason for letter in letters] == ["id: is missing or null"] * 2
+    ((_, _, dead_letters),) = read(path)
+    assert [each.reason for each in dead_letters] == ["id: is missing or null"] * 2
 
 
 def test_large_values_are_read_in_small_pieces(path):
@@ -321,7 +322,7 @@ def damaged(whole: bytes) -> bytes:
     [
         (lambda whole: whole[:-9], "is no Parquet file (Parquet magic bytes not found"),
         (lambda whole: b"", "is no Parquet file (Parquet file size is 0 bytes"),
-        (damaged, "cannot be read behind row 0 ("),
+        (damaged, "cannot be read after row 0 ("),
     ],
     ids=["cut off", "empty", "damaged"],
 )
@@ -331,7 +332,7 @@ def test_a_file_that_cannot_be_read_is_one_line_that_says_what_to_do(path, chang
     with pytest.raises(BucketsError) as error:
         read(path)
     assert error.value.message.startswith(f"events {path}: {said}")
-    assert error.value.message.endswith("; put a whole file in its place, or take it away, and start again")
+    assert error.value.message.endswith("; replace it by a whole file, or remove it, and start again")
     assert "\n" not in error.value.message
 
 

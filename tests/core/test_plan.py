@@ -1,23 +1,31 @@
 """Limits as thresholds on integers, and windows as reaches: exact for decimals of any scale."""
 
+import json
 from decimal import Decimal, localcontext
 from fractions import Fraction
+from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buckets.engine_settings import EngineSettings
-from buckets.judge import fires as fires_in_kernel
-from buckets.judge import side_of_limit
-from buckets.plan import DROP, EXCLUDE, INCLUDE, PRORATE, REPLACE, plan_group, tiers_of
-from buckets.precision import Precision
-from buckets.rule_set import first_rule_set
+from buckets.compiled import compiled
+from buckets.config.engine import EngineSettings
+from buckets.config.precision import Precision
+from buckets.kernel.evaluate import fires as fires_in_kernel
+from buckets.kernel.evaluate import side_of_limit
+from buckets.kernel.plan import DROP, EXCLUDE, FUNCTIONS, INCLUDE, PRORATE, REPLACE, plan_group, tiers_of
+from buckets.rules.rule import Function
+from buckets.rules.rule_set import first_rule_set
 from tests import oracle
 from tests.core.examples import SCHEMA, rule
 from tests.oracle import COMPARE
 from tests.strategies import precisions
+
+# As they run inside kernels: compiled.
+fires_in_kernel, side_of_limit = compiled(fires_in_kernel), compiled(side_of_limit)
 
 LEAST, GREATEST = -(2**63), 2**63 - 1
 OPERATORS = st.sampled_from(list(COMPARE))
@@ -112,8 +120,8 @@ def test_a_third_of_a_hundred_is_above_what_it_is_shown_as(limit, expected):
 
 
 @given(OPERATORS, LIMITS, st.integers(1, 100))
-def test_the_threshold_of_a_count_has_no_digits_after_the_point(operator, limit, held):
-    assert fires("count", "amount", operator, limit, held) == COMPARE[operator](Decimal(held), limit)
+def test_the_threshold_of_a_count_has_no_digits_after_the_point(operator, limit, count):
+    assert fires("count", "amount", operator, limit, count) == COMPARE[operator](Decimal(count), limit)
 
 
 @pytest.mark.parametrize(
@@ -151,19 +159,31 @@ def test_a_closed_window_reaches_its_length_and_an_open_one_1_ms_less(windows):
     assert plan.horizon_ms == max(lengths_ms[length] for length, _, _ in windows) + 5
 
 
-def test_paused_rules_are_not_judged_and_hold_the_horizon():
+def test_paused_rules_are_not_evaluated_and_hold_the_horizon():
     plan = plan_of(rule("a"), rule("b", length="2h", state="PAUSE"), allowed_lateness="0ms")
     assert [each.rule_id for each in plan.rules] == ["a"]
     assert plan.horizon_ms == 7_200_000
 
 
-def test_how_late_an_event_may_be_to_be_judged_by_a_rule_in_force_does_not_depend_on_other_rules():
+def test_how_late_an_event_may_be_to_be_evaluated_by_a_rule_in_force_does_not_depend_on_other_rules():
     rules = [rule("a"), rule("b", length="3h", state="SHADOW"), rule("c", length="2h", state="PAUSE")]
     plan = plan_of(*rules, allowed_lateness="5ms")
     assert plan.rule_arrays.patience_ms.tolist() == [5, 5]
     assert plan.rule_arrays.on_trial.tolist() == [False, True]
     shorter = plan_of(rule("a", length="4h"), rule("b"), rule("d", state="SHADOW"), allowed_lateness="5ms")
     assert shorter.rule_arrays.patience_ms.tolist() == [5, 3 * 3_600_000 + 5, 3 * 3_600_000 + 5]
+
+
+def test_every_function_of_a_rule_is_in_the_kernel_and_in_the_published_schema():
+    published = json.loads((Path(__file__).parents[2] / "schemas" / "rule-change-v1.json").read_text())
+    aggregate = published["$defs"]["rule"]["properties"]["aggregate"]
+    assert set(FUNCTIONS) == set(get_args(Function)) == set(aggregate["properties"]["function"]["enum"])
+
+
+@pytest.mark.parametrize("function", get_args(Function))
+def test_the_sentence_of_a_rule_names_every_function(function):
+    sentence = rule(aggregate={"function": function, "measure": "amount"}).sentence()
+    assert sentence.endswith("events of the same payer over the last 1h is above 100")
 
 
 def test_stacks_are_kept_for_measures_with_a_minimum_or_a_maximum_alone():

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from pydantic import ValidationError
 
-from buckets.engine_settings import EngineSettings
-from buckets.plan import plan_group
-from buckets.precision import JobPrecision, Precision
-from buckets.rule_set import first_rule_set, group_id
+from buckets.config.engine import EngineSettings
+from buckets.config.precision import JobPrecision, Precision
+from buckets.kernel.plan import plan_group
+from buckets.rules.rule_set import first_rule_set, group_id
 from tests.core.examples import SCHEMA, rule
 from tests.strategies import precisions
 
@@ -181,7 +181,7 @@ def test_tiers_that_a_group_takes_over_have_to_fit_its_own_settings():
 
 def test_the_same_group_twice_is_refused():
     groups = [{"group_by": ["payer", "kind"]}, {"group_by": ["payer"]}, {"group_by": ["kind", "payer"]}]
-    with pytest.raises(ValidationError, match=r"groups\[3\]: the same group stands there twice"):
+    with pytest.raises(ValidationError, match=r"groups\[3\]: the same group is given twice"):
         job(groups=groups)
     job(groups=[*groups[:2], {"group_by": ["payer"], "where": {"kind": "a"}}])
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from buckets.revision import NOTHING_GONE, Revision, deleted, revise
-from buckets.rule import LARGEST_VERSION, Rule
-from buckets.rule_book import NO_RULES
-from buckets.rule_change import RuleChange, changes_between, key_of, parse_change
-from buckets.rule_set import RuleSet, first_rule_set
+from buckets.rule_feeds.rule_book import NO_RULES
+from buckets.rules.change import RuleChange, changes_between, key_of, parse_change
+from buckets.rules.revision import NOTHING_GONE, Revision, deleted, revise
+from buckets.rules.rule import LARGEST_VERSION, Rule
+from buckets.rules.rule_set import RuleSet, first_rule_set
 from tests.core.examples import SCHEMA, rule, since, until
 from tests.core.pipeline import Pipeline
 
@@ -146,7 +146,7 @@ def test_history_replayed_gives_the_rules(asked):
 
 @given(st.lists(st.one_of(puts, others), max_size=15), st.integers(0, 15))
 def test_a_log_has_the_same_rules_after_it_was_compacted_up_to_anywhere(asked, cut):
-    """Compaction keeps the last message of each key up to some place, and all behind it."""
+    """Compaction keeps the last message of each key up to some offset, and all after it."""
     log = [(key_of(change), change.to_json()) for change in asked]
     head, rest = log[:cut], log[cut:]
     compacted = [(key, value) for at, (key, value) in enumerate(head) if key not in {k for k, _ in head[at + 1 :]}]
@@ -211,7 +211,7 @@ def test_a_group_is_cleared_whatever_else_changes_with_it():
 # Cases
 
 
-def test_a_changed_rule_keeps_its_place_and_gets_the_next_version():
+def test_a_changed_rule_keeps_its_position_and_gets_the_next_version():
     revision = revised(first_rule_set([A, C]), RuleChange(change="put", rule=rule("a", length="3h")))
     assert [(each.rule_id, each.version) for each in revision.rule_set.rules] == [("a", 2), ("c", 1)]
     (made,) = revision.made
@@ -247,10 +247,10 @@ def test_a_version_that_no_output_could_hold_is_refused():
 @pytest.mark.parametrize("kind", ["state", "clear_state"])
 def test_a_rule_that_is_not_there_is_refused_with_those_that_are(kind):
     state = "PAUSE" if kind == "state" else None
-    asked = RuleChange(change=kind, rule_id="x", state=state, place="t@9")
+    asked = RuleChange(change=kind, rule_id="x", state=state, origin="t@9")
     revision = revised(first_rule_set([rule(f"r{number:02d}") for number in range(12)]), asked)
     (refusal,) = revision.refused
-    assert refusal.place == "t@9"
+    assert refusal.origin == "t@9"
     assert refusal.reason.startswith("there is no rule 'x'; rules in force: r00, r01, ")
     assert refusal.reason.endswith("r09 and 2 more")
     assert json.loads(refusal.raw)["rule_id"] == "x"

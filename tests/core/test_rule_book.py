@@ -4,15 +4,16 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from buckets.checkpoint.batch_records import BatchRecords
+from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.errors import BucketsError
 from buckets.kafka.faults import Outage
-from buckets.ledger import Ledger
-from buckets.revision import Refusal
-from buckets.rule import Rule
-from buckets.rule_book import RuleBook
-from buckets.rule_change import RuleChange
-from buckets.rule_feed import FixedRules, Read
-from buckets.rule_set import RuleSet
+from buckets.rule_feeds.feed import FixedRules, Read
+from buckets.rule_feeds.rule_book import RuleBook
+from buckets.rules.change import RuleChange
+from buckets.rules.revision import Refusal
+from buckets.rules.rule import Rule
+from buckets.rules.rule_set import RuleSet
 from tests.core.examples import SCHEMA, rule, until
 
 
@@ -21,7 +22,7 @@ def put(rule_id: str, **changes) -> RuleChange:
 
 
 CLEAR = RuleChange(change="clear_state", rule_id="a")
-BAD = RuleChange(change="state", rule_id="nobody", state="PAUSE", place="log@1")
+BAD = RuleChange(change="state", rule_id="nobody", state="PAUSE", origin="log@1")
 
 
 class Log:
@@ -37,8 +38,8 @@ class Log:
 class LogFeed:
     """A feed of a log."""
 
-    def __init__(self, log: Log, place: str = "log") -> None:
-        self.place = place
+    def __init__(self, log: Log, origin: str = "log") -> None:
+        self.origin = origin
         self.log = log
         self.at = 0
         self.started_at: int | None = None
@@ -72,13 +73,13 @@ class LogFeed:
 class Seen:
     """Notes which versions there are whenever it is told of one."""
 
-    def __init__(self, ledger: Ledger) -> None:
-        self.ledger = ledger
+    def __init__(self, versions: RuleVersions) -> None:
+        self.rule_versions = versions
         self.versions: list[list[int]] = []
         self.closed = False
 
     def record(self) -> None:
-        self.versions.append([each.version for each in self.ledger.history()])
+        self.versions.append([each.version for each in self.rule_versions.history()])
 
     def close(self) -> None:
         self.closed = True
@@ -90,16 +91,11 @@ def log() -> Log:
 
 
 @pytest.fixture
-def ledger(tmp_path) -> Ledger:
-    return Ledger(tmp_path / "checkpoint")
-
-
-@pytest.fixture
-def started(log, ledger) -> Callable[[], RuleBook]:
-    """A book as a start of the job makes it, over the same log and ledger each time."""
+def started(log, checkpoint) -> Callable[[], RuleBook]:
+    """A book as a start of the job makes it, over the same log and checkpoint each time."""
 
     def start() -> RuleBook:
-        book = RuleBook(ledger, LogFeed(log), SCHEMA, 0)
+        book = RuleBook(checkpoint, LogFeed(log), SCHEMA, 0)
         book.start()
         return book
 
@@ -131,17 +127,17 @@ def test_a_job_may_begin_without_rules(started, log):
     assert ran(book, 1) == 2
 
 
-def test_a_version_says_what_changed_by_whom_and_from_which_batch_on(started, log, ledger):
+def test_a_version_says_what_changed_by_whom_and_from_which_batch_on(started, log, checkpoint):
     book = started()
     ran(book, 0)
     log.changes += [put("a")]
     ran(book, 1)
-    (version,) = ledger.history(after=1)
-    assert (version.first_batch, version.position, version.place) == (1, 1, "log")
+    (version,) = checkpoint.versions.history(after=1)
+    assert (version.first_batch, version.position, version.origin) == (1, 1, "log")
     assert [(change.change, change.rule_id, change.author) for change in version.changes] == [("put", "a", "ann")]
 
 
-def test_a_deleted_rule_that_comes_again_goes_on_behind_its_last_version_also_after_a_restart(started, log):
+def test_a_deleted_rule_that_comes_again_goes_on_after_its_last_version_also_after_a_restart(started, log):
     log.changes += [put("a"), RuleChange(change="delete", rule_id="a")]
     book = started()
     ran(book, 0)
@@ -170,7 +166,7 @@ def test_a_batch_that_is_run_again_has_its_rules_while_newer_ones_are_there(star
 
 
 def test_a_batch_that_ran_under_an_older_version_has_it_again_after_a_newer_one_was_made(started, log):
-    """Spark may go back behind batches of which the sink knew already."""
+    """Spark may go back to before batches of which the sink already knew."""
     log.changes += [put("a")]
     book = started()
     ran(book, 0)
@@ -188,77 +184,77 @@ def died(*_: object, **__: object) -> None:
     raise KeyboardInterrupt(message)
 
 
-@pytest.mark.parametrize("dies", ["keep_rule_set", "pin"])
-def test_a_change_is_made_once_wherever_the_job_dies(started, log, ledger, monkeypatch, dies):
+@pytest.mark.parametrize("dies", [RuleVersions, BatchRecords])
+def test_a_change_is_made_once_wherever_the_job_dies(started, log, checkpoint, monkeypatch, dies):
     log.changes += [put("a")]
     book = started()
     ran(book, 0)
     log.changes += [CLEAR]
     with monkeypatch.context() as patch:
-        patch.setattr(Ledger, dies, died)
+        patch.setattr(dies, "keep", died)
         with pytest.raises(KeyboardInterrupt):
             book.for_batch(1)
     again = started()
     assert ran(again, 1) == 2
     assert [group.generation for group in again.in_force.groups] == [2]
     assert ran(started(), 2) == 2
-    assert len(ledger.history()) == 2
+    assert len(checkpoint.versions.history()) == 2
 
 
-def test_a_start_goes_on_behind_what_was_read(started, log, ledger):
+def test_a_start_goes_on_after_what_was_read(started, log, checkpoint):
     log.changes += [put("a"), CLEAR]
     assert ran(started(), 0) == 1
-    assert ledger.rules_position("log") == 2
+    assert checkpoint.versions.position("log") == 2
     assert ran(started(), 1) == 1
 
 
-def test_a_position_is_kept_where_nothing_changed_by_what_was_read(started, log, ledger):
+def test_a_position_is_kept_where_nothing_changed_by_what_was_read(started, log, checkpoint):
     log.changes += [put("a")]
     book = started()
     ran(book, 0)
     log.changes += [put("a"), BAD]
     assert ran(book, 1) == 1
-    assert ledger.rules_position("log") == 3
+    assert checkpoint.versions.position("log") == 3
     assert ran(started(), 2) == 1
     assert len(log.rejected) == 1
 
 
-def test_another_place_is_read_from_its_beginning(log, ledger, started):
+def test_another_origin_is_read_from_its_beginning(log, checkpoint, started):
     log.changes += [put("a"), put("b")]
     ran(started(), 0)
     feed = LogFeed(Log(), "another log")
-    RuleBook(ledger, feed, SCHEMA, 0).start()
+    RuleBook(checkpoint, feed, SCHEMA, 0).start()
     assert feed.started_at is None
 
 
 # Refusals and exports
 
 
-def test_what_is_refused_is_said_once_and_does_not_stop_the_rest(log, ledger):
+def test_what_is_refused_is_said_once_and_does_not_stop_the_rest(log, checkpoint):
     said: list[Refusal] = []
     log.changes += [put("a"), BAD, put("b")]
     for batch in range(2):
-        book = RuleBook(ledger, LogFeed(log), SCHEMA, 0, said.extend)
+        book = RuleBook(checkpoint, LogFeed(log), SCHEMA, 0, said.extend)
         book.start()
         assert ran(book, batch) == 1
     assert said == log.rejected
-    assert [refusal.place for refusal in said] == ["log@1"]
+    assert [refusal.origin for refusal in said] == ["log@1"]
     assert [each.rule_id for each in book.in_force.rules] == ["a", "b"]
 
 
 @pytest.mark.parametrize("fails", ["refuse", "export"])
-def test_what_cannot_be_published_is_published_later_and_its_changes_are_not_lost(started, log, ledger, fails):
+def test_what_cannot_be_published_is_published_later_and_its_changes_are_not_lost(started, log, checkpoint, fails):
     book = started()
     log.changes += [put("a"), BAD, RuleChange(change="export")]
     log.fails.add(fails)
     with pytest.raises(Outage):
         book.for_batch(0)
-    assert ledger.pinned(0) is None
-    assert ledger.history() == []
+    assert checkpoint.batches.record(0) is None
+    assert checkpoint.versions.history() == []
     log.changes += [put("b")]
     assert [ran(book, 0), ran(book, 1)] == [1, 2]
-    assert {refusal.place for refusal in log.rejected} == {"log@1"}
-    assert log.exported == [ledger.rule_set(1)]
+    assert {refusal.origin for refusal in log.rejected} == {"log@1"}
+    assert log.exported == [checkpoint.versions.rule_set(1)]
 
 
 def test_an_export_gives_the_rules_with_the_changes_that_came_with_it(started, log):
@@ -272,7 +268,7 @@ def test_rules_that_a_batch_cannot_carry_are_refused_and_those_in_force_stay(sta
     log.changes += [put("a")]
     book = started()
     ran(book, 0)
-    monkeypatch.setattr("buckets.rule_route.LARGEST_BYTES", 10)
+    monkeypatch.setattr("buckets.rules.encoding.LARGEST_BYTES", 10)
     log.changes += [put("b"), put("c")]
     assert ran(book, 1) == 1
     assert ["takes" in refusal.reason for refusal in log.rejected] == [True, True]
@@ -280,26 +276,26 @@ def test_rules_that_a_batch_cannot_carry_are_refused_and_those_in_force_stay(sta
     assert [each.rule_id for each in book.in_force.rules] == ["a"]
 
 
-def test_a_job_does_not_begin_with_rules_that_a_batch_cannot_carry(ledger, monkeypatch):
-    monkeypatch.setattr("buckets.rule_route.LARGEST_BYTES", 10)
-    book = RuleBook(ledger, FixedRules([rule("a")]), SCHEMA, 0)
+def test_a_job_does_not_begin_with_rules_that_a_batch_cannot_carry(checkpoint, monkeypatch):
+    monkeypatch.setattr("buckets.rules.encoding.LARGEST_BYTES", 10)
+    book = RuleBook(checkpoint, FixedRules([rule("a")]), SCHEMA, 0)
     with pytest.raises(BucketsError, match="the rule set of 1 rules takes"):
         book.for_batch(0)
-    assert ledger.history() == []
+    assert checkpoint.versions.history() == []
 
 
-def test_fixed_rules_that_do_not_fit_end_the_job(ledger):
+def test_fixed_rules_that_do_not_fit_end_the_job(checkpoint):
     with pytest.raises(BucketsError, match="'nobody' is no attribute"):
-        RuleBook(ledger, FixedRules([rule("a", group_by=["nobody"])]), SCHEMA, 0).for_batch(0)
-    assert ledger.history() == []
+        RuleBook(checkpoint, FixedRules([rule("a", group_by=["nobody"])]), SCHEMA, 0).for_batch(0)
+    assert checkpoint.versions.history() == []
 
 
 # Who is told
 
 
-def test_history_is_told_at_the_start_and_of_each_version_when_it_is_kept(log, ledger):
-    seen = Seen(ledger)
-    book = RuleBook(ledger, LogFeed(log), SCHEMA, 0, history=seen)
+def test_history_is_told_at_the_start_and_of_each_version_when_it_is_kept(log, checkpoint):
+    seen = Seen(checkpoint.versions)
+    book = RuleBook(checkpoint, LogFeed(log), SCHEMA, 0, history=seen)
     book.start()
     log.changes += [put("a")]
     ran(book, 0)

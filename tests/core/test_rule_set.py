@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buckets.arrived import ALWAYS_MS
-from buckets.rule_set import COUNT_TRACK, RuleSet, first_rule_set, group_id, next_rule_set
+from buckets.rules.completeness import ALWAYS_MS
+from buckets.rules.rule_set import COUNT_TRACK, RuleSet, first_rule_set, group_id, next_rule_set
 from tests.core.examples import rule, since, until
 
 HOUR_MS = 3_600_000

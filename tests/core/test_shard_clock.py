@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buckets.head import LEAST_INT64
-from buckets.shard_clock import QUORUM, VOTERS, ShardClock
+from buckets.engine.shard_clock import QUORUM, VOTERS, ShardClock
+from buckets.timeline.head import NO_CLOCK
 
 ONE, OTHER = "11" * 8, "0f" * 8
 NOW_MS, YEARS_AHEAD_MS = 1_700_000_000_000, 4_000_000_000_000
@@ -83,7 +83,7 @@ def test_it_follows_the_keys_that_had_events_last():
 
 def test_keys_without_an_event_that_counted_do_not_vote():
     clock = ShardClock()
-    note(clock, ONE, usual(QUORUM - 1) | {"none": LEAST_INT64})
+    note(clock, ONE, usual(QUORUM - 1) | {"none": NO_CLOCK})
     assert clock.time_ms is None
 
 

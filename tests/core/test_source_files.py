@@ -7,7 +7,8 @@ from urllib.parse import quote
 
 import pytest
 
-from buckets.source_files import FileWatch, TakenFiles, readable_files
+from buckets.events.source_files import readable_files
+from buckets.monitor.file_watch import FileWatch, TakenFiles
 
 MODIFIED_MS = 1_700_000_000_123
 
@@ -73,9 +74,7 @@ def test_what_others_hide_is_named_once_and_what_holds_no_data_is_not(source):
     named = source.named()
     assert set(named) == {*hidden, "_temporary"}
     assert watch.not_read == 5
-    assert named["_part.jsonl"] == (
-        "its name begins with '_' or '.', by which it is passed over; rename it to have it read"
-    )
+    assert named["_part.jsonl"] == ("its name begins with '_' or '.', so it is passed over; rename it to have it read")
     assert "files in it are passed over" in named["_temporary"]
     assert "ends with '._COPYING_'" in named["copy._COPYING_"]
 

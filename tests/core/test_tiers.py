@@ -5,11 +5,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buckets.plan import tiers_of
-from buckets.precision import Precision
-from buckets.tiers import Tiers, coarsest_ms, floor_to, kept_from_ms, set_borders, width_at
+from buckets.compiled import compiled
+from buckets.config.precision import Precision
+from buckets.kernel.plan import tiers_of
+from buckets.timeline.tiers import Tiers, coarsest_ms, floor_to, kept_from_ms, set_borders, width_at
 from tests import oracle
 from tests.strategies import precisions
+
+# As they run inside kernels: compiled.
+coarsest_ms, floor_to, kept_from_ms, set_borders, width_at = map(
+    compiled, (coarsest_ms, floor_to, kept_from_ms, set_borders, width_at)
+)
 
 TIMES_MS = st.one_of(st.integers(-500, 500), st.integers(-(10**14), 10**14))
 AGES_MS = st.one_of(st.integers(-5, 200), st.integers(-5, 10**10))
@@ -32,7 +38,7 @@ def test_a_bucket_begins_at_a_multiple_of_its_width(time_ms, width_ms):
 
 @settings(max_examples=300)
 @given(PRECISIONS, TIMES_MS, AGES_MS)
-def test_the_width_at_a_time_is_that_of_the_last_tier_whose_border_lies_behind_it(precision, clock_ms, age_ms):
+def test_the_width_at_a_time_is_that_of_the_last_tier_whose_border_lies_after_it(precision, clock_ms, age_ms):
     tiers, time_ms = tiers_of(precision), clock_ms - age_ms
     expected = oracle.width_at(oracle.tiers_of(precision), time_ms, clock_ms)
     assert width_at(tiers, borders_at(tiers, clock_ms), time_ms) == (expected or 1)

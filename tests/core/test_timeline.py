@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buckets.timeline import (
+from buckets.compiled import compiled
+from buckets.timeline.timeline import (
     HOT,
     Timeline,
     absorb,
@@ -23,6 +24,11 @@ from buckets.timeline import (
 from tests.core.cells import GREATEST, LEAST, bucket, cell_lists, cells_of, laid_out, raw
 from tests.oracle import Cell, combined, fits
 
+# As they run inside kernels: compiled.
+absorb, clear, extreme, first_ending_at_or_after = map(compiled, (absorb, clear, extreme, first_ending_at_or_after))
+insert, is_raw, make_combined, merge_value = map(compiled, (insert, is_raw, make_combined, merge_value))
+rebuild, remove, total = map(compiled, (rebuild, remove, total))
+
 VALUES = st.one_of(st.integers(-3, 3), st.integers(LEAST, GREATEST), st.sampled_from([LEAST, GREATEST, 2**62]))
 TIMES_MS = st.integers(-20, 20)
 COLUMNS = 2
@@ -34,8 +40,8 @@ def stacks_of(timeline: Timeline) -> list[list[int]]:
     return [timeline.stack[side, c, : sizes[side, c]].tolist() for side in range(2) for c in range(COLUMNS)]
 
 
-def place_of(cells: list[Cell], time_ms: int) -> int:
-    """Behind all cells that begin up to that time."""
+def index_of(cells: list[Cell], time_ms: int) -> int:
+    """After all cells that begin up to that time."""
     return sum(cell.first_ms <= time_ms for cell in cells)
 
 
@@ -54,23 +60,23 @@ def played(history) -> tuple[Timeline, np.ndarray, list[Cell]]:
     pool, start, cells = np.concatenate([pool, np.frombuffer(IDS, np.uint8)]), len(pool), list(cells)
     for number, (step, time_ms, values, chosen) in enumerate(steps):
         columns = np.array([[0] * COLUMNS, values], np.int64).T.copy()
-        buckets = [place for place, cell in enumerate(cells) if cell.event_id is None]
-        events = [place for place, cell in enumerate(cells) if cell.event_id is not None]
+        buckets = [index for index, cell in enumerate(cells) if cell.event_id is None]
+        events = [index for index, cell in enumerate(cells) if cell.event_id is not None]
         if step == "insert":
-            place = place_of(cells, time_ms)
-            if place and cells[place - 1].last_ms > time_ms:  # inside a bucket
+            index = index_of(cells, time_ms)
+            if index and cells[index - 1].last_ms > time_ms:  # inside a bucket
                 continue
-            insert(timeline, place, time_ms, start + number, 1, columns, 1, np.int32(HOT))
-            cells.insert(place, raw(time_ms, chr(IDS[number]), values))
+            insert(timeline, index, time_ms, start + number, 1, columns, 1, np.int32(HOT))
+            cells.insert(index, raw(time_ms, chr(IDS[number]), values))
         elif step == "merge" and buckets:
-            place = buckets[chosen % len(buckets)]
-            inside_ms = min(max(time_ms, cells[place].first_ms), cells[place].last_ms)
-            merge_value(timeline, place, columns, 1, inside_ms)
-            cells[place] = combined([cells[place], raw(inside_ms, "", values)])
+            index = buckets[chosen % len(buckets)]
+            inside_ms = min(max(time_ms, cells[index].first_ms), cells[index].last_ms)
+            merge_value(timeline, index, columns, 1, inside_ms)
+            cells[index] = combined([cells[index], raw(inside_ms, "", values)])
         elif step == "remove" and events:
-            place = events[chosen % len(events)]
-            remove(timeline, place)
-            del cells[place]
+            index = events[chosen % len(events)]
+            remove(timeline, index)
+            del cells[index]
     return timeline, pool, cells
 
 
@@ -78,7 +84,7 @@ def played(history) -> tuple[Timeline, np.ndarray, list[Cell]]:
 def test_insert_merge_and_remove_do_what_a_list_does(history):
     timeline, pool, cells = played(history)
     assert cells_of(timeline, pool) == cells
-    assert [is_raw(timeline, place) for place in range(len(cells))] == [cell.event_id is not None for cell in cells]
+    assert [is_raw(timeline, index) for index in range(len(cells))] == [cell.event_id is not None for cell in cells]
 
 
 @given(histories())
@@ -105,22 +111,22 @@ def test_every_stretch_has_the_least_and_the_greatest_of_its_values(history):
 @given(histories())
 def test_what_is_kept_up_step_by_step_is_what_is_built_anew(history):
     timeline, _, cells = played(history)
-    held, stacks = timeline.held[: len(cells) + 1].tolist(), stacks_of(timeline)
-    assert held == [sum(cell.events for cell in cells[:place]) for place in range(len(cells) + 1)]
+    counts, stacks = timeline.prefix_count[: len(cells) + 1].tolist(), stacks_of(timeline)
+    assert counts == [sum(cell.events for cell in cells[:index]) for index in range(len(cells) + 1)]
     rebuild(timeline)
     assert stacks_of(timeline) == stacks
 
 
 @given(st.lists(st.tuples(*[VALUES] * COLUMNS), max_size=10), st.randoms(use_true_random=False))
 def test_the_order_of_insertions_at_different_times_does_not_matter(values, random):
-    ordered = [raw(10 * place - 30, "o", each) for place, each in enumerate(values)]
+    ordered = [raw(10 * index - 30, "o", each) for index, each in enumerate(values)]
     timeline, pool = laid_out([], COLUMNS, room=len(values))
     inserted: list[Cell] = []
     for cell in random.sample(ordered, len(ordered)):
-        place = place_of(inserted, cell.first_ms)
+        index = index_of(inserted, cell.first_ms)
         columns = np.array([[0] * COLUMNS, cell.least], np.int64).T.copy()
-        insert(timeline, place, cell.first_ms, 0, 1, columns, 1, np.int32(HOT))
-        inserted.insert(place, cell)
+        insert(timeline, index, cell.first_ms, 0, 1, columns, 1, np.int32(HOT))
+        inserted.insert(index, cell)
     in_order, _ = laid_out(ordered, COLUMNS)
     assert cells_of(timeline, pool) == ordered
     assert stacks_of(timeline) == stacks_of(in_order)
@@ -147,7 +153,7 @@ def test_cells_that_absorb_each_other_are_one_bucket_of_all_their_events(cells):
     make_combined(timeline, 0)
     for other in range(1, len(cells)):
         absorb(timeline, 0, other)
-    timeline.held[1], timeline.size[0] = timeline.held[len(cells)], 1
+    timeline.prefix_count[1], timeline.size[0] = timeline.prefix_count[len(cells)], 1
     assert cells_of(timeline, pool) == [combined(cells)]
 
 
@@ -155,10 +161,10 @@ def test_cells_that_absorb_each_other_are_one_bucket_of_all_their_events(cells):
 def test_the_order_in_which_cells_are_absorbed_does_not_matter(cells, random):
     assert not cells or combined(cells) == combined(random.sample(cells, len(cells)))
     timeline, pool = laid_out(cells, COLUMNS)
-    for place in range(len(cells)):
-        make_combined(timeline, place)
+    for index in range(len(cells)):
+        make_combined(timeline, index)
     kept = int(random.random() * len(cells))
-    others = [place for place in range(len(cells)) if place != kept]
+    others = [index for index in range(len(cells)) if index != kept]
     for other in random.sample(others, len(others)):
         absorb(timeline, kept, other)
     if cells:
@@ -177,7 +183,7 @@ def test_a_bucket_of_one_event_keeps_its_total_and_loses_its_id(value, other):
 
 def test_a_sum_stops_fitting_exactly_one_beyond_64_bits():
     pairs = [(GREATEST, LEAST), (1, -1), (-1, 1), (-2, 2)]
-    timeline, _ = laid_out([raw(place, "", pair) for place, pair in enumerate(pairs)], COLUMNS)
+    timeline, _ = laid_out([raw(index, "", pair) for index, pair in enumerate(pairs)], COLUMNS)
     assert total(timeline, 0, 0, 1) == (GREATEST, True)
     assert total(timeline, 0, 0, 2) == (0, False)
     assert total(timeline, 0, 0, 3) == (GREATEST, True)
@@ -191,9 +197,9 @@ def test_a_sum_stops_fitting_exactly_one_beyond_64_bits():
 @pytest.mark.parametrize("size", [1, 100])
 def test_running_totals_far_beyond_64_bits_leave_later_stretches_exact(size):
     """Raw events, or buckets of a hundred whose sums are beyond 64 bits themselves."""
-    events = [(place, (GREATEST, LEAST)) for place in range(2000)]
+    events = [(index, (GREATEST, LEAST)) for index in range(2000)]
     buckets = [bucket(events[start : start + size]) for start in range(0, 2000, size)]
-    large = [raw(place, "", (GREATEST, LEAST)) for place in range(2000)] if size == 1 else buckets
+    large = [raw(index, "", (GREATEST, LEAST)) for index in range(2000)] if size == 1 else buckets
     timeline, _ = laid_out([*large, raw(2000, "", (GREATEST, LEAST)), raw(2001, "", (-7, 7))], COLUMNS)
     last = len(large)
     assert total(timeline, 0, last + 1, last + 2) == (-7, True)
@@ -204,5 +210,5 @@ def test_running_totals_far_beyond_64_bits_leave_later_stretches_exact(size):
 
 
 def test_of_equal_values_the_newest_stands_on_the_stack():
-    timeline, _ = laid_out([raw(place, "", (4, 4)) for place in range(3)], COLUMNS)
+    timeline, _ = laid_out([raw(index, "", (4, 4)) for index in range(3)], COLUMNS)
     assert stacks_of(timeline) == [[2]] * 4

@@ -2,11 +2,12 @@
 
 from decimal import Decimal
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buckets.needed import Paging
-from buckets.rule import Rule
+from buckets.rules.rule import Rule
+from buckets.timeline.paging import Paging
 from tests.engine import Engine, cut
 from tests.oracle import Cell, Event, Oracle, Outcome
 from tests.strategies import MEASURES, cuts, pagings, precisions, rules, streams
@@ -16,29 +17,32 @@ LATE = st.sampled_from(["add", "evaluate", "drop"])
 COLLISION = st.sampled_from(["keep", "keep_first", "replace"])
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(rules(), streams(), LATENESS, LATE, COLLISION, pagings(), cuts())
-def test_the_core_equals_a_loop_over_a_list(rules, events, lateness_ms, late, collision, paging, places):
+def test_the_core_equals_a_loop_over_a_list(rules, events, lateness_ms, late, collision, paging, positions):
     engine = Engine(rules, paging, allowed_lateness=f"{lateness_ms}ms", late=late, collision=collision)
     oracle = Oracle(rules, MEASURES, lateness_ms, late, collision)
-    assert engine.run(cut(events, places)) == [oracle.arrive(event) for event in events]
+    assert engine.run(cut(events, positions)) == [oracle.arrive(event) for event in events]
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(rules(), streams(), LATENESS, LATE, COLLISION, pagings(), cuts())
 def test_cutting_the_same_arrivals_into_other_batches_or_pages_changes_nothing(
-    rules, events, lateness_ms, late, collision, paging, places
+    rules, events, lateness_ms, late, collision, paging, positions
 ):
     settings = {"allowed_lateness": f"{lateness_ms}ms", "late": late, "collision": collision}
     whole, pieces, singles = (Engine(rules, each, **settings) for each in (paging, paging, paging))
     elsewhere = Engine(rules, **settings)
     expected = whole.run([events])
-    assert pieces.run(cut(events, places)) == expected
+    assert pieces.run(cut(events, positions)) == expected
     assert singles.run([[event] for event in events]) == expected
-    assert elsewhere.run(cut(events, places)) == expected
+    assert elsewhere.run(cut(events, positions)) == expected
     assert whole.state() == pieces.state() == singles.state() == elsewhere.state()
 
 
+@pytest.mark.slow
 @settings(max_examples=80)
 @given(rules(min_size=20, max_size=20), streams(max_size=40, overflowing=False))
 def test_twenty_windows_at_once_are_each_exact(rules, events):
@@ -46,6 +50,7 @@ def test_twenty_windows_at_once_are_each_exact(rules, events):
     assert Engine(rules, allowed_lateness="0ms").run([events]) == [oracle.arrive(event) for event in events]
 
 
+@pytest.mark.slow
 @settings(max_examples=80)
 @given(rules(), streams())
 def test_rows_of_fired_rules_only_are_the_fired_ones_of_all_rows(rules, events):
@@ -57,6 +62,7 @@ def test_rows_of_fired_rules_only_are_the_fired_ones_of_all_rows(rules, events):
     assert (fired.batch(events, emit_all=False) if events else []) == expected
 
 
+@pytest.mark.slow
 @given(rules(), streams(), LATENESS, LATE)
 def test_every_result_is_exact_where_every_event_is_kept_raw(rules, events, lateness_ms, late):
     for outcome in Engine(rules, allowed_lateness=f"{lateness_ms}ms", late=late).run([[event] for event in events]):
@@ -99,6 +105,7 @@ def of_columns(cell: Cell, columns: int) -> Cell:
     return cell._replace(**sums)
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(rules(max_size=4).map(in_force), streams(), LATENESS, LATE, COLLISION, st.data())
 def test_rules_on_trial_and_paused_ones_change_nothing_for_rules_in_force(
@@ -117,14 +124,15 @@ def test_rules_on_trial_and_paused_ones_change_nothing_for_rules_in_force(
     assert state == alone.state()
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(rules(max_size=4).map(in_force), others(None), streams(), LATENESS, LATE, COLLISION, cuts())
 def test_with_longer_windows_on_trial_only_what_was_too_late_may_be_taken_in(
-    rules, added, events, lateness_ms, late, collision, places
+    rules, added, events, lateness_ms, late, collision, positions
 ):
     policies = {"allowed_lateness": f"{lateness_ms}ms", "late": late, "collision": collision}
-    alone = Engine(rules, **policies).run(cut(events, places))
-    beside = without_others(Engine([*rules, *added], **policies).run(cut(events, places)))
+    alone = Engine(rules, **policies).run(cut(events, positions))
+    beside = without_others(Engine([*rules, *added], **policies).run(cut(events, positions)))
     for one, other in zip(beside, alone, strict=True):
         if other.outcome == "too_late":
             assert one.results == {}

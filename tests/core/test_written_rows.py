@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buckets import csv_events, json_events
-from buckets.arrivals import LONGEST_RAW, RAW, SOURCE, SOURCE_ORDER, parse
-from buckets.text_lines import text_lines
+from buckets.events import csv_events, json_events
+from buckets.events.arrivals import LONGEST_RAW, RAW, SOURCE, SOURCE_ORDER, parse
+from buckets.events.text_lines import text_lines
 from tests.core.examples import SCHEMA
 from tests.core.written_rows import (
     DEAD,
@@ -48,17 +48,17 @@ def read(lines: Sequence[bytes], kind: str) -> list[Any]:
     )
     found: list[Any] = [SKIPPED] * len(lines)
     for rows in batches:
-        events, letters = parse(rows, SCHEMA, NEEDED)
+        events, dead_letters = parse(rows, SCHEMA, NEEDED)
         columns = {"id": events.event_id, "at": events.times_ms} | events.attributes | events.measures
         values = [each.tolist() for each in columns.values()]
         for position, *event in zip(events.position, *values, strict=True):
             found[position - 1] = dict(zip(columns, event, strict=True))
-        for letter in letters:
-            assert letter.reason
-            assert len(letter.reason) < 400
-            check_raw(letter.raw, lines[letter.position - 1])
-            letter.reason.encode()
-            found[letter.position - 1] = DEAD
+        for dead_letter in dead_letters:
+            assert dead_letter.reason
+            assert len(dead_letter.reason) < 400
+            check_raw(dead_letter.raw, lines[dead_letter.position - 1])
+            dead_letter.reason.encode()
+            found[dead_letter.position - 1] = DEAD
     return found
 
 
@@ -84,6 +84,7 @@ def check(lines: Sequence[bytes], kind: str) -> None:
         assert found == expected, f"{line[:2000]!r} came to {found}, and should to {expected}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "draw", "share"), [("json", json_line, 0.8), ("csv", csv_line, 0.2)])
 def test_each_line_is_what_python_reads_or_a_dead_letter(kind: str, draw: Callable[[Random], bytes], share: float):
     @settings(max_examples=max(1, int(ROWS * share / AT_ONCE)), deadline=None)

@@ -1,7 +1,7 @@
 """Rows as nobody should write them: lines of JSON and CSV drawn at random, and what Python itself makes of each.
 
 Most lines are events or nearly so: numbers of any size and spelling, texts of any code points, nesting, repeated
-fields. Some are broken on top: cut off, a second object behind, bytes changed, a byte order mark, carriage returns.
+fields. Some are broken on top: cut off, a second object after it, bytes changed, a byte order mark, carriage returns.
 """
 
 import csv
@@ -12,7 +12,7 @@ from decimal import Context, Decimal, localcontext
 from random import Random
 from typing import Any
 
-from buckets.scaled import INT64_MAX, INT64_MIN
+from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
 from tests.core.examples import SCHEMA
 
 NEEDED = frozenset({"payer", "amount"})
@@ -58,7 +58,7 @@ _HALVES = ["\\ud800", "\\udc00", "\\uDBFF", "\\ud83d", "\\ud800\\ud800"]
 _PLAIN_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r", "\b": "\\b", "\f": "\\f", "/": "\\/"}
 _MARK = "\ufeff".encode()
 _IN_FRONT = [_MARK, _MARK * 2, b"\xff\xfe", b"\t", b"\x0c", b"[", b" "]
-_BEHIND = [b"}", b"]", b" x", b"\x00", b"\r", b"\r\r", _MARK]
+_AFTER = [b"}", b"]", b" x", b"\x00", b"\r", b"\r\r", _MARK]
 _INSTEAD = [b"", b" ", b"\t\r", b"\x0b\x0c", "\u3000".encode(), "\xa0".encode(), b"\x1c", b"null", b"[]", b"{}"]
 
 
@@ -183,7 +183,7 @@ def _broken(dice: Random, line: bytes) -> bytes:
             lambda: line + dice.choice([b" ", b"", b","]) + json_line(dice),
             lambda: line + b',"foo":{"a":1}',
             lambda: line + b',"__event__":' + line,
-            lambda: line + dice.choice(_BEHIND),
+            lambda: line + dice.choice(_AFTER),
             lambda: dice.choice(_IN_FRONT) + line,
             lambda: line[:at] + bytes([dice.choice([*range(10), *range(11, 256)])]) + line[at + dice.randrange(2) :],
             lambda: b'{"x":' + b"[" * (deep := dice.choice([9, 99, 20_000])) + b"]" * deep + b"," + line[1:],

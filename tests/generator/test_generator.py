@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 
 from buckets.cli.generate import generate as generate_command
 from buckets.errors import BucketsError
-from buckets.event_schema import load_event_schema
+from buckets.events.schema import load_event_schema
 from buckets.generator import PATTERNS, GeneratorSettings, PlantedCase, Stream, generate, write
-from buckets.rule import Rule
-from buckets.rule_file import load_rules
+from buckets.rule_files.yaml_rules import load_rules
+from buckets.rules.rule import Rule
 
 REPOSITORY = Path(__file__).parents[2]
 MESSY = GeneratorSettings(

@@ -13,8 +13,8 @@ from statistics import mean
 import pytest
 import yaml
 
-from buckets.event_schema import EventSchema
-from buckets.rule import Rule
+from buckets.events.schema import EventSchema
+from buckets.rules.rule import Rule
 from tests.spark.evaluation import evaluate, evaluation_of
 
 pytestmark = pytest.mark.spark
@@ -54,8 +54,8 @@ def rules_of(number: int, case: dict) -> list[dict]:
 
 def event_lines(number: int, case: dict) -> list[str]:
     return [
-        json.dumps({"id": f"{number}-{place}", "case": str(number), "key": "one"} | event)
-        for place, event in enumerate(case["events"])
+        json.dumps({"id": f"{number}-{index}", "case": str(number), "key": "one"} | event)
+        for index, event in enumerate(case["events"])
     ]
 
 
@@ -95,7 +95,7 @@ def check_expect_members(results, number, case):
         expected = [(t, Decimal(loop(members))) for t, members in zip(times, case["expect_members"], strict=True)]
         assert values(results, number, function) == expected, function
     averages = [value for _, value in values(results, number, "avg")]
-    assert averages == [round(Decimal(mean(map(Decimal, held))), 6) for held in case["expect_members"]]
+    assert averages == [round(Decimal(mean(map(Decimal, members))), 6) for members in case["expect_members"]]
 
 
 def check_expect_avg(results, number, case):

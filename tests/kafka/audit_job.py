@@ -7,11 +7,11 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from buckets import outputs
-from buckets.audit_tables import TRANSACTIONS
-from buckets.job import load_job
-from buckets.messages import Message
-from buckets.spark.audit import AuditQuery, AuditReport, prepare_audit
+from buckets.audit.tables import TRANSACTIONS
+from buckets.config.job import load_job
+from buckets.outputs import columns
+from buckets.outputs.messages import Message
+from buckets.spark.audit import AuditListener, AuditQuery, AuditReport, prepare_audit
 from tests.kafka.broker import TestBroker
 from tests.kafka.kafka_job import KafkaJob
 from tests.spark.job_folder import read_table
@@ -43,7 +43,7 @@ class AuditJob(KafkaJob):
     def audit(self, spark: Any) -> list[AuditReport]:
         """Keep what the topics hold now."""
         reports: list[AuditReport] = []
-        AuditQuery(spark, prepare_audit(load_job(self.conf)), reports.append).run(once=True)
+        AuditQuery(spark, prepare_audit(load_job(self.conf)), AuditListener(reports.append)).run(once=True)
         return reports
 
     def batches_begun(self) -> int:
@@ -61,8 +61,8 @@ class AuditJob(KafkaJob):
             if message.value() == b"{":
                 continue
             said = json.loads(message.value())
-            place = {"partition": message.partition(), "offset": message.offset()}
-            found.setdefault(said.get("alert_id") or said["id"], said | place)
+            location = {"partition": message.partition(), "offset": message.offset()}
+            found.setdefault(said.get("alert_id") or said["id"], said | location)
         return list(found.values())
 
 
@@ -86,7 +86,7 @@ def with_decimals(row: Row) -> Row:
 
 def assert_tables_hold_topics(job: AuditJob) -> None:
     """Every table holds the first message of each id of its topic, and nothing else."""
-    for name in outputs.TOPICS:
+    for name in columns.TOPICS:
         assert list(map(as_said, job.rows(name))) == list(map(with_decimals, job.first_of_each(name))), name
     for row, message in zip(job.rows(TRANSACTIONS), job.broker.read(job.topic), strict=True):
         assert (row["partition"], row["offset"]) == (message.partition(), message.offset())

@@ -10,10 +10,11 @@ from pathlib import Path
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic
 
+from buckets.config.kafka import KafkaSettings
 from buckets.kafka.faults import client_settings
-from buckets.kafka.local_broker import LocalBroker, free_port
+from buckets.kafka.local_broker import LocalBroker
+from buckets.kafka.port import free_port
 from buckets.kafka.server_properties import Keystore
-from buckets.kafka.settings import KafkaSettings
 
 WITHIN_S = 60.0
 POLL_S = 0.05
@@ -86,9 +87,9 @@ class TestBroker:
 
     def forget(self, topic: str, before: int) -> None:
         """Remove the messages before an offset of partition 0, as expiry would."""
-        place = TopicPartition(topic, 0, before)
+        up_to = TopicPartition(topic, 0, before)
         admin = AdminClient(client_settings(self.kafka))
-        admin.delete_records([place])[place].result(WITHIN_S)
+        admin.delete_records([up_to])[up_to].result(WITHIN_S)
 
     def _wait_until(self, condition: Callable[[], bool], else_said: str) -> None:
         """Wait for what brokers learn of a moment later."""
@@ -125,9 +126,9 @@ class TestBroker:
 
         # One request at a time keeps the order; an idempotent producer would take a second longer.
         producer = Producer({**client_settings(self.kafka), "max.in.flight.requests.per.connection": 1})
-        place = {} if partition is None else {"partition": partition}
+        options = {} if partition is None else {"partition": partition}
         for value, key in zip(values, keys or [None] * len(values), strict=True):
-            producer.produce(topic, value, key, on_delivery=on_delivery, **place)
+            producer.produce(topic, value, key, on_delivery=on_delivery, **options)
             producer.poll(0)
         left = producer.flush(WITHIN_S)
         assert not failed, failed[0].str()
@@ -135,7 +136,8 @@ class TestBroker:
 
     def read(self, topic: str) -> list[Message]:
         """All messages of a topic, by partition and offset."""
-        own = {"group.id": "tests", "enable.auto.commit": False, "enable.partition.eof": True}
+        # The broker holds an answer that there is no more for as long as it may, half a second by default.
+        own = {"group.id": "tests", "enable.auto.commit": False, "enable.partition.eof": True, "fetch.wait.max.ms": 5}
         consumer = Consumer({**client_settings(self.kafka), **own})
         found: list[Message] = []
         try:

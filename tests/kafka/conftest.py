@@ -28,8 +28,8 @@ def own_broker(tmp_path) -> Iterator[OwnBroker]:
         started: list[TestBroker] = []
 
         def start(folder: Path | None = None, **options: Any) -> TestBroker:
-            place = folder or tmp_path / f"broker-{len(started)}"
-            started.append(stack.enter_context(stopped_at_end(TestBroker(place, **options))))
+            root = folder or tmp_path / f"broker-{len(started)}"
+            started.append(stack.enter_context(stopped_at_end(TestBroker(root, **options))))
             return started[-1]
 
         yield start

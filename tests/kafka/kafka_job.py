@@ -9,12 +9,12 @@ from typing import Any
 
 import yaml
 
-from buckets import outputs
-from buckets.arrivals import POSITION, SOURCE, SOURCE_ORDER
-from buckets.job import Job, load_job
-from buckets.json_lines import JsonLines
+from buckets.checkpoint.rule_versions import RuleVersions
+from buckets.config.job import Job, load_job
+from buckets.events.arrivals import POSITION, SOURCE, SOURCE_ORDER
 from buckets.kafka.topics import create_topics
-from buckets.ledger import Ledger
+from buckets.outputs import columns
+from buckets.outputs.json_lines import JsonLines
 from tests.core.pipeline import Pipeline
 from tests.kafka.broker import TestBroker
 from tests.spark.payments import RULES, SCHEMA
@@ -27,7 +27,7 @@ EVERY = {
     "window": {"length": "1s"},
     "limit": {"operator": ">=", "value": "1"},
 }
-"""A rule that fires at every payment that is on time, and so says under which version each was judged."""
+"""A rule that fires at every payment that is on time, and so says under which version each was evaluated."""
 
 
 class KafkaJob:
@@ -60,7 +60,7 @@ class KafkaJob:
         root.mkdir(parents=True, exist_ok=True)
         self.write_rules([*RULES, EVERY])
         (root / "schema.yaml").write_text(yaml.safe_dump(SCHEMA))
-        topics = {each: f"{each}-{name}" for each in outputs.TOPICS}
+        topics = {each: f"{each}-{name}" for each in columns.TOPICS}
         conf = {
             "kafka": {"bootstrap_servers": broker.kafka.bootstrap_servers},
             "source": {"kind": "kafka", "topic": self.topic},
@@ -92,18 +92,21 @@ class KafkaJob:
         found = [json.loads(message.value()) for message in self.broker.read(self.job.settings.output.topic(output))]
         return list({each.get("alert_id") or each["id"]: each for each in found}.values())
 
-    def judged_by(self) -> dict[tuple[str, int], int]:
-        """The version of the rules that judged each payment on time, by its place."""
-        alerts = (alert for alert in self.messages(outputs.ALERTS) if alert["rule_id"] == EVERY["rule_id"])
-        return {(alert["source"], alert["position"]): alert["ruleset_version"] for alert in alerts}
+    def evaluated_under(self) -> dict[tuple[str, int], int]:
+        """The version of the rules under which each payment was evaluated, by its position.
+
+        A payment that is late for one group may be on time for another, so all outputs that name a version count.
+        """
+        rows = (row for name in columns.TOPICS for row in self.messages(name))
+        return {(row["source"], row["position"]): row["ruleset_version"] for row in rows if "ruleset_version" in row}
 
     def replay(self, version_of: Mapping[tuple[str, int], int]) -> dict[str, list[Row]]:
         """What the core makes of the payments in the topic, taken in order, each under its version of the rules.
 
         Args:
-            version_of: the version at places of the topic; a place without one has that of the place before.
+            version_of: the version at positions of the topic; a position without one has that of the position before.
         """
-        ledger, schema = Ledger(self.checkpoint), self.job.event_schema
+        versions, schema = RuleVersions(self.checkpoint), self.job.event_schema
         rows: list[tuple[int, Row]] = []
         for partition, messages in itertools.groupby(
             sorted(self.broker.read(self.topic), key=lambda each: (each.partition(), each.offset())),
@@ -113,17 +116,17 @@ class KafkaJob:
             for message in messages:
                 source = f"{self.topic}[{partition}]"
                 version = version_of.get((source, message.offset()), version)
-                place = {SOURCE: source, SOURCE_ORDER: partition, POSITION: message.offset()}
-                rows.append((version, json.loads(message.value()) | place))
+                location = {SOURCE: source, SOURCE_ORDER: partition, POSITION: message.offset()}
+                rows.append((version, json.loads(message.value()) | location))
         engine = self.job.settings.engine.model_dump(include={"shards"}) | {"allowed_lateness": "100ms"}
-        pipeline = Pipeline(ledger.rule_set(1), schema, **engine)
-        found: dict[str, list[Row]] = {name: [] for name in outputs.TOPICS}
+        pipeline = Pipeline(versions.rule_set(1), schema, **engine)
+        found: dict[str, list[Row]] = {name: [] for name in columns.TOPICS}
         for version, part in itertools.groupby(sorted(rows, key=lambda each: each[0]), key=lambda each: each[0]):
-            pipeline.rule_set = ledger.rule_set(version)
+            pipeline.rule_set = versions.rule_set(version)
             pipeline.found = {}
             pipeline.batch([[row for _, row in part]])
             lines = JsonLines(pipeline.rule_set, schema)
-            for name in outputs.TOPICS:
+            for name in columns.TOPICS:
                 found[name] += [lines.shown(name, row) for row in pipeline.output(name)]
         return found
 

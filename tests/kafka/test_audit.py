@@ -16,14 +16,14 @@ from deltalake.exceptions import DeltaError
 from jsonschema import Draft202012Validator
 from pyspark.sql import functions as F
 
-from buckets import outputs
-from buckets.audit_tables import TRANSACTIONS, UNREADABLE, audit_tables
-from buckets.contract import CONTRACTS, schema_path
+from buckets.audit.tables import TRANSACTIONS, UNREADABLE, audit_tables
+from buckets.config.job import load_job
+from buckets.delta.table_upgrade import constraints_of, is_same_sql
 from buckets.errors import BucketsError
-from buckets.job import load_job
-from buckets.messages import ID, Message
-from buckets.spark.run import scoring_query
-from buckets.table_upgrade import constraints_of, is_same_sql
+from buckets.outputs import columns
+from buckets.outputs.contract import CONTRACTS, schema_path
+from buckets.outputs.messages import ID, Message
+from buckets.spark.prepared_job import Listener, prepare
 from tests.core.real_messages import real_messages
 from tests.kafka.audit_job import AUDIT, AuditJob, Row, assert_tables_hold_topics
 from tests.spark.command import RunningCommand, one_line, run_command
@@ -41,7 +41,7 @@ def test_what_a_job_sends_fits_the_schemas_and_is_in_the_tables_once(broker, spa
     job = AuditJob(broker, tmp_path, trigger={"available_now": True}, partitions=2)
     job.send(payments(100))
     broker.produce(job.topic, [b"\xff{", "no payment", '{"id": "", "t": 0}'], ["x", "y", "z"])
-    scoring_query(spark, load_job(job.conf), lambda report: None).run(None)
+    prepare(load_job(job.conf)).query(spark, Listener()).run(None)
 
     (report,) = job.audit(spark)
 
@@ -50,66 +50,66 @@ def test_what_a_job_sends_fits_the_schemas_and_is_in_the_tables_once(broker, spa
     transactions = job.rows(TRANSACTIONS)
     assert [row["value_bytes"] for row in transactions if row["value_bytes"] is not None] == [b"\xff{"]
     assert all(row["day"] == row["published_at"].date() for row in transactions)
-    for name in outputs.TOPICS:
+    for name in columns.TOPICS:
         published = json.loads(schema_path(CONTRACTS[name]).read_text(encoding="utf-8"))
         check = Draft202012Validator(published | {"additionalProperties": False})
         messages = broker.read(job.topic_of(name))
         assert len(messages) == report.written.messages[name] > 0
         for message in messages:
             check.validate(json.loads(message.value()))
-    assert all(row["ingested_at"] is not None for row in job.rows(outputs.ALERTS))
-    assert {row["reason"] for row in job.rows(outputs.DEAD_LETTERS)} >= {"is not valid UTF-8"}
+    assert all(row["ingested_at"] is not None for row in job.rows(columns.ALERTS))
+    assert {row["reason"] for row in job.rows(columns.DEAD_LETTERS)} >= {"is not valid UTF-8"}
 
 
 def test_repeats_are_dropped_in_a_batch_and_across_batches_and_restarts(broker, spark, tmp_path, sent):
     job = AuditJob(broker, tmp_path)
-    for name in outputs.TOPICS:
+    for name in columns.TOPICS:
         job.put(name, [*sent[name], *sent[name][:3]])
     job.audit(spark)
-    for name in outputs.TOPICS:
+    for name in columns.TOPICS:
         job.put(name, sent[name][:5])
     job.audit(spark)
     more = real_messages([event | {"id": f"more-{event['id']}"} for event in payments(50, seed=6)])
-    for name in outputs.TOPICS:
+    for name in columns.TOPICS:
         job.put(name, [*sent[name][2:4], *more[name], *sent[name][-2:]])
     reports = job.audit(spark)
 
     assert_tables_hold_topics(job)
-    assert all(len(job.rows(name)) == len({m.identity for m in (*sent[name], *more[name])}) for name in outputs.TOPICS)
-    assert sum(report.written.messages[outputs.ALERTS] for report in reports) == 4 + len(more[outputs.ALERTS])
+    assert all(len(job.rows(name)) == len({m.identity for m in (*sent[name], *more[name])}) for name in columns.TOPICS)
+    assert sum(report.written.messages[columns.ALERTS] for report in reports) == 4 + len(more[columns.ALERTS])
 
 
 def test_only_tables_with_messages_in_the_batch_are_touched(broker, spark, tmp_path, sent):
     job = AuditJob(broker, tmp_path)
     job.audit(spark)
     before = {table.name: DeltaTable(table).version() for table in job.tables.iterdir() if table.is_dir()}
-    assert set(before) == {*outputs.TOPICS, TRANSACTIONS, UNREADABLE}
-    job.put(outputs.DUPLICATES, sent[outputs.DUPLICATES])
+    assert set(before) == {*columns.TOPICS, TRANSACTIONS, UNREADABLE}
+    job.put(columns.DUPLICATES, sent[columns.DUPLICATES])
     job.audit(spark)
     after = {name: DeltaTable(job.tables / name).version() for name in before}
-    assert after == before | {outputs.DUPLICATES: 1}
+    assert after == before | {columns.DUPLICATES: 1}
 
 
-def test_what_cannot_be_read_is_kept_with_its_place_and_the_reason(broker, spark, tmp_path, sent):
+def test_what_cannot_be_read_is_kept_with_its_location_and_the_reason(broker, spark, tmp_path, sent):
     job = AuditJob(broker, tmp_path)
-    alert = json.loads(sent[outputs.ALERTS][0].value)
+    alert = json.loads(sent[columns.ALERTS][0].value)
     values = [
         "{",
-        sent[outputs.ALERTS][0].value,
+        sent[columns.ALERTS][0].value,
         b'\xff{"version": 1}',
         json.dumps(alert | {"version": 2}),
         None,
         json.dumps(alert | {"lower": "99999", "exact": False}),
     ]
-    broker.produce(job.topic_of(outputs.ALERTS), values, [None, "k", b"\xfe", "k", "k", "k"])
-    job.put(outputs.COLLISIONS, [Message("k", "[]", "")])
+    broker.produce(job.topic_of(columns.ALERTS), values, [None, "k", b"\xfe", "k", "k", "k"])
+    job.put(columns.COLLISIONS, [Message("k", "[]", "")])
     (report,) = job.audit(spark)
 
     assert report.written.unreadable == 6
-    assert [row["alert_id"] for row in job.rows(outputs.ALERTS)] == [alert["alert_id"]]
-    assert job.rows(outputs.COLLISIONS) == []
+    assert [row["alert_id"] for row in job.rows(columns.ALERTS)] == [alert["alert_id"]]
+    assert job.rows(columns.COLLISIONS) == []
     found = {(row["topic"], row["offset"]): row for row in job.rows(UNREADABLE)}
-    topic = job.topic_of(outputs.ALERTS)
+    topic = job.topic_of(columns.ALERTS)
     assert {offset: row["reason"].split(":")[0] for (name, offset), row in found.items() if name == topic} == {
         0: "broken JSON",
         2: "is not valid UTF-8 at byte 0",
@@ -117,7 +117,7 @@ def test_what_cannot_be_read_is_kept_with_its_place_and_the_reason(broker, spark
         4: "has no value",
         5: "does not fulfil value_in_bounds",
     }
-    assert found[job.topic_of(outputs.COLLISIONS), 0]["reason"] == "is not a JSON object"
+    assert found[job.topic_of(columns.COLLISIONS), 0]["reason"] == "is not a JSON object"
     assert (found[topic, 0]["key"], found[topic, 0]["value"]) == (None, "{")
     assert (found[topic, 2]["key_bytes"], found[topic, 2]["value_bytes"]) == (b"\xfe", values[2])
     assert found[topic, 4]["value"] is None
@@ -140,7 +140,7 @@ def test_headers_of_messages_are_kept_and_a_path_may_lead_upwards(broker, spark,
 def kept(broker, spark, tmp_path_factory, sent) -> AuditJob:
     """Tables with rows in them. Nobody may change them."""
     job = AuditJob(broker, tmp_path_factory.mktemp("kept"))
-    for name in outputs.TOPICS:
+    for name in columns.TOPICS:
         job.put(name, sent[name])
     job.send(payments(5))
     job.audit(spark)
@@ -164,17 +164,17 @@ BREAKERS: dict[str, Callable[[Row], Row]] = {
 
 def refused_row(job: AuditJob, change: Callable[[Row], Row]) -> tuple[Path, pa.Table]:
     """The table of alerts, and a row of it that is good but for a change."""
-    path = job.tables / outputs.ALERTS
-    (row, *_) = job.rows(outputs.ALERTS)
-    columns = audit_tables(outputs.TOPICS)[outputs.ALERTS].columns
-    return path, pa.Table.from_pylist([row | change(row)], pa.schema([(each.name, each.type) for each in columns]))
+    path = job.tables / columns.ALERTS
+    (row, *_) = job.rows(columns.ALERTS)
+    fields = audit_tables(columns.TOPICS)[columns.ALERTS].columns
+    return path, pa.Table.from_pylist([row | change(row)], pa.schema([(each.name, each.type) for each in fields]))
 
 
 @pytest.mark.parametrize("name", BREAKERS)
 def test_delta_itself_holds_writers_to_the_constraints(kept, name):
     """The row is one that the check of that name alone refuses."""
     path, row = refused_row(kept, BREAKERS[name])
-    checks = audit_tables(outputs.TOPICS)[outputs.ALERTS].checks
+    checks = audit_tables(columns.TOPICS)[columns.ALERTS].checks
     assert [check.name for check in checks if not check.holds(row.to_pylist()[0])] == [name]
     with pytest.raises(DeltaError, match="failed validation check"):
         write_deltalake(path, row, mode="append")
@@ -190,7 +190,7 @@ def test_spark_too_holds_writers_to_the_constraints(kept, spark):
 
 
 def test_tables_have_comments_types_partitions_and_the_constraints_that_are_declared(kept):
-    for name, table in audit_tables(outputs.TOPICS).items():
+    for name, table in audit_tables(columns.TOPICS).items():
         there = DeltaTable(kept.tables / name)
         fields = {field.name: field for field in there.schema().fields}
         assert list(fields) == [column.name for column in table.columns]
@@ -204,32 +204,32 @@ def test_tables_have_comments_types_partitions_and_the_constraints_that_are_decl
 
 def test_tables_of_an_earlier_release_get_the_constraints_of_this_one(broker, spark, tmp_path, sent):
     job = AuditJob(broker, tmp_path)
-    job.put(outputs.ALERTS, sent[outputs.ALERTS])
+    job.put(columns.ALERTS, sent[columns.ALERTS])
     job.audit(spark)
-    path = job.tables / outputs.ALERTS
+    path = job.tables / columns.ALERTS
     earlier = DeltaTable(path).alter
     earlier.drop_constraint("count_in_bounds")
     earlier.drop_constraint("fired")
     earlier.add_constraint({"fired": "value > -1"})
     job.audit(spark)
     there, version = constraints_of(path), DeltaTable(path).version()
-    checks = audit_tables(outputs.TOPICS)[outputs.ALERTS].checks
+    checks = audit_tables(columns.TOPICS)[columns.ALERTS].checks
     assert there.keys() == {check.name for check in checks}
     assert all(is_same_sql(there[check.name], check.sql) for check in checks)
     job.audit(spark)
     assert DeltaTable(path).version() == version
-    assert len(job.rows(outputs.ALERTS)) == len(sent[outputs.ALERTS])
+    assert len(job.rows(columns.ALERTS)) == len(sent[columns.ALERTS])
 
 
 def test_checks_in_python_and_in_sql_say_the_same_of_rows_good_and_bad(spark, kept):
     """Both are asked about every alert, with each field that they read set to another value."""
-    table = audit_tables(outputs.TOPICS)[outputs.ALERTS]
+    table = audit_tables(columns.TOPICS)[columns.ALERTS]
     changes = [{}, {"alert_id": ""}, {"count": 0}, {"exact": False}, {"certain": False}, {"limit": "60.0" + "0" * 20}]
     changes += [{"limit": limit} for limit in ("1", "-5.5", "9" * 38)]
     changes += [{"count_lower": None}, {"count_upper": None}, {"count_upper": 0}]
     changes += [{name: Decimal(value)} for name in ("value", "lower", "upper") for value in ("0", "61", "-7.25")]
     changes += [{"operator": operator} for operator in (">", ">=", "<", "<=", "=", "!=", "?")]
-    some = kept.rows(outputs.ALERTS)
+    some = kept.rows(columns.ALERTS)
     rows = [row | change for row in some[:: max(1, len(some) // 4)] for change in changes]
     schema = pa.schema([(column.name, column.type) for column in table.columns])
     known = [check for check in table.checks if check.name != "fired"]
@@ -247,22 +247,22 @@ def test_small_files_are_joined_and_old_ones_removed_when_it_is_time(broker, spa
     tidy = {"compact_every": "1ms", "vacuum_every": "1ms", "keep_versions": "0ms"}
     job = AuditJob(broker, tmp_path, audit=tidy)
     for part in range(3):
-        job.put(outputs.ALERTS, sent[outputs.ALERTS][part::3])
+        job.put(columns.ALERTS, sent[columns.ALERTS][part::3])
         (report,) = job.audit(spark)
     assert report.tidied == ("compacted", "vacuumed")
-    days = {row["day"] for row in job.rows(outputs.ALERTS)}
-    assert len(list((job.tables / outputs.ALERTS).rglob("day=*/*.parquet"))) == len(days)
+    days = {row["day"] for row in job.rows(columns.ALERTS)}
+    assert len(list((job.tables / columns.ALERTS).rglob("day=*/*.parquet"))) == len(days)
     assert_tables_hold_topics(job)
     written = json.loads((job.audit_checkpoint / "buckets" / "maintenance.json").read_text())
     assert written.keys() == {"compacted_ms", "vacuumed_ms"}
 
-    job.put(outputs.ALERTS, sent[outputs.ALERTS])
+    job.put(columns.ALERTS, sent[columns.ALERTS])
     conf = yaml.safe_load(job.conf.read_text())
     job.conf.write_text(yaml.safe_dump(conf | {"audit": AUDIT | {"keep_versions": "30d"}}))
     (report,) = job.audit(spark)
     assert report.tidied == ()
     assert_tables_hold_topics(job)
-    kept_for = DeltaTable(job.tables / outputs.ALERTS).metadata().configuration["delta.deletedFileRetentionDuration"]
+    kept_for = DeltaTable(job.tables / columns.ALERTS).metadata().configuration["delta.deletedFileRetentionDuration"]
     assert kept_for == "interval 2592000 seconds"
 
 
@@ -296,41 +296,41 @@ def test_folders_that_belong_to_something_else_are_refused_in_one_line(kept, bro
 
 def test_a_missing_topic_is_one_line(broker, tmp_path):
     job = AuditJob(broker, tmp_path)
-    broker.delete(job.topic_of(outputs.COLLISIONS))
-    assert f"there is no topic {job.topic_of(outputs.COLLISIONS)}" in fault(job)
+    broker.delete(job.topic_of(columns.COLLISIONS))
+    assert f"there is no topic {job.topic_of(columns.COLLISIONS)}" in fault(job)
 
 
 def test_a_topic_that_the_configuration_names_no_more_is_still_read_to_its_end(broker, spark, tmp_path, sent):
     job = AuditJob(broker, tmp_path)
-    job.put(outputs.ALERTS, sent[outputs.ALERTS][:3])
+    job.put(columns.ALERTS, sent[columns.ALERTS][:3])
     job.audit(spark)
-    job.put(outputs.ALERTS, sent[outputs.ALERTS][3:5])
+    job.put(columns.ALERTS, sent[columns.ALERTS][3:5])
     conf = yaml.safe_load(job.conf.read_text())
-    new = broker.create(f"new-{job.topic_of(outputs.ALERTS)}")
+    new = broker.create(f"new-{job.topic_of(columns.ALERTS)}")
     conf["output"]["topics"]["alerts"] = new
     job.conf.write_text(yaml.safe_dump(conf))
-    broker.produce(new, [message.value for message in sent[outputs.ALERTS][4:9]])
+    broker.produce(new, [message.value for message in sent[columns.ALERTS][4:9]])
     job.audit(spark)
     assert [
         row["alert_id"]
-        for row in sorted(job.rows(outputs.ALERTS), key=lambda row: (row["topic"] == new, row["offset"]))
-    ] == [message.identity for message in sent[outputs.ALERTS][:9]]
+        for row in sorted(job.rows(columns.ALERTS), key=lambda row: (row["topic"] == new, row["offset"]))
+    ] == [message.identity for message in sent[columns.ALERTS][:9]]
 
 
 def test_ctrl_c_ends_it_in_good_order_and_a_restart_goes_on(broker, tmp_path, sent):
     job = AuditJob(broker, tmp_path)
-    job.put(outputs.ALERTS, sent[outputs.ALERTS][:5])
+    job.put(columns.ALERTS, sent[columns.ALERTS][:5])
     with RunningCommand("audit", job.conf, log=tmp_path / "first.log") as command:
         command.wait_until(lambda: "batch 0: 5 messages" in command.stderr)
         assert f"checkpoint {job.audit_checkpoint} is in use by process " in fault(job)
         assert command.interrupt() == 0
         assert "stopped after 5 messages; start it again to go on" in command.stderr
         assert "Traceback" not in command.stderr
-    job.put(outputs.ALERTS, sent[outputs.ALERTS])
+    job.put(columns.ALERTS, sent[columns.ALERTS])
     job.send(payments(20))
     done = run_command("audit", job.conf, "--once")
     assert done.returncode == 0, done.stderr
-    said = f"{len(sent[outputs.ALERTS]) + 20:,} messages, 5 repeats dropped; tables are in {job.tables}"
+    said = f"{len(sent[columns.ALERTS]) + 20:,} messages, 5 repeats dropped; tables are in {job.tables}"
     assert said in done.stderr
     assert_tables_hold_topics(job)
 
@@ -339,21 +339,21 @@ def test_a_batch_that_is_in_some_of_its_tables_is_run_again_into_the_others(brok
     """What a crash between two tables leaves behind: some have the batch, and Spark does not know that it is done."""
     job = AuditJob(broker, tmp_path)
     for part in (slice(0, None, 2), slice(1, None, 2)):
-        for name in outputs.TOPICS:
+        for name in columns.TOPICS:
             job.put(name, [*sent[name][part], *sent[name][:1]])
-        broker.produce(job.topic_of(outputs.ALERTS), ["{"])
+        broker.produce(job.topic_of(columns.ALERTS), ["{"])
         job.send(payments(9))
         if part.start == 0:
             job.audit(spark)
             shutil.copytree(job.tables, tmp_path / "before")
     job.audit(spark)
-    for name in (outputs.ALERTS, outputs.DEAD_LETTERS, TRANSACTIONS, UNREADABLE):
+    for name in (columns.ALERTS, columns.DEAD_LETTERS, TRANSACTIONS, UNREADABLE):
         shutil.rmtree(job.tables / name)
         shutil.copytree(tmp_path / "before" / name, job.tables / name)
     commits = job.audit_checkpoint / "spark" / "commits"
     for path in (commits / "1", commits / ".1.crc"):
         path.unlink(missing_ok=True)
-    versions = {name: DeltaTable(job.tables / name).version() for name in outputs.TOPICS}
+    versions = {name: DeltaTable(job.tables / name).version() for name in columns.TOPICS}
     assert len(set(versions.values())) == 2
 
     (report,) = job.audit(spark)
@@ -361,21 +361,21 @@ def test_a_batch_that_is_in_some_of_its_tables_is_run_again_into_the_others(brok
     assert report.batch_id == 1
     assert_tables_hold_topics(job)
     assert [row["value"] for row in job.rows(UNREADABLE)] == ["{", "{"]
-    assert {DeltaTable(job.tables / name).version() for name in outputs.TOPICS} == {max(versions.values())}
+    assert {DeltaTable(job.tables / name).version() for name in columns.TOPICS} == {max(versions.values())}
 
 
 def test_beside_something_else_its_failure_is_told_and_raised_at_the_end(broker, spark, tmp_path, sent):
-    from buckets.spark.audit import audit_beside
+    from buckets.spark.audit import AuditListener, audit_beside
 
     job = AuditJob(broker, tmp_path)
     told: list[BucketsError] = []
-    with audit_beside(spark, load_job(job.conf)):
-        job.put(outputs.ALERTS, sent[outputs.ALERTS])
+    with audit_beside(spark, load_job(job.conf), AuditListener()):
+        job.put(columns.ALERTS, sent[columns.ALERTS])
     assert_tables_hold_topics(job)
 
     def fail_beside() -> None:
-        with audit_beside(spark, load_job(job.conf), on_failure=told.append):
-            broker.delete(job.topic_of(outputs.DUPLICATES))
+        with audit_beside(spark, load_job(job.conf), AuditListener(on_failure=told.append)):
+            broker.delete(job.topic_of(columns.DUPLICATES))
             given_up_s = time.monotonic() + 60
             while not told and time.monotonic() < given_up_s:
                 time.sleep(0.1)

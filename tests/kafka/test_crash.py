@@ -6,9 +6,10 @@ import threading
 
 import pytest
 
-from buckets import outputs
+from buckets.checkpoint.batch_records import BatchRecords
+from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.kafka.producer import paced_produce
-from buckets.ledger import Ledger
+from buckets.outputs import columns
 from tests.kafka.audit_job import AuditJob, assert_tables_hold_topics
 from tests.kafka.kafka_job import EVERY, KafkaJob, comparable
 from tests.spark.command import RunningCommand, run_command
@@ -28,7 +29,7 @@ def feed(job: KafkaJob, events: list[dict], rate: float) -> threading.Thread:
 
 
 def all_scored(job: KafkaJob, events: int) -> bool:
-    """Whether all payments of the topic have been judged, or are known to be out of order."""
+    """Whether all payments of the topic have been evaluated, or are known to be out of order."""
     return len({(row["source"], row["position"]) for name in SIDES for row in job.messages(name)}) >= events
 
 
@@ -43,13 +44,13 @@ def test_scoring_and_audit_killed_ten_times_lose_nothing_and_keep_every_message_
     for kill in range(KILLS):
         chunk = events[kill * size : (kill + 1) * size]
         with RunningCommand("run", job.conf, "--audit", log=tmp_path / f"{kill}.log") as command:
-            alerts, audited = len(job.messages(outputs.ALERTS)), job.batches_begun()
+            alerts, audited = len(job.messages(columns.ALERTS)), job.batches_begun()
             job.send(chunk[:10])
-            command.wait_until(lambda alerts=alerts: len(job.messages(outputs.ALERTS)) > alerts, LOOK_EVERY_S)
+            command.wait_until(lambda alerts=alerts: len(job.messages(columns.ALERTS)) > alerts, LOOK_EVERY_S)
             command.wait_until(lambda audited=audited: job.batches_begun() > audited, LOOK_EVERY_S)
-            alerts, more = len(job.messages(outputs.ALERTS)), dice.randrange(20)
+            alerts, more = len(job.messages(columns.ALERTS)), dice.randrange(20)
             feeder = feed(job, chunk[10:], rate=40)
-            command.wait_until(lambda least=alerts + more: len(job.messages(outputs.ALERTS)) >= least)
+            command.wait_until(lambda least=alerts + more: len(job.messages(columns.ALERTS)) >= least)
             command.kill_all() if dice.random() < 0.7 else command.kill_driver()
             feeder.join()
     with RunningCommand("run", job.conf, "--audit", log=tmp_path / "last.log") as command:
@@ -59,7 +60,7 @@ def test_scoring_and_audit_killed_ten_times_lose_nothing_and_keep_every_message_
 
     assert done.returncode == 0, done.stderr
     expected = job.replay({})
-    for name in outputs.TOPICS:
+    for name in columns.TOPICS:
         assert comparable(job.messages(name)) == comparable(expected[name]), name
     assert_tables_hold_topics(job)
 
@@ -79,11 +80,11 @@ def test_a_batch_that_is_run_again_uses_the_rules_it_had_while_newer_ones_are_th
         job.send(events[160:])
         command.wait_until(lambda: all_scored(job, len(events)), LOOK_EVERY_S)
         command.interrupt()
-    first, second = Ledger(job.checkpoint).history()
+    first, second = RuleVersions(job.checkpoint).history()
     assert (first.version, second.version) == (1, 2)
     assert second.first_batch is not None
     assert second.first_batch > pinned
-    versions = job.judged_by()
+    versions = job.evaluated_under()
     assert set(versions.values()) == {1, 2}
     assert comparable(job.messages("alerts")) == comparable(job.replay(versions)["alerts"])
 
@@ -101,9 +102,8 @@ def freeze_in_batch(command: RunningCommand, job: KafkaJob) -> int:
 
 def running_batch(job: KafkaJob) -> int | None:
     """The batch that has its rules and is not done."""
-    ledger = Ledger(job.checkpoint)
     begun = sorted(int(path.stem) for path in (job.checkpoint / "buckets" / "batches").glob("0*.json"))
     if not begun:
         return None
-    record = ledger.pinned(begun[-1])
-    return begun[-1] if record is not None and not record["done"] else None
+    record = BatchRecords(job.checkpoint).record(begun[-1])
+    return begun[-1] if record is not None and not record.done else None

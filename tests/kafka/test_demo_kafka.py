@@ -13,12 +13,13 @@ from typing import NamedTuple, Self
 
 import pytest
 
-from buckets.live import read_live
-from buckets.tables import read_output
+from buckets.monitor.live import read_live
+from buckets.outputs.reader import read_output
 from tests.spark.command import BUCKETS, run_command
 
 MARK = "BUCKETS_TEST_MARK"
 WITHIN_S = 600.0
+POLL_S = 0.05
 GONE_WITHIN_S = 20.0
 
 
@@ -76,6 +77,7 @@ class Demo:
         while not condition():
             assert self.process.poll() is None, f"it ended before that: {self.said}"
             assert time.monotonic() < given_up_s, f"it did not come to that: {self.said}"
+            time.sleep(POLL_S)
 
     def wait(self) -> Ran:
         """Wait for its end; nothing of it may be left then."""
@@ -84,6 +86,7 @@ class Demo:
         given_up_s = time.monotonic() + GONE_WITHIN_S
         while left := self.processes():
             assert time.monotonic() < given_up_s, f"still there: {left}"
+            time.sleep(POLL_S)
         return Ran(code, self.said)
 
 
@@ -100,10 +103,10 @@ def test_it_runs_to_its_end_and_leaves_no_process_behind(finished):
     assert "Traceback" not in ran.out
 
 
-def test_all_payments_are_sent_judged_and_accounted_for(finished):
+def test_all_payments_are_sent_evaluated_and_accounted_for(finished):
     demo, ran = finished
     live = read_live(demo.out / "checkpoint")
-    sent = int(re.search(r"^([\d,]+) payments sent and judged", ran.out, re.MULTILINE)[1].replace(",", ""))
+    sent = int(re.search(r"^([\d,]+) payments sent and evaluated", ran.out, re.MULTILINE)[1].replace(",", ""))
     assert live is not None
     assert live.data["totals"]["events"] == sent >= 1500
     for counts in live.data["groups"].values():
@@ -124,10 +127,10 @@ def test_planted_fraud_is_caught_and_every_alert_is_in_the_tables(finished):
     )
 
 
-def test_the_rule_changes_while_payments_come_and_judges_from_then_on(finished):
+def test_the_rule_changes_while_payments_come_and_evaluates_from_then_on(finished):
     demo, ran = finished
     assert "the limit goes from 200,000 to 20,000" in ran.out
-    assert re.search(r"rules version 2: judges every payment from [\d,]+ ms on after the change was sent", ran.out)
+    assert re.search(r"rules version 2: evaluates every payment from [\d,]+ ms on after the change was sent", ran.out)
     alerts = read_output(demo.out / "tables", "alerts", ["rule_id", "rule_version", "limit", "ruleset_version"])
     changed = [alert for alert in alerts if alert["rule_id"] == "payer-to-beneficiary-24h"]
     assert {(alert["ruleset_version"], alert["rule_version"], int(alert["limit"])) for alert in changed} >= {
@@ -154,7 +157,7 @@ def test_its_alerts_and_its_status_can_be_read_afterwards(finished):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_ends_all_that_was_started(tmp_path, number):
     with Demo(tmp_path) as demo:
-        demo.wait_until(lambda: len(demo.processes("buckets.cli.child")) == 2)
+        demo.wait_until(lambda: len(demo.processes("buckets.cli.as_child")) == 2)
         os.kill(demo.process.pid, number)
         ran = demo.wait()
     assert ran.code == 130
@@ -164,8 +167,8 @@ def test_an_interrupt_ends_all_that_was_started(tmp_path, number):
 
 def test_a_job_that_dies_ends_the_demo_in_one_line(tmp_path):
     with Demo(tmp_path) as demo:
-        demo.wait_until(lambda: demo.processes("buckets.cli.child run"))
-        os.kill(demo.processes("buckets.cli.child run")[0], signal.SIGKILL)
+        demo.wait_until(lambda: demo.processes("buckets.cli.as_child run"))
+        os.kill(demo.processes("buckets.cli.as_child run")[0], signal.SIGKILL)
         ran = demo.wait()
     assert ran.code == 1
     assert ran.out.splitlines()[-1].startswith("error: `buckets run ")

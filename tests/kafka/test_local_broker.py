@@ -9,11 +9,11 @@ import pytest
 import yaml
 from pydantic import SecretStr
 
+from buckets.config.job import load_job
+from buckets.config.kafka import KafkaSettings, SecuritySettings
 from buckets.errors import BucketsError
-from buckets.job import load_job
 from buckets.kafka.faults import Broker, Outage
 from buckets.kafka.local_broker import BrokerStatus, LocalBroker
-from buckets.kafka.settings import KafkaSettings, SecuritySettings
 from buckets.kafka.topics import TopicSize, create_topics, topic_sizes
 from tests.kafka.broker import TestBroker, free_port
 from tests.spark.command import one_line, run_command

@@ -17,14 +17,14 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from buckets import outputs
+from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.duration import format_duration, parse_duration_ms
 from buckets.kafka.faults import client_settings
 from buckets.kafka.producer import paced_produce
-from buckets.ledger import Ledger
+from buckets.outputs import columns
 from tests.kafka.audit_job import AuditJob, assert_tables_hold_topics
 from tests.kafka.kafka_job import EVERY, comparable
-from tests.spark.command import RunningCommand
+from tests.spark.command import RunningCommand, run_command
 from tests.spark.payments import RULES, payments
 
 pytestmark = pytest.mark.spark
@@ -88,11 +88,11 @@ def size(job: AuditJob, topic: str) -> int:
 
 def kill_while_results_are_sent(command: RunningCommand, job: AuditJob, burst: list[dict]) -> None:
     """Kill the broker when some results of a large batch have arrived, and more are on their way."""
-    place = TopicPartition(job.topic_of(outputs.EVALUATIONS), 0)
+    partition = TopicPartition(job.topic_of(columns.EVALUATIONS), 0)
     consumer = Consumer({**client_settings(job.broker.kafka), "group.id": "sizes"})
-    sent = size(job, place.topic) + SENT_OF_BURST
+    sent = size(job, partition.topic) + SENT_OF_BURST
     job.send(burst)
-    command.wait_until(lambda: consumer.get_watermark_offsets(place, timeout=60)[1] >= sent)
+    command.wait_until(lambda: consumer.get_watermark_offsets(partition, timeout=60)[1] >= sent)
     job.broker.kill()
     consumer.close()
 
@@ -106,14 +106,14 @@ def stay_away(command: RunningCommand, length_ms: int) -> None:
 
 
 def newest_rules(job: AuditJob) -> int:
-    latest = Ledger(job.checkpoint).latest_rule_set()
+    latest = RuleVersions(job.checkpoint).latest_rule_set()
     return 0 if latest is None else latest.version
 
 
-def all_is_judged(job: AuditJob) -> bool:
+def all_is_evaluated(job: AuditJob) -> bool:
     """Whether the last payment has come out, which is in order and so fires."""
     last = job.broker.read(job.topic)[-1].offset()
-    return any(json.loads(alert.value())["position"] == last for alert in job.broker.read(job.topic_of(outputs.ALERTS)))
+    return any(json.loads(alert.value())["position"] == last for alert in job.broker.read(job.topic_of(columns.ALERTS)))
 
 
 def test_a_broker_that_goes_away_under_load_again_and_again_costs_nothing(job, tmp_path, lengths_ms):
@@ -121,7 +121,7 @@ def test_a_broker_that_goes_away_under_load_again_and_again_costs_nothing(job, t
     with RunningCommand("run", job.conf, "--audit", log=tmp_path / "log") as command:
         with Load(job, events) as load:
             command.wait_until(
-                lambda: newest_rules(job) == 1 and size(job, job.topic_of(outputs.ALERTS)) > 0, LOOK_EVERY_S
+                lambda: newest_rules(job) == 1 and size(job, job.topic_of(columns.ALERTS)) > 0, LOOK_EVERY_S
             )
             for number, length_ms in enumerate(lengths_ms, 1):
                 away = command.stderr.count("trying again")
@@ -135,17 +135,20 @@ def test_a_broker_that_goes_away_under_load_again_and_again_costs_nothing(job, t
                 LOG.info("away for %s, new rules after %.0f s", format_duration(length_ms), time.monotonic() - back_s)
         last_ms = max(event["t"] for event in payments(1)) + 10**12
         job.send([{"id": "last", "t": last_ms, "payer": "ann", "kind": "CARD", "amount": "1.00"}])
-        command.wait_until(lambda: all_is_judged(job), 4 * LOOK_EVERY_S)
+        command.wait_until(lambda: all_is_evaluated(job), 4 * LOOK_EVERY_S)
         assert command.interrupt() == 0
         said = command.stderr
+    # An interrupt does not wait for the audit to take what came last.
+    done = run_command("audit", job.conf, "--once")
+    assert done.returncode == 0, done.stderr
     LOG.info("%d payments; said: %s", load.sent, said)
     assert "writing messages" in said
     assert "is not followed: " in said
     assert "is followed again" in said
     assert "Traceback" not in said
-    versions = job.judged_by()
+    versions = job.evaluated_under()
     assert set(versions.values()) == set(range(1, len(lengths_ms) + 2))
     expected = job.replay(versions)
-    for name in outputs.TOPICS:
+    for name in columns.TOPICS:
         assert comparable(job.messages(name)) == comparable(expected[name]), name
     assert_tables_hold_topics(job)

@@ -74,9 +74,9 @@ def test_a_stop_ends_it_early_and_what_was_sent_has_arrived(broker):
 def test_one_key_stays_in_one_partition(broker):
     topic = broker.create("keyed", partitions=3)
     paced_produce(broker.kafka, topic, numbered(300, keys=20), rate=10_000)
-    places = {(message.key(), message.partition()) for message in broker.read(topic)}
-    assert len(places) == 20
-    assert len({partition for _, partition in places}) == 3
+    keys_and_partitions = {(message.key(), message.partition()) for message in broker.read(topic)}
+    assert len(keys_and_partitions) == 20
+    assert len({partition for _, partition in keys_and_partitions}) == 3
 
 
 @pytest.mark.parametrize("rate", [0, -1, 1e9])

@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 import yaml
 
+from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.cli.main import exit_code
 from buckets.errors import BucketsError
 from buckets.kafka import follower, rules_topic
 from buckets.kafka.faults import Outage
 from buckets.kafka.rules_topic import LARGEST_REJECTED, RulesTopic
-from buckets.ledger import Ledger
-from buckets.rule import Rule
-from buckets.rule_book import RuleBook
-from buckets.rule_change import RuleChange, key_of, parse_change
-from buckets.rule_file import load_rules
-from buckets.rule_set import RuleSet
+from buckets.rule_feeds.rule_book import RuleBook
+from buckets.rule_files.yaml_rules import load_rules
+from buckets.rules.change import RuleChange, key_of, parse_change
+from buckets.rules.rule import Rule
+from buckets.rules.rule_set import RuleSet
 from tests.core.examples import SCHEMA, rule, until
 from tests.kafka.broker import TestBroker
 
@@ -30,7 +30,7 @@ WAIT_S = 60
 
 
 class Topic:
-    """The topics of rules of a job, with its ledger."""
+    """The topics of rules of a job, with its checkpoint."""
 
     def __init__(self, broker: TestBroker, root: Path, partitions: int = 1, **config: str) -> None:
         self.broker = broker
@@ -39,7 +39,7 @@ class Topic:
         broker.create(self.name, partitions, {"cleanup.policy": "compact"} | config)
         for topic in (self.rejected, self.exported):
             broker.create(topic)
-        self.ledger = Ledger(root / "checkpoint")
+        self.checkpoint = Checkpoint(root / "checkpoint")
         self.batch = 0
         self.patience_ms = broker.kafka.outage_patience
         self.remarks: list[str] = []
@@ -55,9 +55,9 @@ class Topic:
     def raw(self, key: str | bytes | None, value: str | bytes | None) -> None:
         self.broker.produce(self.name, [value], [key])
 
-    def start(self, ledger: Ledger | None = None) -> RuleBook:
-        """The job starts: over its own ledger, or over another, as with a new checkpoint."""
-        book = RuleBook(ledger or self.ledger, self.feed(), SCHEMA, 0)
+    def start(self, checkpoint: Checkpoint | None = None) -> RuleBook:
+        """The job starts: over its own checkpoint, or over a new one."""
+        book = RuleBook(checkpoint or self.checkpoint, self.feed(), SCHEMA, 0)
         book.start()
         self.started.append(book)
         return book
@@ -128,8 +128,8 @@ def test_changes_are_taken_while_the_job_runs_with_who_why_and_where(topic):
     topic.write(put("a", length="2h"))
     rule_set = topic.run_until(book, lambda rule_set: rule_set.version == 2)
     assert rule_set.rules == (rule("a", length="2h", version=2),)
-    (change,) = topic.ledger.history(after=1)[0].changes
-    assert (change.author, change.reason, change.place) == ("ann", "why", f"{topic.name}@1")
+    (change,) = topic.checkpoint.versions.history(after=1)[0].changes
+    assert (change.author, change.reason, change.origin) == ("ann", "why", f"{topic.name}@1")
     assert abs(change.time / 1000 - time.time()) < WAIT_S
 
 
@@ -141,7 +141,7 @@ def test_a_bare_rule_is_put_and_no_value_deletes(topic):
     assert topic.values(topic.rejected) == []
 
 
-def test_a_start_goes_on_behind_what_was_read_and_clears_nothing_twice(topic):
+def test_a_start_goes_on_after_what_was_read_and_clears_nothing_twice(topic):
     topic.write(put("a"))
     book = topic.start()
     topic.run(book)
@@ -171,7 +171,7 @@ def test_another_checkpoint_gets_the_rules_and_does_not_repeat_what_was_asked_of
     topic.write(put("a"), CLEAR, RuleChange(change="export"), RuleChange(change="clear_all_state"), put("b"))
     first = topic.run(topic.start())
     topic.batch = 0
-    second = topic.run(topic.start(Ledger(tmp_path / "other")))
+    second = topic.run(topic.start(Checkpoint(tmp_path / "other")))
     assert second == first
     assert [group.generation for group in second.groups] == [1]
     assert topic.values(topic.exported) == []
@@ -186,7 +186,7 @@ def test_a_topic_that_was_made_anew_is_read_from_its_beginning(topic):
     topic.broker.create(topic.name)
     topic.write(put("d"))
     assert ids(topic.run(topic.start())) == ["a", "b", "c", "d"]
-    assert topic.ledger.rules_position(f"topic {topic.name}") == 1
+    assert topic.checkpoint.versions.position(f"topic {topic.name}") == 1
 
 
 # Rejected and exported
@@ -286,7 +286,7 @@ def test_a_compacted_topic_gives_the_same_rules(broker, tmp_path):
     before = topic.run(book)
     book.stop()
     compacted(topic)
-    again = topic.start(Ledger(tmp_path / "other"))
+    again = topic.start(Checkpoint(tmp_path / "other"))
     topic.batch = 0
     after = topic.run(again)
     again.stop()
@@ -335,7 +335,7 @@ def test_rules_that_are_not_followed_for_longer_than_one_waits_end_the_job(topic
     topic.run(book)
     with broker.frozen():
         wait_until(lambda: book.fault is not None)
-        said = r"is not followed: .*for more than kafka\.outage_patience, 0ms"
+        said = r"is not followed: .*it lasts longer than kafka\.outage_patience, 0ms"
         with pytest.raises(BucketsError, match=said) as failed:
             topic.run(book)
     assert not isinstance(failed.value, Outage)
@@ -367,7 +367,7 @@ def test_messages_that_are_gone_before_they_were_read_are_said(broker, tmp_path)
     again.stop()
     (rejected,) = topic.values(topic.rejected)
     assert rejected["place"] == f"{topic.name}@1"
-    assert rejected["reason"].startswith("the messages from offset 1 to 2 have gone from the topic before they were")
+    assert rejected["reason"].startswith("the messages from offset 1 to 2 were removed from the topic before they were")
 
 
 def test_a_message_that_nobody_foresaw_is_rejected_and_the_next_is_taken(topic, monkeypatch):
@@ -383,16 +383,20 @@ def test_a_message_that_nobody_foresaw_is_rejected_and_the_next_is_taken(topic, 
 
 
 def test_a_thread_that_fails_is_seen_and_goes_on_where_it_was(topic, monkeypatch):
-    take, failing = RulesTopic._take, ["why"]
+    failing = ["why"]
 
-    def fail(feed, message, is_history):
+    def fail(*given):
         if failing:
             raise KeyError(*failing)
-        take(feed, message, is_history)
+        return parse_change(*given)
+
+    def raise_again(error):
+        raise error
 
     book = topic.start()
     topic.run(book)
-    monkeypatch.setattr(book._feed._follower, "_take", lambda *given: fail(book._feed, *given))
+    monkeypatch.setattr(rules_topic, "parse_change", fail)
+    monkeypatch.setattr(rules_topic, "first_line", raise_again)
     topic.write(put("a"))
     wait_until(lambda: book.fault is not None)
     assert book.fault == f"topic {topic.name} is not followed: KeyError: 'why'"
@@ -451,7 +455,7 @@ def commands(topic, tmp_path, monkeypatch, capsys) -> Commands:
     return Commands(topic, tmp_path, run)
 
 
-def test_the_commands_change_what_the_job_judges_by(topic, commands):
+def test_the_commands_change_what_the_job_evaluates(topic, commands):
     assert "2 of 2 rules are changed in topic" in commands.apply(rule("a"), rule("b", group_by=["kind"]))
     book = topic.start()
     assert ids(topic.run(book)) == ["a", "b"]
@@ -461,7 +465,9 @@ def test_the_commands_change_what_the_job_judges_by(topic, commands):
     commands("delete", "b", "--author", "bob", "--reason", "old")
     rule_set = topic.run_until(book, lambda rule_set: ids(rule_set) == ["a"])
     assert rule_set.rules[0] == rule("a", state="SHADOW", version=3)
-    (gone,) = [each for version in topic.ledger.history() for each in version.changes if each.change == "delete"]
+    (gone,) = [
+        each for version in topic.checkpoint.versions.history() for each in version.changes if each.change == "delete"
+    ]
     assert (gone.rule_id, gone.author, gone.reason) == ("b", "bob", "old")
     assert "from a file" in commands("history", "b")
     assert topic.values(topic.rejected) == []
@@ -538,7 +544,7 @@ def test_what_cannot_be_taken_back_is_asked_first(topic, commands, monkeypatch, 
     assert asked[0].endswith("; this cannot be taken back. Go on?")
     assert len(topic.broker.read(topic.name)) == 2
     if command[0] == "clear-state":
-        assert asked[0].startswith("the timelines of a, b begin anew")
+        assert asked[0].startswith("the timelines of a, b are cleared")
 
 
 def test_clearing_and_deleting_reach_the_job(topic, commands):

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from buckets.job import load_job
+from buckets.config.job import load_job
+from buckets.spark.prepared_job import Listener, prepare
 from buckets.spark.query import BatchReport
-from buckets.spark.run import scoring_query
 from tests.kafka.kafka_job import EVERY, KafkaJob, comparable
 from tests.spark.payments import RULES, payments
 
@@ -20,7 +20,7 @@ SIDES = ("alerts", "shadow_alerts", "late_events", "collisions", "duplicates", "
 def run_to_end(spark, job: KafkaJob) -> list[BatchReport]:
     """Score what is in the topic."""
     reports: list[BatchReport] = []
-    scoring_query(spark, load_job(job.conf), reports.append).run(None)
+    prepare(load_job(job.conf)).query(spark, Listener(reports.append)).run(None)
     return reports
 
 
@@ -31,7 +31,8 @@ class Running:
         self.reports: list[BatchReport] = []
         self.refused: list = []
         self._job = job
-        self._query = scoring_query(spark, load_job(job.conf), self.reports.append, self.refused.extend)
+        listener = Listener(self.reports.append, self.refused.extend)
+        self._query = prepare(load_job(job.conf)).query(spark, listener)
         self._thread = threading.Thread(target=self._run)
 
     def _run(self) -> None:
@@ -48,7 +49,7 @@ class Running:
             time.sleep(0.05)
 
     def send_one_by_one(self, events: list[dict], sent: int, condition: Callable[[], bool]) -> int:
-        """Send a payment a batch, behind the `sent` first, until a condition holds; returns how many are sent then."""
+        """Send a payment a batch, after the `sent` first, until a condition holds; returns how many are sent then."""
         for count, event in enumerate(events[sent:], sent + 1):
             self._job.send([event])
             self.wait_for(count)
@@ -117,19 +118,19 @@ def test_alerts_carry_everything_about_rule_event_window_and_times(spark, broker
     }
 
 
-def test_broken_messages_are_dead_letters_with_their_place_and_the_others_are_scored(spark, broker, tmp_path):
+def test_broken_messages_are_dead_letters_with_their_position_and_the_others_are_scored(spark, broker, tmp_path):
     job = KafkaJob(broker, tmp_path)
     good = json.dumps({"id": "p1", "t": 1, "payer": "ann", "kind": "CARD", "amount": "70.00"})
     broken = ["{", "", None, "[1]", b"\xff\xfe", f"{good} {good}", '{"id": "p2"}', good.replace("70.00", "1.234")]
     broker.produce(job.topic, [*broken, good], ["k"] * (len(broken) + 1))
     (report,) = run_to_end(spark, job)
-    letters = sorted(job.messages("dead_letters"), key=lambda letter: letter["position"])
-    assert [letter["position"] for letter in letters] == list(range(len(broken)))
-    assert {letter["source"] for letter in letters} == {f"{job.topic}[0]"}
-    assert [letter["reason"].split(":")[0] for letter in letters] == [
+    dead_letters = sorted(job.messages("dead_letters"), key=lambda dead_letter: dead_letter["position"])
+    assert [dead_letter["position"] for dead_letter in dead_letters] == list(range(len(broken)))
+    assert {dead_letter["source"] for dead_letter in dead_letters} == {f"{job.topic}[0]"}
+    assert [dead_letter["reason"].split(":")[0] for dead_letter in dead_letters] == [
         "broken JSON", "broken JSON", "broken JSON", "broken JSON", "is not valid UTF-8", "broken JSON", "t", "amount",
     ]  # fmt: skip
-    assert letters[0]["raw"] == "{"
+    assert dead_letters[0]["raw"] == "{"
     assert (report.account.events_in, report.account.malformed) == (len(broken) + 1, len(broken))
     assert {alert["event_id"] for alert in job.messages("alerts")} == {"p1"}
 
@@ -166,7 +167,7 @@ def test_a_rule_that_comes_while_the_job_runs_is_right_at_once_and_nothing_is_lo
         sent = running.send_one_by_one(events, 80, lambda: running.reports[-1].account.ruleset_version == 2)
         job.send(events[sent:])
         running.wait_for(200)
-    versions = job.judged_by()
+    versions = job.evaluated_under()
     assert set(versions.values()) == {1, 2}
     alerts = job.messages("alerts")
     assert comparable(alerts) == comparable(job.replay(versions)["alerts"])
@@ -183,6 +184,6 @@ def test_a_broken_rule_file_changes_nothing_while_the_job_runs(spark, broker, tm
         sent = running.send_one_by_one(events, 30, lambda: bool(running.refused))
         job.send(events[sent:])
         running.wait_for(60)
-    assert set(job.judged_by().values()) == {1}
+    assert set(job.evaluated_under().values()) == {1}
     (refusal,) = running.refused
     assert "window.length: 'soon' is not a duration" in refusal.reason

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from buckets import outputs
+from buckets.java.java import find_java
 from buckets.kafka.server_properties import Keystore
-from buckets.spark.java import find_java
+from buckets.outputs import columns
 from tests.kafka.audit_job import AuditJob, assert_tables_hold_topics
 from tests.kafka.broker import TestBroker
 from tests.kafka.kafka_job import comparable
@@ -64,7 +64,7 @@ def test_scoring_and_audit_over_tls_with_a_login_and_no_secret_is_written_anywhe
     done = run_command("run", job.conf, "--audit")
 
     assert done.returncode == 0, done.stderr
-    assert comparable(job.messages(outputs.ALERTS)) == comparable(job.replay({})[outputs.ALERTS]) != []
+    assert comparable(job.messages(columns.ALERTS)) == comparable(job.replay({})[columns.ALERTS]) != []
     assert_tables_hold_topics(job)
     written = [path for folder in ("tmp", "job") for path in (tmp_path / folder).rglob("*") if path.is_file()]
     assert any("spark" in path.name for path in written)

@@ -6,10 +6,10 @@ import time
 
 import pytest
 
+from buckets.config.kafka import KafkaSettings
 from buckets.kafka.faults import Outage
 from buckets.kafka.producer import paced_produce
 from buckets.kafka.sender import Sender
-from buckets.kafka.settings import KafkaSettings
 
 TIMEOUT_S = 2.0
 WITHIN_S = 60.0

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from buckets.errors import BucketsError
-from buckets.spark import jars
-from buckets.spark.jars import Jar, broker_jar_paths, jar_paths
+from buckets.java import jars
+from buckets.java.jars import Jar, broker_jar_paths, jar_paths
 
 CONTENT = {"alpha-1.0.jar": b"the first jar", "beta-2.0.jar": b"the second jar"}
 PINNED = {"Spark": jars.SPARK_JARS, "the broker": jars.BROKER_JARS}
@@ -111,7 +111,7 @@ def test_of_many_missing_jars_a_few_are_named(tmp_path: Path, monkeypatch: pytes
     (line,) = said
     assert line.startswith("fetching lz4-java-1.11.2.jar, ")
     assert line.endswith(
-        f" and {len(jars.BROKER_JARS) - 5} more of buckets/spark/jars.lock into {tmp_path}/broker, once"
+        f" and {len(jars.BROKER_JARS) - 5} more of buckets/java/jars.lock into {tmp_path}/broker, once"
     )
 
 
@@ -152,7 +152,7 @@ def test_an_unreachable_repository_is_said_in_one_line(tmp_path: Path, monkeypat
     # The real list, the real Ivy, and a proxy at a port where nobody listens.
     monkeypatch.setenv(jars.FOLDER_VARIABLE, str(tmp_path / "jars"))
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Dhttps.proxyHost=127.0.0.1 -Dhttps.proxyPort=9")
-    command = [sys.executable, "-m", "buckets.spark.jars"]
+    command = [sys.executable, "-m", "buckets.java.jars"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
 
     progress, message = done.stderr.splitlines()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from buckets.errors import BucketsError
-from buckets.spark.java import JavaRuntime, find_java
+from buckets.java.java import JavaRuntime, find_java
 
 
 def put_java(folder: Path, version: str) -> Path:
@@ -71,7 +71,7 @@ def test_java_that_does_not_answer_is_quoted(tmp_path: Path):
 
 def test_the_command_prints_one_line_and_fails(tmp_path: Path):
     checkout = Path(__file__).parents[2]
-    command = [sys.executable, "-m", "buckets.spark.java"]
+    command = [sys.executable, "-m", "buckets.java.java"]
     done = subprocess.run(command, cwd=checkout, env=dict(os.environ), capture_output=True, text=True, check=False)
 
     assert done.returncode == 1

@@ -29,7 +29,7 @@ def one_line(ran: subprocess.CompletedProcess[str]) -> str:
 
 
 class RunningCommand:
-    """`buckets` in the background, in a session of its own; nothing of it is left behind the `with` block."""
+    """`buckets` in the background, in a session of its own; nothing of it is left after the `with` block."""
 
     def __init__(self, *arguments: str | Path, log: Path) -> None:
         """Say what to start, and where its standard error goes."""
@@ -91,7 +91,7 @@ class RunningCommand:
             return {stat.read_text().rpartition(")")[2].split()[0] for stat in stats}
 
         while states() != {wanted}:
-            pass
+            time.sleep(POLL_S)
 
     def kill_driver(self) -> None:
         """Kill the driver alone; wait until all that it had started has gone of itself."""
@@ -109,11 +109,17 @@ class RunningCommand:
         given_up_s = time.monotonic() + GIVE_UP_S
         while left := self.processes():
             assert time.monotonic() < given_up_s, f"still there: {left}"
+            time.sleep(POLL_S)
 
     def interrupt(self) -> int:
         """Press Ctrl-C; returns the exit code."""
         os.killpg(self._process.pid, signal.SIGINT)
         return self._process.wait(GIVE_UP_S)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended."""
+        return self._process.poll() is None
 
     def wait(self) -> int:
         """Wait for its end; returns the exit code."""

@@ -5,14 +5,14 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from buckets.engine_settings import EngineSettings
-from buckets.event_schema import EventSchema
-from buckets.rule import Rule
-from buckets.rule_set import first_rule_set
+from buckets.config.engine import EngineSettings
+from buckets.events.event_file import open_event_file
+from buckets.events.schema import EventSchema
+from buckets.rules.rule import Rule
+from buckets.rules.rule_set import first_rule_set
 from buckets.spark.evaluate import Evaluation, evaluation_query
 from buckets.spark.json_sink import JsonSink
 from buckets.spark.query import BatchReport
-from buckets.staging import open_event_file
 
 
 def evaluation_of(
@@ -34,7 +34,7 @@ def evaluate(spark: SparkSession, evaluation: Evaluation, work: Path, stops: Seq
         spark: the session.
         evaluation: what is evaluated.
         work: a folder for all files of the evaluation.
-        stops: batches behind each of which the query is stopped and another one started in the same folder.
+        stops: batches after each of which the query is stopped and another one started in the same folder.
 
     Returns:
         The text of each result file, by name.

@@ -12,9 +12,9 @@ import yaml
 from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import SparkSession
 
-from buckets.job import load_job
+from buckets.config.job import load_job
+from buckets.spark.prepared_job import Listener, prepare
 from buckets.spark.query import BatchReport, ScoringQuery
-from buckets.spark.run import scoring_query
 from tests.spark.payments import RULES, SCHEMA
 
 OUTPUTS = ("alerts", "shadow_alerts", "late_events", "collisions", "duplicates", "dead_letters", "batches")
@@ -84,7 +84,7 @@ class JobFolder:
         say: Callable[[str], None] = lambda line: None,
     ) -> ScoringQuery:
         """The job's query, in the session of the tests."""
-        return scoring_query(spark, load_job(self.conf), on_batch, say=say)
+        return prepare(load_job(self.conf)).query(spark, Listener(on_batch, say=say))
 
     def run(self, spark: SparkSession, say: Callable[[str], None] = lambda line: None) -> list[BatchReport]:
         """Run the job to the end of what is there; `say` is told what arrives out of order."""

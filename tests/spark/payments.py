@@ -3,7 +3,7 @@
 import random
 from typing import Any
 
-from buckets.event_schema import EventSchema
+from buckets.events.schema import EventSchema
 
 SCHEMA: dict[str, Any] = {
     "name": "payment",

@@ -16,8 +16,8 @@ import pytest
 import yaml
 from pyspark.sql import SparkSession
 
+from buckets.checkpoint.lock import locked
 from buckets.cli.main import exit_code
-from buckets.hold import held
 from tests.spark.command import run_command
 from tests.spark.job_folder import JobFolder
 from tests.spark.payments import RULES, SCHEMA, payments
@@ -262,7 +262,7 @@ def test_a_checkpoint_of_another_job_is_refused_and_all_is_as_it_was(finished, t
 
 def test_a_checkpoint_that_another_run_is_on(finished, tmp_path):
     job = finished.copy_to(tmp_path)
-    with held(job.checkpoint):
+    with locked(job.checkpoint):
         assert f"checkpoint {job.checkpoint} is in use by process {os.getpid()}" in fault("run", job.conf, cwd=tmp_path)
 
 

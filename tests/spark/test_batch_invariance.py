@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from buckets.engine_settings import EngineSettings
-from buckets.event_schema import EventSchema
-from buckets.rule import Rule
-from buckets.rule_set import first_rule_set
+from buckets.config.engine import EngineSettings
+from buckets.events.schema import EventSchema
+from buckets.rules.rule import Rule
+from buckets.rules.rule_set import first_rule_set
 from tests.oracle import Event, Oracle, Outcome
 from tests.spark.evaluation import evaluate, evaluation_of
 
@@ -132,7 +132,7 @@ def runs(spark, tmp_path_factory) -> Runs:
         "batches of 1000",
         "one shard",
         "one shard, batches of 11",
-        "batches of 11, stopped behind the fifth",
+        "batches of 11, stopped after the fifth",
         "one shard, stopped twice",
     ],
 )
@@ -144,7 +144,7 @@ def test_batches_of_one_event_change_no_byte(runs):
     assert runs.run(PREFIX, 1) == runs.run(PREFIX, None)
 
 
-def judged() -> Iterator[tuple[Event, str, Outcome]]:
+def evaluated_events() -> Iterator[tuple[Event, str, Outcome]]:
     """What the oracle says of each event in each of its groups, in arrival order."""
     groups = first_rule_set(RULES).groups
     oracles = [Oracle(list(group.rules), SCALES, LATENESS_MS) for group in groups]
@@ -163,7 +163,7 @@ def judged() -> Iterator[tuple[Event, str, Outcome]]:
 def test_values_are_those_of_a_loop_over_a_list(runs):
     expected = [
         (event.event_id, rule_id, event.time_ms, json.loads(event.key), value, count, fired)
-        for event, _, outcome in judged()
+        for event, _, outcome in evaluated_events()
         for rule_id, (value, count, fired) in outcome.results.items()
     ]
     fields = ("event_id", "rule_id", "event_time", "key", "value", "count", "fired")
@@ -186,15 +186,15 @@ def test_evaluations_stand_in_arrival_order_and_rules_in_the_order_of_the_file(r
     for number, line in enumerate(LINES):
         if line not in MALFORMED:
             arrival.setdefault(json.loads(line)["id"], number)
-    place = {rule.rule_id: number for number, rule in enumerate(RULES)}
+    rank = {rule.rule_id: number for number, rule in enumerate(RULES)}
     evaluations = rows(runs.run(len(LINES), None)["evaluations.jsonl"])
-    order = [(arrival[row["event_id"]], place[row["rule_id"]]) for row in evaluations]
+    order = [(arrival[row["event_id"]], rank[row["rule_id"]]) for row in evaluations]
     assert order == sorted(order)
 
 
 def test_side_outputs_are_those_of_a_loop_over_a_list(runs):
     expected: dict[str, list[tuple]] = {"late_events": [], "collisions": [], "duplicates": [], "overflows": []}
-    for event, group, outcome in judged():
+    for event, group, outcome in evaluated_events():
         who = (event.event_id, group, json.loads(event.key), event.time_ms)
         # One line an event, in however many groups and for however many rules it fails.
         is_told = (event.event_id,) in expected["overflows"]
@@ -208,7 +208,7 @@ def test_side_outputs_are_those_of_a_loop_over_a_list(runs):
         elif outcome.outcome != "overflow" and outcome.other_event_id is not None:
             expected["collisions"].append((*who, outcome.applied, outcome.other_event_id))
     results = runs.run(len(LINES), None)
-    letters = rows(results["dead_letters.jsonl"])
+    dead_letters = rows(results["dead_letters.jsonl"])
     who = ("event_id", "group", "key", "event_time")
     columns = {
         "late_events": (*who, "clock", "applied", "too_late", "other_event_id"),
@@ -219,8 +219,8 @@ def test_side_outputs_are_those_of_a_loop_over_a_list(runs):
         found = [tuple(row[field] for field in fields) for row in rows(results[f"{name}.jsonl"])]
         assert found == expected[name], name
         assert found, name
-    assert [letter["raw"] for letter in letters if letter["raw"] in MALFORMED] == MALFORMED
-    overflows = [(json.loads(row["raw"])["id"],) for row in letters if "64 bits" in row["reason"]]
+    assert [dead_letter["raw"] for dead_letter in dead_letters if dead_letter["raw"] in MALFORMED] == MALFORMED
+    overflows = [(json.loads(row["raw"])["id"],) for row in dead_letters if "64 bits" in row["reason"]]
     assert overflows == expected["overflows"]
     assert len(overflows) > 1
-    assert len(letters) == len(MALFORMED) + len(overflows)
+    assert len(dead_letters) == len(MALFORMED) + len(overflows)

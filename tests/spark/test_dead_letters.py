@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from buckets.arrivals import shortened
-from buckets.rule import Rule
+from buckets.events.arrivals import shortened
+from buckets.rules.rule import Rule
 from tests.core import examples, written_rows
 from tests.spark.evaluation import evaluate, evaluation_of
 from tests.spark.job_folder import JobFolder
@@ -42,7 +42,7 @@ def with_number(number: str, **changes) -> bytes:
 
 
 JSON_LINES: list[tuple[bytes, str]] = [
-    (b"\xef\xbb\xbf" + event(id="behind a byte order mark"), GOOD),
+    (b"\xef\xbb\xbf" + event(id="after a byte order mark"), GOOD),
     (event(id="good"), GOOD),
     (b'{"id": "cut", "t": 1', BROKEN_JSON),
     (b"[" + event(id="array") + b"]", BROKEN_JSON),
@@ -51,7 +51,7 @@ JSON_LINES: list[tuple[bytes, str]] = [
     (b"null", BROKEN_JSON),
     (b"{'id': 'quotes'}", BROKEN_JSON),
     (event(id="first of two") + b" " + event(id="second of two"), BROKEN_JSON),
-    (event(id="text behind") + b" and more", BROKEN_JSON),
+    (event(id="text after") + b" and more", BROKEN_JSON),
     (event(id="comma")[:-1] + b",}", BROKEN_JSON),
     (event(id="NaN", amount=...)[:-1] + b', "amount": NaN}', BROKEN_JSON),
     (b"", SKIPPED),
@@ -90,16 +90,16 @@ JSON_LINES: list[tuple[bytes, str]] = [
     (event(id="twice in disguise")[:-1] + b', "\\u0061mount": "2.5"}', "amount: is given twice"),
     (event(id="twice, not asked for")[:-1] + b', "x": 1, "x": 2}', GOOD),
     (event(id="name in another case", Amount="x"), GOOD),
-    (event(id="and a field behind") + b',"foo":{"a":1}', BROKEN_JSON),
+    (event(id="and a field after") + b',"foo":{"a":1}', BROKEN_JSON),
     (event(id="in disguise") + b',"__event__":' + event(id="another"), BROKEN_JSON),
     (event(id="closed twice") + b"}", BROKEN_JSON),
     (b"[" * 20_000 + b"]" * 20_000, "broken JSON: nested deeper than 500 levels"),
     (event(id="deep", extra=...)[:-1] + b', "x": ' + b"[" * 20_000, "broken JSON: nested deeper than 500 levels"),
     (event(id="not so deep")[:-1] + b', "x": ' + b"[" * 499 + b"]" * 499 + b"}", GOOD),
-    (b"\t" + event(id="behind a tab") + b"\t", GOOD),
+    (b"\t" + event(id="after a tab") + b"\t", GOOD),
     (event(id="around a carriage return").replace(b", ", b",\r"), GOOD),
     (event(id="carriage return PLACE").replace(b"PLACE", b"\r"), BROKEN_JSON),
-    (event(id="before one") + b"\r" + event(id="behind one"), BROKEN_JSON),
+    (event(id="before one") + b"\r" + event(id="after one"), BROKEN_JSON),
     ("\u3000".encode(), BROKEN_JSON),
     ("\u00a0 \u00a0".encode(), BROKEN_JSON),
     (b" \f\v ", SKIPPED),
@@ -124,7 +124,7 @@ CSV_LINES: list[tuple[bytes, str]] = [
     (b"few,1,ann", "broken CSV: 3 fields where the header has 5"),
     (b"many,1,ann,CARD,1.5,6", "broken CSV: 6 fields where the header has 5"),
     (b'open,1,"ann,CARD,1.5', "broken CSV"),
-    (b'behind,1,"ann"x,CARD,1.5', "broken CSV"),
+    (b'after,1,"ann"x,CARD,1.5', "broken CSV"),
     (b'"with, comma",1,"an ""n""",CARD,1.5\r', GOOD),
     (b"", SKIPPED),
     (b"  ", SKIPPED),
@@ -154,9 +154,9 @@ def expected(lines: list[tuple[bytes, str]]) -> list[tuple[int, str, str]]:
     return [(number, reason, raw(line)) for number, (line, reason) in numbered if reason not in (GOOD, SKIPPED)]
 
 
-def faults(letters: list[dict], lines: list[tuple[bytes, str]]) -> list[str]:
+def faults(dead_letters: list[dict], lines: list[tuple[bytes, str]]) -> list[str]:
     """How the dead letters differ from those that should be there, in a few words each."""
-    found = {letter["position"]: letter for letter in letters}
+    found = {dead_letter["position"]: dead_letter for dead_letter in dead_letters}
     wanted = {number: (reason, text) for number, reason, text in expected(lines)}
     said = [f"line {number} is a dead letter: {found[number]['reason']}" for number in found.keys() - wanted.keys()]
     said += [f"line {number} is none: {wanted[number][1][:60]}" for number in wanted.keys() - found.keys()]
@@ -169,7 +169,7 @@ def faults(letters: list[dict], lines: list[tuple[bytes, str]]) -> list[str]:
     return sorted(said)
 
 
-def good_places(lines: list[tuple[bytes, str]]) -> list[int]:
+def good_positions(lines: list[tuple[bytes, str]]) -> list[int]:
     return [number for number, (_, reason) in enumerate(lines, 1) if reason == GOOD]
 
 
@@ -178,11 +178,11 @@ def test_evaluate_sets_aside_each_line_that_is_no_event(spark, tmp_path, kind, l
     path = tmp_path / f"events.{kind}"
     path.write_bytes(b"\n".join(line for line, _ in lines) + b"\n")
     results = evaluate(spark, evaluation_of(path, EVENT_SCHEMA, [RULE]), tmp_path / "work")
-    letters = [json.loads(line) for line in results["dead_letters.jsonl"].decode().splitlines()]
-    assert faults(letters, lines) == []
-    assert [letter["position"] for letter in letters] == [number for number, _, _ in expected(lines)]
+    dead_letters = [json.loads(line) for line in results["dead_letters.jsonl"].decode().splitlines()]
+    assert faults(dead_letters, lines) == []
+    assert [dead_letter["position"] for dead_letter in dead_letters] == [number for number, _, _ in expected(lines)]
     alerts = [json.loads(line) for line in results["alerts.jsonl"].decode().splitlines()]
-    assert [alert["position"] for alert in alerts] == good_places(lines)
+    assert [alert["position"] for alert in alerts] == good_positions(lines)
 
 
 @pytest.mark.parametrize(("kind", "lines"), [("json", JSON_LINES), ("csv", CSV_LINES)], ids=["json", "csv"])
@@ -192,10 +192,10 @@ def test_a_job_sets_aside_each_line_that_is_no_event(spark, tmp_path: Path, kind
     (job.source / f"lines.{kind}").write_bytes(b"\n".join(line for line, _ in lines) + b"\n")
     job.run(spark)
     assert faults(job.rows("dead_letters"), lines) == []
-    assert sorted(row["position"] for row in job.rows("alerts")) == good_places(lines)
+    assert sorted(row["position"] for row in job.rows("alerts")) == good_positions(lines)
     (account,) = job.rows("batches")
     assert account["dead_letters"] == len(expected(lines))
-    assert account["evaluated"] == len(good_places(lines))
+    assert account["evaluated"] == len(good_positions(lines))
 
 
 def test_evaluate_takes_typed_columns_to_the_digit_and_sets_aside_what_does_not_fit(spark, tmp_path: Path):
@@ -210,8 +210,8 @@ def test_evaluate_takes_typed_columns_to_the_digit_and_sets_aside_what_does_not_
     }
     pq.write_table(pa.table(columns), tmp_path / "events.parquet")
     results = evaluate(spark, evaluation_of(tmp_path / "events.parquet", EVENT_SCHEMA, [RULE]), tmp_path / "work")
-    letters = [json.loads(line) for line in results["dead_letters.jsonl"].decode().splitlines()]
-    assert [(letter["position"], letter["reason"].split(" (")[0][:30]) for letter in letters] == [
+    dead_letters = [json.loads(line) for line in results["dead_letters.jsonl"].decode().splitlines()]
+    assert [(dead_letter["position"], dead_letter["reason"].split(" (")[0][:30]) for dead_letter in dead_letters] == [
         (2, "amount: 1.23400000000000000000"),
         (4, "amount: 1000000000000000000000"),
     ]

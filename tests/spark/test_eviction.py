@@ -1,15 +1,19 @@
 """The state of a job on Spark stays bounded: idle keys go, also when the job is killed in the middle."""
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
 
-from buckets.agenda import CLOCK, OVERVIEW
-from buckets.ledger import Ledger
+from buckets.checkpoint.rule_versions import RuleVersions
+from buckets.engine.eviction_schedule import CLOCK, OVERVIEW
+from buckets.engine.in_memory import MemoryEntries
+from buckets.engine.shard_store import HEADS, PAGES, SCHEDULE, Section, head_key, split_head_key, split_page_key
 from buckets.spark.windows import STATE
-from buckets.store import AGENDA, HEADS, PAGES, head_key, section_of, split_head_key, split_page_key
+from buckets.state.bounds import Bounds
+from buckets.state.cache import WorkerCaches
+from buckets.state.layer import Layer
 from tests.spark.command import RunningCommand
 from tests.spark.job_folder import JobFolder, Row
 from tests.spark.payments import RULES
@@ -46,26 +50,33 @@ def add_file(job: JobFolder, file: int) -> None:
 
 
 Entries = dict[tuple[int, bytes], bytes]
-"""What lies in one of the maps, by shard and place."""
+"""What lies in one of the maps, by shard and state key."""
 
 
 def stored(spark, job: JobFolder, section: bytes) -> Entries:
-    """The entries of one of the maps, as Spark's own reader finds them."""
+    """The entries of one of the maps, from what Spark's own reader finds."""
     _ = spark.streams.active
     reader = spark.read.format("statestore").option("path", str(job.checkpoint / "spark")).option("stateVarName", STATE)
     rows = reader.load().select("key.shard", "user_map_key.key", "user_map_value.timeline").collect()
-    found = {(shard, bytes(place)): bytes(value) for shard, place, value in rows if section_of(place) == section}
-    return {(shard, place[len(section) :]): value for (shard, place), value in found.items()}
+    stores: dict[int, MemoryEntries] = defaultdict(MemoryEntries)
+    for shard, key, value in rows:
+        stores[shard].data[bytes(key)] = bytes(value)
+    found: Entries = {}
+    for shard, store in stores.items():
+        entries = Section(Layer(store, WorkerCaches(), Bounds(0, 0, 1)), section)
+        keys = list(entries.list_keys())
+        found |= zip(((shard, key) for key in keys), entries.get(keys), strict=True)
+    return found
 
 
-def agenda_of(entries: Entries) -> tuple[dict[int, dict], Counter[tuple[int, bytes]]]:
-    """The overview of each shard; who stands on its agenda, and how often."""
-    overviews = {shard: json.loads(value) for (shard, place), value in entries.items() if place == OVERVIEW}
+def schedule_of(entries: Entries) -> tuple[dict[int, dict], Counter[tuple[int, bytes]]]:
+    """The overview of each shard; who is in its schedule, and how often."""
+    overviews = {shard: json.loads(value) for (shard, state_key), value in entries.items() if state_key == OVERVIEW}
     chunks = [(*where, json.loads(value)) for where, value in entries.items() if where[1] not in (OVERVIEW, CLOCK)]
-    entries_of = ((shard, split_head_key(place)[0], entry) for shard, place, keys in chunks for entry in keys)
+    entries_of = ((shard, split_head_key(state_key)[0], entry) for shard, state_key, keys in chunks for entry in keys)
     named = ((shard, group, entry if isinstance(entry, str) else entry[0]) for shard, group, entry in entries_of)
-    on_agenda = ((shard, head_key(group, key)) for shard, group, key in named)
-    return overviews, Counter(on_agenda)
+    scheduled = ((shard, head_key(group, key)) for shard, group, key in named)
+    return overviews, Counter(scheduled)
 
 
 @pytest.fixture(scope="module")
@@ -78,22 +89,22 @@ def undisturbed(spark, tmp_path_factory) -> JobFolder:
     return job
 
 
-def expected_places(job: JobFolder) -> set[bytes]:
+def expected_state_keys(job: JobFolder) -> set[bytes]:
     """Where the heads of the keys lie that had an event in the last file, or are visited for the first time with it."""
     payers = {event["payer"] for file in (FILES - 2, FILES - 1) for event in events_of(file)}
-    groups = Ledger(job.checkpoint).groups()
+    groups = RuleVersions(job.checkpoint).groups()
     assert len(groups) == len(RULES)
     return {head_key(group.group_id, key) for group in groups.values() for key in (payers if group.fields else {""})}
 
 
-def test_idle_keys_their_pages_and_their_places_on_the_agenda_vanish(spark, undisturbed):
+def test_idle_keys_their_pages_and_their_entries_in_the_schedule_vanish(spark, undisturbed):
     heads, pages = stored(spark, undisturbed, HEADS), stored(spark, undisturbed, PAGES)
-    assert {place for _, place in heads} == expected_places(undisturbed)
-    owners = {split_page_key(place)[0] for _, place in pages}
-    assert {split_head_key(place)[1] for place in owners} == {f"é{FILES - 2}-0", f"é{FILES - 1}-0", ""}
-    overviews, on_agenda = agenda_of(stored(spark, undisturbed, AGENDA))
+    assert {state_key for _, state_key in heads} == expected_state_keys(undisturbed)
+    owners = {split_page_key(state_key)[0] for _, state_key in pages}
+    assert {split_head_key(state_key)[1] for state_key in owners} == {f"é{FILES - 2}-0", f"é{FILES - 1}-0", ""}
+    overviews, scheduled = schedule_of(stored(spark, undisturbed, SCHEDULE))
     assert len(overviews) == ENGINE["shards"]
-    assert on_agenda == Counter(list(heads))
+    assert scheduled == Counter(list(heads))
 
 
 def test_killed_in_the_middle_and_restarted_the_state_is_that_of_an_undisturbed_run(
@@ -109,4 +120,4 @@ def test_killed_in_the_middle_and_restarted_the_state_is_that_of_an_undisturbed_
     assert committed_batches(job) == committed_batches(undisturbed)
     for name in (HEADS, PAGES):
         assert stored(spark, job, name) == stored(spark, undisturbed, name)
-    assert agenda_of(stored(spark, job, AGENDA)) == agenda_of(stored(spark, undisturbed, AGENDA))
+    assert schedule_of(stored(spark, job, SCHEDULE)) == schedule_of(stored(spark, undisturbed, SCHEDULE))

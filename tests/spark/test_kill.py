@@ -13,6 +13,10 @@ from tests.spark.payments import SCHEMA
 pytestmark = pytest.mark.spark
 
 
+NARROW = {"log": "2KiB", "cache": "2KiB"}
+"""So little of the state lies in logs and in memory that each batch moves some of it to the store, and reads it."""
+
+
 def committed_batches(job: JobFolder) -> set[int]:
     """The batches that Spark will not run again."""
     return {int(path.name) for path in (job.checkpoint / "spark" / "commits").glob("[0-9]*")}
@@ -41,7 +45,7 @@ def freeze_when(command: RunningCommand, job: JobFolder, condition) -> None:
 
 def dies_before_the_accounts_of(batch_id: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the job fail in a batch whose results are in their tables already, and its accounts are not."""
-    append = DeltaSink._append_accounts
+    append = DeltaSink.append_accounts
 
     def failing(sink, account):
         if account.batch_id == batch_id:
@@ -49,7 +53,7 @@ def dies_before_the_accounts_of(batch_id: int, monkeypatch: pytest.MonkeyPatch) 
             raise OSError(message)
         append(sink, account)
 
-    monkeypatch.setattr(DeltaSink, "_append_accounts", failing)
+    monkeypatch.setattr(DeltaSink, "append_accounts", failing)
 
 
 def of_batch(rows: dict[str, list[Row]], batch_id: int) -> dict[str, list[Row]]:
@@ -106,7 +110,7 @@ def test_killed_twice_in_a_batch_and_restarted_every_table_is_that_of_an_undistu
     buckets, spark, finished: JobFolder, tmp_path: Path
 ):
     source = {"kind": "json", "path": str(finished.source), "max_files_per_trigger": 1}
-    job = JobFolder(tmp_path, source=source)
+    job = JobFolder(tmp_path, source=source, state=NARROW)
 
     with RunningCommand("run", job.conf, log=tmp_path / "first.log") as command:
         freeze_when(command, job, is_half_written)

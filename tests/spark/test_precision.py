@@ -1,4 +1,4 @@
-"""Buckets behind a tail, on the real engine: bounds hold, and batches, restarts and changed settings break nothing."""
+"""Buckets after a tail, on the real engine: bounds hold, and batches, restarts and changed settings break nothing."""
 
 import json
 from pathlib import Path
@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from buckets.job import load_job
-from buckets.spark.run import prepare
+from buckets.config.job import load_job
+from buckets.spark.prepared_job import prepare
 from tests.spark.job_folder import JobFolder, Row
 from tests.spark.payments import payments
 
@@ -26,7 +26,7 @@ SAID = (
     "payer where kind is CARD: as all groups until now, every event raw from now on); "
     "what lies in buckets stays as coarse as it is, and bounds take it so"
 )
-PLACE = ("batch_id", "source", "position")
+ORIGIN = ("batch_id", "source", "position")
 
 
 def events() -> list[Row]:
@@ -81,8 +81,8 @@ def check_bounds(job: JobFolder, exact: JobFolder) -> list[Row]:
     found = by_rule_and_event(job.rows("evaluations"))
     expected = by_rule_and_event(exact.rows("evaluations"))
     assert found.keys() == expected.keys()
-    for place, row in found.items():
-        true = expected[place]
+    for key, row in found.items():
+        true = expected[key]
         assert true["exact"]
         assert row["lower"] <= true["value"] <= row["upper"]
         assert row["lower"] <= row["value"] <= row["upper"]
@@ -93,10 +93,10 @@ def check_bounds(job: JobFolder, exact: JobFolder) -> list[Row]:
     return [row for row in found.values() if not row["exact"]]
 
 
-def without_place(job: JobFolder) -> dict[str, list[Row]]:
+def without_origin(job: JobFolder) -> dict[str, list[Row]]:
     """All rows but the accounts of batches, without where each came from."""
     return {
-        name: sorted(({key: value for key, value in row.items() if key not in PLACE} for row in rows), key=repr)
+        name: sorted(({key: value for key, value in row.items() if key not in ORIGIN} for row in rows), key=repr)
         for name, rows in job.all_rows().items()
         if name != "batches"
     }
@@ -144,7 +144,7 @@ def test_other_batches_and_a_restart_change_nothing(spark, coarse, tmp_path):
     job.run(spark)
     job.add_events(EVENTS[50:], files=2, first=3)
     job.run(spark)
-    found, expected = without_place(job), without_place(coarse)
+    found, expected = without_origin(job), without_origin(coarse)
     assert found.keys() == expected.keys()
     for name in expected:
         assert found[name] == expected[name], name

@@ -33,7 +33,7 @@ from tests.spark.payments import RULES, SCHEMA, payments
 pytestmark = pytest.mark.spark
 
 EVENTS = payments(100)
-PLACE = ("batch_id", "source", "position")
+ORIGIN = ("batch_id", "source", "position")
 
 
 def arrow_table(events: list[Row]) -> pa.Table:
@@ -59,8 +59,8 @@ def write_delta(job: JobFolder) -> dict[str, Any]:
     return {"kind": "delta", "path": "source", "arrival": "arrival"}
 
 
-def without_place(rows: list[Row]) -> list[Row]:
-    kept = [{name: value for name, value in row.items() if name not in PLACE} for row in rows]
+def without_origin(rows: list[Row]) -> list[Row]:
+    kept = [{name: value for name, value in row.items() if name not in ORIGIN} for row in rows]
     return sorted(kept, key=repr)
 
 
@@ -83,7 +83,7 @@ def test_the_same_events_give_the_same_rows_from_any_source(spark, finished, tmp
         del expected["evaluations"]
     assert found.keys() == expected.keys()
     for name in expected.keys() - {"batches"}:
-        assert without_place(found[name]) == without_place(expected[name]), name
+        assert without_origin(found[name]) == without_origin(expected[name]), name
     assert expected["alerts"]
 
 
@@ -103,7 +103,7 @@ def test_each_parquet_file_is_read_by_its_own_types_however_old_it_is_and_wherev
     os.utime(second, (FIRST_MTIME_S, FIRST_MTIME_S))
     third = job.source / "third.parquet"
     third.write_bytes(b"PAR1")
-    with pytest.raises(BucketsError, match=rf"^events {third}: is no Parquet file .*; put a whole file in its place"):
+    with pytest.raises(BucketsError, match=rf"^events {third}: is no Parquet file .*; replace it by a whole file"):
         job.run(spark)
     pq.write_table(rest.slice(0, 0), third)
     said: list[str] = []
@@ -112,7 +112,7 @@ def test_each_parquet_file_is_read_by_its_own_types_however_old_it_is_and_wherev
     assert line.startswith("batch 1: files that are older (")
     found, expected = job.all_rows(), finished.all_rows()
     for name in expected.keys() - {"batches"}:
-        assert without_place(found[name]) == without_place(expected[name]), name
+        assert without_origin(found[name]) == without_origin(expected[name]), name
     assert {row["source"] for row in found["alerts"] if row["batch_id"]} == {str(second)}
 
 
@@ -127,7 +127,7 @@ def test_commits_out_of_the_order_of_their_column_are_refused_or_taken_as_they_c
     table = arrow_table(EVENTS[:9]).rename_columns(["id", "t", "`pay`er`", "kind", "amount", "arrival"])
     for part in (table.slice(3), table.slice(0, 3)):
         write_deltalake(job.source, part, mode="append")
-    with pytest.raises(BucketsError, match=r"^batch 1: arrival 0 arrives behind 8 of an earlier batch, so results"):
+    with pytest.raises(BucketsError, match=r"^batch 1: arrival 0 arrives after 8 of an earlier batch, so results"):
         job.run(spark)
     assert {row["batch_id"] for row in job.rows("batches")} == {0}
     job.configure(source=source | {"out_of_order": "take"})
@@ -221,7 +221,7 @@ def test_interrupted_and_started_again_nothing_is_lost_or_doubled(spark, finishe
     assert found["evaluations"] == expected["evaluations"]
 
 
-def test_changed_rules_judge_from_the_next_batch_on_and_an_event_is_judged_under_one_version(spark, finished, tmp_path):
+def test_changed_rules_hold_from_the_next_batch_and_an_event_is_evaluated_under_one_version(spark, finished, tmp_path):
     before = finished.all_rows()
     job = finished.copy_to(tmp_path)
     (tmp_path / "source").rmdir()

@@ -8,7 +8,7 @@ from pyspark.errors import StreamingQueryException
 from buckets.errors import BucketsError
 from buckets.kafka.faults import Outage
 from buckets.spark import running
-from buckets.spark.running import WAITING, Patience, Running
+from buckets.spark.running import STARTS, WAITING, Patience, Running
 
 PATIENCE_S = 10.0
 AWAY = "no broker answers"
@@ -84,6 +84,29 @@ def test_outages_are_counted_one_by_one_also_where_nothing_came_in_between(clock
     assert idle.startswith(WAITING)
     quiet = Query([after(clock, 1, idle), after(clock, 3600, idle)], AWAY)
     assert run(Query([], AWAY), quiet, Query([after(clock, 5)], AWAY), Query([], None)) == [AWAY] * 3
+
+
+SLOW = "SparkException: Python worker failed to connect back.\nat x"
+
+
+def test_a_query_whose_python_was_slow_to_start_is_started_again_but_not_for_ever(clock):
+    assert run(*[Query([], SLOW)] * (STARTS - 1), Query([], None)) == []
+    with pytest.raises(BucketsError, match="the query failed: SparkException: Python worker failed to connect back"):
+        run(*[Query([], SLOW)] * STARTS, Query([], None))
+
+
+def test_slow_starts_are_counted_again_after_a_batch(clock):
+    begun = []
+
+    def begin(interval_ms, batch) -> Query:
+        begun.append(batch)
+        if len(begun) == STARTS - 1:
+            batch(None, 0)
+        return Query([], SLOW)
+
+    with pytest.raises(BucketsError, match="failed to connect back"):
+        Running(begin, lambda frame, batch_id: None, Patience()).run(0)
+    assert len(begun) == STARTS - 2 + STARTS
 
 
 @pytest.mark.parametrize(

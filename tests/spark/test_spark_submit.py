@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from buckets.spark.jars import jar_paths
+from buckets.java.jars import jar_paths
 from tests.spark.job_folder import JobFolder
 
 pytestmark = pytest.mark.spark

@@ -5,12 +5,12 @@ from datetime import UTC, datetime
 
 import pytest
 
+from buckets.checkpoint.rule_versions import RuleVersions
+from buckets.engine.key import key_of_values
+from buckets.engine.shard_store import split_head_key
 from buckets.errors import BucketsError
-from buckets.key import key_of_values
-from buckets.ledger import Ledger
-from buckets.rule_set import Group
+from buckets.rules.rule_set import Group
 from buckets.spark.state_reader import StateStats, read_stats, read_timeline
-from buckets.store import split_head_key
 from tests.spark.command import RunningCommand
 from tests.spark.job_folder import JobFolder, Row
 from tests.spark.payments import RULES
@@ -45,7 +45,7 @@ CLOCK_MS = {"ann": EVENTS[MANY - 1]["t"], "bob": EVENTS[MANY]["t"], "zoë": EVEN
 
 
 def whole_buckets(events: list[Row]) -> list[list[Row]]:
-    """The events of each bucket behind the tail, oldest first."""
+    """The events of each bucket after the tail, oldest first."""
     border_ms = (events[-1]["t"] - TAIL_MS) // RESOLUTION_MS * RESOLUTION_MS
     found: dict[int, list[Row]] = {}
     for event in events:
@@ -71,7 +71,7 @@ def stats(spark, job) -> StateStats:
 
 def groups_of(job: JobFolder) -> dict[str, Group]:
     """The groups of the job by their names."""
-    return {group.name: group for group in Ledger(job.checkpoint).groups().values()}
+    return {group.name: group for group in RuleVersions(job.checkpoint).groups().values()}
 
 
 def timeline(spark, job: JobFolder, name: str, *values: str):
@@ -103,7 +103,7 @@ def test_the_sizes_of_keys_add_up_to_those_of_their_group_the_largest_first(stat
     sizes = [key.state_bytes for key in stats.largest]
     assert sizes == sorted(sizes, reverse=True)
     for group in stats.groups:
-        mine = [key for key in stats.largest if split_head_key(key.place)[0] == group.group_id]
+        mine = [key for key in stats.largest if split_head_key(key.state_key)[0] == group.group_id]
         assert len(mine) == group.keys
         for name in ("cells", "pages", "state_bytes"):
             assert sum(getattr(key, name) for key in mine) == getattr(group, name)
@@ -116,7 +116,7 @@ def test_only_so_many_of_the_largest_keys_are_read(spark, job, stats):
 
 def test_stats_and_show_agree_on_every_key(spark, job, stats):
     for key in stats.largest:
-        group_id, encoded = split_head_key(key.place)
+        group_id, encoded = split_head_key(key.state_key)
         found = read_timeline(spark, job.checkpoint, group_id, encoded, 1)
         view = found.view
         assert (key.clock_ms, key.cells, key.pages) == (view.clock_ms, len(view.cells), len(view.pages))

@@ -14,7 +14,6 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from buckets.spark import state_client
 from buckets.spark.windows import STATE_KEY, STATE_VALUE, MapStateEntries
-from buckets.store import HEADS
 from tests.spark.job_folder import FIRST_MTIME_S
 
 pytestmark = pytest.mark.spark
@@ -73,11 +72,11 @@ def both_ways():
                     state_client.KNOWN_VERSION = version_of[reader]
                     for writer, state in self.states.items():
                         found = state_client.get_values(state, [*wanted, *missing])
-                        listed = sorted(MapStateEntries(state, HEADS).list_keys())
+                        listed = sorted(MapStateEntries(state).list_keys())
                         seen = [hashlib.blake2b(repr(each).encode()).hexdigest() for each in (found, listed)]
                         pipelined = state_client.is_pipelined()
-                        place = {"batch": batch, "writer": writer, "reader": reader, "pipelined": pipelined}
-                        yield Row(**place, found=seen[0], listed=seen[1])
+                        labels = {"batch": batch, "writer": writer, "reader": reader, "pipelined": pipelined}
+                        yield Row(**labels, found=seen[0], listed=seen[1])
             finally:
                 state_client.KNOWN_VERSION = known
 
@@ -125,14 +124,14 @@ def test_the_installed_pyspark_is_the_one_whose_calls_are_pipelined():
 def test_requests_are_those_of_the_protobuf_classes(size):
     key, value = (b"key",), (bytes(size),)
     calls = {
-        state_client._GET: proto.MapStateCall(stateName="pages", getValue=proto.GetValue(userKey=row(value))),
-        state_client._REMOVE: proto.MapStateCall(stateName="pages", removeKey=proto.RemoveKey(userKey=row(value))),
+        state_client.GET: proto.MapStateCall(stateName="pages", getValue=proto.GetValue(userKey=row(value))),
+        state_client.REMOVE: proto.MapStateCall(stateName="pages", removeKey=proto.RemoveKey(userKey=row(value))),
     }
     for call, expected in calls.items():
         assert state_client.request("pages", call, value) == whole(expected)
     update = proto.UpdateValue(userKey=row(key), value=row(value))
     expected = proto.MapStateCall(stateName="pages", updateValue=update)
-    assert state_client.request("pages", state_client._UPDATE, key + value) == whole(expected)
+    assert state_client.request("pages", state_client.UPDATE, key + value) == whole(expected)
 
 
 def row(fields: tuple[bytes, ...]) -> bytes:
@@ -146,10 +145,10 @@ def whole(call: proto.MapStateCall) -> bytes:
 
 @pytest.mark.parametrize("size", [0, 1, 127, 128, 20_000])
 def test_the_value_of_an_answer_is_read(size):
-    assert state_client._value(proto.StateResponse(value=bytes(size)).SerializeToString()) == bytes(size)
+    assert state_client.value_of(proto.StateResponse(value=bytes(size)).SerializeToString()) == bytes(size)
 
 
 def test_a_refused_call_is_an_error():
     answer = proto.StateResponse(statusCode=1, errorMessage="no such state").SerializeToString()
     with pytest.raises(RuntimeError, match="the state store refused a call: no such state"):
-        state_client._value(answer)
+        state_client.value_of(answer)

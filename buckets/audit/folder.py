@@ -1,0 +1,174 @@
+"""The checkpoint of an audit and the folder of its tables, which belong together.
+
+CHECKPOINT/buckets/audit.json        identity, and the table that each topic goes to
+CHECKPOINT/buckets/maintenance.json  when tables were last compacted and vacuumed
+CHECKPOINT/spark/                    Spark's own
+PATH/_buckets.json                   the identity of the checkpoint whose tables these are
+PATH/alerts/ …                       the tables
+"""
+
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from buckets.audit.tables import TRANSACTIONS, UNREADABLE
+from buckets.checkpoint.folders import records_folder, spark_folder
+from buckets.checkpoint.lock import check_free
+from buckets.checkpoint.owned_folder import OwnedFolder
+from buckets.clock import epoch_ms
+from buckets.config.job import Job
+from buckets.config.settings import AuditSettings
+from buckets.errors import BucketsError
+from buckets.files import holds_more_than, write_whole
+
+FORMAT = 1
+
+
+def audit_settings(job: Job) -> AuditSettings:
+    """The `audit` part of a configuration.
+
+    Raises:
+        BucketsError: there is none.
+    """
+    if job.settings.audit is None:
+        message = (
+            "the configuration has no `audit`, which says where topics are kept as tables; "
+            "add `audit: {path: audit, checkpoint: audit-checkpoint}`"
+        )
+        raise BucketsError(message)
+    return job.settings.audit
+
+
+def topics_of(job: Job) -> dict[str, str]:
+    """The topics that are kept, each with the name of its table."""
+    assert job.settings.source.topic is not None
+    outputs = {topic: output for output, topic in job.settings.output.topics_in_use().items()}
+    return {job.settings.source.topic: TRANSACTIONS, **outputs}
+
+
+@dataclass(frozen=True)
+class Maintenance:
+    """When tables were last tidied, in ms since the epoch."""
+
+    compacted_ms: int
+    vacuumed_ms: int
+
+
+class AuditFolder:
+    """A checkpoint and the folder of its tables."""
+
+    def __init__(self, settings: AuditSettings) -> None:
+        """Look at them; nothing is written yet."""
+        self.tables = Path(settings.path)
+        self.checkpoint = Path(settings.checkpoint)
+        self.spark_checkpoint = spark_folder(self.checkpoint)
+        self._audit = records_folder(self.checkpoint) / "audit.json"
+        self._maintenance = records_folder(self.checkpoint) / "maintenance.json"
+        self._owned = OwnedFolder(self.tables, "audit.path")
+
+    def topics(self, wanted: Mapping[str, str]) -> dict[str, str]:
+        """The topics that are read, each with its table: those that are wanted, and those that ever were.
+
+        A topic that the configuration does not name any more may still hold messages that have not been read.
+
+        Args:
+            wanted: by topic, the name of its table.
+
+        Raises:
+            BucketsError: a topic has been read into another table, or the checkpoint is not an audit's.
+        """
+        written: dict[str, str] = self._written()["topics"] if self._audit.exists() else {}
+        for topic, table in wanted.items():
+            if written.get(topic, table) != table:
+                message = (
+                    f"checkpoint {self.checkpoint} has read topic {topic} into table {written[topic]}, not {table}; go "
+                    "back to that, or name a new audit.checkpoint and a new audit.path"
+                )
+                raise BucketsError(message)
+        return {**written, **wanted}
+
+    def check(self) -> None:
+        """Check that checkpoint and folder are new, or that they belong together, and that nobody else uses them.
+
+        Raises:
+            BucketsError: they do not, hold something else, or are in use.
+        """
+        check_free(self.checkpoint)
+        tables, checkpoint = self.tables.resolve(), self.checkpoint.resolve()
+        if tables.is_relative_to(checkpoint) or checkpoint.is_relative_to(tables):
+            message = (
+                f"audit.path {self.tables} and audit.checkpoint {self.checkpoint} lie in each other; name two folders"
+            )
+            raise BucketsError(message)
+        if not self._audit.exists() and holds_more_than(self.checkpoint, self._audit):
+            message = (
+                f"checkpoint {self.checkpoint} holds something that is no checkpoint of an audit; name a new folder as "
+                "audit.checkpoint"
+            )
+            raise BucketsError(message)
+        self._owned.is_of(self._written()["id"] if self._audit.exists() else None)
+        self._check_tables()
+
+    def _check_tables(self) -> None:
+        """Check that the tables that batches were written to are still there."""
+        if not any((self.spark_checkpoint / "offsets").glob("[0-9]*")):
+            return
+        filled = [*self._written()["topics"].values(), UNREADABLE]
+        gone = [table for table in filled if not self.has_table(table)]
+        if gone:
+            message = (
+                f"audit {self.tables} does not hold the table {gone[0]} that checkpoint {self.checkpoint} has filled; "
+                "put it back, or name a new audit.path and a new audit.checkpoint to read all that topics hold"
+            )
+            raise BucketsError(message)
+
+    def _written(self) -> dict[str, Any]:
+        written: dict[str, Any] = json.loads(self._audit.read_text(encoding="utf-8"))
+        if written["format"] != FORMAT:
+            message = (
+                f"checkpoint {self.checkpoint} has format {written['format']}, and this release reads format {FORMAT}; "
+                "name a new audit.checkpoint and a new audit.path"
+            )
+            raise BucketsError(message)
+        return written
+
+    def open(self) -> str:
+        """Take checkpoint and folder for this audit, or go on with them.
+
+        Returns:
+            The identity of the checkpoint, the same at every start.
+        """
+        self.check()
+        if not self._audit.exists():
+            self._write(uuid.uuid4().hex, {})
+        identity = str(self._written()["id"])
+        self._owned.take(identity)
+        return identity
+
+    def keep_topics(self, topics: Mapping[str, str]) -> None:
+        """Write which topics are read and into which tables; the tables must exist."""
+        written = self._written()
+        if written["topics"] != topics:
+            self._write(written["id"], topics)
+
+    def _write(self, identity: str, topics: Mapping[str, str]) -> None:
+        write_whole(self._audit, json.dumps({"format": FORMAT, "id": identity, "topics": dict(topics)}, indent=1))
+
+    def has_table(self, name: str) -> bool:
+        """Whether a table is there."""
+        return any((self.tables / name / "_delta_log").glob("[0-9]*"))
+
+    def maintenance(self) -> Maintenance:
+        """When tables were last tidied; asking for the first time counts as tidying."""
+        if not self._maintenance.exists():
+            now_ms = epoch_ms()
+            self.keep_maintenance(Maintenance(now_ms, now_ms))
+        return Maintenance(**json.loads(self._maintenance.read_text(encoding="utf-8")))
+
+    def keep_maintenance(self, maintenance: Maintenance) -> None:
+        """Write when tables were last tidied."""
+        record = {"compacted_ms": maintenance.compacted_ms, "vacuumed_ms": maintenance.vacuumed_ms}
+        write_whole(self._maintenance, json.dumps(record))

@@ -1,0 +1,146 @@
+"""Messages of topics into rows of tables, or why they do not fit, a record batch at a time.
+
+All topics share one wide schema, so that a batch is read in one go. Each table takes its own columns from it, with
+`rows_of`. A message of an output is read by its schema. One that does not fit is kept as it came, with a `fault` that
+says why, and so are the messages of the source.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from buckets.audit.tables import DAY, OFFSET, PARTITION, PUBLISHED_AT, TOPIC, UNREADABLE, Table
+from buckets.outputs.contract import MOMENT, Row
+
+TABLE, FAULT = "table", "fault"
+_MICROS_OF_DAY = 86_400_000_000
+_ORIGIN = pa.schema([(TOPIC, pa.string()), (PARTITION, pa.int32()), (OFFSET, pa.int64()), (PUBLISHED_AT, MOMENT)])
+_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+MESSAGE_COLUMNS = pa.schema([*_ORIGIN, ("key", pa.binary()), ("value", pa.binary()), ("headers", _HEADERS)])
+"""Messages as they are handed to a reader."""
+_RAW = pa.schema(
+    [
+        ("raw_key", pa.string()),
+        ("raw_key_bytes", pa.binary()),
+        ("raw_value", pa.string()),
+        ("raw_value_bytes", pa.binary()),
+        ("raw_headers", _HEADERS),
+    ]
+)
+"""A message as it came: outputs have fields `key` and `value` of their own."""
+
+
+class MessageReader:
+    """Reads messages of several topics."""
+
+    def __init__(self, tables: Mapping[str, Table]) -> None:
+        """Read messages.
+
+        Args:
+            tables: by topic, the table of its messages; those of a table without a contract are kept as they came.
+        """
+        self._tables = dict(tables)
+        columns = {
+            column.name: column.type
+            for table in tables.values()
+            if table.contract is not None
+            for column in table.columns
+            if column.name not in (*_ORIGIN.names, DAY)
+        }
+        self._fields = pa.schema(list(columns.items()))
+        own = [(TABLE, pa.string()), (FAULT, pa.string()), (DAY, pa.date32())]
+        self.schema: pa.Schema = pa.schema([*own, *_ORIGIN, *_RAW, *self._fields])
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Read messages.
+
+        Args:
+            batches: columns of `MESSAGE_COLUMNS`.
+
+        Yields:
+            Batches of `schema`, one row a message.
+        """
+        for batch in batches:
+            yield self._read(batch)
+
+    def _read(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        tables = [self._tables[topic] for topic in batch.column(TOPIC).to_pylist()]
+        published = batch.column(PUBLISHED_AT).cast(MOMENT)
+        keys, values = batch.column("key").to_pylist(), batch.column("value").to_pylist()
+        rows: list[Row] = []
+        faults: list[str | None] = []
+        for table, key, value in zip(tables, keys, values, strict=True):
+            row, fault = _row(table, key, value)
+            rows.append(row)
+            faults.append(fault)
+        moments = zip(rows, published.cast(pa.int64()).to_pylist(), strict=True)
+        columns = {
+            TABLE: pa.array([table.name for table in tables], pa.string()),
+            FAULT: pa.array(faults, pa.string()),
+            DAY: pa.array([row.get("event_time", at) // _MICROS_OF_DAY for row, at in moments], pa.date32()),
+            PUBLISHED_AT: published,
+            "raw_headers": batch.column("headers").cast(_HEADERS),
+        }
+        columns |= {name: batch.column(name) for name in (TOPIC, PARTITION, OFFSET)}
+        for field in self.schema:
+            if field.name not in columns:
+                columns[field.name] = pa.array([row.get(field.name) for row in rows], field.type)
+        return pa.record_batch([columns[name] for name in self.schema.names], schema=self.schema)
+
+
+def _row(table: Table, key: bytes | None, value: bytes | None) -> tuple[Row, str | None]:
+    """The columns of a message, and what is wrong with it, if anything."""
+    if table.contract is None:
+        return _as_it_came(key, value), None
+    try:
+        return read_message(table, value), None
+    except ValueError as error:
+        return _as_it_came(key, value), str(error)
+
+
+def read_message(table: Table, value: bytes | None) -> Row:
+    """The value of a message as a row of its table, without the columns that say where the message came from.
+
+    Raises:
+        ValueError: it does not fit the schema, or what every row of the table fulfils.
+    """
+    assert table.contract is not None
+    row = table.contract.read(value)
+    for check in table.checks:
+        if not check.holds(row):
+            message = f"does not fulfil {check.name}: {check.sql}"
+            raise ValueError(message)
+    return row
+
+
+def _as_it_came(key: bytes | None, value: bytes | None) -> Row:
+    return _text("raw_key", key) | _text("raw_value", value)
+
+
+def _text(name: str, data: bytes | None) -> Row:
+    """Bytes as text, and also as bytes where they are not valid UTF-8."""
+    try:
+        return {name: None if data is None else data.decode()}
+    except UnicodeDecodeError:
+        assert data is not None
+        return {name: data.decode(errors="replace"), f"{name}_bytes": data}
+
+
+def rows_of(table: Table, read: pa.Table) -> pa.Table:
+    """The rows of one table, by topic, partition and offset.
+
+    Args:
+        table: the table.
+        read: rows of a reader's `schema`.
+    """
+    if table.name == UNREADABLE:
+        chosen = read.filter(pc.field(FAULT).is_valid())
+    else:
+        chosen = read.filter((pc.field(TABLE) == table.name) & ~pc.field(FAULT).is_valid())
+    names = {column.name: column.name for column in table.columns}
+    if table.contract is None:
+        names |= {name.removeprefix("raw_"): name for name in _RAW.names} | {"reason": FAULT}
+    taken = pa.table({column.name: chosen[names[column.name]] for column in table.columns})
+    schema = pa.schema([pa.field(column.name, column.type, column.nullable) for column in table.columns])
+    return taken.cast(schema).sort_by([(TOPIC, "ascending"), (PARTITION, "ascending"), (OFFSET, "ascending")])

@@ -1,0 +1,125 @@
+"""The tables of the audit: their columns with comments, the checks of their rows, and how repeats are recognised."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from buckets.audit.checks import Check, row_checks
+from buckets.outputs import columns
+from buckets.outputs.contract import (
+    COLUMN_TYPES,
+    CONTRACTS,
+    MOMENT,
+    OTHER_FIELDS,
+    Contract,
+    Field,
+    load_contract,
+)
+
+TRANSACTIONS = "transactions"
+UNREADABLE = "unreadable"
+DAY = "day"
+TOPIC, PARTITION, OFFSET, PUBLISHED_AT = "topic", "partition", "offset", "published_at"
+_UNIT_OF_MOMENTS = " In ms since 1970-01-01T00:00:00Z."
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table."""
+
+    name: str
+    type: pa.DataType
+    nullable: bool
+    comment: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the audit.
+
+    Attributes:
+        name: of its folder.
+        comment: what a row is.
+        columns: its columns, the partition column last.
+        checks: what every row fulfils.
+        contract: what its messages hold; None where they are kept as they are.
+        identity: the column by which repeats are recognised; None where there are none.
+        repeats_share: columns in which a repeat equals the first message, so that only rows like it are searched.
+    """
+
+    name: str
+    comment: str
+    columns: tuple[Column, ...]
+    checks: tuple[Check, ...] = ()
+    contract: Contract | None = None
+    identity: str | None = None
+    repeats_share: tuple[str, ...] = ()
+
+
+_ORIGIN = (
+    Column(TOPIC, pa.string(), False, "Topic of the message."),
+    Column(PARTITION, pa.int32(), False, "Its partition."),
+    Column(OFFSET, pa.int64(), False, "Its offset in the partition."),
+    Column(PUBLISHED_AT, MOMENT, False, "When the broker or the producer says it was published."),
+)
+_MESSAGE = (
+    Column("key", pa.string(), True, "Key as text; bytes that are no UTF-8 are replaced."),
+    Column("key_bytes", pa.binary(), True, "Key as bytes, where it is not valid UTF-8."),
+    Column("value", pa.string(), True, "Value as text; bytes that are no UTF-8 are replaced."),
+    Column("value_bytes", pa.binary(), True, "Value as bytes, where it is not valid UTF-8."),
+    Column("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])), True, "Headers, in order."),
+)
+_PUBLISHED_DAY = Column(DAY, pa.date32(), False, "Day (UTC) on which the message was published.")
+_EVENT_DAY = Column(DAY, pa.date32(), False, "Day (UTC) on which the transaction happened.")
+_OTHERS = Column(OTHER_FIELDS, pa.string(), True, "JSON text of fields that this release does not know.")
+
+
+_REPEATS_SHARE = {
+    # The id of an alert does not say where its transaction came from.
+    columns.ALERTS: (DAY,),
+    columns.SHADOW_ALERTS: (DAY,),
+    # A dead letter has no time of its own, and may be sent again on another day.
+    columns.DEAD_LETTERS: ("position",),
+}
+
+
+def audit_tables(topics: Iterable[str]) -> dict[str, Table]:
+    """The tables of outputs, and those of transactions and of what cannot be read.
+
+    Args:
+        topics: the outputs.
+    """
+    tables = [*map(_output_table, topics), _TRANSACTIONS_TABLE, _UNREADABLE_TABLE]
+    return {table.name: table for table in tables}
+
+
+_TRANSACTIONS_TABLE = Table(
+    TRANSACTIONS, "Messages of the source topic, as they came.", (*_ORIGIN, *_MESSAGE, _PUBLISHED_DAY)
+)
+_UNREADABLE_TABLE = Table(
+    UNREADABLE,
+    "Messages of output topics that do not fit their schema.",
+    (*_ORIGIN, Column("reason", pa.string(), False, "Why."), *_MESSAGE, _PUBLISHED_DAY),
+)
+
+
+def _output_table(output: str) -> Table:
+    contract = load_contract(CONTRACTS[output])
+    fields = tuple(map(_column, contract.fields))
+    day = _EVENT_DAY if any(field.name == "event_time" for field in contract.fields) else _PUBLISHED_DAY
+    return Table(
+        name=output,
+        comment=f"{contract.title}: messages of the output {output}, each once.",
+        columns=(*fields, _OTHERS, *_ORIGIN, day),
+        checks=row_checks(output, contract.fields),
+        contract=contract,
+        identity="alert_id" if any(field.name == "alert_id" for field in contract.fields) else "id",
+        repeats_share=_REPEATS_SHARE.get(output, (DAY, "position")),
+    )
+
+
+def _column(field: Field) -> Column:
+    comment = field.description.removesuffix(_UNIT_OF_MOMENTS)
+    comment = f"{comment} As JSON text." if field.kind == "object" else comment
+    return Column(field.name, COLUMN_TYPES[field.kind], field.nullable or not field.required, comment)

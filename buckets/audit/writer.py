@@ -1,0 +1,164 @@
+"""Writes the rows of a batch to their Delta tables, each once; and keeps the tables tidy.
+
+Two things together make it exactly once. A batch that is run again is recognised by its number, which goes into the
+commit (`append_new`). A message that was sent again, because a scoring batch was run again, is recognised by its id,
+and only the first is kept: an anti-join and an append. Ids are looked up only where a repeat can be
+(`Table.repeats_share`), by day and by position. Delta knows both of each file, so what is read grows with the batch and
+not with the table.
+
+Rows are written from the driver, through delta-rs. Seven tables with 10 to 300 rows each took 0.05 s that way, and 13
+to 22 s as appends of Spark, on the same busy machine of two cores: a batch every few seconds must leave the cores to
+the scoring.
+"""
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable, QueryBuilder
+
+from buckets.audit.folder import AuditFolder
+from buckets.audit.rows import FAULT, TABLE, rows_of
+from buckets.audit.tables import DAY, UNREADABLE, Table
+from buckets.clock import epoch_ms
+from buckets.config.settings import AuditSettings
+from buckets.delta.numbered_append import append_new
+
+AT_ONCE = 4
+"""How many tables are written at the same time."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """What became of a batch.
+
+    Attributes:
+        messages: how many there were of each table.
+        repeats: how many of them the tables had already.
+        unreadable: how many did not fit their schema.
+    """
+
+    messages: Mapping[str, int]
+    repeats: int
+    unreadable: int
+
+
+class AuditWriter:
+    """Writes the rows of batches."""
+
+    def __init__(self, folder: Path, identity: str, tables: Iterable[Table]) -> None:
+        """Write under `folder`.
+
+        Args:
+            folder: where the tables are; all have been made.
+            identity: of the checkpoint; with a batch's number it makes a write happen once.
+            tables: the tables.
+        """
+        self._identity = identity
+        self._tables = {table.name: table for table in tables}
+        self._open = {name: DeltaTable(folder / name) for name in self._tables}
+
+    def write(self, read: pa.Table, batch_id: int) -> Written:
+        """Write a batch, once, however often it is run. A table without rows in it is not touched.
+
+        Args:
+            read: rows of `MessageReader.schema`.
+            batch_id: the number of the batch.
+        """
+        counts = {pair["values"]: pair["counts"] for pair in pc.value_counts(read[TABLE]).to_pylist()}
+        unreadable = read.num_rows - read[FAULT].null_count
+        touched = [*counts, *([UNREADABLE] if unreadable else [])]
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            repeats = list(pool.map(lambda name: self._append(name, read, batch_id), touched))
+        return Written(counts, sum(repeats), unreadable)
+
+    def _append(self, name: str, read: pa.Table, batch_id: int) -> int:
+        """Write the rows of a table; returns how many repeats there were."""
+        table, there, repeats = self._tables[name], self._open[name], 0
+
+        def new_rows(last: int | None) -> tuple[int, pa.Table] | None:
+            nonlocal repeats
+            repeats = 0
+            if last is not None and last >= batch_id:
+                return None
+            rows = rows_of(table, read)
+            new = rows if table.identity is None else self._without_repeats(table, rows)
+            repeats = rows.num_rows - new.num_rows
+            return (batch_id, new) if new.num_rows else None
+
+        there.update_incremental()
+        append_new(there, f"{self._identity}-{name}", new_rows)
+        return repeats
+
+    def _without_repeats(self, table: Table, rows: pa.Table) -> pa.Table:
+        """The first row of each id, without ids that the table holds."""
+        assert table.identity is not None
+        codes = rows[table.identity].combine_chunks().dictionary_encode().indices.to_numpy()
+        _, first = np.unique(codes, return_index=True)
+        rows = rows.take(pa.array(np.sort(first)))
+        if not rows.num_rows:
+            return rows
+        where = []
+        if DAY in table.repeats_share:
+            days = ", ".join(f"date '{day.isoformat()}'" for day in pc.unique(rows[DAY]).to_pylist())
+            where.append(f"{DAY} in ({days})")
+        if "position" in table.repeats_share:
+            span = pc.min_max(rows["position"]).as_py()
+            where.append(f"position between {span['min']} and {span['max']}")
+        query = f"select {table.identity} from rows where {' and '.join(where)}"
+        found = QueryBuilder().register("rows", self._open[table.name]).execute(query)
+        known = pa.table(found.read_all())[table.identity].cast(pa.string())
+        return rows.filter(pc.invert(pc.is_in(rows[table.identity], value_set=known.combine_chunks())))
+
+
+class TableKeeper:
+    """Keeps tables tidy: joins small files, and removes files that no version needs any more."""
+
+    def __init__(self, folder: AuditFolder, settings: AuditSettings, tables: Iterable[str]) -> None:
+        """Keep tables.
+
+        Args:
+            folder: where they are, and what records when they were last tidied.
+            settings: how often, and for how long versions are kept.
+            tables: their names.
+        """
+        self._folder = folder
+        self._settings = settings
+        self._tables = list(tables)
+
+    def keep_versions(self) -> None:
+        """Make all tables keep their versions for as long as the settings say."""
+        for table in map(self._open, self._tables):
+            there, wanted = table.metadata().configuration, retention(self._settings)
+            if any(there.get(key) != value for key, value in wanted.items()):
+                table.alter.set_table_properties(wanted)
+
+    def tidy_if_due(self) -> tuple[str, ...]:
+        """Compact and vacuum if it is time to; returns what was done."""
+        now_ms, done = epoch_ms(), []
+        last = self._folder.maintenance()
+        if now_ms - last.compacted_ms >= self._settings.compact_every:
+            for table in map(self._open, self._tables):
+                table.optimize.compact()
+            last = replace(last, compacted_ms=now_ms)
+            self._folder.keep_maintenance(last)
+            done.append("compacted")
+        if now_ms - last.vacuumed_ms >= self._settings.vacuum_every:
+            for table in map(self._open, self._tables):
+                table.vacuum(dry_run=False)
+            self._folder.keep_maintenance(replace(last, vacuumed_ms=now_ms))
+            done.append("vacuumed")
+        return tuple(done)
+
+    def _open(self, name: str) -> DeltaTable:
+        return DeltaTable(self._folder.tables / name)
+
+
+def retention(settings: AuditSettings) -> dict[str, str]:
+    """The properties of a table that say for how long its versions can be read."""
+    kept = f"interval {-(-settings.keep_versions // 1000)} seconds"
+    return {"delta.deletedFileRetentionDuration": kept, "delta.logRetentionDuration": kept}

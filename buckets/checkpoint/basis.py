@@ -1,0 +1,183 @@
+"""What the state of a checkpoint is built from: what may change under it, what may not, and how each is said."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from buckets.config.engine import EngineSettings
+from buckets.config.precision import Precision
+from buckets.duration import format_duration
+from buckets.errors import BucketsError
+from buckets.events.schema import EventSchema
+from buckets.timeline.head import CODEC_VERSION
+
+FORMAT = 2
+"""Of the state: since 2 the newest of it lies in logs, where releases that know only 1 would not see it."""
+_EDGE = "engine.precision.edge"
+
+
+@dataclass(frozen=True)
+class Basis:
+    """The source, event schema and settings of a start.
+
+    What says how state is read must stay: source, shards, lateness, the id, the time and its unit, the type of each
+    field. What only says which events are taken from now on, or what is done with them, may change. Whether folders
+    below the source are read must stay too: Spark lists files there as taken, read or not.
+    """
+
+    source: str
+    schema: EventSchema
+    engine: EngineSettings
+    subfolders: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """The basis as plain data."""
+        return {
+            "format": FORMAT,
+            "source": self.source,
+            "subfolders": self.subfolders,
+            "event_schema": self.schema.model_dump(mode="json"),
+            "shards": self.engine.shards,
+            "allowed_lateness_ms": self.engine.allowed_lateness,
+            "codec": CODEC_VERSION,
+            "precision": self.engine.precision.descriptions(),
+            "policies": self._policies(),
+        }
+
+    def _policies(self) -> dict[str, str]:
+        """The settings that say what is done with an event, by their path in the configuration."""
+        precision = self.engine.precision
+        policies: dict[str, str] = {
+            "engine.late": self.engine.late,
+            "engine.collision": self.engine.collision,
+            _EDGE: precision.edge,
+        }
+        return policies | {f"{_EDGE} of group {group.name}": group.edge for group in precision.groups}
+
+    def conflict(self, written: dict[str, Any]) -> str | None:
+        """How the written basis differs, as text; None where the job can go on with its state."""
+        now = self.to_json()
+        if written["shards"] != now["shards"]:
+            return f"was made with engine.shards {written['shards']}, not {now['shards']}"
+        if written["allowed_lateness_ms"] != now["allowed_lateness_ms"]:
+            before, after = (format_duration(basis["allowed_lateness_ms"]) for basis in (written, now))
+            return f"was made with engine.allowed_lateness {before}, not {after}"
+        if written["source"] != now["source"]:
+            return f"was made for source {written['source']}, not {now['source']}"
+        # Earlier releases did not write this, and files that they did not read have not been listed.
+        subfolders = written.get("subfolders", self.subfolders)
+        if subfolders != self.subfolders:
+            before, after = (str(each).lower() for each in (subfolders, self.subfolders))
+            return f"was made with source.subfolders {before}, not {after}"
+        return self._schema_conflict(EventSchema.model_validate(written["event_schema"]))
+
+    def _schema_conflict(self, written: EventSchema) -> str | None:
+        now = self.schema
+        single = {
+            "event_id": (written.event_id, now.event_id),
+            "event_time.field": (written.event_time.field, now.event_time.field),
+            "event_time.unit": (written.event_time.unit, now.event_time.unit),
+        }
+        for name, (before, after) in single.items():
+            if before != after:
+                return f"was made with {name} {before}, not {after}, in event schema {written.name!r}"
+        roles = _roles(now)
+        for name, role in _roles(written).items():
+            if name not in roles:
+                return f"was made with {name} as {role}, which the event schema does not declare any more"
+            if roles[name] != role:
+                return f"was made with {name} as {role}, not as {roles[name]}"
+        return None
+
+    def carried_over(self, written: dict[str, Any]) -> str | None:
+        """What has changed and does not keep the job from going on with its state, as text; None if nothing."""
+        said = [
+            *_format_changes(written["format"]),
+            *self._precision_changes(written),
+            *self._policy_changes(written.get("policies")),
+            *self._schema_changes(EventSchema.model_validate(written["event_schema"])),
+        ]
+        return "; ".join(said) or None
+
+    def _precision_changes(self, written: dict[str, Any]) -> Iterator[str]:
+        before = written.get("precision", {"all groups": Precision().describe()})
+        now = self.engine.precision.descriptions()
+        said = "; ".join(
+            f"{name}: {_until_now(before.get(name, 'as all groups'), now.get(name, 'as all groups'))}"
+            for name in {**before, **now}
+            if before.get(name) != now.get(name)
+        )
+        if said:
+            what_stays = "what lies in buckets stays as coarse as it is, and bounds take it so"
+            yield f"precision has changed ({said}); {what_stays}"
+
+    def _policy_changes(self, before: dict[str, str] | None) -> Iterator[str]:
+        """What has changed in the policies; an earlier release did not write them."""
+        now = self._policies()
+        if before is None:
+            return
+        for name in {**before, **now}:
+            earlier, later = (policies.get(name, policies[_EDGE]) for policies in (before, now))
+            if earlier != later:
+                yield f"{name} has changed ({_until_now(earlier, later)})"
+
+    def _schema_changes(self, written: EventSchema) -> Iterator[str]:
+        before, now = written.event_time, self.schema.event_time
+        moved = {
+            "earliest": (before.earliest_ms, before.earliest, now.earliest_ms, now.earliest),
+            "latest": (before.latest_ms, before.latest, now.latest_ms, now.latest),
+        }
+        for name, (before_ms, earlier, now_ms, later) in moved.items():
+            if before_ms != now_ms:
+                said = _until_now(earlier.isoformat(), later.isoformat())
+                yield f"event_time.{name} has changed ({said}); events that have been taken already stay"
+        known = _roles(written)
+        for name, role in _roles(self.schema).items():
+            if name not in known:
+                yield f"the event schema has a field more, {name} as {role}"
+
+
+def check_release(written: Any) -> None:
+    """See that this release can read what a checkpoint was made from.
+
+    Raises:
+        BucketsError: a later release wrote it.
+        ValueError: nothing that any release writes.
+    """
+    if not isinstance(written, dict):
+        message = "it is no object"
+        raise ValueError(message)
+    _check_types(written, int, "format")
+    if written["format"] > FORMAT:
+        message = f"has format {written['format']}, and this release reads 1 to {FORMAT}"
+        raise BucketsError(message)
+    # Codec 1 was not written down.
+    codec = {"codec": 1} | written
+    _check_types(codec, int, "codec", "shards", "allowed_lateness_ms")
+    if codec["codec"] > CODEC_VERSION:
+        message = f"was written by codec version {codec['codec']}, and this release reads 1 to {CODEC_VERSION}"
+        raise BucketsError(message)
+    _check_types(written, str, "id", "source")
+    EventSchema.model_validate(written.get("event_schema"))
+
+
+def _check_types(written: dict[str, Any], kind: type, *names: str) -> None:
+    for name in names:
+        if not isinstance(written.get(name), kind):
+            message = f"{name} is missing, or of another type"
+            raise ValueError(message)
+
+
+def _format_changes(format_before: int) -> Iterator[str]:
+    if format_before < FORMAT:
+        yield f"the checkpoint goes from format {format_before} to {FORMAT}, which earlier releases do not read"
+
+
+def _until_now(before: str, now: str) -> str:
+    return f"{before} until now, {now} from now on"
+
+
+def _roles(schema: EventSchema) -> dict[str, str]:
+    """What each field is, but for id and time, as text."""
+    attributes = {name: f"a {kind} attribute" for name, kind in schema.attributes.items()}
+    return attributes | {name: f"a measure of scale {measure.scale}" for name, measure in schema.measures.items()}

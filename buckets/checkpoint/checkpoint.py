@@ -1,0 +1,25 @@
+"""A checkpoint: the folder from which a job goes on."""
+
+from pathlib import Path
+
+from buckets.checkpoint.batch_records import BatchRecords
+from buckets.checkpoint.job_record import JobRecord
+from buckets.checkpoint.rule_versions import RuleVersions
+
+
+class Checkpoint:
+    """All records of a checkpoint, for callers that need more than one kind of them.
+
+    Attributes:
+        path: the folder.
+        job: what the checkpoint was made for.
+        versions: the versions of the rules.
+        batches: the records of its batches.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Look at a checkpoint; nothing is written yet."""
+        self.path = path
+        self.job = JobRecord(path)
+        self.versions = RuleVersions(path)
+        self.batches = BatchRecords(path)

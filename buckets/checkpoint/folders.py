@@ -1,0 +1,13 @@
+"""The two folders of a checkpoint: this project's records, and what Spark keeps itself."""
+
+from pathlib import Path
+
+
+def records_folder(checkpoint: Path) -> Path:
+    """Where this project's records are."""
+    return checkpoint / "buckets"
+
+
+def spark_folder(checkpoint: Path) -> Path:
+    """Where Spark keeps offsets, commits and state."""
+    return checkpoint / "spark"

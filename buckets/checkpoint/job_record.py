@@ -1,0 +1,91 @@
+"""What a checkpoint was made for: its identity and the basis of its last start, in `CHECKPOINT/buckets/job.json`."""
+
+import json
+import uuid
+from pathlib import Path
+from typing import Any
+
+from buckets.checkpoint.basis import Basis, check_release
+from buckets.checkpoint.folders import records_folder
+from buckets.errors import BucketsError, first_line
+from buckets.events.schema import EventSchema
+from buckets.files import holds_more_than, write_whole
+
+
+class JobRecord:
+    """The record of a checkpoint's job; another job must not start from that checkpoint."""
+
+    def __init__(self, checkpoint: Path) -> None:
+        """Look at a checkpoint; nothing is written yet."""
+        self._checkpoint = checkpoint
+        self._file = records_folder(checkpoint) / "job.json"
+
+    def identity(self, basis: Basis) -> str | None:
+        """The identity of the checkpoint, the same at every start; None where there is no checkpoint yet.
+
+        Raises:
+            BucketsError: the checkpoint was made by something else, from another basis, or by a later release.
+        """
+        if self._file.exists():
+            written = self._read()
+            conflict = basis.conflict(written)
+            if conflict:
+                remedy = "go back to that, or name a new checkpoint and a new output folder"
+                message = f"checkpoint {self._checkpoint} {conflict}; {remedy}"
+                raise BucketsError(message)
+            return str(written["id"])
+        if holds_more_than(self._checkpoint, self._file):
+            message = (
+                f"checkpoint {self._checkpoint} holds something that this program did not write; name a new folder"
+            )
+            raise BucketsError(message)
+        return None
+
+    def carried_over(self, basis: Basis) -> str | None:
+        """What has changed since the last start and does not keep the job from going on, as text; None if nothing."""
+        return basis.carried_over(self._read()) if self._file.exists() else None
+
+    def open(self, basis: Basis) -> str:
+        """Begin a new checkpoint, or go on with one of the same basis.
+
+        Returns:
+            The checkpoint's identity.
+
+        Raises:
+            BucketsError: as `identity`.
+        """
+        identity = self.identity(basis) or uuid.uuid4().hex
+        text = json.dumps({**basis.to_json(), "id": identity}, indent=1)
+        if not self._file.exists() or self._file.read_text(encoding="utf-8") != text:
+            write_whole(self._file, text)
+        return identity
+
+    def event_schema(self) -> EventSchema:
+        """The event schema of the last start.
+
+        Raises:
+            BucketsError: this is no checkpoint of a job that has started, or not one that this release reads.
+        """
+        if not self._file.exists():
+            message = (
+                f"{self._checkpoint} is no checkpoint: there is no {self._file.relative_to(self._checkpoint)} in it; "
+                "give the folder that the configuration names as `checkpoint`"
+            )
+            raise BucketsError(message)
+        return EventSchema.model_validate(self._read()["event_schema"])
+
+    def _read(self) -> dict[str, Any]:
+        remedy = "name a new checkpoint and a new output folder"
+        try:
+            written: dict[str, Any] = json.loads(self._file.read_bytes())
+            check_release(written)
+        except BucketsError as error:
+            message = f"checkpoint {self._checkpoint} {error.message}; run the release that wrote it, or {remedy}"
+            raise BucketsError(message) from error
+        except ValueError as error:
+            message = (
+                f"checkpoint {self._checkpoint} is damaged: {self._file.relative_to(self._checkpoint)} cannot be read "
+                f"({first_line(error)}); restore it from a copy of the checkpoint, or {remedy}"
+            )
+            raise BucketsError(message) from error
+        return written

@@ -1,0 +1,50 @@
+"""A folder of tables that belongs to one checkpoint, which the file `_buckets.json` in it names."""
+
+import json
+from pathlib import Path
+
+from buckets.errors import BucketsError
+from buckets.files import holds_more_than, write_whole
+
+OWNER = "_buckets.json"
+"""The file is there before any table."""
+
+
+class OwnedFolder:
+    """A folder that is new, or belongs to a checkpoint."""
+
+    def __init__(self, path: Path, setting: str) -> None:
+        """Name the folder and its setting; nothing is written yet."""
+        self.path = path
+        self.owner = path / OWNER
+        self._setting = setting
+
+    def is_of(self, identity: str | None) -> bool:
+        """Whether it belongs to a checkpoint; if not, it is nobody's yet.
+
+        Args:
+            identity: of the checkpoint; None of one that is new.
+
+        Raises:
+            BucketsError: it belongs to another one, or holds something else.
+        """
+        if self.owner.exists():
+            if json.loads(self.owner.read_text(encoding="utf-8"))["checkpoint"] != identity:
+                message = (
+                    f"{self._setting} {self.path} holds tables of another checkpoint, which this one would mix with "
+                    f"its own; name a new {self._setting}, or go on with the checkpoint that it belongs to"
+                )
+                raise BucketsError(message)
+            return True
+        if holds_more_than(self.path, self.owner):
+            message = (
+                f"{self._setting} {self.path} holds something that this program did not write; name a new folder as "
+                f"{self._setting}"
+            )
+            raise BucketsError(message)
+        return False
+
+    def take(self, identity: str) -> None:
+        """Make it the folder of a checkpoint, if it is not that already."""
+        if not self.owner.exists():
+            write_whole(self.owner, json.dumps({"checkpoint": identity}))

@@ -1,0 +1,161 @@
+"""Every version of the rules, with the changes that led to it, and how far the topic of rules has been read.
+
+CHECKPOINT/buckets/rule_sets/000001.json  a version of the rules
+CHECKPOINT/buckets/rules_position.json    how far the topic has been read, where that made no new version
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from buckets.checkpoint.folders import records_folder
+from buckets.clock import epoch_ms
+from buckets.files import write_whole
+from buckets.rules.revision import Change
+from buckets.rules.rule import Rule
+from buckets.rules.rule_set import Group, RuleSet
+
+_SIDES = ("before", "after")
+"""The fields of a change that hold a rule."""
+
+
+@dataclass(frozen=True)
+class Version:
+    """How a version of the rules came to be; None where an earlier release did not write it down.
+
+    Attributes:
+        version: the rule set's number.
+        first_batch: the first batch that it evaluates.
+        position: how far the topic of rules had been read.
+        origin: where the rules came from; a position counts for this origin only.
+        made_ms: when it was made, in ms since the epoch.
+        changes: what changed with it.
+    """
+
+    version: int
+    first_batch: int | None
+    position: int | None
+    origin: str | None
+    made_ms: int | None
+    changes: tuple[Change, ...]
+
+
+class RuleVersions:
+    """The versions of the rules that a checkpoint keeps. Each is written once, and none is ever deleted."""
+
+    def __init__(self, checkpoint: Path) -> None:
+        """Look at a checkpoint; nothing is written yet."""
+        self._folder = records_folder(checkpoint) / "rule_sets"
+        self._position_file = records_folder(checkpoint) / "rules_position.json"
+
+    def rule_set(self, version: int) -> RuleSet:
+        """A version of the rules."""
+        return RuleSet.from_json(self._file(version).read_text(encoding="utf-8"))
+
+    def latest_rule_set(self) -> RuleSet | None:
+        """The newest version of the rules."""
+        files = self._files()
+        return self.rule_set(int(files[-1].stem)) if files else None
+
+    def gone_rules(self) -> dict[str, int]:
+        """The last version of each rule that was ever deleted, as the newest version of the rules has it."""
+        files = self._files()
+        return dict(json.loads(files[-1].read_text(encoding="utf-8")).get("gone", {})) if files else {}
+
+    def groups(self) -> dict[str, Group]:
+        """All groups that there ever were, by their identity, each as it was last."""
+        return {group.group_id: group for file in self._files() for group in self.rule_set(int(file.stem)).groups}
+
+    def history(self, after: int = 0) -> list[Version]:
+        """How the versions of the rules came to be, oldest first.
+
+        Args:
+            after: only those later than this one.
+        """
+        return [_read_version(file) for file in self._files() if int(file.stem) > after]
+
+    def keep(
+        self,
+        rule_set: RuleSet,
+        made: Iterable[Change] = (),
+        first_batch: int | None = None,
+        position: int | None = None,
+        origin: str | None = None,
+        gone: Mapping[str, int] | None = None,
+    ) -> None:
+        """Write a new version of the rules.
+
+        Args:
+            rule_set: the version.
+            made: the changes that led to it.
+            first_batch: the first batch that it evaluates.
+            position: how far the topic of rules has been read with it.
+            origin: where the rules come from.
+            gone: the last version of each rule that was ever deleted.
+        """
+        changes = list(map(_change_json, made))
+        record: dict[str, Any] = {"changes": changes, "first_batch": first_batch, "position": position, "place": origin}
+        record |= {"gone": dict(gone or {}), "made_ms": epoch_ms()}
+        write_whole(self._file(rule_set.version), json.dumps(json.loads(rule_set.to_json()) | record))
+
+    def keep_position(self, position: int, origin: str, version: int) -> None:
+        """Write how far a topic of rules has been read, where that made no new version.
+
+        Args:
+            position: how far.
+            origin: the topic.
+            version: the version of the rules that is in force.
+        """
+        record = {"position": position, "place": origin, "version": version}
+        write_whole(self._position_file, json.dumps(record))
+
+    def position(self, origin: str) -> int | None:
+        """How far a topic of rules has been read; None where it has not been, or another was followed since."""
+        file, versions = self._position_file, self._files()
+        kept = json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+        if versions and (kept is None or kept["version"] < int(versions[-1].stem)):
+            latest = _read_version(versions[-1])
+            return latest.position if latest.origin == origin else None
+        return kept["position"] if kept is not None and kept["place"] == origin else None
+
+    def _file(self, version: int) -> Path:
+        return self._folder / f"{version:06d}.json"
+
+    def _files(self) -> list[Path]:
+        """All versions, oldest first."""
+        return sorted(self._folder.glob("*.json"), key=lambda file: int(file.stem))
+
+
+def _read_version(file: Path) -> Version:
+    data = json.loads(file.read_text(encoding="utf-8"))
+    return Version(
+        version=data["version"],
+        first_batch=data.get("first_batch"),
+        position=data.get("position"),
+        origin=data.get("place"),
+        made_ms=data.get("made_ms"),
+        changes=tuple(map(_read_change, data.get("changes", ()))),
+    )
+
+
+def _change_json(change: Change) -> dict[str, Any]:
+    """A change as it is kept, where its origin is called `place`."""
+    record = vars(change) | {side: _rule_json(getattr(change, side)) for side in _SIDES} | {"place": change.origin}
+    del record["origin"]
+    return record
+
+
+def _read_change(record: dict[str, Any]) -> Change:
+    fields = record | {side: _read_rule(record[side]) for side in _SIDES} | {"origin": record["place"]}
+    del fields["place"]
+    return Change(**fields)
+
+
+def _rule_json(rule: Rule | None) -> dict[str, Any] | None:
+    return None if rule is None else rule.model_dump(by_alias=True, mode="json")
+
+
+def _read_rule(written: dict[str, Any] | None) -> Rule | None:
+    return None if written is None else Rule.model_validate(written)

@@ -1,0 +1,39 @@
+"""The terms of a batch: all that decides its results beside its rules and its events.
+
+They are written when a batch begins (`BatchRecords.terms_for`) and travel to its tasks with the rules. A batch that is
+run again therefore gives what it has half written already, whatever the configuration says by then.
+"""
+
+from pydantic import BaseModel, ConfigDict
+
+from buckets.config.engine import EngineSettings
+from buckets.events.schema import EventSchema
+
+
+class Terms(BaseModel):
+    """What decides the results of a batch beside its rules.
+
+    Attributes:
+        event_schema: what an event is.
+        engine: the settings that decide results.
+        evaluations: whether there is a result for every event and rule, fired or not.
+        output: the kind of output that results go to.
+        arrival: the column that orders the arrivals, where there is one.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    event_schema: EventSchema
+    engine: EngineSettings
+    evaluations: bool
+    output: str
+    arrival: str | None = None
+
+    def conflict(self, begun: "Terms") -> str | None:
+        """Why a start with these terms cannot go on with a batch of other terms, as text; None where it can."""
+        if begun.output != self.output:
+            return f"was begun with output.kind {begun.output}, not {self.output}"
+        if begun.arrival != self.arrival:
+            before, now = (f"source.arrival {terms.arrival or 'left out'}" for terms in (begun, self))
+            return f"was begun with {before}, not {now}"
+        return None

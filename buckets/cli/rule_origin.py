@@ -1,0 +1,264 @@
+"""Where the rules of a configuration are kept, as the commands of `buckets rules` read and change them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+
+from buckets.config.job import Job
+from buckets.config.kafka import KafkaSettings
+from buckets.errors import BucketsError, first_line
+from buckets.events.schema import EventSchema
+from buckets.kafka.rules_topic import RulesTopic
+from buckets.kafka.sender import Sender
+from buckets.rule_feeds.rule_book import NO_RULES
+from buckets.rule_feeds.table_feed import COLUMNS, change_of_row, open_rule_table, read_rule_rows
+from buckets.rule_files.change_notes import ChangeNote, read_change_notes
+from buckets.rule_files.yaml_editor import change_files
+from buckets.rule_files.yaml_rules import load_rules, rule_files
+from buckets.rules.change import RuleChange, key_of
+from buckets.rules.revision import Change, Refusal, revise
+from buckets.rules.rule import Rule, State
+
+
+@dataclass(frozen=True)
+class KeptRule:
+    """A rule as it is kept, and what is known of its last change.
+
+    Attributes:
+        rule: the rule.
+        author: who changed it last.
+        reason: why.
+        time_ms: when, in ms since the epoch.
+    """
+
+    rule: Rule
+    author: str = ""
+    reason: str = ""
+    time_ms: int | None = None
+
+
+class RuleOrigin(Protocol):
+    """A topic, a file or a table, where the rules of a job are kept."""
+
+    name: str
+    """What it is called in messages."""
+    takes_control: bool
+    """Whether it takes messages to the running job that are not about one rule's definition."""
+
+    def read(self) -> tuple[list[KeptRule], list[Refusal]]:
+        """The rules that are kept, and what is there that is not a valid change."""
+
+    def publish(self, asked: Sequence[RuleChange], made: Sequence[Change]) -> None:
+        """Make changes.
+
+        Args:
+            asked: what was asked for.
+            made: the resulting changes, with the versions that the rules have then.
+        """
+
+    def send(self, change: RuleChange) -> None:
+        """Send a message to the running job."""
+
+
+def open_origin(job: Job, new_file: str = "") -> RuleOrigin:
+    """Where the rules of a configuration are kept.
+
+    Args:
+        job: the configuration.
+        new_file: name of the file that takes new rules, where the rules are in a folder.
+    """
+    rules = job.settings.rules
+    if rules.topic is not None:
+        assert job.settings.kafka is not None
+        return TopicOrigin(job.settings.kafka, rules.topic, rules.rejected, rules.exported, job.event_schema)
+    if rules.table is not None:
+        return TableOrigin(Path(rules.table), job.event_schema)
+    assert rules.path is not None
+    return FileOrigin(Path(rules.path), job.event_schema, new_file)
+
+
+class TopicOrigin:
+    """A topic. A changed rule is sent whole, so that a compacted topic keeps all that counts."""
+
+    takes_control = True
+
+    def __init__(self, kafka: KafkaSettings, topic: str, rejected: str, exported: str, schema: EventSchema) -> None:
+        """Use `topic`, with the topics for what is rejected and exported."""
+        self.name = f"topic {topic}"
+        self._kafka = kafka
+        self._topic = topic
+        self._feed = RulesTopic(kafka, topic, rejected, exported)
+        self._schema = schema
+
+    def read(self) -> tuple[list[KeptRule], list[Refusal]]:
+        """The rules that result from all messages of the topic, from its beginning to its end."""
+        self._feed.start(None)
+        self._feed.stop()
+        found = self._feed.read(())
+        revision = revise(NO_RULES, found.asked, self._schema, (), 0)
+        last = {change.rule_id: change for change in revision.made}
+        kept = [
+            KeptRule(rule, last[rule.rule_id].author, last[rule.rule_id].reason, last[rule.rule_id].time)
+            for rule in revision.rule_set.rules
+        ]
+        return kept, [*found.refused, *revision.refused]
+
+    def publish(self, asked: Sequence[RuleChange], made: Sequence[Change]) -> None:
+        """Send a message for each change."""
+        self._send([_message(change) for change in made])
+
+    def send(self, change: RuleChange) -> None:
+        """Send a message under a key that belongs to no rule."""
+        self._send([change])
+
+    def _send(self, changes: Sequence[RuleChange]) -> None:
+        sender = Sender(self._kafka)
+        for change in changes:
+            sender.send(self._topic, key_of(change), change.to_json(), {})
+        sender.flush()
+
+
+class FileOrigin:
+    """A rule file, or a folder of them, changed in place."""
+
+    takes_control = False
+
+    def __init__(self, path: Path, schema: EventSchema, new_file: str) -> None:
+        """Use the file or folder `path`; in a folder new rules go into `new_file`."""
+        self.name = f"folder {path}" if path.is_dir() else f"file {path}"
+        self._path = path
+        self._schema = schema
+        self._new_file = new_file
+
+    def read(self) -> tuple[list[KeptRule], list[Refusal]]:
+        """The rules of the files; what no command has changed counts as changed by the file's owner with the file."""
+        kept = []
+        for file in rule_files(self._path):
+            notes, by_owner = read_change_notes([file]), ChangeNote(_owner(file), "")
+            time_ms = file.stat().st_mtime_ns // 1_000_000
+            for rule in load_rules(file, self._schema):
+                if rule.state != "DELETE":
+                    note = notes.get(rule.rule_id, by_owner)
+                    kept.append(KeptRule(rule, note.author, note.reason, time_ms))
+        return kept, []
+
+    def publish(self, asked: Sequence[RuleChange], made: Sequence[Change]) -> None:
+        """Change the files; versions stay as they are written, since the job counts them."""
+        changed = {change.rule_id: change for change in made}
+        states: dict[str, State] = {}
+        put = []
+        for change in asked:
+            subject = change.subject or ""
+            if subject not in changed:
+                continue
+            if changed[subject].after is None:
+                states[subject] = "DELETE"
+            elif change.rule is not None:
+                put.append(change.rule)
+            elif change.state is not None:
+                states[subject] = change.state
+        if self._path.is_dir() and any(changed[rule.rule_id].before is None for rule in put):
+            self._check_new_file()
+        notes = {rule_id: ChangeNote(change.author, change.reason) for rule_id, change in changed.items() if rule_id}
+        change_files(self._path, states, put, self._new_file, notes)
+
+    def _check_new_file(self) -> None:
+        if Path(self._new_file).suffix not in (".yaml", ".yml"):
+            message = f"rules {self._path}: new rules go into a file {self._new_file!r} there, which must end in .yaml"
+            raise BucketsError(message)
+
+    def send(self, change: RuleChange) -> None:
+        """A file takes no message."""
+        raise _only_a_topic(self.name, change)
+
+
+class TableOrigin:
+    """A Delta table with a row for each rule; a deleted rule keeps its row, which says who deleted it and why."""
+
+    takes_control = False
+
+    def __init__(self, path: Path, schema: EventSchema) -> None:
+        """Use the table at `path`, which may not be there yet."""
+        self.name = f"table {path}"
+        self._path = path
+        self._schema = schema
+
+    def read(self) -> tuple[list[KeptRule], list[Refusal]]:
+        """The rules of the rows; a table that is not there yet has none."""
+        if not self._path.exists():
+            return [], []
+        table = open_rule_table(self._path)
+        origin = f"{self._path}@{table.version()}"
+        kept, refused = [], []
+        for row in read_rule_rows(table):
+            try:
+                change = change_of_row(row, origin, self._schema)
+            except ValueError as error:
+                refused.append(Refusal(origin, f"rule {row['rule_id']!r}: {error}", str(row["rule"])))
+                continue
+            if change.rule is not None and change.rule.state != "DELETE":
+                kept.append(KeptRule(change.rule, change.author, change.reason))
+        return kept, refused
+
+    def publish(self, asked: Sequence[RuleChange], made: Sequence[Change]) -> None:
+        """Write the rows of the rules that change, with one commit."""
+        rows = []
+        for change in made:
+            rule = change.after
+            if rule is None:
+                assert change.before is not None
+                rule = change.before.model_copy(update={"state": "DELETE"})
+            text = rule.model_dump_json(by_alias=True)
+            rows.append({"rule_id": rule.rule_id, "rule": text, "author": change.author, "reason": change.reason})
+        if not rows:
+            return
+        try:
+            self._write(pa.Table.from_pylist(rows, schema=COLUMNS))
+        except BucketsError:
+            raise
+        except Exception as error:  # deltalake has no class for all that may be wrong with a table
+            message = f"rules {self._path}: the table cannot be written ({first_line(error)}); nothing has changed"
+            raise BucketsError(message) from None
+
+    def _write(self, rows: pa.Table) -> None:
+        if not self._path.exists():
+            write_deltalake(DeltaTable.create(self._path, COLUMNS), rows, mode="append")
+            return
+        table = open_rule_table(self._path)
+        there = {field.name for field in table.schema().fields}
+        columns = {name: f"new.{name}" for name in COLUMNS.names if name in there}
+        merge = table.merge(rows, "old.rule_id = new.rule_id", source_alias="new", target_alias="old")
+        merge.when_matched_update(columns).when_not_matched_insert(columns).execute()
+
+    def send(self, change: RuleChange) -> None:
+        """A table takes no message."""
+        raise _only_a_topic(self.name, change)
+
+
+def _message(made: Change) -> RuleChange:
+    """A change as a message that holds the whole rule, or deletes it."""
+    if made.after is None:
+        return RuleChange(change="delete", rule_id=made.rule_id, author=made.author, reason=made.reason)
+    return RuleChange(change="put", rule=made.after, author=made.author, reason=made.reason)
+
+
+def _owner(file: Path) -> str:
+    try:
+        return file.owner()
+    except (OSError, KeyError):
+        return ""
+
+
+def _only_a_topic(name: str, change: RuleChange) -> BucketsError:
+    command = change.change.replace("_", "-")
+    other = {"delete_all": "delete rules one by one with `buckets rules delete`"}
+    remedy = other.get(change.change, "start again with another checkpoint")
+    message = (
+        f"{command}: rules come from {name}, which says what rules there are and cannot ask a running job for "
+        f"something once; set `rules.topic` in the configuration, or {remedy}"
+    )
+    return BucketsError(message)

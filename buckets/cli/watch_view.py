@@ -1,0 +1,142 @@
+"""The status of a job as tables for a terminal, and as plain lines."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from buckets.cli.alerts import readable
+
+_BARS = "▁▂▃▄▅▆▇█"
+Status = dict[str, Any]
+
+
+def figures_table(data: Status) -> Table:
+    """Rate, times and totals."""
+    minute, totals = data["minute"], data["totals"]
+    table = Table(title="The last minute", title_justify="left", show_header=False, expand=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold", ratio=1)
+    table.add_row("events/s", Text(f"{minute['events_per_s']:,.0f}  {bars(minute['events_by_second'])}"))
+    table.add_row("delay", Text(_quantiles(minute["latency_ms"]) or "not known of this source"))
+    table.add_row("batches", Text(_batches(minute)))
+    table.add_row("behind", Text(_behind(data["lag"])))
+    table.add_row(
+        "since start",
+        Text(f"{totals['events']:,} events, {totals['alerts']:,} alerts, {totals['malformed']:,} malformed"),
+    )
+    return table
+
+
+def rules_table(data: Status, wrapped: bool) -> Table:
+    """The rules in force, each sentence in full or cut to one line."""
+    table = Table(title=f"{rules_line(data)[0].upper()}{rules_line(data)[1:]}", title_justify="left", expand=True)
+    for name in ("State", "Rule"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("Version", justify="right", no_wrap=True)
+    table.add_column("Alerts when", overflow="fold" if wrapped else "ellipsis", no_wrap=not wrapped, ratio=1)
+    for rule in data["rules"]["rules"]:
+        table.add_row(rule["state"], Text(rule["rule_id"]), str(rule["version"]), Text(rule["sentence"]))
+    return table
+
+
+def alerts_table(data: Status, most: int) -> RenderableType:
+    """The latest alerts, at most `most` of them."""
+    if not data["alerts"]:
+        return Text("no alerts yet")
+    table = Table(title="Latest alerts, newest first", title_justify="left", expand=True)
+    table.add_column("Seen (UTC)", no_wrap=True)
+    table.add_column("Rule", no_wrap=True)
+    table.add_column("Key", overflow="ellipsis", no_wrap=True, ratio=1)
+    for name in ("Value", "Limit"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for alert in data["alerts"][:most]:
+        limit = f"{alert['operator']} {readable(alert['limit'])}"
+        value = Text(readable(alert["value"]))
+        table.add_row(clock_text(alert["written_ms"]), Text(alert["rule_id"]), Text(_key(alert)), value, limit)
+    return table
+
+
+def remarks_on(data: Status) -> list[str]:
+    """What is wrong with a job that still runs, a line each."""
+    remarks = []
+    if data["rules_fault"] and data["ended_ms"] is None:
+        remarks.append(f"the rules may be out of date: {data['rules_fault']}")
+    if data["fault"] or data["not_counted"]:
+        why = data["fault"] or "they came faster than they could be counted"
+        remarks.append(f"these figures are not complete, {_batch_count(data['not_counted'])} not in them: {why}")
+    return remarks
+
+
+def _batch_count(batches: int) -> str:
+    return "1 batch is" if batches == 1 else f"{batches:,} batches are"
+
+
+def figures_line(data: Status) -> str:
+    """Rate, times and totals as one line."""
+    minute = data["minute"]
+    delay = _quantiles(minute["latency_ms"])
+    parts = [
+        f"{clock_text(data['written_ms'])} UTC",
+        f"{minute['events_per_s']:,.0f} events/s",
+        _batches(minute),
+        f"delay {delay}" if delay else "delay not known",
+        _behind(data["lag"]),
+        rules_line(data),
+        f"{data['totals']['alerts']:,} alerts",
+    ]
+    return " | ".join(parts)
+
+
+def rules_line(data: Status) -> str:
+    """The rule set in force, in one line."""
+    rules = data["rules"]
+    states = ", ".join(f"{count} {state}" for state, count in rules["states"].items()) or "none"
+    return f"rules version {rules['version']} ({states})"
+
+
+def alert_line(alert: dict[str, Any]) -> str:
+    """An alert as one line."""
+    value, limit = readable(alert["value"]), readable(alert["limit"])
+    return (
+        f"{clock_text(alert['written_ms'])} UTC {alert['rule_id']}: {_key(alert)}: {value} {alert['operator']} {limit}"
+    )
+
+
+def bars(numbers: list[int]) -> str:
+    """Numbers as bars, the greatest as the highest; empty if all are zero."""
+    most = max(numbers, default=0)
+    steps = len(_BARS) - 1
+    return "".join(_BARS[-(-number * steps // most)] for number in numbers) if most else ""
+
+
+def _batches(minute: dict[str, Any]) -> str:
+    times = minute["batch_ms"]
+    if times is None:
+        return "no batch"
+    unit = "batch" if minute["batches"] == 1 else "batches"
+    return f"{minute['batches']:,} {unit} of {times['p50']:,} ms, at most {times['max']:,} ms"
+
+
+def _quantiles(times_ms: dict[str, int] | None) -> str:
+    if times_ms is None:
+        return ""
+    return ", ".join(f"{name} {time_ms:,} ms" for name, time_ms in times_ms.items())
+
+
+def _behind(lag: int | None) -> str:
+    if lag is None:
+        return "lag not known"
+    return f"{lag:,} {'message' if lag == 1 else 'messages'} behind"
+
+
+def _key(alert: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in alert["key"].items()) or "all events"
+
+
+def clock_text(time_ms: int) -> str:
+    """A time of day, with its date unless that is today."""
+    moment = datetime.fromtimestamp(time_ms / 1000, UTC)
+    return f"{moment:%H:%M:%S}" if moment.date() == datetime.now(UTC).date() else f"{moment:%Y-%m-%d %H:%M:%S}"

@@ -1,0 +1,39 @@
+"""The settings that decide results: how many shards, what happens to events that break the order, how precise."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from buckets.config.precision import JobPrecision
+from buckets.duration import DurationMs, format_duration
+
+LatePolicy = Literal["add", "evaluate", "drop"]
+CollisionPolicy = Literal["keep", "keep_first", "replace"]
+MOST_SHARDS = 4096
+
+
+class EngineSettings(BaseModel):
+    """The `engine` part of a job's configuration."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    shards: int = Field(default=16, ge=1, le=MOST_SHARDS)
+    allowed_lateness: DurationMs = 3_600_000
+    late: LatePolicy = "add"
+    collision: CollisionPolicy = "keep"
+    precision: JobPrecision = JobPrecision()
+
+    @model_validator(mode="after")
+    def _raw_where_a_policy_needs_it(self) -> "EngineSettings":
+        policy = "late: evaluate" if self.late == "evaluate" else f"collision: {self.collision}"
+        if self.late != "evaluate" and self.collision == "keep":
+            return self
+        for precision in (self.precision, *self.precision.groups):
+            if precision.tail is not None and precision.tail < self.allowed_lateness:
+                message = (
+                    f"precision.tail: {format_duration(precision.tail)} is shorter than allowed_lateness "
+                    f"{format_duration(self.allowed_lateness)}, and `{policy}` needs raw events for so long; "
+                    "make the tail at least as long, or choose another policy"
+                )
+                raise ValueError(message)
+        return self

@@ -1,0 +1,142 @@
+"""A job: its configuration (`conf/*.yaml`) with the schema and rules that it names, checked against one another."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from buckets.config.engine import EngineSettings
+from buckets.config.settings import JobSettings, SourceSettings
+from buckets.errors import BucketsError
+from buckets.events.schema import EventSchema, load_event_schema
+from buckets.events.source_files import is_hidden
+from buckets.rule_files.yaml_rules import load_rule_files
+from buckets.rules.rule import Rule
+from buckets.rules.rule_set import canonical_group_id, group_name
+from buckets.yaml_file import load_model
+
+_PATTERN_MARKS = "*?[]{}\\"
+
+
+class Job(BaseModel):
+    """A configuration with what it points to: schema and rules loaded, paths absolute.
+
+    Rules are those of a file or folder; a topic or a table is read when the job starts.
+    """
+
+    model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
+
+    settings: JobSettings
+    event_schema: EventSchema
+    rules: tuple[Rule, ...]
+    checkpoint: Path
+
+
+def load_job(path: Path) -> Job:
+    """Read a configuration, and the schema and rules that it names.
+
+    Raises:
+        BucketsError: a file cannot be read or is not valid; says which, where and why.
+    """
+    base = path.resolve().parent
+    settings = _absolute(load_model(path, JobSettings, "configuration"), base)
+    schema = load_event_schema(base / settings.event_schema)
+    checkpoint = base / settings.checkpoint
+    if settings.source.kind != "kafka":
+        _check_source(path, settings.source)
+        if settings.source.kind != "delta":
+            written = {"checkpoint": checkpoint}
+            if settings.output.kind == "delta":
+                written["output.path"] = Path(settings.output.path)
+            _check_apart(path, settings.source, written)
+    rules: tuple[Rule, ...] = ()
+    if settings.rules.path is not None:
+        rules = load_rule_files(Path(settings.rules.path), schema)
+        check_precision_groups(f"configuration {path}", settings.engine, rules, schema)
+    return Job(settings=settings, event_schema=schema, rules=rules, checkpoint=checkpoint)
+
+
+def _absolute(settings: JobSettings, base: Path) -> JobSettings:
+    """The settings with absolute paths of source, output, rules and audit; relative ones begin at `base`."""
+    found: dict[str, Any] = {}
+    if settings.source.kind != "kafka":
+        found["source"] = settings.source.model_copy(update={"path": str(base / settings.source.path)})
+    if settings.output.kind != "kafka":
+        found["output"] = settings.output.model_copy(update={"path": str(base / settings.output.path)})
+    origins = {name: getattr(settings.rules, name) for name in ("path", "table")}
+    paths = {name: str(base / origin) for name, origin in origins.items() if origin is not None}
+    found["rules"] = settings.rules.model_copy(update=paths)
+    if settings.audit is not None:
+        folders = {"path": str(base / settings.audit.path), "checkpoint": str(base / settings.audit.checkpoint)}
+        found["audit"] = settings.audit.model_copy(update=folders)
+    return settings.model_copy(update=found)
+
+
+def _check_source(path: Path, source: SourceSettings) -> None:
+    folder = Path(source.path)
+    marks = [mark for mark in _PATTERN_MARKS if mark in source.path]
+    if marks and source.kind != "delta":
+        message = (
+            f"configuration {path}: source.path: {folder} holds {marks[0]}, so Spark would take it for a pattern of "
+            "many paths; rename the folder"
+        )
+        raise BucketsError(message)
+    if not folder.exists():
+        message = f"configuration {path}: source.path: {folder} does not exist; create it or correct the path"
+        raise BucketsError(message)
+
+
+def _check_apart(path: Path, source: SourceSettings, written: dict[str, Path]) -> None:
+    """See that a job does not write into its own source; Spark does not look into hidden folders."""
+    below = Path(source.path).resolve()
+    for name, folder in written.items():
+        resolved = folder.resolve()
+        if below in resolved.parents and not any(map(is_hidden, resolved.relative_to(below).parts)):
+            message = (
+                f"configuration {path}: {name}: {folder} lies in source.path, where Spark would take its files for "
+                "new ones of the source; move it elsewhere, with all that is in it"
+            )
+            raise BucketsError(message)
+
+
+def check_precision_groups(origin: str, engine: EngineSettings, rules: Iterable[Rule], schema: EventSchema) -> None:
+    """Check that each precision for a group is for a group of the rules, and the only one for it.
+
+    Args:
+        origin: where the settings come from, for the error.
+        engine: the settings.
+        rules: the rules.
+        schema: the event schema.
+
+    Raises:
+        BucketsError: no rule has the group, or it is given twice.
+    """
+    known = {
+        canonical_group_id(rule.group_by, rule.where, schema): group_name(rule.group_by, rule.where) for rule in rules
+    }
+    identities = [group.group_id(schema) for group in engine.precision.groups]
+    for index, (group, identity) in enumerate(zip(engine.precision.groups, identities, strict=True)):
+        location = f"{origin}: engine.precision.groups[{index + 1}]"
+        if identity in identities[:index]:
+            message = f"{location}: the same group is given twice"
+            raise BucketsError(message)
+        if identity not in known:
+            groups = "; ".join(sorted(set(known.values())))
+            message = f"{location}: no rule has the group {group.name!r}; groups of the rules: {groups}"
+            raise BucketsError(message)
+
+
+def load_engine_settings(path: Path) -> EngineSettings:
+    """Read the `engine` part of a configuration; other parts are not looked at.
+
+    Raises:
+        BucketsError: the file cannot be read, or its engine part is not valid.
+    """
+    return load_model(path, _EngineOnly, "configuration").engine
+
+
+class _EngineOnly(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    engine: EngineSettings = EngineSettings()

@@ -1,0 +1,172 @@
+"""How Kafka is reached: one set of settings for both clients, the one inside Spark and librdkafka.
+
+Any of them may be `${NAME}`, an environment variable, so that no file needs to hold a password.
+"""
+
+import os
+import re
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+
+from buckets.duration import DurationMs, format_duration
+
+SHORTEST_DELIVERY_MS = 2_000
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_LOGIN_MODULES = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+
+
+def _from_environment(value: Any) -> Any:
+    """Text with each `${NAME}` replaced by that environment variable."""
+    if not isinstance(value, str):
+        return value
+
+    def look_up(match: re.Match[str]) -> str:
+        name = match[1]
+        if name not in os.environ:
+            message = f"environment variable {name} is not set; set it, or write the value itself"
+            raise ValueError(message)
+        return os.environ[name]
+
+    return _VARIABLE.sub(look_up, value)
+
+
+class SecuritySettings(BaseModel):
+    """How a client authenticates itself, and the broker to it.
+
+    Attributes:
+        protocol: without or with TLS, without or with a login.
+        mechanism: of the login.
+        username: of the login.
+        password: of the login; never shown.
+        ca_file: PEM file of the authorities that may sign the broker's certificate; the system's if it is left out.
+        certificate_file: PEM file of the client's certificate, where the broker wants one.
+        key_file: PEM file of its key (PKCS 8).
+        key_password: of the key; never shown.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = None
+    username: str | None = None
+    password: SecretStr | None = None
+    ca_file: str | None = None
+    certificate_file: str | None = None
+    key_file: str | None = None
+    key_password: SecretStr | None = None
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _expand(cls, value: Any) -> Any:
+        return _from_environment(value)
+
+    @model_validator(mode="after")
+    def _whole(self) -> "SecuritySettings":
+        login = {"mechanism": self.mechanism, "username": self.username, "password": self.password}
+        missing = [name for name, value in login.items() if value is None]
+        if self.protocol.startswith("SASL") and missing:
+            message = f"protocol {self.protocol} needs {', '.join(missing)}"
+            raise ValueError(message)
+        if not self.protocol.startswith("SASL") and len(missing) < len(login):
+            message = f"protocol {self.protocol} has no login: choose SASL_SSL or SASL_PLAINTEXT, or leave it out"
+            raise ValueError(message)
+        for path in (self.ca_file, self.certificate_file, self.key_file):
+            if path is not None and not Path(path).is_file():
+                message = f"{path}: no such file"
+                raise ValueError(message)
+        if (self.certificate_file is None) != (self.key_file is None):
+            message = "certificate_file and key_file go together"
+            raise ValueError(message)
+        return self
+
+
+class KafkaSettings(BaseModel):
+    """The `kafka` part of a configuration.
+
+    Attributes:
+        bootstrap_servers: `host:port`, or several separated by commas.
+        security: login and TLS.
+        outage_patience: how long to wait for a broker that does not answer.
+        delivery_timeout: how long messages wait for their acknowledgement before the whole batch is sent again.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    bootstrap_servers: str = Field(min_length=1)
+    security: SecuritySettings = SecuritySettings()
+    outage_patience: DurationMs = 600_000
+    delivery_timeout: DurationMs = 30_000
+
+    @field_validator("bootstrap_servers", mode="before")
+    @classmethod
+    def _expand(cls, value: Any) -> Any:
+        return _from_environment(value)
+
+    @field_validator("bootstrap_servers")
+    @classmethod
+    def _hosts_and_ports(cls, value: str) -> str:
+        for server in value.split(","):
+            host, _, port = server.strip().rpartition(":")
+            if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+                message = f"{server.strip()!r} is no host:port, as in localhost:9092"
+                raise ValueError(message)
+        return value
+
+    @field_validator("delivery_timeout")
+    @classmethod
+    def _long_enough(cls, value: int) -> int:
+        # A producer's first message takes most of a second.
+        if value < SHORTEST_DELIVERY_MS:
+            message = f"{format_duration(value)} is shorter than the limit of {format_duration(SHORTEST_DELIVERY_MS)}"
+            raise ValueError(message)
+        return value
+
+    def librdkafka(self) -> dict[str, str | int]:
+        """Settings of librdkafka."""
+        security = self.security
+        found: dict[str, str | None] = {
+            "bootstrap.servers": self.bootstrap_servers,
+            "security.protocol": security.protocol,
+            "sasl.mechanism": security.mechanism,
+            "sasl.username": security.username,
+            "sasl.password": _plain(security.password),
+            "ssl.ca.location": security.ca_file,
+            "ssl.certificate.location": security.certificate_file,
+            "ssl.key.location": security.key_file,
+            "ssl.key.password": _plain(security.key_password),
+        }
+        return {name: value for name, value in found.items() if value is not None}
+
+    def java(self) -> dict[str, str]:
+        """Settings of the Java client, without Spark's prefix `kafka.`."""
+        security = self.security
+        found = {"bootstrap.servers": self.bootstrap_servers, "security.protocol": security.protocol}
+        if security.mechanism is not None and security.username is not None:
+            login = f"username={_quoted(security.username)} password={_quoted(_plain(security.password) or '')}"
+            found["sasl.mechanism"] = security.mechanism
+            found["sasl.jaas.config"] = f"{_LOGIN_MODULES[security.mechanism]} required {login};"
+        if security.ca_file is not None:
+            found |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": security.ca_file}
+        if security.certificate_file is not None and security.key_file is not None:
+            found["ssl.keystore.type"] = "PEM"
+            found["ssl.keystore.certificate.chain"] = Path(security.certificate_file).read_text(encoding="utf-8")
+            found["ssl.keystore.key"] = Path(security.key_file).read_text(encoding="utf-8")
+            if security.key_password is not None:
+                found["ssl.key.password"] = security.key_password.get_secret_value()
+        return found
+
+
+def _plain(secret: SecretStr | None) -> str | None:
+    return None if secret is None else secret.get_secret_value()
+
+
+def _quoted(text: str) -> str:
+    """Text as a value of a JAAS configuration."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

@@ -1,0 +1,262 @@
+"""What stands in a job's configuration file: where events come from, which rules evaluate them, where results go."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from buckets.config.engine import EngineSettings
+from buckets.config.kafka import KafkaSettings
+from buckets.config.state import StateSettings
+from buckets.duration import DurationMs
+from buckets.events.schema import SourceKind
+from buckets.outputs.columns import EVALUATIONS, TOPICS
+
+TopicName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
+
+
+class SourceSettings(BaseModel):
+    """Where transactions come from.
+
+    Attributes:
+        kind: JSON lines, CSV with a header line, Parquet, a Delta table, or a Kafka topic with JSON values.
+        path: a folder (or a Delta table); new files are picked up as they appear.
+        topic: the topic.
+        starting_offsets: where a new checkpoint begins in the topic.
+        max_offsets_per_trigger: how many messages one micro-batch takes at most.
+        arrival: column whose order is the arrival order; without it, files are taken by modification time and
+            rows as they stand. A Delta table needs one.
+        out_of_order: what is done with a micro-batch that has a row which the column orders before rows of an earlier
+            batch: `refuse` ends the job before anything of the batch is written, `take` takes the row as it comes.
+        subfolders: whether files in folders below `path` are read too.
+        max_files_per_trigger: how many files one micro-batch takes at most.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: SourceKind
+    path: str = ""
+    arrival: str | None = None
+    out_of_order: Literal["refuse", "take"] = "refuse"
+    subfolders: bool = False
+    max_files_per_trigger: int = Field(default=1000, ge=1)
+    topic: TopicName | None = None
+    starting_offsets: Literal["earliest", "latest"] = "earliest"
+    max_offsets_per_trigger: int = Field(default=200_000, ge=1)
+
+    @property
+    def name(self) -> str:
+        """The kind and location of the source, which a checkpoint remembers."""
+        return f"{self.kind} {self.topic if self.kind == 'kafka' else self.path}"
+
+    @model_validator(mode="after")
+    def _fields_of_its_kind(self) -> "SourceSettings":
+        of_kafka = {"topic", "starting_offsets", "max_offsets_per_trigger"}
+        of_files = {"path", "arrival", "out_of_order", "subfolders", "max_files_per_trigger"}
+        needed, wrong = ("topic", of_files) if self.kind == "kafka" else ("path", of_kafka)
+        if not getattr(self, needed):
+            message = f"a source of kind {self.kind} needs `{needed}`"
+            raise ValueError(message)
+        misplaced = sorted(self.model_fields_set & wrong)
+        if misplaced:
+            message = f"{misplaced[0]}: a source of kind {self.kind} has no such field"
+            raise ValueError(message)
+        return self
+
+    @model_validator(mode="after")
+    def _arrival_fits_the_kind(self) -> "SourceSettings":
+        if self.kind == "delta" and self.subfolders:
+            message = "subfolders: a Delta table knows its files; leave it out"
+            raise ValueError(message)
+        if self.kind == "delta" and self.arrival is None:
+            message = "a Delta table has no order of its own: name the column that has it, as `arrival: COLUMN`"
+            raise ValueError(message)
+        if self.kind in ("json", "csv") and self.arrival is not None:
+            message = f"arrival: {self.kind} files are taken in the order of their lines; leave it out"
+            raise ValueError(message)
+        if self.arrival is None and "out_of_order" in self.model_fields_set:
+            message = "out_of_order: goes with `arrival`, the column that has the order; leave it out"
+            raise ValueError(message)
+        return self
+
+
+class TriggerSettings(BaseModel):
+    """When micro-batches run: until everything available is done (the default), or for ever, at an interval."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    available_now: bool = False
+    interval: DurationMs | None = None
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> "TriggerSettings":
+        if self.available_now == (self.interval is not None):
+            message = "give either `available_now: true` or `interval: 5s`"
+            raise ValueError(message)
+        return self
+
+
+class OutputSettings(BaseModel):
+    """Where results go: a folder of Delta tables, or topics of Kafka.
+
+    Attributes:
+        kind: delta or kafka.
+        path: the folder of the tables.
+        topics: the topic of each output; one that is left out goes to the topic of its own name.
+        evaluations: whether there is a row for every event and rule, fired or not.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: Literal["delta", "kafka"] = "delta"
+    path: str = ""
+    topics: dict[str, TopicName] = Field(default_factory=dict)
+    evaluations: bool = False
+
+    @model_validator(mode="after")
+    def _path_or_topics(self) -> "OutputSettings":
+        if self.kind == "delta" and (not self.path or self.topics):
+            message = "outputs in Delta need `path`, a folder, and no `topics`; for topics write `kind: kafka`"
+            raise ValueError(message)
+        if self.kind == "kafka" and self.path:
+            message = "outputs in Kafka have `topics`, and no `path`; tables of them are written by `buckets audit`"
+            raise ValueError(message)
+        unknown = sorted(set(self.topics) - set(TOPICS))
+        if unknown:
+            message = f"topics.{unknown[0]}: no such output; there are {', '.join(TOPICS)}"
+            raise ValueError(message)
+        return self
+
+    def topic(self, output: str) -> str:
+        """The topic of an output."""
+        return self.topics.get(output, output)
+
+    def topics_in_use(self) -> dict[str, str]:
+        """The topics of all outputs in use, by output."""
+        return {name: self.topic(name) for name in TOPICS if name != EVALUATIONS or self.evaluations}
+
+
+class RuleSettings(BaseModel):
+    """Where rules come from while the job runs: exactly one of a file or folder, a table, a topic.
+
+    Attributes:
+        path: a rule file, or a folder of them.
+        table: a Delta table of rules.
+        topic: a compacted topic of rules, of one partition.
+        rejected_topic: where messages that are not a valid change go, with the reason.
+        export_topic: where the rules in force go when they are asked for.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    path: str | None = None
+    table: str | None = None
+    topic: TopicName | None = None
+    rejected_topic: TopicName | None = None
+    export_topic: TopicName | None = None
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> "RuleSettings":
+        origins = [name for name in ("path", "table", "topic") if getattr(self, name)]
+        if len(origins) != 1:
+            message = "give one of `path`, `table` and `topic`"
+            raise ValueError(message)
+        if self.topic is None and (self.rejected_topic or self.export_topic):
+            message = "rejected_topic and export_topic go with `topic`"
+            raise ValueError(message)
+        return self
+
+    @property
+    def rejected(self) -> str:
+        """The topic of rejected messages."""
+        return self.rejected_topic or f"{self.topic}_rejected"
+
+    @property
+    def exported(self) -> str:
+        """The topic of exported rules."""
+        return self.export_topic or f"{self.topic}_export"
+
+
+class AuditSettings(BaseModel):
+    """How topics are kept as Delta tables.
+
+    Attributes:
+        path: the folder of the tables.
+        checkpoint: of the audit query.
+        interval: how often tables are written.
+        compact_every: how often small files are joined.
+        vacuum_every: how often files that no version needs are removed.
+        keep_versions: how long earlier versions of a table can be read.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    path: str = Field(min_length=1)
+    checkpoint: str = Field(min_length=1)
+    interval: DurationMs = 5_000
+    compact_every: DurationMs = 3_600_000
+    vacuum_every: DurationMs = 86_400_000
+    keep_versions: DurationMs = 604_800_000
+
+
+class JobSettings(BaseModel):
+    """The whole configuration. Relative paths begin at the folder of the file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    source: SourceSettings
+    event_schema: str = Field(alias="schema", min_length=1)
+    rules: RuleSettings
+    checkpoint: str = Field(min_length=1)
+    output: OutputSettings
+    kafka: KafkaSettings | None = None
+    audit: AuditSettings | None = None
+    partitions: int | None = Field(default=None, ge=1)
+    trigger: TriggerSettings = TriggerSettings(available_now=True)
+    engine: EngineSettings = EngineSettings()
+    state: StateSettings = StateSettings()
+    spark: dict[str, str | int | bool] = Field(default_factory=dict)
+
+    @field_validator("rules", mode="before")
+    @classmethod
+    def _rules_may_be_a_path(cls, value: Any) -> Any:
+        return {"path": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _kafka_where_it_is_used(self) -> "JobSettings":
+        uses = {
+            "source.kind": self.source.kind == "kafka",
+            "output.kind": self.output.kind == "kafka",
+            "rules.topic": self.rules.topic is not None,
+        }
+        if self.kafka is None and any(uses.values()):
+            user = next(name for name, used in uses.items() if used)
+            message = f"{user} needs Kafka: add `kafka: {{bootstrap_servers: HOST:PORT}}`"
+            raise ValueError(message)
+        if self.partitions is not None and self.partitions > self.engine.shards:
+            message = f"partitions: {self.partitions} is more than engine.shards, {self.engine.shards}"
+            raise ValueError(message)
+        if self.audit is not None and (self.source.kind, self.output.kind) != ("kafka", "kafka"):
+            message = "audit: keeps topics as tables, and needs `kind: kafka` for source and output"
+            raise ValueError(message)
+        if self.kafka is not None:
+            self._check_topics()
+        return self
+
+    def _check_topics(self) -> None:
+        """See that no topic has two roles."""
+        roles: dict[str, str] = {}
+        named = {f"output.topics.{name}": topic for name, topic in self.output.topics_in_use().items()}
+        named = named if self.output.kind == "kafka" else {}
+        if self.source.topic is not None:
+            named["source.topic"] = self.source.topic
+        if self.rules.topic is not None:
+            named |= {
+                "rules.topic": self.rules.topic,
+                "rules.rejected_topic": self.rules.rejected,
+                "rules.export_topic": self.rules.exported,
+            }
+        for role, topic in named.items():
+            if topic in roles:
+                message = f"{role}: topic {topic!r} is {roles[topic]} already; each needs a topic of its own"
+                raise ValueError(message)
+            roles[topic] = role

@@ -1,0 +1,43 @@
+"""Numbered appends to a Delta table, each of which happens once, even if several writers try.
+
+The number of the last append is in the table's own log, in the same commit as the rows. Check and append use one
+snapshot: delta-rs refuses a commit if the same application has committed since its snapshot. So of two writers that
+have both passed the check, one commits and the other looks again.
+"""
+
+from collections.abc import Callable
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError
+
+NewRows = Callable[[int | None], tuple[int, pa.Table] | None]
+"""Given the number of the last append (None before the first), the next one and its rows; None if nothing is new."""
+
+
+def append_new(table: DeltaTable, application: str, new_rows: NewRows) -> None:
+    """Append what is new, once.
+
+    Args:
+        table: the table as it was last read; brought up to date by this.
+        application: whose numbers these are.
+        new_rows: what is new; asked again, with the table brought up to date, if another writer was faster.
+
+    Raises:
+        CommitFailedError: something else has come in between, such as a change of the table's properties.
+    """
+    while True:
+        last = table.transaction_version(application)
+        found = new_rows(last)
+        if found is None:
+            return
+        number, rows = found
+        once = CommitProperties(app_transactions=[Transaction(application, number)])
+        try:
+            write_deltalake(table, rows, mode="append", commit_properties=once)
+        except CommitFailedError:
+            table.update_incremental()
+            if table.transaction_version(application) == last:
+                raise
+        else:
+            return

@@ -1,0 +1,137 @@
+"""The accounting of a batch: every event that came in came out in exactly one way.
+
+    events in = filtered out + evaluated + late + too late + duplicates + collisions not kept + dead letters
+
+The left side is counted by the first stage, the right side by the shards; the two are compared for each group.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from buckets.kernel.outcome import COLLISION_NOT_KEPT, DUPLICATE, EVALUATED, LATE, OUTCOMES, OVERFLOW, TOO_LATE
+from buckets.rules.completeness import Stretch, Stretches, joined
+from buckets.rules.rule_set import RuleSet
+
+
+@dataclass(frozen=True)
+class GroupAccount:
+    """What became of the events of one batch in one group."""
+
+    group_id: str
+    group: str
+    events_in: int
+    filtered: int
+    evaluated: int
+    late: int
+    too_late: int
+    duplicates: int
+    collisions_not_kept: int
+    dead_letters: int
+    alerts: int
+
+    @property
+    def balance(self) -> int:
+        """Events that went in and did not come out; 0 or the engine is broken."""
+        out = self.filtered + self.evaluated + self.late + self.too_late
+        return self.events_in - out - self.duplicates - self.collisions_not_kept - self.dead_letters
+
+
+@dataclass(frozen=True)
+class BatchAccount:
+    """What became of the events of one batch.
+
+    Attributes:
+        batch_id: the batch.
+        ruleset_version: the version of the rules that evaluated it.
+        events_in: rows that arrived.
+        malformed: rows that were no events.
+        arrived: the event times in it.
+        groups: one account a group.
+        ingested: when arrivals were taken in by the source, in ms since the epoch, and for how many arrivals each of
+            these times stands; empty where the source does not say.
+        span: the least and the greatest `source_order` of its events, None where it holds no event.
+    """
+
+    batch_id: int
+    ruleset_version: int
+    events_in: int
+    malformed: int
+    arrived: Stretches
+    groups: tuple[GroupAccount, ...]
+    ingested: tuple[tuple[int, float], ...] = ()
+    span: tuple[int, int] | None = None
+
+    def check(self) -> None:
+        """Check that the accounts balance.
+
+        Raises:
+            RuntimeError: they do not; the batch must not be committed.
+        """
+        for account in self.groups:
+            if account.balance:
+                message = f"batch {self.batch_id}: {account.balance} events of group {account.group!r} are unaccounted"
+                raise RuntimeError(message)
+
+    @property
+    def latest_ms(self) -> int | None:
+        """The greatest event time in it, None where it holds no event."""
+        return self.arrived[-1].last_ms if self.arrived else None
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Rows of `batches`."""
+        moment = None if self.latest_ms is None else datetime.fromtimestamp(self.latest_ms / 1000, UTC)
+        fixed = {"batch_id": self.batch_id, "ruleset_version": self.ruleset_version, "latest_event_time": moment}
+        return [fixed | vars(account) for account in self.groups]
+
+
+def account_batch(batch_id: int, rule_set: RuleSet, counts: Iterable[bytes]) -> BatchAccount:
+    """Add up the counts of a batch's stages.
+
+    Args:
+        batch_id: the batch.
+        rule_set: its rules.
+        counts: JSON of `fan_out` (arrivals) and of `shard` (outcomes).
+    """
+    arrivals = malformed = 0
+    arrived: list[Stretch] = []
+    ingested: list[tuple[int, float]] = []
+    orders: list[int] = []
+    filtered = {group.group_id: 0 for group in rule_set.groups}
+    alerts = dict(filtered)
+    outcomes = {group.group_id: [0] * OUTCOMES for group in rule_set.groups}
+    for text in counts:
+        count = json.loads(text)
+        if "arrivals" in count:
+            arrivals += count["arrivals"]
+            malformed += count["malformed"]
+            arrived += [Stretch(*each) for each in count["arrived"]]
+            orders += count.get("span", ())
+            sample = count.get("ingested_ms", ())
+            ingested += [(moment, count["arrivals"] / len(sample)) for moment in sample]
+            for identity, number in count["filtered"].items():
+                filtered[identity] += number
+        else:
+            identity = count["group_id"]
+            alerts[identity] += count["alerts"]
+            outcomes[identity] = [a + b for a, b in zip(outcomes[identity], count["outcomes"], strict=True)]
+    groups = tuple(
+        GroupAccount(
+            group_id=group.group_id,
+            group=group.name,
+            events_in=arrivals,
+            filtered=filtered[group.group_id],
+            evaluated=outcomes[group.group_id][EVALUATED],
+            late=outcomes[group.group_id][LATE],
+            too_late=outcomes[group.group_id][TOO_LATE],
+            duplicates=outcomes[group.group_id][DUPLICATE],
+            collisions_not_kept=outcomes[group.group_id][COLLISION_NOT_KEPT],
+            dead_letters=malformed + outcomes[group.group_id][OVERFLOW],
+            alerts=alerts[group.group_id],
+        )
+        for group in rule_set.groups
+    )
+    span = (min(orders), max(orders)) if orders else None
+    return BatchAccount(batch_id, rule_set.version, arrivals, malformed, joined(arrived), groups, tuple(ingested), span)

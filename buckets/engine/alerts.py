@@ -1,0 +1,75 @@
+"""Alerts: the events of a group at which a rule fired."""
+
+import hashlib
+import json
+
+import numpy as np
+import pyarrow as pa
+
+from buckets.engine.rule_values import value_maker
+from buckets.engine.scored_group import ScoredGroup
+from buckets.events.arrivals import INGESTED
+from buckets.outputs.columns import TIME, alert_columns
+from buckets.rules.rule import Rule
+
+
+def alert_id(rule: Rule, key: str, event_id: str, event_time_ms: int) -> str:
+    """The identity of an alert: the same whenever the same event of the same key crosses the same version of a rule.
+
+    An event is its id and its time, as everywhere: the same id at another time is no duplicate. Where it stands in its
+    source does not count, so a replay from another file or topic has the same alerts.
+    """
+    parts = json.dumps([rule.rule_id, rule.version, key, event_id, event_time_ms], ensure_ascii=False)
+    return hashlib.blake2b(parts.encode(), digest_size=16).hexdigest()
+
+
+def alert_table(group: ScoredGroup, state: str) -> pa.Table:
+    """Fired rows of rules in a state, ACTIVE or SHADOW; with `ingested_ms` where the source knows that."""
+    rows, columns = group.scored.rows, alert_columns(group.schema.largest_scale)
+    of_state = np.array([rule.state == state for rule in group.plan.rules], np.bool_)
+    chosen = np.flatnonzero(rows.fired & of_state[rows.rule]) if len(of_state) else np.empty(0, np.int64)
+    if not len(chosen):
+        return columns.empty_table()
+    events, rules = rows.event[chosen], rows.rule[chosen]
+    taken = group.take(events)
+    keys = group.key_column(events)
+    times_ms = taken["time_ms"].to_numpy()
+    fired = [group.plan.rules[rule] for rule in rules]
+    decimals = value_maker(group.plan, group.schema, rules)
+    value = decimals(rows.whole[chosen], rows.micro[chosen])
+    lower = upper = value
+    if not rows.exact[chosen].all():
+        lower = decimals(rows.lower_whole[chosen], rows.lower_micro[chosen])
+        upper = decimals(rows.upper_whole[chosen], rows.upper_micro[chosen])
+    ids = taken["event_id"].to_pylist()
+    lengths_ms = np.array([rule.window.length_ms for rule in group.plan.rules], np.int64)
+    sentences = pa.array([rule.sentence() for rule in group.plan.rules])
+    found = {
+        "alert_id": pa.array(list(map(alert_id, fired, keys.to_pylist(), ids, times_ms.tolist()))),
+        "rule_id": pa.array([rule.rule_id for rule in fired]),
+        "rule_version": pa.array([rule.version for rule in fired], pa.int32()),
+        "ruleset_version": pa.array(np.full(len(chosen), group.ruleset_version)),
+        "rule": sentences.take(pa.array(rules)),
+        "key": keys,
+        "event_id": taken["event_id"],
+        "event_time": taken["time_ms"].cast(TIME),
+        "value": value,
+        "lower": lower,
+        "upper": upper,
+        "exact": pa.array(rows.exact[chosen]),
+        "certain": pa.array(rows.certain[chosen]),
+        "warm": pa.array(group.warm(events, rules)),
+        "count": pa.array(rows.event_count[chosen]),
+        "count_lower": pa.array(rows.count_lower[chosen]),
+        "count_upper": pa.array(rows.count_upper[chosen]),
+        "operator": pa.array([rule.limit.operator for rule in fired]),
+        "limit": pa.array([format(rule.limit.value, "f") for rule in fired]),
+        "window_start": pa.array(times_ms - lengths_ms[rules]).cast(TIME),
+        "window_end": taken["time_ms"].cast(TIME),
+        "event": pa.array(group.event_texts(events, taken)),
+        "source": taken["source"].cast(pa.string()),
+        "source_order": taken["source_order"],
+        "position": taken["position"],
+    }
+    table = pa.table({name: found[name] for name in columns.names}, schema=columns)
+    return table.append_column(INGESTED, taken[INGESTED]) if INGESTED in taken.column_names else table

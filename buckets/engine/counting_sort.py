@@ -1,0 +1,55 @@
+"""Rows by key: stable sorts of many rows over few keys, in linear time."""
+
+import numpy as np
+
+from buckets.compiled import compiled
+
+
+@compiled
+def sort_by_code(codes, distinct):
+    """A stable counting sort.
+
+    Args:
+        codes: integers `(rows,)` in `[0, distinct)`.
+        distinct: how many codes there are.
+
+    Returns:
+        The rows in order of their codes, int64 `(rows,)`, and where each code's rows begin, int64 `(distinct + 1,)`.
+    """
+    start = np.zeros(distinct + 1, np.int64)
+    for row in range(codes.shape[0]):
+        start[codes[row] + 1] += 1
+    for code in range(distinct):
+        start[code + 1] += start[code]
+    next_row = start[:-1].copy()
+    order = np.empty(codes.shape[0], np.int64)
+    for row in range(codes.shape[0]):
+        order[next_row[codes[row]]] = row
+        next_row[codes[row]] += 1
+    return order, start
+
+
+@compiled
+def relabel(codes, labels):
+    """Number the codes that occur in the order in which they first occur.
+
+    Args:
+        codes: integers `(rows,)` in `[0, len(labels))`.
+        labels: int32, -1 everywhere; left so again.
+
+    Returns:
+        Each row's new number, int32 `(rows,)`, and the code behind each number, int64.
+    """
+    numbers = np.empty(codes.shape[0], np.int32)
+    seen = np.empty(min(codes.shape[0], labels.shape[0]), np.int64)
+    count = 0
+    for row in range(codes.shape[0]):
+        code = codes[row]
+        if labels[code] < 0:
+            labels[code] = count
+            seen[count] = code
+            count += 1
+        numbers[row] = labels[code]
+    for number in range(count):
+        labels[seen[number]] = -1
+    return numbers, seen[:count]

@@ -1,0 +1,47 @@
+"""Dead letters as a table, with one row per event."""
+
+from collections.abc import Iterable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from buckets.events.arrivals import DeadLetter
+from buckets.outputs.columns import DEAD_LETTER_COLUMNS
+
+_EVENT = ("source_order", "position", "source", "raw")
+
+
+def dead_letter_table(dead_letters: Iterable[DeadLetter]) -> pa.Table:
+    """Dead letters as a table."""
+    return pa.Table.from_pylist([vars(dead_letter) for dead_letter in dead_letters], schema=DEAD_LETTER_COLUMNS)
+
+
+def one_dead_letter_per_event(dead_letters: pa.Table) -> pa.Table:
+    """The dead letters of a batch in arrival order, with all reasons of an event in one row.
+
+    An event may have failed in several groups and for several rules. Complexity: O(n log n).
+
+    Args:
+        dead_letters: all dead letters of a batch, as `dead_letter_table` makes them, in any order.
+    """
+    ordered = dead_letters.sort_by([(name, "ascending") for name in (*_EVENT, "reason")])
+    ordered = ordered.filter(pc.invert(_repeats(ordered, (*_EVENT, "reason"))))
+    first = np.flatnonzero(~_repeats(ordered, _EVENT).to_numpy(zero_copy_only=False))
+    if len(first) == len(ordered):
+        return ordered
+    offsets = pa.array(np.append(first, len(ordered)), pa.int64())
+    reasons = pa.LargeListArray.from_arrays(offsets, ordered["reason"].combine_chunks())
+    joined = pc.binary_join(reasons, "; ")
+    return ordered.take(pa.array(first)).set_column(ordered.schema.get_field_index("reason"), "reason", joined)
+
+
+def _repeats(ordered: pa.Table, names: Iterable[str]) -> pa.BooleanArray:
+    """Whether each row has the same values as the row before it; a missing value is the same as another one."""
+    same = pa.repeat(True, max(len(ordered) - 1, 0))
+    for name in names:
+        row, before = ordered[name].slice(1), ordered[name].slice(0, len(same))
+        both_missing = pc.and_(pc.is_null(row), pc.is_null(before))
+        equal = pc.or_(pc.fill_null(pc.equal(row, before), False), both_missing)
+        same = pc.and_(same, equal.combine_chunks())
+    return pa.concat_arrays([pa.repeat(False, min(len(ordered), 1)), same])

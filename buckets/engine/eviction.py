@@ -1,0 +1,129 @@
+"""Eviction in a shard: keys that are due by its schedule are trimmed to their horizon, or evicted.
+
+What was evicted may be asked for again, by an event that is older than the shard's clock by more than the allowed
+lateness, of a key that had been idle. It begins a new timeline, which knows that it is complete only after the latest
+event that was ever evicted of its group: windows that reach further back say `warm: false`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import compress
+
+import numpy as np
+import numpy.typing as npt
+
+from buckets.engine.eviction_schedule import SPARE_VISITS, EvictionSchedule, Noted
+from buckets.engine.shard_store import ShardStore, head_keys
+from buckets.engine.stored_heads import StoredHeads
+from buckets.kernel.keyed_events import no_events
+from buckets.kernel.plan import GroupPlan
+from buckets.kernel.score import score
+from buckets.timeline.head import NO_CLOCK
+from buckets.timeline.inspection import clocks_of
+
+Int64s = npt.NDArray[np.int64]
+Booleans = npt.NDArray[np.bool_]
+
+
+@dataclass
+class Eviction:
+    """The eviction that follows the scoring of one shard's share of a batch.
+
+    Attributes:
+        store: the shard's state.
+        plans: the live groups' plans.
+        schedule: the shard's eviction schedule.
+    """
+
+    store: ShardStore
+    plans: Mapping[str, GroupPlan]
+    schedule: EvictionSchedule
+    _events: int = 0
+    _seen_ms: dict[bytes, int] = field(default_factory=dict)
+
+    @classmethod
+    def begin(cls, store: ShardStore, plans: Mapping[str, GroupPlan]) -> "Eviction":
+        """Read the schedule, before anything of the batch is written."""
+        return cls(store, plans, EvictionSchedule.load(store.schedule, store.heads))
+
+    def note(self, plan: GroupPlan, stored: StoredHeads, clocks_ms: Int64s, events: int) -> None:
+        """Note keys that were scored: new ones are entered, and none of them needs a visit.
+
+        Args:
+            plan: their group's plan.
+            stored: their heads before they were scored.
+            clocks_ms: the clock of each key now, `(keys,)`.
+            events: how many events they had.
+        """
+        self._events += events
+        self._seen_ms.update(zip(stored.state_keys, clocks_ms.tolist(), strict=True))
+        self.schedule.clock.note(plan.group.group_id, stored.keys, clocks_ms)
+        new = [index for index, head in enumerate(stored.heads) if not head]
+        if new:
+            self.schedule.enter(
+                plan.group.group_id, [stored.keys[index] for index in new], clocks_ms[new], plan.horizon_ms
+            )
+
+    def end(self) -> None:
+        """Visit keys that are due, and write the schedule."""
+        horizons_ms = {group_id: plan.horizon_ms for group_id, plan in self.plans.items()}
+        due = self.schedule.take_due(self.store.schedule, horizons_ms, self._events + SPARE_VISITS)
+        for group_id, noted_ms in due.items():
+            self._visit(group_id, noted_ms)
+        self.schedule.save(self.store.schedule, self.plans.keys())
+
+    def evicted_until_ms(self, plan: GroupPlan) -> int | None:
+        """The time of the latest event of a group's timelines that were evicted; None where none was."""
+        return self.schedule.evicted_until_ms.get(plan.group.group_id)
+
+    def _visit(self, group_id: str, noted_ms: Noted) -> None:
+        """Look at keys of one group; those that were scored just now need no look."""
+        plan, keys = self.plans.get(group_id), [*noted_ms]
+        clocks_ms = [*map(self._seen_ms.get, head_keys(group_id, keys))]
+        if plan is not None:
+            seen = [index for index, clock_ms in enumerate(clocks_ms) if clock_ms is not None]
+            seen_ms = np.array([clocks_ms[index] for index in seen], np.int64)
+            self.schedule.enter(group_id, [keys[index] for index in seen], seen_ms, plan.horizon_ms)
+        unseen = [key for key, clock_ms in zip(keys, clocks_ms, strict=True) if clock_ms is None]
+        if not unseen:
+            return
+        stored = StoredHeads.read(self.store, group_id, unseen)
+        stays = np.zeros(len(unseen), np.bool_)
+        if plan is not None:
+            stays = self._stay(plan, stored, noted_ms)
+            _trim(plan, stored.chosen(stays))
+        stored.chosen(~stays).remove()
+
+    def _stay(self, plan: GroupPlan, stored: StoredHeads, noted_ms: Noted) -> Booleans:
+        """Enter those of the keys that stay, and note until when the others had events.
+
+        Args:
+            plan: their group's plan.
+            stored: their heads.
+            noted_ms: of each key, as the schedule has it.
+
+        Returns:
+            Which of the keys stay, `(keys,)`.
+        """
+        group_id, shard_ms = plan.group.group_id, self.schedule.clock.time_ms
+        assert shard_ms is not None
+        clocks_ms, before = clocks_of(stored.heads, plan.group.generation), [noted_ms[key] for key in stored.keys]
+        is_noted = np.array([each is not None for each in before], np.bool_)
+        before_ms = np.array([0 if each is None else each for each in before], np.int64)
+        is_known = clocks_ms != NO_CLOCK
+        live = (clocks_ms >= shard_ms - plan.horizon_ms) | (is_noted & (clocks_ms > before_ms))
+        doubtful = ~live & is_known & ~is_noted
+        gone_ms = clocks_ms[~live & is_known & is_noted]
+        if len(gone_ms):
+            self.schedule.note_evicted(group_id, gone_ms.max().item())
+        for enter, keys in ((self.schedule.enter, live), (self.schedule.enter_once_more, doubtful)):
+            enter(group_id, [*compress(stored.keys, keys)], clocks_ms[keys], plan.horizon_ms)
+        return live | doubtful
+
+
+def _trim(plan: GroupPlan, stored: StoredHeads) -> None:
+    """Bring timelines to the horizon and the tiers that are in force."""
+    if not stored.keys:
+        return
+    nothing = no_events(len(stored.keys), len(plan.group.measures))
+    stored.write(score(plan, stored.heads, stored.read_pages, nothing, emit_all=False))

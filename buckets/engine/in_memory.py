@@ -1,0 +1,109 @@
+"""A job without Spark: both stages in this process, with timelines in dictionaries.
+
+It compiles the kernels ahead of time, evaluates tables of events for people who write Python, and runs in tests.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from buckets.engine.accounting import BatchAccount, account_batch
+from buckets.engine.fan_out import fan_out
+from buckets.engine.shard import COUNTS, Produced, Scorer
+from buckets.engine.shard_store import ShardStore
+from buckets.rules.rule_set import RuleSet
+
+
+class MemoryEntries:
+    """A map from bytes to bytes, in a dictionary.
+
+    Attributes:
+        data: the dictionary.
+    """
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        self.data: dict[bytes, bytes] = {}
+
+    def get(self, keys: Sequence[bytes]) -> list[bytes]:
+        """The values of keys; empty bytes where there is none."""
+        return [self.data.get(key, b"") for key in keys]
+
+    def put(self, entries: Sequence[tuple[bytes, bytes]]) -> None:
+        """Keep values."""
+        self.data.update(entries)
+
+    def remove(self, keys: Sequence[bytes]) -> None:
+        """Forget keys."""
+        for key in keys:
+            del self.data[key]
+
+    def list_keys(self) -> list[bytes]:
+        """All keys."""
+        return list(self.data)
+
+
+def memory_store() -> ShardStore:
+    """An empty store for one shard."""
+    return ShardStore(MemoryEntries(), MemoryEntries(), MemoryEntries())
+
+
+@dataclass(frozen=True)
+class BatchResults:
+    """What came out of one micro-batch.
+
+    Attributes:
+        payloads: by output, what the shards produced of it, for `OutputDecoder`; outputs without rows are left out.
+        account: what became of each event.
+    """
+
+    payloads: dict[str, list[bytes]]
+    account: BatchAccount
+
+
+@dataclass
+class InMemoryJob:
+    """Scores micro-batches one after the other, and keeps the timelines between them.
+
+    Attributes:
+        scorer: the event schema and the settings.
+        new_store: makes the store of a shard when its first event comes.
+        stores: by shard, its timelines.
+        batches: how many micro-batches there have been.
+    """
+
+    scorer: Scorer
+    new_store: Callable[[], ShardStore] = memory_store
+    stores: dict[int, ShardStore] = field(default_factory=dict)
+    batches: int = 0
+
+    def score_batch(self, arrivals: Iterable[pa.RecordBatch], rule_set: RuleSet) -> BatchResults:
+        """Score one micro-batch.
+
+        Args:
+            arrivals: the rows, in the form of `events.arrivals`, in one or more record batches.
+            rule_set: the rules of this batch.
+
+        Raises:
+            RuntimeError: an event is unaccounted for, which is a defect of this project.
+        """
+        found: dict[str, list[bytes]] = {COUNTS: []}
+        for produced in self._produced(arrivals, rule_set):
+            found.setdefault(produced.output, []).append(produced.payload)
+        account = account_batch(self.batches, rule_set, found.pop(COUNTS))
+        account.check()
+        self.batches += 1
+        return BatchResults(found, account)
+
+    def _produced(self, arrivals: Iterable[pa.RecordBatch], rule_set: RuleSet) -> Iterator[Produced]:
+        """What both stages put out, shard by shard."""
+        scorer = self.scorer
+        by_shard: dict[int, list[bytes]] = {}
+        for rows in arrivals:
+            for message in fan_out(rows, rule_set, scorer.schema, scorer.engine.shards):
+                by_shard.setdefault(message.shard, []).append(message.payload)
+        for shard, payloads in by_shard.items():
+            if shard not in self.stores:
+                self.stores[shard] = self.new_store()
+            yield from scorer.score(payloads, rule_set, self.stores[shard])

@@ -1,0 +1,98 @@
+"""Keys as bytes: the values of the grouping fields, joined so that different values never give the same bytes.
+
+Values stand as text, one NUL between two of them. A NUL or SOH inside a value is escaped (`01 01`, `01 02`), which
+keeps the joined form unambiguous. Longs are written in decimal, booleans as `true` and `false`.
+"""
+
+import json
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from buckets.events.schema import EventSchema
+from buckets.rules.rule_set import Group
+
+_SEPARATOR, _ESCAPE = "\x00", "\x01"
+
+
+def _escaped(text: pa.Array) -> pa.Array:
+    for special, code in ((_ESCAPE, "\x01\x02"), (_SEPARATOR, "\x01\x01")):
+        if pc.any(pc.match_substring(text, special)).as_py():
+            text = pc.replace_substring(text, special, code)
+    return text
+
+
+def encode_keys(group: Group, attributes: dict[str, pa.Array], rows: int) -> pa.Array:
+    """The key of each row.
+
+    Args:
+        group: whose fields make the key.
+        attributes: by name, Arrow arrays without nulls.
+        rows: how many rows there are.
+
+    Returns:
+        Arrow string `(rows,)`.
+    """
+    if not group.key_fields:
+        return pa.array([""] * rows, pa.string())
+    parts = [_escaped(pc.cast(attributes[field], pa.string())) for field in group.key_fields]
+    return parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, _SEPARATOR)
+
+
+def decode_key(group: Group, key: str, schema: EventSchema) -> dict[str, Any]:
+    """The fields of a key with their values, in the order in which rules name them."""
+    if not group.fields:
+        return {}
+    texts = key.split(_SEPARATOR) if len(group.fields) > 1 else [key]
+    values = dict(zip(group.key_fields, texts, strict=True))
+    return {field: _typed(_unescaped(values[field]), schema.attributes[field]) for field in group.fields}
+
+
+def key_of_values(group: Group, values: Sequence[str]) -> str:
+    """A key from the values of its fields as text, in the order in which rules name them.
+
+    Raises:
+        ValueError: there are more or fewer values than fields.
+    """
+    if len(values) != len(group.fields):
+        message = f"{len(values)} values for {len(group.fields)} fields"
+        raise ValueError(message)
+    columns = {field: pa.array([value]) for field, value in zip(group.fields, values, strict=True)}
+    key: str = encode_keys(group, columns, 1)[0].as_py()
+    return key
+
+
+def _unescaped(text: str) -> str:
+    return text.replace("\x01\x01", _SEPARATOR).replace("\x01\x02", _ESCAPE) if _ESCAPE in text else text
+
+
+def _typed(text: str, kind: str) -> Any:
+    if kind == "long":
+        return int(text)
+    return text == "true" if kind == "boolean" else text
+
+
+def key_json(group: Group, key: str, schema: EventSchema) -> str:
+    """A key as users read it: `{"payerId": "p1", "beneficiaryId": "b9"}`."""
+    return json.dumps(decode_key(group, key, schema), ensure_ascii=False)
+
+
+def shards_of(group: Group, keys: pa.Array, shards: int) -> npt.NDArray[np.int64]:
+    """The shard that holds each key: the same in every run and on every machine.
+
+    Args:
+        group: the keys' group.
+        keys: Arrow string `(keys,)`.
+        shards: how many shards there are.
+
+    Returns:
+        int64 `(keys,)`.
+    """
+    of_group = zlib.crc32(group.group_id.encode())
+    hashes = [zlib.crc32(key, of_group) for key in keys.cast(pa.binary()).to_pylist()]
+    return np.array(hashes, np.int64) % shards

@@ -1,0 +1,37 @@
+"""Events with which the sum of a rule would pass 64 bits; they become dead letters."""
+
+import numpy as np
+import pyarrow as pa
+
+from buckets.engine.scored_group import ScoredGroup
+from buckets.events.arrivals import DeadLetter, shortened
+from buckets.kernel.outcome import OVERFLOW
+
+
+def has_overflows(group: ScoredGroup) -> bool:
+    """Whether there is such an event."""
+    return bool(len(group.scored.beyond.rule) or (group.scored.outcomes.code == OVERFLOW).any())
+
+
+def overflows(group: ScoredGroup) -> list[DeadLetter]:
+    """A dead letter for each such event and rule: which rule has no result, and whether the group has any.
+
+    A rule in force takes the event out of its group. One on trial has no result for it, and all others have theirs.
+    """
+    outcomes, beyond = group.scored.outcomes, group.scored.beyond
+    refused = np.flatnonzero(outcomes.code == OVERFLOW)
+    events = np.concatenate([refused, beyond.event])
+    rules = [group.plan.rules[index] for index in [*outcomes.rule[refused].tolist(), *beyond.rule.tolist()]]
+    taken = group.take(events)
+    texts = group.event_texts(events, taken)
+    sources = taken["source"].cast(pa.string()).to_pylist()
+    orders, positions = taken["source_order"].to_pylist(), taken["position"].to_pylist()
+    dead_letters = []
+    for row, (rule, text) in enumerate(zip(rules, texts, strict=True)):
+        sum_of_rule = f"{rule.measure}: with this event the sum of rule {rule.rule_id!r} would pass 64 bits"
+        consequence = f"so group {group.plan.group.name!r} leaves it out"
+        if row >= len(refused):
+            consequence = "so this rule, which is on trial, has no result for it"
+        reason = f"{sum_of_rule}, {consequence}"
+        dead_letters.append(DeadLetter(sources[row], orders[row], positions[row], reason, shortened(text)))
+    return dead_letters

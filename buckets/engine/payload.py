@@ -1,0 +1,30 @@
+"""What travels between the stages: Arrow tables as bytes, one small envelope each.
+
+A payload is one byte that says what it is, then an Arrow IPC stream (or JSON for counts). Rows of Spark carry
+payloads, so that a row costs nothing per event.
+"""
+
+import pyarrow as pa
+
+EVENTS, DEAD_LETTERS, COUNTS = b"E", b"D", b"C"
+GROUP = b"group"
+
+
+def pack(kind: bytes, table: pa.Table | pa.RecordBatch, group_id: str = "") -> bytes:
+    """A table as a payload."""
+    schema = table.schema.with_metadata({GROUP: group_id.encode()})
+    sink = pa.BufferOutputStream()
+    sink.write(kind)
+    with pa.ipc.new_stream(sink, schema) as writer:
+        writer.write(table.replace_schema_metadata(schema.metadata))
+    return sink.getvalue().to_pybytes()
+
+
+def unpack(payload: bytes) -> pa.Table:
+    """The table of a payload."""
+    return pa.ipc.open_stream(pa.py_buffer(payload)[1:]).read_all()
+
+
+def group_of(table: pa.Table) -> str:
+    """The group whose events the table holds."""
+    return table.schema.metadata[GROUP].decode()

@@ -1,0 +1,259 @@
+"""One shard's share of a micro-batch, as a pure function over a store of timelines.
+
+1. The payloads of each group become one table, key by key, each key's events in arrival order.
+2. The keys' heads are read, and the pages that their windows need; the kernel scores, what has changed is written:
+   one read and one write a key, and few pages.
+3. What came out leaves as tables, one for each kind of output that is not empty, and a count of every outcome.
+4. Keys that are due by the shard's eviction schedule are visited: trimmed, or evicted.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from buckets.config.engine import EngineSettings
+from buckets.engine import payload, side_outputs
+from buckets.engine.alerts import alert_table
+from buckets.engine.counting_sort import sort_by_code
+from buckets.engine.dead_letters import dead_letter_table
+from buckets.engine.evaluations import compact_evaluations, expand_evaluations
+from buckets.engine.eviction import Eviction
+from buckets.engine.fan_out import measure_column
+from buckets.engine.overflows import has_overflows, overflows
+from buckets.engine.scored_group import ScoredGroup
+from buckets.engine.shard_store import ShardStore
+from buckets.engine.stored_heads import StoredHeads
+from buckets.events.schema import EventSchema
+from buckets.kernel.keyed_events import EventIds, KeyedEvents
+from buckets.kernel.outcome import DUPLICATE, LATE, TOO_LATE
+from buckets.kernel.plan import GroupPlan, plan_group
+from buckets.kernel.score import score
+from buckets.outputs import columns
+from buckets.rules.rule_set import Group, RuleSet
+
+COUNTS = "counts"
+"""The output that carries counts of events, as JSON."""
+Int64s = npt.NDArray[np.int64]
+
+
+class EventsByKey(NamedTuple):
+    """The events of a group, key by key, each key's in arrival order.
+
+    Attributes:
+        events: the events, without their keys.
+        codes: int64 `(events,)`, the index of each event's key.
+        key_start: int64 `(keys + 1,)`, where each key's events begin.
+        keys: the keys.
+    """
+
+    events: pa.Table
+    codes: Int64s
+    key_start: Int64s
+    keys: list[str]
+
+
+@dataclass(frozen=True)
+class Produced:
+    """Something that came out: the name of its output, how many rows, and the rows as a payload."""
+
+    output: str
+    rows: int
+    payload: bytes
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """Scores shards under fixed settings.
+
+    Attributes:
+        schema: the event schema.
+        engine: the settings that decide results.
+        evaluations: whether every evaluation is put out, or alerts only.
+    """
+
+    schema: EventSchema
+    engine: EngineSettings
+    evaluations: bool
+
+    def score(self, payloads: Iterable[bytes], rule_set: RuleSet, store: ShardStore) -> Iterator[Produced]:
+        """Score what arrived for one shard.
+
+        Args:
+            payloads: of the messages of `fan_out` for this shard.
+            rule_set: the rules of this batch.
+            store: the shard's state.
+        """
+        tables: dict[str, list[pa.Table]] = {}
+        for packed in payloads:
+            if packed[:1] == payload.EVENTS:
+                table = payload.unpack(packed)
+                tables.setdefault(payload.group_of(table), []).append(table)
+            elif packed[:1] == payload.COUNTS:
+                yield Produced(COUNTS, 0, packed[1:])
+            else:
+                table = payload.unpack(packed)
+                yield Produced(columns.DEAD_LETTERS, table.num_rows, packed)
+        if not tables:
+            return
+        plans = {
+            group.group_id: _plan(_Hashed(group, rule_set.version), self.schema, self.engine)
+            for group in rule_set.groups
+        }
+        eviction = Eviction.begin(store, plans)
+        arrived = {group_id: by_key(tables[group_id]) for group_id in plans if group_id in tables}
+        all_stored = StoredHeads.read_groups(store, {group_id: each.keys for group_id, each in arrived.items()})
+        for (group_id, events), stored in zip(arrived.items(), all_stored, strict=True):
+            yield from self._score_group(plans[group_id], events, rule_set.version, stored, eviction)
+        eviction.end()
+
+    def _score_group(
+        self, plan: GroupPlan, arrived: EventsByKey, version: int, stored: StoredHeads, eviction: Eviction
+    ) -> Iterator[Produced]:
+        group, (events, codes, key_start, keys) = plan.group, arrived
+        keyed = KeyedEvents(key_start, events["time_ms"].to_numpy(), _values(events, group), ids_of(events["event_id"]))
+        heads, until_ms = stored.heads, eviction.evicted_until_ms(plan)
+        scored = score(plan, heads, stored.read_pages, keyed, self.evaluations, evicted_until_ms=until_ms)
+        stored.write(scored)
+        eviction.note(plan, stored, scored.clocks_ms, events.num_rows)
+        yield from self._produced(ScoredGroup(plan, self.schema, version, events, keys, codes, scored))
+
+    def _produced(self, scored: ScoredGroup) -> Iterator[Produced]:
+        group_id, outcomes = scored.plan.group.group_id, scored.outcome_counts()
+        makers: dict[str, Callable[[], pa.Table]] = {}
+        # A small batch is mostly the making of tables: those that would be empty are left out.
+        if scored.scored.rows.fired.any():
+            makers[columns.ALERTS] = lambda: alert_table(scored, "ACTIVE")
+            makers[columns.SHADOW_ALERTS] = lambda: alert_table(scored, "SHADOW")
+        if outcomes[LATE] or outcomes[TOO_LATE]:
+            makers[columns.LATE_EVENTS] = lambda: side_outputs.late_events(scored)
+        if side_outputs.has_collisions(scored):
+            makers[columns.COLLISIONS] = lambda: side_outputs.collisions(scored)
+        if outcomes[DUPLICATE]:
+            makers[columns.DUPLICATES] = lambda: side_outputs.duplicates(scored)
+        if has_overflows(scored):
+            makers[columns.DEAD_LETTERS] = lambda: dead_letter_table(overflows(scored))
+        if self.evaluations:
+            makers[columns.EVALUATIONS] = lambda: compact_evaluations(scored)
+        alerts = 0
+        for output, make in makers.items():
+            table = make()
+            if table.num_rows:
+                packed = payload.pack(payload.EVENTS, table, group_id)
+                alerts += table.num_rows if output == columns.ALERTS else 0
+                yield Produced(output, table.num_rows, packed)
+        counts = {"group_id": group_id, "outcomes": outcomes, "alerts": alerts}
+        yield Produced(COUNTS, 0, json.dumps(counts).encode())
+
+
+class _Hashed:
+    """A group with a hash that is cheap to take."""
+
+    def __init__(self, group: Group, version: int) -> None:
+        self.group = group
+        self._hash = hash((group.group_id, version))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Hashed) and self.group == other.group
+
+
+@lru_cache(maxsize=1024)
+def _cached_plan(hashed: _Hashed, schema_json: str, engine: EngineSettings) -> GroupPlan:
+    return plan_group(hashed.group, EventSchema.model_validate_json(schema_json), engine)
+
+
+def _plan(hashed: _Hashed, schema: EventSchema, engine: EngineSettings) -> GroupPlan:
+    return _cached_plan(hashed, schema.model_dump_json(), engine)
+
+
+def evaluation_rows(packed: bytes, rule_set: RuleSet, schema: EventSchema, engine: EngineSettings) -> pa.Table:
+    """A payload of evaluations, which come out compactly, as one row for an event and a rule.
+
+    Args:
+        packed: a payload of output `evaluations`.
+        rule_set: the rules of its batch.
+        schema: the event schema.
+        engine: the settings of the engine.
+    """
+    compact = payload.unpack(packed)
+    group = next(each for each in rule_set.groups if each.group_id == payload.group_of(compact))
+    return expand_evaluations(
+        compact, _plan(_Hashed(group, rule_set.version), schema, engine), schema, rule_set.version
+    )
+
+
+def by_key(tables: list[pa.Table]) -> EventsByKey:
+    """Tables of one group as one table, key by key, each key's events in arrival order.
+
+    `fan_out` has made each of them so. Tables of pieces that came one after the other are sorted by key alone.
+    """
+    table = tables[0]
+    if len(tables) > 1:
+        table = pa.concat_tables(sorted(tables, key=_first_arrival)).unify_dictionaries().combine_chunks()
+    key = whole(table["key"])
+    codes, arrival = key.indices.to_numpy().astype(np.int64), _arrival(table)
+    order, key_start = sort_by_code(codes, len(key.dictionary))
+    if not _ascend([column[order] for column in (codes, *arrival)]):
+        order = np.lexsort((*reversed(arrival), codes))
+    events = table.drop_columns(["key"])
+    if not _ascend([order]):
+        events, codes = events.take(pa.array(order)).combine_chunks(), codes[order]
+    return EventsByKey(events, codes, key_start, key.dictionary.to_pylist())
+
+
+def whole(column: pa.ChunkedArray) -> pa.Array:
+    """A column of numbers or of a dictionary in one piece."""
+    return pa.concat_arrays(column.unify_dictionaries().chunks)
+
+
+def _first_arrival(table: pa.Table) -> tuple[int, str, int]:
+    return table["source_order"][0].as_py(), table["source"][0].as_py(), table["position"][0].as_py()
+
+
+def _arrival(table: pa.Table) -> list[Int64s]:
+    """What orders the arrivals of a table, the first of them first: source_order, source and position as numbers."""
+    order, position = table["source_order"].to_numpy(), table["position"].to_numpy()
+    source = whole(table["source"])
+    if len(source.dictionary) == 1:
+        return [order, position]
+    names = source.dictionary.to_pylist()
+    rank_of = {name: rank for rank, name in enumerate(sorted(names))}
+    rank = np.array([rank_of[name] for name in names], np.int64)[source.indices.to_numpy()]
+    return [order, rank, position]
+
+
+def _ascend(columns: Sequence[Int64s]) -> bool:
+    """Whether rows stand in the order of columns, the first of which counts most."""
+    forward = np.diff(columns[-1]) >= 0
+    for column in reversed(columns[:-1]):
+        step = np.diff(column)
+        forward = (step > 0) | ((step == 0) & forward)
+    return bool(forward.all())
+
+
+def _values(events: pa.Table, group: Group) -> npt.NDArray[np.int64]:
+    values = [events[measure_column(name)].fill_null(0).to_numpy() for name in group.measures]
+    return np.array(values, np.int64).reshape(len(values), len(events))
+
+
+def ids_of(column: pa.ChunkedArray) -> EventIds:
+    """The ids of a column, however many pieces it has: Arrow has no piece of text with more than 2 GB."""
+    texts, start = [], [np.zeros(1, np.int64)]
+    for piece in column.chunks:
+        _, offsets, data = piece.buffers()
+        if not len(piece):
+            continue
+        offset = np.frombuffer(offsets, np.int32)[piece.offset : piece.offset + len(piece) + 1].astype(np.int64)
+        text = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
+        texts.append(text[offset[0] : offset[-1]])
+        start.append(offset[1:] - offset[0] + start[-1][-1])
+    data = texts[0] if len(texts) == 1 else np.concatenate([np.empty(0, np.uint8), *texts])
+    return EventIds(data, np.concatenate(start))

@@ -1,0 +1,60 @@
+"""Compiles the kernels ahead of the first batch: `python -m buckets.engine.warm_up`.
+
+Later processes load them from disk.
+"""
+
+import pyarrow as pa
+
+from buckets.config.engine import EngineSettings
+from buckets.engine.in_memory import InMemoryJob
+from buckets.engine.output_decoder import OutputDecoder
+from buckets.engine.shard import Scorer
+from buckets.events.arrivals import POSITION, SOURCE, SOURCE_ORDER, field_column
+from buckets.events.schema import EventSchema
+from buckets.outputs import columns
+from buckets.rules.rule import Rule
+from buckets.rules.rule_set import first_rule_set
+
+_SCHEMA = EventSchema.model_validate(
+    {"event_id": "id", "event_time": "t", "attributes": {"k": "string"}, "measures": {"v": {"scale": 2}}}
+)
+_RULE = Rule.model_validate(
+    {
+        "rule_id": "warm-up",
+        "group_by": ["k"],
+        "aggregate": {"function": "sum", "measure": "v"},
+        "window": {"length": "1h"},
+        "limit": {"operator": ">", "value": "1"},
+    }
+)
+_EVENTS = 300
+"""So many that a timeline gets pages, and the second batch reads some."""
+
+
+def _arrivals(first: int) -> pa.RecordBatch:
+    numbers = range(first, first + _EVENTS)
+    return pa.record_batch(
+        {
+            SOURCE: pa.array(["file"] * _EVENTS),
+            SOURCE_ORDER: pa.array([0] * _EVENTS),
+            POSITION: pa.array(numbers),
+            field_column(0): pa.array([f"e{number}" for number in numbers]),
+            field_column(1): pa.array([str(number) for number in numbers]),
+            field_column(2): pa.array(["k"] * _EVENTS),
+            field_column(3): pa.array(["1.00"] * _EVENTS),
+        }
+    )
+
+
+def warm_up() -> None:
+    """Take two batches of events through both stages, on the types that production uses."""
+    rule_set, engine = first_rule_set([_RULE]), EngineSettings(shards=1)
+    job = InMemoryJob(Scorer(_SCHEMA, engine, evaluations=True))
+    decoder = OutputDecoder(rule_set, _SCHEMA, engine)
+    for first in (0, _EVENTS):
+        results = job.score_batch([_arrivals(first)], rule_set)
+        decoder.table(columns.EVALUATIONS, results.payloads[columns.EVALUATIONS])
+
+
+if __name__ == "__main__":
+    warm_up()

@@ -1,0 +1,184 @@
+"""Rules over tables of events without Spark: the same two stages as in a job, in this process.
+
+events (Arrow) ---> Evaluator, which keeps the timelines ---> Results (Arrow), one table an output
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from buckets.config.engine import EngineSettings
+from buckets.config.job import check_precision_groups
+from buckets.engine.accounting import BatchAccount
+from buckets.engine.in_memory import InMemoryJob
+from buckets.engine.output_decoder import OutputDecoder
+from buckets.engine.shard import Scorer
+from buckets.errors import BucketsError
+from buckets.events.schema import EventSchema
+from buckets.events.table_rows import table_arrivals
+from buckets.outputs import columns
+from buckets.rules.change import changes_between
+from buckets.rules.revision import revise
+from buckets.rules.rule import Rule, check_against_schema, check_new
+from buckets.rules.rule_set import RuleSet
+
+_OF_SOURCE = ("source", "source_order", "position")
+"""Where a row stood among files or partitions."""
+_POSITION = pa.field("position", pa.int64())
+
+
+@dataclass(frozen=True)
+class Results:
+    """What came out for one table of events.
+
+    Rows are in arrival order, those of one event in the order of the rules. Every table has a column `position`, the
+    index of the event's row in the table that was evaluated, from 0. Times are timestamps in UTC, values decimals,
+    keys JSON objects as text.
+
+    Attributes:
+        evaluations: one row for an evaluated event and a rule.
+        alerts: evaluations that crossed the limit of an ACTIVE rule, with the event and the rule in English.
+        shadow_alerts: the same for SHADOW rules.
+        late_events: events that were older than the latest event of their key.
+        collisions: events that shared their time with another one of their key.
+        duplicates: events that had already arrived.
+        dead_letters: rows that are no valid events, and events with which a sum would pass 64 bits, with the reason.
+        account: for each group, how many events had which outcome.
+    """
+
+    evaluations: pa.Table
+    alerts: pa.Table
+    shadow_alerts: pa.Table
+    late_events: pa.Table
+    collisions: pa.Table
+    duplicates: pa.Table
+    dead_letters: pa.Table
+    account: BatchAccount
+
+
+class Evaluator:
+    """Evaluates tables of events that arrive one after the other; windows reach back into earlier tables."""
+
+    def __init__(self, rules: Iterable[Rule], schema: EventSchema, engine: EngineSettings | None = None) -> None:
+        """Begin with empty timelines.
+
+        Args:
+            rules: the rules.
+            schema: the event schema.
+            engine: lateness, collisions and precision; the defaults of a job if None.
+
+        Raises:
+            BucketsError: a rule does not fit the schema, two have the same id, a precision is for a group that no rule
+                has, or an argument is of another kind.
+        """
+        settings = EngineSettings() if engine is None else engine
+        rules = _checked_kinds(rules, schema, settings)
+        check_precision_groups("engine settings", settings, rules, schema)
+        self._schema = schema
+        self._rule_set = _rule_set(rules, schema, settings)
+        self._decoder = OutputDecoder(self._rule_set, schema, settings)
+        self._job = InMemoryJob(Scorer(schema, settings, evaluations=True))
+
+    def evaluate(self, events: pa.Table) -> Results:
+        """Evaluate the events that arrive next.
+
+        The first call on a machine compiles the kernels, which takes a minute or two. Time and memory grow with
+        events x rules.
+
+        Args:
+            events: one row an event, in arrival order, with a column for each field that the rules need. Columns that
+                the event schema does not declare are passed over.
+
+        Raises:
+            BucketsError: a column that the schema or a rule needs is missing, or `events` is not an Arrow table.
+        """
+        if not isinstance(events, pa.Table):
+            message = f"events: must be a pyarrow.Table, not {_kind(events)}; convert it, as with pa.Table.from_pandas"
+            raise BucketsError(message)
+        arrivals = table_arrivals(events, self._schema, self._rule_set.needed_fields)
+        found = self._job.score_batch(arrivals, self._rule_set)
+        written = columns.output_columns(self._schema.largest_scale)
+        tables = {name: self._table(name, kept, found.payloads.get(name, [])) for name, kept in written.items()}
+        return Results(account=found.account, **tables)
+
+    def _table(self, output: str, written: pa.Schema, payloads: list[bytes]) -> pa.Table:
+        """An output in arrival order, with the columns that it has in a job but for those of its source."""
+        shown = pa.schema([field for field in written if field.name not in _OF_SOURCE] + [_POSITION])
+        if not payloads:
+            return shown.empty_table()
+        table = self._decoder.table(output, payloads)
+        order = np.lexsort((self._rank(table), table["position"].to_numpy()))
+        return table.select(shown.names).take(pa.array(order)).combine_chunks()
+
+    def _rank(self, table: pa.Table) -> npt.NDArray[np.int64]:
+        """How the rows of one event are ordered: by rule, or by group, as the rules name them."""
+        rules, groups = self._rule_set.rules, self._rule_set.groups
+        for name, values in (("rule_id", [rule.rule_id for rule in rules]), ("group", [each.name for each in groups])):
+            if name in table.column_names:
+                rank: npt.NDArray[np.int64] = pc.index_in(table[name], pa.array(values)).to_numpy().astype(np.int64)
+                return rank
+        return np.zeros(len(table), np.int64)
+
+
+def evaluate(
+    events: pa.Table, rules: Iterable[Rule], schema: EventSchema, engine: EngineSettings | None = None
+) -> Results:
+    """Evaluate one table of events, with nothing before it.
+
+    Args:
+        events: as for `Evaluator.evaluate`.
+        rules: the rules.
+        schema: the event schema.
+        engine: lateness, collisions and precision; the defaults of a job if None.
+
+    Raises:
+        BucketsError: a rule does not fit the schema, two rules have the same id, or a column is missing.
+    """
+    return Evaluator(rules, schema, engine).evaluate(events)
+
+
+def _checked_kinds(rules: Iterable[Rule], schema: EventSchema, engine: EngineSettings) -> tuple[Rule, ...]:
+    """The rules as a tuple.
+
+    Raises:
+        BucketsError: an argument is of another kind.
+    """
+    for name, given, wanted in (("schema", schema, EventSchema), ("engine", engine, EngineSettings)):
+        if not isinstance(given, wanted):
+            message = f"{name}: must be of type {wanted.__name__}, not {_kind(given)}"
+            raise BucketsError(message)
+    single = isinstance(rules, Rule) or not isinstance(rules, Iterable)
+    listed = () if single else tuple(rules)
+    wrong = [rules] if single else [rule for rule in listed if not isinstance(rule, Rule)]
+    if wrong:
+        message = f"rules: must be several of type Rule, as a list, not {_kind(wrong[0])}"
+        raise BucketsError(message)
+    return listed
+
+
+def _kind(value: object) -> str:
+    return type(value).__name__
+
+
+def _rule_set(rules: Sequence[Rule], schema: EventSchema, engine: EngineSettings) -> RuleSet:
+    """The rules as a job would have them in its first version.
+
+    Raises:
+        BucketsError: a rule is not valid, or two have the same id.
+    """
+    seen: set[str] = set()
+    for rule in rules:
+        if rule.rule_id in seen:
+            message = f"rule {rule.rule_id!r}: another rule has the same rule_id; rename one of them"
+            raise BucketsError(message)
+        seen.add(rule.rule_id)
+        fault = check_new(rule) or check_against_schema(rule, schema)
+        if fault is not None:
+            message = f"rule {rule.rule_id!r}: {'.'.join(fault[0])}: {fault[1]}"
+            raise BucketsError(message)
+    nothing = RuleSet(0, (), (), {})
+    return revise(nothing, changes_between((), rules), schema, (), engine.allowed_lateness).rule_set

@@ -1,0 +1,213 @@
+"""Turns rows as they arrive into events: typed columns for the good ones, a dead letter for each of the others.
+
+Every source delivers rows of one form. `source` and `position` say where a row comes from (file and line, or topic
+partition and offset), `source_order` and `position` order the arrivals, `ingested_ms` is when the source took the row
+in, if it knows, `raw` is the text, if there is one, and the declared fields follow as columns `field_0`, `field_1`, …
+in the order of `EventSchema.field_names`.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from buckets.errors import BucketsError
+from buckets.events import conversion
+from buckets.events.conversion import Faults
+from buckets.events.schema import EventSchema
+from buckets.numbers.fixed_point import format_scaled
+
+SOURCE, SOURCE_ORDER, POSITION, RAW, BROKEN = "source", "source_order", "position", "raw", "broken"
+INGESTED = "ingested_ms"
+LONGEST_RAW = 100_000
+"""The most characters of a row that a dead letter keeps."""
+
+
+def shortened(text: str, size: str = "") -> str:
+    """A text, or the beginning of a long one with its length, cut to what a dead letter may hold.
+
+    Args:
+        text: the text.
+        size: how long the whole text is, if this is only a part.
+    """
+    if len(text) <= LONGEST_RAW and not size:
+        return text
+    end = f"… ({size or f'{len(text):,} characters'} in all)"
+    return text[: LONGEST_RAW - len(end)] + end
+
+
+def field_column(index: int) -> str:
+    """Name of the column that holds the declared field `index`."""
+    return f"field_{index}"
+
+
+def with_fields_of(rows: pa.RecordBatch, read: EventSchema, wanted: EventSchema) -> pa.RecordBatch:
+    """Rows that were read by one event schema in the form of another, whose fields are among those of the first."""
+    if read.field_names == wanted.field_names:
+        return rows
+    fields = {name: rows.column(field_column(index)) for index, name in enumerate(read.field_names)}
+    of_fields = set(map(field_column, range(len(fields))))
+    others = {name: rows.column(name) for name in rows.schema.names if name not in of_fields}
+    return pa.record_batch(
+        others | {field_column(index): fields[name] for index, name in enumerate(wanted.field_names)}
+    )
+
+
+def check_columns(there: Iterable[str], schema: EventSchema, needed: frozenset[str], path: str) -> None:
+    """Check that id, time and all needed fields are among the columns of a source.
+
+    Raises:
+        BucketsError: one is missing.
+    """
+    names = list(there)
+    for name in (schema.event_id, schema.event_time.field, *sorted(needed)):
+        if name not in names:
+            message = (
+                f"events {path}: no column {name!r}, which event schema {schema.name!r} and the rules need; "
+                f"columns there: {', '.join(names)}"
+            )
+            raise BucketsError(message)
+
+
+@dataclass(frozen=True)
+class Events:
+    """Well-formed events, in arrival order.
+
+    Attributes:
+        source: Arrow string, where each comes from.
+        source_order: int64 `(events,)`.
+        position: int64 `(events,)`.
+        event_id: Arrow string.
+        times_ms: int64 `(events,)`.
+        attributes: by name, Arrow arrays in their declared type.
+        measures: by name, Arrow int64, scaled.
+        ingested_ms: Arrow int64, when the source took each in; None if it does not say.
+    """
+
+    source: pa.Array
+    source_order: npt.NDArray[np.int64]
+    position: npt.NDArray[np.int64]
+    event_id: pa.Array
+    times_ms: npt.NDArray[np.int64]
+    attributes: dict[str, pa.Array]
+    measures: dict[str, pa.Array]
+    ingested_ms: pa.Array | None = None
+
+    def __len__(self) -> int:
+        """How many events there are."""
+        return len(self.times_ms)
+
+
+@dataclass(frozen=True)
+class DeadLetter:
+    """A row that is not an event: where it comes from, why, and its text as `shortened` leaves it."""
+
+    source: str
+    source_order: int
+    position: int
+    reason: str
+    raw: str
+
+
+def parse(rows: pa.RecordBatch, schema: EventSchema, needed: frozenset[str]) -> tuple[Events, list[DeadLetter]]:
+    """Turn rows into events.
+
+    Args:
+        rows: arrivals in the form above.
+        schema: the declared fields.
+        needed: fields that rules use, which must not be null.
+    """
+    faults: Faults = {}
+    if BROKEN in rows.schema.names and rows.column(BROKEN).null_count < rows.num_rows:
+        reasons = rows.column(BROKEN).to_pylist()
+        faults |= {row: reason for row, reason in enumerate(reasons) if reason is not None}
+    fields = {name: rows.column(field_column(index)) for index, name in enumerate(schema.field_names)}
+
+    def note(name: str, found: Faults) -> None:
+        for row, reason in found.items():
+            faults.setdefault(row, f"{name}: {reason}")
+
+    for name in (schema.event_id, schema.event_time.field, *sorted(needed)):
+        if fields[name].null_count:
+            note(name, dict.fromkeys(_rows(fields[name].is_null()), "is missing or null"))
+    event_id, found = conversion.attributes(fields[schema.event_id], "string")
+    note(schema.event_id, found)
+    note(schema.event_id, dict.fromkeys(_rows(pc.equal(event_id, "")), "is empty"))
+    times_ms, found = conversion.times_ms(fields[schema.event_time.field], schema.event_time)
+    note(schema.event_time.field, found)
+    attributes, measures = {}, {}
+    for name, kind in schema.attributes.items():
+        attributes[name], found = conversion.attributes(fields[name], kind)
+        note(name, found)
+    for name, measure in schema.measures.items():
+        scaled, found = conversion.measures(fields[name], measure.scale)
+        note(name, found)
+        nulls = fields[name].is_null().to_numpy(zero_copy_only=False) if fields[name].null_count else None
+        measures[name] = pa.array(scaled, mask=nulls)
+    events = Events(
+        source=rows.column(SOURCE),
+        source_order=rows.column(SOURCE_ORDER).to_numpy(),
+        position=rows.column(POSITION).to_numpy(),
+        event_id=event_id,
+        times_ms=times_ms,
+        attributes=attributes,
+        measures=measures,
+        ingested_ms=rows.column(INGESTED) if INGESTED in rows.schema.names else None,
+    )
+    if not faults:
+        return events, []
+    return _without(events, faults), _dead_letters(rows, faults, schema)
+
+
+def _rows(mask: pa.BooleanArray) -> Iterable[int]:
+    return (int(row) for row in np.flatnonzero(mask.fill_null(False).to_numpy(zero_copy_only=False)))
+
+
+def _without(events: Events, faults: Faults) -> Events:
+    good = np.ones(len(events), np.bool_)
+    good[list(faults)] = False
+    mask = pa.array(good)
+    return Events(
+        source=events.source.filter(mask),
+        source_order=events.source_order[good],
+        position=events.position[good],
+        event_id=events.event_id.filter(mask),
+        times_ms=events.times_ms[good],
+        attributes={name: values.filter(mask) for name, values in events.attributes.items()},
+        measures={name: values.filter(mask) for name, values in events.measures.items()},
+        ingested_ms=None if events.ingested_ms is None else events.ingested_ms.filter(mask),
+    )
+
+
+def _dead_letters(rows: pa.RecordBatch, faults: Faults, schema: EventSchema) -> list[DeadLetter]:
+    names = {field_column(index): name for index, name in enumerate(schema.field_names)}
+    dead_letters = []
+    for row in sorted(faults):
+        written = {name: conversion.python_value(rows.column(name)[row]) for name in rows.schema.names}
+        fields = {name: written[at] for at, name in names.items()}
+        raw = written[RAW] if RAW in written else json.dumps(fields, default=str, ensure_ascii=False)
+        dead_letters.append(
+            DeadLetter(written[SOURCE], written[SOURCE_ORDER], written[POSITION], faults[row], shortened(raw))
+        )
+    return dead_letters
+
+
+def event_json(schema: EventSchema, event_id: str, time_ms: int, fields: dict[str, Any]) -> str:
+    """One event as JSON text: its declared fields, time in ms, measures as decimal strings.
+
+    Args:
+        schema: the event schema.
+        event_id: the event's id.
+        time_ms: the event's time.
+        fields: attributes in their type, and measures as scaled integers; those not at hand are left out.
+    """
+    shown: dict[str, Any] = {schema.event_id: event_id, schema.event_time.field: time_ms}
+    for name, value in fields.items():
+        measure = schema.measures.get(name)
+        shown[name] = value if measure is None or value is None else format_scaled(value, measure.scale)
+    return json.dumps(shown, ensure_ascii=False)

@@ -1,0 +1,237 @@
+"""Converts a column of events as it arrives (text or typed) into the engine's own type, and finds what does not fit.
+
+Each function takes an Arrow array and returns the converted values and `{row: reason}`. A whole column is converted at
+once if all of it fits; only otherwise are its rows converted one by one. Nulls are passed through; whether a field may
+be null is decided elsewhere.
+"""
+
+from collections.abc import Callable, Iterable
+from datetime import UTC, date, datetime
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from buckets.events.moment_text import moment_text
+from buckets.events.schema import AttributeType, EventTime
+from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN, read_number, to_scaled
+
+Faults = dict[int, str]
+Int64s = npt.NDArray[np.int64]
+_LONGEST_PLAIN = 30
+"""Arrow's decimal parser is exact up to 38 digits and silently wraps beyond; longer text takes the slow way."""
+_MOST_DIGITS = len(str(INT64_MAX))
+_MOST_DIGITS_OF_TIME = 21
+_SHOWN = 40
+_MOST_S = INT64_MAX // 1000
+
+
+def _shown(value: Any) -> str:
+    text = str(value) if isinstance(value, date) else repr(value)
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
+
+
+def _each(given: Iterable[Any], convert: Callable[[Any], Any], filler: Any) -> tuple[list[Any], Faults]:
+    values, faults = [], {}
+    for row, value in enumerate(given):
+        converted = filler
+        if value is not None:
+            try:
+                converted = convert(value)
+            except ValueError as error:
+                faults[row] = str(error)
+        values.append(converted)
+    return values, faults
+
+
+def _is_text(column: pa.Array) -> bool:
+    return bool(pa.types.is_string(column.type) or pa.types.is_large_string(column.type))
+
+
+def _is_plain(column: pa.Array, longest: int, unwanted: str) -> bool:
+    """Whether text is short enough, and free of characters that Arrow's parsers read differently."""
+    if (pc.max(pc.binary_length(column)).as_py() or 0) > longest:
+        return False
+    return pc.any(pc.match_substring(column, unwanted, ignore_case=True)).as_py() is not True
+
+
+def python_value(value: pa.Scalar) -> Any:
+    """A value to show to people; text if Python has no such time or zone."""
+    try:
+        return value.as_py()
+    except (ValueError, ArithmeticError, LookupError):
+        number = value.value if hasattr(value, "value") else "a value"
+        return f"{number} of type {value.type}"
+
+
+def _as_text(column: pa.Array) -> tuple[pa.Array, Faults]:
+    """A column as text, with the rows that have none."""
+    if _is_text(column):
+        return column, {}
+    if pa.types.is_timestamp(column.type) or pa.types.is_time(column.type) or pa.types.is_date(column.type):
+        return moment_text(column)
+    if not pa.types.is_duration(column.type):  # Its text would be a number without its unit.
+        try:
+            return pc.cast(column, pa.string()), {}
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            pass
+    values, faults = _each(map(python_value, column), _text_of, None)
+    return pa.array(values, pa.string()), faults
+
+
+def _text_of(value: Any) -> str:
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            pass
+    message = f"{_shown(value)} is no text"
+    raise ValueError(message)
+
+
+def _converted(column: pa.Array, convert: Callable[[str], Any], filler: Any) -> tuple[list[Any], Faults]:
+    """Values of a column by way of its text, one by one."""
+    text, unreadable = _as_text(column)
+    values, faults = _each(text.to_pylist(), convert, filler)
+    return values, faults | unreadable
+
+
+def _decimal_to_scaled(column: pa.Array) -> Int64s | None:
+    """The unscaled integers of a decimal128 array, 0 for null; None where one needs more than 64 bits."""
+    filled = column.fill_null(0) if column.null_count else column
+    halves = np.frombuffer(filled.buffers()[1], np.int64).reshape(-1, 2)[filled.offset : filled.offset + len(filled)]
+    low, high = halves[:, 0], halves[:, 1]
+    return low.copy() if bool(np.all(high == low >> 63)) else None
+
+
+def measures(column: pa.Array, scale: int) -> tuple[Int64s, Faults]:
+    """Decimals as integers that count `10**-scale`; null becomes 0.
+
+    Binary floating point is read by its shortest decimal text, so that 0.1 is one tenth.
+    """
+    if pa.types.is_integer(column.type):
+        integers = _integers(pc.cast(column, pa.int64(), safe=False))
+        most = INT64_MAX // 10**scale
+        if not pa.types.is_uint64(column.type) and bool(np.all((integers <= most) & (integers >= -most))):
+            return integers * 10**scale, {}
+    elif pa.types.is_decimal(column.type) or (_is_text(column) and _is_plain(column, _LONGEST_PLAIN, "e")):
+        try:
+            scaled = _decimal_to_scaled(pc.cast(column, pa.decimal128(38, scale)))
+        except pa.ArrowInvalid:
+            scaled = None
+        if scaled is not None:
+            return scaled, {}
+    if pa.types.is_decimal(column.type):
+        values, faults = _each(column.to_pylist(), lambda number: to_scaled(format(number, "f"), scale), 0)
+    else:
+        values, faults = _converted(column, lambda text: to_scaled(text, scale), 0)
+    return np.array(values, np.int64), faults
+
+
+def _whole_number(text: str) -> int:
+    number = read_number(text)
+    if number.whole_digits <= _MOST_DIGITS:
+        integer, whole = number.scaled(0)
+        if whole and INT64_MIN <= integer <= INT64_MAX:
+            return integer
+    message = f"{_shown(text)} is not a 64-bit integer"
+    raise ValueError(message)
+
+
+def _longs(column: pa.Array) -> tuple[pa.Array, Faults]:
+    if pa.types.is_integer(column.type) and not pa.types.is_uint64(column.type):
+        return pc.cast(column, pa.int64()), {}
+    if _is_text(column) and _is_plain(column, 20, "x"):
+        try:
+            return pc.cast(column, pa.int64()), {}
+        except pa.ArrowInvalid:
+            pass
+    values, faults = _converted(column, _whole_number, None)
+    return pa.array(values, pa.int64()), faults
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        message = f"{_shown(text)} is neither true nor false"
+        raise ValueError(message)
+    return text.lower() == "true"
+
+
+def attributes(column: pa.Array, kind: AttributeType) -> tuple[pa.Array, Faults]:
+    """Attributes in their declared type: Arrow string, int64 or bool."""
+    if kind == "long":
+        return _longs(column)
+    if kind == "boolean":
+        if pa.types.is_boolean(column.type):
+            return column, {}
+        values, faults = _converted(column, _boolean, None)
+        return pa.array(values, pa.bool_()), faults
+    text, faults = _as_text(column)
+    return pc.cast(text, pa.string()), faults
+
+
+def _ms_of_text(text: str, unit: str) -> int:
+    if unit == "iso8601":
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            message = f"{_shown(text)} is not an ISO-8601 time"
+            raise ValueError(message) from None
+        aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        since = aware - datetime(1970, 1, 1, tzinfo=UTC)
+        return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
+    number = read_number(text)
+    if number.whole_digits > _MOST_DIGITS_OF_TIME:
+        message = f"{_shown(text)} is no time"
+        raise ValueError(message)
+    time_ms, whole = number.scaled(3 if unit == "s" else 0)
+    return time_ms if whole or not number.negative else time_ms - 1
+
+
+def _fast_times(column: pa.Array, unit: str) -> Int64s | None:
+    """Times of a whole column at once; None where some row needs a closer look."""
+    if unit == "iso8601" and _is_text(column):
+        try:
+            column = pc.cast(column, pa.timestamp("us", "UTC"))
+        except pa.ArrowInvalid:
+            return None
+    if pa.types.is_date(column.type):
+        column = pc.cast(column, pa.timestamp("ms"))
+    if pa.types.is_timestamp(column.type):
+        ticks = _integers(pc.cast(column, pa.int64()))
+        per_ms = {"s": 0, "ms": 1, "us": 1000, "ns": 1_000_000}[column.type.unit]
+        return ticks // per_ms if per_ms else np.clip(ticks, -_MOST_S, _MOST_S) * 1000
+    if unit == "iso8601" or not (_is_text(column) or pa.types.is_integer(column.type)):
+        return None
+    whole, faults = _longs(column)
+    factor = 1000 if unit == "s" else 1
+    times = _integers(whole)
+    fits = bool(np.all((times <= INT64_MAX // factor) & (times >= -(INT64_MAX // factor))))
+    return times * factor if fits and not faults else None
+
+
+def _integers(column: pa.Array) -> Int64s:
+    integers: Int64s = column.fill_null(0).to_numpy(zero_copy_only=False)
+    return integers
+
+
+def times_ms(column: pa.Array, declared: EventTime) -> tuple[Int64s, Faults]:
+    """Event times in ms since the epoch, UTC; finer digits are cut off; null becomes 0.
+
+    A time outside `declared.earliest` to `declared.latest` does not fit.
+    """
+    faults: Faults = {}
+    times = _fast_times(column, declared.unit)
+    if times is None:
+        values, faults = _converted(column, lambda text: _ms_of_text(text, declared.unit), 0)
+        times = np.array([min(max(value, INT64_MIN), INT64_MAX) for value in values], np.int64)
+    absurd = (times < declared.earliest_ms) | (times >= declared.latest_ms)
+    if absurd.any():
+        nulls = column.is_null().to_numpy(zero_copy_only=False)
+        limits = f"{declared.earliest:%Y-%m-%d} to {declared.latest:%Y-%m-%d}"
+        for row in np.flatnonzero(absurd & ~nulls):
+            given = _shown(python_value(column[int(row)]))
+            faults.setdefault(int(row), f"{given} is an absurd time: outside {limits}")
+    return times, faults

@@ -1,0 +1,169 @@
+"""One file of events, cut into parts of N rows, so that a stream takes a part as one micro-batch.
+
+Each part is a Parquet file with the rows' numbers in the original file: lines of text as they are, or typed columns.
+Modification times ascend, which is the order in which a file stream takes them.
+"""
+
+import codecs
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from buckets.errors import BucketsError
+from buckets.events.arrivals import RAW, check_columns
+from buckets.events.csv_lines import split_header
+from buckets.events.json_object import read_object
+from buckets.events.parquet_rows import MOST_ROWS, as_arrivals, check_parquet, field_batches
+from buckets.events.schema import EventSchema, SourceKind
+
+KINDS: dict[str, SourceKind] = {
+    ".jsonl": "json",
+    ".json": "json",
+    ".ndjson": "json",
+    ".csv": "csv",
+    ".parquet": "parquet",
+}
+ROW_NUMBER = "__buckets_row_number__"
+"""Column of a part that holds the numbers of the rows in the original file."""
+_FIRST_MTIME_S = 1_700_000_000
+_LINES_LOOKED_AT = 100
+_LONGEST_NAME = 200
+
+
+@dataclass(frozen=True)
+class EventFile:
+    """A file of events: its path, its kind, and the header of a CSV file."""
+
+    path: Path
+    kind: SourceKind
+    header: list[str] | None = None
+
+
+def open_event_file(path: Path, schema: EventSchema, needed: frozenset[str]) -> EventFile:
+    """Check a file of events before anything is done with it.
+
+    Args:
+        path: the file.
+        schema: the event schema.
+        needed: fields that rules use; other attributes and measures may be missing.
+
+    Raises:
+        BucketsError: no such file, a directory, empty, of an unknown kind, or without the declared columns.
+    """
+    if path.is_dir():
+        message = f"events {path}: is a directory; name one .jsonl, .csv or .parquet file"
+        raise BucketsError(message)
+    if not path.exists():
+        message = f"events {path}: no such file; check the path"
+        raise BucketsError(message)
+    kind = KINDS.get(path.suffix.lower())
+    if kind is None:
+        message = f"events {path}: unknown kind {path.suffix!r}; the name must end in {', '.join(KINDS)}"
+        raise BucketsError(message)
+    if kind == "parquet":
+        if not check_parquet(path, schema, needed).metadata.num_rows:
+            message = f"events {path}: is empty"
+            raise BucketsError(message)
+        return EventFile(path, kind)
+    first = next(_lines(path), None)
+    if first is None:
+        message = f"events {path}: is empty"
+        raise BucketsError(message)
+    if kind == "json":
+        _check_json(path, schema)
+        return EventFile(path, kind)
+    try:
+        header = split_header(first[1].decode("utf-8"))
+    except ValueError as error:
+        message = f"events {path}:{first[0]}: the header line is {error}"
+        raise BucketsError(message) from None
+    check_columns(header, schema, needed, str(path))
+    if next(islice(_lines(path), 1, None), None) is None:
+        message = f"events {path}: has a header line and no events"
+        raise BucketsError(message)
+    return EventFile(path, kind, header)
+
+
+def _check_json(path: Path, schema: EventSchema) -> None:
+    """Check that some line near the top has the id and the time; otherwise the file is about something else."""
+    there: dict[str, None] = {}
+    for _, line in islice(_lines(path), _LINES_LOOKED_AT):
+        with contextlib.suppress(ValueError):
+            there |= dict.fromkeys(name for name, _ in read_object(line.decode()))
+    for name in (schema.event_id, schema.event_time.field):
+        if there and name not in there:
+            message = (
+                f"events {path}: no field {name!r}, which event schema {schema.name!r} declares, in the first "
+                f"{_LINES_LOOKED_AT} lines; there are: {', '.join(map(_printable, there))}"
+            )
+            raise BucketsError(message)
+
+
+def _printable(name: str) -> str:
+    """A field's name as it can be shown in one line, whatever it holds."""
+    shown = name if name.isprintable() else ascii(name)
+    return shown if len(shown) <= _LONGEST_NAME else f"{shown[:_LONGEST_NAME]}…"
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Lines that are not blank, unchanged, with their numbers from 1."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            text = line.rstrip(b"\r\n")
+            text = text.removeprefix(codecs.BOM_UTF8) if number == 1 else text
+            if text.strip():
+                yield number, text
+
+
+def stage(file: EventFile, schema: EventSchema, folder: Path, batch_rows: int | None) -> int:
+    """Cut a file into parts.
+
+    Args:
+        file: the file.
+        schema: the event schema, whose fields are kept of typed columns.
+        folder: where the parts go.
+        batch_rows: the most rows of a part; None for no limit, though large typed rows still make several parts.
+
+    Returns:
+        How many parts there are.
+    """
+    folder.mkdir(parents=True)
+    parts = 0
+    for parts, table in enumerate(_tables(file, schema, batch_rows), 1):
+        part = folder / f"part-{parts:09d}.parquet"
+        pq.write_table(table, part)
+        os.utime(part, (_FIRST_MTIME_S + parts, _FIRST_MTIME_S + parts))
+    return parts
+
+
+def _tables(file: EventFile, schema: EventSchema, batch_rows: int | None) -> Iterator[pa.Table]:
+    if file.kind == "parquet":
+        yield from _parquet_tables(file.path, schema, batch_rows)
+        return
+    lines = _lines(file.path)
+    if file.header is not None:
+        next(lines)
+    while chunk := list(islice(lines, batch_rows)):
+        numbers, texts = zip(*chunk, strict=True)
+        yield pa.table({ROW_NUMBER: pa.array(numbers, pa.int64()), RAW: pa.array(texts, pa.binary())})
+
+
+def _parquet_tables(path: Path, schema: EventSchema, batch_rows: int | None) -> Iterator[pa.Table]:
+    first = 1
+    for rows in field_batches(path, schema.field_names, batch_rows or MOST_ROWS):
+        numbers = pa.array(range(first, first + len(rows)), pa.int64())
+        yield pa.Table.from_batches([rows]).append_column(ROW_NUMBER, numbers)
+        first += len(rows)
+
+
+def typed_part(part: Path, file: EventFile, schema: EventSchema) -> Iterator[pa.RecordBatch]:
+    """A part of a file with typed columns, as arrivals."""
+    for rows in field_batches(part, [*schema.field_names, ROW_NUMBER]):
+        order = pa.repeat(pa.scalar(0, pa.int64()), len(rows))
+        yield as_arrivals(rows, schema, file.path.name, order, rows.column(ROW_NUMBER))

@@ -1,0 +1,176 @@
+"""Events written as JSON, one object a text, into columns of text: each number with the very digits that were written.
+
+Most texts are decoded by msgspec, which leaves fractions as they are written, makes integers of any size, and passes
+over fields that nobody asks for. What it refuses goes to `json_object`, which decides whether the text is an event and
+says why not; so does what msgspec would let pass: a field that is given twice, and nesting without end.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from functools import cache
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from buckets.events.arrivals import BROKEN, RAW, field_column
+from buckets.events.json_object import DEEPEST, read_object
+from buckets.events.schema import EventSchema
+
+_ESCAPED_NAME = re.compile(rb'\\[^"\\]*"[ \t\r\n]*:')
+"""Finds each name that is written with escapes, unless it holds a quote; and some texts that are no names.
+
+It looks at most from one backslash to the next, so that a long text full of them is scanned only once.
+"""
+_NOTHING = b"{}"
+_Column = list[Any]
+
+
+@cache
+def _decoder(names: tuple[str, ...]) -> msgspec.json.Decoder[Any]:
+    """What decodes the fields of these names, in their order; None for those that are missing."""
+    columns = [field_column(index) for index in range(len(names))]
+    fields = [(column, object, None) for column in columns]
+    kind = msgspec.defstruct("Event", fields, rename=dict(zip(columns, names, strict=True)), gc=False)
+    return msgspec.json.Decoder(kind, float_hook=str)
+
+
+def read_events(rows: pa.RecordBatch, schema: EventSchema) -> pa.RecordBatch:
+    """Texts into the declared fields.
+
+    Args:
+        rows: with `raw` (text), and `broken` where a text has a fault already.
+        schema: the event schema.
+
+    Returns:
+        The rows with the declared fields as columns of text, and `broken` for each text that is no event.
+    """
+    reasons: list[str | None] = rows.column(BROKEN).to_pylist()
+    texts: list[bytes] = pc.cast(rows.column(RAW), pa.binary()).to_pylist()
+    if rows.column(BROKEN).null_count < rows.num_rows:
+        texts = [_NOTHING if reason else text for text, reason in zip(texts, reasons, strict=True)]
+    columns, doubtful = _decoded(texts, schema.field_names)
+    for row in sorted(doubtful):
+        try:
+            values = _fields(texts[row].decode(), schema.field_names)
+        except ValueError as error:
+            reasons[row], values = str(error), [None] * len(columns)
+        for column, value in zip(columns, values, strict=True):
+            column[row] = value
+    for index, (name, column) in enumerate(zip(schema.field_names, columns, strict=True)):
+        textual = name == schema.event_id or schema.attributes.get(name) == "string"
+        rows = rows.append_column(field_column(index), _as_text(name, column, textual, reasons))
+    return rows.set_column(rows.schema.get_field_index(BROKEN), BROKEN, pa.array(reasons, pa.string()))
+
+
+def _decoded(texts: Sequence[bytes], names: Sequence[str]) -> tuple[list[_Column], set[int]]:
+    """The values of each field, and the rows that need a closer look."""
+    decode = _decoder(tuple(names)).decode
+    nothing = decode(_NOTHING)
+    events, doubtful = [], set[int]()
+    for row, text in enumerate(texts):
+        try:
+            events.append(decode(text))
+        except (ValueError, RecursionError):
+            events.append(nothing)
+            doubtful.add(row)
+    columns = [list(map(attrgetter(field_column(index)), events)) for index in range(len(names))]
+    return columns, doubtful | _repeating(texts, names, columns) | _deep(texts)
+
+
+def _repeating(texts: Sequence[bytes], names: Sequence[str], columns: Sequence[_Column]) -> set[int]:
+    """The rows in which a field may be given twice, of which msgspec takes the last.
+
+    A row that has a value has the field's name at least once, unless the name is written with escapes. So where all
+    texts together have no more names than there are values in rows without escaped names, no row has one twice, and
+    that is found in one search for each field.
+    """
+    together = b"\n".join(texts)
+    quoted = [json.dumps(name, ensure_ascii=False).encode() for name in names]
+    escaped = set[int]()
+    if b"\\" in together:
+        plain = all(written == f'"{name}"'.encode() for name, written in zip(names, quoted, strict=True))
+        escaped = {row for row, text in enumerate(texts) if b"\\" in text and not (plain and _has_plain_names(text))}
+    rows = set(escaped)
+    for written, column in zip(quoted, columns, strict=True):
+        values = len(column) - column.count(None) - sum(column[row] is not None for row in escaped)
+        if together.count(written) > values:
+            rows |= {row for row, text in enumerate(texts) if text.count(written) > 1}
+    return rows
+
+
+def _has_plain_names(text: bytes) -> bool:
+    return _ESCAPED_NAME.search(text) is None
+
+
+def _deep(texts: Sequence[bytes]) -> set[int]:
+    """The rows that may be nested deeper than is read."""
+    return {
+        row for row, text in enumerate(texts) if len(text) > DEEPEST and text.count(b"[") + text.count(b"{") > DEEPEST
+    }
+
+
+def _fields(text: str, names: Sequence[str]) -> list[Any]:
+    """The fields of these names; None for those that are missing.
+
+    Raises:
+        ValueError: the text is no object, one of the fields is given twice, or is no Unicode text.
+    """
+    wanted = frozenset(names)
+    found: dict[str, Any] = {}
+    for name, value in read_object(text):
+        if name not in wanted:
+            continue
+        if name in found:
+            message = f"{name}: is given twice"
+            raise ValueError(message)
+        if isinstance(value, str):
+            _check_unicode(name, value)
+        found[name] = value
+    return [found.get(name) for name in names]
+
+
+def _check_unicode(name: str, value: str) -> None:
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        message = f"{name}: holds {value[error.start]!a}, which is half of a character"
+        raise ValueError(message) from None
+
+
+def _as_text(name: str, values: _Column, textual: bool, reasons: list[str | None]) -> pa.StringArray:
+    """The values of a field as text; where one cannot be, `reasons` gets why.
+
+    Args:
+        name: of the field.
+        values: as they were decoded.
+        textual: whether the field holds text, so that true and false are no values of it.
+        reasons: one a row.
+    """
+    kinds = set(map(type, values))
+    if kinds <= {str, type(None)}:
+        return pa.array(values, pa.string())
+    if kinds <= {int, type(None)}:
+        try:
+            return pc.cast(pa.array(values, pa.int64()), pa.string())
+        except (OverflowError, pa.ArrowInvalid):
+            pass
+    texts: list[str | None] = []
+    for row, value in enumerate(values):
+        fault = None
+        if isinstance(value, bool):
+            texts.append("true" if value else "false")
+            fault = f"is {texts[-1]}, and must be text" if textual else None
+        elif value is None or isinstance(value, str | int):
+            texts.append(None if value is None else str(value))
+        else:
+            texts.append(None)
+            fault = (
+                "is a list, and must be one value" if isinstance(value, list) else "is an object, and must be one value"
+            )
+        if fault and reasons[row] is None:
+            reasons[row] = f"{name}: {fault}"
+    return pa.array(texts, pa.string())

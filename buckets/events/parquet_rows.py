@@ -1,0 +1,176 @@
+"""Rows of a Parquet file in the types they were written with, each file by its own schema.
+
+Spark would read all files of a stream by the schema of the first one, and not every type at all: nanoseconds, unsigned
+and wide numbers, a second file whose amounts have more digits. So Spark only says which files there are, and they are
+read here.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from buckets.errors import BucketsError, first_line
+from buckets.events.arrivals import BROKEN, POSITION, SOURCE, SOURCE_ORDER, check_columns, field_column
+from buckets.events.row_order import can_order, orders
+from buckets.events.schema import EventSchema
+
+MOST_ROWS = 200_000
+_MOST_BYTES = 64 * 2**20
+"""Bytes of a piece of rows, at most and about, whatever the size of a value."""
+_REMEDY = "replace it by a whole file, or remove it, and start again"
+
+
+def open_parquet(path: Path) -> pq.ParquetFile:
+    """Open a file.
+
+    Raises:
+        BucketsError: it is gone, no Parquet file, or has a column twice.
+    """
+    try:
+        # Times of the old kind (INT96) reach further than nanoseconds do, and would wrap.
+        file = pq.ParquetFile(path, coerce_int96_timestamp_unit="us")
+        names = file.schema_arrow.names
+    except FileNotFoundError:
+        message = f"events {path}: was listed and is gone; none of its rows are read: put it back and start again"
+        raise BucketsError(message) from None
+    except (OSError, pa.ArrowException) as error:
+        message = f"events {path}: is no Parquet file ({first_line(error)}); {_REMEDY}"
+        raise BucketsError(message) from None
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        message = f"events {path}: has two columns {twice[0]!r}; each needs a name of its own"
+        raise BucketsError(message)
+    return file
+
+
+def check_parquet(
+    path: Path, schema: EventSchema, needed: frozenset[str], arrival: str | None = None
+) -> pq.ParquetFile:
+    """Open a file, and check that it has the columns without which none of its rows could be evaluated.
+
+    Args:
+        path: the file.
+        schema: the event schema.
+        needed: fields that rules use.
+        arrival: the column that orders rows, if one does.
+
+    Raises:
+        BucketsError: as `open_parquet`; a column is missing, or the arrival column has a type without an order.
+    """
+    file = open_parquet(path)
+    check_columns(file.schema_arrow.names, schema, needed | ({arrival} if arrival else set()), str(path))
+    if arrival is not None:
+        kind = file.schema_arrow.field(arrival).type
+        if not can_order(kind):
+            message = (
+                f"events {path}: column {arrival!r} is of type {kind} and cannot be source.arrival; "
+                "name a column of whole numbers, dates or timestamps"
+            )
+            raise BucketsError(message)
+    return file
+
+
+def field_batches(path: Path, names: Sequence[str], most_rows: int = MOST_ROWS) -> Iterator[pa.RecordBatch]:
+    """The named columns of a file, in pieces; those that it does not have are null.
+
+    Text that is no valid UTF-8, which Parquet does not rule out, comes as bytes.
+
+    Args:
+        path: the file.
+        names: columns, each once.
+        most_rows: the most rows of a piece.
+
+    Raises:
+        BucketsError: as `open_parquet`, or the file is damaged further down.
+    """
+    file = open_parquet(path)
+    there = [name for name in names if name in file.schema_arrow.names]
+    # Without any column there would be no rows either.
+    wanted = there or file.schema_arrow.names[:1]
+    row = 0
+    try:
+        for piece in file.iter_batches(batch_size=_piece_rows(file.metadata, most_rows), columns=wanted):
+            columns = {name: plain_values(piece.column(name)) for name in there}
+            yield pa.record_batch([columns.get(name, pa.nulls(len(piece), pa.string())) for name in names], list(names))
+            row += len(piece)
+    except (OSError, pa.ArrowException) as error:
+        message = f"events {path}: cannot be read after row {row:,} ({first_line(error)}); {_REMEDY}"
+        raise BucketsError(message) from None
+
+
+def _piece_rows(metadata: pq.FileMetaData, most_rows: int) -> int:
+    size: int = sum(metadata.row_group(index).total_byte_size for index in range(metadata.num_row_groups))
+    fitting: int = _MOST_BYTES * metadata.num_rows // max(1, size)
+    return max(1, min(most_rows, fitting))
+
+
+def plain_values(array: pa.Array) -> pa.Array:
+    """The plain values, without dictionaries, runs and extension types."""
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if pa.types.is_run_end_encoded(array.type):
+        array = pc.run_end_decode(array)
+    if pa.types.is_string_view(array.type):
+        array = array.cast(pa.large_string())
+    if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
+        try:
+            array.validate(full=True)
+        except pa.ArrowInvalid:
+            array = array.view(pa.binary() if pa.types.is_string(array.type) else pa.large_binary())
+    return array
+
+
+def read_arrivals(path: Path, modified_ms: int, schema: EventSchema, arrival: str | None) -> Iterator[pa.RecordBatch]:
+    """A file as arrivals; the order is that of the file and its rows, or that of a column.
+
+    Args:
+        path: the file.
+        modified_ms: when it was modified, in ms since the epoch.
+        schema: the event schema.
+        arrival: the column that orders rows, if one does; a row without a value in it is broken.
+
+    Raises:
+        BucketsError: as `field_batches`.
+    """
+    names = list(dict.fromkeys([*schema.field_names, *([arrival] if arrival else [])]))
+    first = 1
+    for piece in field_batches(path, names):
+        numbers = pa.array(range(first, first + len(piece)), pa.int64())
+        order, broken = pa.repeat(pa.scalar(modified_ms, pa.int64()), len(piece)), None
+        if arrival is not None:
+            order, broken = orders(piece.column(arrival), arrival)
+        yield as_arrivals(piece, schema, str(path), order, numbers, broken)
+        first += len(piece)
+
+
+def as_arrivals(
+    rows: pa.RecordBatch,
+    schema: EventSchema,
+    source: str,
+    order: pa.Array,
+    numbers: pa.Array,
+    broken: pa.Array | None = None,
+) -> pa.RecordBatch:
+    """Rows of one file in the form of `buckets.events.arrivals`.
+
+    Args:
+        rows: the declared fields, by name.
+        schema: the event schema.
+        source: the file.
+        order: Arrow int64, what orders rows of other files.
+        numbers: Arrow int64, of the rows in the file.
+        broken: Arrow string, why a row is no event, where that is known already.
+    """
+    columns = {
+        SOURCE: pa.repeat(pa.scalar(source), len(rows)),
+        SOURCE_ORDER: order,
+        POSITION: numbers,
+        BROKEN: pa.nulls(len(rows), pa.string()) if broken is None else broken,
+    }
+    columns |= {field_column(index): rows.column(name) for index, name in enumerate(schema.field_names)}
+    return pa.record_batch(columns)

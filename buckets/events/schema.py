@@ -1,0 +1,102 @@
+"""The shape of an event, declared by the user: which fields are the id, the time, the attributes and the measures."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from buckets.yaml_file import load_model
+
+AttributeType = Literal["string", "long", "boolean"]
+SourceKind = Literal["json", "csv", "parquet", "delta", "kafka"]
+LARGEST_SCALE = 12
+FieldName = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+def _epoch_ms(moment: datetime) -> int:
+    """The first millisecond that is not before a moment."""
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return -((datetime(1970, 1, 1, tzinfo=UTC) - aware) // timedelta(milliseconds=1))
+
+
+class EventTime(BaseModel):
+    """The field that holds an event's time, its unit, and the range of times that are accepted."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    field: FieldName
+    unit: Literal["ms", "s", "iso8601"] = "ms"
+    earliest: datetime = datetime(1900, 1, 1, tzinfo=UTC)
+    latest: datetime = datetime(2200, 1, 1, tzinfo=UTC)
+
+    @model_validator(mode="after")
+    def _some_time_is_accepted(self) -> "EventTime":
+        if self.earliest_ms >= self.latest_ms:
+            message = f"earliest {self.earliest} is not before latest {self.latest}, so no event would be accepted"
+            raise ValueError(message)
+        return self
+
+    @property
+    def earliest_ms(self) -> int:
+        """The first time that is accepted, in ms since the epoch."""
+        return _epoch_ms(self.earliest)
+
+    @property
+    def latest_ms(self) -> int:
+        """The first time that is too far ahead, in ms since the epoch."""
+        return _epoch_ms(self.latest)
+
+
+class Measure(BaseModel):
+    """A decimal field, with so many digits after the point."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    scale: int = Field(ge=0, le=LARGEST_SCALE)
+
+
+class EventSchema(BaseModel):
+    """Names and types of the fields of one kind of event."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = "event"
+    version: int = 1
+    event_id: FieldName
+    event_time: EventTime
+    attributes: dict[FieldName, AttributeType] = Field(default_factory=dict)
+    measures: dict[FieldName, Measure] = Field(default_factory=dict)
+
+    @field_validator("event_time", mode="before")
+    @classmethod
+    def _time_may_be_a_name(cls, value: object) -> object:
+        return {"field": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _each_name_once(self) -> "EventSchema":
+        names = self.field_names
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            message = f"field {twice[0]!r} is declared twice; give each field one role"
+            raise ValueError(message)
+        return self
+
+    @property
+    def field_names(self) -> list[str]:
+        """All declared fields: id, time, attributes, measures."""
+        return [self.event_id, self.event_time.field, *self.attributes, *self.measures]
+
+    @property
+    def largest_scale(self) -> int:
+        """The most digits after the point that any measure has."""
+        return max((measure.scale for measure in self.measures.values()), default=0)
+
+
+def load_event_schema(path: Path) -> EventSchema:
+    """Read an event schema from YAML.
+
+    Raises:
+        BucketsError: the file cannot be read, or is not a valid schema; says which line and field.
+    """
+    return load_model(path, EventSchema, "event schema")

@@ -1,0 +1,95 @@
+"""Turns lines of bytes into numbered lines of text, in the same way for every source that is made of lines.
+
+A line ends with a line feed; carriage returns before it belong to the line's end. Only lines that hold nothing but
+ASCII white space are blank, and left out: whatever else is on a line is an event or a dead letter.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from buckets.events.arrivals import BROKEN, LONGEST_RAW, POSITION, RAW, SOURCE, shortened
+
+BYTE_ORDER_MARK = "\ufeff"
+_LINE_END = "\r\n"
+_LONGEST_CHARACTER = 4
+
+
+def numbered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows with the number of each line in its file, from 1, as `position`, if they have none yet.
+
+    Args:
+        batches: the lines of whole files, in their order.
+    """
+    lines_before: dict[str, int] = {}
+    for rows in batches:
+        if POSITION in rows.schema.names:
+            yield rows
+            continue
+        source = rows.column(SOURCE).dictionary_encode()
+        codes = source.indices.to_numpy()
+        numbers = np.empty(len(codes), np.int64)
+        for code, name in enumerate(source.dictionary.to_pylist()):
+            chosen = np.flatnonzero(codes == code)
+            before = lines_before.get(name, 0)
+            numbers[chosen] = np.arange(before + 1, before + len(chosen) + 1)
+            lines_before[name] = before + len(chosen)
+        yield rows.append_column(POSITION, pa.array(numbers))
+
+
+def as_text(rows: pa.RecordBatch) -> pa.RecordBatch:
+    r"""The rows with `raw` as text instead of bytes, and `broken` where a line is not valid UTF-8.
+
+    The bytes of such a line are shown with backslashes, as in `\xff`: replacing them could make two ids equal. Of a
+    long line the beginning is kept.
+    """
+    raw, reasons = rows.column(RAW), pa.nulls(rows.num_rows, pa.string())
+    try:
+        text = pc.cast(raw, pa.string())
+    except pa.ArrowInvalid:
+        text, reasons = _shown(raw)
+    at = rows.schema.get_field_index(RAW)
+    return rows.set_column(at, RAW, text).append_column(BROKEN, reasons)
+
+
+def _shown(raw: pa.BinaryArray) -> tuple[pa.StringArray, pa.StringArray]:
+    """Lines as text, and what is wrong with those that are not valid."""
+    text: list[str | None] = []
+    reasons: list[str | None] = []
+    for line in raw.to_pylist():
+        try:
+            text.append(line.decode())
+            reasons.append(None)
+        except UnicodeDecodeError:
+            text.append(_with_backslashes(line))
+            reasons.append("is not valid UTF-8")
+    return pa.array(text, pa.string()), pa.array(reasons, pa.string())
+
+
+def _with_backslashes(line: bytes) -> str:
+    """A line that is not valid UTF-8, as text; of a long one the beginning, as a dead letter keeps it."""
+    most = LONGEST_RAW * _LONGEST_CHARACTER
+    begin = line[:most].decode(errors="backslashreplace")
+    return shortened(begin, f"{len(line):,} bytes" if len(line) > most or len(begin) > LONGEST_RAW else "")
+
+
+def without_blank(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows whose lines are not blank, without the ends of the lines."""
+    text = pc.ascii_rtrim(rows.column(RAW), _LINE_END)
+    rows = rows.set_column(rows.schema.get_field_index(RAW), RAW, text)
+    blank = pc.equal(pc.binary_length(pc.ascii_trim_whitespace(text)), 0)
+    return rows.filter(pc.invert(blank)) if pc.any(blank).as_py() else rows
+
+
+def text_lines(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The lines of files, from bytes to numbered text without blank lines.
+
+    Args:
+        batches: rows with `raw` (binary), `source`, and `position` if they are numbered already.
+    """
+    for rows in numbered(batch for batch in batches if batch.num_rows):
+        lines = without_blank(as_text(rows))
+        if lines.num_rows:
+            yield lines

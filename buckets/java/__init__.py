@@ -1,0 +1,5 @@
+"""Java and jars: which Java there is, and the jars of Spark, Delta and Kafka, pinned by hash.
+
+Runs with a bare Python (`bin/setup` calls it before anything is installed), so it imports the standard
+library, and `errors`.
+"""

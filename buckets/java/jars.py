@@ -1,0 +1,191 @@
+"""The jars that Spark needs beside its own, and those of the local Kafka broker: pinned, fetched once, checked.
+
+`jars.lock` names them, one a line, with their checksums. `jar_paths` and `broker_jar_paths` look into the jar folder;
+what is missing or damaged there is fetched with the Ivy inside pyspark into a workspace, checked, and then renamed
+into place. A rename is atomic, so the jar folder never holds a part of a jar, and two processes that fetch at the same
+time do not disturb each other. The broker's jars have a folder of their own, since it has another kafka-clients.
+`python -m buckets.java.jars` fetches ahead of time, and prints the paths as spark-submit's `--jars` takes them.
+"""
+
+import hashlib
+import importlib.resources
+import importlib.util
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from buckets.errors import BucketsError, first_line
+from buckets.java.java import find_java, run_java
+
+FOLDER_VARIABLE = "BUCKETS_JARS"
+_FETCH_WITHIN_S = 900
+_NAMED = 6
+_NETWORK_OPTIONS = (
+    "-Dsun.net.client.defaultConnectTimeout=10000",
+    "-Dsun.net.client.defaultReadTimeout=60000",
+)
+
+
+@dataclass(frozen=True)
+class Jar:
+    """One pinned artifact of the Maven repository, and the sha256 of its file in hexadecimal."""
+
+    organisation: str
+    artifact: str
+    revision: str
+    sha256: str
+
+    @property
+    def file_name(self) -> str:
+        """The name of its file, as the repository has it."""
+        return f"{self.artifact}-{self.revision}.jar"
+
+
+def _pinned(use: str) -> tuple[Jar, ...]:
+    """The jars of `jars.lock` for one use; a line is `USE ORGANISATION:ARTIFACT:REVISION SHA256`."""
+    lock = importlib.resources.files("buckets.java").joinpath("jars.lock").read_text(encoding="utf-8")
+    jars = []
+    for line in lock.splitlines():
+        if line.startswith(f"{use} "):
+            _, coordinates, sha256 = line.split()
+            organisation, artifact, revision = coordinates.split(":")
+            jars.append(Jar(organisation, artifact, revision, sha256))
+    return tuple(jars)
+
+
+SPARK_JARS = _pinned("spark")
+BROKER_JARS = _pinned("broker")
+
+
+def jar_folder() -> Path:
+    """Returns the folder of the jars: what BUCKETS_JARS names, else one inside the Python environment."""
+    named = os.environ.get(FOLDER_VARIABLE)
+    return Path(named).absolute() if named else Path(sys.prefix, "share", "buckets", "jars")
+
+
+def _say_on_stderr(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+
+
+def jar_paths(say: Callable[[str], None] = _say_on_stderr) -> list[Path]:
+    """Returns the paths of all jars of Spark, whole and checked; fetches those that are not there.
+
+    Args:
+        say: Gets one line before anything is fetched.
+
+    Raises:
+        BucketsError: Jars are missing and cannot be fetched or written, or came as other files than pinned.
+    """
+    return _whole_jars(SPARK_JARS, jar_folder(), say)
+
+
+def broker_jar_paths(say: Callable[[str], None] = _say_on_stderr) -> list[Path]:
+    """Returns the paths of all jars of the local Kafka broker, as `jar_paths` does those of Spark.
+
+    Raises:
+        BucketsError: As `jar_paths`.
+    """
+    return _whole_jars(BROKER_JARS, jar_folder() / "broker", say)
+
+
+def _whole_jars(jars: Sequence[Jar], folder: Path, say: Callable[[str], None]) -> list[Path]:
+    absent = [jar for jar in jars if not _is_whole(folder / jar.file_name, jar)]
+    if absent:
+        say(f"fetching {_names(absent)} into {folder}, once")
+        _fetch(absent, folder)
+    return [folder / jar.file_name for jar in jars]
+
+
+def _is_whole(path: Path, jar: Jar) -> bool:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest() == jar.sha256
+    except OSError:
+        return False
+
+
+def _names(jars: Sequence[Jar]) -> str:
+    """The names in one line; of many only some."""
+    shown = [jar.file_name for jar in jars[: len(jars) if len(jars) <= _NAMED else _NAMED - 1]]
+    more = len(jars) - len(shown)
+    return ", ".join(shown) + (f" and {more} more of buckets/java/jars.lock" if more else "")
+
+
+def _fetch(jars: Sequence[Jar], folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        workspace = tempfile.TemporaryDirectory(dir=folder, prefix=".fetching-")
+    except OSError as error:
+        message = (
+            f"cannot write jars to {folder} ({first_line(error)}): "
+            f"set {FOLDER_VARIABLE} to a folder that can be written"
+        )
+        raise BucketsError(message) from error
+    with workspace as name:
+        _retrieve(jars, Path(name), folder)
+        for jar in jars:
+            fetched = Path(name, "jars", jar.file_name)
+            if not _is_whole(fetched, jar):
+                message = (
+                    f"{jar.file_name} came without the pinned sha256 {jar.sha256}: the Maven repository, or "
+                    f"a proxy before it, gave another file; fetch it elsewhere and put it into {folder}"
+                )
+                raise BucketsError(message)
+            fetched.replace(folder / jar.file_name)
+
+
+def _retrieve(jars: Sequence[Jar], workspace: Path, folder: Path) -> None:
+    """Runs Ivy in the workspace, where it puts the jars into `jars`; its output is kept when it fails."""
+    (workspace / "ivy.xml").write_text(_ivy_file(jars), encoding="utf-8")
+    succeeded, output = run_java(_ivy_command(jars), workspace, _FETCH_WITHIN_S)
+    if not succeeded:
+        log = folder / "fetch.log"
+        log.write_bytes(output)
+        message = (
+            f"cannot fetch {_names(jars)} from the Maven repository: check the network, or name a proxy with "
+            f"JAVA_TOOL_OPTIONS='-Dhttps.proxyHost=HOST -Dhttps.proxyPort=PORT', or put these files into "
+            f"{folder} by hand; then run this again; details: {log}"
+        )
+        raise BucketsError(message)
+
+
+def _ivy_command(jars: Sequence[Jar]) -> list[str]:
+    """All paths are relative to the workspace, since `[` and `(` in a folder's name are patterns to Ivy."""
+    java = [str(find_java().path), *_NETWORK_OPTIONS, "-cp", str(_ivy_jar(jars)), "org.apache.ivy.Main", "-warn"]
+    files = ["-ivy", "ivy.xml", "-cache", "cache", "-retrieve", "jars/[artifact]-[revision].[ext]"]
+    return [*java, "-confs", "jars", *files]
+
+
+def _ivy_jar(jars: Sequence[Jar]) -> Path:
+    pyspark = importlib.util.find_spec("pyspark")
+    places = pyspark.submodule_search_locations if pyspark else None
+    for place in places or ():
+        for path in Path(place, "jars").glob("ivy-*.jar"):
+            return path
+    message = (
+        "there is no pyspark with its jars in this Python environment: run make setup, "
+        f"or set {FOLDER_VARIABLE} to a folder with {_names(jars)}"
+    )
+    raise BucketsError(message)
+
+
+def _ivy_file(jars: Sequence[Jar]) -> str:
+    """An Ivy module that depends on just these jars: `master` is an artifact without its dependencies."""
+    dependencies = "".join(
+        f'<dependency org="{jar.organisation}" name="{jar.artifact}" rev="{jar.revision}"/>' for jar in jars
+    )
+    return (
+        '<ivy-module version="2.0"><info organisation="buckets" module="jars"/>'
+        '<configurations><conf name="jars"/></configurations>'
+        f'<dependencies defaultconf="jars->master">{dependencies}</dependencies></ivy-module>\n'
+    )
+
+
+if __name__ == "__main__":
+    try:
+        print(",".join(str(path) for path in jar_paths()))  # noqa: T201 - the answer, for spark-submit --jars
+    except BucketsError as error:
+        sys.exit(str(error))

@@ -1,0 +1,107 @@
+"""Finds the Java that Spark will run on, and says what to do when there is none or it is a wrong one.
+
+Needs nothing but Python itself, so that setting up can check Java before it installs anything:
+`python -m buckets.java.java` is silent when all is well.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from buckets.errors import BucketsError
+
+SUPPORTED_MAJORS = (17, 21)
+_ANSWER_WITHIN_S = 60
+_REMEDY = (
+    "install Java 17 or 21 (Debian, Ubuntu: apt install openjdk-17-jre-headless or openjdk-21-jre-headless; "
+    "macOS: brew install openjdk@21) and put it on PATH or set JAVA_HOME to its folder"
+)
+
+
+@dataclass(frozen=True)
+class JavaRuntime:
+    """A Java that Spark can run on: the path of its `java` command and its major version."""
+
+    path: Path
+    major: int
+
+
+def run_java(command: Sequence[str], folder: Path, within_s: float) -> tuple[bool, bytes]:
+    """Runs a Java command in a folder, to its end.
+
+    Returns:
+        Whether it succeeded in time, and what it printed.
+    """
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=within_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        return False, error.stdout or b""
+    return done.returncode == 0, done.stdout
+
+
+def find_java() -> JavaRuntime:
+    """Returns the Java that Spark will use: that of JAVA_HOME if it is set, else the first on PATH.
+
+    JAVA_HOME decides alone, as it does in Spark's own scripts.
+
+    Raises:
+        BucketsError: There is no Java, it does not start, or it is neither 17 nor 21.
+    """
+    path, origin = _locate()
+    major = _major_version(path, origin)
+    if major not in SUPPORTED_MAJORS:
+        message = f"Java {major} at {path} ({origin}) cannot run Spark, which needs Java 17 or 21: {_REMEDY}"
+        raise BucketsError(message)
+    return JavaRuntime(path, major)
+
+
+def _locate() -> tuple[Path, str]:
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        found = shutil.which("java", path=str(Path(home, "bin")))
+        if found is None:
+            message = f"JAVA_HOME is {home}, where there is no bin/java: {_REMEDY}"
+            raise BucketsError(message)
+        return Path(found), "from JAVA_HOME"
+    found = shutil.which("java")
+    if found is None:
+        message = f"no Java found: JAVA_HOME is not set and there is no java on PATH: {_REMEDY}"
+        raise BucketsError(message)
+    return Path(found), "from PATH"
+
+
+def _major_version(path: Path, origin: str) -> int:
+    """Asks `java -version`, which answers on stderr, e.g. `openjdk version "17.0.15" 2025-04-15`."""
+    try:
+        answer = subprocess.run(
+            [path, "-version"], capture_output=True, text=True, timeout=_ANSWER_WITHIN_S, check=False
+        )
+        text = answer.stderr + answer.stdout
+    except (OSError, subprocess.TimeoutExpired) as error:
+        text = str(error)
+    version = re.search(r'version "(?:1\.)?(\d+)', text)  # before Java 9 it was "1.8.0"
+    if version is None:
+        said = " ".join(text.split())[:200] or "nothing"
+        message = f"{path} ({origin}) does not tell its version but says {said!r}: {_REMEDY}"
+        raise BucketsError(message)
+    return int(version[1])
+
+
+if __name__ == "__main__":
+    try:
+        find_java()
+    except BucketsError as error:
+        sys.exit(str(error))

@@ -1,0 +1,187 @@
+"""What an uncertain window can be: value, lower and upper bound, when events of its edge bucket may each be in or out.
+
+With `S, C` the sum and count of the events that are surely inside, and a stretch at the edge of `n` events with
+positive values adding up to `p`, negative ones to `-m`, the least `a` and the greatest `b`:
+
+    count   C .. C + n
+    sum     S - m .. S + p              with a known sign one of them is 0: no looser than the bucket itself
+    min     the least with the stretch .. the least without it;   max likewise
+    avg     of k events of the stretch the sum is between k·a and k·b, and between -m and p, so
+            max(min(S/C, (S+n·a)/(C+n)), (S-m)/(C or C+n)) .. min(max(S/C, (S+n·b)/(C+n)), (S+p)/(C or C+n))
+
+The value takes the stretch whole (include), not at all (exclude) or the part of it that the window covers in time
+(prorate; a minimum or maximum has no parts and includes).
+
+A sum passes 64 bits where all of `S - m .. S + p` does. Where only a part of that does, the window's own sum may well
+fit: the part that fits is what it can be, and a value outside is moved to its end.
+
+Values and bounds are quotients `whole + rest / count`, see `quotient`; of all but an average the rest is 0.
+"""
+
+import numpy as np
+
+from buckets.compiled import inlined, leaf
+from buckets.kernel.plan import AVG, COUNT, EXCLUDE, MIN, PRORATE, SUM
+from buckets.kernel.window_edges import Edges
+from buckets.numbers.quotient import is_less, quotient
+from buckets.numbers.wide_sum import is_negative, join, join_within, share, times
+from buckets.timeline.timeline import Timeline, extreme
+
+
+@leaf
+def _covered_ms(edges: Edges, window, edge_ms):
+    """How much of the edge's bucket the window covers, and of how much."""
+    width_ms = edges.width_ms[window]
+    if width_ms == 1:
+        first_ms = edges.first_ms[window]
+        width_ms = edges.last_ms[window] - first_ms + 1
+        return width_ms - (edge_ms - first_ms), width_ms
+    return width_ms - edge_ms % width_ms, width_ms
+
+
+@leaf
+def count_in(edges: Edges, window, certain, edge_ms, policy):
+    """The number of events that an uncertain window is taken to hold."""
+    if policy == EXCLUDE:
+        return certain
+    if policy == PRORATE:
+        covered_ms, width_ms = _covered_ms(edges, window, edge_ms)
+        _, part = share(np.int64(0), edges.event_count[window], covered_ms, width_ms)
+        return certain + part
+    return certain + edges.event_count[window]
+
+
+@leaf
+def _sum_pair(edges: Edges, window, column, high, low, edge_ms, policy):
+    """The sum that an uncertain window is taken to have, as a pair; `high, low` is the sum that is surely inside."""
+    if policy == EXCLUDE:
+        return high, low
+    part_high = edges.plus[0, column, window] - edges.minus[0, column, window]
+    part_low = edges.plus[1, column, window] - edges.minus[1, column, window]
+    if policy == PRORATE:
+        covered_ms, width_ms = _covered_ms(edges, window, edge_ms)
+        part_high, part_low = share(part_high, part_low, covered_ms, width_ms)
+    return high + part_high, low + part_low
+
+
+@leaf
+def _passes_64_bits(edges: Edges, window, column, high, low):
+    """Whether the sum does, whichever events of the stretch are in."""
+    least_high, least_low = high - edges.minus[0, column, window], low - edges.minus[1, column, window]
+    most_high, most_low = high + edges.plus[0, column, window], low + edges.plus[1, column, window]
+    _, least_fits = join(least_high, least_low)
+    _, most_fits = join(most_high, most_low)
+    too_large = not least_fits and not is_negative(least_high, least_low)
+    return too_large or (not most_fits and is_negative(most_high, most_low))
+
+
+@leaf
+def _average_at_end(edges: Edges, side, window, column, high, low, certain):
+    """The average at one end of its interval, the lower (side 0) or the upper (side 1), as a quotient."""
+    count = certain + edges.event_count[window]
+    best, best_rest = quotient(high, low, certain)
+    best_count = certain
+    part_high, part_low = times(edges.extremes[side, column, window], edges.event_count[window])
+    whole, rest = quotient(high + part_high, low + part_low, count)
+    if is_less(whole, rest, count, best, best_rest, best_count) == (side == 0):
+        best, best_rest, best_count = whole, rest, count
+    if side == 0:
+        high, low = high - edges.minus[0, column, window], low - edges.minus[1, column, window]
+    else:
+        high, low = high + edges.plus[0, column, window], low + edges.plus[1, column, window]
+    end_count = certain if is_negative(high, low) == (side == 0) else count
+    whole, rest = quotient(high, low, end_count)
+    if is_less(best, best_rest, best_count, whole, rest, end_count) == (side == 0):
+        best, best_rest, best_count = whole, rest, end_count
+    return best, best_rest, best_count
+
+
+@leaf
+def _average_value(edges: Edges, window, column, high, low, certain, edge_ms, policy):
+    """The average that an uncertain window is taken to have, as a quotient between its bounds.
+
+    With the stretch or without it the window could really be; a part of its sum and count may lie beyond the bounds.
+    """
+    value_high, value_low = _sum_pair(edges, window, column, high, low, edge_ms, policy)
+    count = count_in(edges, window, certain, edge_ms, policy)
+    whole, rest = quotient(value_high, value_low, count)
+    if policy != PRORATE:
+        return whole, rest, count
+    end, end_rest, end_count = _average_at_end(edges, 0, window, column, high, low, certain)
+    if is_less(whole, rest, count, end, end_rest, end_count):
+        return end, end_rest, end_count
+    end, end_rest, end_count = _average_at_end(edges, 1, window, column, high, low, certain)
+    if is_less(end, end_rest, end_count, whole, rest, count):
+        return end, end_rest, end_count
+    return whole, rest, count
+
+
+@leaf
+def _certain_sum(timeline: Timeline, column, first, end):
+    """The sum of cells `[first, end)`, as a pair."""
+    high = timeline.total_high[column, end] - timeline.total_high[column, first]
+    return high, timeline.total_low[column, end] - timeline.total_low[column, first]
+
+
+@leaf
+def uncertain_value(timeline: Timeline, edges: Edges, function, column, window, end, edge_ms, policy):
+    """The value of a function over an uncertain window.
+
+    Args:
+        timeline: the cells.
+        edges: where the windows begin.
+        function: code of `plan`.
+        column: the measure.
+        window: which window.
+        end: the cell after the window's last.
+        edge_ms: the window's left end.
+        policy: what the value does with the stretch, INCLUDE | EXCLUDE | PRORATE.
+
+    Returns:
+        Whether the value's sum may fit 64 bits; then whole, rest and count of the value.
+    """
+    zero, one = np.int64(0), np.int64(1)
+    inside = edges.inside[window]
+    certain = timeline.prefix_count[end] - timeline.prefix_count[inside]
+    if function == COUNT:
+        return True, count_in(edges, window, certain, edge_ms, policy), zero, one
+    if function in (SUM, AVG):
+        high, low = _certain_sum(timeline, column, inside, end)
+        if _passes_64_bits(edges, window, column, high, low):
+            return False, zero, zero, one
+        if function == AVG:
+            whole, rest, count = _average_value(edges, window, column, high, low, certain, edge_ms, policy)
+            return True, whole, rest, count
+        value_high, value_low = _sum_pair(edges, window, column, high, low, edge_ms, policy)
+        return True, join_within(value_high, value_low), zero, one
+    side = 0 if function == MIN else 1
+    value = extreme(timeline, side, column, inside, end)
+    if policy != EXCLUDE:
+        far = edges.extremes[side, column, window]
+        value = min(value, far) if side == 0 else max(value, far)
+    return True, value, zero, one
+
+
+@inlined
+def uncertain_bound(timeline: Timeline, edges: Edges, bound, function, column, window, end):
+    """The lower (bound 0) or the upper (bound 1) bound of a function over an uncertain window.
+
+    Returns:
+        Its whole, rest and count.
+    """
+    zero, one = np.int64(0), np.int64(1)
+    inside = edges.inside[window]
+    certain = timeline.prefix_count[end] - timeline.prefix_count[inside]
+    if function == COUNT:
+        return certain + bound * edges.event_count[window], zero, one
+    if function in (SUM, AVG):
+        high, low = _certain_sum(timeline, column, inside, end)
+        if function == AVG:
+            return _average_at_end(edges, bound, window, column, high, low, certain)
+        if bound == 0:
+            return join_within(high - edges.minus[0, column, window], low - edges.minus[1, column, window]), zero, one
+        return join_within(high + edges.plus[0, column, window], low + edges.plus[1, column, window]), zero, one
+    side = 0 if function == MIN else 1
+    without, far = extreme(timeline, side, column, inside, end), edges.extremes[side, column, window]
+    with_stretch = min(without, far) if side == 0 else max(without, far)
+    return (min(without, with_stretch) if bound == 0 else max(without, with_stretch)), zero, one

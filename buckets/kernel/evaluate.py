@@ -1,0 +1,154 @@
+"""How one event is evaluated: every rule is computed on its window and compared with its limit."""
+
+import numpy as np
+
+from buckets.compiled import inlined, leaf
+from buckets.kernel.bounds import count_in, uncertain_bound, uncertain_value
+from buckets.kernel.context import Context
+from buckets.kernel.plan import (
+    ABOVE,
+    ALWAYS,
+    AT_LEAST,
+    AT_MOST,
+    AVG,
+    BELOW,
+    COUNT,
+    EXACTLY,
+    MIN,
+    NEVER,
+    NOT,
+    SUM,
+    RuleArrays,
+)
+from buckets.kernel.result_rows import Rows
+from buckets.kernel.window_edges import Edges
+from buckets.numbers.quotient import is_less, rounded, side_of_digits
+from buckets.timeline.timeline import Timeline, extreme, total
+
+
+@inlined
+def side_of_limit(rules: RuleArrays, rule, whole, rest, count):
+    """On which side of a rule's limit a value lies: -1 below, 0 on it, 1 above."""
+    if whole != rules.limit_whole[rule]:
+        return 1 if whole > rules.limit_whole[rule] else -1
+    return side_of_digits(rest, count, rules.limit_digits, rule) if rules.function[rule] == AVG else 0
+
+
+@inlined
+def fires(comparison, side):
+    """Whether a value on that side of its limit crosses it."""
+    if comparison in (ALWAYS, NEVER):
+        return comparison == ALWAYS
+    if comparison == ABOVE:
+        return side > 0
+    if comparison == AT_LEAST:
+        return side >= 0
+    if comparison == BELOW:
+        return side < 0
+    if comparison == AT_MOST:
+        return side <= 0
+    return (side == 0) == (comparison == EXACTLY)
+
+
+@leaf
+def _is_certain(comparison, lower_side, upper_side, is_point):
+    """Whether every value between the bounds crosses the limit, or none does."""
+    if comparison in (EXACTLY, NOT):
+        return is_point or lower_side > 0 or upper_side < 0
+    return fires(comparison, lower_side) == fires(comparison, upper_side)
+
+
+@inlined
+def _exact_value(timeline: Timeline, function, column, first, end):
+    """A function over cells `[first, end)`: whether its sum fits 64 bits, then whole, rest and count of its value."""
+    count, zero, one = timeline.prefix_count[end] - timeline.prefix_count[first], np.int64(0), np.int64(1)
+    if function == COUNT:
+        return True, count, zero, one
+    if function in (SUM, AVG):
+        summed, fits = total(timeline, column, first, end)
+        if function == AVG:
+            whole = summed // count
+            return fits, whole, summed - whole * count, count
+        return fits, summed, zero, one
+    return True, extreme(timeline, 0 if function == MIN else 1, column, first, end), zero, one
+
+
+@leaf
+def _write_bounds(timeline: Timeline, edges: Edges, end, edge_ms, rules: RuleArrays, rule, policy, rows, used):
+    """What a row says of an uncertain window beside its value."""
+    function, column, window = rules.function[rule], rules.measure[rule], rules.window[rule]
+    lower, lower_rest, lower_count = uncertain_bound(timeline, edges, 0, function, column, window, end)
+    upper, upper_rest, upper_count = uncertain_bound(timeline, edges, 1, function, column, window, end)
+    rows.lower_whole[used], rows.lower_micro[used] = rounded(lower, lower_rest, lower_count)
+    rows.upper_whole[used], rows.upper_micro[used] = rounded(upper, upper_rest, upper_count)
+    is_point = not is_less(lower, lower_rest, lower_count, upper, upper_rest, upper_count)
+    rows.exact[used] = is_point
+    rows.certain[used] = _is_certain(
+        rules.comparison[rule],
+        side_of_limit(rules, rule, lower, lower_rest, lower_count),
+        side_of_limit(rules, rule, upper, upper_rest, upper_count),
+        is_point,
+    )
+    certain = timeline.prefix_count[end] - timeline.prefix_count[edges.inside[window]]
+    rows.event_count[used] = count_in(edges, window, certain, edge_ms, policy)
+    rows.count_lower[used] = certain
+    rows.count_upper[used] = certain + edges.event_count[window]
+
+
+@inlined
+def _write_exact(rows: Rows, used, whole, micro, count):
+    """What a row says beside its value of a window that is known to the event."""
+    rows.lower_whole[used] = whole
+    rows.lower_micro[used] = micro
+    rows.upper_whole[used] = whole
+    rows.upper_micro[used] = micro
+    rows.event_count[used] = count
+    rows.count_lower[used] = count
+    rows.count_upper[used] = count
+    rows.exact[used] = True
+    rows.certain[used] = True
+
+
+@inlined
+def evaluate(timeline: Timeline, edges: Edges, end, event, time_ms, late_by_ms, context: Context, rows: Rows, used):
+    """Evaluate every rule from its window's edge to `end`, and append the rows.
+
+    A rule whose window reaches to where cells may be gone, for an event that is late by so much, is passed over. One
+    that is on trial and whose sum does not fit 64 bits has a row that says so, and changes nothing else.
+
+    Returns:
+        The number of rows used, and another rule whose sum does not fit 64 bits; -1 for none.
+    """
+    rules, policy = context.rules, context.policy.edge
+    for rule in range(rules.function.shape[0]):
+        if late_by_ms > rules.patience_ms[rule]:
+            continue
+        window = rules.window[rule]
+        edge_ms = time_ms - context.reach_ms[window]
+        function, column = rules.function[rule], rules.measure[rule]
+        inside, is_uncertain = edges.inside[window], edges.is_uncertain[window]
+        if is_uncertain:
+            fits, whole, rest, count = uncertain_value(timeline, edges, function, column, window, end, edge_ms, policy)
+        else:
+            fits, whole, rest, count = _exact_value(timeline, function, column, inside, end)
+        if not (fits or rules.on_trial[rule]):
+            return used, rule
+        fired = fits and fires(rules.comparison[rule], side_of_limit(rules, rule, whole, rest, count))
+        if fits and not (context.emit_all or fired):
+            continue
+        rows.event[used] = event
+        rows.rule[used] = rule
+        rows.fits[used] = fits
+        if fits:
+            micro = np.int64(0)
+            if function == AVG:
+                whole, micro = rounded(whole, rest, count)
+            rows.whole[used] = whole
+            rows.micro[used] = micro
+            rows.fired[used] = fired
+            if is_uncertain:
+                _write_bounds(timeline, edges, end, edge_ms, rules, rule, policy, rows, used)
+            else:
+                _write_exact(rows, used, whole, micro, timeline.prefix_count[end] - timeline.prefix_count[inside])
+        used += 1
+    return used, -1

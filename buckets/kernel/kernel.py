@@ -1,0 +1,351 @@
+"""The kernel: takes the events of many keys in arrival order, keeps their timelines, and evaluates each event.
+
+The story of one event `e` of a key with clock `c`:
+
+1. It is tested, in this order: too late (older than the horizon), duplicate (its id already stands at its time in the
+   tail), late (`e.time < c`), collision (another id stands at its time). The first that holds decides.
+2. Where its policy says so, it is put into the timeline, which stays sorted by time; beyond the tail, into its bucket.
+3. For every rule, its window is the stretch of cells from the window's edge to `e`, see `window_edges`. Count, sum,
+   average, minimum and maximum of a stretch cost O(1) to O(log cells), see `timeline`; what is uncertain at an edge
+   inside a bucket is bounded, see `bounds`.
+4. A sum of a rule in force that does not fit 64 bits makes the event malformed: it is taken out again, and none of its
+   results stand. A sum of a rule on trial that does not fit is only noted.
+
+Before that the pages that its key's windows need are chosen (`needed_pages`), after it the timeline is laid down again
+(`layout`). All state is explicit, all loops are plain; numba compiles them.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from buckets.compiled import allocating, compiled, inlined, leaf
+from buckets.kernel.context import Context, Policy
+from buckets.kernel.evaluate import evaluate
+from buckets.kernel.keyed_events import KeyedEvents
+from buckets.kernel.outcome import COLLISION_NOT_KEPT, DUPLICATE, EVALUATED, LATE, OVERFLOW, TOO_LATE, EventOutcomes
+from buckets.kernel.plan import DROP, EVALUATE, KEEP_FIRST, REPLACE
+from buckets.kernel.result_rows import Rows, new_rows, with_room
+from buckets.kernel.window_edges import Edges, begin, find_edges, forget_stretches, make_way, new_edges
+from buckets.timeline.directory import Directory, new_directory
+from buckets.timeline.head import FROM_THE_BEGINNING, NO_CLOCK, HeadFields
+from buckets.timeline.layout import (
+    Layout,
+    new_stretches,
+    new_written,
+    with_page_room,
+    write_timeline,
+    written_bound,
+)
+from buckets.timeline.loading import Heads, load_timeline
+from buckets.timeline.tiers import kept_from_ms, set_borders
+from buckets.timeline.timeline import (
+    HOT,
+    Timeline,
+    first_ending_at_or_after,
+    insert,
+    is_raw,
+    merge_value,
+    new_timeline,
+    rebuild,
+    remove,
+)
+
+
+class Work(NamedTuple):
+    """What is at hand while one key's events are taken in.
+
+    Attributes:
+        timeline: the key's cells.
+        directory: the pages of all keys.
+        edges: where the windows of the event at hand begin.
+        replaced: int64 `(columns,)`, room for the values of one event.
+        borders: int64 `(tiers,)`, where each tier begins at the key's clock.
+    """
+
+    timeline: Timeline
+    directory: Directory
+    edges: Edges
+    replaced: npt.NDArray[np.int64]
+    borders: npt.NDArray[np.int64]
+
+
+@inlined
+def _same_id(pool, start, length, other_start, other_length):
+    if length != other_length:
+        return False
+    for byte in range(length):  # noqa: SIM110 - a plain loop is what numba compiles
+        if pool[start + byte] != pool[other_start + byte]:
+            return False
+    return True
+
+
+@inlined
+def _find_id(timeline: Timeline, first, time_ms, pool, id_start, id_length):
+    """The raw cell at `time_ms`, from `first` on, that has this id; -1 where none has."""
+    cell = first
+    while cell < timeline.size[0] and timeline.first_ms[cell] <= time_ms:
+        if _same_id(pool, id_start, id_length, timeline.id_start[cell], timeline.id_length[cell]):
+            return cell
+        cell += 1
+    return -1
+
+
+@leaf
+def _exchange(work: Work, cell, id_start, id_length):
+    """Give a cell another id and the values in `work.replaced`, which takes the cell's own. Cost: O(cells); rare."""
+    timeline = work.timeline
+    timeline.id_start[cell] = id_start
+    timeline.id_length[cell] = id_length
+    for column in range(timeline.extremes.shape[1]):
+        before = timeline.extremes[0, column, cell]
+        timeline.extremes[0, column, cell] = work.replaced[column]
+        timeline.extremes[1, column, cell] = work.replaced[column]
+        work.replaced[column] = before
+    rebuild(timeline)
+    forget_stretches(work.edges)
+
+
+@inlined
+def _is_in_tail(work: Work, time_ms):
+    """Whether events of a time are raw."""
+    return work.borders.shape[0] == 0 or time_ms >= work.borders[0]
+
+
+@inlined
+def _test(work: Work, events: KeyedEvents, event, clock_ms, policy: Policy, outcomes: EventOutcomes):
+    """Decide what an event is, and note it in `outcomes`.
+
+    Returns:
+        Whether it goes into the timeline, the first cell that ends at or after its time, and whether that cell is a
+        raw event of its time.
+    """
+    timeline, time_ms, start = work.timeline, events.times_ms[event], events.ids.start
+    if clock_ms != NO_CLOCK and time_ms < clock_ms - policy.horizon_ms:
+        outcomes.code[event] = TOO_LATE
+        return False, 0, False
+    first = timeline.size[0] if time_ms > clock_ms else first_ending_at_or_after(timeline, time_ms)
+    shared = False
+    if first < timeline.size[0] and timeline.first_ms[first] <= time_ms and _is_in_tail(work, time_ms):
+        if _find_id(timeline, first, time_ms, events.ids.data, start[event], start[event + 1] - start[event]) >= 0:
+            outcomes.code[event] = DUPLICATE
+            return False, 0, False
+        shared = is_raw(timeline, first)
+    if shared:
+        outcomes.other_start[event] = timeline.id_start[first]
+        outcomes.other_length[event] = timeline.id_length[first]
+    refused = shared and policy.collision == KEEP_FIRST
+    if time_ms < clock_ms:
+        outcomes.code[event] = LATE
+        return not refused and policy.late != DROP, first, shared
+    outcomes.code[event] = COLLISION_NOT_KEPT if refused else EVALUATED
+    return not refused, first, shared
+
+
+@inlined
+def _owner_for(work: Work, cell, time_ms):
+    """The page to which an event at position `cell` goes: one that is at hand, of a neighbour."""
+    timeline, directory = work.timeline, work.directory
+    if cell > 0:
+        before = timeline.owner[cell - 1]
+        if before != HOT and directory.is_loaded[before] and time_ms <= directory.last_ms[before]:
+            return before
+    return timeline.owner[cell] if cell < timeline.size[0] else np.int32(HOT)
+
+
+@inlined
+def _note_change(work: Work, owner):
+    if owner != HOT:
+        work.directory.is_changed[owner] = True
+
+
+@inlined
+def _put_in(work: Work, events: KeyedEvents, event, first):
+    """Insert an event after the cells that share its time, or take it into the bucket around it.
+
+    Returns:
+        Its cell; -1 where it has no cell of its own.
+    """
+    timeline, time_ms = work.timeline, events.times_ms[event]
+    cell, size = first, timeline.size[0]
+    while cell < size and timeline.first_ms[cell] <= time_ms:
+        if not is_raw(timeline, cell):
+            merge_value(timeline, cell, events.values, event, time_ms)
+            _note_change(work, timeline.owner[cell])
+            forget_stretches(work.edges)
+            return -1
+        cell += 1
+    owner = np.int32(HOT) if cell == size else _owner_for(work, cell, time_ms)
+    id_start = events.ids.start[event]
+    insert(timeline, cell, time_ms, id_start, events.ids.start[event + 1] - id_start, events.values, event, owner)
+    _note_change(work, owner)
+    if cell < size:
+        make_way(work.edges, cell)
+    return cell
+
+
+@leaf
+def _replace(work: Work, events: KeyedEvents, event, cell):
+    """Give a cell the id and the values of an event.
+
+    Returns:
+        Where the id begins that it had, and its length; its values are in `work.replaced`.
+    """
+    timeline, start = work.timeline, events.ids.start
+    id_start, id_length = timeline.id_start[cell], timeline.id_length[cell]
+    for column in range(timeline.extremes.shape[1]):
+        work.replaced[column] = events.values[column, event]
+    _exchange(work, cell, start[event], start[event + 1] - start[event])
+    _note_change(work, timeline.owner[cell])
+    return id_start, id_length
+
+
+@leaf
+def _take_out(work: Work, cell, replaces, id_before, length_before):
+    """Take an event out again that turned out to be malformed; a cell that it replaced is as it was."""
+    if replaces:
+        _exchange(work, cell, id_before, length_before)
+    else:
+        remove(work.timeline, cell)
+        forget_stretches(work.edges)
+
+
+@leaf
+def _take_in(work: Work, events: KeyedEvents, first, end, clock_ms, context: Context, rows: Rows, used, outcomes):
+    """Take in events `[first, end)` of a key, one by one, as long as there is room for the rows of one more.
+
+    Each is tested, put in, and evaluated.
+
+    Returns:
+        The first event that is not taken in, how many rows are used now, and the key's clock.
+    """
+    timeline, policy, tiers = work.timeline, context.policy, context.tiers
+    most = rows.event.shape[0] - context.rules.function.shape[0]
+    event = first
+    while event < end and used <= most:
+        current, event = event, event + 1
+        time_ms = events.times_ms[current]
+        outcomes.clock_ms[current] = clock_ms
+        if time_ms > clock_ms:
+            set_borders(work.borders, tiers, time_ms)
+        goes_in, cell, shared = _test(work, events, current, clock_ms, policy, outcomes)
+        if not goes_in:
+            continue
+        replaces, id_before, length_before = shared and policy.collision == REPLACE, np.int64(0), np.int64(0)
+        if replaces:
+            id_before, length_before = _replace(work, events, current, cell)
+        else:
+            cell = _put_in(work, events, current, cell)
+        outcomes.applied[current] = True
+        late_by_ms = clock_ms - time_ms if time_ms < clock_ms else np.int64(0)
+        if late_by_ms > 0 and (policy.late != EVALUATE or cell < 0 or not _is_in_tail(work, time_ms)):
+            continue
+        after = cell + 1
+        while after < timeline.size[0] and timeline.first_ms[after] == time_ms:
+            after += 1
+        find_edges(work.edges, timeline, context.reach_ms, time_ms, after == timeline.size[0], tiers, work.borders)
+        used_now, overflowed = evaluate(timeline, work.edges, after, current, time_ms, late_by_ms, context, rows, used)
+        if overflowed < 0:
+            used, clock_ms = used_now, max(clock_ms, time_ms)
+            continue
+        outcomes.code[current] = OVERFLOW
+        outcomes.applied[current] = False
+        outcomes.rule[current] = overflowed
+        _take_out(work, cell, replaces, id_before, length_before)
+        if clock_ms != NO_CLOCK:
+            set_borders(work.borders, tiers, clock_ms)
+    return event, used, clock_ms
+
+
+@leaf
+def _largest_key(heads: Heads, directory: Directory, key_start):
+    """Cells that the largest timeline may come to have, and the most pages of one."""
+    largest, most = np.int64(0), np.int64(0)
+    for key in range(heads.cells.shape[0]):
+        cells = heads.cells[key] + key_start[key + 1] - key_start[key]
+        for entry in range(directory.start[key], directory.start[key + 1]):
+            cells += directory.cells[entry] if directory.is_loaded[entry] else 1
+        largest = max(largest, cells)
+        most = max(most, directory.start[key + 1] - directory.start[key])
+    return largest, most
+
+
+@allocating
+def _with_bytes(encoded, used, needed):
+    """The same bytes with room for `needed` more, doubled where they are full."""
+    if used + needed <= encoded.shape[0]:
+        return encoded
+    larger = np.empty(max(used + needed, 2 * encoded.shape[0]), np.uint8)
+    for byte in range(used):
+        larger[byte] = encoded[byte]
+    return larger
+
+
+@compiled
+def score_keys(
+    events: KeyedEvents, heads: Heads, directory: Directory, page_start, context: Context, outcomes: EventOutcomes
+):
+    """Take in the events of many keys.
+
+    Args:
+        events: the events. Their ids lie in the pool, `events.ids.data`: the keys' heads one after the other, then the
+            pages at hand, then the events' ids.
+        heads: what the heads say; clocks are changed.
+        directory: entries of all keys, with the pages at hand marked; changed.
+        page_start: int64 `(entries,)`, where each page at hand begins in the pool.
+        context: rules, policies, and how timelines are kept.
+        outcomes: filled.
+
+    Returns:
+        Rows, how many of them are used, the keys' new heads one after the other, where each begins, int64
+        `(keys + 1,)`, and the pages that were written or go, `Written`.
+    """
+    keys, columns, rules = heads.cells.shape[0], context.needs_extremes.shape[0], context.rules.function.shape[0]
+    rows = new_rows(events.times_ms.shape[0] * rules + 1 if context.emit_all else 1024)
+    used = np.int64(0)
+    encoded, encoded_start = np.empty(65536, np.uint8), np.zeros(keys + 1, np.int64)
+    written = new_written(65536, 64)
+    largest, most = _largest_key(heads, directory, events.key_start)
+    most_target = most + largest // context.paging.page_cells + 2
+    target_start = np.zeros(2, np.int64)
+    target_start[1] = most_target
+    work = Work(
+        timeline=new_timeline(largest, context.needs_extremes),
+        directory=directory,
+        edges=new_edges(context.reach_ms.shape[0], columns),
+        replaced=np.empty(columns, np.int64),
+        borders=np.zeros(context.tiers.after_ms.shape[0], np.int64),
+    )
+    layout = Layout(
+        timeline=work.timeline,
+        directory=directory,
+        tiers=context.tiers,
+        borders=work.borders,
+        paging=context.paging,
+        pool=events.ids.data,
+        stretches=new_stretches(most),
+        target=new_directory(target_start, columns),
+    )
+    for key in range(keys):
+        clock_ms, since_ms = heads.clock_ms[key], heads.since_ms[key]
+        begin(work.edges)
+        load_timeline(work.timeline, events.ids.data, heads, directory, key, page_start)
+        if clock_ms != NO_CLOCK:
+            set_borders(work.borders, context.tiers, clock_ms)
+        event, end = events.key_start[key], events.key_start[key + 1]
+        while event < end:
+            rows = with_room(rows, used, rules)
+            event, used, clock_ms = _take_in(work, events, event, end, clock_ms, context, rows, used, outcomes)
+        heads.clock_ms[key] = clock_ms
+        if clock_ms != NO_CLOCK and since_ms <= clock_ms - context.policy.horizon_ms:
+            # No window of an event that is still to come reaches further back than the horizon.
+            since_ms = np.int64(FROM_THE_BEGINNING)
+        at, entries = encoded_start[key], directory.start[key + 1] - directory.start[key]
+        bound = written_bound(work.timeline, entries)
+        encoded = _with_bytes(encoded, at, bound)
+        written = with_page_room(written, bound, most_target + entries)
+        head = HeadFields(clock_ms, since_ms, context.generation, heads.next_page[key])
+        kept_ms = kept_from_ms(context.tiers, clock_ms, context.policy.horizon_ms)
+        encoded_start[key + 1] = write_timeline(layout, key, head, kept_ms, encoded, at, written)
+    return rows, used, encoded[: encoded_start[keys]], encoded_start, written

@@ -1,0 +1,34 @@
+"""What becomes of an event: one of six outcomes, and what a side output says of it."""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+EVALUATED: Final = 0
+TOO_LATE: Final = 1
+DUPLICATE: Final = 2
+LATE: Final = 3
+COLLISION_NOT_KEPT: Final = 4
+OVERFLOW: Final = 5
+OUTCOMES: Final = 6
+
+
+class EventOutcomes(NamedTuple):
+    """What became of each event: arrays of shape `(events,)`.
+
+    Attributes:
+        code: uint8, EVALUATED | TOO_LATE | DUPLICATE | LATE | COLLISION_NOT_KEPT | OVERFLOW.
+        applied: bool, whether it is in the timeline now.
+        clock_ms: int64, the key's clock when it arrived.
+        other_start: int64, where in the pool the id begins that shares its time; -1 for none.
+        other_length: int64.
+        rule: int64, the rule whose sum overflowed.
+    """
+
+    code: npt.NDArray[np.uint8]
+    applied: npt.NDArray[np.bool_]
+    clock_ms: npt.NDArray[np.int64]
+    other_start: npt.NDArray[np.int64]
+    other_length: npt.NDArray[np.int64]
+    rule: npt.NDArray[np.int64]

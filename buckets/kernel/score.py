@@ -1,0 +1,219 @@
+"""Scoring as a pure function: plan, timelines and new events of a group in; outcomes, results and timelines out."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from buckets.errors import BucketsError
+from buckets.kernel.context import Context, Policy
+from buckets.kernel.kernel import score_keys
+from buckets.kernel.keyed_events import EventIds, KeyedEvents
+from buckets.kernel.needed_pages import choose_pages
+from buckets.kernel.outcome import EventOutcomes
+from buckets.kernel.plan import GroupPlan
+from buckets.kernel.result_rows import Rows
+from buckets.timeline.directory import Directory
+from buckets.timeline.head import CODEC_VERSION, NO_CLOCK
+from buckets.timeline.layout import Written
+from buckets.timeline.loading import Heads, read_heads, unreadable
+from buckets.timeline.paging import Paging
+
+PAGING: Final = Paging(page_cells=128, hot_cells=64, most_pages=256)
+"""How timelines are cut; measured, see DESIGN.md."""
+PageReader = Callable[[Sequence[tuple[int, int]]], list[bytes]]
+"""Reads pages, each given as the index of its key and its number."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page that was written, or that goes.
+
+    Attributes:
+        key: the index of its key.
+        number: its number.
+        data: its bytes; None where it goes.
+    """
+
+    key: int
+    number: int
+    data: bytes | None
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What came out for the events of a group.
+
+    Attributes:
+        outcomes: what became of each event.
+        rows: results of events and rules, events key by key.
+        beyond: rows of rules on trial without a result, because their sums pass 64 bits; event and rule alone are set.
+        heads: the keys' new heads.
+        clocks_ms: int64 `(keys,)`, the clocks that they have come to; NO_CLOCK for none.
+        since_ms: int64 `(keys,)`, since when each timeline is complete; FROM_THE_BEGINNING where it always was.
+        pages: the pages that changed.
+        pool: uint8, where `outcomes.other_start` points into.
+    """
+
+    outcomes: EventOutcomes
+    rows: Rows
+    beyond: Rows
+    heads: list[bytes]
+    clocks_ms: npt.NDArray[np.int64]
+    since_ms: npt.NDArray[np.int64]
+    pages: list[Page]
+    pool: npt.NDArray[np.uint8]
+
+    def other_id(self, event: int) -> str | None:
+        """The id that stands at the event's time, if one did when it arrived."""
+        start, length = int(self.outcomes.other_start[event]), int(self.outcomes.other_length[event])
+        return None if start < 0 else self.pool[start : start + length].tobytes().decode()
+
+
+def _no_outcomes(events: int) -> EventOutcomes:
+    return EventOutcomes(
+        code=np.zeros(events, np.uint8),
+        applied=np.zeros(events, np.bool_),
+        clock_ms=np.zeros(events, np.int64),
+        other_start=np.full(events, -1, np.int64),
+        other_length=np.zeros(events, np.int64),
+        rule=np.full(events, -1, np.int64),
+    )
+
+
+def _joined(parts: Sequence[bytes]) -> tuple[bytes, npt.NDArray[np.int64]]:
+    """Parts one after the other, and where each begins."""
+    start = np.zeros(len(parts) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, parts), np.int64, len(parts)), out=start[1:])
+    return b"".join(parts), start
+
+
+def score(
+    plan: GroupPlan,
+    heads: Sequence[bytes],
+    read_pages: PageReader,
+    events: KeyedEvents,
+    emit_all: bool,
+    paging: Paging = PAGING,
+    evicted_until_ms: int | None = None,
+) -> Scored:
+    """Take a batch of events into the timelines of a group, and evaluate each event.
+
+    Args:
+        plan: the group's rules and policies.
+        heads: each key's head; empty for a new key.
+        read_pages: called once, with the pages that are needed beside the heads, if there are any.
+        events: the events of these keys.
+        emit_all: whether results are wanted for every rule, or for the fired ones only.
+        paging: how timelines are cut.
+        evicted_until_ms: the latest event of a timeline of this group that was evicted; None where none was. A new key
+            may be one of them, so its windows are complete only after that.
+
+    Returns:
+        EventOutcomes, results and what has changed of the timelines. Nothing given is changed.
+
+    Raises:
+        BucketsError: a timeline was written by an unknown version of the codec.
+    """
+    state, state_start = _joined(heads)
+    head_pool = np.frombuffer(state, np.uint8)
+    key = unreadable(head_pool, state_start)
+    if key >= 0:
+        message = (
+            f"state of group {plan.group.name!r} was written by codec version {heads[key][0]}, and this release reads "
+            f"1 to {CODEC_VERSION}; run the release that wrote the checkpoint, or start with a new checkpoint"
+        )
+        raise BucketsError(message)
+    known, directory = read_heads(head_pool, state_start, plan.group.generation, len(plan.group.measures))
+    if evicted_until_ms is not None:
+        _note_evicted(known, events, evicted_until_ms, plan.horizon_ms)
+    events, context = events._replace(times_ms=_read_only(events.times_ms)), _context(plan, paging, emit_all)
+    page_data, page_start = b"", np.zeros(len(directory.page), np.int64)
+    if len(directory.page):
+        choose_pages(known, directory, events.key_start, events.times_ms, context)
+        page_data, page_start = _read_needed(directory, read_pages, len(state))
+    pool = np.concatenate([head_pool, np.frombuffer(page_data, np.uint8), events.ids.data])
+    in_pool = EventIds(pool, events.ids.start + (len(state) + len(page_data)))
+    outcomes = _no_outcomes(len(events.times_ms))
+    rows, used, encoded, encoded_start, written = score_keys(
+        events._replace(ids=in_pool), known, directory, page_start, context, outcomes
+    )
+    whole = encoded.tobytes()
+    fits = rows.fits[:used]
+    all_fit = bool(fits.all())
+    return Scored(
+        outcomes=outcomes,
+        rows=_chosen(rows, slice(used) if all_fit else np.flatnonzero(fits)),
+        beyond=_chosen(rows, slice(0) if all_fit else np.flatnonzero(~fits)),
+        heads=[whole[start:end] for start, end in pairwise(encoded_start.tolist())],
+        clocks_ms=known.clock_ms,
+        since_ms=known.since_ms,
+        pages=_pages(written),
+        pool=pool,
+    )
+
+
+def _read_only(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The same numbers, not to be changed: for arrays that may be changed numba would compile the kernel again."""
+    view = numbers.view()
+    view.flags.writeable = False
+    return view
+
+
+def _context(plan: GroupPlan, paging: Paging, emit_all: bool) -> Context:
+    return Context(
+        rules=plan.rule_arrays,
+        reach_ms=plan.window_arrays.reach_ms,
+        needs_extremes=plan.needs_extremes,
+        tiers=plan.tiers,
+        policy=Policy(plan.horizon_ms, plan.late, plan.collision, plan.edge),
+        paging=paging,
+        generation=plan.group.generation,
+        emit_all=emit_all,
+    )
+
+
+def _note_evicted(known: Heads, events: KeyedEvents, evicted_until_ms: int, horizon_ms: int) -> None:
+    """Let new keys be complete from after the latest evicted event on, where their windows may reach that far back."""
+    new = np.flatnonzero((known.clock_ms == NO_CLOCK) & (np.diff(events.key_start) > 0))
+    first_ms = events.times_ms[events.key_start[new]]
+    known.since_ms[new[first_ms - horizon_ms <= evicted_until_ms]] = evicted_until_ms + 1
+
+
+def _read_needed(directory: Directory, read_pages: PageReader, page_at: int) -> tuple[bytes, npt.NDArray[np.int64]]:
+    """Read the pages that are marked.
+
+    Returns:
+        Their bytes one after the other, and where each begins in the pool, by entry.
+    """
+    needed = np.flatnonzero(directory.is_loaded)
+    page_start = np.zeros(len(directory.page), np.int64)
+    if not len(needed):
+        return b"", page_start
+    keys = np.searchsorted(directory.start, needed, side="right") - 1
+    found = read_pages(list(zip(keys.tolist(), directory.page[needed].tolist(), strict=True)))
+    data, start = _joined(found)
+    page_start[needed] = start[:-1] + page_at
+    return data, page_start
+
+
+def _chosen(rows: Iterable[npt.NDArray[Any]], chosen: slice | npt.NDArray[np.int64]) -> Rows:
+    return Rows(*(column[chosen] for column in rows))
+
+
+def _pages(written: Written) -> list[Page]:
+    used, count = written.used.tolist()
+    data, start, pages = written.data[:used].tobytes(), 0, []
+    for key, number, end, is_removed in zip(
+        written.key[:count].tolist(),
+        written.page[:count].tolist(),
+        written.end[:count].tolist(),
+        written.is_removed[:count].tolist(),
+        strict=True,
+    ):
+        pages.append(Page(key, number, None if is_removed else data[start:end]))
+        start = end
+    return pages

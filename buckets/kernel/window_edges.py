@@ -1,0 +1,194 @@
+"""The left edges of windows: which cells are surely inside, and what is known of those that may be half outside.
+
+    cells       [ bucket ][ bucket ][ bucket ] · ·  · · ·· raw events · ·
+                               ^ edge
+                          [stretch ]<------ surely inside ------------->
+
+An edge in the tail falls between two raw events, and its stretch is empty. Before the tail it falls into a bucket: the
+stretch is all cells of that bucket, folded together or not yet, because what is known of an edge follows from the key's
+clock alone (`tiers`). Where the edge is at or before the stretch's first event all of it is inside, where it is later
+than the last none is: exact again. Otherwise the window is *uncertain*.
+
+Edges move forward with the events, in amortised O(1); what a stretch holds is added up once, not for every event.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from buckets.compiled import allocating, inlined, leaf
+from buckets.numbers.wide_sum import LOW_BITS, LOW_MASK
+from buckets.timeline.tiers import Tiers, floor_to, width_at
+from buckets.timeline.timeline import Timeline, first_ending_at_or_after, is_raw
+
+UNKNOWN = -1
+
+
+class Edges(NamedTuple):
+    """Where the windows of the event at hand begin: arrays of shape `(windows,)` where nothing else is said.
+
+    Attributes:
+        start: int64, the first cell of the stretch.
+        end: int64, the cell after it.
+        inside: int64, the first cell that is surely inside the window.
+        is_uncertain: bool, whether a part of the stretch may be inside too.
+        width_ms: int64, width of the bucket that the edge falls into; 1 for none.
+        seen_start: int64, stretch for which the following holds; UNKNOWN for none.
+        seen_end: int64.
+        event_count: int64, events in the stretch.
+        first_ms: int64, time of its first event.
+        last_ms: int64, time of its last event.
+        extremes: int64 `(2, columns, windows)`, least and greatest value.
+        plus: int64 `(2, columns, windows)`, sum of positive values, a normal pair.
+        minus: int64 `(2, columns, windows)`, sum of negative values without its sign.
+    """
+
+    start: npt.NDArray[np.int64]
+    end: npt.NDArray[np.int64]
+    inside: npt.NDArray[np.int64]
+    is_uncertain: npt.NDArray[np.bool_]
+    width_ms: npt.NDArray[np.int64]
+    seen_start: npt.NDArray[np.int64]
+    seen_end: npt.NDArray[np.int64]
+    event_count: npt.NDArray[np.int64]
+    first_ms: npt.NDArray[np.int64]
+    last_ms: npt.NDArray[np.int64]
+    extremes: npt.NDArray[np.int64]
+    plus: npt.NDArray[np.int64]
+    minus: npt.NDArray[np.int64]
+
+
+@allocating
+def new_edges(windows, columns):
+    """Room for the edges of so many windows over so many measures; see `begin`."""
+    return Edges(
+        np.zeros(windows, np.int64),
+        np.zeros(windows, np.int64),
+        np.zeros(windows, np.int64),
+        np.zeros(windows, np.bool_),
+        np.zeros(windows, np.int64),
+        np.zeros(windows, np.int64),
+        np.zeros(windows, np.int64),
+        np.zeros(windows, np.int64),
+        np.zeros(windows, np.int64),
+        np.zeros(windows, np.int64),
+        np.zeros((2, columns, windows), np.int64),
+        np.zeros((2, columns, windows), np.int64),
+        np.zeros((2, columns, windows), np.int64),
+    )
+
+
+@leaf
+def begin(edges: Edges) -> None:
+    """Stand at the beginning of another timeline."""
+    edges.start[:] = 0
+    edges.end[:] = 0
+    edges.seen_start[:] = UNKNOWN
+
+
+@leaf
+def forget_stretches(edges: Edges) -> None:
+    """Add up stretches again: some cell before the newest has changed."""
+    edges.seen_start[:] = UNKNOWN
+
+
+@leaf
+def make_way(edges: Edges, cell) -> None:
+    """Move along with the cells after one that was inserted."""
+    for window in range(edges.start.shape[0]):
+        edges.start[window] += cell < edges.start[window]
+        edges.end[window] += cell < edges.end[window]
+    forget_stretches(edges)
+
+
+@inlined
+def _moved(cell, timeline: Timeline, times_ms, time_ms):
+    """The first cell whose time is `time_ms` or later, found from a cell near it."""
+    size = timeline.size[0]
+    cell = min(cell, size)
+    while cell > 0 and times_ms[cell - 1] >= time_ms:
+        cell -= 1
+    while cell < size and times_ms[cell] < time_ms:
+        cell += 1
+    return cell
+
+
+@inlined
+def find_edges(edges: Edges, timeline: Timeline, reach_ms, time_ms, is_last, tiers: Tiers, borders) -> None:
+    """Set the edges of all windows for an event.
+
+    Args:
+        edges: those of the last event; changed.
+        timeline: the cells.
+        reach_ms: int64 `(windows,)`, how far each window reaches back.
+        time_ms: the event's time.
+        is_last: whether no cell is later than the event; then edges move along, else they are searched.
+        tiers: the tiers.
+        borders: int64 `(tiers,)`, their borders at the key's clock.
+    """
+    for window in range(edges.start.shape[0]):
+        edge_ms = time_ms - reach_ms[window]
+        width_ms = width_at(tiers, borders, edge_ms)
+        bucket_ms = edge_ms if width_ms == 1 else floor_to(edge_ms, width_ms)
+        if is_last:
+            start = _moved(edges.start[window], timeline, timeline.last_ms, bucket_ms)
+        else:
+            start = first_ending_at_or_after(timeline, bucket_ms)
+        end = start
+        if width_ms > 1:
+            near = max(start, edges.end[window]) if is_last else start
+            end = max(start, _moved(near, timeline, timeline.first_ms, bucket_ms + width_ms))
+        elif start < timeline.size[0] and timeline.first_ms[start] < edge_ms:
+            end = start + 1
+        edges.start[window] = start
+        edges.end[window] = end
+        edges.width_ms[window] = width_ms
+        _settle(edges, window, timeline, edge_ms)
+
+
+@inlined
+def _settle(edges: Edges, window, timeline: Timeline, edge_ms) -> None:
+    """Decide what of the stretch is inside the window."""
+    start, end = edges.start[window], edges.end[window]
+    edges.inside[window] = end
+    edges.is_uncertain[window] = False
+    if start == end:
+        return
+    if edges.seen_start[window] != start or edges.seen_end[window] != end:
+        _add_up(edges, window, timeline)
+    if edge_ms <= edges.first_ms[window]:
+        edges.inside[window] = start
+    elif edge_ms <= edges.last_ms[window]:
+        edges.is_uncertain[window] = True
+
+
+@leaf
+def _add_up(edges: Edges, window, timeline: Timeline) -> None:
+    """Compute what the stretch holds. Cost: O(cells in it)."""
+    start, end = edges.start[window], edges.end[window]
+    edges.seen_start[window] = start
+    edges.seen_end[window] = end
+    edges.event_count[window] = timeline.prefix_count[end] - timeline.prefix_count[start]
+    edges.first_ms[window] = timeline.first_ms[start]
+    edges.last_ms[window] = timeline.last_ms[end - 1]
+    for column in range(timeline.extremes.shape[1]):
+        edges.extremes[0, column, window] = timeline.extremes[0, column, start]
+        edges.extremes[1, column, window] = timeline.extremes[1, column, start]
+        for member in range(2):
+            edges.plus[member, column, window] = 0
+            edges.minus[member, column, window] = 0
+        for cell in range(start, end):
+            least, greatest = timeline.extremes[0, column, cell], timeline.extremes[1, column, cell]
+            edges.extremes[0, column, window] = min(edges.extremes[0, column, window], least)
+            edges.extremes[1, column, window] = max(edges.extremes[1, column, window], greatest)
+            if not is_raw(timeline, cell):
+                for member in range(2):
+                    edges.plus[member, column, window] += timeline.plus[member, column, cell]
+                    edges.minus[member, column, window] += timeline.minus[member, column, cell]
+            elif least >= 0:
+                edges.plus[0, column, window] += least >> LOW_BITS
+                edges.plus[1, column, window] += least & LOW_MASK
+            else:
+                edges.minus[0, column, window] -= least >> LOW_BITS
+                edges.minus[1, column, window] -= least & LOW_MASK

@@ -1,0 +1,152 @@
+"""Names the files of a source that are not read while a job runs, each once, so that none is lost unseen.
+
+Spark takes each file once, by its path, and writes down which it has taken. What is compared here is its list with what
+is there.
+"""
+
+import contextlib
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from buckets.clock import epoch_ms
+from buckets.events.source_files import passed_over, plain_path, readable_files
+
+LOOK_EVERY_S = 10.0
+_LOOK_SHARE = 20
+"""Looking takes at most one part in so many of the time, however many files there are."""
+_SETTLED_MS = 60_000
+"""A hidden file that has not changed for so long is no longer being written."""
+
+
+class Taken(NamedTuple):
+    """A file that Spark has taken: when it had been modified then, in ms since the epoch, and in which batch."""
+
+    modified_ms: int
+    batch: int
+
+
+class TakenFiles:
+    """Spark's list of the files that a query has taken, read on as it grows."""
+
+    def __init__(self, checkpoint: Path) -> None:
+        """Look at the checkpoint of a query with one source of files."""
+        self._folder = checkpoint / "sources" / "0"
+        self._commits = checkpoint / "commits"
+        self._last = -1
+        self.files: dict[str, Taken] = {}
+
+    def read(self) -> None:
+        """Read what has been written since."""
+        written = sorted(self._written(), key=lambda entry: entry[0])
+        newer = [entry for entry in written if entry[0] > self._last]
+        # A list that holds all earlier ones stands for them, and they may be gone.
+        whole = [number for number, file in newer if file.suffix == ".compact"]
+        for number, file in newer:
+            if number >= max(whole, default=-1):
+                for line in file.read_text(encoding="utf-8").splitlines()[1:]:
+                    entry = json.loads(line)
+                    self.files[plain_path(entry["path"])] = Taken(entry["timestamp"], entry["batchId"])
+                self._last = number
+
+    def _written(self) -> Iterator[tuple[int, Path]]:
+        for file in self._folder.glob("[0-9]*"):
+            if file.suffix in ("", ".compact") and file.stem.isdecimal():
+                yield int(file.stem), file
+
+    def unfinished(self) -> list[Path]:
+        """The files whose batch has not ended; right as long as nothing runs."""
+        commits = [int(file.name) for file in self._commits.glob("[0-9]*") if file.name.isdecimal()]
+        done = -1
+        if commits:
+            last = self._commits.parent / "offsets" / str(max(commits))
+            done = json.loads(last.read_text(encoding="utf-8").splitlines()[-1])["logOffset"]
+        return [Path(path) for path, taken in self.files.items() if taken.batch > done]
+
+
+class FileWatch:
+    """Names the files of a source that are not read, while a job runs; a context manager."""
+
+    def __init__(self, folder: Path, subfolders: bool, checkpoint: Path, say: Callable[[str], None]) -> None:
+        """Begin with nothing said.
+
+        Args:
+            folder: the source.
+            subfolders: whether files in all folders below it are read.
+            checkpoint: Spark's, of the query.
+            say: told a line for each file that is not read.
+        """
+        self._folder = Path(os.path.normpath(folder))  # as Spark writes it
+        self._subfolders = subfolders
+        self._taken = TakenFiles(checkpoint)
+        self._say = say
+        self._named: set[tuple[Path, str]] = set()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="files that are not read", daemon=True)
+
+    @property
+    def not_read(self) -> int:
+        """How many files have been named."""
+        return len({path for path, _ in self._named})
+
+    def __enter__(self) -> Self:
+        """Name what is not read from the start, and go on to look; before the query starts."""
+        self._taken.read()
+        for path in self._taken.unfinished():
+            if not path.exists():
+                self._name(path, "it was listed for a batch that has not ended, and is gone")
+        self._look(settled_ms=0)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Look a last time; what a query that has done all there was has left, is named too."""
+        self._closing.set()
+        self._thread.join()
+        self._look(settled_ms=0)
+        if error is None:
+            for path in readable_files(self._folder, self._subfolders):
+                if str(path) not in self._taken.files:
+                    self._name(path, "it came while the job was ending; the next start takes it")
+
+    def _run(self) -> None:
+        pause_s = LOOK_EVERY_S
+        while not self._closing.wait(pause_s):
+            began_s = time.monotonic()
+            self._look(_SETTLED_MS)
+            pause_s = max(LOOK_EVERY_S, _LOOK_SHARE * (time.monotonic() - began_s))
+
+    def _look(self, settled_ms: int) -> None:
+        """Name what is passed over and has not changed for so long, and what has changed since it was taken."""
+        now_ms = epoch_ms()
+        # What is renamed or removed while one looks is seen the next time.
+        with contextlib.suppress(OSError, ValueError):
+            self._taken.read()
+        for path, reason in passed_over(self._folder, self._subfolders):
+            modified_ms = _modified_ms(path)
+            if modified_ms is not None and now_ms - modified_ms >= settled_ms:
+                self._name(path, reason)
+        for path in readable_files(self._folder, self._subfolders):
+            taken, modified_ms = self._taken.files.get(str(path)), _modified_ms(path)
+            if taken is not None and modified_ms not in (None, taken.modified_ms):
+                self._name(path, "it has changed since it was taken, and a file is read once; use a new file")
+
+    def _name(self, path: Path, reason: str) -> None:
+        if (path, reason) not in self._named:
+            self._named.add((path, reason))
+            self._say(f"events {path}: is not read: {reason}")
+
+
+def _modified_ms(path: Path) -> int | None:
+    """When a file was modified, as Spark sees it; None where it is gone."""
+    try:
+        return path.stat().st_mtime_ns // 1_000_000
+    except OSError:
+        return None

@@ -1,0 +1,58 @@
+"""What a job has counted since it started: totals, and the latest batch and alerts."""
+
+from collections import Counter, deque
+from dataclasses import fields
+from typing import Any
+
+from buckets.engine.accounting import GroupAccount
+from buckets.monitor.last_minute import DoneBatch, LastMinute
+from buckets.monitor.latest_alerts import latest_alerts
+
+LATEST_ALERTS = 20
+_OUTCOMES = [field.name for field in fields(GroupAccount) if field.type is int]
+
+
+class JobCounts:
+    """The counts of a job's batches since it started."""
+
+    def __init__(self) -> None:
+        """Begin without any batch."""
+        self._minute = LastMinute()
+        self._alerts: deque[dict[str, Any]] = deque(maxlen=LATEST_ALERTS)
+        self._totals = Counter({"batches": 0, "events": 0, "malformed": 0, "alerts": 0})
+        self._groups: dict[str, Counter[str]] = {}
+        self._last_batch: dict[str, Any] | None = None
+
+    def add(self, batch: DoneBatch) -> None:
+        """Count a batch; they come in the order in which they were written."""
+        account, latest = batch.account, latest_alerts(batch.alerts, LATEST_ALERTS)
+        self._minute.add(batch)
+        alerts = sum(group.alerts for group in account.groups)
+        sizes = {"batches": 1, "events": account.events_in, "malformed": account.malformed, "alerts": alerts}
+        self._totals.update(sizes)
+        for group in account.groups:
+            total = self._groups.setdefault(group.group, Counter(dict.fromkeys(_OUTCOMES, 0)))
+            total.update({name: getattr(group, name) for name in _OUTCOMES})
+        self._last_batch = {
+            "batch_id": account.batch_id,
+            "ruleset_version": account.ruleset_version,
+            "events": account.events_in,
+            "duration_ms": round(batch.duration_s * 1000),
+            "written_ms": batch.written_ms,
+        }
+        for alert in latest:
+            self._alerts.appendleft(alert | {"written_ms": batch.written_ms})
+
+    def to_json(self, now_ms: int) -> dict[str, Any]:
+        """The counts as plain data.
+
+        Args:
+            now_ms: when the last minute ends, in ms since the epoch.
+        """
+        return {
+            "totals": dict(self._totals),
+            "groups": {name: dict(total) for name, total in self._groups.items()},
+            "last_batch": self._last_batch,
+            "minute": self._minute.summary(now_ms),
+            "alerts": list(self._alerts),
+        }

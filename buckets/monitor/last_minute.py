@@ -1,0 +1,130 @@
+"""The batches of the last minute: how many events and alerts, how long batches took, how late results were."""
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from buckets.engine.accounting import BatchAccount
+
+MINUTE_MS = 60_000
+SHARES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
+
+
+def weighted_quantiles(
+    values: npt.NDArray[np.int64], weights: npt.NDArray[np.float64], shares: Sequence[float]
+) -> list[int]:
+    """For each share the least value such that values up to it have at least that share of all weight.
+
+    Complexity: O(n log n).
+
+    Args:
+        values: at least one.
+        weights: for how many each value stands, above 0.
+        shares: 0 to 1.
+    """
+    order = np.argsort(values)
+    up_to = np.cumsum(weights[order])
+    # The sum itself is rounded: a share that is met but for that is met.
+    wanted = np.asarray(shares) * up_to[-1] * (1 - 1e-12)
+    return [int(value) for value in values[order][np.searchsorted(up_to, wanted)]]
+
+
+class DoneBatch(Protocol):
+    """What is looked at of a finished batch."""
+
+    @property
+    def account(self) -> BatchAccount:
+        """Its accounts."""
+
+    @property
+    def duration_s(self) -> float:
+        """How long it took."""
+
+    @property
+    def alerts(self) -> tuple[pa.Table, ...]:
+        """Its alerts, or most of them."""
+
+    @property
+    def written_ms(self) -> int:
+        """When its results had been written, in ms since the epoch."""
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """A batch of the last minute; latencies in ms, and for how many events each stands."""
+
+    written_ms: int
+    duration_s: float
+    events: int
+    alerts: int
+    latencies_ms: npt.NDArray[np.int64]
+    weights: npt.NDArray[np.float64]
+
+
+class LastMinute:
+    """The batches that were written in the last minute."""
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self._batches: deque[_Counted] = deque()
+        self._began_ms: int | None = None
+
+    def add(self, batch: DoneBatch) -> None:
+        """Take a batch into account; they come in the order in which they were written."""
+        account, samples = batch.account, batch.account.ingested
+        latencies_ms = batch.written_ms - np.array([moment for moment, _ in samples], np.int64)
+        weights = np.array([weight for _, weight in samples], np.float64)
+        alerts = sum(group.alerts for group in account.groups)
+        if self._began_ms is None:
+            self._began_ms = batch.written_ms - round(batch.duration_s * 1000)
+        counted = _Counted(batch.written_ms, batch.duration_s, account.events_in, alerts, latencies_ms, weights)
+        self._batches.append(counted)
+
+    def summary(self, now_ms: int) -> dict[str, Any]:
+        """The minute that ends now, as plain data; forgets what is older.
+
+        Rates are taken over the minute, or over the time since the first batch began where that is shorter.
+        """
+        batches = self._batches
+        while batches and batches[0].written_ms <= now_ms - MINUTE_MS:
+            batches.popleft()
+        span_s = min(MINUTE_MS, max(now_ms - (self._began_ms or now_ms), 1)) / 1000
+        events = sum(batch.events for batch in batches)
+        return {
+            "span_s": span_s,
+            "batches": len(batches),
+            "events": events,
+            "alerts": sum(batch.alerts for batch in batches),
+            "events_per_s": round(events / span_s, 1),
+            "events_by_second": self._by_second(now_ms, math.ceil(span_s)),
+            "batch_ms": self._quantiles([round(batch.duration_s * 1000) for batch in batches]),
+            "latency_ms": self._latencies(),
+        }
+
+    def _by_second(self, now_ms: int, seconds: int) -> list[int]:
+        """Events of each of the latest seconds, oldest first."""
+        counts = [0] * seconds
+        for batch in self._batches:
+            ago_s = (now_ms - batch.written_ms) // 1000
+            if 0 <= ago_s < seconds:
+                counts[-1 - ago_s] += batch.events
+        return counts
+
+    def _latencies(self) -> dict[str, int] | None:
+        if not any(len(batch.weights) for batch in self._batches):
+            return None
+        weights = np.concatenate([batch.weights for batch in self._batches])
+        return self._quantiles(np.concatenate([batch.latencies_ms for batch in self._batches]), weights)
+
+    def _quantiles(self, values: Any, weights: npt.NDArray[np.float64] | None = None) -> dict[str, int] | None:
+        if not len(values):
+            return None
+        weights = np.ones(len(values)) if weights is None else weights
+        found = weighted_quantiles(np.asarray(values, np.int64), weights, list(SHARES.values()))
+        return dict(zip(SHARES, found, strict=True))

@@ -1,0 +1,175 @@
+"""Writes what a job is doing, for those who watch it: a small file beside its checkpoint, renewed twice a second.
+
+Whoever scores only hands over each finished batch, which costs an append to a queue. A thread of its own counts, and
+writes the file. The file is no result: it is not synced to the disk, a write that fails is not repeated, and a job runs
+just as well without it.
+"""
+
+import contextlib
+import json
+import os
+import socket
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from buckets.clock import epoch_ms
+from buckets.errors import first_line, kind_and_line
+from buckets.files import partial_of
+from buckets.monitor.job_counts import JobCounts
+from buckets.monitor.last_minute import DoneBatch
+from buckets.monitor.live import FORMAT, live_path
+from buckets.rules.rule_set import RuleSet
+
+EVERY_S = 0.5
+LAG_EVERY_S = 2.0
+MOST_WAITING = 1_000
+"""Finished batches that wait to be counted: more of them mean that the counting thread hangs."""
+
+
+class LiveStatus:
+    """Writes what a job is doing, until it is closed; also a context manager."""
+
+    def __init__(
+        self,
+        checkpoint: Path,
+        rules: Callable[[], RuleSet],
+        lag: Callable[[], int | None] = lambda: None,
+        rules_fault: Callable[[], str | None] = lambda: None,
+        on_remark: Callable[[str], None] = lambda remark: None,
+        every_s: float = EVERY_S,
+    ) -> None:
+        """Begin to write.
+
+        Args:
+            checkpoint: the job's checkpoint, which is there already.
+            rules: the rule set in force.
+            lag: how many messages wait to be evaluated, None where that is not known; asked every two seconds.
+            rules_fault: why rules are not followed at the moment, None where they are.
+            on_remark: called with a line when batches cannot be counted or the status cannot be made, once a reason.
+            every_s: how often the file is renewed.
+        """
+        self._path = live_path(checkpoint)
+        self._rules = rules
+        self._ask_lag = lag
+        self._rules_fault = rules_fault
+        self._on_remark = on_remark
+        self._every_s = every_s
+        self._waiting: deque[DoneBatch] = deque()
+        self._left_out = 0
+        self._not_counted = 0
+        self._fault: str | None = None
+        self._counts = JobCounts()
+        self._described: dict[str, Any] = {"version": None}
+        self._lag: int | None = None
+        self._lag_until_s = 0.0
+        self._started_ms = epoch_ms()
+        self._failure: str | None = None
+        self._closing = threading.Event()
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._renew()
+        self._thread = threading.Thread(target=self._run, name="live status", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        """Nothing more to begin."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close, and say what the job failed of, if it did."""
+        self.close(None if error is None or isinstance(error, KeyboardInterrupt) else first_line(error))
+
+    def on_batch(self, batch: DoneBatch) -> None:
+        """Hand over a finished batch; one too many is only counted as left out. Complexity: O(1), without I/O."""
+        if len(self._waiting) < MOST_WAITING:
+            self._waiting.append(batch)
+        else:
+            self._left_out += 1
+
+    def close(self, failure: str | None = None) -> None:
+        """Write one last time, that the job has ended, and end.
+
+        Args:
+            failure: why it ended, where it has not just been stopped.
+        """
+        if not self._closing.is_set():
+            self._failure = failure
+            self._closing.set()
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._closing.wait(self._every_s):
+            self._try(self._renew)
+        self._try(lambda: self._renew(ended_ms=epoch_ms()))
+
+    def _try(self, work: Callable[[], None]) -> bool:
+        """Do a part of the work and return whether that went well; a failure is reported and does not end the rest."""
+        try:
+            work()
+        except Exception as error:
+            fault = kind_and_line(error)
+            if fault != self._fault:
+                self._fault = fault
+                # A failure to tell anyone must not end this thread either.
+                with contextlib.suppress(Exception):
+                    self._on_remark(f"what `buckets watch` shows is not complete: {fault}")
+            return False
+        return True
+
+    def _renew(self, ended_ms: int | None = None) -> None:
+        while self._waiting:
+            batch = self._waiting.popleft()
+            if not self._try(partial(self._counts.add, batch)):
+                self._not_counted += 1
+        status = self._status(epoch_ms(), ended_ms)
+        # A full disk must not end the job: readers see how old the file is.
+        with contextlib.suppress(OSError):
+            unfinished = partial_of(self._path)
+            unfinished.write_text(json.dumps(status, ensure_ascii=False), encoding="utf-8")
+            unfinished.replace(self._path)
+
+    def _status(self, now_ms: int, ended_ms: int | None) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "written_ms": now_ms,
+            "started_ms": self._started_ms,
+            "ended_ms": ended_ms,
+            "failure": self._failure,
+            "not_counted": self._not_counted + self._left_out,
+            "fault": self._fault,
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "lag": self._current_lag() if ended_ms is None else None,
+            "rules": self._describe_rules(),
+            "rules_fault": self._rules_fault(),
+        } | self._counts.to_json(now_ms)
+
+    def _current_lag(self) -> int | None:
+        if time.monotonic() >= self._lag_until_s:
+            try:
+                self._lag = self._ask_lag()
+            except Exception:  # Whoever is asked may be away, for instance between two starts of a query.
+                self._lag = None
+            self._lag_until_s = time.monotonic() + LAG_EVERY_S
+        return self._lag
+
+    def _describe_rules(self) -> dict[str, Any]:
+        rule_set = self._rules()
+        if rule_set.version != self._described["version"]:
+            rules = [rule for rule in rule_set.rules if rule.state != "DELETE"]
+            self._described = {
+                "version": rule_set.version,
+                "states": dict(Counter(rule.state for rule in rules)),
+                "rules": [
+                    {"rule_id": rule.rule_id, "version": rule.version, "state": rule.state, "sentence": rule.sentence()}
+                    for rule in rules
+                ],
+            }
+        return self._described

@@ -1,0 +1,53 @@
+"""Values of rules as Arrow decimals, exactly: 64-bit integers times powers of ten need 128 bits."""
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from buckets.compiled import compiled
+from buckets.numbers.fixed_point import AVERAGE_FACTOR
+
+_HALF = np.uint64(0xFFFFFFFF)
+_BITS = np.uint64(32)
+
+
+@compiled
+def _multiply(whole, micro, factor):
+    """`whole * factor + micro * (factor / 1,000,000)` as pairs of 64-bit words, low first: int64 `(rows, 2)`."""
+    words = np.empty((whole.shape[0], 2), np.int64)
+    for row in range(whole.shape[0]):
+        negative = whole[row] < 0
+        left = np.uint64(-whole[row]) if negative else np.uint64(whole[row])
+        right = np.uint64(factor[row])
+        low_low = (left & _HALF) * (right & _HALF)
+        low_high = (left & _HALF) * (right >> _BITS)
+        high_low = (left >> _BITS) * (right & _HALF)
+        middle = (low_low >> _BITS) + (low_high & _HALF) + (high_low & _HALF)
+        low = (middle << _BITS) | (low_low & _HALF)
+        high = (left >> _BITS) * (right >> _BITS) + (low_high >> _BITS) + (high_low >> _BITS) + (middle >> _BITS)
+        if negative:
+            low = ~low + np.uint64(1)
+            high = ~high + np.uint64(low == np.uint64(0))
+        added = low + np.uint64(micro[row] * (factor[row] // AVERAGE_FACTOR))
+        high += np.uint64(added < low)
+        words[row, 0] = np.int64(added)
+        words[row, 1] = np.int64(high)
+    return words
+
+
+def decimals(
+    whole: npt.NDArray[np.int64],
+    micro: npt.NDArray[np.int32],
+    factor: npt.NDArray[np.int64],
+    kind: pa.Decimal128Type,
+) -> pa.Array:
+    """Values as decimals of one type.
+
+    Args:
+        whole: int64 `(rows,)`, scaled units.
+        micro: int32 `(rows,)`, millionths of a unit, 0 to 999,999.
+        factor: int64 `(rows,)`, how many of the type's last digits make one unit: a power of ten, 10**6 to 10**18.
+        kind: the decimal type.
+    """
+    words = _multiply(whole, micro, factor)
+    return pa.Array.from_buffers(kind, len(whole), [None, pa.py_buffer(words)])

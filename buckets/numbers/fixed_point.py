@@ -1,0 +1,116 @@
+"""Exact decimals as scaled 64-bit integers: `12.34` at scale 2 is 1234, and stays an integer from input to output."""
+
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+
+INT64_MAX = 2**63 - 1
+INT64_MIN = -(2**63)
+AVERAGE_EXTRA_DIGITS = 6
+"""Digits an average has beyond its measure's scale."""
+AVERAGE_FACTOR = 10**AVERAGE_EXTRA_DIGITS
+DIGIT_BLOCK = 10**9
+"""Digits of a limit after the point are taken nine at a time: times a count of 2**31 that still fits 64 bits."""
+DIGIT_BLOCKS = 5
+"""So many blocks have room for the 38 digits that a limit may have."""
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
+_PARTS = re.compile(
+    r"(?P<sign>[+-]?)(?P<whole>\d*)(?:\.(?P<fraction>\d*))?(?:[eE](?:(?P<down>-)|\+)?(?P<power>\d+))?", re.ASCII
+)
+_LONGEST_TEXT = 64
+_LONGEST_POWER = 10
+_MOST_DIGITS = len(str(INT64_MAX))
+
+
+def parse_decimal(text: str) -> Decimal:
+    """Read a finite decimal written in ASCII digits, with an optional point and exponent.
+
+    Raises:
+        ValueError: not a number, or more than 64 characters.
+    """
+    if len(text) > _LONGEST_TEXT or _NUMBER.fullmatch(text) is None:
+        message = f"{text[:_LONGEST_TEXT]!r} is not a decimal number"
+        raise ValueError(message)
+    return Decimal(text)
+
+
+@dataclass(frozen=True)
+class Number:
+    """A decimal of any size, exactly: `digits * 10**exponent`, negative or not.
+
+    Attributes:
+        negative: whether it is below zero.
+        digits: without zeros at either end; empty for zero.
+        exponent: an exponent of more than ten digits is cut to ten nines: no text is so long that it would matter.
+    """
+
+    negative: bool
+    digits: str
+    exponent: int
+
+    @property
+    def whole_digits(self) -> int:
+        """How many digits stand before the point; 0 or less for a fraction that begins with zeros."""
+        return len(self.digits) + self.exponent
+
+    def scaled(self, places: int) -> tuple[int, bool]:
+        """The number times `10**places`, cut towards zero, and whether nothing was cut off.
+
+        The number has to be small enough to be computed with; see `whole_digits`.
+        """
+        shift = self.exponent + places
+        kept = self.digits if shift >= 0 else self.digits[:shift]
+        magnitude = int(kept or "0") * 10 ** max(shift, 0)
+        return -magnitude if self.negative else magnitude, shift >= 0 or not self.digits
+
+
+def read_number(text: str) -> Number:
+    """Read a decimal written in ASCII digits, with an optional point and exponent, of any length.
+
+    Raises:
+        ValueError: not a number.
+    """
+    found = _PARTS.fullmatch(text)
+    if found is None or not (found["whole"] or found["fraction"]):
+        message = f"{_shown(text)!r} is not a decimal number"
+        raise ValueError(message)
+    fraction = found["fraction"] or ""
+    digits = (found["whole"] + fraction).lstrip("0")
+    significant = digits.rstrip("0")
+    if not significant:
+        return Number(False, "", 0)
+    power = (found["power"] or "").lstrip("0")
+    exponent = int(power or "0") if len(power) <= _LONGEST_POWER else 10**_LONGEST_POWER - 1
+    exponent = -exponent if found["down"] else exponent
+    return Number(found["sign"] == "-", significant, exponent - len(fraction) + len(digits) - len(significant))
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= _LONGEST_TEXT else text[:_LONGEST_TEXT] + "…"
+
+
+def to_scaled(text: str, scale: int) -> int:
+    """Turn decimal text of any length into an integer count of `10**-scale`.
+
+    Raises:
+        ValueError: not a number, more digits after the point than `scale`, or beyond 64 bits.
+    """
+    number = read_number(text)
+    if number.whole_digits + scale <= _MOST_DIGITS:
+        scaled, whole = number.scaled(scale)
+        if not whole:
+            message = f"{_shown(text)} has more than {scale} digits after the point"
+            raise ValueError(message)
+        if INT64_MIN <= scaled <= INT64_MAX:
+            return scaled
+    message = f"{_shown(text)} is too large: at scale {scale} a measure holds up to {INT64_MAX}e-{scale}"
+    raise ValueError(message)
+
+
+def format_scaled(scaled: int, scale: int) -> str:
+    """Write a scaled integer as decimal text with exactly `scale` digits after the point."""
+    if scale == 0:
+        return str(scaled)
+    sign = "-" if scaled < 0 else ""
+    digits = str(abs(scaled)).rjust(scale + 1, "0")
+    return f"{sign}{digits[:-scale]}.{digits[-scale:]}"

@@ -1,0 +1,279 @@
+"""What a message of an output holds, as its schema in `schemas/*.json` says, read into the types of a table.
+
+Only the schema names, describes and limits fields. A message that does not fit it is refused with the field and the
+reason. Fields that the schema does not know were added by a later release, and are kept as they are.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+import pyarrow as pa
+
+from buckets.events.schema import LARGEST_SCALE
+from buckets.outputs import columns
+from buckets.resources import resource
+
+Kind = Literal["text", "texts", "object", "flag", "int32", "int64", "moment", "decimal"]
+Row = dict[str, Any]
+MOMENT = pa.timestamp("us", "UTC")
+VALUE = columns.value_type(LARGEST_SCALE)
+"""One type for the values of all event schemas, so that a measure with more digits still fits existing tables."""
+COLUMN_TYPES: dict[Kind, pa.DataType] = {
+    "text": pa.string(),
+    "texts": pa.list_(pa.string()),
+    "object": pa.string(),
+    "flag": pa.bool_(),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "moment": MOMENT,
+    "decimal": VALUE,
+}
+OTHER_FIELDS = "other_fields"
+CONTRACTS = {
+    columns.ALERTS: "alert-v1",
+    columns.SHADOW_ALERTS: "alert-v1",
+    columns.EVALUATIONS: "evaluation-v1",
+    columns.LATE_EVENTS: "late-event-v1",
+    columns.COLLISIONS: "collision-v1",
+    columns.DUPLICATES: "duplicate-v1",
+    columns.DEAD_LETTERS: "dead-letter-v1",
+}
+"""The schema of each output's messages."""
+_KINDS: dict[tuple[str, str | None], Kind] = {
+    ("string", None): "text",
+    ("string", "decimal"): "decimal",
+    ("array", None): "texts",
+    ("object", None): "object",
+    ("boolean", None): "flag",
+    ("integer", "int32"): "int32",
+    ("integer", "int64"): "int64",
+    ("integer", "epoch-ms"): "moment",
+}
+_BITS: dict[Kind, int] = {"int32": 32, "int64": 64}
+_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
+"""The years 1 to 9999, which every reader of tables can show."""
+_SHOWN = 80
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field of a message.
+
+    Attributes:
+        name: in the message, and of its column.
+        kind: what its values are.
+        nullable: whether it may be null.
+        description: what it says, with its unit.
+        choices: the values that are allowed; empty if all are.
+        minimum: the least integer.
+        shortest: the fewest characters of a text.
+        longest: the most characters of a text.
+        pattern: what a text looks like.
+        required: whether every message has it; a field that was added to the schema later is null in older messages.
+    """
+
+    name: str
+    kind: Kind
+    nullable: bool
+    description: str
+    choices: tuple[Any, ...] = ()
+    minimum: int | None = None
+    shortest: int = 0
+    longest: int | None = None
+    pattern: re.Pattern[str] | None = None
+    required: bool = True
+
+    def read(self, value: Any) -> Any:
+        """A value of a message as a value of its column: moments in microseconds, objects as JSON text.
+
+        Raises:
+            ValueError: it is none.
+        """
+        if value is None:
+            if self.nullable:
+                return None
+            message = "is null"
+            raise ValueError(message)
+        read = _READERS[self.kind](self, value)
+        if self.choices and value not in self.choices:
+            message = f"{_shown(value)} is none of {', '.join(map(str, self.choices))}"
+            raise ValueError(message)
+        return read
+
+    def _text(self, value: Any) -> str:
+        if not isinstance(value, str):
+            _refuse(value, "a text")
+        if not self.shortest <= len(value) <= (len(value) if self.longest is None else self.longest):
+            _refuse(value, f"a text of {self.shortest} to {self.longest or 'any number of'} characters")
+        if self.pattern is not None and self.pattern.search(value) is None:
+            _refuse(value, "of the form that the schema gives")
+        return _whole_characters(value)
+
+    def _integer(self, value: Any) -> int:
+        bits = _BITS[self.kind]
+        if type(value) is not int or not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):
+            _refuse(value, f"an integer of {bits} bits")
+        if self.minimum is not None and value < self.minimum:
+            _refuse(value, f"an integer of at least {self.minimum}")
+        return value
+
+    def _moment(self, value: Any) -> int:
+        if type(value) is not int or not _FIRST_MS <= value <= _LAST_MS:
+            _refuse(value, "a time in ms since 1970, in the years 1 to 9999")
+        return value * 1000
+
+    def _decimal(self, value: Any) -> Decimal:
+        if not isinstance(value, str) or self.pattern is None or self.pattern.fullmatch(value) is None:
+            _refuse(value, "a decimal of up to 20 digits before and 18 after the point")
+        return Decimal(value)
+
+    def _flag(self, value: Any) -> bool:
+        if not isinstance(value, bool):
+            _refuse(value, "true or false")
+        return value
+
+    def _object(self, value: Any) -> str:
+        if not isinstance(value, dict):
+            _refuse(value, "an object")
+        return _whole_characters(json.dumps(value, ensure_ascii=False))
+
+    def _texts(self, value: Any) -> list[str]:
+        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+            _refuse(value, "a list of texts")
+        return [_whole_characters(each) for each in value]
+
+
+_READERS = {
+    "text": Field._text,
+    "texts": Field._texts,
+    "object": Field._object,
+    "flag": Field._flag,
+    "int32": Field._integer,
+    "int64": Field._integer,
+    "moment": Field._moment,
+    "decimal": Field._decimal,
+}
+
+
+def _refuse(value: Any, wanted: str) -> NoReturn:
+    message = f"{_shown(value)} is not {wanted}"
+    raise ValueError(message)
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def _whole_characters(text: str) -> str:
+    """The text, which must hold no half of a character: JSON can write that, and UTF-8 cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        message = "holds half of a character, a lone surrogate"
+        raise ValueError(message) from None
+    return text
+
+
+def _no_number(text: str) -> Any:
+    message = f"{text} is not a number in JSON"
+    raise ValueError(message)
+
+
+@dataclass(frozen=True)
+class Contract:
+    """The schema of an output's messages.
+
+    Attributes:
+        title: what a message is, in words.
+        description: what it says.
+        fields: its fields, in the order of the schema.
+    """
+
+    title: str
+    description: str
+    fields: tuple[Field, ...]
+
+    def read(self, value: bytes | None) -> Row:
+        """The value of a message as a row: every field in the type of its column, and `other_fields`.
+
+        Raises:
+            ValueError: it does not fit the schema; says what is wrong.
+        """
+        found = _object_of(value)
+        row: Row = {}
+        for field in self.fields:
+            if field.name not in found and not field.required:
+                row[field.name] = None
+                continue
+            if field.name not in found:
+                message = f"{field.name}: is missing"
+                raise ValueError(message)
+            try:
+                row[field.name] = field.read(found.pop(field.name))
+            except ValueError as error:
+                message = f"{field.name}: {error}"
+                raise ValueError(message) from None
+        row[OTHER_FIELDS] = _whole_characters(json.dumps(found, ensure_ascii=False)) if found else None
+        return row
+
+
+def _object_of(value: bytes | None) -> dict[str, Any]:
+    if value is None:
+        message = "has no value"
+        raise ValueError(message)
+    try:
+        text = value.decode()
+    except UnicodeDecodeError as error:
+        message = f"is not valid UTF-8 at byte {error.start}"
+        raise ValueError(message) from None
+    try:
+        found = json.loads(text, parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
+        message = f"broken JSON: {error}"
+        raise ValueError(message) from None
+    if not isinstance(found, dict):
+        message = "is not a JSON object"
+        raise ValueError(message)
+    return found
+
+
+def schema_path(name: str) -> Path:
+    """Where a published schema lies.
+
+    Args:
+        name: its name and version, such as `alert-v1`.
+    """
+    return resource(f"schemas/{name}.json")
+
+
+def load_contract(name: str) -> Contract:
+    """A published schema.
+
+    Args:
+        name: its name and version, such as `alert-v1`.
+    """
+    schema = json.loads(schema_path(name).read_text(encoding="utf-8"))
+    fields = tuple(_field(name, said, name in schema["required"]) for name, said in schema["properties"].items())
+    return Contract(schema["title"], schema["description"], fields)
+
+
+def _field(name: str, said: dict[str, Any], required: bool) -> Field:
+    types = said["type"] if isinstance(said["type"], list) else [said["type"]]
+    (kind,) = [each for each in types if each != "null"]
+    return Field(
+        name=name,
+        kind=_KINDS[kind, said.get("format")],
+        nullable="null" in types,
+        description=said["description"],
+        choices=tuple(said["enum"]) if "enum" in said else (said["const"],) if "const" in said else (),
+        minimum=said.get("minimum"),
+        shortest=said.get("minLength", 0),
+        longest=said.get("maxLength"),
+        pattern=re.compile(said["pattern"], re.ASCII) if "pattern" in said else None,
+        required=required,
+    )

@@ -1,0 +1,82 @@
+"""Results as messages: JSON values, a key by which they stay in order, and an id by which repeats are known.
+
+The values are described in `schemas/*.json`, one file an output. Times are epoch ms, decimals are strings.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from buckets.events.arrivals import INGESTED
+from buckets.events.schema import EventSchema
+from buckets.outputs import columns
+from buckets.outputs.json_lines import JsonLines
+from buckets.rules.rule_set import RuleSet
+
+MESSAGE_VERSION = 1
+"""Version of the values' schemas; it goes up when a field goes or changes its meaning."""
+ID = "id"
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message, not yet sent.
+
+    Attributes:
+        key: messages of one key stay in order.
+        value: JSON.
+        identity: the same however often the batch is run.
+    """
+
+    key: str
+    value: str
+    identity: str
+
+
+class Messages:
+    """Writes rows of outputs as messages."""
+
+    def __init__(self, rule_set: RuleSet, schema: EventSchema) -> None:
+        """Write results of a rule set.
+
+        Args:
+            rule_set: the rules that were in force.
+            schema: the event schema.
+        """
+        self._lines = JsonLines(rule_set, schema)
+        self._fields = {rule.rule_id: list(rule.group_by) for rule in rule_set.rules}
+
+    def of(self, output: str, table: pa.Table, decided_ms: int) -> Iterator[Message]:
+        """The rows of an output as messages, in arrival order.
+
+        Args:
+            output: its name.
+            table: its rows.
+            decided_ms: when the batch's results were known, in ms since the epoch; alerts carry it.
+        """
+        for row in self._lines.ordered(table):
+            shown = {"version": MESSAGE_VERSION} | self._lines.shown(output, row)
+            shown |= {"source": row["source"], "position": row["position"]}
+            if output in (columns.ALERTS, columns.SHADOW_ALERTS):
+                shown |= {
+                    "group_by": self._fields[row["rule_id"]],
+                    "ingested_at": shown.pop(INGESTED, None),
+                    "decided_at": decided_ms,
+                }
+            identity = shown["alert_id"] if "alert_id" in shown else _identity(output, row)
+            shown |= {} if "alert_id" in shown else {ID: identity}
+            yield Message(row.get("key") or row["source"], json.dumps(shown, ensure_ascii=False), identity)
+
+
+def _identity(output: str, row: dict[str, Any]) -> str:
+    """The identity of a row that is not an alert: of its output, position in the source, group or rule, and event.
+
+    The event counts because several events may share a position, if a column gives the arrival order.
+    """
+    names = ("source", "position", "group", "rule_id", "key", "event_id", "event_time", "raw")
+    parts = json.dumps([output, *(row.get(name) for name in names)], ensure_ascii=False)
+    return hashlib.blake2b(parts.encode(), digest_size=16).hexdigest()

@@ -1,0 +1,92 @@
+"""Reads results from disk, Delta tables or JSON lines, without Spark."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, QueryBuilder
+
+from buckets.errors import BucketsError, first_line
+
+Rows = list[dict[str, Any]]
+
+
+def read_output(folder: str | Path, name: str, columns: list[str] | None = None) -> Rows:
+    """The rows of an output.
+
+    Args:
+        folder: the output folder of a job (Delta tables), or of `buckets evaluate` (JSON lines).
+        name: the output, such as `alerts`.
+        columns: which columns are wanted; None for all.
+
+    Returns:
+        One dictionary a row, keys as dictionaries, times in ms since the epoch. Values are decimals in Delta tables and
+        text in JSON lines.
+
+    Raises:
+        BucketsError: there is no such output, it cannot be read, or it lacks a column.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        message = f"results {folder}: no such folder; name the output folder of a run or of an evaluation"
+        raise BucketsError(message)
+    if (folder / name / "_delta_log").exists():
+        return _read_delta(folder / name, columns)
+    lines = folder / f"{name}.jsonl"
+    if lines.exists():
+        return _read_lines(lines, columns)
+    message = f"results {folder}: there is neither a table {name} nor a file {name}.jsonl; name an output folder"
+    raise BucketsError(message)
+
+
+def _read_lines(path: Path, columns: list[str] | None) -> Rows:
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        message = f"results {path}: cannot be read ({error.strerror}); name an output folder of buckets"
+        raise BucketsError(message) from None
+    rows = []
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line)
+            rows.append({column: row[column] for column in (dict(row) if columns is None else columns)})
+        except (ValueError, TypeError, KeyError, RecursionError):
+            wanted = f" with {', '.join(columns)}" if columns else ""
+            message = f"results {path}:{number}: is not a result{wanted}; name an output folder of buckets"
+            raise BucketsError(message) from None
+    return rows
+
+
+def _read_delta(path: Path, columns: list[str] | None) -> Rows:
+    try:
+        source = DeltaTable(path)
+        there = [field.name for field in source.schema().fields]
+        missing = next((column for column in columns or () if column not in there), None)
+        if missing is not None:
+            message = f"results {path}: there is no column {missing!r}; there are {', '.join(there)}"
+            raise BucketsError(message)
+        quoted = ", ".join(f'"{column}"' for column in (there if columns is None else columns))
+        table = pa.table(QueryBuilder().register("rows", source).execute(f"select {quoted} from rows").read_all())
+    except BucketsError:
+        raise
+    except Exception as error:  # deltalake raises plain ones for files that are gone or broken
+        message = f"results {path}: the table cannot be read ({first_line(error)})"
+        raise BucketsError(message) from None
+    for index, field in enumerate(table.schema):
+        if pa.types.is_timestamp(field.type):
+            in_ms = table.column(index).cast(pa.timestamp("ms", "UTC"), safe=False)
+            table = table.set_column(index, field.name, in_ms.cast(pa.int64()))
+    rows: Rows = table.to_pylist()
+    for row in rows:
+        if isinstance(row.get("key"), str):
+            row["key"] = _parse_key(path, row["key"])
+    return rows
+
+
+def _parse_key(path: Path, key: str) -> Any:
+    try:
+        return json.loads(key)
+    except (ValueError, RecursionError):
+        message = f"results {path}: a key is not JSON; name an output folder of buckets"
+        raise BucketsError(message) from None

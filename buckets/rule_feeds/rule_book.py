@@ -1,0 +1,158 @@
+"""Numbers the versions of the rules, and says which version evaluates which batch.
+
+What a feed has found becomes a version in this order: refusals and exports are published, then the version is
+written, together with how far the feed has been read. If the process dies in between, no change is lost: it is read
+again, and gives the same.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from buckets.checkpoint.batch_records import BatchRecord
+from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.errors import BucketsError
+from buckets.events.schema import EventSchema
+from buckets.rule_feeds.feed import Read, RuleFeed
+from buckets.rules.completeness import Stretches, joined
+from buckets.rules.encoding import encode_rule_set
+from buckets.rules.revision import Refusal, Revision, deleted, revise
+from buckets.rules.rule_set import RuleSet
+
+NO_RULES = RuleSet(0, (), (), {})
+
+
+class VersionListener(Protocol):
+    """Something that is told of new versions."""
+
+    def record(self) -> None:
+        """Look at the versions of the rules for what is new; returns at once."""
+
+    def close(self) -> None:
+        """Take the remaining versions, and end."""
+
+
+class RuleBook:
+    """Turns what a feed says into numbered versions; each batch gets one, and the same one if it is run again."""
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        feed: RuleFeed,
+        schema: EventSchema,
+        lateness_ms: int,
+        on_refused: Callable[[Sequence[Refusal]], None] = lambda refusals: None,
+        history: VersionListener | None = None,
+    ) -> None:
+        """Keep a book.
+
+        Args:
+            checkpoint: where versions and batches are recorded.
+            feed: where rules come from.
+            schema: the event schema.
+            lateness_ms: the allowed lateness.
+            on_refused: called with changes that are not made.
+            history: told when there is a new version.
+        """
+        self._versions = checkpoint.versions
+        self._batches = checkpoint.batches
+        self._feed = feed
+        self._schema = schema
+        self._lateness_ms = lateness_ms
+        self._on_refused = on_refused
+        self._history = history
+        self._current = self._versions.latest_rule_set() or NO_RULES
+        self._gone = self._versions.gone_rules()
+        self._found: Read | None = None
+
+    def start(self) -> None:
+        """Begin to follow the feed."""
+        self._feed.start(self._versions.position(self._feed.origin))
+        if self._history is not None:
+            self._history.record()
+
+    def stop(self) -> None:
+        """Follow the feed no more."""
+        self._feed.stop()
+        if self._history is not None:
+            self._history.close()
+
+    @property
+    def fault(self) -> str | None:
+        """Why the feed cannot be followed at the moment, in one line; None while it is followed."""
+        return self._feed.fault
+
+    @property
+    def in_force(self) -> RuleSet:
+        """The newest version of the rules."""
+        return self._current
+
+    def for_batch(self, batch_id: int) -> RuleSet:
+        """The rules of a batch: those that it had when it ran before, or those in force now; recorded before it runs.
+
+        Raises:
+            BucketsError: the feed could not be followed for longer than the patience allows.
+        """
+        record = self._batches.record(batch_id)
+        if record is not None:
+            version = record.ruleset_version
+            return self._current if version == self._current.version else self._versions.rule_set(version)
+        self._take_changes(batch_id)
+        self._batches.keep(batch_id, BatchRecord(self._current.version, (), done=False))
+        return self._current
+
+    def _take_changes(self, batch_id: int) -> None:
+        """Make a new version of what the feed says, if it says anything."""
+        found = self._found = self._found or self._feed.read(self._current.rules)
+        revision = self._revise(found, batch_id)
+        refused = [*found.refused, *revision.refused]
+        if refused:
+            self._feed.refuse(refused)
+        if revision.export:
+            self._feed.export(revision.rule_set)
+        self._keep(revision, found.position, batch_id)
+        self._found = None
+        if refused:
+            self._on_refused(refused)
+
+    def _keep(self, revision: Revision, position: int | None, batch_id: int) -> None:
+        """Write what has become of the changes; the first batch has a version even if there is no rule yet."""
+        origin, rule_set = self._feed.origin, revision.rule_set
+        if rule_set.version == 0:
+            rule_set = RuleSet(1, (), (), {})
+        if rule_set is not self._current:
+            gone = self._gone | deleted(revision.made)
+            self._versions.keep(rule_set, revision.made, batch_id, position, origin, gone)
+            self._current, self._gone = rule_set, gone
+            if self._history is not None:
+                self._history.record()
+        elif position is not None:
+            self._versions.keep_position(position, origin, rule_set.version)
+
+    def _revise(self, found: Read, batch_id: int) -> Revision:
+        """The rule set with the changes that a feed has found; the one in force if a batch could not carry it.
+
+        Raises:
+            BucketsError: a batch could not carry it, and there is no version in force yet.
+        """
+        if not found.asked:
+            return Revision(self._current)
+        arrived = self._arrived(batch_id - 1)
+        revision = revise(self._current, found.asked, self._schema, arrived, self._lateness_ms, self._gone)
+        try:
+            encode_rule_set(revision.rule_set)
+        except BucketsError as error:
+            if self._current.version == 0:
+                raise
+            refused = [Refusal(change.origin, error.message, change.to_json()) for change in found.asked]
+            return Revision(self._current, refused=refused)
+        return revision
+
+    def _arrived(self, batch_id: int) -> Stretches:
+        """The event times that had arrived when a batch had run."""
+        record = self._batches.record(batch_id)
+        return () if record is None else record.arrived
+
+    def done(self, batch_id: int, rule_set: RuleSet, arrived: Stretches) -> None:
+        """Record that a batch has run, and what event times arrived with it."""
+        so_far = joined([*self._arrived(batch_id - 1), *arrived])
+        self._batches.keep(batch_id, BatchRecord(rule_set.version, so_far, done=True))

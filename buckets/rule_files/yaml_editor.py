@@ -1,0 +1,215 @@
+"""Rules as the text of a rule file, and changes to such a text that leave everything else, comments too, as it is.
+
+A change is made where the rule is, found by the marks of the YAML parser:
+
+    state    the word after `state:`, or a new line `state: PAUSE` below the `rule_id`
+    put      the rule's own lines, or new lines after the last rule
+    delete   the rule's own lines are removed; the only rule of a file, which may not be empty, gets `state: DELETE`
+
+Afterwards the text is read again, and must hold exactly the rules that were wanted: YAML that is written in an
+unforeseen way, such as with anchors, is refused and not spoilt.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from yaml.nodes import MappingNode, Node, SequenceNode
+
+from buckets.errors import BucketsError
+from buckets.files import write_whole
+from buckets.rule_files.change_notes import ChangeNote, write_change_notes
+from buckets.rule_files.yaml_rules import load_rules, rule_files
+from buckets.rules.rule import Rule, State
+from buckets.yaml_dialect import compose_yaml, write_yaml
+from buckets.yaml_file import parse_yaml
+
+
+def written_rule(rule: Rule) -> dict[str, Any]:
+    """A rule as people write it: without the fields that have their default."""
+    data = rule.model_dump(by_alias=True, mode="json", exclude_defaults=True)
+    data["where"] = {field: _shortest(test) for field, test in data.get("where", {}).items()}
+    if not rule.where:
+        del data["where"]
+    if rule.measure is None:
+        data["aggregate"] = {"function": "count"}
+    return {name: data[name] for name in Rule.model_fields if name in data}
+
+
+def _shortest(test: dict[str, Any]) -> Any:
+    """`{"=": x}` as `x` and `{"in": [x, y]}` as `[x, y]`; other tests as they are."""
+    return test[next(iter(test))] if len(test) == 1 and next(iter(test)) in ("=", "in") else test
+
+
+def rules_text(rules: Sequence[Rule]) -> str:
+    """A whole rule file."""
+    return "rules:\n" + "".join(f"  - {_indented(_block(rule), 4)}\n" for rule in rules)
+
+
+def _block(rule: Rule) -> str:
+    """The lines of a rule, from the left edge."""
+    return write_yaml(written_rule(rule))
+
+
+def _flow(rule: Rule) -> str:
+    """A rule in braces, on one line."""
+    return write_yaml(written_rule(rule), flow=True)
+
+
+def _indented(block: str, column: int) -> str:
+    """Lines after a prefix of `column` columns."""
+    return block.replace("\n", "\n" + " " * column)
+
+
+class RuleText:
+    """The text of a rule file that is being changed."""
+
+    def __init__(self, text: str) -> None:
+        """Change `text`, which holds valid rules."""
+        self.text = text
+
+    def set_state(self, rule_id: str, state: State) -> None:
+        """Give a rule a state."""
+        rule = self._rule(rule_id)
+        pairs = {key.value: value for key, value in rule.value}
+        if "state" in pairs:
+            self._replace(pairs["state"].start_mark.index, pairs["state"].end_mark.index, state)
+            return
+        end = pairs["rule_id"].end_mark.index
+        if rule.flow_style:
+            self._replace(end, end, f", state: {state}")
+            return
+        end = self._end_of_line(end)
+        self._replace(end, end, f"\n{' ' * rule.start_mark.column}state: {state}")
+
+    def put(self, rule: Rule) -> None:
+        """Replace the rule with the same id, or add the rule after the last one."""
+        rules = self._rules()
+        there = next((each for each in rules.value if _rule_id(each) == rule.rule_id), None)
+        if there is not None:
+            text = _flow(rule) if there.flow_style else _indented(_block(rule), there.start_mark.column)
+            self._replace(there.start_mark.index, self._end(there), text)
+            return
+        end = self._end(rules.value[-1])
+        if rules.flow_style:
+            self._replace(end, end, f", {_flow(rule)}")
+            return
+        end, column = self._end_of_line(end), rules.start_mark.column
+        self._replace(end, end, f"\n{' ' * column}- {_indented(_block(rule), column + 2)}")
+
+    def delete(self, rule_id: str) -> None:
+        """Remove a rule."""
+        rules, rule = self._rules(), self._rule(rule_id)
+        begin = self.text.rfind("\n", 0, rule.start_mark.index) + 1
+        if len(rules.value) == 1 or rules.flow_style or self.text[begin : rule.start_mark.index].strip() != "-":
+            self.set_state(rule_id, "DELETE")
+            return
+        self._replace(begin, min(self._end_of_line(self._end(rule)) + 1, len(self.text)), "")
+
+    def _rules(self) -> SequenceNode:
+        root = compose_yaml(self.text)
+        assert isinstance(root, MappingNode)
+        (rules,) = (value for key, value in root.value if key.value == "rules")
+        assert isinstance(rules, SequenceNode)
+        return rules
+
+    def _rule(self, rule_id: str) -> MappingNode:
+        found = next(each for each in self._rules().value if _rule_id(each) == rule_id)
+        assert isinstance(found, MappingNode)
+        return found
+
+    def _end(self, node: Node) -> int:
+        """Where the last thing in a node ends; the parser counts the comments after a block as part of it."""
+        while isinstance(node, MappingNode | SequenceNode) and not node.flow_style and node.value:
+            last = node.value[-1]
+            node = last[1] if isinstance(last, tuple) else last
+        return len(self.text[: node.end_mark.index].rstrip())
+
+    def _end_of_line(self, index: int) -> int:
+        found = self.text.find("\n", index)
+        return len(self.text) if found < 0 else found
+
+    def _replace(self, begin: int, end: int, text: str) -> None:
+        self.text = self.text[:begin] + text + self.text[end:]
+
+
+def _rule_id(node: Node) -> str | None:
+    assert isinstance(node, MappingNode)
+    return next((value.value for key, value in node.value if key.value == "rule_id"), None)
+
+
+def change_files(
+    path: Path, states: Mapping[str, State], put: Sequence[Rule], new_file: str, notes: Mapping[str, ChangeNote]
+) -> list[Path]:
+    """Change the rules of a file, or of the files of a folder; each file is written whole or not at all.
+
+    Args:
+        path: the file or folder, which holds valid rules.
+        states: the new states of rules that are there; DELETE removes one.
+        put: rules that change or are new.
+        new_file: name of the file in a folder that takes new rules.
+        notes: who changes each rule, and why.
+
+    Returns:
+        The files that were written.
+
+    Raises:
+        BucketsError: a file is written in a way that cannot be changed by program, or cannot be written.
+    """
+    home = {rule.rule_id: file for file in rule_files(path) for rule in load_rules(file)}
+    into = path / new_file if path.is_dir() else path
+    files = {home.get(rule_id, into) for rule_id in (*states, *(rule.rule_id for rule in put))}
+    texts: dict[Path, tuple[str, dict[str, ChangeNote]]] = {}
+    for file in sorted(files):
+        mine = [rule for rule in put if home.get(rule.rule_id, into) == file]
+        here = {rule_id: state for rule_id, state in states.items() if home[rule_id] == file}
+        noted = {rule_id: notes[rule_id] for rule_id in (*here, *(rule.rule_id for rule in mine)) if rule_id in notes}
+        texts[file] = (_changed(file, here, mine) if file.exists() else rules_text(mine)), noted
+    for file, (text, noted) in texts.items():
+        _write(file, text, noted)
+    return list(texts)
+
+
+def _changed(file: Path, states: Mapping[str, State], put: Sequence[Rule]) -> str:
+    """The text of a file after the changes, read again and compared with the rules that were wanted."""
+    before = {rule.rule_id: rule for rule in load_rules(file)}
+    raw = file.read_bytes().decode()
+    lines = "\r\n" if "\r\n" in raw else "\n"
+    edited = RuleText(raw.replace("\r\n", "\n"))
+    wanted = before | {rule.rule_id: rule for rule in put}
+    for rule_id, state in states.items():
+        wanted[rule_id] = before[rule_id].model_copy(update={"state": state})
+    try:
+        for rule in put:
+            edited.put(rule)
+        for rule_id, state in states.items():
+            edited.delete(rule_id) if state == "DELETE" else edited.set_state(rule_id, state)
+        found = [Rule.model_validate(each) for each in parse_yaml(edited.text, file, "rule file")[0]["rules"]]
+    except (BucketsError, yaml.YAMLError, ValueError, TypeError, KeyError, AssertionError, StopIteration):
+        found = []
+    if _live(found) != _live(wanted.values()):
+        message = (
+            f"rule file {file}: is written in a way that cannot be changed by program (anchors, aliases or several "
+            "documents); change it by hand"
+        )
+        raise BucketsError(message)
+    return edited.text.replace("\n", lines)
+
+
+def _live(rules: Any) -> dict[str, Rule]:
+    return {rule.rule_id: rule for rule in rules if rule.state != "DELETE"}
+
+
+def _write(file: Path, text: str, notes: Mapping[str, ChangeNote]) -> None:
+    """Write the notes on a file, then the file itself: the one that a link leads to, with the mode that it had."""
+    target = file.resolve()
+    try:
+        mode = target.stat().st_mode if target.exists() else None
+        write_change_notes(file, text, notes)
+        write_whole(target, text)
+        if mode is not None:
+            target.chmod(mode)
+    except OSError as error:
+        message = f"rule file {file}: cannot be written ({error.strerror}); see who may write to its folder"
+        raise BucketsError(message) from None

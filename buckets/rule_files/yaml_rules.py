@@ -1,0 +1,93 @@
+"""The rule file (`rules.yaml`): read, checked against the event schema, each fault named by file, line and field."""
+
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from buckets.errors import BucketsError
+from buckets.events.schema import EventSchema
+from buckets.rules.rule import Rule, check_against_schema, check_new
+from buckets.validation import Location, field_name
+from buckets.yaml_file import invalid, line_of, parse_yaml, read_text
+
+
+def rule_files(path: Path) -> list[Path]:
+    """The files of a rule file or of a folder of them, in the order of their names.
+
+    Raises:
+        BucketsError: the folder cannot be read.
+    """
+    try:
+        if not path.is_dir():
+            return [path]
+        return sorted(each for each in path.iterdir() if each.suffix in (".yaml", ".yml") and each.name[0] != ".")
+    except OSError as error:
+        message = f"rules {path}: cannot be read ({error.strerror}); see that it is there and who may read it"
+        raise BucketsError(message) from None
+
+
+def load_rule_files(path: Path, schema: EventSchema | None = None) -> tuple[Rule, ...]:
+    """Read a rule file, or all files of a folder, as `load_rules` does.
+
+    Raises:
+        BucketsError: as `load_rules`; or a rule is in two files, or the folder holds no file or cannot be read.
+    """
+    found: dict[str, tuple[Rule, Path]] = {}
+    files = rule_files(path)
+    if not files:
+        message = f"rules {path}: the folder holds no .yaml file; put one there"
+        raise BucketsError(message)
+    for file in files:
+        for rule in load_rules(file, schema):
+            if rule.rule_id in found:
+                other = found[rule.rule_id][1]
+                message = f"rule file {file}: rule_id {rule.rule_id!r} is already used in {other}"
+                raise BucketsError(message)
+            found[rule.rule_id] = (rule, file)
+    return tuple(rule for rule, _ in found.values())
+
+
+def load_rules(path: Path, schema: EventSchema | None = None) -> tuple[Rule, ...]:
+    """Read the rules of a file, in its order.
+
+    Args:
+        path: a YAML file with a list `rules`.
+        schema: what the rules' fields are checked against, if given.
+
+    Raises:
+        BucketsError: the file cannot be read, or a rule is not valid; says the line and the field.
+    """
+    what = "rule file"
+    data, root = parse_yaml(read_text(path, what), path, what)
+    if not isinstance(data, dict) or not isinstance(data.get("rules"), list):
+        message = f"{what} {path}: must be a mapping with a list `rules`"
+        raise BucketsError(message)
+    unknown = next((key for key in data if key != "rules"), None)
+    if unknown is not None:
+        at = f"{path}:{line_of(root, (unknown,))}"
+        message = f"{what} {at}: {field_name((unknown,))}: unknown field; only `rules` may stand here"
+        raise BucketsError(message)
+    rules: list[Rule] = []
+    lines: dict[str, int] = {}
+    for index, written in enumerate(data["rules"]):
+        location: Location = ("rules", index)
+        try:
+            rule = Rule.model_validate(written)
+        except ValidationError as error:
+            raise invalid(error, path, root, what, location) from None
+        line = line_of(root, location)
+        if rule.rule_id in lines:
+            message = f"{what} {path}:{line}: rule_id {rule.rule_id!r} is already used on line {lines[rule.rule_id]}"
+            raise BucketsError(message)
+        lines[rule.rule_id] = line
+        fault = None if rule.state == "DELETE" else check_new(rule)
+        fault = check_against_schema(rule, schema) if fault is None and schema else fault
+        if fault is not None:
+            location = (*location, *fault[0])
+            message = f"{what} {path}:{line_of(root, location)}: {field_name(location)}: {fault[1]}"
+            raise BucketsError(message)
+        rules.append(rule)
+    if not rules:
+        message = f"{what} {path}: holds no rule; add at least one under `rules`"
+        raise BucketsError(message)
+    return tuple(rules)

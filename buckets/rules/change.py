@@ -1,0 +1,234 @@
+"""A change of the rules that is asked for while a job runs, in a message, a file or a table.
+
+A message is a JSON object with a `change`, or a bare rule, which is put. A message without a value deletes the rule
+that its key names, as in any compacted topic.
+
+    key            value
+    payer-24h      {"change": "put", "rule": {...}, "author": "ann", "reason": "too many alerts"}
+    payer-24h      {"change": "delete", "rule_id": "payer-24h"}
+    !state payer-24h        {"change": "state", "rule_id": "payer-24h", "state": "PAUSE"}
+    !clear_state payer-24h  {"change": "clear_state", "rule_id": "payer-24h"}    the rule's group starts again
+    !clear_all_state        {"change": "clear_all_state"}, likewise `delete_all` and `export`
+
+A compacted topic keeps only the last message of each key. A message under a rule's own key must therefore hold the
+whole rule or delete it. Any other message has a key that belongs to no rule (`key_of`), or compaction would replace the
+rule by it. A `delete` stays in the topic with its author and reason; a later message without a value removes it from
+the topic and changes nothing else, since the rule is deleted already.
+"""
+
+import json
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from buckets.printable import unseen_character
+from buckets.rules.rule import Rule, State, check_new
+from buckets.validation import DEEPEST, field_name, first_fault
+
+Kind = Literal["put", "state", "delete", "clear_state", "clear_all_state", "delete_all", "export"]
+_OF_ONE_RULE = ("state", "delete", "clear_state")
+LONGEST_TEXT = 2000
+LONGEST_MESSAGE = 500_000
+"""Characters of a message that is read: the resulting change must fit into a message again."""
+_END_OF_9999_MS = 253_402_300_799_999
+
+
+def visible_text(text: str) -> str:
+    """The text of an author or a reason, if all of it can be seen.
+
+    Raises:
+        ValueError: it holds a character that cannot be seen.
+    """
+    unseen = unseen_character(text, allowed="\n\t")
+    if unseen is not None:
+        message = f"holds {unseen}, which cannot be seen; leave it out"
+        raise ValueError(message)
+    return text
+
+
+class RuleChange(BaseModel):
+    """One change, as it is asked for.
+
+    Attributes:
+        change: what to do.
+        rule: the whole rule, if it is put.
+        rule_id: the rule, if it exists already.
+        state: its new state.
+        author: who asks for it.
+        reason: why.
+        time: when it was asked for, in ms since the epoch.
+        origin: where it was read: topic, partition and offset; a file; a table and its version.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    change: Kind
+    rule: Rule | None = None
+    rule_id: str | None = None
+    state: State | None = None
+    author: str = Field(default="", max_length=LONGEST_TEXT)
+    reason: str = Field(default="", max_length=LONGEST_TEXT)
+    time: int | None = Field(default=None, ge=0, le=_END_OF_9999_MS)
+    origin: str = ""
+
+    @field_validator("author", "reason")
+    @classmethod
+    def _can_be_shown(cls, value: str) -> str:
+        return visible_text(value)
+
+    @model_validator(mode="after")
+    def _says_what_is_needed(self) -> "RuleChange":
+        needed = {"rule": self.change == "put", "rule_id": self.change in _OF_ONE_RULE, "state": self.change == "state"}
+        for name, wanted in needed.items():
+            if wanted and getattr(self, name) is None:
+                message = f"a change {self.change!r} needs the field {name!r}"
+                raise ValueError(message)
+            if not wanted and getattr(self, name) is not None:
+                message = f"a change {self.change!r} has no field {name!r}"
+                raise ValueError(message)
+        if self.state == "DELETE":
+            # A compacted topic would keep it beside the rule, and a later state would bring the rule back.
+            message = "a change 'state' deletes no rule; ask for the change 'delete'"
+            raise ValueError(message)
+        return self
+
+    @property
+    def subject(self) -> str | None:
+        """The rule that changes; None if all rules do."""
+        return self.rule.rule_id if self.rule is not None else self.rule_id
+
+    def to_json(self) -> str:
+        """The change as the value of a message."""
+        data = self.model_dump(by_alias=True, mode="json", exclude={"origin", "rule"}, exclude_none=True)
+        if self.rule is not None:
+            data["rule"] = self.rule.model_dump(by_alias=True, mode="json")
+        return json.dumps(data, ensure_ascii=False)
+
+
+def parse_change(key: str | None, value: str | None, origin: str, time_ms: int | None) -> RuleChange:
+    """A message as a change.
+
+    Args:
+        key: the message's key.
+        value: its value; None deletes the rule that the key names.
+        origin: where it was read.
+        time_ms: when it was written, in ms since the epoch; counts if the message itself has no time.
+
+    Raises:
+        ValueError: it is not a valid change; says why.
+    """
+    if value is None:
+        if not key:
+            message = "a message without a value deletes the rule that its key names, and there is no key"
+            raise ValueError(message)
+        return RuleChange(change="delete", rule_id=key, time=time_ms, origin=origin)
+    data = _parse_object(value)
+    if "change" not in data:
+        data = {"change": "put", "rule": data}
+    data.pop("place", None)  # a message does not decide where it was read
+    if "origin" in data:
+        message = "origin: unknown field"
+        raise ValueError(message)
+    try:
+        change = RuleChange.model_validate({"time": time_ms} | data | {"origin": origin})
+    except ValidationError as error:
+        raise ValueError(first_fault(error)[1]) from None
+    fault = None if change.rule is None or change.rule.state == "DELETE" else check_new(change.rule)
+    if fault is not None:
+        message = f"rule.{field_name(fault[0])}: {fault[1]}"
+        raise ValueError(message)
+    _check_key(key, change)
+    return change
+
+
+def _parse_object(value: str) -> dict[str, Any]:
+    """A JSON object; numbers are the text that was written, as in rule files."""
+    if len(value) > LONGEST_MESSAGE:
+        message = f"a message has at most {LONGEST_MESSAGE:,} characters, not {len(value):,}"
+        raise ValueError(message)
+    try:
+        data = json.loads(value, parse_float=str, parse_constant=_no_number, object_pairs_hook=_keys_once)
+        json.dumps(data, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        message = f"broken JSON: {error.object[error.start]!a} is half a character"
+        raise ValueError(message) from None
+    except (ValueError, RecursionError) as error:
+        message = f"broken JSON: {error}"
+        raise ValueError(message) from None
+    if not isinstance(data, dict):
+        message = f"a change is a JSON object, not {type(data).__name__}"
+        raise ValueError(message)
+    if _is_deeper(data, DEEPEST):
+        message = f"broken JSON: values are nested more than {DEEPEST} deep"
+        raise ValueError(message)
+    return data
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    if not isinstance(value, dict | list):
+        return False
+    inner = value.values() if isinstance(value, dict) else value
+    return levels == 0 or any(_is_deeper(each, levels - 1) for each in inner)
+
+
+def _no_number(text: str) -> None:
+    message = f"{text} is no number"
+    raise ValueError(message)
+
+
+def _keys_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            message = f"key {key!r} is given twice"
+            raise ValueError(message)
+        found[key] = value
+    return found
+
+
+def key_of(change: RuleChange) -> str:
+    """The key of a change as a message, chosen so that a compacted topic loses nothing that still counts."""
+    if change.change in ("put", "delete"):
+        return change.subject or ""
+    return f"!{change.change} {change.subject}" if change.subject is not None else f"!{change.change}"
+
+
+def _check_key(key: str | None, change: RuleChange) -> None:
+    """See that compaction does not drop a message for this one that this one does not replace."""
+    if not key or change.subject is None or key == key_of(change):
+        return
+    if change.change in ("put", "delete"):
+        message = f"the key {key!r} is not the rule_id {change.subject!r}: a compacted topic would mix the rules up"
+        raise ValueError(message)
+    message = (
+        f"the key {key!r} is that of a rule, which a compacted topic would forget for this message: write the key "
+        f"{key_of(change)!r}"
+    )
+    if change.change == "state":
+        message += ", or put the whole rule with its new state"
+    raise ValueError(message)
+
+
+def changes_between(before: Iterable[Rule], after: Iterable[Rule], **said: Any) -> list[RuleChange]:
+    """The changes that turn one list of rules into another; a rule in the state DELETE counts as gone.
+
+    Args:
+        before: the rules in force.
+        after: the rules as a file or a table has them.
+        said: `author`, `reason`, `time`, `origin` of all these changes.
+    """
+    old = {rule.rule_id: rule for rule in before}
+    new = {rule.rule_id: rule for rule in after if rule.state != "DELETE"}
+    gone = [RuleChange(change="delete", rule_id=rule_id, **said) for rule_id in old if rule_id not in new]
+    put = [RuleChange(change="put", rule=rule, **said) for rule_id, rule in new.items() if needs_put(old, rule)]
+    return gone + put
+
+
+def needs_put(rules: dict[str, Rule], rule: Rule) -> bool:
+    """Whether putting a rule changes anything: its definition is new, or its version is higher."""
+    there = rules.get(rule.rule_id)
+    if there is None:
+        return True
+    same = there.model_copy(update={"version": rule.version}) == rule
+    return not same or rule.version > there.version

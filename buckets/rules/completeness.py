@@ -1,0 +1,115 @@
+"""Which event times have arrived, as a few stretches of time; and since when a history that began later is complete.
+
+The times of a stream lie in one stretch, from its first event to its latest. An event with a wild date, years ahead,
+makes a stretch of its own. What is new in a version of the rules has not seen what arrived before that version. A
+window of it is complete if the window begins after every event that the key can have had until then:
+
+    stretches       [──────────────]                    [·]
+    since                           └─ for events here ─┘  └─ for events here
+
+So a wild date makes only those windows incomplete that end after it.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+DAY_MS: Final = 86_400_000
+MOST_STRETCHES: Final = 8
+ALWAYS_MS: Final = -(2**63)
+"""Before every event."""
+
+
+class Stretch(NamedTuple):
+    """A stretch of event times: those of its first and its last event, in ms."""
+
+    first_ms: int
+    last_ms: int
+
+
+Stretches = tuple[Stretch, ...]
+"""In ascending order, more than a day apart, at most `MOST_STRETCHES` of them."""
+
+
+class Since(NamedTuple):
+    """Since when the history is complete, for events from a time on; both in ms."""
+
+    from_ms: int
+    since_ms: int
+
+
+Completeness = tuple[Since, ...]
+"""In ascending order of both; the first holds from `ALWAYS_MS` on."""
+FROM_THE_FIRST: Final = (Since(ALWAYS_MS, ALWAYS_MS),)
+"""Complete since the first event."""
+
+
+def stretches_of(times_ms: npt.NDArray[np.int64]) -> Stretches:
+    """The stretches of event times, int64 `(events,)`. Cost: O(events) where they lie within a day, else a sort."""
+    if not len(times_ms):
+        return ()
+    first_ms, last_ms = int(times_ms.min()), int(times_ms.max())
+    if last_ms - first_ms <= DAY_MS:
+        return (Stretch(first_ms, last_ms),)
+    ordered = np.sort(times_ms)
+    gaps = np.flatnonzero(np.diff(ordered) > DAY_MS)
+    firsts, lasts = ordered[np.append(0, gaps + 1)].tolist(), ordered[np.append(gaps, -1)].tolist()
+    return joined(map(Stretch, firsts, lasts))
+
+
+def joined(stretches: Iterable[Stretch]) -> Stretches:
+    """The stretches of several parts of a stream as those of the whole; if there are too many, the nearest join."""
+    found: list[Stretch] = []
+    for stretch in sorted(stretches):
+        if found and stretch.first_ms - found[-1].last_ms <= DAY_MS:
+            found[-1] = Stretch(found[-1].first_ms, max(found[-1].last_ms, stretch.last_ms))
+        else:
+            found.append(stretch)
+    while len(found) > MOST_STRETCHES:
+        gaps_ms = [after.first_ms - before.last_ms for before, after in pairwise(found)]
+        nearest = gaps_ms.index(min(gaps_ms))
+        found[nearest : nearest + 2] = [Stretch(found[nearest].first_ms, found[nearest + 1].last_ms)]
+    return tuple(found)
+
+
+def complete_behind(arrived: Stretches, distance_ms: int, lateness_ms: int) -> Completeness:
+    """Since when a history is complete that has missed what arrived so far, at a distance from a key's latest event.
+
+    Args:
+        arrived: what has arrived; at least one stretch.
+        distance_ms: from the latest event to the first time that is complete; negative if that is before the event.
+        lateness_ms: how far an event that is evaluated may lie before the latest event of its key.
+    """
+    starts_ms = [ALWAYS_MS, *(stretch.first_ms - lateness_ms for stretch in arrived[1:])]
+    return tuple(Since(start, each.last_ms + distance_ms) for start, each in zip(starts_ms, arrived, strict=True))
+
+
+def later(one: Completeness, other: Completeness) -> Completeness:
+    """What is complete in both of two histories; if there are too many steps, the oldest are joined."""
+    steps: list[Since] = []
+    for from_ms in sorted({since.from_ms for since in (*one, *other)}):
+        since_ms = max(at(one, from_ms), at(other, from_ms))
+        if not steps or since_ms > steps[-1].since_ms:
+            steps.append(Since(from_ms, since_ms))
+    kept = steps[-MOST_STRETCHES:]
+    return (Since(ALWAYS_MS, kept[0].since_ms), *kept[1:])
+
+
+def at(completeness: Completeness, time_ms: int) -> int:
+    """Since when the history is complete for an event at a time."""
+    return [since.since_ms for since in completeness if since.from_ms <= time_ms][-1]
+
+
+def as_arrays(many: Sequence[Completeness]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Several histories with the same steps.
+
+    Returns:
+        int64 `(steps,)`, from when each step holds, the first from `ALWAYS_MS`; and int64 `(histories, steps)`, since
+        when each is complete there.
+    """
+    from_ms = sorted({ALWAYS_MS, *(since.from_ms for each in many for since in each)})
+    since_ms = [[at(each, moment_ms) for moment_ms in from_ms] for each in many]
+    return np.array(from_ms, np.int64), np.array(since_ms, np.int64).reshape(len(many), len(from_ms))

@@ -1,0 +1,209 @@
+"""The filter of a rule: conditions on fields, all of which must hold.
+
+Written as a mapping from field to a value, a list of values, or operators with operands:
+
+    where: {paymentType: CRD, country: [FR, DE], paymentAmount: {">": "100"}}
+
+Internally each condition is `(field, operator, operands)`, sorted, so that two spellings of one filter are equal.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import BeforeValidator, PlainSerializer
+
+from buckets.events.schema import EventSchema
+from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN, format_scaled, parse_decimal, to_scaled
+from buckets.printable import one_line
+
+_INTEGER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
+_OPERATORS = ("=", "!=", "in", "not_in", ">", ">=", "<", "<=")
+_PLAIN = re.compile(r"[\w.+/@:-]+")
+_ORDER = {">": pc.greater, ">=": pc.greater_equal, "<": pc.less, "<=": pc.less_equal}
+Scalar = str | int | bool
+
+
+@dataclass(frozen=True, order=True)
+class Condition:
+    """One test of one field; operands are text, sorted, since their order has no meaning."""
+
+    field: str
+    operator: str
+    operands: tuple[str, ...]
+
+
+Filter = tuple[Condition, ...]
+
+
+def _text(value: Any, field: str) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str | int | float):
+        return str(value)
+    message = f"where.{field}: {value!r} is no value; write a string, a number, true or false"
+    raise ValueError(message)
+
+
+def parse_filter(written: Any) -> Filter:
+    """Read a filter as people write it.
+
+    Raises:
+        ValueError: not a mapping of that form.
+    """
+    if not isinstance(written, dict):
+        message = "must be a mapping from field to value, values or {operator: value}"
+        raise ValueError(message)
+    conditions: list[Condition] = []
+    for field, test in written.items():
+        tests = test if isinstance(test, dict) else {"in" if isinstance(test, list) else "=": test}
+        if not tests:
+            message = f"where.{field}: has no test; write a value, a list of values or {{operator: value}}"
+            raise ValueError(message)
+        for operator, operand in tests.items():
+            if operator not in _OPERATORS:
+                message = f"where.{field}: unknown operator {operator!r}; use one of {' '.join(_OPERATORS)}"
+                raise ValueError(message)
+            listed = operator in ("in", "not_in")
+            if listed != isinstance(operand, list) or operand == []:
+                message = f"where.{field}: {operator} takes {'a list of values' if listed else 'one value'}"
+                raise ValueError(message)
+            operands = {_text(value, field) for value in operand} if listed else {_text(operand, field)}
+            condition = _canonical(str(field), operator, operands)
+            if any((each.field, each.operator) == (condition.field, condition.operator) for each in conditions):
+                message = f"where.{field}: two tests amount to one operator, {condition.operator}; write one of them"
+                raise ValueError(message)
+            conditions.append(condition)
+    return tuple(sorted(conditions))
+
+
+def _canonical(field: str, operator: str, operands: set[str]) -> Condition:
+    """The one form of a condition: a list of one value is equality, and bounds have no trailing zeros."""
+    if len(operands) == 1:
+        operator = {"in": "=", "not_in": "!="}.get(operator, operator)
+    if operator in _ORDER:
+        (bound,) = operands
+        try:
+            written = format(parse_decimal(bound), "f")
+        except ValueError as error:
+            message = f"where.{field}: {error}"
+            raise ValueError(message) from None
+        operands = {written.rstrip("0").rstrip(".") if "." in written else written}
+    return Condition(field, operator, tuple(sorted(operands)))
+
+
+def write_filter(where: Filter) -> dict[str, dict[str, str | list[str]]]:
+    """The filter in the form that `parse_filter` reads."""
+    written: dict[str, dict[str, str | list[str]]] = {}
+    for condition in where:
+        listed = condition.operator in ("in", "not_in")
+        operand = list(condition.operands) if listed else condition.operands[0]
+        written.setdefault(condition.field, {})[condition.operator] = operand
+    return written
+
+
+FilterField = Annotated[Filter, BeforeValidator(parse_filter), PlainSerializer(write_filter)]
+"""A filter as a field of a model: read and written as people write it."""
+
+
+def describe_filter(where: Filter) -> str:
+    """The filter in English: `paymentType is CRD and paymentAmount > 100`; empty for no filter.
+
+    A text that is not one plain word is quoted, so that different filters never read alike.
+    """
+    verbs = {"=": "is", "!=": "is not", "in": "is one of", "not_in": "is none of"}
+    parts = [
+        f"{quoted(c.field)} {verbs.get(c.operator, c.operator)} {', '.join(map(quoted, c.operands))}" for c in where
+    ]
+    return " and ".join(parts)
+
+
+def quoted(text: str) -> str:
+    """A text as part of a sentence: a plain word as it is, anything else in quotes and on one line."""
+    return text if _PLAIN.fullmatch(text) else one_line(json.dumps(text, ensure_ascii=False))
+
+
+def canonical_filter(where: Filter, schema: EventSchema) -> Filter:
+    """The filter with each operand in the canonical form of its field's type: `100.00` and `1e2` as `100`.
+
+    Raises:
+        ValueError: a field is not declared, an operand does not fit its type, or two tests amount to one operator.
+    """
+    written: dict[str, dict[str, Any]] = {}
+    for condition in where:
+        operands = sorted({_canonical_operand(condition, text, schema) for text in condition.operands})
+        listed = condition.operator in ("in", "not_in")
+        written.setdefault(condition.field, {})[condition.operator] = operands if listed else operands[0]
+    return parse_filter(written)
+
+
+def _canonical_operand(condition: Condition, text: str, schema: EventSchema) -> str:
+    value = operand_value(condition, text, schema)
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    measure = schema.measures.get(condition.field)
+    written = format_scaled(value, measure.scale if measure else 0)
+    return written.rstrip("0").rstrip(".") if "." in written else written
+
+
+def operand_value(condition: Condition, text: str, schema: EventSchema) -> Scalar:
+    """An operand in the type of its field's column.
+
+    Raises:
+        ValueError: the field is not declared, or the operand does not fit its type.
+    """
+    field, ordered = condition.field, condition.operator in _ORDER
+    if field in schema.measures:
+        try:
+            return to_scaled(text, schema.measures[field].scale)
+        except ValueError as error:
+            message = f"where.{field}: {error}"
+            raise ValueError(message) from None
+    kind = schema.attributes.get(field)
+    if kind is None:
+        message = f"where.{field}: no such attribute or measure in event schema {schema.name!r}"
+        raise ValueError(message)
+    if kind == "long":
+        if _INTEGER.fullmatch(text) is None or not INT64_MIN <= int(text) <= INT64_MAX:
+            message = f"where.{field}: {text!r} is not a 64-bit integer"
+            raise ValueError(message)
+        return int(text)
+    if ordered:
+        message = f"where.{field}: {condition.operator} needs a number, and {field} is a {kind}"
+        raise ValueError(message)
+    if kind == "boolean":
+        if text not in ("true", "false"):
+            message = f"where.{field}: {text!r} is neither true nor false"
+            raise ValueError(message)
+        return text == "true"
+    return text
+
+
+def matches(where: Filter, columns: dict[str, pa.Array], schema: EventSchema) -> pa.BooleanArray | None:
+    """Which rows pass the filter.
+
+    Args:
+        where: the filter.
+        columns: by field, attributes in their type and measures as scaled int64.
+        schema: the event schema.
+
+    Returns:
+        One boolean a row, or None where there is no filter.
+    """
+    mask: pa.BooleanArray | None = None
+    for condition in where:
+        column = columns[condition.field]
+        values = [operand_value(condition, text, schema) for text in condition.operands]
+        if condition.operator in _ORDER:
+            passed = _ORDER[condition.operator](column, pa.scalar(values[0], column.type))
+        else:
+            passed = pc.is_in(column, value_set=pa.array(values, column.type))
+            if condition.operator in ("!=", "not_in"):
+                passed = pc.invert(passed)
+        mask = passed if mask is None else pc.and_(mask, passed)
+    return mask

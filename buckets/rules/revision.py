@@ -1,0 +1,273 @@
+"""Makes changes to a rule set: the rule set that follows, and a record of each change."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from buckets.events.schema import EventSchema
+from buckets.rules.change import Kind, RuleChange, needs_put
+from buckets.rules.completeness import Stretches
+from buckets.rules.filter import Filter, canonical_filter
+from buckets.rules.rule import LARGEST_VERSION, Rule, check_against_schema
+from buckets.rules.rule_set import RuleSet, canonical_group_id, next_rule_set
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A change that was refused.
+
+    Attributes:
+        origin: where it was read.
+        reason: why it was refused.
+        raw: the message, file or row.
+    """
+
+    origin: str
+    reason: str
+    raw: str
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change that has been made, as history keeps it.
+
+    Attributes:
+        change: what was done: `put`, `state`, `delete`, `clear_state`, `clear_all_state`.
+        rule_id: the rule; None where all timelines were cleared.
+        rule_version: its version after the change, or its last one.
+        before: the rule as it was, None if it is new.
+        after: the rule as it is, None if it is gone.
+        author: who asked for it.
+        reason: why.
+        time: when it was asked for, in ms since the epoch, if known.
+        origin: where it was read.
+    """
+
+    change: Kind
+    rule_id: str | None
+    rule_version: int | None
+    before: Rule | None
+    after: Rule | None
+    author: str
+    reason: str
+    time: int | None
+    origin: str
+
+
+@dataclass
+class Revision:
+    """The result of changing a rule set.
+
+    Attributes:
+        rule_set: the new rule set; the old one if nothing has changed.
+        made: the changes that were made, in order.
+        refused: those that were refused.
+        export: whether an export of the rules was asked for.
+    """
+
+    rule_set: RuleSet
+    made: list[Change] = field(default_factory=list)
+    refused: list[Refusal] = field(default_factory=list)
+    export: bool = False
+
+
+NOTHING_GONE: Mapping[str, int] = MappingProxyType({})
+
+
+def deleted(made: Iterable[Change]) -> dict[str, int]:
+    """The last version of each rule that changes delete."""
+    return {
+        change.rule_id: change.rule_version
+        for change in made
+        if change.rule_id is not None and change.rule_version is not None and change.after is None
+    }
+
+
+def revise(
+    before: RuleSet,
+    asked: Iterable[RuleChange],
+    schema: EventSchema,
+    arrived: Stretches,
+    lateness_ms: int,
+    gone: Mapping[str, int] = NOTHING_GONE,
+) -> Revision:
+    """Make changes to a rule set, in order; a change that cannot be made is refused and changes nothing.
+
+    A change that makes no difference is skipped: the same rule put again, a state that the rule has, the deletion of a
+    rule that is gone. So a message may come twice, and a topic may be read again.
+
+    Args:
+        before: the rule set in force.
+        asked: the changes that are asked for.
+        schema: the event schema, which knows the fields that rules may name.
+        arrived: the event times that have arrived.
+        lateness_ms: the allowed lateness.
+        gone: the last version of each rule that was deleted; if a rule comes back, its version goes on from there.
+    """
+    draft = _Draft({rule.rule_id: rule for rule in before.rules}, schema, gone)
+    revision = Revision(before)
+    for change in asked:
+        if change.change == "export":
+            revision.export = True
+            continue
+        try:
+            revision.made += draft.make(change)
+        except ValueError as error:
+            revision.refused.append(Refusal(change.origin, str(error), change.to_json()))
+    if revision.made:
+        rules = draft.rules.values()
+        revision.rule_set = next_rule_set(before, rules, arrived, lateness_ms, draft.is_cleared)
+    return revision
+
+
+class _Draft:
+    """Rules that are being changed."""
+
+    def __init__(self, rules: dict[str, Rule], schema: EventSchema, gone: Mapping[str, int]) -> None:
+        self.rules = rules
+        self._gone = dict(gone)
+        self._schema = schema
+        self._filters = _Filters(rules.values(), schema)
+        self._cleared: set[tuple[frozenset[str], object]] = set()
+        self._all_cleared = False
+
+    def is_cleared(self, rule: Rule) -> bool:
+        """Whether the timelines of a rule's group start again."""
+        return self._all_cleared or _group(rule) in self._cleared
+
+    def make(self, change: RuleChange) -> list[Change]:
+        """Make a change.
+
+        Raises:
+            ValueError: it cannot be made.
+        """
+        makers: dict[str, Callable[[RuleChange], list[Change]]] = {
+            "put": self._put,
+            "state": self._set_state,
+            "delete": self._delete,
+            "clear_state": self._clear,
+            "clear_all_state": self._clear_all,
+            "delete_all": self._delete_all,
+        }
+        return makers[change.change](change)
+
+    def _put(self, change: RuleChange) -> list[Change]:
+        rule = change.rule
+        assert rule is not None
+        if rule.state == "DELETE":
+            return self._remove(change, rule.rule_id) if rule.rule_id in self.rules else []
+        fault = check_against_schema(rule, self._schema)
+        if fault is not None:
+            message = f"{'.'.join(fault[0])}: {fault[1]}"
+            raise ValueError(message)
+        rule = self._filters.as_in_force(rule)
+        if not needs_put(self.rules, rule):
+            return []
+        return [self._replace(change, rule)]
+
+    def _set_state(self, change: RuleChange) -> list[Change]:
+        rule, state = self._there(change), change.state
+        return [] if rule.state == state else [self._replace(change, rule.model_copy(update={"state": state}))]
+
+    def _replace(self, change: RuleChange, rule: Rule) -> Change:
+        """Put a rule instead of the one with its id, if there is or was one, and with a higher version than that."""
+        there = self.rules.get(rule.rule_id)
+        last = there.version if there is not None else self._gone.get(rule.rule_id, 0)
+        if rule.version <= last:
+            rule = rule.model_copy(update={"version": last + 1})
+        if rule.version > LARGEST_VERSION:
+            message = f"rule.version: {rule.version} is more than {LARGEST_VERSION}; put the rule under another rule_id"
+            raise ValueError(message)
+        self.rules[rule.rule_id] = rule
+        return _made(
+            change, rule.rule_id, rule.version, there, rule, kind="state" if _same_but_state(there, rule) else "put"
+        )
+
+    def _delete(self, change: RuleChange) -> list[Change]:
+        return self._remove(change, change.rule_id) if change.rule_id in self.rules else []
+
+    def _remove(self, change: RuleChange, rule_id: str) -> list[Change]:
+        gone = self.rules.pop(rule_id)
+        self._gone[rule_id] = gone.version
+        return [_made(change, rule_id, gone.version, gone, None, kind="delete")]
+
+    def _delete_all(self, change: RuleChange) -> list[Change]:
+        return [made for rule_id in list(self.rules) for made in self._remove(change, rule_id)]
+
+    def _clear(self, change: RuleChange) -> list[Change]:
+        rule = self._there(change)
+        self._cleared.add(_group(rule))
+        return [_made(change, rule.rule_id, rule.version, rule, rule)]
+
+    def _clear_all(self, change: RuleChange) -> list[Change]:
+        self._all_cleared = True
+        return [_made(change, None, None, None, None)]
+
+    def _there(self, change: RuleChange) -> Rule:
+        rule = self.rules.get(change.rule_id or "")
+        if rule is None:
+            message = f"there is no rule {change.rule_id!r}; rules in force: {names(self.rules)}"
+            raise ValueError(message)
+        return rule
+
+
+class _Filters:
+    """One filter, one group, however it is written: `100`, `"100.00"` and `1e2` are one amount.
+
+    A group keeps the identity that its filter gave it when it came into force, so that it keeps its timelines. Earlier
+    releases took other spellings of a filter for other groups, so a checkpoint may hold several groups of one filter.
+    """
+
+    def __init__(self, rules: Iterable[Rule], schema: EventSchema) -> None:
+        self._schema = schema
+        self._groups = {_group(rule): rule for rule in rules}
+        self._by_identity: dict[str, Filter] = {}
+        for rule in self._groups.values():
+            self._by_identity.setdefault(canonical_group_id(rule.group_by, rule.where, schema), rule.where)
+
+    def as_in_force(self, rule: Rule) -> Rule:
+        """The rule with its filter as the group in force spells it; without such a group, in its canonical form."""
+        if not rule.where or _group(rule) in self._groups:
+            return rule
+        identity = canonical_group_id(rule.group_by, rule.where, self._schema)
+        where = self._by_identity.get(identity)
+        return rule.model_copy(update={"where": where or canonical_filter(rule.where, self._schema)})
+
+
+def names(rule_ids: Iterable[str]) -> str:
+    """The first ten rules by name, and how many more there are."""
+    ordered = sorted(rule_ids)
+    more = f" and {len(ordered) - 10} more" if len(ordered) > 10 else ""
+    return f"{', '.join(ordered[:10]) or 'none'}{more}"
+
+
+def _same_but_state(before: Rule | None, after: Rule) -> bool:
+    """Whether only the state of a rule differs, as when the whole rule was put to change its state."""
+    if before is None or before.state == after.state:
+        return False
+    return before.model_copy(update={"state": after.state, "version": after.version}) == after
+
+
+def _group(rule: Rule) -> tuple[frozenset[str], Filter]:
+    return frozenset(rule.group_by), rule.where
+
+
+def _made(
+    change: RuleChange,
+    rule_id: str | None,
+    version: int | None,
+    before: Rule | None,
+    after: Rule | None,
+    kind: Kind | None = None,
+) -> Change:
+    return Change(
+        kind or change.change,
+        rule_id,
+        version,
+        before,
+        after,
+        change.author,
+        change.reason,
+        change.time,
+        change.origin,
+    )

@@ -1,0 +1,68 @@
+"""A Delta table as a stream of arrivals, in the order of one of its columns."""
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ByteType,
+    DateType,
+    DecimalType,
+    IntegerType,
+    LongType,
+    ShortType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from buckets.config.settings import SourceSettings
+from buckets.errors import BucketsError
+from buckets.events.arrivals import BROKEN, POSITION, SOURCE, SOURCE_ORDER, check_columns, field_column
+from buckets.events.schema import EventSchema
+from buckets.spark.arrival_stream import ArrivalStream
+
+_INTEGERS = (ByteType, ShortType, IntegerType, LongType)
+_MOMENTS = (DateType, TimestampType, TimestampNTZType)
+
+
+def open_delta(
+    spark: SparkSession, source: SourceSettings, schema: EventSchema, needed: frozenset[str]
+) -> ArrivalStream:
+    """A Delta table as a stream, in the order of a column.
+
+    Raises:
+        BucketsError: a column is missing, or the arrival column has a type without an order.
+    """
+    assert source.arrival is not None
+    reader = spark.readStream.option("maxFilesPerTrigger", source.max_files_per_trigger)
+    frame = reader.format("delta").load(source.path)
+    check_columns(frame.columns, schema, needed | {source.arrival}, source.path)
+    there = set(frame.columns)
+    fields = [
+        (_column(name) if name in there else F.lit(None).cast("string")).alias(field_column(index))
+        for index, name in enumerate(schema.field_names)
+    ]
+    order = _order(frame, source)
+    missing = F.lit(f"{source.arrival}: is missing or null, and gives the arrival order")
+    known = F.coalesce(order, F.lit(0).cast("long"))
+    origin = [F.lit("").alias(SOURCE), known.alias(SOURCE_ORDER), known.alias(POSITION)]
+    return ArrivalStream(frame.select(*origin, F.when(order.isNull(), missing).alias(BROKEN), *fields), iter)
+
+
+def _column(name: str) -> Column:
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
+def _order(frame: DataFrame, source: SourceSettings) -> Column:
+    """The arrival column as an integer; moments in microseconds."""
+    assert source.arrival is not None
+    kind, column = frame.schema[source.arrival].dataType, _column(source.arrival)
+    if isinstance(kind, _MOMENTS):
+        return F.unix_micros(column.cast(TimestampType()))
+    if isinstance(kind, DecimalType) and kind.scale == 0:
+        return column.try_cast("long")
+    if not isinstance(kind, _INTEGERS):
+        message = (
+            f"events {source.path}: column {source.arrival!r} is of type {kind.simpleString()} and cannot be "
+            "source.arrival; name a column of whole numbers, dates or timestamps"
+        )
+        raise BucketsError(message)
+    return column.cast("long")

@@ -1,0 +1,45 @@
+"""What text and Parquet files have in common as streams: which files are read, and in which order."""
+
+import os
+from pathlib import Path
+
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.readwriter import DataStreamReader
+
+from buckets.config.settings import SourceSettings
+from buckets.events.arrivals import SOURCE, SOURCE_ORDER
+
+_PATH = "_metadata.file_path"
+
+
+def file_reader(spark: SparkSession, most_files: int) -> DataStreamReader:
+    """A reader of files that takes each file in and below its folder once, however old it is.
+
+    Args:
+        spark: the session.
+        most_files: how many files one micro-batch takes at most.
+    """
+    return (
+        spark.readStream.option("maxFilesPerTrigger", most_files)
+        # By default a file that is a week older than the newest one is passed over, and nobody is told.
+        .option("maxFileAge", "10000000d")
+        # Otherwise a folder called `day=1` would turn everything into a partitioned table, without the other files.
+        .option("recursiveFileLookup", True)
+        .option("pathGlobFilter", "[!_.]*")
+    )
+
+
+def of_source(source: SourceSettings) -> Column:
+    """Whether a row's file is read, by its path alone: Spark lists the others as taken, and opens none of them."""
+    depth = len(Path(os.path.normpath(source.path)).parts) - 1
+    below = "([^_./][^/]*/)*" if source.subfolders else ""
+    return F.col(_PATH).rlike(f"^file:/*([^/]+/){{0,{depth}}}{below}[^/]+$")
+
+
+def file_columns() -> list[Column]:
+    """The columns of a row that say which file it is in, and what orders files."""
+    return [
+        F.col(_PATH).alias(SOURCE),
+        F.unix_millis("_metadata.file_modification_time").alias(SOURCE_ORDER),
+    ]

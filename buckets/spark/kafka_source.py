@@ -1,0 +1,43 @@
+"""A topic as a stream of arrivals."""
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from buckets.config.kafka import KafkaSettings
+from buckets.config.settings import SourceSettings
+from buckets.events.arrivals import INGESTED, POSITION, RAW, SOURCE, SOURCE_ORDER
+from buckets.events.json_events import read_events
+from buckets.events.schema import EventSchema
+from buckets.events.text_lines import as_text
+from buckets.spark.arrival_stream import ArrivalStream
+
+
+def kafka_options(kafka: KafkaSettings) -> dict[str, str]:
+    """How Spark's own Kafka client is set up.
+
+    By its defaults Spark notices only after minutes that no broker answers; we wait out what it reports then.
+    """
+    reached = {f"kafka.{name}": value for name, value in kafka.java().items()}
+    return reached | {
+        "kafka.request.timeout.ms": "10000",
+        "kafka.default.api.timeout.ms": "10000",
+        "fetchOffset.numRetries": "1",
+        "kafkaConsumer.pollTimeoutMs": "20000",
+        # What a batch reads is there already; a fetch that was begun at the end must not hold up the next one.
+        "kafka.fetch.max.wait.ms": "10",
+    }
+
+
+def open_topic(spark: SparkSession, source: SourceSettings, kafka: KafkaSettings, schema: EventSchema) -> ArrivalStream:
+    """Messages in the order of partition and offset; a value is one JSON object."""
+    reader = spark.readStream.format("kafka").options(**kafka_options(kafka)).option("subscribe", source.topic)
+    reader = reader.option("startingOffsets", source.starting_offsets)
+    reader = reader.option("maxOffsetsPerTrigger", source.max_offsets_per_trigger)
+    messages = reader.load().select(
+        F.coalesce(F.col("value"), F.lit(b"")).alias(RAW),
+        F.format_string(f"{source.topic}[%d]", "partition").alias(SOURCE),
+        F.col("partition").cast("long").alias(SOURCE_ORDER),
+        F.col("offset").alias(POSITION),
+        F.unix_millis("timestamp").alias(INGESTED),
+    )
+    return ArrivalStream(messages, lambda batches: (read_events(as_text(rows), schema) for rows in batches))

@@ -1,0 +1,64 @@
+"""Parquet files as a stream of arrivals.
+
+Spark only lists the files and remembers those it has taken; their rows are read in Python, by each file's own schema.
+"""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamReader
+
+from buckets.config.settings import SourceSettings
+from buckets.events.arrivals import SOURCE, SOURCE_ORDER
+from buckets.events.parquet_rows import check_parquet, read_arrivals
+from buckets.events.schema import EventSchema
+from buckets.events.source_files import plain_path, readable_files
+from buckets.spark.arrival_stream import ArrivalStream, RecordBatches
+from buckets.spark.file_stream import file_columns, file_reader, of_source
+
+ReadFile = Callable[[Path, int], RecordBatches]
+_FILE = "path string, modificationTime timestamp, length bigint, content binary"
+"""What Spark knows of a file. Its content is never asked for, and so is not read."""
+
+
+def open_parquet(
+    spark: SparkSession, source: SourceSettings, schema: EventSchema, needed: frozenset[str]
+) -> ArrivalStream:
+    """A folder of Parquet files as a stream.
+
+    Raises:
+        BucketsError: the first file lacks columns that are needed.
+    """
+    first = min(readable_files(Path(source.path), source.subfolders), default=None)
+    if first is not None:
+        check_parquet(first, schema, needed, source.arrival)
+
+    def read(path: Path, modified_ms: int) -> RecordBatches:
+        return read_arrivals(path, modified_ms, schema, source.arrival)
+
+    files = list_files(file_reader(spark, source.max_files_per_trigger), source.path)
+    return read_files(files.where(of_source(source)), read)
+
+
+def list_files(reader: DataStreamReader, path: str) -> DataFrame:
+    """A stream of the files of a folder, none of which is opened."""
+    return reader.schema(_FILE).format("binaryFile").load(path)
+
+
+def read_files(files: DataFrame, read: ReadFile) -> ArrivalStream:
+    """A stream of files whose rows are read in Python.
+
+    Args:
+        files: as `list_files` makes them; the stream has one row for each.
+        read: reads one file, given its path and when it was modified, in ms since the epoch.
+    """
+    files = files.select(*file_columns())
+
+    def rows(batches: Iterable[pa.RecordBatch]) -> RecordBatches:
+        for batch in batches:
+            for file in batch.to_pylist():
+                yield from read(Path(plain_path(file[SOURCE])), file[SOURCE_ORDER])
+
+    return ArrivalStream(files.coalesce(files.sparkSession.sparkContext.defaultParallelism), rows)

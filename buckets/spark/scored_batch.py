@@ -1,0 +1,126 @@
+"""A scored batch, and what a sink is: it asks for an output as a table on the driver, or as a frame in the executors.
+
+Both are decoded from the same payloads by the same `OutputDecoder`.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from buckets.checkpoint.terms import Terms
+from buckets.engine import payload
+from buckets.engine.accounting import BatchAccount, account_batch
+from buckets.engine.output_decoder import OutputDecoder
+from buckets.engine.shard import COUNTS
+from buckets.outputs import columns
+from buckets.rules.rule_set import RuleSet
+
+MICROSECONDS = pa.timestamp("us", "UTC")
+"""Moments as Spark has them."""
+SMALL_BYTES = 1 << 18
+"""A payload of no more than this is brought to the driver in any case."""
+
+
+@dataclass(frozen=True)
+class ScoredBatch:
+    """A batch that has been scored, and not yet written.
+
+    Attributes:
+        account: its accounts.
+        rule_set: its rules.
+        terms: what decides its results besides its rules.
+        heads: rows of `windows.PRODUCED`, on the driver. All have their payload for a sink that works there; otherwise
+            only counts, and what has no more than `SMALL_BYTES`.
+        produced: the same rows in the executors, already computed; only for a sink that does not work on the driver,
+            for any other they would be computed again.
+    """
+
+    account: BatchAccount
+    rule_set: RuleSet
+    terms: Terms
+    heads: Sequence[Row]
+    produced: DataFrame
+
+    @property
+    def decoder(self) -> OutputDecoder:
+        """What decodes its payloads."""
+        return OutputDecoder(self.rule_set, self.terms.event_schema, self.terms.engine)
+
+    def has(self, output: str) -> bool:
+        """Whether an output has rows."""
+        return any(head.output == output for head in self.heads)
+
+    def driver_bytes(self, output: str) -> int | None:
+        """How large the payloads of an output are, if all of them are on the driver; None where one is not."""
+        payloads = [head.payload for head in self.heads if head.output == output]
+        return None if None in payloads else sum(map(len, payloads))
+
+    def table(self, output: str) -> pa.Table:
+        """The rows of an output that has some, all of which are on the driver."""
+        return self.decoder.table(output, [bytes(head.payload) for head in self.heads if head.output == output])
+
+    def frame(self, output: str) -> DataFrame:
+        """The rows of an output, decoded in the executors, for a sink that does not work on the driver.
+
+        Its columns are those of `columns.output_columns`, times in microseconds.
+        """
+        schema = in_microseconds(columns.output_columns(self.terms.event_schema.largest_scale)[output])
+        decoder = self.decoder
+
+        def decode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            payloads = (packed for batch in batches for packed in batch.column("payload").to_pylist())
+            for table in decoder.tables(output, payloads):
+                yield from table.select(schema.names).cast(schema).to_batches()
+
+        payloads = self.produced.where(F.col("output") == output).select("payload")
+        if output == columns.DEAD_LETTERS:
+            # Reasons of one event come from several shards, so one task has to see them all.
+            payloads = payloads.coalesce(1)
+        return payloads.mapInArrow(decode, from_arrow_schema(schema))
+
+    def small_alerts(self) -> tuple[pa.Table, ...]:
+        """Its alerts, without those of a shard and group that are more than `SMALL_BYTES`."""
+        packed = (head.payload for head in self.heads if head.output == columns.ALERTS)
+        return tuple(payload.unpack(bytes(each)) for each in packed if each is not None and len(each) <= SMALL_BYTES)
+
+
+class Sink(Protocol):
+    """Where the outputs of a batch go."""
+
+    @property
+    def on_driver(self) -> bool:
+        """Whether it works on the driver; then all that was produced is brought there, and nothing is persisted."""
+
+    def write(self, batch: ScoredBatch) -> None:
+        """Write what a batch produced, once, however often the batch is run."""
+
+
+def score_batch(produced: DataFrame, batch_id: int, rule_set: RuleSet, terms: Terms, on_driver: bool) -> ScoredBatch:
+    """Score a batch, with one action.
+
+    Args:
+        produced: rows of `windows.PRODUCED`, which the action computes.
+        batch_id: the batch.
+        rule_set: its rules.
+        terms: what decides its results besides its rules.
+        on_driver: whether all that it produces is brought to the driver.
+    """
+    wanted = F.col("payload")
+    if not on_driver:
+        small = F.length("payload") <= SMALL_BYTES
+        wanted = F.when((F.col("output") == COUNTS) | small, wanted).alias("payload")
+    heads = produced.select("output", "rows", wanted).collect()
+    account = account_batch(batch_id, rule_set, [bytes(head.payload) for head in heads if head.output == COUNTS])
+    return ScoredBatch(account, rule_set, terms, heads, produced)
+
+
+def in_microseconds(schema: pa.Schema) -> pa.Schema:
+    """Columns of an output, times in microseconds."""
+    return pa.schema(
+        [pa.field(field.name, MICROSECONDS if field.type == columns.TIME else field.type) for field in schema]
+    )

@@ -1,0 +1,141 @@
+"""The layer between the scorer and the store: a batch pays for what it does, not for every key that it touches.
+
+An entry of the store is read and written through a socket, which costs more than all that is computed for an event. So
+a batch reads from a cache in the memory of its worker, which lives on between batches, and writes what it has changed
+as a few entries of many pairs each: *segments* of a log that is part of the state. When the log has become too long,
+what is in its oldest segments, and has not changed since, goes to the store pair by pair, about as many pairs a batch
+as the batch has changed.
+
+All that is in the log is in the cache too. So what the cache does not know is asked of the store.
+
+A cache may be used if the stamp that it remembers is that of the manifest (`state.manifest`): it has followed the
+state to the batch before. If the stamp is one of the last few, another worker has had the shard since, and the segments
+from there on bring the cache up to date. Otherwise it is thrown away, and the live segments are read. So after a
+failure, a repeated attempt or on another machine a cache is slow at worst, and never wrong.
+
+Memory is bounded by the length of the log and the size of the cache, both for each worker.
+"""
+
+import secrets
+from collections.abc import Callable, Sequence
+
+from buckets.engine.shard_store import LOG, Entries, section_of
+from buckets.state.bounds import Bounds
+from buckets.state.cache import ShardCache, WorkerCaches
+from buckets.state.manifest import Manifest
+
+HISTORY = 16
+"""How many batches a cache may be behind."""
+SPARE_MOVES = 64
+_NUMBER_BYTES = 8
+
+
+def _random_text() -> str:
+    return secrets.token_hex(8)
+
+
+def _segment_key(number: int) -> bytes:
+    return LOG + number.to_bytes(_NUMBER_BYTES, "big")
+
+
+class Layer:
+    """The state of a shard during one batch; `commit` ends it.
+
+    A layer without a `commit`, as after a failure, leaves nothing behind but a cold cache.
+    """
+
+    def __init__(
+        self,
+        store: Entries,
+        caches: WorkerCaches,
+        bounds: Bounds,
+        new_text: Callable[[], str] = _random_text,
+    ) -> None:
+        """Nothing is read yet.
+
+        Args:
+            store: all entries of the shard.
+            caches: of this worker.
+            bounds: how long the log and how large the caches may be.
+            new_text: makes stamps; no two are ever the same.
+        """
+        self._store = store
+        self._caches = caches
+        self._bounds = bounds
+        self._new_text = new_text
+        self._opened: tuple[ShardCache, Manifest] | None = None
+        self._changed: dict[bytes, None] = {}
+
+    def get(self, keys: Sequence[bytes]) -> list[bytes]:
+        """The values of keys; empty bytes where there is none."""
+        cache, _ = self._open()
+        found, unknown = cache.find(keys)
+        if unknown:
+            asked = [keys[index] for index in unknown]
+            for index, key, value in zip(unknown, asked, self._store.get(asked), strict=True):
+                found[index] = value
+                cache.remember(key, value)
+        return found
+
+    def put(self, entries: Sequence[tuple[bytes, bytes]]) -> None:
+        """Keep values."""
+        cache, _ = self._open()
+        cache.change(entries)
+        self._changed.update(dict.fromkeys(key for key, _ in entries))
+
+    def remove(self, keys: Sequence[bytes]) -> None:
+        """Forget keys."""
+        self.put([(key, b"") for key in keys])
+
+    def list_keys(self) -> list[bytes]:
+        """All keys, in no particular order. Cost: O(entries)."""
+        cache, _ = self._open()
+        held = {key for key in self._store.list_keys() if section_of(key) != LOG}
+        held.difference_update(key for key, value in cache.logged.items() if not value)
+        held.update(key for key, value in cache.logged.items() if value)
+        return list(held)
+
+    def commit(self) -> None:
+        """Write what has changed, and keep the cache for the next batch."""
+        if self._opened is None:
+            return
+        cache, before = self._opened
+        if self._changed:
+            segments = cache.append(self._changed)
+            moved = cache.move_oldest(2 * len(self._changed) + SPARE_MOVES, self._bounds.log_bytes)
+            cache.stamp = self._new_text()
+            history = (*before.history, (cache.stamp, cache.resumes_at))[-HISTORY:]
+            is_whole = before.is_whole and not moved.puts
+            manifest = Manifest(cache.lineage, cache.first, cache.next, is_whole, history)
+            written = [(_segment_key(number), data) for number, data in segments if number >= cache.first]
+            self._store.put([*moved.puts, *written, (LOG, manifest.encode())])
+            self._store.remove([*moved.removes, *map(_segment_key, moved.emptied)])
+            cache.bound(self._bounds.cache_bytes)
+        self._caches.keep(cache, self._bounds.shards)
+        self._opened, self._changed = None, {}
+
+    def _open(self) -> tuple[ShardCache, Manifest]:
+        """The shard's cache, brought up to date, and its manifest."""
+        if self._opened is None:
+            (stored,) = self._store.get([LOG])
+            if stored:
+                manifest = Manifest.decode(stored)
+                self._opened = self._followed(manifest), manifest
+            else:
+                lineage, is_empty = self._new_text(), next(iter(self._store.list_keys()), None) is None
+                self._opened = ShardCache(lineage, is_empty), Manifest(lineage, 0, 0, is_empty, ())
+        return self._opened
+
+    def _followed(self, manifest: Manifest) -> ShardCache:
+        """The cache of a shard, as of its manifest."""
+        known = self._caches.take(manifest.lineage)
+        if known is not None and known.stamp == manifest.stamp:
+            return known
+        read_from = manifest.resumes_at(known.stamp) if known is not None else None
+        if known is None or read_from is None:
+            known, read_from = ShardCache(manifest.lineage), manifest.first
+        numbers = range(read_from, manifest.next)
+        segments = self._store.get([*map(_segment_key, numbers)])
+        known.learn(zip(numbers, segments, strict=True), manifest.first)
+        known.stamp, known.is_complete = manifest.stamp, known.is_complete or manifest.is_whole
+        return known

@@ -1,0 +1,198 @@
+"""A head as bytes: what is kept of a key beside its pages, and what is read of it first.
+
+Layout of version 3, integers as varints:
+
+    version (1 byte) · clock_ms (signed) · generation · next page number · pages · columns
+        · 0, or 1 and since when it is complete as distance from the clock (signed)
+    for each page, oldest first: number · first time as gap to the page before (signed, the first to the clock)
+        · last - first · 2 * cells + whether it is trimmed · events · resolution_ms,
+        for each column: sum of positive values · of negative ones · least (signed) · greatest - least
+    the newest cells, as in a page
+
+*Since when* is written for a key that came when some of its earlier events may have been evicted (see `eviction`), as
+long as a window can reach that far back.
+
+Version 2 says nothing of that. A timeline of version 1 is: version · columns (1 byte) · clock_ms (signed) · cells · raw
+cells as in a page, the first time signed. It is read as a head without pages. Both are written as version 3.
+"""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from buckets.compiled import leaf
+from buckets.numbers import varint
+from buckets.timeline.directory import Directory
+from buckets.timeline.page import COLUMN_BYTES, FIXED_BYTES, read_cells, read_counts, read_raw
+from buckets.timeline.timeline import Timeline
+
+CODEC_VERSION: Final = 3
+NO_CLOCK: Final = -(2**63)
+"""The clock of a key that has had no event yet."""
+FROM_THE_BEGINNING: Final = -(2**63)
+"""Since when a timeline is complete that always was."""
+UNKNOWN_VERSION: Final = -1
+HEAD_BYTES: Final = 8 * varint.LONGEST + FIXED_BYTES
+"""Bytes of a head without pages and cells, at most."""
+ENTRY_BYTES: Final = 6 * varint.LONGEST
+"""Bytes of an entry without its columns, at most."""
+
+
+class HeadFields(NamedTuple):
+    """What a head says of its key, beside pages and cells.
+
+    Attributes:
+        clock_ms: the key's clock; NO_CLOCK where it is new.
+        since_ms: since when its timeline is complete; FROM_THE_BEGINNING where it always was.
+        generation: that of its group.
+        next_page: the next page number that was never used.
+    """
+
+    clock_ms: int
+    since_ms: int
+    generation: int
+    next_page: int
+
+
+@leaf
+def read_entry_count(data, start, end):
+    """How many pages a head has; UNKNOWN_VERSION where it cannot be read."""
+    if end <= start or data[start] == 1:
+        return np.int64(0)
+    if data[start] != 2 and data[start] != CODEC_VERSION:
+        return np.int64(UNKNOWN_VERSION)
+    _, at = varint.read_signed(data, start + 1)
+    _, at = varint.read(data, at)
+    _, at = varint.read(data, at)
+    pages, _ = varint.read_count(data, at)
+    return pages
+
+
+@leaf
+def read_head(data, start, end, directory: Directory, key):
+    """Read what a head says of its key, and its directory.
+
+    Args:
+        data: uint8 array that holds the head.
+        start: its first byte.
+        end: the position after its last byte; an empty stretch is a new key.
+        directory: gets the entries of the key.
+        key: the key.
+
+    Returns:
+        The key's clock in ms (NO_CLOCK where the key is new), since when it is complete (FROM_THE_BEGINNING where
+        it always was), its generation (0 where that was not written), the next page number, where its newest cells
+        stand, and how many they are.
+    """
+    since_ms = np.int64(FROM_THE_BEGINNING)
+    if end <= start:
+        return np.int64(NO_CLOCK), since_ms, np.int64(0), np.int64(0), start, np.int64(0)
+    if data[start] == 1:
+        clock_ms, at = varint.read_signed(data, start + 2)
+        cells, _ = varint.read_count(data, at)
+        return clock_ms, since_ms, np.int64(0), np.int64(0), start, cells
+    clock_ms, at = varint.read_signed(data, start + 1)
+    generation, at = varint.read_count(data, at)
+    next_page, at = varint.read_count(data, at)
+    pages, at = varint.read_count(data, at)
+    columns, at = varint.read_count(data, at)
+    if data[start] != 2:
+        is_written, at = varint.read_count(data, at)
+        if is_written:
+            distance_ms, at = varint.read_signed(data, at)
+            since_ms = clock_ms + distance_ms
+    before_ms = clock_ms
+    for entry in range(directory.start[key], directory.start[key] + pages):
+        at = _read_entry(data, at, directory, entry, columns, before_ms)
+        before_ms = directory.first_ms[entry]
+    return clock_ms, since_ms, generation, next_page, at, read_counts(data, at)
+
+
+@leaf
+def _read_entry(data, at, directory: Directory, entry, columns, before_ms):
+    directory.page[entry], at = varint.read_count(data, at)
+    gap_ms, at = varint.read_signed(data, at)
+    span_ms, at = varint.read_count(data, at)
+    cells, at = varint.read_count(data, at)
+    directory.first_ms[entry] = before_ms + gap_ms
+    directory.last_ms[entry] = before_ms + gap_ms + span_ms
+    directory.cells[entry] = cells >> 1
+    directory.is_trimmed[entry] = (cells & 1) == 1
+    directory.event_count[entry], at = varint.read_count(data, at)
+    directory.resolution_ms[entry], at = varint.read_count(data, at)
+    for column in range(columns):
+        plus_high, plus_low, at = varint.read_pair(data, at)
+        minus_high, minus_low, at = varint.read_pair(data, at)
+        least, at = varint.read_signed(data, at)
+        span, at = varint.read(data, at)
+        if column < directory.extremes.shape[1]:
+            directory.plus[0, column, entry] = plus_high
+            directory.plus[1, column, entry] = plus_low
+            directory.minus[0, column, entry] = minus_high
+            directory.minus[1, column, entry] = minus_low
+            directory.extremes[0, column, entry] = least
+            directory.extremes[1, column, entry] = np.int64(np.uint64(least) + span)
+    return at
+
+
+@leaf
+def read_newest_cells(data, start, at, timeline: Timeline, owner, from_ms) -> None:
+    """Append the newest cells of a head to those of a timeline.
+
+    Args:
+        data: uint8 array that holds the head.
+        start: its first byte.
+        at: where the cells stand, as `read_head` said.
+        timeline: must have room for them.
+        owner: what they belong to.
+        from_ms: cells that end before it are passed over.
+    """
+    if data[start] != 1:
+        read_cells(data, at, timeline, owner, from_ms)
+        return
+    columns = np.int64(data[start + 1])
+    _, at = varint.read_signed(data, start + 2)
+    cells, at = varint.read_count(data, at)
+    if cells == 0:
+        return
+    first_ms, at = varint.read_signed(data, at)
+    read_raw(data, at, timeline, columns, cells, owner, first_ms, from_ms, False)
+
+
+@leaf
+def write_head(out, at, head: HeadFields, pages, columns):
+    """Write what stands before the directory; returns the position after it."""
+    out[at] = CODEC_VERSION
+    at = varint.write_signed(out, at + 1, head.clock_ms)
+    at = varint.write(out, at, head.generation)
+    at = varint.write(out, at, head.next_page)
+    at = varint.write(out, at, pages)
+    at = varint.write(out, at, columns)
+    if head.since_ms == FROM_THE_BEGINNING:
+        return varint.write(out, at, np.int64(0))
+    at = varint.write(out, at, np.int64(1))
+    return varint.write_signed(out, at, head.since_ms - head.clock_ms)
+
+
+@leaf
+def write_entry(out, at, directory: Directory, entry, before_ms):
+    """Write an entry after one that begins at `before_ms`; returns the position after it."""
+    at = varint.write(out, at, directory.page[entry])
+    at = varint.write_signed(out, at, directory.first_ms[entry] - before_ms)
+    at = varint.write(out, at, directory.last_ms[entry] - directory.first_ms[entry])
+    at = varint.write(out, at, 2 * directory.cells[entry] + directory.is_trimmed[entry])
+    at = varint.write(out, at, directory.event_count[entry])
+    at = varint.write(out, at, directory.resolution_ms[entry])
+    for column in range(directory.extremes.shape[1]):
+        at = varint.write_pair(out, at, directory.plus[0, column, entry], directory.plus[1, column, entry])
+        at = varint.write_pair(out, at, directory.minus[0, column, entry], directory.minus[1, column, entry])
+        least, greatest = directory.extremes[0, column, entry], directory.extremes[1, column, entry]
+        at = varint.write_signed(out, at, least)
+        at = varint.write(out, at, np.uint64(greatest) - np.uint64(least))
+    return at
+
+
+@leaf
+def entry_bound(columns):
+    """Bytes of an entry at most."""
+    return ENTRY_BYTES + columns * COLUMN_BYTES

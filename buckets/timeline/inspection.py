@@ -1,0 +1,169 @@
+"""A stored timeline, decoded for people: its clock, its cells one by one, and how it is laid down."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from buckets.compiled import compiled
+from buckets.errors import BucketsError
+from buckets.numbers.wide_sum import LOW_BITS
+from buckets.timeline.head import CODEC_VERSION
+from buckets.timeline.loading import ANY_GENERATION, load_timeline, read_heads, unreadable
+from buckets.timeline.timeline import HOT, NO_ID, Timeline, new_timeline
+
+
+@dataclass(frozen=True)
+class CellView:
+    """One cell.
+
+    Attributes:
+        first_ms: time of its first event.
+        last_ms: time of its last event.
+        events: how many events it holds.
+        event_id: the event's id where it is raw, None in a bucket.
+        plus: by measure, the sum of positive values, scaled.
+        minus: by measure, the sum of negative values without its sign.
+        least: by measure.
+        greatest: by measure.
+        page: number of the page that it lies in; None for the head.
+    """
+
+    first_ms: int
+    last_ms: int
+    events: int
+    event_id: str | None
+    plus: tuple[int, ...]
+    minus: tuple[int, ...]
+    least: tuple[int, ...]
+    greatest: tuple[int, ...]
+    page: int | None
+
+
+@dataclass(frozen=True)
+class TimelineView:
+    """A timeline.
+
+    Attributes:
+        codec: version of the codec that wrote its head.
+        clock_ms: the key's clock.
+        pages: numbers of its pages, oldest first.
+        cells: oldest first.
+    """
+
+    codec: int
+    clock_ms: int
+    pages: tuple[int, ...]
+    cells: tuple[CellView, ...]
+
+
+@compiled
+def _load_whole(pool, heads, directory, page_start, columns):
+    """A key's timeline with all its pages."""
+    cells = heads.cells[0]
+    for entry in range(directory.start[1]):
+        cells += directory.cells[entry]
+    timeline = new_timeline(cells, np.zeros(columns, np.bool_))
+    load_timeline(timeline, pool, heads, directory, 0, page_start)
+    return timeline
+
+
+@dataclass(frozen=True)
+class HeadSummary:
+    """What heads say of their keys: int64 arrays of shape `(keys,)`."""
+
+    clocks_ms: npt.NDArray[np.int64]
+    cells: npt.NDArray[np.int64]
+    pages: npt.NDArray[np.int64]
+
+
+def _check_versions(pool: npt.NDArray[np.uint8], start: npt.NDArray[np.int64]) -> None:
+    key = unreadable(pool, start)
+    if key >= 0:
+        version = pool[start[key]]
+        message = f"a timeline was written by codec version {version}, and this release reads 1 to {CODEC_VERSION}"
+        raise BucketsError(message)
+
+
+def _joined(heads: Sequence[bytes]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """Heads of known versions one after the other, and where each begins."""
+    pool = np.frombuffer(b"".join(heads), np.uint8)
+    start = np.cumsum([0, *map(len, heads)]).astype(np.int64)
+    _check_versions(pool, start)
+    return pool, start
+
+
+def summarise_heads(heads: Sequence[bytes]) -> HeadSummary:
+    """Clocks and sizes of timelines, from their heads alone.
+
+    Raises:
+        BucketsError: one was written by an unknown version of the codec.
+    """
+    pool, start = _joined(heads)
+    known, directory = read_heads(pool, start, ANY_GENERATION, 0)
+    cells = np.append(0, np.cumsum(directory.cells))
+    in_pages = cells[directory.start[1:]] - cells[directory.start[:-1]]
+    return HeadSummary(known.clock_ms, known.cells + in_pages, np.diff(directory.start))
+
+
+def clocks_of(heads: Sequence[bytes], generation: int) -> npt.NDArray[np.int64]:
+    """The clocks of keys, int64 `(keys,)`, in ms; NO_CLOCK where a head is empty or of another generation."""
+    pool, start = _joined(heads)
+    clocks_ms: npt.NDArray[np.int64] = read_heads(pool, start, generation, 0)[0].clock_ms
+    return clocks_ms
+
+
+def pages_of(heads: Sequence[bytes]) -> list[tuple[int, int]]:
+    """The pages of timelines: for each the index of its head, and its number; oldest first."""
+    pool, start = _joined(heads)
+    directory = read_heads(pool, start, ANY_GENERATION, 0)[1]
+    owner = np.repeat(np.arange(len(heads)), np.diff(directory.start))
+    return list(zip(owner.tolist(), directory.page.tolist(), strict=True))
+
+
+def view_timeline(head: bytes, read_pages: Callable[[Sequence[int]], list[bytes]], columns: int) -> TimelineView:
+    """Decode a timeline.
+
+    Args:
+        head: its head.
+        read_pages: reads pages by their numbers.
+        columns: measures of the group.
+
+    Raises:
+        BucketsError: it was written by an unknown version of the codec.
+    """
+    pool, start = np.frombuffer(head, np.uint8), np.array([0, len(head)], np.int64)
+    _check_versions(pool, start)
+    heads, directory = read_heads(pool, start, ANY_GENERATION, columns)
+    numbers = directory.page.tolist()
+    pages = read_pages(numbers) if numbers else []
+    page_start = np.cumsum([len(head), *map(len, pages)])[:-1].astype(np.int64)
+    directory.is_loaded[:] = True
+    whole = np.frombuffer(head + b"".join(pages), np.uint8)
+    timeline = _load_whole(whole, heads, directory, page_start, columns)
+    return TimelineView(head[0], int(heads.clock_ms[0]), tuple(numbers), tuple(_cells(timeline, numbers, whole)))
+
+
+def _cells(timeline: Timeline, numbers: Sequence[int], pool: npt.NDArray[np.uint8]) -> Iterator[CellView]:
+    columns = range(timeline.extremes.shape[1])
+    for cell in range(int(timeline.size[0])):
+        start, length = int(timeline.id_start[cell]), int(timeline.id_length[cell])
+        owner = int(timeline.owner[cell])
+        is_combined = length == NO_ID
+        least = tuple(int(timeline.extremes[0, column, cell]) for column in columns)
+        sums = [
+            tuple((int(part[0, column, cell]) << LOW_BITS) + int(part[1, column, cell]) for column in columns)
+            for part in (timeline.plus, timeline.minus)
+        ]
+        yield CellView(
+            first_ms=int(timeline.first_ms[cell]),
+            last_ms=int(timeline.last_ms[cell]),
+            events=int(timeline.prefix_count[cell + 1] - timeline.prefix_count[cell]),
+            event_id=None if is_combined else pool[start : start + length].tobytes().decode(),
+            plus=sums[0] if is_combined else tuple(max(value, 0) for value in least),
+            minus=sums[1] if is_combined else tuple(max(-value, 0) for value in least),
+            least=least,
+            greatest=tuple(int(timeline.extremes[1, column, cell]) for column in columns),
+            page=None if owner == HOT else numbers[owner],
+        )

@@ -1,0 +1,362 @@
+"""How a timeline is laid down again: what is too old goes, what is old enough is folded, the rest is cut into pages.
+
+1. *Gather.* Cells are passed through from the oldest on. A page that is not at hand, or not changed, stays where it
+   is. All others form runs of cells, without those past the horizon, and with buckets folded where the tiers say so.
+2. *Cut.* A run between two pages becomes pages again, and so does the oldest part of the last run; the newest cells
+   stay in the head.
+3. *Write.* Pages take the numbers of pages that went, then new ones; the head takes directory and newest cells.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from buckets.compiled import allocating, leaf
+from buckets.numbers.wide_sum import LOW_BITS, LOW_MASK
+from buckets.timeline.directory import Directory
+from buckets.timeline.head import HEAD_BYTES, HeadFields, entry_bound, write_entry, write_head
+from buckets.timeline.page import CELL_BYTES, COLUMN_BYTES, FIXED_BYTES, write_cells
+from buckets.timeline.paging import Paging, cut_size, page_size
+from buckets.timeline.tiers import Tiers, floor_to, width_at
+from buckets.timeline.timeline import HOT, Timeline, absorb, copy_cell, is_raw, make_combined
+
+
+class Stretches(NamedTuple):
+    """A timeline as gathered, oldest to newest: int64 arrays with room for one more than twice the pages.
+
+    Attributes:
+        used: int64 `(1,)`, how many stretches there are.
+        owner: the page that stays as it is, as its entry in the directory; HOT for a run of cells.
+        first: the first cell of a run.
+        end: the cell after its last.
+    """
+
+    used: npt.NDArray[np.int64]
+    owner: npt.NDArray[np.int64]
+    first: npt.NDArray[np.int64]
+    end: npt.NDArray[np.int64]
+
+
+class Written(NamedTuple):
+    """Bytes of pages that were written, or are to be removed.
+
+    Attributes:
+        used: int64 `(2,)`, bytes and pages used.
+        data: uint8.
+        key: int64 `(pages,)`.
+        page: int64 `(pages,)`, its number.
+        end: int64 `(pages,)`, the position after its last byte; it begins where the one before ends.
+        is_removed: bool `(pages,)`.
+    """
+
+    used: npt.NDArray[np.int64]
+    data: npt.NDArray[np.uint8]
+    key: npt.NDArray[np.int64]
+    page: npt.NDArray[np.int64]
+    end: npt.NDArray[np.int64]
+    is_removed: npt.NDArray[np.bool_]
+
+
+class Layout(NamedTuple):
+    """What laying down the timelines of many keys shares.
+
+    Attributes:
+        timeline: the cells of the key at hand; changed.
+        directory: entries of all keys; page numbers are changed.
+        tiers: the tiers.
+        borders: int64 `(tiers,)`, their borders at the key's clock.
+        paging: how timelines are cut.
+        pool: uint8, in which the ids lie.
+        stretches: room for what is gathered.
+        target: room for the entries of the new directory.
+    """
+
+    timeline: Timeline
+    directory: Directory
+    tiers: Tiers
+    borders: npt.NDArray[np.int64]
+    paging: Paging
+    pool: npt.NDArray[np.uint8]
+    stretches: Stretches
+    target: Directory
+
+
+@allocating
+def new_written(size, pages):
+    """Room for so many bytes and pages."""
+    return Written(
+        np.zeros(2, np.int64),
+        np.empty(size, np.uint8),
+        np.empty(pages, np.int64),
+        np.empty(pages, np.int64),
+        np.empty(pages, np.int64),
+        np.empty(pages, np.bool_),
+    )
+
+
+@allocating
+def with_page_room(written: Written, size, pages):
+    """The same with room for more, doubled where it is full."""
+    used, count = written.used[0], written.used[1]
+    if used + size <= written.data.shape[0] and count + pages <= written.key.shape[0]:
+        return written
+    larger = new_written(max(used + size, 2 * written.data.shape[0]), max(count + pages, 2 * written.key.shape[0]))
+    larger.used[0], larger.used[1] = used, count
+    for byte in range(used):
+        larger.data[byte] = written.data[byte]
+    for page in range(count):
+        larger.key[page] = written.key[page]
+        larger.page[page] = written.page[page]
+        larger.end[page] = written.end[page]
+        larger.is_removed[page] = written.is_removed[page]
+    return larger
+
+
+@allocating
+def new_stretches(entries):
+    """Room for the stretches of a timeline of so many pages."""
+    return Stretches(
+        np.zeros(1, np.int64),
+        np.empty(2 * entries + 1, np.int64),
+        np.empty(2 * entries + 1, np.int64),
+        np.empty(2 * entries + 1, np.int64),
+    )
+
+
+@leaf
+def written_bound(timeline: Timeline, entries):
+    """Bytes that the head or the pages of a timeline need at most."""
+    cells, columns = timeline.size[0], timeline.extremes.shape[1]
+    ids = np.int64(0)
+    for cell in range(cells):
+        ids += max(timeline.id_length[cell], 0)
+    per_cell = CELL_BYTES + columns * COLUMN_BYTES
+    return HEAD_BYTES + (cells + entries) * (per_cell + FIXED_BYTES + entry_bound(columns)) + ids
+
+
+@leaf
+def _gather(timeline: Timeline, directory: Directory, kept_ms, tiers: Tiers, borders, stretches: Stretches) -> None:
+    """Drop and fold cells in place, without regard to what is computed from cells but `prefix_count`.
+
+    Args:
+        timeline: the cells; changed.
+        directory: entries of all keys; those of pages that reach beyond the horizon are changed.
+        kept_ms: from which time on events are kept.
+        tiers: the tiers.
+        borders: their borders at the key's clock.
+        stretches: filled.
+    """
+    read, write, count = np.int64(0), np.int64(0), np.int64(0)
+    counted = np.int64(0)
+    size = timeline.size[0]
+    while read < size:
+        owner = np.int64(timeline.owner[read])
+        if owner != HOT and not directory.is_changed[owner]:
+            while read < size and timeline.owner[read] == owner:
+                read += 1
+            counted = timeline.prefix_count[read]
+            if directory.last_ms[owner] >= kept_ms:
+                if directory.first_ms[owner] < kept_ms:
+                    directory.first_ms[owner] = kept_ms
+                    directory.is_trimmed[owner] = True
+                stretches.owner[count] = owner
+                count += 1
+            continue
+        first = write
+        while read < size and (timeline.owner[read] == HOT or directory.is_changed[timeline.owner[read]]):
+            events = timeline.prefix_count[read + 1] - counted
+            counted += events
+            if timeline.last_ms[read] >= kept_ms:
+                write = _take_cell(timeline, read, write, first, events, tiers, borders)
+            read += 1
+        if write > first:
+            _bring_combined_first(timeline, first, write)
+            stretches.owner[count] = HOT
+            stretches.first[count] = first
+            stretches.end[count] = write
+            count += 1
+    timeline.size[0] = write
+    stretches.used[0] = count
+
+
+@leaf
+def _take_cell(timeline: Timeline, read, write, first, events, tiers: Tiers, borders):
+    """Move one cell to its position in a run that begins at `first`, or fold it into the last one there."""
+    time_ms = timeline.first_ms[read]
+    width_ms = width_at(tiers, borders, time_ms)
+    if width_ms > 1 and write > first and not is_raw(timeline, write - 1):
+        bucket_ms = floor_to(time_ms, width_ms)
+        if floor_to(timeline.first_ms[write - 1], width_ms) == bucket_ms:
+            absorb(timeline, write - 1, read)
+            timeline.prefix_count[write] += events
+            return write
+    if write != read:
+        copy_cell(timeline, read, write)
+    timeline.prefix_count[write + 1] = timeline.prefix_count[write] + events
+    if width_ms > 1:
+        make_combined(timeline, write)
+    return write + 1
+
+
+@leaf
+def _bring_combined_first(timeline: Timeline, first, end):
+    """Let raw events before a bucket be buckets too: only where a tail was made longer on an old checkpoint."""
+    has_combined_after = False
+    for cell in range(end - 1, first - 1, -1):
+        if not is_raw(timeline, cell):
+            has_combined_after = True
+        elif has_combined_after:
+            make_combined(timeline, cell)
+
+
+@leaf
+def _copy_entry(directory: Directory, source, target: Directory, entry):
+    target.page[entry] = directory.page[source]
+    target.first_ms[entry] = directory.first_ms[source]
+    target.last_ms[entry] = directory.last_ms[source]
+    target.cells[entry] = directory.cells[source]
+    target.event_count[entry] = directory.event_count[source]
+    target.resolution_ms[entry] = directory.resolution_ms[source]
+    target.is_trimmed[entry] = directory.is_trimmed[source]
+    for column in range(directory.extremes.shape[1]):
+        for member in range(2):
+            target.extremes[member, column, entry] = directory.extremes[member, column, source]
+            target.plus[member, column, entry] = directory.plus[member, column, source]
+            target.minus[member, column, entry] = directory.minus[member, column, source]
+
+
+@leaf
+def _describe(timeline: Timeline, first, end, tiers: Tiers, borders, target: Directory, entry):
+    """Fill an entry from the cells of its page."""
+    target.first_ms[entry] = timeline.first_ms[first]
+    target.last_ms[entry] = timeline.last_ms[end - 1]
+    target.cells[entry] = end - first
+    target.event_count[entry] = timeline.prefix_count[end] - timeline.prefix_count[first]
+    target.resolution_ms[entry] = width_at(tiers, borders, timeline.last_ms[end - 1])
+    target.is_trimmed[entry] = False
+    for column in range(timeline.extremes.shape[1]):
+        plus_high, plus_low, minus_high, minus_low = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
+        least, greatest = timeline.extremes[0, column, first], timeline.extremes[1, column, first]
+        for cell in range(first, end):
+            least = min(least, timeline.extremes[0, column, cell])
+            greatest = max(greatest, timeline.extremes[1, column, cell])
+            if not is_raw(timeline, cell):
+                plus_high += timeline.plus[0, column, cell]
+                plus_low += timeline.plus[1, column, cell]
+                minus_high += timeline.minus[0, column, cell]
+                minus_low += timeline.minus[1, column, cell]
+                continue
+            value = timeline.extremes[0, column, cell]
+            if value >= 0:
+                plus_high += value >> LOW_BITS
+                plus_low += value & LOW_MASK
+            else:
+                minus_high -= value >> LOW_BITS
+                minus_low -= value & LOW_MASK
+        target.extremes[0, column, entry] = least
+        target.extremes[1, column, entry] = greatest
+        target.plus[0, column, entry] = plus_high + (plus_low >> LOW_BITS)
+        target.plus[1, column, entry] = plus_low & LOW_MASK
+        target.minus[0, column, entry] = minus_high + (minus_low >> LOW_BITS)
+        target.minus[1, column, entry] = minus_low & LOW_MASK
+
+
+@leaf
+def _next_free(directory: Directory, free, end):
+    """The next page of the old directory that goes, from `free` on; `end` where none does."""
+    while free < end and directory.page[free] >= 0:
+        free += 1
+    return free
+
+
+@leaf
+def _release(directory: Directory, start, end, stretches: Stretches):
+    """Mark the pages that go: their numbers become `-number - 1`."""
+    stretch, count = np.int64(0), stretches.used[0]
+    for entry in range(start, end):
+        while stretch < count and stretches.owner[stretch] == HOT:
+            stretch += 1
+        if stretch < count and stretches.owner[stretch] == entry:
+            stretch += 1
+        else:
+            directory.page[entry] = -directory.page[entry] - 1
+
+
+@leaf
+def _note_page(written: Written, key, page, end, is_removed):
+    number = written.used[1]
+    written.key[number] = key
+    written.page[number] = page
+    written.end[number] = end
+    written.is_removed[number] = is_removed
+    written.used[0] = end
+    written.used[1] = number + 1
+
+
+@leaf
+def write_timeline(work: Layout, key, head: HeadFields, kept_ms, heads, at, written: Written):
+    """Lay a timeline down: pages into `written`, the head at a position in `heads`.
+
+    Args:
+        work: the timeline, the rules by which it is cut, and room to work in.
+        key: the key.
+        head: what the head is to say of the key.
+        kept_ms: from which time on events are kept.
+        heads: uint8, with room for `written_bound` bytes.
+        at: the position.
+        written: with room for the pages.
+
+    Returns:
+        The position after the head.
+    """
+    timeline, directory, tiers, borders = work.timeline, work.directory, work.tiers, work.borders
+    paging, pool, stretches, target = work.paging, work.pool, work.stretches, work.target
+    _gather(timeline, directory, kept_ms, tiers, borders, stretches)
+    start, end = directory.start[key], directory.start[key + 1]
+    cells, count, next_page = timeline.size[0], stretches.used[0], head.next_page
+    for stretch in range(count):
+        if stretches.owner[stretch] != HOT:
+            cells += directory.cells[stretches.owner[stretch]]
+    size = page_size(paging, cells)
+    _release(directory, start, end, stretches)
+    free, pages, hot_first, hot_end = start, np.int64(0), np.int64(0), np.int64(0)
+    for stretch in range(count):
+        owner = stretches.owner[stretch]
+        if owner != HOT:
+            _copy_entry(directory, owner, target, pages)
+            pages += 1
+            continue
+        first, last = stretches.first[stretch], stretches.end[stretch]
+        to_write, cut_end = max(np.int64(1), (last - first) // size), last
+        if stretch == count - 1:
+            cut = cut_size(paging, last - first - paging.hot_cells)
+            to_write = max(np.int64(0), (last - first - paging.hot_cells) // cut)
+            cut_end = first + to_write * cut
+            hot_first, hot_end = cut_end, last
+        for number in range(to_write):
+            page_first = first + (cut_end - first) * number // to_write
+            page_end = first + (cut_end - first) * (number + 1) // to_write
+            _describe(timeline, page_first, page_end, tiers, borders, target, pages)
+            free = _next_free(directory, free, end)
+            if free < end:
+                target.page[pages] = -directory.page[free] - 1
+                free += 1
+            else:
+                target.page[pages] = next_page
+                next_page += 1
+            page_at = write_cells(written.data, written.used[0], timeline, page_first, page_end, pool)
+            _note_page(written, key, target.page[pages], page_at, False)
+            pages += 1
+    while free < end:
+        free = _next_free(directory, free, end)
+        if free < end:
+            _note_page(written, key, -directory.page[free] - 1, written.used[0], True)
+            free += 1
+    head = HeadFields(head.clock_ms, head.since_ms, head.generation, next_page)
+    at = write_head(heads, at, head, pages, timeline.extremes.shape[1])
+    before_ms = head.clock_ms
+    for entry in range(pages):
+        at = write_entry(heads, at, target, entry, before_ms)
+        before_ms = target.first_ms[entry]
+    return write_cells(heads, at, timeline, hot_first, hot_end, pool)

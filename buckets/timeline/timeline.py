@@ -1,0 +1,377 @@
+"""A timeline under work: the cells of one key, oldest to newest, and what makes each window cost the same.
+
+A cell stands for events that lie side by side: one raw event, a bucket of them, or a whole page that was left in the
+state store. Of each it knows the first and last time, how many events it holds, and for each measure the sum of its
+positive and of its negative values, the least and the greatest. Every window of an event that is not late is a suffix
+of the timeline: all cells from its edge on. So
+
+- a *count* and a *sum* are differences of two running totals, whatever the window's length;
+- a *minimum* is the first entry at or after the edge of one stack: the cells that are smaller than every later cell.
+  All windows share the stack. With cells `5 2 7 3 4` it holds `2 3 4`; from the third cell on the minimum is 3.
+
+Sums are exact beyond 64 bits, see `wide_sum`. Appending costs O(1) amortised, inserting late costs O(cells after it).
+"""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from buckets.compiled import allocating, inlined, leaf
+from buckets.numbers.wide_sum import LOW_BITS, LOW_MASK, join
+
+NO_ID: Final = -1
+"""Length of the id of a cell that is no raw event."""
+HOT: Final = -1
+"""Owner of a cell that lies in no page."""
+
+
+class Timeline(NamedTuple):
+    """Cells as flat arrays, with room for `capacity` cells and `columns` measures.
+
+    Attributes:
+        size: int64 `(1,)`, the number of cells.
+        first_ms: int64 `(capacity,)`, sorted.
+        last_ms: int64 `(capacity,)`, sorted; the same as `first_ms` in a raw event.
+        owner: int32 `(capacity,)`, the directory's entry of the page that the cell lies in; HOT for none.
+        id_start: int64 `(capacity,)`, where the cell's event id begins in the pool of ids.
+        id_length: int64 `(capacity,)`, its length in bytes; NO_ID where the cell is no raw event.
+        prefix_count: int64 `(capacity + 1,)`, events in all cells before this one.
+        extremes: int64 `(2, columns, capacity)`, least (0) and greatest (1) value.
+        plus: int64 `(2, columns, capacity)`, sum of the positive values as a normal pair; not set in raw events.
+        minus: int64 `(2, columns, capacity)`, sum of the negative values without its sign, likewise.
+        total_high: int64 `(columns, capacity + 1)`, totals of all cells before this one, upper part.
+        total_low: int64 `(columns, capacity + 1)`, lower part.
+        stack: int64 `(2, columns, capacity)`, cells smaller (0) or larger (1) than every later one.
+        stack_size: int64 `(2, columns)`.
+        needs_extremes: bool `(columns,)`, whether the stacks of a column are kept.
+    """
+
+    size: npt.NDArray[np.int64]
+    first_ms: npt.NDArray[np.int64]
+    last_ms: npt.NDArray[np.int64]
+    owner: npt.NDArray[np.int32]
+    id_start: npt.NDArray[np.int64]
+    id_length: npt.NDArray[np.int64]
+    prefix_count: npt.NDArray[np.int64]
+    extremes: npt.NDArray[np.int64]
+    plus: npt.NDArray[np.int64]
+    minus: npt.NDArray[np.int64]
+    total_high: npt.NDArray[np.int64]
+    total_low: npt.NDArray[np.int64]
+    stack: npt.NDArray[np.int64]
+    stack_size: npt.NDArray[np.int64]
+    needs_extremes: npt.NDArray[np.bool_]
+
+
+@allocating
+def new_timeline(capacity, needs_extremes):
+    """An empty timeline with room for `capacity` cells, one column for each element of `needs_extremes`."""
+    columns = needs_extremes.shape[0]
+    return Timeline(
+        np.zeros(1, np.int64),
+        np.empty(capacity, np.int64),
+        np.empty(capacity, np.int64),
+        np.empty(capacity, np.int32),
+        np.empty(capacity, np.int64),
+        np.empty(capacity, np.int64),
+        np.zeros(capacity + 1, np.int64),
+        np.empty((2, columns, capacity), np.int64),
+        np.empty((2, columns, capacity), np.int64),
+        np.empty((2, columns, capacity), np.int64),
+        np.zeros((columns, capacity + 1), np.int64),
+        np.zeros((columns, capacity + 1), np.int64),
+        np.empty((2, columns, capacity), np.int64),
+        np.zeros((2, columns), np.int64),
+        needs_extremes,
+    )
+
+
+@inlined
+def is_raw(timeline: Timeline, cell):
+    """Whether a cell is one raw event."""
+    return timeline.id_length[cell] != NO_ID
+
+
+@inlined
+def clear(timeline: Timeline) -> None:
+    """Take all cells out."""
+    timeline.size[0] = 0
+    timeline.stack_size[:] = 0
+
+
+@inlined
+def first_ending_at_or_after(timeline: Timeline, time_ms) -> int:
+    """The first cell with a last time of `time_ms` or later. Cost: O(log cells)."""
+    low, high = 0, timeline.size[0]
+    while low < high:
+        middle = (low + high) // 2
+        if timeline.last_ms[middle] < time_ms:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@inlined
+def _precedes(side, value, other):
+    """Whether `value` is strictly smaller (side 0) or larger (side 1) than `other`."""
+    return value < other if side == 0 else value > other
+
+
+@inlined
+def _stack_push(timeline: Timeline, side, column, cell):
+    """Put the newest cell on a stack: first take off those that it makes useless."""
+    stack, values = timeline.stack[side, column], timeline.extremes[side, column]
+    size = timeline.stack_size[side, column]
+    while size > 0 and not _precedes(side, values[stack[size - 1]], values[cell]):
+        size -= 1
+    stack[size] = cell
+    timeline.stack_size[side, column] = size + 1
+
+
+@leaf
+def _stack_insert(timeline: Timeline, side, column, cell):
+    """Take in a cell that was inserted among others; positions from `cell` on have moved up by one."""
+    stack, values = timeline.stack[side, column], timeline.extremes[side, column]
+    size = timeline.stack_size[side, column]
+    behind = size
+    while behind > 0 and stack[behind - 1] >= cell:
+        behind -= 1
+        stack[behind] += 1
+    if behind < size and not _precedes(side, values[cell], values[stack[behind]]):
+        return
+    before = behind
+    while before > 0 and not _precedes(side, values[stack[before - 1]], values[cell]):
+        before -= 1
+    moved = size - behind
+    if before == behind:
+        for entry in range(size - 1, behind - 1, -1):
+            stack[entry + 1] = stack[entry]
+    else:
+        for entry in range(moved):
+            stack[before + 1 + entry] = stack[behind + entry]
+    stack[before] = cell
+    timeline.stack_size[side, column] = before + 1 + moved
+
+
+@inlined
+def _add_totals(timeline: Timeline, first):
+    """Recompute the running totals from cell `first` on, whose differences of `prefix_count` stand."""
+    for column in range(timeline.extremes.shape[1]):
+        high, low = timeline.total_high[column], timeline.total_low[column]
+        for cell in range(first, timeline.size[0]):
+            if is_raw(timeline, cell):
+                value = timeline.extremes[0, column, cell]
+                high[cell + 1] = high[cell] + (value >> LOW_BITS)
+                low[cell + 1] = low[cell] + (value & LOW_MASK)
+            else:
+                high[cell + 1] = high[cell] + timeline.plus[0, column, cell] - timeline.minus[0, column, cell]
+                low[cell + 1] = low[cell] + timeline.plus[1, column, cell] - timeline.minus[1, column, cell]
+
+
+@inlined
+def push(timeline: Timeline, events) -> None:
+    """Count in the cell that was written after the last one, and that holds so many events. Cost: O(1) amortised."""
+    cell = timeline.size[0]
+    timeline.prefix_count[cell + 1] = timeline.prefix_count[cell] + events
+    timeline.size[0] = cell + 1
+    _add_totals(timeline, cell)
+    for column in range(timeline.extremes.shape[1]):
+        if timeline.needs_extremes[column]:
+            for side in range(2):
+                _stack_push(timeline, side, column, cell)
+
+
+@leaf
+def rebuild(timeline: Timeline) -> None:
+    """Recompute totals and stacks from the cells. Cost: O(cells)."""
+    _add_totals(timeline, 0)
+    for column in range(timeline.extremes.shape[1]):
+        if timeline.needs_extremes[column]:
+            for side in range(2):
+                timeline.stack_size[side, column] = 0
+                for cell in range(timeline.size[0]):
+                    _stack_push(timeline, side, column, cell)
+
+
+@leaf
+def copy_cell(timeline: Timeline, source, target) -> None:
+    """Write a cell over another, without regard to what is computed from cells."""
+    timeline.first_ms[target] = timeline.first_ms[source]
+    timeline.last_ms[target] = timeline.last_ms[source]
+    timeline.owner[target] = timeline.owner[source]
+    timeline.id_start[target] = timeline.id_start[source]
+    timeline.id_length[target] = timeline.id_length[source]
+    for column in range(timeline.extremes.shape[1]):
+        timeline.extremes[0, column, target] = timeline.extremes[0, column, source]
+        timeline.extremes[1, column, target] = timeline.extremes[1, column, source]
+        if not is_raw(timeline, source):
+            for member in range(2):
+                timeline.plus[member, column, target] = timeline.plus[member, column, source]
+                timeline.minus[member, column, target] = timeline.minus[member, column, source]
+
+
+@inlined
+def insert(timeline: Timeline, cell, time_ms, id_start, id_length, values, event, owner) -> None:
+    """Put a raw event at position `cell`, which keeps the times sorted.
+
+    Args:
+        timeline: the cells; must have room for one more.
+        cell: 0 to size.
+        time_ms: the event's time.
+        id_start: where its id begins in the pool.
+        id_length: its id's length in bytes.
+        values: int64 `(columns, events)`, scaled measures of many events.
+        event: which of them.
+        owner: the page that it goes to.
+    """
+    size = timeline.size[0]
+    for index in range(size, cell, -1):
+        copy_cell(timeline, index - 1, index)
+        timeline.prefix_count[index + 1] = timeline.prefix_count[index] + 1
+    timeline.first_ms[cell] = time_ms
+    timeline.last_ms[cell] = time_ms
+    timeline.owner[cell] = owner
+    timeline.id_start[cell] = id_start
+    timeline.id_length[cell] = id_length
+    for column in range(timeline.extremes.shape[1]):
+        timeline.extremes[0, column, cell] = values[column, event]
+        timeline.extremes[1, column, cell] = values[column, event]
+    if cell == size:
+        push(timeline, np.int64(1))
+        return
+    timeline.prefix_count[cell + 1] = timeline.prefix_count[cell] + 1
+    timeline.size[0] = size + 1
+    _add_totals(timeline, cell)
+    for column in range(timeline.extremes.shape[1]):
+        if timeline.needs_extremes[column]:
+            for side in range(2):
+                _stack_insert(timeline, side, column, cell)
+
+
+@leaf
+def remove(timeline: Timeline, cell) -> None:
+    """Take a raw event out again. Cost: O(cells); for the rare event that turns out to be malformed."""
+    size = timeline.size[0] - 1
+    for index in range(cell, size):
+        copy_cell(timeline, index + 1, index)
+        timeline.prefix_count[index + 1] = timeline.prefix_count[index + 2] - 1
+    timeline.size[0] = size
+    rebuild(timeline)
+
+
+@leaf
+def make_combined(timeline: Timeline, cell) -> None:
+    """Let a raw event's cell stand for a bucket of one event."""
+    if not is_raw(timeline, cell):
+        return
+    timeline.id_length[cell] = NO_ID
+    for column in range(timeline.extremes.shape[1]):
+        value = timeline.extremes[0, column, cell]
+        _set_sums(timeline, column, cell, value)
+
+
+@leaf
+def _set_sums(timeline: Timeline, column, cell, value):
+    for member in range(2):
+        timeline.plus[member, column, cell] = 0
+        timeline.minus[member, column, cell] = 0
+    _add_value(timeline, column, cell, value)
+
+
+@leaf
+def _add_value(timeline: Timeline, column, cell, value):
+    """Add one event's value to the sums of a combined cell, which stay normal."""
+    if value >= 0:
+        low = timeline.plus[1, column, cell] + (value & LOW_MASK)
+        timeline.plus[0, column, cell] += (value >> LOW_BITS) + (low >> LOW_BITS)
+        timeline.plus[1, column, cell] = low & LOW_MASK
+    else:
+        low = timeline.minus[1, column, cell] + (-(value & LOW_MASK) & LOW_MASK)
+        high = -(value >> LOW_BITS) - (1 if value & LOW_MASK else 0)
+        timeline.minus[0, column, cell] += high + (low >> LOW_BITS)
+        timeline.minus[1, column, cell] = low & LOW_MASK
+
+
+@leaf
+def merge_value(timeline: Timeline, cell, values, event, time_ms) -> None:
+    """Take a late event into a bucket. Cost: O(cells), for totals and stacks after it.
+
+    Args:
+        timeline: the cells.
+        cell: a combined one.
+        values: int64 `(columns, events)`.
+        event: which of them.
+        time_ms: its time.
+    """
+    for column in range(timeline.extremes.shape[1]):
+        value = values[column, event]
+        _add_value(timeline, column, cell, value)
+        timeline.extremes[0, column, cell] = min(timeline.extremes[0, column, cell], value)
+        timeline.extremes[1, column, cell] = max(timeline.extremes[1, column, cell], value)
+    timeline.first_ms[cell] = min(timeline.first_ms[cell], time_ms)
+    timeline.last_ms[cell] = max(timeline.last_ms[cell], time_ms)
+    for index in range(cell, timeline.size[0]):
+        timeline.prefix_count[index + 1] += 1
+    rebuild(timeline)
+
+
+@leaf
+def absorb(timeline: Timeline, cell, other) -> None:
+    """Combine another cell into a combined one, without regard to what is computed from cells."""
+    timeline.first_ms[cell] = min(timeline.first_ms[cell], timeline.first_ms[other])
+    timeline.last_ms[cell] = max(timeline.last_ms[cell], timeline.last_ms[other])
+    for column in range(timeline.extremes.shape[1]):
+        least, greatest = timeline.extremes[0, column], timeline.extremes[1, column]
+        if is_raw(timeline, other):
+            _add_value(timeline, column, cell, least[other])
+        else:
+            _add_pair(timeline.plus, column, cell, other)
+            _add_pair(timeline.minus, column, cell, other)
+        least[cell] = min(least[cell], least[other])
+        greatest[cell] = max(greatest[cell], greatest[other])
+
+
+@leaf
+def _add_pair(sums, column, cell, other):
+    low = sums[1, column, cell] + sums[1, column, other]
+    sums[0, column, cell] += sums[0, column, other] + (low >> LOW_BITS)
+    sums[1, column, cell] = low & LOW_MASK
+
+
+@inlined
+def total(timeline: Timeline, column, first, end):
+    """The exact sum of cells `[first, end)`.
+
+    Returns:
+        The sum, and whether it fits 64 bits; where it does not, the sum is 0.
+    """
+    return join(
+        timeline.total_high[column, end] - timeline.total_high[column, first],
+        timeline.total_low[column, end] - timeline.total_low[column, first],
+    )
+
+
+@inlined
+def extreme(timeline: Timeline, side, column, first, end):
+    """The least (side 0) or greatest (side 1) value of cells `[first, end)`, which is not empty.
+
+    Cost: O(log cells) for a suffix of the timeline, O(end - first) for a stretch that ends earlier.
+    """
+    values = timeline.extremes[side, column]
+    if end < timeline.size[0]:
+        best = values[first]
+        for cell in range(first + 1, end):
+            if _precedes(side, values[cell], best):
+                best = values[cell]
+        return best
+    stack = timeline.stack[side, column]
+    low, high = np.int64(0), timeline.stack_size[side, column] - 1
+    while low < high:
+        middle = (low + high) // 2
+        if stack[middle] < first:
+            low = middle + 1
+        else:
+            high = middle
+    return values[stack[low]]

@@ -1,0 +1,63 @@
+"""Java's classes of a small job, parsed and checked once, so that every JVM of the tests starts in half the time.
+
+    python -m tests.class_archive
+
+A JVM with Spark in it loads some 20,000 classes, which takes longer than a job of a few small batches. Java can write
+the classes of one run into a file (class data sharing) and map that file into memory in later runs. The archive holds
+for one Java and one set of jars; any JVM to which it does not apply starts without it.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+
+QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""A third less CPU time for a job of a few small batches than with the compiler and the collector for long runs."""
+FOLDER = Path(__file__).parents[1] / ".pytest_cache" / "java"
+
+
+def archive_path() -> Path:
+    """Where the archive of this Java and this Spark lies, or would lie."""
+    home = os.environ.get("JAVA_HOME")
+    java = Path(shutil.which("java", path=f"{home}/bin" if home else None) or "java").resolve()
+    parts = (str(java), str(java.stat().st_mtime_ns) if java.exists() else "", sys.prefix, version("pyspark"))
+    return FOLDER / f"classes-{hashlib.sha256(repr(parts).encode()).hexdigest()[:12]}.jsa"
+
+
+def java_options() -> str:
+    """The options of a JVM in tests; with the archive if there is one."""
+    path = archive_path()
+    # Without the log, a JVM to which the archive does not apply would print a warning among what a command prints.
+    return f"{QUICK_START} -XX:SharedArchiveFile={path} -Xlog:disable" if path.exists() else QUICK_START
+
+
+def make_archive() -> None:
+    """Run a small job to its end and keep its classes, unless they are there."""
+    # Spark is imported by nothing else here: every test run reads the options above.
+    from tests.spark.command import BUCKETS
+    from tests.spark.job_folder import JobFolder
+    from tests.spark.payments import payments
+
+    path = archive_path()
+    if path.exists():
+        return
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
+        job, made = JobFolder(Path(folder)), Path(folder, path.name)
+        job.add_events(payments(20), files=2)
+        environment = os.environ | {"SPARK_SUBMIT_OPTS": f"{QUICK_START} -XX:ArchiveClassesAtExit={made}"}
+        # The JVM outlives the command by the time that writing takes, and holds its standard output open until then.
+        done = subprocess.run([BUCKETS, "run", job.conf], env=environment, capture_output=True, text=True, check=False)
+        if done.returncode == 0 and made.exists():
+            made.replace(path)
+        else:
+            sys.stderr.write(f"no archive of Java's classes, so tests start more slowly: {done.stderr}\n")
+
+
+if __name__ == "__main__":
+    make_archive()

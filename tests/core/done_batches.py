@@ -1,0 +1,27 @@
+"""Finished batches, as the status of a job takes them."""
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from buckets.engine.accounting import BatchAccount, GroupAccount
+
+NOW_MS = 1_800_000_000_000
+
+
+@dataclass(frozen=True)
+class Done:
+    """A finished batch."""
+
+    account: BatchAccount
+    duration_s: float = 0.1
+    alerts: tuple[pa.Table, ...] = ()
+    written_ms: int = NOW_MS
+
+
+def batch(events: int = 10, written_ms: int = NOW_MS, ingested=(), alerts=(), batch_id: int = 0, **done) -> Done:
+    counts = {"filtered": 1, "late": 2, "too_late": 0, "duplicates": 0, "collisions_not_kept": 0, "dead_letters": 0}
+    fired = sum(len(table) for table in alerts)
+    group = GroupAccount("id", "payer", events_in=events, evaluated=events - 3, alerts=fired, **counts)
+    account = BatchAccount(batch_id, 1, events, 0, None, (group,), tuple(ingested))
+    return Done(account, alerts=tuple(alerts), written_ms=written_ms, **done)

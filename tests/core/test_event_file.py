@@ -1,0 +1,178 @@
+"""One file of events cut into parts."""
+
+import json
+from decimal import Decimal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from buckets.errors import BucketsError
+from buckets.events.arrivals import parse
+from buckets.events.event_file import ROW_NUMBER, open_event_file, stage, typed_part
+from tests.core.examples import SCHEMA
+
+NEEDED = frozenset({"amount"})
+LINES = [json.dumps({"id": f"e{n}", "at": n, "amount": "1"}) for n in range(7)]
+
+
+@pytest.fixture
+def write(tmp_path):
+    def written(name: str, content: str | bytes):
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return written
+
+
+def opened(path):
+    return open_event_file(path, SCHEMA, NEEDED)
+
+
+def staged(path, folder, batch_rows=None) -> list[list[dict]]:
+    parts = stage(opened(path), SCHEMA, folder, batch_rows)
+    files = sorted(folder.iterdir())
+    assert len(files) == parts
+    assert files == sorted(files, key=lambda file: file.stat().st_mtime)
+    assert len({file.stat().st_mtime for file in files}) == parts
+    return [pq.read_table(file).to_pylist() for file in files]
+
+
+@pytest.mark.parametrize(("batch_rows", "sizes"), [(None, [7]), (3, [3, 3, 1]), (1, [1] * 7), (7, [7]), (100, [7])])
+def test_a_file_is_cut_into_parts_of_so_many_rows_in_its_order(write, tmp_path, batch_rows, sizes):
+    parts = staged(write("day.jsonl", "\n".join(LINES)), tmp_path / "parts", batch_rows)
+    assert [len(part) for part in parts] == sizes
+    rows = [row for part in parts for row in part]
+    assert rows == [{ROW_NUMBER: n, "raw": line.encode()} for n, line in enumerate(LINES, 1)]
+
+
+def test_lines_keep_their_numbers_when_blank_ones_are_left_out(write, tmp_path):
+    path = write("day.json", "\n" + LINES[0] + "\r\n  \n\n" + LINES[1] + "\n")
+    (part,) = staged(path, tmp_path / "parts")
+    assert part == [{ROW_NUMBER: 2, "raw": LINES[0].encode()}, {ROW_NUMBER: 5, "raw": LINES[1].encode()}]
+
+
+def test_the_header_of_a_csv_file_is_no_row(write, tmp_path):
+    path = write("day.csv", "\ufeff id ,at,amount\ne1,1,5\n\ne2,2,6\n")
+    assert opened(path).header == ["id", "at", "amount"]
+    (part,) = staged(path, tmp_path / "parts")
+    assert part == [{ROW_NUMBER: 2, "raw": b"e1,1,5"}, {ROW_NUMBER: 4, "raw": b"e2,2,6"}]
+
+
+def test_bytes_that_are_no_text_stay_in_their_line(write, tmp_path):
+    path = write("day.jsonl", LINES[0].encode() + b"\n\xff\xfe{\n" + LINES[1].encode())
+    (part,) = staged(path, tmp_path / "parts")
+    assert [row["raw"] for row in part] == [LINES[0].encode(), b"\xff\xfe{", LINES[1].encode()]
+
+
+@settings(max_examples=20)
+@given(st.integers(1, 8), st.integers(1, 3))
+def test_parquet_rows_keep_their_types_and_get_numbers(tmp_path_factory, batch_rows, row_group):
+    folder = tmp_path_factory.mktemp("parquet")
+    rows = [{"id": f"e{n}", "at": n, "amount": Decimal(n)} for n in range(7)]
+    pq.write_table(pa.Table.from_pylist(rows), folder / "day.parquet", row_group_size=row_group)
+    parts = staged(folder / "day.parquet", folder / "parts", batch_rows)
+    missing = dict.fromkeys(set(SCHEMA.field_names) - rows[0].keys())
+    assert [row for part in parts for row in part] == [row | missing | {ROW_NUMBER: n} for n, row in enumerate(rows, 1)]
+    assert max(len(part) for part in parts) <= batch_rows
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("day.jsonl", "", "day.jsonl: is empty"),
+        ("day.jsonl", " \n\n", "day.jsonl: is empty"),
+        ("day.csv", "", "day.csv: is empty"),
+        ("day.parquet", "", "day.parquet: is no Parquet file ("),
+        ("day.parquet", "PAR1 nothing", "day.parquet: is no Parquet file ("),
+        ("day.txt", "x", "day.txt: unknown kind '.txt'; the name must end in .jsonl, .json, .ndjson, .csv, .parquet"),
+        ("day", "x", "day: unknown kind ''; the name must end in"),
+        ("day.csv", "id,at\n", "day.csv: no column 'amount', which event schema 'payment' and the rules need"),
+        ("day.csv", 'id,"at\n', "day.csv:1: the header line is broken CSV: "),
+        (
+            "day.jsonl",
+            '{"id": 1, "when": 2}\n',
+            "day.jsonl: no field 'at', which event schema 'payment' declares, in the",
+        ),
+        (
+            "day.jsonl",
+            '{"when": 2}\nbroken\n',
+            "day.jsonl: no field 'id', which event schema 'payment' declares, in the",
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_events_is_named(write, name, content, reason):
+    path = write(name, content)
+    with pytest.raises(BucketsError) as error:
+        opened(path)
+    assert error.value.message.startswith(f"events {path.parent}/{reason}")
+    assert "\n" not in error.value.message
+
+
+def test_a_parquet_file_without_rows_or_columns_is_named(tmp_path):
+    table = pa.table({"id": ["e"], "at": [1], "amount": [1]})
+    pq.write_table(table.slice(0, 0), tmp_path / "none.parquet")
+    pq.write_table(table.drop_columns(["at"]), tmp_path / "timeless.parquet")
+    with pytest.raises(BucketsError, match=r"none\.parquet: is empty"):
+        opened(tmp_path / "none.parquet")
+    with pytest.raises(BucketsError, match=r"timeless\.parquet: no column 'at'.*columns there: id, amount"):
+        opened(tmp_path / "timeless.parquet")
+
+
+def test_a_folder_and_a_missing_file_are_named(tmp_path):
+    with pytest.raises(BucketsError, match="is a directory; name one"):
+        opened(tmp_path)
+    with pytest.raises(BucketsError, match=r"none\.csv: no such file; check the path"):
+        opened(tmp_path / "none.csv")
+
+
+def test_broken_lines_at_the_top_do_not_hide_the_fields_below(write):
+    assert opened(write("day.jsonl", "broken\n[1]\n" + LINES[0])).kind == "json"
+
+
+@pytest.mark.parametrize("name", ["position", "field_0", "`", "a.b"])
+def test_a_field_of_a_parquet_file_may_have_any_name(tmp_path, name):
+    schema = SCHEMA.model_copy(update={"attributes": {name: "string"}})
+    columns = {"id": ["e"], "at": [1], "amount": [1], "a": [{"b": "another"}], name: ["front"]}
+    pq.write_table(pa.table(columns), tmp_path / "day.parquet")
+    file = open_event_file(tmp_path / "day.parquet", schema, NEEDED)
+    stage(file, schema, tmp_path / "parts", None)
+    (rows,) = typed_part(next((tmp_path / "parts").iterdir()), file, schema)
+    events, dead_letters = parse(rows, schema, NEEDED)
+    assert dead_letters == []
+    assert events.attributes[name].to_pylist() == ["front"]
+    assert (events.source.to_pylist(), events.position.tolist()) == (["day.parquet"], [1])
+
+
+@pytest.mark.parametrize("depth", [1_000, 20_000])
+def test_deep_nesting_at_the_top_hides_nothing_and_harms_nobody(write, depth):
+    deep = '{"when": ' + "[" * depth + "]" * depth + "}"
+    assert opened(write("day.jsonl", f"{deep}\n{LINES[0]}")).kind == "json"
+    assert opened(write("deep.jsonl", deep)).kind == "json"
+
+
+def test_names_that_cannot_be_shown_are_escaped_and_cut(write):
+    with pytest.raises(BucketsError) as error:
+        opened(write("day.jsonl", '{"\\ud800": 1, "a\\nb": 2, "id": 3, "' + "x" * 10_000 + '": 4}'))
+    said = error.value.message
+    assert said.encode().decode().isprintable()
+    assert "there are: '\\ud800', 'a\\nb', id, xxx" in said
+    assert len(said) < 1000
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_line(write, tmp_path):
+    (part,) = staged(write("day.jsonl", "\ufeff" + LINES[0]), tmp_path / "parts")
+    assert part[0]["raw"] == LINES[0].encode()
+
+
+def test_a_header_without_events_is_refused(write):
+    with pytest.raises(BucketsError, match="has a header line and no events"):
+        opened(write("day.csv", "id,at,amount\n"))
+
+
+def test_a_header_that_names_a_field_twice_is_refused(write):
+    with pytest.raises(BucketsError, match="names 'id' twice"):
+        opened(write("day.csv", "id,at,amount,id\ne,1,5,f\n"))

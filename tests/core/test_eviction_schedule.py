@@ -1,0 +1,281 @@
+"""The eviction schedule of a shard on a map in memory: who is due and when, and that nothing is lost or doubled."""
+
+import json
+from collections import Counter
+from itertools import count
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from buckets.engine import eviction_schedule as schedule_module
+from buckets.engine.eviction_schedule import CLOCK, OVERVIEW, EvictionSchedule
+from buckets.engine.shard_clock import VOTERS
+from buckets.engine.shard_store import head_key, split_head_key
+from buckets.errors import BucketsError
+from tests.core.pipeline import CountedEntries
+
+ONE, OTHER, CROWD = "11" * 8, "0f" * 8, "22" * 8
+CHUNK = 3
+HORIZONS_MS = st.sampled_from([1, 7, 8, 40, 100])
+PLENTY = 10**6
+STEPS = st.one_of(
+    st.tuples(st.just("enter"), st.sampled_from([ONE, OTHER]), st.integers(-60, 60), st.integers(1, 2 * CHUNK + 1)),
+    st.tuples(st.just("advance"), st.sampled_from([-30, 0, 1, 2, 5, 20, 60, 150])),
+    st.tuples(st.just("take"), st.sampled_from([0, 1, 2, CHUNK, 2 * CHUNK, PLENTY])),
+    st.tuples(st.just("save"), st.booleans()),
+    st.tuples(st.just("horizons"), st.one_of(st.none(), HORIZONS_MS), st.one_of(st.none(), HORIZONS_MS)),
+)
+
+
+def advance(schedule: EvictionSchedule, clock_ms: int) -> None:
+    """Let all voters of a group of their own say how late it is."""
+    schedule.clock.note(CROWD, [f"voter{number}" for number in range(VOTERS)], np.full(VOTERS, clock_ms))
+
+
+def save(schedule: EvictionSchedule, entries: CountedEntries, *live: str) -> None:
+    """Write the schedule, with the voters."""
+    schedule.save(entries, (*live, CROWD))
+
+
+def slot_end_ms(clock_ms: int, horizon_ms: int) -> int:
+    """The first multiple of an eighth of the horizon after a clock."""
+    step_ms = max(1, horizon_ms // 8)
+    return next(moment for moment in count(clock_ms + 1) if moment % step_ms == 0)
+
+
+def entered(entries: CountedEntries) -> Counter[tuple[str, str]]:
+    """Who stands in the chunks; checks that those are exactly the chunks that the overview counts."""
+    if OVERVIEW not in entries.data:
+        assert not entries.data
+        return Counter()
+    found: Counter[tuple[str, str]] = Counter()
+    counted = {OVERVIEW, CLOCK}
+    for group_id, slots in json.loads(entries.data[OVERVIEW])["slots"].items():
+        for until_ms, keys in slots.items():
+            sizes = [min(CHUNK, keys - first) for first in range(0, keys, CHUNK)]
+            assert sizes
+            for number, size in enumerate(sizes):
+                state_key = head_key(group_id, f"{until_ms}/{number}")
+                chunk = json.loads(entries.data[state_key])
+                assert len(chunk) == size
+                found.update((group_id, key if isinstance(key, str) else key[0]) for key in chunk)
+                counted.add(state_key)
+    assert counted == entries.data.keys()
+    return found
+
+
+class Model:
+    """Who is entered where, beside the schedule of a shard that does the same."""
+
+    def __init__(self, start_ms: int) -> None:
+        self.entries, self.heads = CountedEntries(), CountedEntries()
+        self.schedule = EvictionSchedule.load(self.entries, self.heads)
+        self.horizons_ms = {ONE: 40, OTHER: 100}
+        self.clock_ms = start_ms
+        self.new: dict[tuple[str, str], int] = {}
+        self.slots: dict[tuple[str, str], int] = {}
+        self.noted_ms: dict[tuple[str, str], int | None] = {}
+        advance(self.schedule, start_ms)
+
+    def enter(self, group_id: str, ago_ms: int, keys: int) -> None:
+        if group_id in self.horizons_ms:
+            first, clock_ms = len(self.new) + len(self.slots), self.clock_ms - ago_ms
+            names = [f"é{first + number}-{self.clock_ms}" for number in range(keys)]
+            names = [name for name in names if (group_id, name) not in self.new.keys() | self.slots.keys()]
+            self.schedule.enter(group_id, names, np.full(len(names), clock_ms), self.horizons_ms[group_id])
+            lags = clock_ms < self.clock_ms - self.horizons_ms[group_id]
+            until_ms = slot_end_ms(self.clock_ms if lags else clock_ms, self.horizons_ms[group_id])
+            self.noted_ms |= {(group_id, name): clock_ms if lags else None for name in names}
+            self.new |= {(group_id, name): until_ms for name in names}
+
+    def advance(self, by_ms: int) -> None:
+        self.clock_ms += by_ms
+        advance(self.schedule, self.clock_ms)
+
+    def horizons(self, *horizons_ms: int | None) -> None:
+        self.horizons_ms = {
+            group_id: horizon_ms
+            for group_id, horizon_ms in zip((ONE, OTHER), horizons_ms, strict=True)
+            if horizon_ms is not None
+        }
+
+    def due(self) -> set[tuple[str, str]]:
+        """Those whose slot the clock has passed by the horizon, and those of groups that are no more."""
+        return {
+            (group_id, key)
+            for (group_id, key), until_ms in self.slots.items()
+            if group_id not in self.horizons_ms or until_ms + self.horizons_ms[group_id] < self.clock_ms
+        }
+
+    def take(self, most: int) -> None:
+        due = self.due()
+        found = self.schedule.take_due(self.entries, self.horizons_ms, most)
+        taken = [(group_id, key) for group_id, keys in found.items() for key in keys]
+        for group_id, keys in found.items():
+            assert all(self.noted_ms[group_id, key] == noted_ms for key, noted_ms in keys.items())
+        assert len(taken) == len(set(taken))
+        assert set(taken) <= due
+        assert min(most, len(due)) <= len(taken) < most + CHUNK
+        for each in taken:
+            del self.slots[each]
+
+    def save(self, is_last: bool) -> None:
+        """Write the schedule; after the last batch of a run, another run reads it."""
+        save(self.schedule, self.entries, *self.horizons_ms)
+        self.slots |= self.new
+        self.new = {}
+        assert entered(self.entries) == Counter(list(self.slots))
+        if is_last:
+            self.schedule = EvictionSchedule.load(self.entries, self.heads)
+
+
+@settings(max_examples=400)
+@given(st.sampled_from([-1_000, 0, 1_700_000_000_000]), st.lists(STEPS, max_size=60))
+def test_keys_are_taken_once_and_only_when_their_slot_is_due_whatever_happens_between(start_ms, steps):
+    with mock.patch.object(schedule_module, "CHUNK_KEYS", CHUNK):
+        model = Model(start_ms)
+        for name, *arguments in steps:
+            getattr(model, name)(*arguments)
+        model.save(True)
+        model.advance(100_000)
+        model.take(PLENTY)
+        model.save(True)
+        assert not model.slots
+        assert model.entries.data.keys() == {OVERVIEW, CLOCK}
+
+
+@settings(max_examples=100)
+@given(st.integers(0, 40), st.integers(1, 10))
+def test_what_is_left_over_stays_due_and_comes_next(keys, most):
+    with mock.patch.object(schedule_module, "CHUNK_KEYS", CHUNK):
+        entries = CountedEntries()
+        schedule = EvictionSchedule()
+        schedule.enter(ONE, [f"k{number}" for number in range(keys)], np.arange(keys), 16)
+        advance(schedule, 1_000)
+        save(schedule, entries, ONE)
+        taken: list[tuple[str, int | None]] = []
+        for _ in range(-(-keys // most)):
+            schedule = EvictionSchedule.load(entries, CountedEntries())
+            taken += schedule.take_due(entries, {ONE: 16}, most).get(ONE, {}).items()
+            save(schedule, entries, ONE)
+        assert Counter(taken) == Counter((f"k{number}", None) for number in range(keys))
+
+
+@pytest.mark.parametrize("clock_ms", [-1_700_000_000_001, -1_000, -1, 0, 1, 999, 1_700_000_000_000])
+def test_a_key_falls_due_when_the_clock_has_passed_its_slot_by_the_horizon(clock_ms):
+    horizon_ms = 800
+    due_ms = slot_end_ms(clock_ms, horizon_ms) + horizon_ms + 1
+    assert clock_ms + horizon_ms < due_ms <= clock_ms + horizon_ms + 101
+    entries, schedule = CountedEntries(), EvictionSchedule()
+    schedule.enter(ONE, ["k"], np.array([clock_ms]), horizon_ms)
+    advance(schedule, due_ms - 1)
+    save(schedule, entries, ONE)
+    assert schedule.take_due(entries, {ONE: horizon_ms}, PLENTY) == {}
+    advance(schedule, due_ms)
+    assert schedule.take_due(entries, {ONE: horizon_ms}, PLENTY) == {ONE: {"k": None}}
+
+
+def test_nothing_of_a_live_group_is_due_before_enough_keys_say_how_late_it_is():
+    entries, schedule = CountedEntries(), EvictionSchedule()
+    schedule.enter(ONE, ["k"], np.array([5]), 8)
+    save(schedule, entries, ONE)
+    assert EvictionSchedule.load(entries, CountedEntries()).take_due(entries, {ONE: 8}, PLENTY) == {}
+
+
+def test_keys_of_a_group_that_is_no_more_are_due_at_once():
+    entries, schedule = CountedEntries(), EvictionSchedule()
+    schedule.enter(ONE, ["k"], np.array([5]), 1_000)
+    schedule.enter(OTHER, ["l"], np.array([5]), 1_000)
+    save(schedule, entries, ONE, OTHER)
+    assert schedule.clock.time_ms is None
+    assert schedule.take_due(entries, {ONE: 1_000}, PLENTY) == {OTHER: {"l": None}}
+
+
+def test_what_was_evicted_is_remembered_with_its_group_and_forgotten_with_it():
+    entries, schedule = CountedEntries(), EvictionSchedule()
+    for until_ms in (5, 9, 7):
+        schedule.note_evicted(ONE, until_ms)
+    schedule.note_evicted(OTHER, -3)
+    schedule.save(entries, [ONE, OTHER])
+    again = EvictionSchedule.load(entries, CountedEntries())
+    assert again.evicted_until_ms == {ONE: 9, OTHER: -3}
+    again.save(entries, [OTHER])
+    assert EvictionSchedule.load(entries, CountedEntries()).evicted_until_ms == {OTHER: -3}
+
+
+def test_a_batch_that_changes_nothing_writes_nothing():
+    entries, schedule = CountedEntries(), EvictionSchedule()
+    schedule.enter(ONE, ["k"], np.array([5]), 8_000)
+    advance(schedule, 2_000)
+    save(schedule, entries, ONE)
+    writes = entries.writes
+    for _ in range(3):
+        schedule = EvictionSchedule.load(entries, CountedEntries())
+        assert schedule.take_due(entries, {ONE: 8_000}, PLENTY) == {}
+        save(schedule, entries, ONE)
+    assert entries.writes == writes
+    advance(schedule, 3_000)
+    save(schedule, entries, ONE)
+    assert entries.writes == writes + 1
+
+
+def test_a_schedule_of_version_1_goes_on():
+    """Its clock, which one event could move, counts no more."""
+    entries = CountedEntries()
+    slots = {ONE: {"8": 2}}
+    overview = {"version": 1, "clock_ms": 10**15, "slots": slots}
+    entries.put([(OVERVIEW, json.dumps(overview).encode()), (head_key(ONE, "8/0"), b'["k", "l"]')])
+    schedule = EvictionSchedule.load(entries, CountedEntries())
+    assert schedule.take_due(entries, {ONE: 8}, PLENTY) == {}
+    advance(schedule, 17)
+    assert schedule.take_due(entries, {ONE: 8}, PLENTY) == {ONE: {"k": None, "l": None}}
+    save(schedule, entries, ONE)
+    assert json.loads(entries.data[OVERVIEW])["version"] == 2
+
+
+@given(st.sets(st.tuples(st.sampled_from([ONE, OTHER]), st.text(max_size=5)), max_size=20))
+def test_a_schedule_that_was_never_written_enters_every_head_there_is_and_all_are_due(group_keys):
+    """The heads of a checkpoint from before there were schedules; one of their groups is gone since."""
+    with mock.patch.object(schedule_module, "CHUNK_KEYS", CHUNK):
+        entries, heads = CountedEntries(), CountedEntries()
+        heads.put([(head_key(*group_key), b"head") for group_key in group_keys])
+        schedule = EvictionSchedule.load(entries, heads)
+        advance(schedule, -1_700_000_000_000)
+        assert schedule.take_due(entries, {ONE: 8}, PLENTY) == {}
+        save(schedule, entries, ONE)
+        assert entered(entries) == Counter(group_keys)
+        again = EvictionSchedule.load(entries, heads)
+        due = again.take_due(entries, {ONE: 8}, PLENTY)
+        assert Counter((group_id, key) for group_id, keys in due.items() for key in keys) == Counter(group_keys)
+        assert all(noted_ms is None for keys in due.values() for noted_ms in keys.values())
+        save(again, entries, ONE)
+        assert EvictionSchedule.load(entries, heads).take_due(entries, {ONE: 8}, PLENTY) == {}
+
+
+def test_heads_are_listed_only_where_no_schedule_was_written():
+    class Unlisted(CountedEntries):
+        def list_keys(self):
+            raise AssertionError
+
+    entries = CountedEntries()
+    EvictionSchedule().save(entries, [])
+    EvictionSchedule.load(entries, Unlisted())
+
+
+def test_a_schedule_of_a_later_release_is_refused_in_one_line():
+    entries = CountedEntries()
+    EvictionSchedule().save(entries, [])
+    later = json.loads(entries.data[OVERVIEW]) | {"version": 99}
+    entries.put([(OVERVIEW, json.dumps(later).encode())])
+    with pytest.raises(BucketsError) as error:
+        EvictionSchedule.load(entries, CountedEntries())
+    assert "has version 99, and this release reads 1 to 2;" in error.value.message
+    assert "\n" not in error.value.message
+
+
+@given(st.sampled_from([ONE, OTHER]), st.text())
+def test_a_head_lies_where_its_group_and_key_can_be_read_again(group_id, key):
+    assert split_head_key(head_key(group_id, key)) == (group_id, key)

@@ -1,0 +1,191 @@
+"""What a checkpoint was made for: another job, or something else in its folder, is refused."""
+
+import json
+
+import pytest
+
+from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.checkpoint.job_record import JobRecord
+from buckets.errors import BucketsError
+from buckets.timeline.head import CODEC_VERSION
+from tests.core.checkpoints import basis, change_job, files, schema_with, with_attributes, with_measures, with_time
+from tests.core.examples import SCHEMA
+
+
+def test_a_checkpoint_keeps_its_identity_and_another_has_another(checkpoint, tmp_path):
+    identity = checkpoint.job.open(basis())
+    assert JobRecord(checkpoint.path).open(basis()) == identity
+    assert JobRecord(tmp_path / "other").open(basis()) != identity
+
+
+def test_looking_at_a_checkpoint_writes_nothing(checkpoint):
+    assert checkpoint.versions.latest_rule_set() is None
+    assert checkpoint.batches.record(0) is None
+    assert not checkpoint.path.exists()
+
+
+@pytest.mark.parametrize(
+    ("other", "conflict"),
+    [
+        ({"shards": 8}, "was made with engine.shards 16, not 8"),
+        ({"allowed_lateness": "2h"}, "was made with engine.allowed_lateness 1h, not 2h"),
+        ({"source": "csv /events"}, "was made for source json /events, not csv /events"),
+        ({"schema": schema_with(event_id="uuid")}, "was made with event_id id, not uuid, in event schema 'payment'; "),
+        (
+            {"schema": schema_with(event_time="t")},
+            "was made with event_time.field at, not t, in event schema 'payment'; ",
+        ),
+        ({"schema": with_time(unit="s")}, "was made with event_time.unit ms, not s, in event schema 'payment'; "),
+        (
+            {"schema": with_time(unit="s", latest="2027-01-01T00:00:00Z")},
+            "was made with event_time.unit ms, not s, in event schema 'payment'; ",
+        ),
+        (
+            {"schema": with_attributes(payer="long")},
+            "was made with payer as a string attribute, not as a long attribute; ",
+        ),
+        (
+            {"schema": with_attributes(payer=None)},
+            "was made with payer as a string attribute, which the event schema does not declare any more; ",
+        ),
+        (
+            {"schema": schema_with(attributes={}, measures={name: {"scale": 2} for name in SCHEMA.attributes})},
+            "was made with payer as a string attribute, not as a measure of scale 2; ",
+        ),
+        (
+            {"schema": with_measures(amount={"scale": 3})},
+            "was made with amount as a measure of scale 2, not as a measure of scale 3; ",
+        ),
+        (
+            {"schema": with_measures(amount=None)},
+            "was made with amount as a measure of scale 2, which the event schema does not declare any more; ",
+        ),
+    ],
+)
+def test_a_checkpoint_of_another_job_is_refused_in_one_line(checkpoint, other, conflict):
+    checkpoint.job.open(basis())
+    before = (checkpoint.path / "buckets" / "job.json").read_bytes()
+    with pytest.raises(BucketsError) as error:
+        JobRecord(checkpoint.path).open(basis(**other))
+    assert error.value.message.startswith(f"checkpoint {checkpoint.path} {conflict}")
+    assert "name a new checkpoint" in error.value.message
+    assert "\n" not in error.value.message
+    assert (checkpoint.path / "buckets" / "job.json").read_bytes() == before
+
+
+def test_a_checkpoint_of_another_format_is_refused(checkpoint):
+    checkpoint.job.open(basis())
+    job = checkpoint.path / "buckets" / "job.json"
+    job.write_text(json.dumps(json.loads(job.read_text()) | {"format": 3}))
+    for read in (lambda: checkpoint.job.open(basis()), checkpoint.job.event_schema):
+        with pytest.raises(BucketsError, match="has format 3, and this release reads 1 to 2; run the release"):
+            read()
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [b"", b"{", b"\xff", b"[]", b"null", b"{}", b'{"format": "2"}', b'{"format": 2}', b'{"format": 2, "id": "a"}'],
+)
+def test_a_damaged_record_is_one_line(checkpoint, damaged):
+    checkpoint.job.open(basis())
+    (checkpoint.path / "buckets" / "job.json").write_bytes(damaged)
+    for read in (lambda: checkpoint.job.open(basis()), checkpoint.job.event_schema):
+        with pytest.raises(BucketsError) as error:
+            read()
+        assert error.value.message.startswith(f"checkpoint {checkpoint.path} is damaged: buckets/job.json cannot be ")
+        assert "\n" not in error.value.message
+
+
+def test_a_checkpoint_of_an_earlier_format_goes_on_and_is_not_for_earlier_releases_from_then_on(checkpoint):
+    checkpoint.job.open(basis())
+    job = checkpoint.path / "buckets" / "job.json"
+    job.write_text(json.dumps(json.loads(job.read_text()) | {"format": 1}))
+    said = "the checkpoint goes from format 1 to 2, which earlier releases do not read"
+    assert checkpoint.job.carried_over(basis()) == said
+    checkpoint.job.open(basis())
+    assert written_job(checkpoint)["format"] == 2
+    assert checkpoint.job.carried_over(basis()) is None
+
+
+def written_job(checkpoint: Checkpoint) -> dict:
+    return json.loads((checkpoint.path / "buckets" / "job.json").read_text())
+
+
+def test_a_checkpoint_that_says_nothing_of_folders_below_its_source_gets_what_is_set_now_and_keeps_it(checkpoint):
+    checkpoint.job.open(basis())
+    change_job(checkpoint, subfolders=None)
+    checkpoint.job.open(basis(subfolders=True))
+    with pytest.raises(
+        BucketsError, match=r"was made with source.subfolders true, not false; go back to that, or name"
+    ):
+        checkpoint.job.open(basis())
+
+
+def test_a_checkpoint_of_a_later_codec_is_refused(checkpoint):
+    checkpoint.job.open(basis())
+    change_job(checkpoint, codec=CODEC_VERSION + 1)
+    said = f"was written by codec version {CODEC_VERSION + 1}, and this release reads 1 to {CODEC_VERSION}; "
+    with pytest.raises(BucketsError, match=said):
+        checkpoint.job.open(basis())
+    assert written_job(checkpoint)["codec"] == CODEC_VERSION + 1
+
+
+@pytest.mark.parametrize("codec", [None, 1, CODEC_VERSION], ids=["not written", "first", "this one"])
+def test_a_checkpoint_of_this_codec_or_an_earlier_one_goes_on_and_is_of_this_one_then(checkpoint, codec):
+    """Before codecs had a number in it, there was only the first."""
+    identity = checkpoint.job.open(basis())
+    change_job(checkpoint, codec=codec)
+    assert checkpoint.job.open(basis()) == identity
+    assert written_job(checkpoint)["codec"] == CODEC_VERSION
+
+
+def test_the_event_schema_is_that_of_the_last_start(checkpoint):
+    checkpoint.job.open(basis())
+    assert checkpoint.job.event_schema() == SCHEMA
+    wider = schema_with(attributes={**SCHEMA.attributes, "country": "string"})
+    checkpoint.job.open(basis(schema=wider))
+    assert checkpoint.job.event_schema() == wider
+
+
+def test_what_is_no_checkpoint_has_no_event_schema(checkpoint):
+    for _ in range(2):
+        with pytest.raises(
+            BucketsError, match=r"is no checkpoint: there is no buckets/job\.json in it; give the folder"
+        ):
+            checkpoint.job.event_schema()
+        checkpoint.path.mkdir(exist_ok=True)
+
+
+def test_a_field_that_was_added_may_not_go_again(checkpoint):
+    checkpoint.job.open(basis())
+    checkpoint.job.open(basis(schema=schema_with(attributes={**SCHEMA.attributes, "country": "string"})))
+    said = "was made with country as a string attribute, which the event schema does not declare any more"
+    with pytest.raises(BucketsError, match=said):
+        checkpoint.job.open(basis())
+
+
+def test_a_folder_with_something_else_in_it_is_no_checkpoint(checkpoint):
+    checkpoint.path.mkdir()
+    (checkpoint.path / "letter.txt").write_text("dear")
+    with pytest.raises(BucketsError, match="holds something that this program did not write; name a new folder"):
+        checkpoint.job.open(basis())
+    assert files(checkpoint) == {"letter.txt"}
+
+
+def test_a_file_is_no_checkpoint(checkpoint):
+    checkpoint.path.write_text("dear")
+    with pytest.raises(BucketsError, match="holds something that this program did not write"):
+        checkpoint.job.open(basis())
+
+
+def test_an_empty_folder_may_become_a_checkpoint(checkpoint):
+    checkpoint.path.mkdir()
+    assert checkpoint.job.open(basis()) == checkpoint.job.open(basis())
+
+
+def test_a_start_that_died_while_it_wrote_its_first_file_can_be_repeated(checkpoint):
+    folder = checkpoint.path / "buckets"
+    folder.mkdir(parents=True)
+    (folder / ".job.json.partial").write_text('{"format": 1, "sou')
+    checkpoint.job.open(basis())
+    assert files(checkpoint) == {"buckets/job.json"}

@@ -1,0 +1,223 @@
+"""The layer before the store is a plain map, through any batches, workers, failures and repeated attempts."""
+
+import random
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from buckets.engine.in_memory import MemoryEntries
+from buckets.engine.shard_store import HEADS, LOG, SCHEDULE, Section, section_of
+from buckets.errors import BucketsError
+from buckets.state import cache as cache_module
+from buckets.state.bounds import Bounds
+from buckets.state.cache import WorkerCaches
+from buckets.state.layer import HISTORY, Layer
+from buckets.state.manifest import Manifest
+from buckets.state.segment import decode_segment, encode_segment
+
+KEYS = [f"key-{number}".encode() for number in range(12)]
+VALUES = st.binary(min_size=1, max_size=40)
+CHANGES = st.lists(
+    st.one_of(
+        st.tuples(st.just("get"), st.lists(st.sampled_from(KEYS), max_size=6)),
+        st.tuples(st.just("put"), st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=6)),
+        st.tuples(st.just("remove"), st.lists(st.sampled_from(KEYS), max_size=3, unique=True)),
+    ),
+    max_size=5,
+)
+WORKERS = st.integers(0, 2)
+
+
+class Store(MemoryEntries):
+    """A map that may be asked to forget what it does not hold, as RocksDB may; counts what it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads = self.writes = 0
+
+    def get(self, keys):
+        self.reads += len(keys)
+        return super().get(keys)
+
+    def put(self, entries):
+        self.writes += len(entries)
+        super().put(entries)
+
+    def remove(self, keys):
+        for key in keys:
+            self.data.pop(key, None)
+
+
+def run(layer: Layer, model: dict[bytes, bytes], changes) -> None:
+    """Do to both what a batch does; what is read must be the same."""
+    for what, argument in changes:
+        if what == "get":
+            assert layer.get(argument) == [model.get(key, b"") for key in argument]
+        elif what == "put":
+            layer.put(list(argument.items()))
+            model.update(argument)
+        else:
+            layer.remove(argument)
+            for key in argument:
+                model.pop(key, None)
+
+
+@settings(max_examples=300, stateful_step_count=40)
+class LayerMachine(RuleBasedStateMachine):
+    """One shard, three workers, and a plain dictionary."""
+
+    @initialize(
+        log=st.sampled_from([0, 100, 400, 10_000]),
+        cache=st.sampled_from([0, 1_500, 100_000]),
+        is_open=st.sampled_from([0, 100, 1_000]),
+        segment=st.sampled_from([1, 150, 10_000]),
+        shards=st.integers(1, 2),
+        before=st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=4),
+    )
+    def begin(self, log, cache, is_open, segment, shards, before):
+        """Begin with what a release without a log has left."""
+        self.bounds = Bounds(log, cache, shards)
+        self.sizes = pytest.MonkeyPatch()
+        self.sizes.setattr(cache_module, "OPEN_BYTES", is_open)
+        self.sizes.setattr(cache_module, "SEGMENT_BYTES", segment)
+        self.store, self.model = Store(), dict(before)
+        self.store.data.update(before)
+        self.workers = [WorkerCaches() for _ in range(3)]
+        self.dice = random.Random(1)
+
+    def layer(self, worker: int, store: Store) -> Layer:
+        return Layer(store, self.workers[worker], self.bounds, lambda: f"{self.dice.getrandbits(64):x}")
+
+    @rule(worker=WORKERS, changes=CHANGES)
+    def batch(self, worker, changes):
+        layer = self.layer(worker, self.store)
+        run(layer, self.model, changes)
+        layer.commit()
+
+    @rule(worker=WORKERS, changes=CHANGES, is_done=st.booleans())
+    def attempt_that_fails(self, worker, changes, is_done):
+        """The worker dies, or another attempt is faster: nothing of this one is in the store."""
+        copy = Store()
+        copy.data.update(self.store.data)
+        layer = self.layer(worker, copy)
+        run(layer, dict(self.model), changes)
+        if is_done:
+            layer.commit()
+
+    @rule(workers=st.permutations(range(3)), changes=CHANGES, is_first=st.booleans())
+    def two_attempts_at_once(self, workers, changes, is_first):
+        stores = [Store(), Store()]
+        for worker, store in zip(workers, stores, strict=False):
+            store.data.update(self.store.data)
+            layer = self.layer(worker, store)
+            run(layer, dict(self.model), changes)
+            layer.commit()
+        run(Layer(Store(), WorkerCaches(), self.bounds), self.model, [each for each in changes if each[0] != "get"])
+        self.store = stores[0] if is_first else stores[1]
+
+    @rule(worker=WORKERS)
+    def worker_begins_anew(self, worker):
+        self.workers[worker] = WorkerCaches()
+
+    @rule(log=st.sampled_from([0, 300, 10_000]))
+    def start_with_other_bounds(self, log):
+        self.bounds = Bounds(log, self.bounds.cache_bytes, self.bounds.shards)
+
+    @invariant()
+    def is_the_map(self):
+        if hasattr(self, "store"):
+            layer = Layer(self.store, WorkerCaches(), self.bounds)
+            assert layer.get(KEYS) == [self.model.get(key, b"") for key in KEYS]
+            assert sorted(layer.list_keys()) == sorted(self.model)
+
+    @invariant()
+    def nothing_is_left_lying(self):
+        """Only live segments are in the store, and caches know no more than they may."""
+        if not hasattr(self, "store") or LOG not in self.store.data:
+            return
+        manifest = Manifest.decode(self.store.data[LOG])
+        live = {LOG + number.to_bytes(8, "big") for number in range(manifest.first, manifest.next)}
+        assert {key for key in self.store.data if section_of(key) == LOG} == live | {LOG}
+        assert len(manifest.history) <= HISTORY
+
+    def teardown(self):
+        if hasattr(self, "sizes"):
+            self.sizes.undo()
+
+
+TestLayer = LayerMachine.TestCase
+
+
+ROOMY = Bounds(1 << 20, 1 << 20, 1)
+
+
+def layer_of(store: Store, caches: WorkerCaches) -> Layer:
+    return Layer(store, caches, ROOMY)
+
+
+def test_a_batch_that_follows_on_its_worker_reads_one_entry_and_writes_two():
+    store, caches = Store(), WorkerCaches()
+    for number in range(5):
+        store.reads = store.writes = 0
+        layer = layer_of(store, caches)
+        assert layer.get(KEYS) == [b"" if not number else b"%d" % (number - 1)] * len(KEYS)
+        layer.put([(key, b"%d" % number) for key in KEYS])
+        layer.commit()
+        assert (store.reads, store.writes) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("batches", "segments_read"), [(0, 0), (1, 1), (5, 5), (HISTORY - 1, HISTORY - 1), (HISTORY, HISTORY + 5)]
+)
+def test_another_worker_reads_what_has_changed_since_it_had_the_shard(batches, segments_read):
+    store, first, second = Store(), WorkerCaches(), WorkerCaches()
+    for number, caches in enumerate([*[first] * 4, second, *[first] * batches]):
+        layer = layer_of(store, caches)
+        layer.put([(b"%d" % number, bytes(cache_module.OPEN_BYTES))])
+        layer.commit()
+    store.reads = 0
+    assert layer_of(store, second).get([b"0"]) == [bytes(cache_module.OPEN_BYTES)]
+    assert store.reads == 1 + segments_read
+
+
+def test_sections_share_a_layer():
+    store = Store()
+    layer = layer_of(store, WorkerCaches())
+    heads, schedule = Section(layer, HEADS), Section(layer, SCHEDULE)
+    heads.put([(b"a", b"1")])
+    schedule.put([(b"a", b"2")])
+    assert (heads.get([b"a", b"b"]), schedule.get([b"a", b"b"])) == ([b"1", b""], [b"2", b""])
+    assert (list(heads.list_keys()), list(schedule.list_keys())) == ([b"a"], [b"a"])
+    heads.remove([b"a"])
+    layer.commit()
+    again = layer_of(store, WorkerCaches())
+    assert (Section(again, HEADS).get([b"a"]), Section(again, SCHEDULE).get([b"a"])) == ([b""], [b"2"])
+
+
+def test_what_a_later_release_wrote_is_refused():
+    store = Store()
+    store.put([(LOG, b'{"version":2}')])
+    with pytest.raises(BucketsError, match="manifest of version 2, and this release reads 1"):
+        layer_of(store, WorkerCaches()).get(KEYS)
+    with pytest.raises(BucketsError, match="version 2, and this release reads 1"):
+        decode_segment(b"\2" + encode_segment([b"a"], [b"b"])[1:])
+
+
+def test_a_cold_worker_asks_the_store_for_no_new_key_while_all_that_there_is_lies_in_the_log():
+    store = Store()
+    for number in range(3):
+        layer = layer_of(store, WorkerCaches())
+        store.reads = 0
+        assert layer.get([b"new-%d" % number]) == [b""]
+        assert store.reads == 1 + (number > 0)
+        layer.put([(b"new-%d" % number, b"here")])
+        layer.commit()
+    for name in (b"large", b"larger"):
+        narrow = Layer(store, WorkerCaches(), Bounds(0, 0, 1))
+        narrow.put([(name, bytes(cache_module.OPEN_BYTES))])
+        narrow.commit()
+    store.reads = 0
+    assert layer_of(store, WorkerCaches()).get([b"new-0", b"new-3"]) == [b"here", b""]
+    assert store.reads == 1 + 1 + 2

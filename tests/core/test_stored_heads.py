@@ -1,0 +1,45 @@
+"""Heads that were read from a store: which of them are written back, and what is removed with them."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from buckets.engine.shard_store import ShardStore, head_key, page_key
+from buckets.engine.stored_heads import StoredHeads
+from tests.core.pipeline import CountedEntries
+
+GROUP = "11" * 8
+A, B, C = (head_key(GROUP, key) for key in "abc")
+
+
+@pytest.fixture
+def store() -> ShardStore:
+    store = ShardStore(CountedEntries(), CountedEntries(), CountedEntries())
+    store.heads.put([(A, b"head a"), (B, b"head b")])
+    store.pages.put([(page_key(A, 1), b"page 1"), (page_key(B, 2), b"page 2")])
+    return store
+
+
+def test_a_new_key_has_no_head(store):
+    assert StoredHeads.read(store, GROUP, ["a", "c"]).heads == [b"head a", b""]
+
+
+def test_pages_are_read_by_the_index_of_their_key(store):
+    assert StoredHeads.read(store, GROUP, ["b", "a"]).read_pages([(1, 1), (0, 2)]) == [b"page 1", b"page 2"]
+
+
+def test_some_of_the_keys_keep_what_was_read_of_them(store):
+    stored = StoredHeads.read(store, GROUP, ["a", "b", "c"]).chosen(np.array([True, False, True]))
+    assert (stored.keys, stored.state_keys, stored.heads) == (["a", "c"], [A, C], [b"head a", b""])
+
+
+def test_only_what_has_changed_is_written(store):
+    stored, writes = StoredHeads.read(store, GROUP, ["a", "b", "c"]), store.heads.writes
+    gone, new = (
+        SimpleNamespace(key=key, number=number, data=data) for key, number, data in ((0, 1, None), (2, 0, b"p"))
+    )
+    stored.write(SimpleNamespace(heads=[b"head a", b"new b", b"new c"], pages=[gone, new]))
+    assert store.heads.data == {A: b"head a", B: b"new b", C: b"new c"}
+    assert store.heads.writes == writes + 2
+    assert store.pages.data == {page_key(B, 2): b"page 2", page_key(C, 0): b"p"}

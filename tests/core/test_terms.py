@@ -1,0 +1,100 @@
+"""What else decides the results of a batch, also when it is run again under another configuration."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.checkpoint.terms import Terms
+from buckets.errors import BucketsError
+from tests.core.checkpoints import ONE, book_of, files, ran, schema_with, terms, with_attributes, with_time
+from tests.core.examples import SCHEMA
+from tests.strategies import precisions
+
+OTHER_TERMS = [
+    terms(late="drop"),
+    terms(collision="keep_first"),
+    terms(precision={"tail": "2h"}),
+    terms(precision={"tail": "2h", "edge": "prorate"}),
+    terms(precision={"groups": [{"group_by": ["payer"], "where": {"vip": True}, "tail": "5h"}]}),
+    terms(evaluations=True),
+    terms(schema=with_time(latest="2027-01-01")),
+    terms(schema=with_attributes(country="string")),
+    terms(schema=schema_with(attributes=dict(reversed(SCHEMA.attributes.items())))),
+]
+
+
+def begun(checkpoint: Checkpoint, batch_id: int, now: Terms) -> Terms:
+    """Begin a batch, as a start of the job does; its terms."""
+    found = checkpoint.batches.terms_for(batch_id, now)
+    book_of(checkpoint, ONE).for_batch(batch_id)
+    return found
+
+
+@pytest.mark.parametrize("changed", OTHER_TERMS)
+def test_a_batch_that_is_run_again_has_the_terms_it_was_begun_with_and_the_next_one_those_of_now(checkpoint, changed):
+    before = terms()
+    assert [begun(checkpoint, batch, before) for batch in range(3)] == [before] * 3
+    for _ in range(2):
+        assert begun(checkpoint, 2, changed).model_dump_json() == before.model_dump_json()
+    assert [begun(checkpoint, batch, changed) for batch in (3, 4)] == [changed, changed]
+    for again, expected in ((2, before), (3, changed), (4, changed)):
+        assert begun(checkpoint, again, before).model_dump_json() == expected.model_dump_json()
+    assert begun(checkpoint, 5, before) == before
+
+
+def test_terms_are_written_when_they_change_and_before_the_batch_is_recorded(checkpoint):
+    for batch, now in enumerate([terms(), terms(), terms(late="drop"), terms(late="drop"), terms()]):
+        checkpoint.batches.terms_for(batch, now)
+        assert checkpoint.batches.record(batch) is None
+        begun(checkpoint, batch, now)
+    assert {name for name in files(checkpoint) if "terms" in name} == {
+        f"buckets/terms/{batch:09d}.json" for batch in (0, 2, 4)
+    }
+
+
+def test_a_start_that_died_between_terms_and_record_leaves_the_batch_to_the_terms_of_the_next(checkpoint):
+    begun(checkpoint, 0, terms())
+    checkpoint.batches.terms_for(1, terms(late="drop"))
+    for now in (terms(late="evaluate"), terms()):
+        assert checkpoint.batches.terms_for(1, now) == now
+    assert begun(checkpoint, 1, terms()) == terms()
+    assert begun(checkpoint, 1, terms(late="drop")) == terms()
+
+
+def test_a_batch_that_an_earlier_release_began_has_the_terms_of_now(checkpoint):
+    """It wrote no terms."""
+    ran(book_of(checkpoint, ONE), 6)
+    book_of(checkpoint, ONE).for_batch(7)
+    assert begun(checkpoint, 7, terms(late="drop")) == terms(late="drop")
+    assert begun(checkpoint, 8, terms(late="drop")) == terms(late="drop")
+    assert begun(checkpoint, 8, terms()) == terms(late="drop")
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "conflict"),
+    [
+        ({"output": "delta"}, {"output": "kafka"}, "was begun with output.kind delta, not kafka"),
+        ({"output": "kafka"}, {"output": "delta"}, "was begun with output.kind kafka, not delta"),
+        ({"arrival": "seen"}, {"arrival": "id"}, "was begun with source.arrival seen, not source.arrival id"),
+        ({"arrival": "seen"}, {}, "was begun with source.arrival seen, not source.arrival left out"),
+    ],
+)
+def test_a_batch_that_cannot_be_run_again_as_it_was_begun_is_refused_in_one_line(checkpoint, before, now, conflict):
+    begun(checkpoint, 3, terms(**before))
+    for _ in range(2):
+        with pytest.raises(BucketsError) as error:
+            checkpoint.batches.terms_for(3, terms(**now))
+        assert error.value.message == (
+            f"batch 3 of checkpoint {checkpoint.path} {conflict}, and may be half written; go back to that until the "
+            "batch is done, and change it then"
+        )
+    assert begun(checkpoint, 3, terms(**before)) == terms(**before)
+    assert begun(checkpoint, 4, terms(**now)) == terms(**now)
+
+
+@given(precisions(), st.sampled_from(["add", "drop"]), st.booleans())
+def test_terms_are_read_as_they_were_written(precision, late, evaluations):
+    groups = [{"group_by": ["kind"], "where": {"amount": {">=": "5.00"}}, "edge": "exclude"}]
+    written = terms(precision=precision | {"groups": groups}, late=late, evaluations=evaluations)
+    assert Terms.model_validate_json(written.model_dump_json()) == written

@@ -1,0 +1,36 @@
+"""What is compiled ahead: every kernel, once, so that nothing is compiled in the middle of a run."""
+
+from unittest import mock
+
+from buckets.engine import eviction
+from buckets.engine.warm_up import warm_up
+from buckets.kernel.kernel import score_keys
+from buckets.kernel.needed_pages import choose_pages
+from buckets.rules.rule_set import next_rule_set
+from buckets.timeline.loading import read_heads, unreadable
+from tests.core.examples import rule, until
+from tests.core.test_eviction import LATENESS_MS, Shard, one_voter, small
+
+KERNELS = (score_keys, choose_pages, read_heads, unreadable)
+__all__ = ["one_voter"]
+
+
+def signatures() -> list[list[object]]:
+    return [kernel.signatures for kernel in KERNELS]
+
+
+def test_a_run_with_late_events_collisions_and_a_sweep_that_trims_compiles_no_kernel_again():
+    warm_up()
+    before = signatures()
+    assert [len(each) for each in before] == [1] * len(KERNELS)
+    with small(), mock.patch.object(eviction, "score", wraps=eviction.score) as trimming:
+        rules = [rule("brief", length="20ms"), rule("fee", "fee", length="20ms"), rule("long", length="400ms")]
+        one = Shard(rules, precision={"tail": "100ms", "resolution": "10ms"}, late="evaluate", collision="replace")
+        for at in range(0, 300, 3):
+            one.take(("key", at), ("key", max(at - 4, 0)))
+        assert not trimming.called
+        one.rule_set = next_rule_set(one.rule_set, rules[:2], until(297), LATENESS_MS)
+        one.take(("other", 300))
+        assert trimming.called
+        one.pass_by("other", 400)
+    assert signatures() == before

@@ -1,0 +1,443 @@
+"""Rule files: the good ones are read, and each fault is named by file, line, field and reason."""
+
+import os
+import re
+import socket
+from decimal import Decimal
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from buckets.errors import BucketsError
+from buckets.rule_files.yaml_rules import load_rules
+from buckets.rules.rule import Rule
+from tests.core.examples import SCHEMA, written_rule
+
+LAUGHS = "a: &a [" + "x, " * 10 + "]\n" + "".join(f"{b}: &{b} [{f'*{a}, ' * 10}]\n" for a, b in pairwise("abcdefgh"))
+"""Ten lines that stand for a hundred million values."""
+GOOD = """\
+rules:
+  - rule_id: first
+    group_by: [payer]
+    aggregate: {function: sum, measure: amount}
+    window: {length: 24h}
+    limit: {operator: ">", value: "200000"}
+  - rule_id: second
+    version: 2
+    state: SHADOW
+    description: Many small ones
+    group_by: [payer, kind]
+    where:
+      kind: [a, b]
+      amount: {"<": 10}
+    aggregate: {function: count}
+    window: {length: 90s, left: open}
+    limit: {operator: ">=", value: 5}
+"""
+
+
+def load(folder: Path, text: str | bytes, schema=None):
+    path = folder / "rules.yaml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return load_rules(path, schema)
+
+
+def fault(folder: Path, text: str | bytes, schema=None) -> str:
+    """What is said of a file, without the name of the file."""
+    with pytest.raises(BucketsError) as error:
+        load(folder, text, schema)
+    message = error.value.message
+    assert "\n" not in message
+    begin = f"rule file {folder / 'rules.yaml'}:"
+    assert message.startswith(begin)
+    return message.removeprefix(begin).strip()
+
+
+def changed(old: str, new: str) -> str:
+    assert old in GOOD
+    return GOOD.replace(old, new, 1)
+
+
+def test_a_good_file_is_read_in_its_order(tmp_path):
+    first, second = load(tmp_path, GOOD, SCHEMA)
+    assert (first.rule_id, first.version, first.state, first.where) == ("first", 1, "ACTIVE", ())
+    assert (first.window.length_ms, first.window.left, first.limit.operator) == (86_400_000, "closed", ">")
+    assert first.limit.value == Decimal(200_000)
+    assert (second.rule_id, second.version, second.state, second.measure) == ("second", 2, "SHADOW", None)
+    assert second.group_by == ("payer", "kind")
+    assert [condition.operands for condition in second.where] == [("10",), ("a", "b")]
+    assert (second.window.length_ms, second.window.left) == (90_000, "open")
+
+
+@pytest.mark.parametrize(("written", "read"), [("=", "="), ('"="', "="), ('"!="', "!="), ('">="', ">=")])
+def test_an_operator_may_be_written_so(tmp_path, written, read):
+    rules = load(tmp_path, changed('{operator: ">",', f"{{operator: {written},"))
+    assert rules[0].limit.operator == read
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ('"0.1"', "0.1"),
+        ("0.1", "0.1"),
+        ("-5", "-5"),
+        ('"1e3"', "1000"),
+        ("1e3", "1000"),
+        ('"9223372036854775808"', str(2**63)),
+    ],
+)
+def test_a_limit_is_the_decimal_that_is_written(tmp_path, written, read):
+    assert load(tmp_path, changed('"200000"', written))[0].limit.value == Decimal(read)
+
+
+@pytest.mark.parametrize("written", ["17", "0200", "1e3", "2024-02-30", "1:30"])
+def test_a_rule_id_may_look_like_a_number_or_a_date(tmp_path, written):
+    assert load(tmp_path, changed("first", written))[0].rule_id == written
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        (
+            "    window: {length: 24h}",
+            "    windows: 5\n    window: {length: 24h}",
+            "5: rules[1].windows: unknown field",
+        ),
+        ("{length: 24h}", "{length: 24h, hop: 5m}", "5: rules[1].window.hop: unknown field"),
+        ("    window: {length: 24h}\n", "", "2: rules[1].window: is missing"),
+        ("  - rule_id: second\n    version: 2", "  - version: 2", "7: rules[2].rule_id: is missing"),
+        ("{function: sum, measure: amount}", "{function: sum}", "4: rules[1].aggregate: sum needs a measure"),
+        ('"200000"', "lots", "6: rules[1].limit.value: 'lots' is not a decimal number"),
+        ('"200000"', ".inf", "6: rules[1].limit.value: '.inf' is not a decimal number"),
+        ('"200000"', "true", "6: rules[1].limit.value: True is not a decimal number"),
+        ('"200000"', "[1]", "6: rules[1].limit.value: ['1'] is not a decimal number"),
+        ('"200000"', '"1_000"', "6: rules[1].limit.value: '1_000' is not a decimal number"),
+        ('"200000"', f'"{"9" * 39}"', f"6: rules[1].limit.value: {'9' * 39} has more than 38 digits"),
+        ("{length: 24h}", "{length: 0s}", "5: rules[1].window.length: a window is at least 1ms long"),
+        ("{length: 24h}", "{length: 24}", "5: rules[1].window.length: '24' is not a duration; write digits and a unit"),
+        ("{length: 24h}", "{length: -24h}", "5: rules[1].window.length: '-24h' is not a duration"),
+        ("{length: 24h}", "{length: 9999d}", "5: rules[1].window.length: '9999d' is longer than the limit of 3660d"),
+        ("left: open", "left: ajar", "16: rules[2].window.left: Input should be 'closed' or 'open', not 'ajar'"),
+        ("function: sum", "function: median", "4: rules[1].aggregate.function: Input should be 'sum'"),
+        (
+            "state: SHADOW",
+            "state: LOUD",
+            "9: rules[2].state: Input should be 'ACTIVE', 'SHADOW', 'PAUSE' or 'DELETE', not",
+        ),
+        ("version: 2", "version: 0", "8: rules[2].version: Input should be greater than or equal to 1, not '0'"),
+        ("rule_id: second", "rule_id: first", "7: rule_id 'first' is already used on line 2"),
+        ("version: 2", f"version: {'9' * 20}", f"8: rules[2].version: {'9' * 20} is more than 2147483647"),
+        ("rule_id: first", 'rule_id: ""', "2: rules[1].rule_id: String should have at least 1 character"),
+        ("rule_id: first", "rule_id: true", "2: rules[1].rule_id: Input should be a valid string, not True"),
+        ("group_by: [payer]", "group_by: [payer, payer]", "3: rules[1].group_by: a field is named twice in"),
+        ("group_by: [payer]", "group_by: payer", "3: rules[1].group_by: must be a list, not 'payer'"),
+        ("kind: [a, b]", "kind: {like: a}", "12: rules[2].where: where.kind: unknown operator 'like'"),
+        ("kind: [a, b]", "kind: []", "12: rules[2].where: where.kind: in takes a list of values"),
+        ("kind: [a, b]", "kind: {}", "12: rules[2].where: where.kind: has no test"),
+        ('{"<": 10}', '{"<": ten}', "12: rules[2].where: where.amount: 'ten' is not a decimal number"),
+        ("kind: [a, b]", "kind:", "12: rules[2].where: where.kind: None is no value"),
+        (
+            'operator: ">"',
+            "operator: >",
+            "6: broken YAML: found character '>' that cannot start any token (quote operators",
+        ),
+        ('operator: ">"', "operator: !=", "6: broken YAML: "),
+        (
+            'operator: ">"',
+            "operator: ==",
+            "6: rules[1].limit.operator: Input should be '>', '>=', '<', '<=', '=' or '!='",
+        ),
+        ("rule_id: first", "rule_id: first\n    rule_id: other", "3: broken YAML: key 'rule_id' is given twice"),
+        ("rule_id: first", "rule_id: [first", "3: broken YAML: "),
+        ("rule_id: first", "rule_id: !secret first", "2: broken YAML: could not determine a constructor"),
+        ("rules:", "version: 1\nrules:", "1: version: unknown field; only `rules` may stand here"),
+    ],
+)
+def test_a_fault_is_named_by_line_field_and_reason(tmp_path, old, new, reason):
+    assert fault(tmp_path, changed(old, new)).startswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        (
+            "[payer]",
+            "[who]",
+            "3: rules[1].group_by: 'who' is no attribute of event schema 'payment'; declared attributes: payer",
+        ),
+        ("[payer]", "[amount]", "3: rules[1].group_by: 'amount' is no attribute of event schema 'payment'"),
+        (
+            "measure: amount",
+            "measure: total",
+            "4: rules[1].aggregate.measure: 'total' is no measure of event schema 'payment'",
+        ),
+        ("measure: amount", "measure: payer", "4: rules[1].aggregate.measure: 'payer' is no measure"),
+        ("function: count", "function: count, measure: total", "15: rules[2].aggregate.measure: 'total' is no measure"),
+        ("kind: [a, b]", "colour: [a, b]", "12: rules[2].where: where.colour: no such attribute or measure"),
+        ('{"<": 10}', '{"<": 0.001}', "12: rules[2].where: where.amount: 0.001 has more than 2 digits after the point"),
+        ("kind: [a, b]", 'kind: {">": 5}', "12: rules[2].where: where.kind: > needs a number, and kind is a string"),
+    ],
+)
+def test_what_does_not_fit_the_event_schema_is_named(tmp_path, old, new, reason):
+    assert fault(tmp_path, changed(old, new), SCHEMA).startswith(reason)
+    assert load(tmp_path, changed(old, new))
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "is empty"),
+        (" \n\n", "is empty"),
+        ("# nothing yet\n", "must be a mapping with a list `rules`"),
+        ("- rule_id: a\n", "must be a mapping with a list `rules`"),
+        ("rules: {first: a}\n", "must be a mapping with a list `rules`"),
+        ("rule: []\n", "must be a mapping with a list `rules`"),
+        ("rules: []\n", "holds no rule; add at least one under `rules`"),
+        ("rules: [a]\n", "1: rules[1]: must be a mapping of fields, not 'a'"),
+        ("rules:\n\t- a\n", "2: broken YAML: found character '\\t' that cannot start any token"),
+        ("rules: []\n---\nrules: []\n", "2: broken YAML: but found another document"),
+        (b"rules: \n\xff\xfe", "2: cannot be read ('utf-8' codec can't decode byte 0xff"),
+        ("rules:\n- \x01", "2: broken YAML: unacceptable character U+0001"),
+        ("rules:\n  - " + "[" * 33, "2: broken YAML: values are nested more than 32 deep"),
+        ("rules:\n  - " + "[" * 30_000, "2: broken YAML: values are nested more than 32 deep"),
+        ("rules:\n  - " + "{a: " * 30_000, "2: broken YAML: values are nested more than 32 deep"),
+        ("\n".join(" " * depth + "a:" for depth in range(40)), "32: broken YAML: values are nested more than 32 deep"),
+        (LAUGHS, "5: broken YAML: the aliases up to here stand for more than 100,000 values"),
+        ("rules: &all\n  - *all\n", "2: broken YAML: alias *all stands inside what it names"),
+        ("rules: [*none]\n", "1: broken YAML: found undefined alias"),
+        ("rules:\n  - ? [a, b]\n    : c\n", "2: broken YAML: a key must be a text"),
+        ("rules:\n  - !!python/object/apply:os.system [ls]\n", "2: broken YAML: could not determine a constructor"),
+        ("rules:\n  - !!binary YQ==\n", "2: broken YAML: could not determine a constructor"),
+        ("rules:\n  - !!bool maybe\n", "2: broken YAML: 'maybe' is neither true nor false"),
+        ("rules:\n  - !!map a\n", "2: broken YAML: expected a mapping"),
+        ('rules:\n  - "\\ud800"\n', "2: broken YAML: '\\ud800' holds half a character"),
+        ('rules:\n  - "\\Uffffffff"\n', "2: broken YAML: "),
+        ("%YAML " + "1" * 5000 + ".1\n---\nrules: []\n", "1: broken YAML: "),
+    ],
+)
+def test_a_file_that_is_no_rule_file_is_named(tmp_path, text, reason):
+    assert fault(tmp_path, text).startswith(reason)
+
+
+def test_a_folder_and_a_missing_file_are_named(tmp_path):
+    with pytest.raises(BucketsError, match="is a directory; name a file"):
+        load_rules(tmp_path)
+    with pytest.raises(BucketsError, match=r"none\.yaml: no such file; check the path"):
+        load_rules(tmp_path / "none.yaml")
+
+
+def test_of_several_faults_the_first_is_named_and_the_others_are_counted(tmp_path):
+    assert fault(tmp_path, changed("{length: 24h}", "{length: 5, left: ajar}")).endswith("(and 1 more)")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"200000"', "{{ limit }}"),
+        ('"200000"', "9" * 5000),
+    ],
+)
+def test_broken_values_of_yaml_are_one_clear_line_too(tmp_path, old, new):
+    assert fault(tmp_path, changed(old, new))
+
+
+def test_a_name_that_is_too_long_is_one_clear_line_too():
+    with pytest.raises(BucketsError, match="rule file"):
+        load_rules(Path("a" * 5000))
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("12345678901234567.89", "12345678901234567.89"),
+        ("0200", "200"),
+        ("0.12345678901234567891", "0.12345678901234567891"),
+    ],
+)
+def test_a_plain_number_is_the_decimal_that_is_written(tmp_path, written, read):
+    assert load(tmp_path, changed('"200000"', written))[0].limit.value == Decimal(read)
+
+
+@pytest.mark.parametrize("limit", ["12345678901234567890", "9" * 38, "1234567890123456789.00"])
+def test_a_limit_of_up_to_38_digits_is_taken(tmp_path, limit):
+    assert load(tmp_path, changed('"200000"', f'"{limit}"'))[0].limit.value == Decimal(limit)
+
+
+# YAML 1.2
+
+
+@pytest.mark.parametrize(
+    "word", ["NO", "no", "yes", "ON", "Off", "y", "1:30", "0o17", "0x1F", "010", "2024-02-30", "=", "1e3"]
+)
+def test_what_yaml_1_1_reads_otherwise_is_the_text_that_is_written(tmp_path, word):
+    (rule, _) = load(tmp_path, changed("[payer]", f"[payer]\n    where: {{kind: {word}}}"))
+    assert rule.where[0].operands == (word,)
+    (_, rule) = load(tmp_path, changed("kind: [a, b]", f"kind: [{word}, SE]"))
+    assert set(rule.where[1].operands) == {word, "SE"}
+
+
+@pytest.mark.parametrize("word", ["true", "True", "TRUE", "false", "False", "FALSE"])
+def test_true_and_false_are_booleans(tmp_path, word):
+    (rule, _) = load(tmp_path, changed("[payer]", f"[payer]\n    where: {{vip: {word}}}"), SCHEMA)
+    assert rule.where[0].operands == (word.lower(),)
+
+
+@pytest.mark.parametrize("word", ["yes", "no", "on", "off", "Y", "NO"])
+def test_a_word_that_was_a_boolean_in_yaml_1_1_is_refused_for_a_boolean_field(tmp_path, word):
+    text = changed("[payer]", f"[payer]\n    where:\n      vip: {word}")
+    assert fault(tmp_path, text, SCHEMA) == f"4: rules[1].where: where.vip: {word!r} is neither true nor false"
+
+
+def test_a_key_is_the_text_that_is_written(tmp_path):
+    (rule, _) = load(tmp_path, changed("[payer]", "[payer]\n    where: {no: a, true: b, 010: c, ~: d}"))
+    assert [condition.field for condition in rule.where] == ["010", "no", "true", "~"]
+
+
+def test_rules_may_share_parts(tmp_path):
+    text = changed("  - rule_id: first\n", "  - &first\n    rule_id: first\n").replace(
+        "  - rule_id: second\n    version: 2\n", "  - <<: *first\n    rule_id: second\n    version: 2\n"
+    )
+    assert [rule.rule_id for rule in load(tmp_path, text, SCHEMA)] == ["first", "second"]
+
+
+# Names
+
+
+@pytest.mark.parametrize(
+    ("rule_id", "reason"),
+    [
+        ("!state x", "'!state x' begins with !, as only the keys of changes do"),
+        ("!", "'!' begins with !"),
+        (" ", "' ' begins or ends with a blank"),
+        (" a", "' a' begins or ends with a blank"),
+        ("a\\u00a0", "'a\\xa0' begins or ends with a blank"),
+        ("a\\n", "'a\\n' begins or ends with a blank"),
+        ("a\\nb", "'a\\nb' holds a character that is neither visible nor a plain blank"),
+        ("\\u3164", "holds U+3164, which cannot be seen; leave it out"),
+        ("a\\u2800", "holds U+2800, which cannot be seen; leave it out"),
+        ("a\\0b", "'a\\x00b' holds a character"),
+        ("a\\eb", "'a\\x1bb' holds a character"),
+        ("a\\u202eb", "'a\\u202eb' holds a character"),
+        ("a\\u2028b", "'a\\u2028b' holds a character"),
+    ],
+)
+def test_a_rule_that_may_not_be_called_so_is_refused(tmp_path, rule_id, reason):
+    said = fault(tmp_path, changed("rule_id: first", f'rule_id: "{rule_id}"'))
+    assert said.startswith(f"2: rules[1].rule_id: {reason}")
+
+
+@pytest.mark.parametrize("rule_id", ["a b", "é-1", "支付", "#1", "a!b", "a/b:c", "-"])
+def test_a_rule_may_be_called_so(tmp_path, rule_id):
+    assert load(tmp_path, changed("rule_id: first", f'rule_id: "{rule_id}"'))[0].rule_id == rule_id
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("[payer]", '["pay\\eer"]', "3: rules[1].group_by: holds U+001B, which cannot be seen"),
+        ("kind: [a, b]", '"ki\\nnd": [a, b]', "12: rules[2].where: holds U+000A"),
+        ("Many small ones", '"\\e[2J all is well"', "10: rules[2].description: holds U+001B"),
+    ],
+)
+def test_what_a_terminal_would_obey_is_refused(tmp_path, old, new, reason):
+    assert fault(tmp_path, changed(old, new)).startswith(reason)
+
+
+def test_a_description_may_have_several_lines(tmp_path):
+    assert load(tmp_path, changed("Many small ones", '"one\\n\\ttwo"'))[1].description == "one\n\ttwo"
+
+
+# Files that are none
+
+
+def test_what_is_no_file_is_named_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.yaml")
+    (tmp_path / "lost.yaml").symlink_to(tmp_path / "gone")
+    (tmp_path / "loop.yaml").symlink_to(tmp_path / "loop.yaml")
+    (tmp_path / "folder.yaml").mkdir()
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(os.path.relpath(tmp_path / "socket.yaml"))
+    said = {}
+    for path in [*tmp_path.iterdir(), Path("/dev/zero"), tmp_path / "loop.yaml" / "a.yaml", Path("a\0b")]:
+        with pytest.raises(BucketsError) as error:
+            load_rules(path)
+        said[path.name] = error.value.message.rpartition(": ")[2]
+    assert said == {
+        "pipe.yaml": "is a pipe or a device; name a file",
+        "zero": "is a pipe or a device; name a file",
+        "lost.yaml": "no such file; check the path",
+        "folder.yaml": "is a directory; name a file",
+        "loop.yaml": "cannot be read (Too many levels of symbolic links); see that it is there and who may read it",
+        "a.yaml": "cannot be read (Too many levels of symbolic links); see that it is there and who may read it",
+        "socket.yaml": "cannot be read (No such device or address); see that it is there and who may read it",
+        "a\0b": "cannot be read (embedded null byte); see that it is there and who may read it",
+    }
+
+
+def test_a_file_that_is_too_large_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr("buckets.yaml_file.LARGEST_BYTES", len(GOOD))
+    assert load(tmp_path, GOOD)
+    assert fault(tmp_path, GOOD + "#") == f"is larger than {len(GOOD)} bytes; make several files of it"
+
+
+# Any bytes
+
+PIECES = st.sampled_from(
+    ["[", "]", "{", "}", ": ", "- ", "? ", "\n", "\n  ", "\t", "&a ", "*a", "<<: ", "!!str ", "!x ", "|\n", ">-\n",
+     "'", '"', "#", "---\n", "...\n", "%TAG ! x\n", "\\", "\0", "\x85", "\u2028", "\ufeff", "9" * 5000, "=", "~", "NO",
+     "rules:", "rule_id: ", "where: ", "\\ud800", "\\x41", "[" * 200],
+)  # fmt: skip
+VALUES = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5), st.just("9" * 5000)),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=4), inner, max_size=3)),
+    max_leaves=6,
+)
+
+
+def spoilt(insertions: list[tuple[int, str]]) -> bytes:
+    """The good file with pieces inserted at indexes."""
+    text = GOOD
+    for index, piece in insertions:
+        at = index % (len(text) + 1)
+        text = text[:at] + piece + text[at:]
+    return text.encode("utf-8", "surrogatepass")
+
+
+def with_values(values: dict[str, object]) -> bytes:
+    return yaml.safe_dump({"rules": [written_rule(**values)]}, allow_unicode=True).encode("utf-8", "surrogatepass")
+
+
+FIELDS = st.sampled_from(
+    ["rule_id", "version", "state", "description", "group_by", "where", "aggregate", "window", "limit"]
+)
+FILES = st.one_of(
+    st.binary(max_size=60),
+    st.lists(PIECES, max_size=12).map(lambda pieces: "".join(pieces).encode("utf-8", "surrogatepass")),
+    st.lists(st.tuples(st.integers(0, 10_000), PIECES), min_size=1, max_size=4).map(spoilt),
+    st.dictionaries(st.one_of(FIELDS, FIELDS, st.text(max_size=3)), VALUES, min_size=1, max_size=2).map(with_values),
+)
+WHOLE = ("is empty", "must be a mapping with a list `rules`", "holds no rule; add at least one under `rules`")
+
+
+@settings(max_examples=400)
+@given(FILES)
+@example(b"rules:\n  - {}\n? " + b"9" * 5_000)
+def test_any_bytes_are_rules_or_refused_in_one_line_that_names_the_line(tmp_path_factory, content):
+    path = tmp_path_factory.getbasetemp() / "any.yaml"
+    path.write_bytes(content)
+    for schema in (None, SCHEMA):
+        try:
+            rules = load_rules(path, schema)
+        except BucketsError as error:
+            said = error.message
+            assert said.isprintable() or not set(said) & set("\n\r\x1b\x85\u2028")
+            assert len(said) < 800 + len(str(path))
+            location, _, reason = said.removeprefix(f"rule file {path}").partition(": ")
+            assert re.fullmatch(r":\d+", location) or reason in WHOLE
+        else:
+            for rule in rules:
+                assert Rule.model_validate_json(rule.model_dump_json(by_alias=True)) == rule
