@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from buckets.config.kafka import KafkaSettings
@@ -13,6 +13,7 @@ from buckets.errors import BucketsError
 _T = TypeVar("_T")
 ANSWER_WITHIN_S = 10.0
 ATTEMPT_S = 1.0
+AGAIN_AFTER_S = 0.05
 _LOGIN = (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED)
 _TLS = (KafkaError._SSL,)
 _AT_ONCE = (*_LOGIN, *_TLS)
@@ -188,8 +189,26 @@ class Broker:
 
         return self._answer(ask, f"asking for topic {topic}", within_s)
 
+    def offsets(self, consumer: Consumer, partition: TopicPartition) -> tuple[int, int]:
+        """The first offset of a partition, and the one after its last message.
+
+        Args:
+            consumer: who asks; any settings will do.
+            partition: a topic and the number of a partition.
+
+        Raises:
+            BucketsError: the topic does not exist, or may not be read.
+            Outage: no broker answers.
+        """
+
+        def ask() -> tuple[int, int]:
+            first, end = consumer.get_watermark_offsets(partition, timeout=ATTEMPT_S)
+            return first, end
+
+        return self._answer(ask, f"reading topic {partition.topic}", ANSWER_WITHIN_S)
+
     def _answer(self, ask: Callable[[], _T], doing: str, within_s: float) -> _T:
-        """Ask until there is an answer, which may take a while after the brokers have started."""
+        """Ask until there is an answer, which may take a while after brokers have started or topics were made."""
         self._fault, given_up_s = None, time.monotonic() + within_s
         while True:
             try:
@@ -199,6 +218,7 @@ class Broker:
                 fault = self._fault or error.args[0]
                 if time.monotonic() > given_up_s or not may_pass(fault):
                     raise explain(fault, self._kafka, doing) from None
+                time.sleep(AGAIN_AFTER_S)
 
     def check_topics(self, wanted: Iterable[str]) -> dict[str, int]:
         """Check that topics exist.

@@ -141,7 +141,7 @@ class Follower:
         consumer = Consumer({**client_settings(self._kafka), **_CONSUMER, "group.id": f"buckets-rules-{uuid.uuid4()}"})
         try:
             partition = TopicPartition(self._topic, 0)
-            first, self._end = consumer.get_watermark_offsets(partition, timeout=ANSWER_WITHIN_S)
+            first, self._end = self._broker.offsets(consumer, partition)
             is_same = self._topic_id in ("", topic_id)
             if self.position is None or self.position > self._end or not is_same:
                 self.position, self._history_ends = first, self._end
@@ -153,6 +153,9 @@ class Follower:
         except KafkaException as error:
             consumer.close()
             raise explain(error.args[0], self._kafka, f"reading topic {self._topic}") from None
+        except BucketsError:
+            consumer.close()
+            raise
         return consumer
 
     def _read(self, consumer: Consumer) -> None:

@@ -109,18 +109,17 @@ def topic_sizes(kafka: KafkaSettings) -> list[TopicSize]:
         BucketsError: the login is refused, or topics may not be read.
         Outage: no broker answers.
     """
-    partitions = {name: count for name, count in Broker(kafka).partitions().items() if not name.startswith("__")}
+    broker = Broker(kafka)
+    partitions = {name: count for name, count in broker.partitions().items() if not name.startswith("__")}
     consumer = Consumer({**client_settings(kafka), "group.id": "buckets-sizes"})
     sizes = []
     try:
         for topic, count in sorted(partitions.items()):
             messages = 0
             for number in range(count):
-                begin, end = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=ANSWER_WITHIN_S)
+                begin, end = broker.offsets(consumer, TopicPartition(topic, number))
                 messages += end - begin
             sizes.append(TopicSize(topic, count, messages))
-    except KafkaException as error:
-        raise explain(error.args[0], kafka, "asking for the sizes of topics") from None
     finally:
         consumer.close()
     return sizes

@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 import yaml
+from confluent_kafka.admin import AdminClient, NewTopic
 from pydantic import SecretStr
 
 from buckets.config.job import load_job
 from buckets.config.kafka import KafkaSettings, SecuritySettings
 from buckets.errors import BucketsError
-from buckets.kafka.faults import Broker, Outage
+from buckets.kafka.faults import Broker, Outage, client_settings
 from buckets.kafka.local_broker import BrokerStatus, LocalBroker
+from buckets.kafka.reader import TopicReader
 from buckets.kafka.topics import TopicSize, create_topics, topic_sizes
 from tests.kafka.broker import TestBroker, free_port
 from tests.spark.command import one_line, run_command
@@ -232,6 +234,20 @@ def test_sizes_are_messages_over_all_partitions(broker):
     broker.produce("sized", ["d"], partition=1)
 
     assert TopicSize("sized", partitions=2, messages=4) in topic_sizes(broker.kafka)
+
+
+def test_topics_can_be_read_the_moment_they_are_there(broker):
+    """A broker shows a topic before it can tell of its messages; one try in seven met that."""
+    admin, brokers = AdminClient(client_settings(broker.kafka)), Broker(broker.kafka)
+    for number in range(40):
+        topics = [f"new-{number}-{name}" for name in "abcde"]
+        made = admin.create_topics([NewTopic(topic, 4) for topic in topics], operation_timeout=10)
+        for future in made.values():
+            future.result()
+        while not set(topics) <= set(brokers.partitions()):
+            pass
+        with TopicReader(broker.kafka, topics, from_end=True) as reader:
+            assert reader.poll(0) == []
 
 
 # --- commands -----------------------------------------------------------------------------------------------
