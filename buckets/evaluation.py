@@ -99,7 +99,7 @@ class Evaluator:
         if not isinstance(events, pa.Table):
             message = f"events: must be a pyarrow.Table, not {_kind(events)}; convert it, as with pa.Table.from_pandas"
             raise BucketsError(message)
-        arrivals = table_arrivals(events, self._schema, self._rule_set.needed_fields)
+        arrivals = table_arrivals(events, self._schema, self._rule_set.named_fields)
         found = self._job.score_batch(arrivals, self._rule_set)
         written = columns.output_columns(self._schema.largest_scale)
         tables = {name: self._table(name, kept, found.payloads.get(name, [])) for name, kept in written.items()}

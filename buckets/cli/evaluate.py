@@ -47,7 +47,7 @@ def evaluate(
     engine = load_engine_settings(conf) if conf else EngineSettings()
     if shards is not None:
         engine = engine.model_copy(update={"shards": shards})
-    file = open_event_file(events, event_schema, first_rule_set(rule_list).needed_fields)
+    file = open_event_file(events, event_schema, first_rule_set(rule_list).named_fields)
     _check_out(out)
     from buckets.spark.evaluate import Evaluation, evaluation_query
     from buckets.spark.session import start_session

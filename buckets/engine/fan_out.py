@@ -61,7 +61,7 @@ def fan_out(rows: pa.RecordBatch, rule_set: RuleSet, schema: EventSchema, shards
     """
     events, dead_letters = parse(rows, schema, rule_set.needed_fields)
     filtered: dict[str, int] = {}
-    columns = events.attributes | events.measures
+    columns = events.attributes | events.measures | {schema.event_time.field: pa.array(events.times_ms)}
     for group in rule_set.groups:
         mask = matches(group.where, columns, schema)
         passed = np.flatnonzero(mask.to_numpy(zero_copy_only=False)) if mask is not None else None

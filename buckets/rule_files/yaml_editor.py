@@ -29,9 +29,8 @@ from buckets.yaml_file import parse_yaml
 def written_rule(rule: Rule) -> dict[str, Any]:
     """A rule as people write it: without the fields that have their default."""
     data = rule.model_dump(by_alias=True, mode="json", exclude_defaults=True)
-    data["where"] = {field: _shortest(test) for field, test in data.get("where", {}).items()}
-    if not rule.where:
-        del data["where"]
+    if isinstance(data.get("where"), dict):
+        data["where"] = {field: _shortest(test) for field, test in data["where"].items()}
     if rule.measure is None:
         data["aggregate"] = {"function": "count"}
     return {name: data[name] for name in Rule.model_fields if name in data}

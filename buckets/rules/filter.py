@@ -1,10 +1,13 @@
-"""The filter of a rule: conditions on fields, all of which must hold.
+"""The filter of a rule: what must be true of an event; not false, and not unknown because a field is null.
 
-Written as a mapping from field to a value, a list of values, or operators with operands:
+Written as a mapping from field to a value, a list of values, or operators with operands, all of which must hold, or as
+a condition in SQL:
 
     where: {paymentType: CRD, country: [FR, DE], paymentAmount: {">": "100"}}
+    where: paymentType = 'CRD' AND (country IN ('FR', 'DE') OR paymentAmount > 100)
 
-Internally each condition is `(field, operator, operands)`, sorted, so that two spellings of one filter are equal.
+Each test of a mapping is `(field, operator, operands)`, sorted, and a condition in SQL has one form, so that two
+spellings of one filter are equal. SQL that a mapping can say is that mapping, once the event schema is known.
 """
 
 import json
@@ -19,6 +22,7 @@ from pydantic import BeforeValidator, PlainSerializer
 from buckets.events.schema import EventSchema
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN, format_scaled, parse_decimal, to_scaled
 from buckets.printable import one_line
+from buckets.rules.sql_filter import SqlFilter, as_mapping, matches_sql, one_form, parse_sql_filter
 
 _INTEGER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
 _OPERATORS = ("=", "!=", "in", "not_in", ">", ">=", "<", "<=")
@@ -36,7 +40,7 @@ class Condition:
     operands: tuple[str, ...]
 
 
-Filter = tuple[Condition, ...]
+Filter = tuple[Condition, ...] | SqlFilter
 
 
 def _text(value: Any, field: str) -> str:
@@ -52,10 +56,12 @@ def parse_filter(written: Any) -> Filter:
     """Read a filter as people write it.
 
     Raises:
-        ValueError: not a mapping of that form.
+        ValueError: neither a mapping of that form nor a condition in SQL.
     """
+    if isinstance(written, str):
+        return parse_sql_filter(written)
     if not isinstance(written, dict):
-        message = "must be a mapping from field to value, values or {operator: value}"
+        message = "must be a mapping from field to value, values or {operator: value}, or a condition in SQL"
         raise ValueError(message)
     conditions: list[Condition] = []
     for field, test in written.items():
@@ -95,8 +101,10 @@ def _canonical(field: str, operator: str, operands: set[str]) -> Condition:
     return Condition(field, operator, tuple(sorted(operands)))
 
 
-def write_filter(where: Filter) -> dict[str, dict[str, str | list[str]]]:
-    """The filter in the form that `parse_filter` reads."""
+def write_filter(where: Filter) -> dict[str, dict[str, str | list[str]]] | str:
+    """The filter in the form that `parse_filter` reads; SQL as it was written."""
+    if isinstance(where, SqlFilter):
+        return where.text
     written: dict[str, dict[str, str | list[str]]] = {}
     for condition in where:
         listed = condition.operator in ("in", "not_in")
@@ -112,8 +120,11 @@ FilterField = Annotated[Filter, BeforeValidator(parse_filter), PlainSerializer(w
 def describe_filter(where: Filter) -> str:
     """The filter in English: `paymentType is CRD and paymentAmount > 100`; empty for no filter.
 
-    A text that is not one plain word is quoted, so that different filters never read alike.
+    A text that is not one plain word is quoted, so that different filters never read alike. SQL stays SQL, in its
+    one form.
     """
+    if isinstance(where, SqlFilter):
+        return one_form(where)
     verbs = {"=": "is", "!=": "is not", "in": "is one of", "not_in": "is none of"}
     parts = [
         f"{quoted(c.field)} {verbs.get(c.operator, c.operator)} {', '.join(map(quoted, c.operands))}" for c in where
@@ -126,18 +137,43 @@ def quoted(text: str) -> str:
     return text if _PLAIN.fullmatch(text) else one_line(json.dumps(text, ensure_ascii=False))
 
 
+def filter_identity(where: Filter) -> Any:
+    """What tells filters apart, as JSON."""
+    return one_form(where) if isinstance(where, SqlFilter) else write_filter(where)
+
+
+def filter_fields(where: Filter) -> list[str]:
+    """The fields that a filter names, each once."""
+    names = where.expression.fields() if isinstance(where, SqlFilter) else (condition.field for condition in where)
+    return list(dict.fromkeys(names))
+
+
 def canonical_filter(where: Filter, schema: EventSchema) -> Filter:
     """The filter with each operand in the canonical form of its field's type: `100.00` and `1e2` as `100`.
 
+    Of a condition in SQL that a mapping can say, the mapping.
+
     Raises:
-        ValueError: a field is not declared, an operand does not fit its type, or two tests amount to one operator.
+        ValueError: a field is not declared, an operand does not fit its type, or two tests amount to one operator; a
+            condition in SQL has parts that do not go together.
     """
+    if isinstance(where, SqlFilter):
+        return _as_mapping_says_it(where, schema)
     written: dict[str, dict[str, Any]] = {}
     for condition in where:
         operands = sorted({_canonical_operand(condition, text, schema) for text in condition.operands})
         listed = condition.operator in ("in", "not_in")
         written.setdefault(condition.field, {})[condition.operator] = operands if listed else operands[0]
     return parse_filter(written)
+
+
+def _as_mapping_says_it(where: SqlFilter, schema: EventSchema) -> Filter:
+    """A condition in SQL as a mapping, if one can say it."""
+    mapping = as_mapping(where, schema)
+    try:
+        return where if mapping is None else canonical_filter(parse_filter(mapping), schema)
+    except ValueError:  # such as an amount with more digits than there are, which SQL compares, and finds unequal
+        return where
 
 
 def _canonical_operand(condition: Condition, text: str, schema: EventSchema) -> str:
@@ -189,12 +225,14 @@ def matches(where: Filter, columns: dict[str, pa.Array], schema: EventSchema) ->
 
     Args:
         where: the filter.
-        columns: by field, attributes in their type and measures as scaled int64.
+        columns: by field, attributes in their type, measures as scaled int64, and the event time in ms.
         schema: the event schema.
 
     Returns:
         One boolean a row, or None where there is no filter.
     """
+    if isinstance(where, SqlFilter):
+        return matches_sql(where, columns, schema)
     mask: pa.BooleanArray | None = None
     for condition in where:
         column = columns[condition.field]
@@ -204,6 +242,6 @@ def matches(where: Filter, columns: dict[str, pa.Array], schema: EventSchema) ->
         else:
             passed = pc.is_in(column, value_set=pa.array(values, column.type))
             if condition.operator in ("!=", "not_in"):
-                passed = pc.invert(passed)
+                passed = pc.and_(pc.invert(passed), column.is_valid())
         mask = passed if mask is None else pc.and_(mask, passed)
-    return mask
+    return None if mask is None else mask.fill_null(False)

@@ -9,7 +9,7 @@ from buckets.duration import DurationMs, format_duration
 from buckets.events.schema import EventSchema
 from buckets.numbers.fixed_point import AVERAGE_EXTRA_DIGITS, parse_decimal
 from buckets.printable import blank_letter, unseen_character
-from buckets.rules.filter import FilterField, canonical_filter, describe_filter
+from buckets.rules.filter import FilterField, canonical_filter, describe_filter, filter_fields
 
 Function = Literal["sum", "count", "avg", "min", "max"]
 Operator = Literal[">", ">=", "<", "<=", "=", "!="]
@@ -173,7 +173,7 @@ def check_new(rule: Rule) -> Fault | None:
     if rule.version > LARGEST_VERSION:
         return ("version",), f"{rule.version} is more than {LARGEST_VERSION}; write a smaller one"
     texts = [(("group_by",), field, "") for field in rule.group_by]
-    texts += [(("where",), condition.field, "") for condition in rule.where]
+    texts += [(("where",), field, "") for field in filter_fields(rule.where)]
     for location, text, allowed in [*texts, (("description",), rule.description, "\n\t")]:
         unseen = unseen_character(text, allowed)
         if unseen is not None:

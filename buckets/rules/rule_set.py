@@ -17,7 +17,7 @@ from functools import cached_property
 
 from buckets.events.schema import EventSchema
 from buckets.rules.completeness import ALWAYS_MS, Completeness, Since, Stretches, complete_behind, later
-from buckets.rules.filter import Filter, canonical_filter, describe_filter, quoted, write_filter
+from buckets.rules.filter import Filter, canonical_filter, describe_filter, filter_fields, filter_identity, quoted
 from buckets.rules.rule import Rule
 
 COUNT_TRACK = ""
@@ -77,7 +77,7 @@ def group_name(fields: Iterable[str], where: Filter) -> str:
 
 def group_id(fields: Iterable[str], where: Filter) -> str:
     """The identity of a group: the same for the same fields, in any order, and the same filter."""
-    canonical = json.dumps([sorted(fields), write_filter(where)], sort_keys=True, separators=(",", ":"))
+    canonical = json.dumps([sorted(fields), filter_identity(where)], sort_keys=True, separators=(",", ":"))
     return hashlib.blake2b(canonical.encode(), digest_size=8).hexdigest()
 
 
@@ -101,11 +101,15 @@ class RuleSet:
 
     @property
     def needed_fields(self) -> frozenset[str]:
-        """Fields that some live rule groups by, filters on or aggregates: an event with a null in one is malformed."""
+        """Fields that some live rule groups by or aggregates: an event with a null in one is malformed."""
         rules = [rule for group in self.groups for rule in group.rules]
         fields = {field for rule in rules for field in rule.group_by}
-        fields |= {condition.field for rule in rules for condition in rule.where}
         return frozenset(fields | {rule.measure for rule in rules if rule.measure is not None})
+
+    @property
+    def named_fields(self) -> frozenset[str]:
+        """Fields that some live rule groups by, filters on or aggregates."""
+        return self.needed_fields.union(*(filter_fields(group.where) for group in self.groups))
 
     def to_json(self) -> str:
         """The rule set as text, which `from_json` reads back; made once, since every batch asks for it."""

@@ -18,7 +18,7 @@ def open_source(spark: SparkSession, job: Job) -> ArrivalStream:
         BucketsError: columns are missing that the event schema or a rule needs.
     """
     source, schema = job.settings.source, job.event_schema
-    needed = first_rule_set(job.rules).needed_fields
+    needed = first_rule_set(job.rules).named_fields
     match source.kind:
         case "kafka":
             assert job.settings.kafka is not None

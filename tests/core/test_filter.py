@@ -1,5 +1,6 @@
 """Filters: the rows that pass, and one form for one filter."""
 
+import re
 from decimal import Decimal
 from typing import Any
 
@@ -8,7 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buckets.rules.filter import canonical_filter, describe_filter, matches, operand_value, parse_filter, write_filter
+from buckets.expressions.sql_text import quoted_text
+from buckets.rules.filter import (
+    canonical_filter,
+    describe_filter,
+    filter_fields,
+    matches,
+    operand_value,
+    parse_filter,
+    write_filter,
+)
 from buckets.rules.rule_set import canonical_group_id, group_id
 from tests.core.examples import SCHEMA
 
@@ -193,7 +203,9 @@ def test_different_filters_are_different_groups(one, other):
     ("where", "reason"),
     [
         (None, "must be a mapping from field to value"),
-        ("kind", "must be a mapping from field to value"),
+        (5, "must be a mapping from field to value, values or {operator: value}, or a condition in SQL"),
+        ("kind = ", "column 6: an operand is missing, at '='"),
+        ("vip AND\n nothing(kind) = 1", "line 2, column 2: nothing is not known here"),
         (["kind"], "must be a mapping from field to value"),
         ({"kind": {"like": "a"}}, "where.kind: unknown operator 'like'; use one of = != in not_in > >= < <="),
         ({"kind": {"in": "a"}}, "where.kind: in takes a list of values"),
@@ -235,6 +247,99 @@ def test_an_operand_that_is_no_plain_integer_is_refused(operand):
     (condition,) = parse_filter({"account": operand})
     with pytest.raises(ValueError, match="is not a 64-bit integer"):
         operand_value(condition, operand, SCHEMA)
+
+
+# --- SQL ----------------------------------------------------------------------------------------------------
+
+
+def sql_test(field: str, operator: str, value: Any) -> str:
+    if isinstance(value, list):
+        return f"{field} {operator.replace('_', ' ')} ({', '.join(map(sql_value, value))})"
+    return f"{field} {operator} {sql_value(value)}"
+
+
+def sql_value(value: Any) -> str:
+    return quoted_text(value) if isinstance(value, str) else str(value)
+
+
+def columns_of(rows: list[dict[str, Any]]) -> dict[str, pa.Array]:
+    cents = [None if row["amount"] is None else int(row["amount"] * 100) for row in rows]
+    types = {"kind": pa.string(), "account": pa.int64(), "vip": pa.bool_()}
+    columns = {name: pa.array([row[name] for row in rows], kind) for name, kind in types.items()}
+    return columns | {"amount": pa.array(cents, pa.int64()), "at": pa.array([0] * len(rows), pa.int64())}
+
+
+ROWS_WITH_NULLS = st.lists(
+    st.fixed_dictionaries({field: st.none() | value for field, value in VALUES.items()}), max_size=12
+)
+
+
+SQL_FILTERS = FILTERS.filter(
+    lambda tests: tests and all(len(test) == 1 for test in tests.values()) and set(tests.get("vip", "=")) == {"="}
+)
+"""Without tests that SQL brings to a shorter form: two of one field, and those of true and false but =."""
+
+
+@given(SQL_FILTERS, ROWS_WITH_NULLS)
+def test_sql_that_a_mapping_can_say_is_that_mapping_and_a_null_passes_neither(tests, rows):
+    text = " AND ".join(sql_test(field, op, value) for field, test in tests.items() for op, value in test.items())
+    mapping, sql = parse_filter(written(tests)), parse_filter(text)
+    assert canonical_group_id(["payer"], sql, SCHEMA) == canonical_group_id(["payer"], mapping, SCHEMA)
+    assert canonical_filter(sql, SCHEMA) == canonical_filter(mapping, SCHEMA)
+    columns = columns_of(rows)
+    masks = [matches(each, columns, SCHEMA) for each in (mapping, sql, canonical_filter(sql, SCHEMA))]
+    expected = [
+        all(
+            row[field] is not None and COMPARE[op](row[field], value)
+            for field, test in tests.items()
+            for op, value in test.items()
+        )
+        for row in rows
+    ]
+    assert [mask.to_pylist() for mask in masks] == [expected] * 3
+
+
+def test_sql_says_what_a_mapping_cannot():
+    where = parse_filter("kind IS NULL OR amount > account + 0.5 OR hour(at AT TIME ZONE 'Europe/Berlin') = 2")
+    assert canonical_filter(where, SCHEMA) == where
+    rows = [
+        {"kind": None, "account": None, "vip": None, "amount": None},
+        {"kind": "a", "account": 1, "vip": None, "amount": Decimal("1.51")},
+        {"kind": "a", "account": 1, "vip": None, "amount": Decimal("1.50")},
+        {"kind": "a", "account": None, "vip": None, "amount": Decimal("1.51")},
+    ]
+    columns = columns_of(rows) | {"at": pa.array([0, 0, 0, 3_600_000])}
+    assert matches(where, columns, SCHEMA).to_pylist() == [True, True, False, True]
+    assert sorted(filter_fields(where)) == ["account", "amount", "at", "kind"]
+
+
+def test_two_spellings_of_one_condition_are_one_group_and_keep_the_text_of_each():
+    one = parse_filter("kind = 'a' OR amount BETWEEN 1 AND 2")
+    other = parse_filter("(amount <= 2.00 and 1 <= amount) or 'a' = kind")
+    assert one == other
+    assert group_id(["payer"], one) == group_id(["payer"], other)
+    assert describe_filter(one) == describe_filter(other) == "amount <= 2 AND amount >= 1 OR kind = 'a'"
+    assert write_filter(other) == "(amount <= 2.00 and 1 <= amount) or 'a' = kind"
+    assert parse_filter(write_filter(other)) == one
+
+
+@pytest.mark.parametrize(
+    ("where", "reason"),
+    [
+        ("who = 'a'", "column 1: there is no field 'who'; there are payer, kind, account, vip, amount, fee, at"),
+        ("kind", "column 1: a condition is true or false, and kind is a text"),
+        ("vip AND\n  kind = 5", "line 2, column 3: kind is a text, and 5 is a number; they cannot be compared"),
+    ],
+)
+def test_sql_that_does_not_fit_the_schema_is_refused_with_its_column(where, reason):
+    with pytest.raises(ValueError, match=re.escape(reason)):
+        canonical_filter(parse_filter(where), SCHEMA)
+
+
+def test_an_amount_with_more_digits_than_there_are_is_compared_and_equals_nothing():
+    where = canonical_filter(parse_filter("amount = 1.005 OR amount > 1.005"), SCHEMA)
+    columns = columns_of([{"kind": None, "account": 0, "vip": None, "amount": Decimal(n)} for n in ("1.00", "1.01")])
+    assert matches(where, columns, SCHEMA).to_pylist() == [False, True]
 
 
 def test_a_filter_reads_as_english():

@@ -23,7 +23,7 @@ def evaluation_of(
     batch_rows: int | None = None,
 ) -> Evaluation:
     """What is evaluated, checked as the command line checks it."""
-    file = open_event_file(events, schema, first_rule_set(rules).needed_fields)
+    file = open_event_file(events, schema, first_rule_set(rules).named_fields)
     return Evaluation(file, schema, tuple(rules), engine or EngineSettings(), batch_rows)
 
 

@@ -1,0 +1,71 @@
+"""An expression as a tree."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Final, Literal
+
+Kind = Literal["text", "number", "boolean", "time"]
+"""What a value is: `time` is an instant, or an instant as it is in a time zone."""
+COMPARISONS: Final = ("=", "!=", "<", "<=", ">", ">=")
+ARITHMETIC: Final = ("+", "-", "*", "/", "%")
+FUNCTIONS: Final = ("abs", "coalesce", "dayofweek", "hour", "length", "lower", "trim", "upper")
+
+
+class ExpressionError(ValueError):
+    """What is wrong with an expression, and at which letter of its text that begins.
+
+    Attributes:
+        reason: in one line.
+        at: the letter, from 0.
+    """
+
+    def __init__(self, reason: str, at: int) -> None:
+        """Keep reason and letter."""
+        super().__init__(reason)
+        self.reason, self.at = reason, at
+
+    def located(self, text: str) -> str:
+        """The reason, preceded by column, and line where the text has several."""
+        before = text[: self.at]
+        line, column = before.count("\n") + 1, self.at - (before.rfind("\n") + 1) + 1
+        location = f"line {line}, column {column}" if "\n" in text.strip() else f"column {column}"
+        return f"{location}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class Expression:
+    """A literal, a field, or an operator with operands.
+
+    Attributes:
+        operator: `text`, `number`, `boolean`, `field`; a comparison, `and`, `or`, `not`, `in` (whose first
+            operand is looked for among the others), `like`, `is_null`; arithmetic, `negate`; `zone` (an instant as it
+            is in a time zone); or a function's name.
+        operands: in the order in which they are written.
+        value: of a literal; the name of a field or a zone; the pattern of `like`.
+        at: the letter at which it begins in its text; two expressions that differ in that alone are equal.
+    """
+
+    operator: str
+    operands: tuple["Expression", ...] = ()
+    value: str | bool | Decimal | None = None
+    at: int = field(default=0, compare=False)
+
+    @property
+    def is_literal(self) -> bool:
+        """Whether it is a value as it is written."""
+        return self.operator in ("text", "number", "boolean")
+
+    def fields(self) -> Iterator[str]:
+        """The fields in it, as often as they stand there."""
+        if self.operator == "field":
+            yield str(self.value)
+        for operand in self.operands:
+            yield from operand.fields()
+
+
+def digits_after_point(number: Decimal) -> int:
+    """How many digits a finite number has after its point, as it is written."""
+    exponent = number.as_tuple().exponent
+    assert isinstance(exponent, int)
+    return max(-exponent, 0)

@@ -1,0 +1,243 @@
+"""Reads expressions from SQL in the dialect of Spark: sqlglot parses, and a list says which nodes are allowed."""
+
+import functools
+import re
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Final
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import ParseError, TokenError
+
+from buckets.expressions.expression import Expression, ExpressionError, digits_after_point
+from buckets.expressions.sql_text import DIALECT
+from buckets.numbers.fixed_point import parse_decimal
+
+LONGEST_TEXT: Final = 10_000
+"""Characters of the longest expression that is read."""
+DEEPEST: Final = 50
+"""How many operators may stand inside each other."""
+MOST_DIGITS: Final = 38
+"""Before the point of a number, and after it."""
+_WORD = re.compile(r"\w+")
+_BINARY: dict[type[exp.Expr], str] = {
+    exp.EQ: "=",
+    exp.NEQ: "!=",
+    exp.LT: "<",
+    exp.LTE: "<=",
+    exp.GT: ">",
+    exp.GTE: ">=",
+    exp.Add: "+",
+    exp.Sub: "-",
+    exp.Mul: "*",
+    exp.Div: "/",
+    exp.Mod: "%",
+}
+_FUNCTIONS: dict[type[exp.Expr], str] = {
+    exp.Abs: "abs",
+    exp.Coalesce: "coalesce",
+    exp.DayOfWeek: "dayofweek",
+    exp.Hour: "hour",
+    exp.Length: "length",
+    exp.Lower: "lower",
+    exp.Trim: "trim",
+    exp.Upper: "upper",
+}
+_ALLOWED = (
+    "comparisons, AND, OR, NOT, IN, BETWEEN, LIKE, IS NULL, + - * / %, AT TIME ZONE, abs, coalesce, dayofweek, hour, "
+    "length, lower, trim, upper"
+)
+
+
+@functools.lru_cache(maxsize=65_536)
+def parse_expression(text: str) -> Expression:
+    """Read an expression.
+
+    Raises:
+        ExpressionError: it is no SQL, or uses what is not allowed here.
+    """
+    if len(text) > LONGEST_TEXT:
+        message = f"has {len(text):,} characters, and at most {LONGEST_TEXT:,} are read; write it in several rules"
+        raise ExpressionError(message, LONGEST_TEXT)
+    try:
+        trees = sqlglot.parse(text, dialect=DIALECT)
+    except ParseError as error:
+        raise _not_sql(error, text) from None
+    except TokenError:
+        message = "a quote or a comment is opened and not closed"
+        raise ExpressionError(message, 0) from None
+    except RecursionError:
+        raise _too_deep(0) from None
+    if len(trees) != 1 or trees[0] is None:
+        message = "is empty; write a condition" if not any(trees) else "holds several statements; write one condition"
+        raise ExpressionError(message, 0)
+    return _Reader(text).read(trees[0], 0)
+
+
+def _not_sql(error: ParseError, text: str) -> ExpressionError:
+    found = error.errors[0] if error.errors else {}
+    said = str(found.get("description") or error).splitlines()[0].strip().rstrip(".")
+    if said.startswith("Required keyword"):
+        said = "an operand is missing"
+    elif said.startswith("Invalid expression"):
+        said = "this is not SQL"
+    at, word = len(text.rstrip()), str(found.get("highlight") or "").strip()
+    if word and "line" in found:
+        # sqlglot gives the column of a word's last letter.
+        line_at = sum(len(line) for line in text.splitlines(keepends=True)[: int(found["line"]) - 1])
+        at, said = line_at + int(found["col"]) - len(word), f"{said}, at {word!r}"
+    return ExpressionError(said, at)
+
+
+def _too_deep(at: int) -> ExpressionError:
+    return ExpressionError(f"more than {DEEPEST} operators stand inside each other; write it in several rules", at)
+
+
+def _place(node: exp.Expr) -> int:
+    """The letter at which a node begins: that of the first of its parts that knows."""
+    return min((part.meta["start"] for part in node.walk() if "start" in part.meta), default=0)
+
+
+class _Reader:
+    """Turns sqlglot's tree into ours."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._readers: dict[type[exp.Expr], Callable[[exp.Expr, int], Expression]] = {
+            exp.And: self._junction,
+            exp.Or: self._junction,
+            exp.Between: self._between,
+            exp.In: self._in,
+            exp.Is: self._is_null,
+            exp.Like: self._like,
+            exp.Literal: self._literal,
+            exp.AtTimeZone: self._zone,
+            exp.Column: self._field,
+            exp.Neg: self._negate,
+            exp.Trim: self._function,
+        }
+
+    def read(self, node: exp.Expr, depth: int) -> Expression:
+        """A node and what is in it."""
+        if depth > DEEPEST:
+            raise _too_deep(_place(node))
+        depth += 1
+        kind = type(node)
+        if kind is exp.Paren:
+            return self.read(node.this, depth)
+        if kind in self._readers:
+            return self._readers[kind](node, depth)
+        if kind in _BINARY:
+            self._only(node, "this", "expression", "typed", "safe")
+            sides = (self.read(node.this, depth), self.read(node.expression, depth))
+            return Expression(_BINARY[kind], sides, at=_place(node))
+        if kind in _FUNCTIONS:
+            return self._function(node, depth)
+        if kind is exp.Not:
+            return Expression("not", (self.read(node.this, depth),), at=_place(node))
+        if kind is exp.Boolean:
+            return Expression("boolean", value=bool(node.this), at=_place(node))
+        if kind is exp.Null:
+            message = "NULL is no value to compute with; write IS NULL or IS NOT NULL"
+            raise ExpressionError(message, _place(node))
+        raise self._refused(node)
+
+    def _only(self, node: exp.Expr, *known: str) -> None:
+        """Refuse what a node says beyond what is understood here."""
+        for name, value in node.args.items():
+            if value not in (None, False, []) and name not in known:
+                raise self._refused(node)
+
+    def _refused(self, node: exp.Expr) -> ExpressionError:
+        if isinstance(node, exp.Concat):
+            return ExpressionError("two texts stand side by side; write a quote inside a text as \\'", _place(node))
+        at = _place(node)
+        known = type(node) in self._readers or type(node) in _FUNCTIONS
+        word = _WORD.match(self._text, at) if isinstance(node, exp.Func) else None
+        name = node.key.upper() if word is None else word.group()
+        said = f"this form of {name} is not known here" if known else f"{name} is not known here"
+        return ExpressionError(f"{said}; there are {_ALLOWED}", at)
+
+    def _junction(self, node: exp.Expr, depth: int) -> Expression:
+        assert isinstance(node, exp.Connector)
+        operator = "and" if isinstance(node, exp.And) else "or"
+        return Expression(operator, tuple(self.read(part, depth) for part in node.flatten()), at=_place(node))
+
+    def _between(self, node: exp.Expr, depth: int) -> Expression:
+        self._only(node, "this", "low", "high")
+        value, at = self.read(node.this, depth), _place(node)
+        low, high = self.read(node.args["low"], depth), self.read(node.args["high"], depth)
+        return Expression("and", (Expression(">=", (value, low), at=at), Expression("<=", (value, high), at=at)), at=at)
+
+    def _in(self, node: exp.Expr, depth: int) -> Expression:
+        self._only(node, "this", "expressions")
+        members = [self.read(each, depth) for each in node.expressions]
+        for member in members:
+            if not member.is_literal:
+                message = "IN takes values such as 'FR' or 100; compare fields with = and OR"
+                raise ExpressionError(message, member.at)
+        return Expression("in", (self.read(node.this, depth), *members), at=_place(node))
+
+    def _is_null(self, node: exp.Expr, depth: int) -> Expression:
+        self._only(node, "this", "expression")
+        if not isinstance(node.expression, exp.Null):
+            message = "IS takes NULL alone; write `flag` or `NOT flag` for TRUE and FALSE"
+            raise ExpressionError(message, _place(node))
+        return Expression("is_null", (self.read(node.this, depth),), at=_place(node))
+
+    def _like(self, node: exp.Expr, depth: int) -> Expression:
+        self._only(node, "this", "expression", "negate")
+        if not (isinstance(node.expression, exp.Literal) and node.expression.is_string):
+            message = "LIKE takes a pattern such as 'FR%', with % for any letters and _ for one"
+            raise ExpressionError(message, _place(node))
+        found = Expression("like", (self.read(node.this, depth),), str(node.expression.this), at=_place(node))
+        return Expression("not", (found,), at=found.at) if node.args.get("negate") else found
+
+    def _literal(self, node: exp.Expr, depth: int) -> Expression:
+        written, at = str(node.this), _place(node)
+        if node.args["is_string"]:
+            return Expression("text", value=written, at=at)
+        try:
+            number = plain(parse_decimal(written))
+        except ValueError as error:
+            raise ExpressionError(str(error), at) from None
+        if number.adjusted() >= MOST_DIGITS or digits_after_point(number) > MOST_DIGITS:
+            message = f"{written} has more than {MOST_DIGITS} digits"
+            raise ExpressionError(message, at)
+        return Expression("number", value=number, at=at)
+
+    def _zone(self, node: exp.Expr, depth: int) -> Expression:
+        self._only(node, "this", "zone")
+        zone = node.args["zone"]
+        if not (isinstance(zone, exp.Literal) and zone.is_string):
+            message = "a time zone is a text such as 'Europe/Berlin'"
+            raise ExpressionError(message, _place(node))
+        return Expression("zone", (self.read(node.this, depth),), str(zone.this), at=_place(node))
+
+    def _field(self, node: exp.Expr, depth: int) -> Expression:
+        self._only(node, "this")
+        if not isinstance(node.this, exp.Identifier):
+            raise self._refused(node)
+        return Expression("field", value=str(node.this.this), at=_place(node))
+
+    def _negate(self, node: exp.Expr, depth: int) -> Expression:
+        operand = self.read(node.this, depth)
+        if operand.operator == "number":
+            assert isinstance(operand.value, Decimal)
+            return Expression("number", value=plain(-operand.value), at=_place(node))
+        return Expression("negate", (operand,), at=_place(node))
+
+    def _function(self, node: exp.Expr, depth: int) -> Expression:
+        self._only(node, "this", "expressions", "coalesce_null")
+        # sqlglot notes that dayofweek takes the date of a time.
+        first = node.this.this if isinstance(node.this, exp.TsOrDsToDate) else node.this
+        parts = [first, *node.expressions]
+        return Expression(_FUNCTIONS[type(node)], tuple(self.read(part, depth) for part in parts), at=_place(node))
+
+
+def plain(number: Decimal) -> Decimal:
+    """A number in the one form that it has: no exponent, no zeros at its end, no negative zero."""
+    written = format(number, "f")
+    written = written.rstrip("0").rstrip(".") if "." in written else written
+    return Decimal("0") if Decimal(written) == 0 else Decimal(written)

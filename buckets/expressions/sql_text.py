@@ -1,0 +1,100 @@
+"""Writes expressions as SQL, which reads back as the same expression."""
+
+import functools
+import re
+from decimal import Decimal
+from typing import Final
+
+import sqlglot
+
+from buckets.expressions.expression import ARITHMETIC, COMPARISONS, FUNCTIONS, Expression
+
+DIALECT: Final = "spark"
+_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_BINDING = {"or": 1, "and": 2, "not": 3, **dict.fromkeys(COMPARISONS, 4), "in": 4, "like": 4, "is_null": 4}
+_BINDING |= {"+": 5, "-": 5, "*": 6, "/": 6, "%": 6, "negate": 7, "zone": 8}
+_ATOM = 9
+
+
+def to_sql(expression: Expression) -> str:
+    """An expression as SQL; of equal expressions, the same text."""
+    return _written(expression)[0]
+
+
+@functools.cache
+def _keywords() -> frozenset[str]:
+    """Words that mean something to SQL, so that a field of that name needs backticks."""
+    dialect = sqlglot.Dialect.get_or_raise(DIALECT)
+    parser = dialect.parser_class
+    return frozenset(
+        [
+            *dialect.tokenizer_class.KEYWORDS,
+            *parser.FUNCTIONS,
+            *parser.FUNCTION_PARSERS,
+            *parser.NO_PAREN_FUNCTION_PARSERS,
+        ]
+    )
+
+
+def quoted_text(text: str) -> str:
+    """A text as a literal of SQL."""
+    escaped = (
+        text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+    )
+    return f"'{escaped}'"
+
+
+def quoted_name(name: str) -> str:
+    """The name of a field in SQL: as it is, or in backticks where it is no plain word."""
+    if _PLAIN_NAME.fullmatch(name) and name.upper() not in _keywords():
+        return name
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _literal(expression: Expression) -> str:
+    if expression.operator == "boolean":
+        return "TRUE" if expression.value else "FALSE"
+    if expression.operator == "number":
+        assert isinstance(expression.value, Decimal)
+        return format(expression.value, "f")
+    return quoted_text(str(expression.value))
+
+
+def _written(expression: Expression) -> tuple[str, int]:
+    """SQL, and how firmly its parts hold together."""
+    operator, operands = expression.operator, expression.operands
+    if expression.is_literal:
+        written = _literal(expression)
+        return written, _BINDING["negate"] if written.startswith("-") else _ATOM
+    if operator == "field":
+        return quoted_name(str(expression.value)), _ATOM
+    if operator in FUNCTIONS:
+        return f"{operator}({', '.join(to_sql(operand) for operand in operands)})", _ATOM
+    binding = _BINDING[operator]
+    return _with_operator(expression, binding), binding
+
+
+def _with_operator(expression: Expression, binding: int) -> str:
+    operator, operands = expression.operator, expression.operands
+    if operator in ("and", "or"):
+        return f" {operator.upper()} ".join(_inside(operand, binding + 1) for operand in operands)
+    if operator == "not":
+        return f"NOT {_inside(operands[0], binding)}"
+    if operator == "negate":
+        return f"-{_inside(operands[0], _ATOM)}"
+    first = _inside(operands[0], binding + (operator not in ARITHMETIC))
+    if operator == "zone":
+        return f"{first} AT TIME ZONE {quoted_text(str(expression.value))}"
+    if operator == "is_null":
+        return f"{first} IS NULL"
+    if operator == "like":
+        return f"{first} LIKE {quoted_text(str(expression.value))}"
+    if operator == "in":
+        return f"{first} IN ({', '.join(to_sql(operand) for operand in operands[1:])})"
+    return f"{first} {operator} {_inside(operands[1], binding + 1)}"
+
+
+def _inside(expression: Expression, needed: int) -> str:
+    """SQL as an operand, in brackets where it would fall apart."""
+    written, binding = _written(expression)
+    return written if binding >= needed else f"({written})"
