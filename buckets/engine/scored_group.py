@@ -60,11 +60,10 @@ class ScoredGroup:
             events: indices of events.
             rules: for each of them the index of a rule.
         """
-        reach = self.plan.window_arrays.reach_ms[self.plan.rule_arrays.window]
         times_ms, plan = self.events["time_ms"].to_numpy()[events], self.plan
         step = np.searchsorted(plan.complete_from_ms, times_ms, side="right") - 1
         since_ms = np.maximum(plan.complete_since_ms[rules, step], self.scored.since_ms[self.codes[events]])
-        return times_ms - reach[rules] >= since_ms
+        return times_ms - plan.reach_ms[rules] >= since_ms
 
     def event_texts(self, events: Int64s, taken: pa.Table) -> list[str]:
         """Events as JSON text.

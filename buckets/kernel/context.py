@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from buckets.kernel.plan import RuleArrays
+from buckets.kernel.plan import FeatureArrays, RuleArrays
 from buckets.timeline.paging import Paging
 from buckets.timeline.tiers import Tiers
 
@@ -23,7 +23,8 @@ class Context(NamedTuple):
     """What stays the same for all events of a call.
 
     Attributes:
-        rules: the evaluated rules.
+        features: what is computed.
+        rules: the limits that it is compared with.
         reach_ms: int64 `(windows,)`, how far each window reaches back.
         needs_extremes: bool `(columns,)`, whether some rule asks for a measure's least or greatest value.
         tiers: the buckets older than the tail.
@@ -33,6 +34,7 @@ class Context(NamedTuple):
         emit_all: whether rows are written for every rule, or for the fired ones only.
     """
 
+    features: FeatureArrays
     rules: RuleArrays
     reach_ms: npt.NDArray[np.int64]
     needs_extremes: npt.NDArray[np.bool_]

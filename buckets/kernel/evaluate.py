@@ -1,4 +1,4 @@
-"""How one event is evaluated: every rule is computed on its window and compared with its limit."""
+"""How one event is evaluated: every feature is computed on its window, and compared with the limits of its rules."""
 
 import numpy as np
 
@@ -31,7 +31,7 @@ def side_of_limit(rules: RuleArrays, rule, whole, rest, count):
     """On which side of a rule's limit a value lies: -1 below, 0 on it, 1 above."""
     if whole != rules.limit_whole[rule]:
         return 1 if whole > rules.limit_whole[rule] else -1
-    return side_of_digits(rest, count, rules.limit_digits, rule) if rules.function[rule] == AVG else 0
+    return side_of_digits(rest, count, rules.limit_digits, rule) if rules.is_average[rule] else 0
 
 
 @inlined
@@ -74,9 +74,10 @@ def _exact_value(timeline: Timeline, function, column, first, end):
 
 
 @leaf
-def _write_bounds(timeline: Timeline, edges: Edges, end, edge_ms, rules: RuleArrays, rule, policy, rows, used):
+def _write_bounds(timeline: Timeline, edges: Edges, end, edge_ms, context: Context, feature, rule, rows, used):
     """What a row says of an uncertain window beside its value."""
-    function, column, window = rules.function[rule], rules.measure[rule], rules.window[rule]
+    features, rules, policy = context.features, context.rules, context.policy.edge
+    function, column, window = features.function[feature], features.measure[feature], features.window[feature]
     lower, lower_rest, lower_count = uncertain_bound(timeline, edges, 0, function, column, window, end)
     upper, upper_rest, upper_count = uncertain_bound(timeline, edges, 1, function, column, window, end)
     rows.lower_whole[used], rows.lower_micro[used] = rounded(lower, lower_rest, lower_count)
@@ -111,44 +112,66 @@ def _write_exact(rows: Rows, used, whole, micro, count):
 
 @inlined
 def evaluate(timeline: Timeline, edges: Edges, end, event, time_ms, late_by_ms, context: Context, rows: Rows, used):
-    """Evaluate every rule from its window's edge to `end`, and append the rows.
+    """Evaluate every feature from its window's edge to `end`, and append a row for each of its rules that is wanted.
 
-    A rule whose window reaches to where cells may be gone, for an event that is late by so much, is passed over. One
-    that is on trial and whose sum does not fit 64 bits has a row that says so, and changes nothing else.
+    A feature whose window reaches to where cells may be gone, for an event that is late by so much, is passed over. Of
+    one that is on trial and whose sum does not fit 64 bits each rule has a row that says so, and nothing else changes.
 
     Returns:
-        The number of rows used, and another rule whose sum does not fit 64 bits; -1 for none.
+        The number of rows used, and the first rule of another feature whose sum does not fit 64 bits; -1 for none.
     """
-    rules, policy = context.rules, context.policy.edge
-    for rule in range(rules.function.shape[0]):
-        if late_by_ms > rules.patience_ms[rule]:
+    features, rules, policy = context.features, context.rules, context.policy.edge
+    for feature in range(features.function.shape[0]):
+        if late_by_ms > features.patience_ms[feature]:
             continue
-        window = rules.window[rule]
+        window = features.window[feature]
         edge_ms = time_ms - context.reach_ms[window]
-        function, column = rules.function[rule], rules.measure[rule]
+        function, column = features.function[feature], features.measure[feature]
         inside, is_uncertain = edges.inside[window], edges.is_uncertain[window]
         if is_uncertain:
             fits, whole, rest, count = uncertain_value(timeline, edges, function, column, window, end, edge_ms, policy)
         else:
             fits, whole, rest, count = _exact_value(timeline, function, column, inside, end)
-        if not (fits or rules.on_trial[rule]):
-            return used, rule
-        fired = fits and fires(rules.comparison[rule], side_of_limit(rules, rule, whole, rest, count))
-        if fits and not (context.emit_all or fired):
-            continue
-        rows.event[used] = event
-        rows.rule[used] = rule
-        rows.fits[used] = fits
-        if fits:
-            micro = np.int64(0)
-            if function == AVG:
-                whole, micro = rounded(whole, rest, count)
-            rows.whole[used] = whole
-            rows.micro[used] = micro
-            rows.fired[used] = fired
-            if is_uncertain:
-                _write_bounds(timeline, edges, end, edge_ms, rules, rule, policy, rows, used)
-            else:
-                _write_exact(rows, used, whole, micro, timeline.prefix_count[end] - timeline.prefix_count[inside])
-        used += 1
+        rule, rules_end = features.rules_from[feature], features.rules_end[feature]
+        if not (fits or features.on_trial[feature]):
+            return used, _first(rules.number, rule, rules_end)
+        while rule < rules_end:
+            if fits and not context.emit_all:
+                # Limits stand in order: after the first that is out of reach all others of its kind are.
+                if rule < features.falling_from[feature] and rules.limit_whole[rule] > whole:
+                    rule = features.falling_from[feature]
+                    continue
+                is_falling = features.falling_from[feature] <= rule < features.other_from[feature]
+                if is_falling and rules.limit_whole[rule] < whole:
+                    rule = features.other_from[feature]
+                    continue
+            fired = fits and fires(rules.comparison[rule], side_of_limit(rules, rule, whole, rest, count))
+            if fits and not (context.emit_all or fired):
+                rule += 1
+                continue
+            rows.event[used] = event
+            rows.rule[used] = rules.number[rule]
+            rows.fits[used] = fits
+            if fits:
+                shown, micro = whole, np.int64(0)
+                if function == AVG:
+                    shown, micro = rounded(whole, rest, count)
+                rows.whole[used] = shown
+                rows.micro[used] = micro
+                rows.fired[used] = fired
+                if is_uncertain:
+                    _write_bounds(timeline, edges, end, edge_ms, context, feature, rule, rows, used)
+                else:
+                    _write_exact(rows, used, shown, micro, timeline.prefix_count[end] - timeline.prefix_count[inside])
+            used += 1
+            rule += 1
     return used, -1
+
+
+@leaf
+def _first(numbers, begin, end):
+    """The least of the numbers `[begin, end)`."""
+    first = numbers[begin]
+    for at in range(begin + 1, end):
+        first = min(first, numbers[at])
+    return np.int64(first)

@@ -221,7 +221,7 @@ def _take_in(work: Work, events: KeyedEvents, first, end, clock_ms, context: Con
         The first event that is not taken in, how many rows are used now, and the key's clock.
     """
     timeline, policy, tiers = work.timeline, context.policy, context.tiers
-    most = rows.event.shape[0] - context.rules.function.shape[0]
+    most = rows.event.shape[0] - context.rules.number.shape[0]
     event = first
     while event < end and used <= most:
         current, event = event, event + 1
@@ -301,7 +301,7 @@ def score_keys(
         Rows, how many of them are used, the keys' new heads one after the other, where each begins, int64
         `(keys + 1,)`, and the pages that were written or go, `Written`.
     """
-    keys, columns, rules = heads.cells.shape[0], context.needs_extremes.shape[0], context.rules.function.shape[0]
+    keys, columns, rules = heads.cells.shape[0], context.needs_extremes.shape[0], context.rules.number.shape[0]
     rows = new_rows(events.times_ms.shape[0] * rules + 1 if context.emit_all else 1024)
     used = np.int64(0)
     encoded, encoded_start = np.empty(65536, np.uint8), np.zeros(keys + 1, np.int64)

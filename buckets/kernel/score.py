@@ -142,12 +142,12 @@ def score(
         events._replace(ids=in_pool), known, directory, page_start, context, outcomes
     )
     whole = encoded.tobytes()
-    fits = rows.fits[:used]
-    all_fit = bool(fits.all())
+    rows = _in_order(_chosen(rows, slice(used)), plan)
+    all_fit = bool(rows.fits.all())
     return Scored(
         outcomes=outcomes,
-        rows=_chosen(rows, slice(used) if all_fit else np.flatnonzero(fits)),
-        beyond=_chosen(rows, slice(0) if all_fit else np.flatnonzero(~fits)),
+        rows=rows if all_fit else _chosen(rows, np.flatnonzero(rows.fits)),
+        beyond=_chosen(rows, slice(0) if all_fit else np.flatnonzero(~rows.fits)),
         heads=[whole[start:end] for start, end in pairwise(encoded_start.tolist())],
         clocks_ms=known.clock_ms,
         since_ms=known.since_ms,
@@ -165,6 +165,7 @@ def _read_only(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 def _context(plan: GroupPlan, paging: Paging, emit_all: bool) -> Context:
     return Context(
+        features=plan.feature_arrays,
         rules=plan.rule_arrays,
         reach_ms=plan.window_arrays.reach_ms,
         needs_extremes=plan.needs_extremes,
@@ -202,6 +203,13 @@ def _read_needed(directory: Directory, read_pages: PageReader, page_at: int) -> 
 
 def _chosen(rows: Iterable[npt.NDArray[Any]], chosen: slice | npt.NDArray[np.int64]) -> Rows:
     return Rows(*(column[chosen] for column in rows))
+
+
+def _in_order(rows: Rows, plan: GroupPlan) -> Rows:
+    """Rows by event, and of each event by rule: features, and the limits of each, may stand in another order."""
+    if bool((np.diff(plan.rule_arrays.number) > 0).all()):
+        return rows
+    return _chosen(rows, np.lexsort((rows.rule, rows.event)))
 
 
 def _pages(written: Written) -> list[Page]:

@@ -235,6 +235,7 @@ CHANGES = [
     {"change": "export"},
     *RULES,
     RULE | {"rule_id": 5, "where": {"kind": ["CARD", "CASH"], "amount": {">": "100", "<=": 200}}},
+    RULE | {"where": "kind = 'CARD' OR amount IS NULL"},
     RULE | {"aggregate": {"function": "count", "measure": None}},
 ]
 NO_CHANGES = [
@@ -252,6 +253,7 @@ NO_CHANGES = [
     RULE | {"aggregate": {"function": "sum"}},
     RULE | {"window": {"length": "5 minutes"}},
     RULE | {"limit": {"operator": "=>", "value": "2"}},
+    RULE | {"where": ""},
     RULE | {"where": {"kind": []}},
     RULE | {"where": {"kind": {"like": "C"}}},
     RULE | {"group_by": ["payer", "payer"]},

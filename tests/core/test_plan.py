@@ -154,7 +154,14 @@ def test_a_closed_window_reaches_its_length_and_an_open_one_1_ms_less(windows):
     plan = plan_of(*rules, allowed_lateness="5ms")
     expected = [lengths_ms[length] - (left == "open") for length, left, state in windows if state != "PAUSE"]
     reaches = plan.window_arrays.reach_ms.tolist()
-    assert [reaches[window] for window in plan.rule_arrays.window] == expected
+    assert plan.reach_ms.tolist() == expected
+    features = plan.feature_arrays
+    named = zip(features.window.tolist(), features.on_trial.tolist(), strict=True)
+    evaluated = [
+        (reach, state == "SHADOW")
+        for reach, (_, _, state) in zip(expected, (each for each in windows if each[2] != "PAUSE"), strict=True)
+    ]
+    assert [(reaches[window], on_trial) for window, on_trial in named] == list(dict.fromkeys(evaluated))
     assert len(set(reaches)) == len(reaches)
     assert plan.horizon_ms == max(lengths_ms[length] for length, _, _ in windows) + 5
 
@@ -168,10 +175,28 @@ def test_paused_rules_are_not_evaluated_and_hold_the_horizon():
 def test_how_late_an_event_may_be_to_be_evaluated_by_a_rule_in_force_does_not_depend_on_other_rules():
     rules = [rule("a"), rule("b", length="3h", state="SHADOW"), rule("c", length="2h", state="PAUSE")]
     plan = plan_of(*rules, allowed_lateness="5ms")
-    assert plan.rule_arrays.patience_ms.tolist() == [5, 5]
-    assert plan.rule_arrays.on_trial.tolist() == [False, True]
+    assert plan.feature_arrays.patience_ms.tolist() == [5, 5]
+    assert plan.feature_arrays.on_trial.tolist() == [False, True]
     shorter = plan_of(rule("a", length="4h"), rule("b"), rule("d", state="SHADOW"), allowed_lateness="5ms")
-    assert shorter.rule_arrays.patience_ms.tolist() == [5, 3 * 3_600_000 + 5, 3 * 3_600_000 + 5]
+    assert shorter.feature_arrays.patience_ms.tolist() == [5, 3 * 3_600_000 + 5, 3 * 3_600_000 + 5]
+
+
+def limited(name: str, operator: str, value: str, **changes):
+    return rule(name, limit={"operator": operator, "value": value}, **changes)
+
+
+def test_rules_that_differ_in_their_limits_share_a_feature_and_stand_in_the_order_of_their_limits():
+    plan = plan_of(
+        limited("a", ">", "5"), limited("b", "<", "1"), limited("c", "=", "3"), limited("d", ">=", "2.01"),
+        limited("e", "<=", "4"), limited("f", ">", "1", length="2h"), limited("g", ">", "1", state="SHADOW"),
+    )  # fmt: skip
+    features, names = plan.feature_arrays, [plan.rules[number].rule_id for number in plan.rule_arrays.number]
+    assert names == ["d", "a", "e", "b", "c", "f", "g"]
+    assert features.rules_from.tolist() == [0, 5, 6]
+    assert features.falling_from.tolist() == [2, 6, 7]
+    assert features.other_from.tolist() == [4, 6, 7]
+    assert features.rules_end.tolist() == [5, 6, 7]
+    assert plan.window_arrays.reach_ms[features.window].tolist() == [3_600_000, 7_200_000, 3_600_000]
 
 
 def test_every_function_of_a_rule_is_in_the_kernel_and_in_the_published_schema():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from buckets.rules.rule import Rule
 from buckets.timeline.paging import Paging
 from tests.engine import Engine, cut
-from tests.oracle import Cell, Event, Oracle, Outcome
+from tests.oracle import COMPARE, Cell, Event, Oracle, Outcome, Result
 from tests.strategies import MEASURES, cuts, pagings, precisions, rules, streams
 
 LATENESS = st.sampled_from([0, 3, 100])
@@ -60,6 +60,48 @@ def test_rows_of_fired_rules_only_are_the_fired_ones_of_all_rows(rules, events):
         outcome.bounds = {rule: bounds for rule, bounds in outcome.bounds.items() if outcome.results[rule].fired}
         outcome.results = {rule: result for rule, result in outcome.results.items() if result.fired}
     assert (fired.batch(events, emit_all=False) if events else []) == expected
+
+
+LIMITS = st.integers(-3000, 3000).map(lambda n: Decimal(n).scaleb(-3))
+OPERATORS = st.sampled_from([">", ">=", "<", "<=", "=", "!="])
+
+
+@st.composite
+def with_twins(draw):
+    """Rules, and others that differ from one of them in operator and limit alone."""
+    found = list(draw(rules(max_size=3)))
+    for number, each in enumerate(draw(st.lists(st.sampled_from(found), min_size=5, max_size=12))):
+        limit = each.limit.model_copy(update={"operator": draw(OPERATORS), "value": draw(LIMITS)})
+        found.append(each.model_copy(update={"rule_id": f"twin {number}", "limit": limit}))
+    return draw(st.permutations(found))
+
+
+@pytest.mark.slow
+@settings(max_examples=150)
+@given(with_twins(), streams(max_size=40), LATENESS, LATE, st.one_of(st.just({"tail": "all"}), precisions()))
+def test_rules_that_share_a_feature_fire_as_each_would_alone(many, events, lateness_ms, late, precision):
+    settings = {"allowed_lateness": f"{lateness_ms}ms", "late": late if precision.get("tail") == "all" else "add"}
+    together = Engine(many, **settings, precision=precision).run([events])
+    fired = Engine(many, **settings, precision=precision).batch(events, emit_all=False) if events else []
+    oracle = Oracle(many, MEASURES, lateness_ms, settings["late"])
+    if precision.get("tail") == "all":
+        assert together == [oracle.arrive(event) for event in events]
+    for every, only in zip(together, fired, strict=True):
+        expected = [(name, found) for name, found in every.results.items() if found.fired]
+        assert list(only.results.items()) == expected
+        assert [name for name, _ in expected] == [one.rule_id for one in many if one.rule_id in only.results]
+        assert list(every.results) == [one.rule_id for one in many if one.rule_id in every.results]
+        for other in many:
+            value = every.results.get(other.rule_id)
+            assert value is None or value.fired == crosses(value, other)
+
+
+def crosses(result: Result, rule: Rule) -> bool:
+    """Whether a result crosses its limit; an average close to it is compared by digits that are not shown."""
+    limit, value = rule.limit.value, result.value
+    if rule.aggregate.function == "avg" and abs(value - limit) <= Decimal("1e-6"):
+        return result.fired
+    return COMPARE[rule.limit.operator](value, limit)
 
 
 @pytest.mark.slow
