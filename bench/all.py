@@ -18,6 +18,7 @@ BENCHMARKS = (
     "flatness",
     "many_windows",
     "many_keys",
+    "rules",
     "length",
     "skew",
     "team",

@@ -29,8 +29,9 @@ class Trial:
 
     Attributes:
         data: folder of steady data.
-        functions: aggregates; there is a rule for each of them and each window.
+        functions: aggregates; there are rules for each of them and each window.
         windows: lengths, such as `1h`.
+        limits: how many rules there are for a function and a window, which differ in their limits alone.
         sink: `alerts` is the main job as it is, with alerts and accounts in Delta tables; `evaluations` computes a row
             for every event and rule and throws it away; `discarded` has alerts only, and throws them away.
         files_per_batch: how many files a micro-batch takes.
@@ -42,6 +43,7 @@ class Trial:
     data: str
     functions: tuple[str, ...] = FIVE
     windows: tuple[str, ...] = ("1h",)
+    limits: int = 1
     sink: Literal["alerts", "evaluations", "discarded"] = "discarded"
     files_per_batch: int = FILES_PER_BATCH
     shards: int = SHARDS
@@ -52,15 +54,22 @@ class Trial:
 def _rules(trial: Trial) -> list[dict[str, object]]:
     return [
         {
-            "rule_id": f"{function}-{window}",
+            "rule_id": f"{function}-{window}-{number}",
             "group_by": ["key"],
             "aggregate": {"function": function, "measure": "amount"},
             "window": {"length": window},
-            "limit": dict(zip(("operator", "value"), LIMITS[function], strict=True)),
+            "limit": {"operator": LIMITS[function][0], "value": _limit(function, number)},
         }
         for window in trial.windows
         for function in trial.functions
+        for number in range(trial.limits)
     ]
+
+
+def _limit(function: str, number: int) -> int:
+    """The limit of one of several rules; the first has that of `LIMITS`, the others are passed by nothing either."""
+    operator, limit = LIMITS[function]
+    return limit + number if operator == ">" else limit - number
 
 
 def write_conf(trial: Trial, work: Path) -> Path:
