@@ -1,5 +1,6 @@
 """The commands `buckets rules`: check and read rule files, and change the rules of a job while it runs."""
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +17,7 @@ from buckets.errors import BucketsError
 from buckets.events.schema import load_event_schema
 from buckets.files import write_whole
 from buckets.resources import DEMO_RULES
+from buckets.rule_files.json_schema import rule_file_schema
 from buckets.rule_files.yaml_editor import rules_text
 from buckets.rule_files.yaml_rules import load_rules
 from buckets.rules.change import RuleChange
@@ -49,6 +51,23 @@ def check(file: RulesFile, schema: SchemaFile = None) -> None:
     }
     checked = "" if schema else "; fields are not checked: give --schema to check them"
     typer.echo(f"{file}: {len(rules)} rules in {len(groups)} groups are valid{checked}")
+
+
+@rules_app.command(name="schema")
+def file_schema(schema: SchemaFile = None) -> None:
+    """Print the JSON schema of a rule file, for editors that complete and check what is written.
+
+    With an event schema, it knows the fields. The first line of a rule file
+    tells an editor where it is:
+
+      # yaml-language-server: $schema=rules.schema.json
+
+    \b
+    Examples:
+      buckets rules schema --schema schemas/transaction.yaml > rules.schema.json
+    """  # noqa: D301 - click needs the backspace itself
+    written = rule_file_schema(load_event_schema(schema) if schema else None)
+    typer.echo(json.dumps(written, indent=2, ensure_ascii=False))
 
 
 @rules_app.command()

@@ -43,13 +43,14 @@ def alert_table(group: ScoredGroup, state: str) -> pa.Table:
         upper = decimals(rows.upper_whole[chosen], rows.upper_micro[chosen])
     ids = taken["event_id"].to_pylist()
     lengths_ms = np.array([rule.window.length_ms for rule in group.plan.rules], np.int64)
-    sentences = pa.array([rule.sentence() for rule in group.plan.rules])
+    different, sentence_of = np.unique(rules, return_inverse=True)
+    sentences = pa.array([group.plan.rules[rule].sentence() for rule in different.tolist()])
     found = {
         "alert_id": pa.array(list(map(alert_id, fired, keys.to_pylist(), ids, times_ms.tolist()))),
         "rule_id": pa.array([rule.rule_id for rule in fired]),
         "rule_version": pa.array([rule.version for rule in fired], pa.int32()),
         "ruleset_version": pa.array(np.full(len(chosen), group.ruleset_version)),
-        "rule": sentences.take(pa.array(rules)),
+        "rule": sentences.take(pa.array(sentence_of)),
         "key": keys,
         "event_id": taken["event_id"],
         "event_time": taken["time_ms"].cast(TIME),

@@ -1,5 +1,6 @@
 """The commands that read and change the rules of a job, where they are in a file, a folder or a table."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,13 @@ def table(make) -> Origin:
 def told(ran: Ran) -> str:
     assert (ran.code, ran.err) == (0, "")
     return ran.out
+
+
+def test_the_schema_of_a_rule_file_knows_the_fields(buckets):
+    known = json.loads(told(buckets("rules", "schema", "--schema", DEFAULT_SCHEMA)))
+    assert "payerId" in known["$defs"]["rule"]["properties"]["group_by"]["items"]["enum"]
+    unknown = json.loads(told(buckets("rules", "schema")))
+    assert "enum" not in unknown["$defs"]["rule"]["properties"]["group_by"]["items"]
 
 
 COMMANDS = ("list", "apply", "pause", "resume", "shadow", "delete", "history", "export", "clear-state")

@@ -1,0 +1,40 @@
+"""The JSON schema of a rule file, with which editors complete and check it while it is written."""
+
+import json
+from typing import Any
+
+from buckets.events.schema import EventSchema
+from buckets.resources import resource
+
+_CHANGES = resource("schemas/rule-change-v1.json")
+
+
+def rule_file_schema(event_schema: EventSchema | None) -> dict[str, Any]:
+    """A JSON schema (2020-12) whose rules are those of the published changes of rules.
+
+    Args:
+        event_schema: if given, a rule may group by its attributes, aggregate its measures and filter on both alone.
+    """
+    published = json.loads(_CHANGES.read_text(encoding="utf-8"))["$defs"]
+    rule = published["rule"]
+    if event_schema is not None:
+        properties = rule["properties"]
+        properties["group_by"]["items"]["enum"] = list(event_schema.attributes)
+        _mapping(properties["where"])["propertyNames"] = {"enum": [*event_schema.attributes, *event_schema.measures]}
+        properties["aggregate"]["properties"]["measure"] = {"enum": [*event_schema.measures, None]}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Rules" if event_schema is None else f"Rules over events of {event_schema.name}",
+        "description": "A rule file of buckets.",
+        "type": "object",
+        "required": ["rules"],
+        "additionalProperties": False,
+        "properties": {"rules": {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/rule"}}},
+        "$defs": {"rule": rule, "state": published["state"]},
+    }
+
+
+def _mapping(where: dict[str, Any]) -> dict[str, Any]:
+    """The form of a filter that is a mapping, not SQL."""
+    found: dict[str, Any] = next(form for form in where["anyOf"] if form["type"] == "object")
+    return found
