@@ -14,6 +14,7 @@ _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _BINDING = {"or": 1, "and": 2, "not": 3, **dict.fromkeys(COMPARISONS, 4), "in": 4, "like": 4, "is_null": 4}
 _BINDING |= {"+": 5, "-": 5, "*": 6, "/": 6, "%": 6, "negate": 7, "zone": 8}
 _ATOM = 9
+_WITH_NOT_INSIDE = ("in", "like", "is_null")
 
 
 def to_sql(expression: Expression) -> str:
@@ -63,6 +64,8 @@ def _literal(expression: Expression) -> str:
 def _written(expression: Expression) -> tuple[str, int]:
     """SQL, and how firmly its parts hold together."""
     operator, operands = expression.operator, expression.operands
+    if operator == "not" and operands[0].operator in _WITH_NOT_INSIDE:
+        return _test_of_one(operands[0], "NOT "), _BINDING["in"]
     if expression.is_literal:
         written = _literal(expression)
         return written, _BINDING["negate"] if written.startswith("-") else _ATOM
@@ -82,16 +85,23 @@ def _with_operator(expression: Expression, binding: int) -> str:
         return f"NOT {_inside(operands[0], binding)}"
     if operator == "negate":
         return f"-{_inside(operands[0], _ATOM)}"
+    if operator in _WITH_NOT_INSIDE:
+        return _test_of_one(expression, "")
     first = _inside(operands[0], binding + (operator not in ARITHMETIC))
     if operator == "zone":
         return f"{first} AT TIME ZONE {quoted_text(str(expression.value))}"
-    if operator == "is_null":
-        return f"{first} IS NULL"
-    if operator == "like":
-        return f"{first} LIKE {quoted_text(str(expression.value))}"
-    if operator == "in":
-        return f"{first} IN ({', '.join(to_sql(operand) for operand in operands[1:])})"
     return f"{first} {operator} {_inside(operands[1], binding + 1)}"
+
+
+def _test_of_one(expression: Expression, negation: str) -> str:
+    """IN, LIKE or IS NULL, with NOT where it is read best."""
+    first, *members = expression.operands
+    tested = _inside(first, _BINDING["in"] + 1)
+    if expression.operator == "is_null":
+        return f"{tested} IS {negation}NULL"
+    if expression.operator == "like":
+        return f"{tested} {negation}LIKE {quoted_text(str(expression.value))}"
+    return f"{tested} {negation}IN ({', '.join(map(to_sql, members))})"
 
 
 def _inside(expression: Expression, needed: int) -> str:
