@@ -126,6 +126,12 @@ class _Dumper(yaml.SafeDumper):
     """Quotes a text that version 1.1 or 1.2 would not read as text."""
 
 
+def _quoted_where_needed(dumper: _Dumper, text: str) -> Node:
+    """A text; with the line break U+0085 in it in double quotes, which alone keep it."""
+    return dumper.represent_scalar(f"{_TAG}str", text, style='"' if "\x85" in text else None)
+
+
+_Dumper.add_representer(str, _quoted_where_needed)
 _Dumper.add_implicit_resolver(
     f"{_TAG}float",
     re.compile(r"(?:0o[0-7]+|0x[0-9a-fA-F]+|[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?)\Z"),

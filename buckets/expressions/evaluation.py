@@ -5,7 +5,7 @@ wide where that is enough for every value that there can be, and otherwise a Pyt
 quotient, which has 18 digits after the point, the last one rounded half to even. What is divided by zero is NULL.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
@@ -28,7 +28,12 @@ _COMPARE = {
     ">": np.greater,
     ">=": np.greater_equal,
 }
-_TEXT_FUNCTIONS = {"lower": pc.utf8_lower, "upper": pc.utf8_upper, "trim": lambda text: pc.utf8_trim(text, " ")}
+_TEXT_FUNCTIONS: Final[dict[str, Callable[[str], str]]] = {
+    "lower": str.lower,
+    "upper": str.upper,
+    "trim": lambda text: text.strip(" "),
+}
+"""Python's, which knows letters that become two, as Spark does; Arrow does not."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +120,7 @@ class _Evaluation:
         if operator == "field":
             return self._columns[str(expression.value)]
         if operator in _TEXT_FUNCTIONS:
-            return _TEXT_FUNCTIONS[operator](self._value(operands[0]))
+            return _changed(self._value(operands[0]), _TEXT_FUNCTIONS[operator])
         if operator == "length":
             return _from_arrow(pc.utf8_length(self._value(operands[0])))
         if operator == "zone":
@@ -193,6 +198,14 @@ class _Evaluation:
         return Numbers(scaled, scale, largest, valid)
 
 
+def _changed(texts: Any, change: Callable[[str], str]) -> Any:
+    """Texts, each different one changed once."""
+    if isinstance(texts, pa.Scalar):
+        return pa.scalar(change(texts.as_py()) if texts.is_valid else None, pa.string())
+    coded = texts.dictionary_encode()
+    return pa.array([change(text) for text in coded.dictionary.to_pylist()], pa.string()).take(coded.indices)
+
+
 def _constant(value: Any) -> Numbers:
     assert isinstance(value, Decimal)
     scale = digits_after_point(value)
@@ -223,7 +236,8 @@ def _at_scale(number: Numbers, scale: int) -> Numbers:
         return number
     factor = 10 ** (scale - number.scale)
     largest = number.largest * factor
-    return Numbers(_sized(_as_wide(number, largest) * factor, largest), scale, largest, number.valid)
+    # Where all is 0 the result has room, and the factor may have none.
+    return Numbers(_sized(_as_wide(number, max(largest, factor)) * factor, largest), scale, largest, number.valid)
 
 
 def _compared(operator: str, first: Numbers, second: Numbers) -> Any:

@@ -1,8 +1,12 @@
 """What kinds of values the parts of an expression have, and whether they go together."""
 
+import functools
 from collections.abc import Mapping
 from typing import Final
 from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from buckets.expressions.expression import ARITHMETIC, COMPARISONS, Expression, ExpressionError, Kind
 from buckets.expressions.sql_text import to_sql
@@ -120,12 +124,21 @@ def _zone(expression: Expression, fields: Mapping[str, Kind]) -> Kind:
         message = "the time is in a zone already"
         raise ExpressionError(message, expression.at)
     name = str(expression.value)
+    if not _is_zone(name):
+        message = f"there is no time zone {name!r}; write one such as 'Europe/Berlin' or 'UTC'"
+        raise ExpressionError(message, expression.at)
+    return "time"
+
+
+@functools.cache
+def _is_zone(name: str) -> bool:
+    """Whether Python and Arrow both know a time zone: Arrow knows fewer names, and Python no mere offsets."""
     try:
         ZoneInfo(name)
+        pc.hour(pa.array([0], pa.timestamp("ms", name)))
     except (KeyError, ValueError, OSError):
-        message = f"there is no time zone {name!r}; write one such as 'Europe/Berlin' or 'UTC'"
-        raise ExpressionError(message, expression.at) from None
-    return "time"
+        return False
+    return True
 
 
 def _same_kind(expression: Expression, fields: Mapping[str, Kind]) -> Kind:

@@ -43,8 +43,18 @@ def _value(expression: Expression) -> Expression:
         return _condition(expression, is_negated=False)
     operands = tuple(map(_value, expression.operands))
     if operator in ("+", "*"):
-        operands = tuple(sorted(operands, key=_order))
+        first, *others = sorted(_chain(Expression(operator, operands), operator), key=_order)
+        for other in others[:-1]:
+            first = Expression(operator, (first, other), at=expression.at)
+        operands = (first, others[-1])
     return Expression(operator, operands, expression.value, expression.at)
+
+
+def _chain(expression: Expression, operator: str) -> list[Expression]:
+    """What an operator joins, however it is put into brackets; sums and products are exact."""
+    if expression.operator != operator:
+        return [expression]
+    return [each for operand in expression.operands for each in _chain(operand, operator)]
 
 
 def _order(expression: Expression) -> tuple[bool, str]:

@@ -1,9 +1,10 @@
 """Reads expressions from SQL in the dialect of Spark: sqlglot parses, and a list says which nodes are allowed."""
 
 import functools
+import logging
 import re
 from collections.abc import Callable
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Final
 
 import sqlglot
@@ -16,10 +17,13 @@ from buckets.numbers.fixed_point import parse_decimal
 
 LONGEST_TEXT: Final = 10_000
 """Characters of the longest expression that is read."""
+LONGEST_NUMBER: Final = 64
 DEEPEST: Final = 50
 """How many operators may stand inside each other."""
 MOST_DIGITS: Final = 38
 """Before the point of a number, and after it."""
+# It warns of words that it takes for commands, which are refused here.
+logging.getLogger("sqlglot").setLevel(logging.CRITICAL)
 _WORD = re.compile(r"\w+")
 _BINARY: dict[type[exp.Expr], str] = {
     exp.EQ: "=",
@@ -34,6 +38,9 @@ _BINARY: dict[type[exp.Expr], str] = {
     exp.Div: "/",
     exp.Mod: "%",
 }
+_COMPARED = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
+_CONDITIONS = (*_COMPARED, exp.Between, exp.In, exp.Is, exp.Like, exp.Not)
+"""In `a = b LIKE c` Spark compares first, and others do not."""
 _FUNCTIONS: dict[type[exp.Expr], str] = {
     exp.Abs: "abs",
     exp.Coalesce: "coalesce",
@@ -66,6 +73,9 @@ def parse_expression(text: str) -> Expression:
         raise _not_sql(error, text) from None
     except TokenError:
         message = "a quote or a comment is opened and not closed"
+        raise ExpressionError(message, 0) from None
+    except (AttributeError, IndexError, InvalidOperation, KeyError, TypeError, ValueError):  # sqlglot's own faults
+        message = "this is not SQL"
         raise ExpressionError(message, 0) from None
     except RecursionError:
         raise _too_deep(0) from None
@@ -130,6 +140,9 @@ class _Reader:
             return self._readers[kind](node, depth)
         if kind in _BINARY:
             self._only(node, "this", "expression", "typed", "safe")
+            if kind in _COMPARED and (type(node.this) in _CONDITIONS or type(node.expression) in _CONDITIONS):
+                message = "a condition is compared with something; put brackets round the condition"
+                raise ExpressionError(message, _place(node))
             sides = (self.read(node.this, depth), self.read(node.expression, depth))
             return Expression(_BINARY[kind], sides, at=_place(node))
         if kind in _FUNCTIONS:
@@ -154,7 +167,10 @@ class _Reader:
             return ExpressionError("two texts stand side by side; write a quote inside a text as \\'", _place(node))
         at = _place(node)
         known = type(node) in self._readers or type(node) in _FUNCTIONS
-        word = _WORD.match(self._text, at) if isinstance(node, exp.Func) else None
+        if isinstance(node, exp.Command):
+            message = "this begins with a word of SQL; if it is a field, write it in backticks"
+            raise ExpressionError(message, 0)
+        word = _WORD.match(self._text, at) if "start" in node.meta else None
         name = node.key.upper() if word is None else word.group()
         said = f"this form of {name} is not known here" if known else f"{name} is not known here"
         return ExpressionError(f"{said}; there are {_ALLOWED}", at)
@@ -172,6 +188,8 @@ class _Reader:
 
     def _in(self, node: exp.Expr, depth: int) -> Expression:
         self._only(node, "this", "expressions")
+        if not node.expressions:
+            raise self._refused(node)
         members = [self.read(each, depth) for each in node.expressions]
         for member in members:
             if not member.is_literal:
@@ -198,6 +216,9 @@ class _Reader:
         written, at = str(node.this), _place(node)
         if node.args["is_string"]:
             return Expression("text", value=written, at=at)
+        if len(written) > LONGEST_NUMBER:
+            message = f"{written[:LONGEST_NUMBER]}… has more than {MOST_DIGITS} digits"
+            raise ExpressionError(message, at)
         try:
             number = plain(parse_decimal(written))
         except ValueError as error:
@@ -225,14 +246,14 @@ class _Reader:
         operand = self.read(node.this, depth)
         if operand.operator == "number":
             assert isinstance(operand.value, Decimal)
-            return Expression("number", value=plain(-operand.value), at=_place(node))
+            return Expression("number", value=plain(operand.value.copy_negate()), at=_place(node))
         return Expression("negate", (operand,), at=_place(node))
 
     def _function(self, node: exp.Expr, depth: int) -> Expression:
         self._only(node, "this", "expressions", "coalesce_null")
         # sqlglot notes that dayofweek takes the date of a time.
         first = node.this.this if isinstance(node.this, exp.TsOrDsToDate) else node.this
-        parts = [first, *node.expressions]
+        parts = [part for part in (first, *node.expressions) if part is not None]
         return Expression(_FUNCTIONS[type(node)], tuple(self.read(part, depth) for part in parts), at=_place(node))
 
 

@@ -143,6 +143,34 @@ def explain(error: KafkaError, kafka: KafkaSettings, doing: str) -> BucketsError
     return Outage(message) if may_pass(error) else BucketsError(message)
 
 
+def read_offsets(kafka: KafkaSettings, consumer: Consumer, partition: TopicPartition) -> tuple[int, int]:
+    """The first offset of a partition, and the one after its last message.
+
+    A broker shows a topic that was made a moment ago before it leads it, so it is asked again for a while.
+
+    Args:
+        kafka: how Kafka is reached.
+        consumer: who asks.
+        partition: a topic and the number of a partition.
+
+    Raises:
+        BucketsError: the topic does not exist, or may not be read.
+        Outage: no broker answers.
+    """
+    given_up_s = time.monotonic() + ANSWER_WITHIN_S
+    while True:
+        try:
+            wait_s = max(given_up_s - time.monotonic(), ATTEMPT_S)
+            first, end = consumer.get_watermark_offsets(partition, timeout=wait_s)
+        except KafkaException as error:
+            fault = error.args[0]
+            if time.monotonic() > given_up_s or not may_pass(fault):
+                raise explain(fault, kafka, f"reading topic {partition.topic}") from None
+            time.sleep(AGAIN_AFTER_S)
+        else:
+            return first, end
+
+
 class Broker:
     """The brokers, asked about topics."""
 
@@ -189,26 +217,8 @@ class Broker:
 
         return self._answer(ask, f"asking for topic {topic}", within_s)
 
-    def offsets(self, consumer: Consumer, partition: TopicPartition) -> tuple[int, int]:
-        """The first offset of a partition, and the one after its last message.
-
-        Args:
-            consumer: who asks; any settings will do.
-            partition: a topic and the number of a partition.
-
-        Raises:
-            BucketsError: the topic does not exist, or may not be read.
-            Outage: no broker answers.
-        """
-
-        def ask() -> tuple[int, int]:
-            first, end = consumer.get_watermark_offsets(partition, timeout=ATTEMPT_S)
-            return first, end
-
-        return self._answer(ask, f"reading topic {partition.topic}", ANSWER_WITHIN_S)
-
     def _answer(self, ask: Callable[[], _T], doing: str, within_s: float) -> _T:
-        """Ask until there is an answer, which may take a while after brokers have started or topics were made."""
+        """Ask until there is an answer, which may take a while after the brokers have started."""
         self._fault, given_up_s = None, time.monotonic() + within_s
         while True:
             try:

@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from buckets.config.kafka import KafkaSettings
 from buckets.errors import BucketsError, kind_and_line
-from buckets.kafka.faults import ANSWER_WITHIN_S, Broker, client_settings, explain, may_pass, unreachable
+from buckets.kafka.faults import ANSWER_WITHIN_S, Broker, client_settings, explain, may_pass, read_offsets, unreachable
 
 CAUGHT_UP_WITHIN_S = 60.0
 POLL_S = 0.1
@@ -141,7 +141,7 @@ class Follower:
         consumer = Consumer({**client_settings(self._kafka), **_CONSUMER, "group.id": f"buckets-rules-{uuid.uuid4()}"})
         try:
             partition = TopicPartition(self._topic, 0)
-            first, self._end = self._broker.offsets(consumer, partition)
+            first, self._end = read_offsets(self._kafka, consumer, partition)
             is_same = self._topic_id in ("", topic_id)
             if self.position is None or self.position > self._end or not is_same:
                 self.position, self._history_ends = first, self._end

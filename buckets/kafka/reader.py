@@ -10,7 +10,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 from buckets.config.kafka import KafkaSettings
 from buckets.errors import BucketsError
-from buckets.kafka.faults import Broker, client_settings, explain
+from buckets.kafka.faults import Broker, client_settings, explain, read_offsets
 
 AT_ONCE = 10_000
 _CONSUMER: dict[str, str | int | bool] = {
@@ -59,15 +59,14 @@ class TopicReader:
             raise
 
     def _starts(self, topics: Sequence[str], from_end: bool) -> list[TopicPartition]:
-        broker = Broker(self._kafka)
-        there = broker.check_topics(topics)
+        there = Broker(self._kafka).check_topics(topics)
         starts = []
         for topic in topics:
             for partition in range(there[topic]):
                 start = TopicPartition(topic, partition, OFFSET_BEGINNING)
                 if from_end:
                     # The end as it is now: what is written before the first poll is read too.
-                    _, start.offset = broker.offsets(self._consumer, start)
+                    _, start.offset = read_offsets(self._kafka, self._consumer, start)
                 starts.append(start)
         return starts
 

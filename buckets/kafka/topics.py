@@ -11,7 +11,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from buckets.config.job import Job
 from buckets.config.kafka import KafkaSettings
-from buckets.kafka.faults import ANSWER_WITHIN_S, Broker, client_settings, explain, unreachable
+from buckets.kafka.faults import ANSWER_WITHIN_S, Broker, client_settings, explain, read_offsets, unreachable
 
 MADE_WITHIN_S = 60.0
 POLL_S = 0.02
@@ -109,15 +109,14 @@ def topic_sizes(kafka: KafkaSettings) -> list[TopicSize]:
         BucketsError: the login is refused, or topics may not be read.
         Outage: no broker answers.
     """
-    broker = Broker(kafka)
-    partitions = {name: count for name, count in broker.partitions().items() if not name.startswith("__")}
+    partitions = {name: count for name, count in Broker(kafka).partitions().items() if not name.startswith("__")}
     consumer = Consumer({**client_settings(kafka), "group.id": "buckets-sizes"})
     sizes = []
     try:
         for topic, count in sorted(partitions.items()):
             messages = 0
             for number in range(count):
-                begin, end = broker.offsets(consumer, TopicPartition(topic, number))
+                begin, end = read_offsets(kafka, consumer, TopicPartition(topic, number))
                 messages += end - begin
             sizes.append(TopicSize(topic, count, messages))
     finally:

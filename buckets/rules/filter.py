@@ -162,6 +162,11 @@ def canonical_filter(where: Filter, schema: EventSchema) -> Filter:
     written: dict[str, dict[str, Any]] = {}
     for condition in where:
         operands = sorted({_canonical_operand(condition, text, schema) for text in condition.operands})
+        is_alone = [each.field for each in where].count(condition.field) == 1
+        if condition.operator == "!=" and schema.attributes.get(condition.field) == "boolean" and is_alone:
+            # What is not true is false.
+            written[condition.field] = {"=": "false" if operands == ["true"] else "true"}
+            continue
         listed = condition.operator in ("in", "not_in")
         written.setdefault(condition.field, {})[condition.operator] = operands if listed else operands[0]
     return parse_filter(written)

@@ -13,6 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from buckets.errors import BucketsError
+from buckets.rule_files.yaml_editor import rules_text
 from buckets.rule_files.yaml_rules import load_rules
 from buckets.rules.rule import Rule
 from tests.core.examples import SCHEMA, written_rule
@@ -441,3 +442,11 @@ def test_any_bytes_are_rules_or_refused_in_one_line_that_names_the_line(tmp_path
         else:
             for rule in rules:
                 assert Rule.model_validate_json(rule.model_dump_json(by_alias=True)) == rule
+
+
+def test_a_filter_keeps_every_character_in_a_file(tmp_path):
+    odd = "\x85\u2028\u2029\u00a0é\t\\ #: "
+    written = [Rule.model_validate(written_rule(where=where)) for where in ({"kind": odd}, f"kind = '{odd}'")]
+    for each in written:
+        (tmp_path / "rules.yaml").write_text(rules_text([each]), encoding="utf-8")
+        assert load_rules(tmp_path / "rules.yaml") == (each,)
