@@ -171,7 +171,8 @@ class _Reader:
             message = "this begins with a word of SQL; if it is a field, write it in backticks"
             raise ExpressionError(message, 0)
         word = _WORD.match(self._text, at) if "start" in node.meta else None
-        name = node.key.upper() if word is None else word.group()
+        called = "CAST" if isinstance(node, exp.Cast) else node.key.upper()
+        name = called if word is None else word.group()
         said = f"this form of {name} is not known here" if known else f"{name} is not known here"
         return ExpressionError(f"{said}; there are {_ALLOWED}", at)
 

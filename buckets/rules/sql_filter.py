@@ -9,9 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from buckets.errors import kind_and_line
 from buckets.events.schema import AttributeType, EventSchema
 from buckets.expressions.evaluation import Numbers, matching, numbers
 from buckets.expressions.expression import COMPARISONS, Expression, ExpressionError, Kind
+from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
 from buckets.printable import one_line
 
 _MOMENT = pa.timestamp("ms", "UTC")
@@ -59,13 +61,7 @@ def as_mapping(where: SqlFilter, schema: EventSchema) -> dict[str, dict[str, Any
     Raises:
         ValueError: its parts do not go together.
     """
-    from buckets.expressions.kinds import check_condition
-    from buckets.expressions.parser import parse_expression
-
-    try:
-        check_condition(parse_expression(where.text), _kinds(schema))
-    except ExpressionError as error:
-        raise ValueError(error.located(where.text)) from None
+    _check(where.text, schema.model_dump_json())
     expression = where.expression
     mapping: dict[str, dict[str, Any]] = {}
     for part in expression.operands if expression.operator == "and" else (expression,):
@@ -74,6 +70,44 @@ def as_mapping(where: SqlFilter, schema: EventSchema) -> dict[str, dict[str, Any
             return None
         mapping.setdefault(found[0], {})[found[1]] = found[2]
     return mapping
+
+
+@lru_cache(maxsize=65_536)
+def _check(text: str, schema_json: str) -> None:
+    """See that a condition fits an event schema, and can be evaluated.
+
+    Raises:
+        ValueError: it does not, or cannot be.
+    """
+    from buckets.expressions.kinds import check_condition
+    from buckets.expressions.parser import parse_expression
+
+    schema = EventSchema.model_validate_json(schema_json)
+    try:
+        check_condition(parse_expression(text), _kinds(schema))
+    except ExpressionError as error:
+        raise ValueError(error.located(text)) from None
+    _try_out(parse_sql_filter(text), schema)
+
+
+def _try_out(where: SqlFilter, schema: EventSchema) -> None:
+    """Evaluate a filter on rows at the ends of what there can be; one that failed in a job would stop a batch for good.
+
+    Raises:
+        ValueError: it fails.
+    """
+    longs, of_attributes = [None, INT64_MIN, 0, INT64_MAX], {"string": [None, "", "ß", "a"]}
+    columns = {
+        name: pa.array(of_attributes.get(kind, [None, True, False, None] if kind == "boolean" else longs))
+        for name, kind in schema.attributes.items()
+    }
+    columns |= {name: pa.array(longs, pa.int64()) for name in schema.measures}
+    times_ms = [schema.event_time.earliest_ms, 0, 1, schema.event_time.latest_ms - 1]
+    try:
+        matches_sql(where, columns | {schema.event_time.field: pa.array(times_ms)}, schema)
+    except Exception as error:  # Whatever it is, it is met here and not in a batch.
+        message = f"{where.text}: cannot be evaluated ({kind_and_line(error)}); write it in another way"
+        raise ValueError(one_line(message)) from None
 
 
 def _simple_test(part: Expression) -> tuple[str, str, Any] | None:

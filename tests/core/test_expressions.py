@@ -284,7 +284,7 @@ def test_one_condition_in_another_spelling(one, other):
         ("kind = 'it''s'", "column 8: two texts stand side by side"),
         ("sum(amount) > 1", "column 1: sum is not known here"),
         ("vip AND mystery(kind) = 1", "column 9: mystery is not known here"),
-        ("vip AND\n  cast(kind as int) = 1", "line 2, column 8: TRYCAST is not known here"),
+        ("vip AND\n  cast(kind as int) = 1", "line 2, column 8: CAST is not known here"),
         ("amount IN (SELECT 1)", "this form of IN is not known here"),
         ("amount BETWEEN SYMMETRIC 1 AND 2", "this form of BETWEEN is not known here"),
         ("payments.amount > 1", "this form of COLUMN is not known here"),

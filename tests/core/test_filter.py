@@ -338,6 +338,18 @@ def test_sql_that_does_not_fit_the_schema_is_refused_with_its_column(where, reas
         canonical_filter(parse_filter(where), SCHEMA)
 
 
+def test_sql_that_cannot_be_evaluated_is_refused_before_it_stops_a_batch(monkeypatch):
+    def fails(*_):
+        message = "cannot locate\nor parse"
+        raise pa.ArrowInvalid(message)
+
+    monkeypatch.setattr("buckets.rules.sql_filter.matching", fails)
+    with pytest.raises(
+        ValueError, match=r"^vip OR kind = 'never tried': cannot be evaluated \(ArrowInvalid: cannot locate.*\)"
+    ):
+        canonical_filter(parse_filter("vip OR kind = 'never tried'"), SCHEMA)
+
+
 def test_an_amount_with_more_digits_than_there_are_is_compared_and_equals_nothing():
     where = canonical_filter(parse_filter("amount = 1.005 OR amount > 1.005"), SCHEMA)
     columns = columns_of([{"kind": None, "account": 0, "vip": None, "amount": Decimal(n)} for n in ("1.00", "1.01")])
