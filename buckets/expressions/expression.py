@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Final, Literal
 
-from buckets.printable import one_line
+from buckets.printable import short_line
 
 Kind = Literal["text", "number", "boolean", "time"]
 """What a value is: `time` is an instant, or an instant as it is in a time zone."""
@@ -32,7 +32,7 @@ class ExpressionError(ValueError):
         before = text[: self.at]
         line, column = before.count("\n") + 1, self.at - (before.rfind("\n") + 1) + 1
         location = f"line {line}, column {column}" if "\n" in text.strip() else f"column {column}"
-        return one_line(f"{location}: {self.reason}")
+        return short_line(f"{location}: {self.reason}")
 
 
 @dataclass(frozen=True)

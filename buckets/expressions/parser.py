@@ -11,6 +11,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import ParseError, TokenError
 
+from buckets.errors import first_line
 from buckets.expressions.expression import Expression, ExpressionError, digits_after_point
 from buckets.expressions.sql_text import DIALECT
 from buckets.numbers.fixed_point import parse_decimal
@@ -87,7 +88,7 @@ def parse_expression(text: str) -> Expression:
 
 def _not_sql(error: ParseError, text: str) -> ExpressionError:
     found = error.errors[0] if error.errors else {}
-    said = str(found.get("description") or error).splitlines()[0].strip().rstrip(".")
+    said = str(found.get("description") or first_line(error)).rstrip(".")
     if said.startswith("Required keyword"):
         said = "an operand is missing"
     elif said.startswith("Invalid expression"):

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_serializer, field_valid
 from buckets.duration import DurationMs, format_duration
 from buckets.events.schema import EventSchema
 from buckets.numbers.fixed_point import AVERAGE_EXTRA_DIGITS, parse_decimal
-from buckets.printable import blank_letter, unseen_character
+from buckets.printable import blank_letter, short_line, unseen_character
 from buckets.rules.filter import FilterField, canonical_filter, describe_filter, filter_fields
 
 Function = Literal["sum", "count", "avg", "min", "max"]
@@ -186,15 +186,20 @@ def check_against_schema(rule: Rule, schema: EventSchema) -> Fault | None:
     declared = f"declared attributes: {', '.join(schema.attributes) or 'none'}"
     for field in rule.group_by:
         if field not in schema.attributes:
-            return ("group_by",), f"{field!r} is no attribute of event schema {schema.name!r}; {declared}"
+            return (
+                "group_by",
+            ), f"{short_line(repr(field))} is no attribute of event schema {schema.name!r}; {declared}"
     measure = rule.aggregate.measure
     if measure is not None and measure not in schema.measures:
         known = f"declared measures: {', '.join(schema.measures) or 'none'}"
-        return ("aggregate", "measure"), f"{measure!r} is no measure of event schema {schema.name!r}; {known}"
+        return (
+            "aggregate",
+            "measure",
+        ), f"{short_line(repr(measure))} is no measure of event schema {schema.name!r}; {known}"
     try:
         canonical_filter(rule.where, schema)
     except ValueError as error:
-        return ("where",), str(error)
+        return ("where",), short_line(str(error))
     return None
 
 

@@ -14,7 +14,7 @@ from buckets.events.schema import AttributeType, EventSchema
 from buckets.expressions.evaluation import Numbers, matching, numbers
 from buckets.expressions.expression import COMPARISONS, Expression, ExpressionError, Kind
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
-from buckets.printable import one_line
+from buckets.printable import one_line, short_line
 
 _MOMENT = pa.timestamp("ms", "UTC")
 
@@ -106,7 +106,7 @@ def _try_out(where: SqlFilter, schema: EventSchema) -> None:
     try:
         matches_sql(where, columns | {schema.event_time.field: pa.array(times_ms)}, schema)
     except Exception as error:  # Whatever it is, it is met here and not in a batch.
-        message = f"{where.text}: cannot be evaluated ({kind_and_line(error)}); write it in another way"
+        message = f"{short_line(where.text)}: cannot be evaluated ({kind_and_line(error)}); write it in another way"
         raise ValueError(one_line(message)) from None
 
 

@@ -427,6 +427,11 @@ WHOLE = ("is empty", "must be a mapping with a list `rules`", "holds no rule; ad
 @settings(max_examples=400)
 @given(FILES)
 @example(b"rules:\n  - {}\n? " + b"9" * 5_000)
+@example(with_values({"group_by": ["9" * 5_000]}))
+@example(with_values({"aggregate": {"function": "sum", "measure": "9" * 5_000}}))
+@example(with_values({"where": {"9" * 5_000: 1}}))
+@example(with_values({"where": "`" + "9" * 5_000 + "` = 1"}))
+@example(with_values({"where": "lower('" + "9" * 5_000 + "') = 1"}))
 def test_any_bytes_are_rules_or_refused_in_one_line_that_names_the_line(tmp_path_factory, content):
     path = tmp_path_factory.getbasetemp() / "any.yaml"
     path.write_bytes(content)
