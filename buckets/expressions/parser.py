@@ -12,7 +12,14 @@ from sqlglot import exp
 from sqlglot.errors import ParseError, TokenError
 
 from buckets.errors import first_line
-from buckets.expressions.expression import Expression, ExpressionError, digits_after_point
+from buckets.expressions.expression import (
+    ARITHMETIC,
+    COMPARISONS,
+    FUNCTIONS,
+    Expression,
+    ExpressionError,
+    digits_after_point,
+)
 from buckets.expressions.sql_text import DIALECT
 from buckets.numbers.fixed_point import parse_decimal
 
@@ -39,7 +46,7 @@ _BINARY: dict[type[exp.Expr], str] = {
     exp.Div: "/",
     exp.Mod: "%",
 }
-_COMPARED = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
+_COMPARED = tuple(kind for kind, operator in _BINARY.items() if operator in COMPARISONS)
 _CONDITIONS = (*_COMPARED, exp.Between, exp.In, exp.Is, exp.Like, exp.Not)
 """In `a = b LIKE c` Spark compares first, and others do not."""
 _FUNCTIONS: dict[type[exp.Expr], str] = {
@@ -53,8 +60,8 @@ _FUNCTIONS: dict[type[exp.Expr], str] = {
     exp.Upper: "upper",
 }
 _ALLOWED = (
-    "comparisons, AND, OR, NOT, IN, BETWEEN, LIKE, IS NULL, + - * / %, AT TIME ZONE, abs, coalesce, dayofweek, hour, "
-    "length, lower, trim, upper"
+    f"comparisons, AND, OR, NOT, IN, BETWEEN, LIKE, IS NULL, {' '.join(ARITHMETIC)}, AT TIME ZONE, "
+    f"{', '.join(FUNCTIONS)}"
 )
 
 
@@ -126,7 +133,6 @@ class _Reader:
             exp.AtTimeZone: self._zone,
             exp.Column: self._field,
             exp.Neg: self._negate,
-            exp.Trim: self._function,
         }
 
     def read(self, node: exp.Expr, depth: int) -> Expression:

@@ -158,17 +158,39 @@ def read_offsets(kafka: KafkaSettings, consumer: Consumer, partition: TopicParti
         Outage: no broker answers.
     """
     given_up_s = time.monotonic() + ANSWER_WITHIN_S
+
+    def ask() -> tuple[int, int]:
+        wait_s = max(given_up_s - time.monotonic(), ATTEMPT_S)
+        first, end = consumer.get_watermark_offsets(partition, timeout=wait_s)
+        return first, end
+
+    return _answered(
+        ask, given_up_s, lambda fault: fault, lambda fault: explain(fault, kafka, f"reading topic {partition.topic}")
+    )
+
+
+def _answered(
+    ask: Callable[[], _T],
+    given_up_s: float,
+    cause_of: Callable[[KafkaError], KafkaError],
+    explained: Callable[[KafkaError], BucketsError],
+) -> _T:
+    """Ask until there is an answer.
+
+    Args:
+        ask: raises a KafkaException where there is none.
+        given_up_s: until when, by the steady clock.
+        cause_of: the fault that lies under the one that was met.
+        explained: a fault as it is raised.
+    """
     while True:
         try:
-            wait_s = max(given_up_s - time.monotonic(), ATTEMPT_S)
-            first, end = consumer.get_watermark_offsets(partition, timeout=wait_s)
+            return ask()
         except KafkaException as error:
-            fault = error.args[0]
+            fault = cause_of(error.args[0])
             if time.monotonic() > given_up_s or not may_pass(fault):
-                raise explain(fault, kafka, f"reading topic {partition.topic}") from None
+                raise explained(fault) from None
             time.sleep(AGAIN_AFTER_S)
-        else:
-            return first, end
 
 
 class Broker:
@@ -219,16 +241,14 @@ class Broker:
 
     def _answer(self, ask: Callable[[], _T], doing: str, within_s: float) -> _T:
         """Ask until there is an answer, which may take a while after the brokers have started."""
-        self._fault, given_up_s = None, time.monotonic() + within_s
-        while True:
-            try:
-                return ask()
-            except KafkaException as error:
-                self._admin.poll(0)
-                fault = self._fault or error.args[0]
-                if time.monotonic() > given_up_s or not may_pass(fault):
-                    raise explain(fault, self._kafka, doing) from None
-                time.sleep(AGAIN_AFTER_S)
+        self._fault = None
+        given_up_s = time.monotonic() + within_s
+        return _answered(ask, given_up_s, self._noted, lambda fault: explain(fault, self._kafka, doing))
+
+    def _noted(self, met: KafkaError) -> KafkaError:
+        """What the client has reported since it was asked, or else the fault that was met."""
+        self._admin.poll(0)
+        return self._fault or met
 
     def check_topics(self, wanted: Iterable[str]) -> dict[str, int]:
         """Check that topics exist.

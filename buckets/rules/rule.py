@@ -186,16 +186,13 @@ def check_against_schema(rule: Rule, schema: EventSchema) -> Fault | None:
     declared = f"declared attributes: {', '.join(schema.attributes) or 'none'}"
     for field in rule.group_by:
         if field not in schema.attributes:
-            return (
-                "group_by",
-            ), f"{short_line(repr(field))} is no attribute of event schema {schema.name!r}; {declared}"
+            shown = short_line(repr(field))
+            return ("group_by",), f"{shown} is no attribute of event schema {schema.name!r}; {declared}"
     measure = rule.aggregate.measure
     if measure is not None and measure not in schema.measures:
         known = f"declared measures: {', '.join(schema.measures) or 'none'}"
-        return (
-            "aggregate",
-            "measure",
-        ), f"{short_line(repr(measure))} is no measure of event schema {schema.name!r}; {known}"
+        shown = short_line(repr(measure))
+        return ("aggregate", "measure"), f"{shown} is no measure of event schema {schema.name!r}; {known}"
     try:
         canonical_filter(rule.where, schema)
     except ValueError as error:
