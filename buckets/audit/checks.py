@@ -35,7 +35,9 @@ class Check:
 
 
 def fires(row: Row) -> bool:
-    """Whether the value of an alert crosses its limit, as far as a rounded value tells."""
+    """Whether an alert's value crosses its limit, as far as a rounded value tells; a rule with features has none."""
+    if row["limit"] is None or row["value"] is None:
+        return True
     if len(row["limit"]) > _LONGEST_LIMIT:
         return True
     limit = Decimal(row["limit"])
@@ -51,7 +53,8 @@ _LIMIT = f"CAST(`limit` AS DECIMAL({VALUE.precision}, {VALUE.scale}))"
 _IS_HIGH = f"value >= {_LIMIT} - CAST('{_ROUNDING:f}' AS DECIMAL(7, 7))"
 _IS_LOW = f"value <= {_LIMIT} + CAST('{_ROUNDING:f}' AS DECIMAL(7, 7))"
 _FIRES = (
-    f"CASE WHEN length(`limit`) > {_LONGEST_LIMIT} THEN true WHEN operator IN ('>', '>=') THEN {_IS_HIGH} "
+    f"CASE WHEN `limit` IS NULL OR value IS NULL OR length(`limit`) > {_LONGEST_LIMIT} THEN true "
+    f"WHEN operator IN ('>', '>=') THEN {_IS_HIGH} "
     f"WHEN operator IN ('<', '<=') THEN {_IS_LOW} ELSE operator = '!=' OR ({_IS_HIGH} AND {_IS_LOW}) END"
 )
 
@@ -64,12 +67,19 @@ def _count_is_in_bounds(row: Row) -> bool:
 
 _OF_VALUES = (
     Check(
-        "value_in_bounds", "lower <= value AND value <= upper", lambda row: row["lower"] <= row["value"] <= row["upper"]
+        "value_in_bounds",
+        "value IS NULL OR (lower <= value AND value <= upper)",
+        lambda row: row["value"] is None or row["lower"] <= row["value"] <= row["upper"],
     ),
     Check(
         "exact_is_one_value",
-        "NOT exact OR (lower = value AND value = upper)",
-        lambda row: not row["exact"] or row["lower"] == row["value"] == row["upper"],
+        "NOT exact OR value IS NULL OR (lower = value AND value = upper)",
+        lambda row: not row["exact"] or row["value"] is None or row["lower"] == row["value"] == row["upper"],
+    ),
+    Check(
+        "value_or_terms",
+        "value IS NOT NULL OR terms IS NOT NULL",
+        lambda row: row["value"] is not None or row["terms"] is not None,
     ),
     Check(
         "count_in_bounds",
@@ -124,10 +134,14 @@ def _field_checks(field: Field) -> Iterable[Check]:
         sql = f"{name} <> ''"
         yield Check(f"{name}_is_not_empty", f"{name} IS NULL OR {sql}" if field.nullable else sql, _not_empty(name))
     if field.minimum is not None:
-        yield Check(f"{name}_is_large_enough", f"{name} >= {field.minimum}", _at_least(name, field.minimum))
+        sql = f"{name} >= {field.minimum}"
+        is_large = _at_least(name, field.minimum)
+        yield Check(f"{name}_is_large_enough", f"{name} IS NULL OR {sql}" if field.nullable else sql, is_large)
     if field.kind == "text" and field.choices:
-        listed = ", ".join(f"'{choice}'" for choice in field.choices)
-        yield Check(f"{name}_is_known", f"{name} IN ({listed})", _among(name, field.choices))
+        listed = ", ".join(f"'{choice}'" for choice in field.choices if choice is not None)
+        sql = f"{name} IN ({listed})"
+        is_known = _among(name, field.choices)
+        yield Check(f"{name}_is_known", f"{name} IS NULL OR {sql}" if field.nullable else sql, is_known)
 
 
 def _not_empty(name: str) -> Callable[[Row], bool]:
@@ -135,8 +149,8 @@ def _not_empty(name: str) -> Callable[[Row], bool]:
 
 
 def _at_least(name: str, minimum: int) -> Callable[[Row], bool]:
-    return lambda row: bool(row[name] >= minimum)
+    return lambda row: row[name] is None or bool(row[name] >= minimum)
 
 
 def _among(name: str, choices: tuple[Any, ...]) -> Callable[[Row], bool]:
-    return lambda row: row[name] in choices
+    return lambda row: row[name] is None or row[name] in choices

@@ -1,5 +1,6 @@
 """The command `buckets alerts`: the latest alerts as a table."""
 
+import json
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -12,9 +13,12 @@ from rich.text import Text
 
 from buckets.outputs.reader import read_output
 
+OPTIONAL = ("terms", "condition")
+"""Columns that outputs of earlier releases lack."""
+
 COLUMNS = [
     "event_time", "rule_id", "rule", "key", "event_id", "value", "lower", "upper", "exact", "limit", "operator",
-    "count", "certain", "warm",
+    "count", "certain", "warm", "terms", "condition",
 ]  # fmt: skip
 
 
@@ -32,7 +36,7 @@ def alerts(
       buckets alerts results --limit 50 --rule payer-to-beneficiary-24h
     """  # noqa: D301 - click needs the backspace itself
     name = "shadow_alerts" if shadow else "alerts"
-    rows = read_output(folder, name, COLUMNS)
+    rows = read_output(folder, name, COLUMNS, OPTIONAL)
     chosen = [row for row in rows if rule is None or row["rule_id"] == rule]
     chosen.sort(key=lambda row: (-row["event_time"], row["rule_id"], row["event_id"]))
     console = Console()
@@ -59,18 +63,43 @@ def alert_table(rows: list[dict[str, Any]], title: str) -> Table:
         lines = [row["rule"], key, f"event {row['event_id']}, rule {row['rule_id']}"]
         if row["warm"] is False:
             lines.append("the window reaches back beyond the history that is kept")
-        if row["exact"] is False:
+        if row["condition"] is not None:
+            lines[0] = row["condition"]
+            lines += [] if row["certain"] else ["not certain: some of these numbers have bounds"]
+        elif row["exact"] is False:
             between = f"between {readable(row['lower'])} and {readable(row['upper'])}"
             lines.append(
                 f"{between}, the limit is crossed in any case" if row["certain"] else f"not certain: {between}"
             )
-        events = "event" if row["count"] == 1 else "events"
         table.add_row(
             f"{moment:%Y-%m-%d}\n{moment:%H:%M:%S}.{moment.microsecond // 1000:03d}",
             Text("\n".join(lines)),
-            f"{readable(row['value'])}\nof {row['count']:,} {events}",
+            Text(_values(row)),
         )
     return table
+
+
+def _values(row: dict[str, Any]) -> str:
+    """The value of an alert, or those of its features."""
+    if row["terms"] is None:
+        return f"{readable(row['value'])}\nof {row['count']:,} {'event' if row['count'] == 1 else 'events'}"
+    terms = json.loads(row["terms"]) if isinstance(row["terms"], str) else row["terms"]
+    return "\n".join(f"{term['name']} {term_value(term)}" for term in terms)
+
+
+def term_value(term: dict[str, Any]) -> str:
+    """The value of a feature, as people read it."""
+    value = term["value"]
+    if value is None:
+        return "no value"
+    return ("yes" if value else "no") if isinstance(value, bool) else readable(value)
+
+
+def crossed(alert: dict[str, Any]) -> str:
+    """What made an alert, in short: its value and limit, or its condition with the numbers in it."""
+    if alert.get("condition") is not None:
+        return str(alert["condition"])
+    return f"{readable(alert['value'])} {alert['operator']} {readable(alert['limit'])}"
 
 
 def readable(value: Decimal | str) -> str:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from buckets.checkpoint.rule_versions import RuleVersions
-from buckets.cli.alerts import readable
+from buckets.cli.alerts import crossed
 from buckets.clock import epoch_ms
 from buckets.generator.recall import recall_rows
 from buckets.monitor.last_minute import MINUTE_MS, SHARES, weighted_quantiles
@@ -133,9 +133,8 @@ class Shown:
 
 def _alert_line(alert: dict[str, Any]) -> str:
     key = ", ".join(f"{name} {value}" for name, value in alert["key"].items()) or "all events"
-    crossed = f"{readable(alert['value'])} {alert['operator']} {readable(alert['limit'])}"
     after = f", {alert['decided_at'] - alert['ingested_at']:,} ms after it came" if alert["ingested_at"] else ""
-    return f"{alert['rule_id']}: {key}: {crossed}{after}"
+    return f"{alert['rule_id']}: {key}: {crossed(alert)}{after}"
 
 
 def change_line(change: RuleChanged) -> str:

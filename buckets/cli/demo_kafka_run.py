@@ -181,6 +181,7 @@ class KafkaDemo:
     def _change_a_rule(self) -> None:
         """Lower a limit; the new version of the rules is in force from the next batch on."""
         before = next(rule for rule in self._rules if rule.rule_id == CHANGED_RULE)
+        assert before.limit is not None
         limit = before.limit.model_copy(update={"value": NEW_LIMIT})
         self._say(f"— rule {CHANGED_RULE}: the limit goes from {before.limit.value:,f} to {NEW_LIMIT:,f} —")
         changed = before.model_copy(update={"limit": limit})

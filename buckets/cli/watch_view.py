@@ -7,7 +7,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from buckets.cli.alerts import readable
+from buckets.cli.alerts import crossed, readable
 
 _BARS = "▁▂▃▄▅▆▇█"
 Status = dict[str, Any]
@@ -53,8 +53,9 @@ def alerts_table(data: Status, most: int) -> RenderableType:
     for name in ("Value", "Limit"):
         table.add_column(name, justify="right", no_wrap=True)
     for alert in data["alerts"][:most]:
-        limit = f"{alert['operator']} {readable(alert['limit'])}"
-        value = Text(readable(alert["value"]))
+        limit, value = Text(), Text(crossed(alert))
+        if alert.get("condition") is None:
+            limit, value = Text(f"{alert['operator']} {readable(alert['limit'])}"), Text(readable(alert["value"]))
         table.add_row(clock_text(alert["written_ms"]), Text(alert["rule_id"]), Text(_key(alert)), value, limit)
     return table
 
@@ -99,10 +100,7 @@ def rules_line(data: Status) -> str:
 
 def alert_line(alert: dict[str, Any]) -> str:
     """An alert as one line."""
-    value, limit = readable(alert["value"]), readable(alert["limit"])
-    return (
-        f"{clock_text(alert['written_ms'])} UTC {alert['rule_id']}: {_key(alert)}: {value} {alert['operator']} {limit}"
-    )
+    return f"{clock_text(alert['written_ms'])} UTC {alert['rule_id']}: {_key(alert)}: {crossed(alert)}"
 
 
 def bars(numbers: list[int]) -> str:

@@ -103,6 +103,7 @@ class OutputSettings(BaseModel):
         path: the folder of the tables.
         topics: the topic of each output; one that is left out goes to the topic of its own name.
         evaluations: whether there is a row for every event and rule, fired or not.
+        message_version: of the schemas of alerts and evaluations in topics; 1 for consumers that do not know `terms`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -111,6 +112,7 @@ class OutputSettings(BaseModel):
     path: str = ""
     topics: dict[str, TopicName] = Field(default_factory=dict)
     evaluations: bool = False
+    message_version: Literal[1, 2] = 2
 
     @model_validator(mode="after")
     def _path_or_topics(self) -> "OutputSettings":

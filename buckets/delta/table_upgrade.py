@@ -22,6 +22,17 @@ def add_missing_columns(path: Path, columns: pa.Schema) -> None:
         table.alter.add_columns(Schema.from_arrow(pa.schema(missing)).fields)
 
 
+def strict_columns(path: Path, columns: pa.Schema) -> list[str]:
+    """The columns of a table that take no null, and should.
+
+    Args:
+        path: the table.
+        columns: as it should have them.
+    """
+    nullable = {field.name for field in columns if field.nullable}
+    return [field.name for field in DeltaTable(path).schema().fields if not field.nullable and field.name in nullable]
+
+
 def constraints_of(path: Path) -> dict[str, str]:
     """The constraints of a table: SQL by name."""
     configuration = DeltaTable(path).metadata().configuration

@@ -25,24 +25,24 @@ def alert_id(rule: Rule, key: str, event_id: str, event_time_ms: int) -> str:
 
 def alert_table(group: ScoredGroup, state: str) -> pa.Table:
     """Fired rows of rules in a state, ACTIVE or SHADOW; with `ingested_ms` where the source knows that."""
-    rows, columns = group.scored.rows, alert_columns(group.schema.largest_scale)
+    rows, columns = group.scored.rows, alert_columns(group.table.schema.largest_scale)
     of_state = np.array([rule.state == state for rule in group.plan.rules], np.bool_)
     chosen = np.flatnonzero(rows.fired & of_state[rows.rule]) if len(of_state) else np.empty(0, np.int64)
     if not len(chosen):
         return columns.empty_table()
     events, rules = rows.event[chosen], rows.rule[chosen]
-    taken = group.take(events)
-    keys = group.key_column(events)
+    taken = group.table.take(events)
+    keys = group.table.key_column(events)
     times_ms = taken["time_ms"].to_numpy()
     fired = [group.plan.rules[rule] for rule in rules]
-    decimals = value_maker(group.plan, group.schema, rules)
+    decimals = value_maker(group.plan, group.table.schema, rules)
     value = decimals(rows.whole[chosen], rows.micro[chosen])
     lower = upper = value
     if not rows.exact[chosen].all():
         lower = decimals(rows.lower_whole[chosen], rows.lower_micro[chosen])
         upper = decimals(rows.upper_whole[chosen], rows.upper_micro[chosen])
     ids = taken["event_id"].to_pylist()
-    lengths_ms = np.array([rule.window.length_ms for rule in group.plan.rules], np.int64)
+    lengths_ms = np.array([rule.longest_window.length_ms for rule in group.plan.rules], np.int64)
     different, sentence_of = np.unique(rules, return_inverse=True)
     sentences = pa.array([group.plan.rules[rule].sentence() for rule in different.tolist()])
     found = {
@@ -63,11 +63,13 @@ def alert_table(group: ScoredGroup, state: str) -> pa.Table:
         "count": pa.array(rows.event_count[chosen]),
         "count_lower": pa.array(rows.count_lower[chosen]),
         "count_upper": pa.array(rows.count_upper[chosen]),
-        "operator": pa.array([rule.limit.operator for rule in fired]),
-        "limit": pa.array([format(rule.limit.value, "f") for rule in fired]),
+        "operator": pa.array([rule.limit.operator for rule in fired if rule.limit is not None]),
+        "limit": pa.array([format(rule.limit.value, "f") for rule in fired if rule.limit is not None]),
         "window_start": pa.array(times_ms - lengths_ms[rules]).cast(TIME),
         "window_end": taken["time_ms"].cast(TIME),
-        "event": pa.array(group.event_texts(events, taken)),
+        "event": pa.array(group.table.event_texts(events, taken)),
+        "terms": pa.nulls(len(chosen), pa.string()),
+        "condition": pa.nulls(len(chosen), pa.string()),
         "source": taken["source"].cast(pa.string()),
         "source_order": taken["source_order"],
         "position": taken["position"],

@@ -29,7 +29,7 @@ def compact_evaluations(group: ScoredGroup) -> pa.Table:
     starts = np.flatnonzero(np.diff(rows.event, prepend=-1))
     events = rows.event[starts]
     offsets = pa.array(np.append(starts, len(rows.event)).astype(np.int32))
-    taken = group.take(events)
+    taken = group.table.take(events)
     columns = {
         "rule": rows.rule,
         "whole": rows.whole,
@@ -43,7 +43,7 @@ def compact_evaluations(group: ScoredGroup) -> pa.Table:
     return pa.table(
         {
             "event_id": taken["event_id"],
-            "key": group.key_column(events).dictionary_encode(),
+            "key": group.table.key_column(events).dictionary_encode(),
             "time_ms": taken["time_ms"],
             "source": taken["source"],
             "source_order": taken["source_order"],
@@ -98,6 +98,7 @@ def expand_evaluations(compact: pa.Table, plan: GroupPlan, schema: EventSchema, 
             "count_lower": count_lower,
             "count_upper": count_upper,
             "fired": flat["fired"],
+            "terms": pa.nulls(len(rules), pa.string()),
             "source": compact["source"].cast(pa.string()).take(events),
             "source_order": compact["source_order"].take(events),
             "position": compact["position"].take(events),

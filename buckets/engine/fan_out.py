@@ -88,7 +88,7 @@ def _sample(values: np.ndarray) -> list[int]:
 
 def _messages(events: Events, group: Group, passed: np.ndarray | None, shards: int) -> Iterator[ShardMessage]:
     """The events of one group, a message for each shard: key by key, each key's in arrival order."""
-    keys = encode_keys(group, events.attributes, len(events)).dictionary_encode()
+    keys = encode_keys(group, events.attributes | events.measures, len(events)).dictionary_encode()
     codes = keys.indices.to_numpy()
     if passed is not None:
         codes = codes[passed]

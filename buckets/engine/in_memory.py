@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from buckets.engine.accounting import BatchAccount, account_batch
 from buckets.engine.fan_out import fan_out
-from buckets.engine.shard import COUNTS, Produced, Scorer
+from buckets.engine.meeting import PARTS
+from buckets.engine.shard import COUNTS, Produced, Scorer, meeting_outputs
 from buckets.engine.shard_store import ShardStore
 from buckets.rules.rule_set import RuleSet
 
@@ -90,6 +91,8 @@ class InMemoryJob:
         """
         found: dict[str, list[bytes]] = {COUNTS: []}
         for produced in self._produced(arrivals, rule_set):
+            found.setdefault(produced.output, []).append(produced.payload)
+        for produced in meeting_outputs(self.scorer, found.pop(PARTS, []), rule_set):
             found.setdefault(produced.output, []).append(produced.payload)
         account = account_batch(self.batches, rule_set, found.pop(COUNTS))
         account.check()

@@ -1,12 +1,12 @@
 """Keys as bytes: the values of the grouping fields, joined so that different values never give the same bytes.
 
 Values stand as text, one NUL between two of them. A NUL or SOH inside a value is escaped (`01 01`, `01 02`), which
-keeps the joined form unambiguous. Longs are written in decimal, booleans as `true` and `false`.
+keeps the joined form unambiguous. Longs and scaled measures are written in decimal, booleans as `true` and `false`.
 """
 
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from buckets.aggregates.aggregate import FieldKind
 from buckets.events.schema import EventSchema
+from buckets.numbers.fixed_point import format_scaled
+from buckets.rules.feature import field_kind
 from buckets.rules.rule_set import Group
 
 _SEPARATOR, _ESCAPE = "\x00", "\x01"
@@ -27,12 +30,12 @@ def _escaped(text: pa.Array) -> pa.Array:
     return text
 
 
-def encode_keys(group: Group, attributes: dict[str, pa.Array], rows: int) -> pa.Array:
+def encode_keys(group: Group, columns: Mapping[str, pa.Array], rows: int) -> pa.Array:
     """The key of each row.
 
     Args:
         group: whose fields make the key.
-        attributes: by name, Arrow arrays without nulls.
+        columns: by name, Arrow arrays without nulls: attributes, and measures as scaled integers.
         rows: how many rows there are.
 
     Returns:
@@ -40,17 +43,17 @@ def encode_keys(group: Group, attributes: dict[str, pa.Array], rows: int) -> pa.
     """
     if not group.key_fields:
         return pa.array([""] * rows, pa.string())
-    parts = [_escaped(pc.cast(attributes[field], pa.string())) for field in group.key_fields]
+    parts = [_escaped(pc.cast(columns[field], pa.string())) for field in group.key_fields]
     return parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, _SEPARATOR)
 
 
 def decode_key(group: Group, key: str, schema: EventSchema) -> dict[str, Any]:
-    """The fields of a key with their values, in the order in which rules name them."""
+    """The fields of a key with their values, in the order in which rules name them; of measures scaled integers."""
     if not group.fields:
         return {}
     texts = key.split(_SEPARATOR) if len(group.fields) > 1 else [key]
     values = dict(zip(group.key_fields, texts, strict=True))
-    return {field: _typed(_unescaped(values[field]), schema.attributes[field]) for field in group.fields}
+    return {field: _typed(_unescaped(values[field]), field_kind(field, schema)) for field in group.fields}
 
 
 def key_of_values(group: Group, values: Sequence[str]) -> str:
@@ -71,15 +74,21 @@ def _unescaped(text: str) -> str:
     return text.replace("\x01\x01", _SEPARATOR).replace("\x01\x02", _ESCAPE) if _ESCAPE in text else text
 
 
-def _typed(text: str, kind: str) -> Any:
-    if kind == "long":
+def _typed(text: str, kind: FieldKind) -> Any:
+    if kind in ("long", "measure"):
         return int(text)
     return text == "true" if kind == "boolean" else text
 
 
 def key_json(group: Group, key: str, schema: EventSchema) -> str:
     """A key as users read it: `{"payerId": "p1", "beneficiaryId": "b9"}`."""
-    return json.dumps(decode_key(group, key, schema), ensure_ascii=False)
+    fields = decode_key(group, key, schema)
+    shown = {
+        name: format_scaled(value, schema.measures[name].scale)
+        for name, value in fields.items()
+        if name in schema.measures
+    }
+    return json.dumps(fields | shown, ensure_ascii=False)
 
 
 def shards_of(group: Group, keys: pa.Array, shards: int) -> npt.NDArray[np.int64]:

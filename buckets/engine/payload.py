@@ -6,7 +6,8 @@ payloads, so that a row costs nothing per event.
 
 import pyarrow as pa
 
-EVENTS, DEAD_LETTERS, COUNTS = b"E", b"D", b"C"
+EVENTS, DEAD_LETTERS, COUNTS, ROWS = b"E", b"D", b"C", b"R"
+"""Events, or rows that are made of them; dead letters; counts; and rows where others are packed more tightly."""
 GROUP = b"group"
 
 

@@ -24,14 +24,19 @@ from buckets.engine.counting_sort import sort_by_code
 from buckets.engine.dead_letters import dead_letter_table
 from buckets.engine.evaluations import compact_evaluations, expand_evaluations
 from buckets.engine.eviction import Eviction
-from buckets.engine.fan_out import measure_column
+from buckets.engine.group_parts import GroupParts, group_parts
+from buckets.engine.judged_rows import judged_alerts, judged_evaluations
+from buckets.engine.judging import Judged, judge
+from buckets.engine.keyed_table import KeyedTable
+from buckets.engine.meeting import PARTS, meet, parts_payload, spans_groups
 from buckets.engine.overflows import has_overflows, overflows
 from buckets.engine.scored_group import ScoredGroup
 from buckets.engine.shard_store import ShardStore
 from buckets.engine.stored_heads import StoredHeads
+from buckets.engine.track_values import track_values
 from buckets.events.schema import EventSchema
 from buckets.kernel.keyed_events import EventIds, KeyedEvents
-from buckets.kernel.outcome import DUPLICATE, LATE, TOO_LATE
+from buckets.kernel.outcome import DUPLICATE, LATE, OUTCOMES, TOO_LATE
 from buckets.kernel.plan import GroupPlan, plan_group
 from buckets.kernel.score import score
 from buckets.outputs import columns
@@ -116,15 +121,34 @@ class Scorer:
         self, plan: GroupPlan, arrived: EventsByKey, version: int, stored: StoredHeads, eviction: Eviction
     ) -> Iterator[Produced]:
         group, (events, codes, key_start, keys) = plan.group, arrived
-        keyed = KeyedEvents(key_start, events["time_ms"].to_numpy(), _values(events, group), ids_of(events["event_id"]))
+        table = KeyedTable(group, self.schema, events, keys, codes)
+        keyed = KeyedEvents(key_start, events["time_ms"].to_numpy(), track_values(table), ids_of(events["event_id"]))
         heads, until_ms = stored.heads, eviction.evicted_until_ms(plan)
         scored = score(plan, heads, stored.read_pages, keyed, self.evaluations, evicted_until_ms=until_ms)
         stored.write(scored)
         eviction.note(plan, stored, scored.clocks_ms, events.num_rows)
-        yield from self._produced(ScoredGroup(plan, self.schema, version, events, keys, codes, scored))
+        of_group = ScoredGroup(plan, version, table, scored)
+        judged: list[Judged] = []
+        if plan.parts:
+            parts = group_parts(of_group)
+            judged = self._judged(of_group, parts)
+            packed = parts_payload(of_group, parts)
+            if packed is not None:
+                yield Produced(PARTS, 0, packed)
+        yield from self._produced(of_group, judged)
 
-    def _produced(self, scored: ScoredGroup) -> Iterator[Produced]:
+    def _judged(self, group: ScoredGroup, parts: GroupParts) -> list[Judged]:
+        """The rules that have features of this group alone."""
+        of = group.plan.group
+        rules = [rule for rule in of.rules if rule.is_evaluated and rule.when is not None and not spans_groups(rule)]
+        return [judge(rule, group.table, parts.events, {frozenset(of.fields): parts.parts}) for rule in rules]
+
+    def _produced(self, scored: ScoredGroup, judged: Sequence[Judged]) -> Iterator[Produced]:
         group_id, outcomes = scored.plan.group.group_id, scored.outcome_counts()
+        alerts = 0
+        for produced in judged_outputs(judged, scored.ruleset_version, group_id, self.evaluations):
+            alerts += produced.rows if produced.output == columns.ALERTS else 0
+            yield produced
         makers: dict[str, Callable[[], pa.Table]] = {}
         # A small batch is mostly the making of tables: those that would be empty are left out.
         if scored.scored.rows.fired.any():
@@ -138,9 +162,8 @@ class Scorer:
             makers[columns.DUPLICATES] = lambda: side_outputs.duplicates(scored)
         if has_overflows(scored):
             makers[columns.DEAD_LETTERS] = lambda: dead_letter_table(overflows(scored))
-        if self.evaluations:
+        if self.evaluations and len(scored.scored.rows.event):
             makers[columns.EVALUATIONS] = lambda: compact_evaluations(scored)
-        alerts = 0
         for output, make in makers.items():
             table = make()
             if table.num_rows:
@@ -148,6 +171,42 @@ class Scorer:
                 alerts += table.num_rows if output == columns.ALERTS else 0
                 yield Produced(output, table.num_rows, packed)
         counts = {"group_id": group_id, "outcomes": outcomes, "alerts": alerts}
+        yield Produced(COUNTS, 0, json.dumps(counts).encode())
+
+
+def judged_outputs(judged: Iterable[Judged], version: int, group_id: str, evaluations: bool) -> Iterator[Produced]:
+    """The alerts and evaluations of rules with features.
+
+    Args:
+        judged: the rules.
+        version: of the rule set.
+        group_id: the group of their own key.
+        evaluations: whether every evaluation is put out, or alerts only.
+    """
+    for each in judged:
+        if each.fired.any():
+            output = columns.ALERTS if each.rule.state == "ACTIVE" else columns.SHADOW_ALERTS
+            table = judged_alerts(each, version)
+            yield Produced(output, table.num_rows, payload.pack(payload.EVENTS, table, group_id))
+        if evaluations and len(each.events):
+            table = judged_evaluations(each, version)
+            yield Produced(columns.EVALUATIONS, table.num_rows, payload.pack(payload.ROWS, table, group_id))
+
+
+def meeting_outputs(scorer: Scorer, payloads: Iterable[bytes], rule_set: RuleSet) -> Iterator[Produced]:
+    """What rules put out that have features of several groups, and a count of their alerts.
+
+    Args:
+        scorer: the settings.
+        payloads: all of output `PARTS` of a batch.
+        rule_set: the rules of the batch.
+    """
+    for group, judged in meet(payloads, rule_set, scorer.schema):
+        alerts = 0
+        for produced in judged_outputs([judged], rule_set.version, group.group_id, scorer.evaluations):
+            alerts += produced.rows if produced.output == columns.ALERTS else 0
+            yield produced
+        counts = {"group_id": group.group_id, "outcomes": [0] * OUTCOMES, "alerts": alerts}
         yield Produced(COUNTS, 0, json.dumps(counts).encode())
 
 
@@ -175,7 +234,7 @@ def _plan(hashed: _Hashed, schema: EventSchema, engine: EngineSettings) -> Group
 
 
 def evaluation_rows(packed: bytes, rule_set: RuleSet, schema: EventSchema, engine: EngineSettings) -> pa.Table:
-    """A payload of evaluations, which come out compactly, as one row for an event and a rule.
+    """A payload of evaluations as one row for an event and a rule; most of them come out compactly.
 
     Args:
         packed: a payload of output `evaluations`.
@@ -184,6 +243,8 @@ def evaluation_rows(packed: bytes, rule_set: RuleSet, schema: EventSchema, engin
         engine: the settings of the engine.
     """
     compact = payload.unpack(packed)
+    if packed[:1] == payload.ROWS:
+        return compact.replace_schema_metadata()
     group = next(each for each in rule_set.groups if each.group_id == payload.group_of(compact))
     return expand_evaluations(
         compact, _plan(_Hashed(group, rule_set.version), schema, engine), schema, rule_set.version
@@ -237,11 +298,6 @@ def _ascend(columns: Sequence[Int64s]) -> bool:
         step = np.diff(column)
         forward = (step > 0) | ((step == 0) & forward)
     return bool(forward.all())
-
-
-def _values(events: pa.Table, group: Group) -> npt.NDArray[np.int64]:
-    values = [events[measure_column(name)].fill_null(0).to_numpy() for name in group.measures]
-    return np.array(values, np.int64).reshape(len(values), len(events))
 
 
 def ids_of(column: pa.ChunkedArray) -> EventIds:

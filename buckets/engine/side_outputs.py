@@ -53,14 +53,14 @@ def _side_columns(group: ScoredGroup, events: Int64s) -> dict[str, pa.Array]:
     An outcome is warm where the event is later than all that may have been evicted of its key: nothing that is
     missing could make it another.
     """
-    taken = group.take(events)
-    warm = taken["time_ms"].to_numpy() >= group.scored.since_ms[group.codes[events]]
+    taken = group.table.take(events)
+    warm = taken["time_ms"].to_numpy() >= group.scored.since_ms[group.table.codes[events]]
     fields = pa.array([list(group.plan.group.fields)] * len(events), pa.list_(pa.string()))
     return {
         "event_id": taken["event_id"],
         "group": pa.array([group.plan.group.name] * len(events), pa.string()),
         "group_by": fields,
-        "key": group.key_column(events),
+        "key": group.table.key_column(events),
         "event_time": taken["time_ms"].cast(TIME),
         "warm": pa.array(warm),
         "source": taken["source"].cast(pa.string()),

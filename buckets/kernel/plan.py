@@ -1,7 +1,7 @@
 """What the kernel needs of a group: its features and rules as flat arrays of integers.
 
-A feature is what is computed: a function of a measure over a window. Rules that differ in their limits alone share one,
-which is computed once for an event.
+A feature is what is computed: a function of a column over a window. Rules that differ in their limits alone share one,
+which is computed once for an event. So do the parts of rules with conditions, which have no limit.
 
 Limits are decimals of any scale; values are integers. So each limit becomes a threshold on the value's own grid:
 `value > 10.005` at scale 2 is `scaled > 1000`, which is exact, and compares integers with integers. An average lies on
@@ -17,18 +17,32 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from buckets.aggregates.aggregate import KernelFunction
 from buckets.config.engine import EngineSettings
 from buckets.config.precision import Precision
 from buckets.events.schema import EventSchema
 from buckets.numbers.fixed_point import DIGIT_BLOCK, DIGIT_BLOCKS, INT64_MAX, INT64_MIN
-from buckets.rules.completeness import FROM_THE_FIRST, as_arrays
-from buckets.rules.rule import Function, Limit, Rule, value_scale
-from buckets.rules.rule_set import COUNT_TRACK, Group, canonical_group_id
+from buckets.rules.completeness import as_arrays
+from buckets.rules.part import Part
+from buckets.rules.rule import Limit, Rule, value_scale
+from buckets.rules.rule_set import Group, canonical_group_id
 from buckets.timeline.tiers import Tiers
 
-SUM, COUNT, AVG, MIN, MAX = range(5)
-FUNCTIONS: dict[Function, int] = {"sum": SUM, "count": COUNT, "avg": AVG, "min": MIN, "max": MAX}
-"""What the kernel computes for each function of a rule."""
+SUM, COUNT, AVG, MIN, MAX, FIRST, FIRST_TIME, PREVIOUS, PREVIOUS_TIME, COUNT_DISTINCT = range(10)
+FUNCTIONS: dict[KernelFunction, int] = {
+    "sum": SUM,
+    "count": COUNT,
+    "avg": AVG,
+    "min": MIN,
+    "max": MAX,
+    "first": FIRST,
+    "first_time": FIRST_TIME,
+    "previous": PREVIOUS,
+    "previous_time": PREVIOUS_TIME,
+    "count_distinct": COUNT_DISTINCT,
+}
+"""What the kernel computes."""
+NO_COLUMN = -1
 ALWAYS, NEVER, ABOVE, AT_LEAST, BELOW, AT_MOST, EXACTLY, NOT = range(8)
 ADD, EVALUATE, DROP = range(3)
 LATE_POLICIES = {"add": ADD, "evaluate": EVALUATE, "drop": DROP}
@@ -47,8 +61,10 @@ class FeatureArrays(NamedTuple):
     """The different features of a group's evaluated rules, in the order in which rules name them, one element each.
 
     Attributes:
-        function: int64, SUM | COUNT | AVG | MIN | MAX.
-        measure: int64, the measure's column.
+        function: int64, SUM | COUNT | AVG | MIN | MAX | FIRST | FIRST_TIME | PREVIOUS | PREVIOUS_TIME | COUNT_DISTINCT.
+        measure: int64, the column that it is of; 0 where it needs none.
+        second: int64, a second column, where pairs of values are counted; NO_COLUMN for none.
+        counted: int64, the column that holds 1 in events that count; NO_COLUMN where all count.
         window: int64, the window's index in `WindowArrays`.
         patience_ms: int64, how far behind its key's clock an event may be to be evaluated.
         on_trial: bool, whether its rules are on trial (SHADOW), which changes nothing for others.
@@ -60,6 +76,8 @@ class FeatureArrays(NamedTuple):
 
     function: Int64s
     measure: Int64s
+    second: Int64s
+    counted: Int64s
     window: Int64s
     patience_ms: Int64s
     on_trial: npt.NDArray[np.bool_]
@@ -73,7 +91,7 @@ class RuleArrays(NamedTuple):
     """The evaluated rules of a group, feature by feature, one element each.
 
     Attributes:
-        number: int32, the rule's index in `GroupPlan.rules`.
+        number: int32, the rule's index in `GroupPlan.rules`, or that of a part after them.
         is_average: bool, whether its feature is an average, which is compared with all digits of its limit.
         comparison: int64, ALWAYS | NEVER | ABOVE | AT_LEAST | BELOW | AT_MOST | EXACTLY | NOT.
         limit_whole: int64, the limit in scaled units; of an average's, rounded down.
@@ -102,10 +120,11 @@ class GroupPlan:
 
     Attributes:
         group: the group.
-        rules: the evaluated rules, in file order.
+        rules: the evaluated rules with one aggregate, in file order.
+        parts: what is computed for rules with conditions; in results they are numbered after the rules.
         feature_arrays: their features.
         rule_arrays: their limits.
-        reach_ms: int64 `(rules,)`, how far each rule's window reaches back.
+        reach_ms: int64 `(rules + parts,)`, how far each window reaches back.
         window_arrays: their windows' numbers.
         needs_extremes: bool, shape `(measures,)`: whether some rule asks for a measure's min or max.
         horizon_ms: longest window of all live rules, plus allowed lateness.
@@ -115,11 +134,12 @@ class GroupPlan:
         tiers: the buckets beyond the tail.
         value_scales: digits after the point of each rule's value.
         complete_from_ms: int64, shape `(steps,)`: from which event time on each step of the next array holds.
-        complete_since_ms: int64, shape `(rules, steps)`: since when each rule's track is complete.
+        complete_since_ms: int64, shape `(rules + parts, steps)`: since when all tracks of each are complete.
     """
 
     group: Group
     rules: tuple[Rule, ...]
+    parts: tuple[Part, ...]
     feature_arrays: FeatureArrays
     rule_arrays: RuleArrays
     reach_ms: Int64s
@@ -162,8 +182,11 @@ def _average_threshold(limit: Limit, scale: int) -> tuple[int, int, list[int]]:
     return _CODES[limit.operator], whole, digits
 
 
-def _limit_numbers(rule: Rule, scale: int) -> tuple[int, int, list[int]]:
+def _limit_numbers(rule: Rule, schema: EventSchema) -> "_LimitNumbers":
     """Comparison code, whole and digits of a rule's limit; ALWAYS or NEVER where it is beyond every value."""
+    assert rule.limit is not None
+    assert rule.aggregate is not None
+    scale = 0 if rule.measure is None else schema.measures[rule.measure].scale
     if rule.aggregate.function == "avg":
         code, whole, digits = _average_threshold(rule.limit, scale)
     else:
@@ -194,23 +217,27 @@ def plan_group(group: Group, schema: EventSchema, engine: EngineSettings) -> Gro
         schema: the event schema, for the measures' scales.
         engine: lateness, policies and precision.
     """
-    rules = tuple(rule for rule in group.rules if rule.is_evaluated)
+    rules, parts = group.evaluated_rules, group.parts
     precision = engine.precision.of_group(canonical_group_id(group.fields, group.where, schema), schema)
-    reaches = [rule.window.length_ms - (rule.window.left == "open") for rule in rules]
+    column = {name: index for index, name in enumerate(group.measures)}
+    computed = [_feature_of_rule(rule, column) for rule in rules] + [_feature_of_part(part, column) for part in parts]
+    reaches = [feature.reach_ms for feature in computed]
     windows = sorted(set(reaches))
-    tracks = [group.complete[rule.measure or COUNT_TRACK] for rule in rules]
-    from_ms, since_ms = as_arrays([track or FROM_THE_FIRST for track in tracks])
-    extremes = {rule.measure for rule in rules if FUNCTIONS[rule.aggregate.function] in (MIN, MAX)}
-    limits = _limits(rules, schema)
-    features = _features(group, rules, reaches, limits)
+    tracks = [group.completeness(*([] if rule.measure is None else [rule.measure])) for rule in rules]
+    tracks += [group.completeness(*(track.name for track in part.tracks)) for part in parts]
+    from_ms, since_ms = as_arrays(tracks)
+    extremes = {feature.column for feature in computed if feature.function in (MIN, MAX)}
+    limits = [_limit_numbers(rule, schema) for rule in rules] + [(ALWAYS, 0, [0] * DIGIT_BLOCKS)] * len(parts)
+    features = _features(computed, limits)
     return GroupPlan(
         group=group,
         rules=rules,
+        parts=parts,
         feature_arrays=_feature_arrays(features, group, windows, engine.allowed_lateness),
         rule_arrays=_rule_arrays(features, limits),
         reach_ms=_int64s(reaches),
         window_arrays=WindowArrays(reach_ms=_int64s(windows)),
-        needs_extremes=np.array([measure in extremes for measure in group.measures], np.bool_),
+        needs_extremes=np.array([index in extremes for index in range(len(group.measures))], np.bool_),
         horizon_ms=group.longest_window_ms + engine.allowed_lateness,
         late=LATE_POLICIES[engine.late],
         collision=COLLISION_POLICIES[engine.collision],
@@ -231,6 +258,8 @@ class _Feature(NamedTuple):
 
     function: int
     column: int
+    second: int
+    counted: int
     reach_ms: int
     on_trial: bool
 
@@ -246,20 +275,24 @@ class _Ordered(NamedTuple):
 _LimitNumbers = tuple[int, int, list[int]]
 
 
-def _limits(rules: Sequence[Rule], schema: EventSchema) -> list[_LimitNumbers]:
-    units = [0 if rule.measure is None else schema.measures[rule.measure].scale for rule in rules]
-    return [_limit_numbers(rule, unit) for rule, unit in zip(rules, units, strict=True)]
+def _feature_of_rule(rule: Rule, column: Mapping[str, int]) -> _Feature:
+    assert rule.aggregate is not None
+    assert rule.window is not None
+    of = column[rule.measure] if rule.measure is not None else 0
+    function = FUNCTIONS[rule.aggregate.function]
+    return _Feature(function, of, NO_COLUMN, NO_COLUMN, rule.window.reach_ms, rule.state == "SHADOW")
 
 
-def _features(
-    group: Group, rules: Sequence[Rule], reaches: Sequence[int], limits: Sequence[_LimitNumbers]
-) -> dict[_Feature, _Ordered]:
-    """The features of rules, in the order in which rules name them, and the rules of each."""
-    column = {measure: index for index, measure in enumerate(group.measures)}
+def _feature_of_part(part: Part, column: Mapping[str, int]) -> _Feature:
+    of = column[part.column.name] if part.column is not None else 0
+    second, counted = (NO_COLUMN if each is None else column[each.name] for each in (part.second, part.counted))
+    return _Feature(FUNCTIONS[part.function], of, second, counted, part.window.reach_ms, part.on_trial)
+
+
+def _features(computed: Sequence[_Feature], limits: Sequence[_LimitNumbers]) -> dict[_Feature, _Ordered]:
+    """The different features of rules and parts, in their order, and the rules and parts of each."""
     members: dict[_Feature, list[int]] = {}
-    for index, (rule, reach_ms) in enumerate(zip(rules, reaches, strict=True)):
-        measure = column[rule.measure] if rule.measure is not None else 0
-        feature = _Feature(FUNCTIONS[rule.aggregate.function], measure, reach_ms, rule.state == "SHADOW")
+    for index, feature in enumerate(computed):
         members.setdefault(feature, []).append(index)
     return {feature: _ordered(indices, limits) for feature, indices in members.items()}
 
@@ -282,6 +315,8 @@ def _feature_arrays(
     return FeatureArrays(
         function=_int64s([feature.function for feature in features]),
         measure=_int64s([feature.column for feature in features]),
+        second=_int64s([feature.second for feature in features]),
+        counted=_int64s([feature.counted for feature in features]),
         window=_int64s([windows.index(feature.reach_ms) for feature in features]),
         patience_ms=_int64s([kept_ms[feature.on_trial] - feature.reach_ms for feature in features]),
         on_trial=np.array([feature.on_trial for feature in features], np.bool_),
@@ -294,7 +329,8 @@ def _feature_arrays(
 
 def _longest_ms(group: Group, on_trial: bool) -> int:
     """The longest window that rules in force keep, or that all rules do."""
-    return max((rule.window.length_ms for rule in group.rules if on_trial or rule.state == "ACTIVE"), default=0)
+    kept = [rule for rule in group.rules if on_trial or rule.state == "ACTIVE"]
+    return max((window.length_ms for rule in kept for window in rule.windows(group.fields)), default=0)
 
 
 def _rule_arrays(features: Mapping[_Feature, _Ordered], limits: Sequence[_LimitNumbers]) -> RuleArrays:

@@ -50,7 +50,10 @@ class Scored:
     Attributes:
         outcomes: what became of each event.
         rows: results of events and rules, events key by key.
-        beyond: rows of rules on trial without a result, because their sums pass 64 bits; event and rule alone are set.
+        parts: results of events and parts, those of a part in the order of events; `rule` is its index in the plan's
+            parts.
+        beyond: rows of rules and parts on trial without a result, because their sums pass 64 bits; of these event and
+            rule alone are set, and parts are numbered after the rules.
         heads: the keys' new heads.
         clocks_ms: int64 `(keys,)`, the clocks that they have come to; NO_CLOCK for none.
         since_ms: int64 `(keys,)`, since when each timeline is complete; FROM_THE_BEGINNING where it always was.
@@ -60,6 +63,7 @@ class Scored:
 
     outcomes: EventOutcomes
     rows: Rows
+    parts: Rows
     beyond: Rows
     heads: list[bytes]
     clocks_ms: npt.NDArray[np.int64]
@@ -142,12 +146,14 @@ def score(
         events._replace(ids=in_pool), known, directory, page_start, context, outcomes
     )
     whole = encoded.tobytes()
-    rows = _in_order(_chosen(rows, slice(used)), plan)
+    rows = _chosen(rows, slice(used))
     all_fit = bool(rows.fits.all())
+    of_rules, of_parts = _split(rows if all_fit else _chosen(rows, np.flatnonzero(rows.fits)), plan)
     return Scored(
         outcomes=outcomes,
-        rows=rows if all_fit else _chosen(rows, np.flatnonzero(rows.fits)),
-        beyond=_chosen(rows, slice(0) if all_fit else np.flatnonzero(~rows.fits)),
+        rows=of_rules,
+        parts=of_parts,
+        beyond=_in_order(_chosen(rows, slice(0) if all_fit else np.flatnonzero(~rows.fits)), plan),
         heads=[whole[start:end] for start, end in pairwise(encoded_start.tolist())],
         clocks_ms=known.clock_ms,
         since_ms=known.since_ms,
@@ -203,6 +209,17 @@ def _read_needed(directory: Directory, read_pages: PageReader, page_at: int) -> 
 
 def _chosen(rows: Iterable[npt.NDArray[Any]], chosen: slice | npt.NDArray[np.int64]) -> Rows:
     return Rows(*(column[chosen] for column in rows))
+
+
+def _split(rows: Rows, plan: GroupPlan) -> tuple[Rows, Rows]:
+    """The rows of rules in order, and those of parts."""
+    first = len(plan.rules)
+    if not plan.parts:
+        return _in_order(rows, plan), _chosen(rows, slice(0))
+    is_part = rows.rule >= first
+    parts = _chosen(rows, np.flatnonzero(is_part))
+    of_rules = _in_order(_chosen(rows, np.flatnonzero(~is_part)), plan)
+    return of_rules, parts._replace(rule=parts.rule - np.int32(first))
 
 
 def _in_order(rows: Rows, plan: GroupPlan) -> Rows:

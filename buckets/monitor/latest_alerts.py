@@ -8,7 +8,7 @@ import pyarrow as pa
 
 _SHOWN = (
     "rule_id", "rule_version", "ruleset_version", "rule", "event_id", "exact", "certain", "warm", "count", "operator",
-    "limit",
+    "limit", "condition",
 )  # fmt: skip
 _ORDER = ("source_order", "source", "position", "rule_id")
 _READ = [*_SHOWN, "key", "value", "source_order", "source", "position"]
@@ -33,4 +33,5 @@ def latest_alerts(tables: Sequence[pa.Table], most: int) -> list[dict[str, Any]]
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
     """An alert as JSON can hold it: times in ms, decimals as text."""
     shown = {name: row[name] for name in (*_SHOWN, "event_time")}
-    return shown | {"key": json.loads(row["key"]), "value": format(row["value"], "f")}
+    value = None if row["value"] is None else format(row["value"], "f")
+    return shown | {"key": json.loads(row["key"]), "value": value}

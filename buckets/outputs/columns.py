@@ -87,7 +87,11 @@ def value_type(largest_scale: int) -> pa.DataType:
 
 
 def evaluation_columns(largest_scale: int) -> pa.Schema:
-    """Columns of `evaluations`: one row for an evaluated event and a rule."""
+    """Columns of `evaluations`: one row for an evaluated event and a rule.
+
+    `value`, its bounds and counts are NULL of a rule with features, whose `terms` tell them, as JSON; and the other way
+    round.
+    """
     value = value_type(largest_scale)
     return pa.schema(
         [
@@ -106,6 +110,7 @@ def evaluation_columns(largest_scale: int) -> pa.Schema:
             pa.field("count_lower", pa.int64()),
             pa.field("count_upper", pa.int64()),
             pa.field("fired", pa.bool_()),
+            pa.field("terms", pa.string()),
         ]
     )
 
@@ -137,6 +142,8 @@ def alert_columns(largest_scale: int) -> pa.Schema:
             pa.field("window_start", TIME),
             pa.field("window_end", TIME),
             pa.field("event", pa.string()),
+            pa.field("terms", pa.string()),
+            pa.field("condition", pa.string()),
             *_POSITION,
         ]
     )

@@ -17,7 +17,7 @@ from buckets.events.schema import LARGEST_SCALE
 from buckets.outputs import columns
 from buckets.resources import resource
 
-Kind = Literal["text", "texts", "object", "flag", "int32", "int64", "moment", "decimal"]
+Kind = Literal["text", "texts", "object", "objects", "flag", "int32", "int64", "moment", "decimal"]
 Row = dict[str, Any]
 MOMENT = pa.timestamp("us", "UTC")
 VALUE = columns.value_type(LARGEST_SCALE)
@@ -26,6 +26,7 @@ COLUMN_TYPES: dict[Kind, pa.DataType] = {
     "text": pa.string(),
     "texts": pa.list_(pa.string()),
     "object": pa.string(),
+    "objects": pa.string(),
     "flag": pa.bool_(),
     "int32": pa.int32(),
     "int64": pa.int64(),
@@ -34,9 +35,9 @@ COLUMN_TYPES: dict[Kind, pa.DataType] = {
 }
 OTHER_FIELDS = "other_fields"
 CONTRACTS = {
-    columns.ALERTS: "alert-v1",
-    columns.SHADOW_ALERTS: "alert-v1",
-    columns.EVALUATIONS: "evaluation-v1",
+    columns.ALERTS: "alert-v2",
+    columns.SHADOW_ALERTS: "alert-v2",
+    columns.EVALUATIONS: "evaluation-v2",
     columns.LATE_EVENTS: "late-event-v1",
     columns.COLLISIONS: "collision-v1",
     columns.DUPLICATES: "duplicate-v1",
@@ -47,6 +48,7 @@ _KINDS: dict[tuple[str, str | None], Kind] = {
     ("string", None): "text",
     ("string", "decimal"): "decimal",
     ("array", None): "texts",
+    ("array", "objects"): "objects",
     ("object", None): "object",
     ("boolean", None): "flag",
     ("integer", "int32"): "int32",
@@ -100,7 +102,7 @@ class Field:
             raise ValueError(message)
         read = _READERS[self.kind](self, value)
         if self.choices and value not in self.choices:
-            message = f"{_shown(value)} is none of {', '.join(map(str, self.choices))}"
+            message = f"{_shown(value)} is none of {', '.join(str(each) for each in self.choices if each is not None)}"
             raise ValueError(message)
         return read
 
@@ -141,6 +143,11 @@ class Field:
             _refuse(value, "an object")
         return _whole_characters(json.dumps(value, ensure_ascii=False))
 
+    def _objects(self, value: Any) -> str:
+        if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+            _refuse(value, "a list of objects")
+        return _whole_characters(json.dumps(value, ensure_ascii=False))
+
     def _texts(self, value: Any) -> list[str]:
         if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
             _refuse(value, "a list of texts")
@@ -151,6 +158,7 @@ _READERS = {
     "text": Field._text,
     "texts": Field._texts,
     "object": Field._object,
+    "objects": Field._objects,
     "flag": Field._flag,
     "int32": Field._integer,
     "int64": Field._integer,
@@ -267,7 +275,7 @@ def _field(name: str, said: dict[str, Any], required: bool) -> Field:
     (kind,) = [each for each in types if each != "null"]
     return Field(
         name=name,
-        kind=_KINDS[kind, said.get("format")],
+        kind=_KINDS[kind, "objects" if _is_of_objects(said) else said.get("format")],
         nullable="null" in types,
         description=said["description"],
         choices=tuple(said["enum"]) if "enum" in said else (said["const"],) if "const" in said else (),
@@ -277,3 +285,7 @@ def _field(name: str, said: dict[str, Any], required: bool) -> Field:
         pattern=re.compile(said["pattern"], re.ASCII) if "pattern" in said else None,
         required=required,
     )
+
+
+def _is_of_objects(said: dict[str, Any]) -> bool:
+    return bool(said.get("items", {}).get("type") == "object")

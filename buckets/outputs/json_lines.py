@@ -54,7 +54,9 @@ class JsonLines:
             shown["key"] = json.loads(shown["key"])
         if "event" in shown:
             shown["event"] = json.loads(shown["event"])
-        if "value" in shown:
+        if shown.get("terms") is not None:
+            shown["terms"] = json.loads(shown["terms"])
+        elif "value" in shown:
             scale = self._scale[row["rule_id"]]
             for name in _VALUES:
                 scaled = _unscaled(shown[name]) // 10 ** (self._value_digits - scale)

@@ -17,8 +17,13 @@ from buckets.outputs import columns
 from buckets.outputs.json_lines import JsonLines
 from buckets.rules.rule_set import RuleSet
 
-MESSAGE_VERSION = 1
-"""Version of the values' schemas; it goes up when a field goes or changes its meaning."""
+NEWEST_VERSION = 2
+"""Newest version of the schemas of alerts and evaluations; it goes up when a field goes or changes its meaning."""
+OTHER_VERSION = 1
+"""That of the other outputs."""
+_VERSIONED = (columns.ALERTS, columns.SHADOW_ALERTS, columns.EVALUATIONS)
+_NEW = ("terms", "condition")
+"""Fields that messages of version 1 lack."""
 ID = "id"
 
 
@@ -40,13 +45,16 @@ class Message:
 class Messages:
     """Writes rows of outputs as messages."""
 
-    def __init__(self, rule_set: RuleSet, schema: EventSchema) -> None:
+    def __init__(self, rule_set: RuleSet, schema: EventSchema, version: int = NEWEST_VERSION) -> None:
         """Write results of a rule set.
 
         Args:
             rule_set: the rules that were in force.
             schema: the event schema.
+            version: of alerts and evaluations, 1 or 2. Those of rules with features have no form in version 1, and are
+                written in version 2.
         """
+        self._version = version
         self._lines = JsonLines(rule_set, schema)
         self._fields = {rule.rule_id: list(rule.group_by) for rule in rule_set.rules}
 
@@ -59,7 +67,7 @@ class Messages:
             decided_ms: when the batch's results were known, in ms since the epoch; alerts carry it.
         """
         for row in self._lines.ordered(table):
-            shown = {"version": MESSAGE_VERSION} | self._lines.shown(output, row)
+            shown = self._versioned(output, self._lines.shown(output, row))
             shown |= {"source": row["source"], "position": row["position"]}
             if output in (columns.ALERTS, columns.SHADOW_ALERTS):
                 shown |= {
@@ -70,6 +78,14 @@ class Messages:
             identity = shown["alert_id"] if "alert_id" in shown else _identity(output, row)
             shown |= {} if "alert_id" in shown else {ID: identity}
             yield Message(row.get("key") or row["source"], json.dumps(shown, ensure_ascii=False), identity)
+
+    def _versioned(self, output: str, shown: dict[str, Any]) -> dict[str, Any]:
+        """A row with the version of its schema."""
+        if output not in _VERSIONED:
+            return {"version": OTHER_VERSION} | shown
+        if self._version == 1 and shown["terms"] is None:
+            return {"version": 1} | {name: value for name, value in shown.items() if name not in _NEW}
+        return {"version": NEWEST_VERSION} | shown
 
 
 def _identity(output: str, row: dict[str, Any]) -> str:

@@ -12,13 +12,16 @@ from buckets.errors import BucketsError, first_line
 Rows = list[dict[str, Any]]
 
 
-def read_output(folder: str | Path, name: str, columns: list[str] | None = None) -> Rows:
+def read_output(
+    folder: str | Path, name: str, columns: list[str] | None = None, optional: tuple[str, ...] = ()
+) -> Rows:
     """The rows of an output.
 
     Args:
         folder: the output folder of a job (Delta tables), or of `buckets evaluate` (JSON lines).
         name: the output, such as `alerts`.
         columns: which columns are wanted; None for all.
+        optional: which of them are None where an earlier release has written the output without them.
 
     Returns:
         One dictionary a row, keys as dictionaries, times in ms since the epoch. Values are decimals in Delta tables and
@@ -32,15 +35,15 @@ def read_output(folder: str | Path, name: str, columns: list[str] | None = None)
         message = f"results {folder}: no such folder; name the output folder of a run or of an evaluation"
         raise BucketsError(message)
     if (folder / name / "_delta_log").exists():
-        return _read_delta(folder / name, columns)
+        return _read_delta(folder / name, columns, optional)
     lines = folder / f"{name}.jsonl"
     if lines.exists():
-        return _read_lines(lines, columns)
+        return _read_lines(lines, columns, optional)
     message = f"results {folder}: there is neither a table {name} nor a file {name}.jsonl; name an output folder"
     raise BucketsError(message)
 
 
-def _read_lines(path: Path, columns: list[str] | None) -> Rows:
+def _read_lines(path: Path, columns: list[str] | None, optional: tuple[str, ...]) -> Rows:
     try:
         lines = path.read_bytes().splitlines()
     except OSError as error:
@@ -49,7 +52,7 @@ def _read_lines(path: Path, columns: list[str] | None) -> Rows:
     rows = []
     for number, line in enumerate(lines, 1):
         try:
-            row = json.loads(line)
+            row = dict.fromkeys(optional) | dict(json.loads(line))
             rows.append({column: row[column] for column in (dict(row) if columns is None else columns)})
         except (ValueError, TypeError, KeyError, RecursionError):
             wanted = f" with {', '.join(columns)}" if columns else ""
@@ -58,15 +61,16 @@ def _read_lines(path: Path, columns: list[str] | None) -> Rows:
     return rows
 
 
-def _read_delta(path: Path, columns: list[str] | None) -> Rows:
+def _read_delta(path: Path, columns: list[str] | None, optional: tuple[str, ...]) -> Rows:
     try:
         source = DeltaTable(path)
         there = [field.name for field in source.schema().fields]
-        missing = next((column for column in columns or () if column not in there), None)
+        lacking = [column for column in columns or () if column not in there]
+        missing = next((column for column in lacking if column not in optional), None)
         if missing is not None:
             message = f"results {path}: there is no column {missing!r}; there are {', '.join(there)}"
             raise BucketsError(message)
-        quoted = ", ".join(f'"{column}"' for column in (there if columns is None else columns))
+        quoted = ", ".join(f'"{column}"' for column in (column for column in columns or there if column in there))
         table = pa.table(QueryBuilder().register("rows", source).execute(f"select {quoted} from rows").read_all())
     except BucketsError:
         raise
@@ -79,6 +83,7 @@ def _read_delta(path: Path, columns: list[str] | None) -> Rows:
             table = table.set_column(index, field.name, in_ms.cast(pa.int64()))
     rows: Rows = table.to_pylist()
     for row in rows:
+        row |= dict.fromkeys(lacking)
         if isinstance(row.get("key"), str):
             row["key"] = _parse_key(path, row["key"])
     return rows

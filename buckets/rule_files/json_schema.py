@@ -16,12 +16,14 @@ def rule_file_schema(event_schema: EventSchema | None) -> dict[str, Any]:
         event_schema: if given, a rule may group by its attributes, aggregate its measures and filter on both alone.
     """
     published = json.loads(_CHANGES.read_text(encoding="utf-8"))["$defs"]
-    rule = published["rule"]
+    rule, feature = published["rule"]["properties"], published["feature"]["properties"]
     if event_schema is not None:
-        properties = rule["properties"]
-        properties["group_by"]["items"]["enum"] = list(event_schema.attributes)
-        _mapping(properties["where"])["propertyNames"] = {"enum": [*event_schema.attributes, *event_schema.measures]}
-        properties["aggregate"]["properties"]["measure"] = {"enum": [*event_schema.measures, None]}
+        fields = [*event_schema.attributes, *event_schema.measures]
+        for grouping in (rule["group_by"], feature["group_by"]):
+            grouping["items"]["enum"] = list(event_schema.attributes)
+        _mapping(published["filter"])["propertyNames"] = {"enum": fields}
+        rule["aggregate"]["properties"]["measure"] = {"enum": [*event_schema.measures, None]}
+        feature["of"] = {**feature["of"], "enum": [*fields, None]}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Rules" if event_schema is None else f"Rules over events of {event_schema.name}",
@@ -30,7 +32,7 @@ def rule_file_schema(event_schema: EventSchema | None) -> dict[str, Any]:
         "required": ["rules"],
         "additionalProperties": False,
         "properties": {"rules": {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/rule"}}},
-        "$defs": {"rule": rule, "state": published["state"]},
+        "$defs": {name: published[name] for name in ("rule", "feature", "filter", "window", "state")},
     }
 
 

@@ -31,8 +31,13 @@ def written_rule(rule: Rule) -> dict[str, Any]:
     data = rule.model_dump(by_alias=True, mode="json", exclude_defaults=True)
     if isinstance(data.get("where"), dict):
         data["where"] = {field: _shortest(test) for field, test in data["where"].items()}
-    if rule.measure is None:
+    if rule.aggregate is not None and rule.measure is None:
         data["aggregate"] = {"function": "count"}
+    for feature in data.get("features", {}).values():
+        if isinstance(feature.get("where"), dict):
+            feature["where"] = {field: _shortest(test) for field, test in feature["where"].items()}
+        if set(feature["window"]) == {"length"}:
+            feature["window"] = feature["window"]["length"]
     return {name: data[name] for name in Rule.model_fields if name in data}
 
 

@@ -9,7 +9,7 @@ from buckets.rules.change import Kind, RuleChange, needs_put
 from buckets.rules.completeness import Stretches
 from buckets.rules.filter import Filter, canonical_filter
 from buckets.rules.rule import LARGEST_VERSION, Rule, check_against_schema
-from buckets.rules.rule_set import RuleSet, canonical_group_id, next_rule_set
+from buckets.rules.rule_set import Group, RuleSet, canonical_group_id, next_rule_set
 
 
 @dataclass(frozen=True)
@@ -128,12 +128,12 @@ class _Draft:
         self._gone = dict(gone)
         self._schema = schema
         self._filters = _Filters(rules.values(), schema)
-        self._cleared: set[tuple[frozenset[str], object]] = set()
+        self._cleared: set[_Grouping] = set()
         self._all_cleared = False
 
-    def is_cleared(self, rule: Rule) -> bool:
-        """Whether the timelines of a rule's group start again."""
-        return self._all_cleared or _group(rule) in self._cleared
+    def is_cleared(self, group: Group) -> bool:
+        """Whether the timelines of a group start again."""
+        return self._all_cleared or _grouping(group.fields, group.where) in self._cleared
 
     def make(self, change: RuleChange) -> list[Change]:
         """Make a change.
@@ -196,7 +196,7 @@ class _Draft:
 
     def _clear(self, change: RuleChange) -> list[Change]:
         rule = self._there(change)
-        self._cleared.add(_group(rule))
+        self._cleared.update(_groupings(rule))
         return [_made(change, rule.rule_id, rule.version, rule, rule)]
 
     def _clear_all(self, change: RuleChange) -> list[Change]:
@@ -220,18 +220,30 @@ class _Filters:
 
     def __init__(self, rules: Iterable[Rule], schema: EventSchema) -> None:
         self._schema = schema
-        self._groups = {_group(rule): rule for rule in rules}
+        self._in_force = dict.fromkeys(grouping for rule in rules for grouping in _groupings(rule))
         self._by_identity: dict[str, Filter] = {}
-        for rule in self._groups.values():
-            self._by_identity.setdefault(canonical_group_id(rule.group_by, rule.where, schema), rule.where)
+        for fields, where in self._in_force:
+            self._by_identity.setdefault(canonical_group_id(fields, where, schema), where)
 
     def as_in_force(self, rule: Rule) -> Rule:
         """The rule with its filter as the group in force spells it; without such a group, in its canonical form."""
-        if not rule.where or _group(rule) in self._groups:
+        if rule.when is not None:
+            return self._canonical(rule)
+        if not rule.where or all(each in self._in_force for each in _groupings(rule)):
             return rule
         identity = canonical_group_id(rule.group_by, rule.where, self._schema)
         where = self._by_identity.get(identity)
         return rule.model_copy(update={"where": where or canonical_filter(rule.where, self._schema)})
+
+    def _canonical(self, rule: Rule) -> Rule:
+        """A rule with features, whose filters are part of its tracks."""
+        features = {
+            name: feature
+            if feature.where is None
+            else feature.model_copy(update={"where": canonical_filter(feature.where, self._schema)})
+            for name, feature in rule.features.items()
+        }
+        return rule.model_copy(update={"where": canonical_filter(rule.where, self._schema), "features": features})
 
 
 def names(rule_ids: Iterable[str]) -> str:
@@ -248,8 +260,15 @@ def _same_but_state(before: Rule | None, after: Rule) -> bool:
     return before.model_copy(update={"state": after.state, "version": after.version}) == after
 
 
-def _group(rule: Rule) -> tuple[frozenset[str], Filter]:
-    return frozenset(rule.group_by), rule.where
+_Grouping = tuple[frozenset[str], Filter]
+
+
+def _grouping(fields: Iterable[str], where: Filter) -> _Grouping:
+    return frozenset(fields), where
+
+
+def _groupings(rule: Rule) -> list[_Grouping]:
+    return [_grouping(fields, where) for fields, where in rule.groupings()]
 
 
 def _made(

@@ -1,15 +1,36 @@
-"""A rule: what is aggregated over which window of which events, and the limit that makes it an alert."""
+"""A rule: what makes an event an alert.
 
+It has one of two forms:
+
+aggregate, window, limit    one aggregate over one window, compared with a number
+features, when              aggregates with names, and a condition over them and the fields of the event
+"""
+
+import re
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_serializer, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    field_serializer,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
-from buckets.duration import DurationMs, format_duration
+from buckets.duration import format_duration
 from buckets.events.schema import EventSchema
 from buckets.numbers.fixed_point import AVERAGE_EXTRA_DIGITS, parse_decimal
 from buckets.printable import blank_letter, short_line, unseen_character
-from buckets.rules.filter import FilterField, canonical_filter, describe_filter, filter_fields
+from buckets.rules.condition import ConditionField, check_condition_fits, condition_fields, condition_text
+from buckets.rules.feature import Feature, NamedFeature, field_kind
+from buckets.rules.filter import Filter, FilterField, canonical_filter, describe_filter, filter_fields
+from buckets.rules.part import Part
+from buckets.rules.window import Window
 
 Function = Literal["sum", "count", "avg", "min", "max"]
 Operator = Literal[">", ">=", "<", "<=", "=", "!="]
@@ -32,6 +53,9 @@ _COMPARISONS = {
     "!=": "is not",
 }
 _LONGEST_LIMIT_DIGITS = 38
+MOST_FEATURES = 100
+"""So many features a rule may have."""
+_FEATURE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}", re.ASCII)
 LARGEST_VERSION = 2**31 - 1
 """Highest version of a rule: outputs keep it in 32 bits."""
 
@@ -50,27 +74,6 @@ class Aggregate(BaseModel):
             message = f"{self.function} needs a measure, as in {{function: {self.function}, measure: paymentAmount}}"
             raise ValueError(message)
         return self
-
-
-class Window(BaseModel):
-    """How far a window reaches back from its event, and whether it holds an event exactly that old."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
-
-    length_ms: DurationMs = Field(alias="length")
-    left: Literal["closed", "open"] = "closed"
-
-    @field_validator("length_ms", mode="after")
-    @classmethod
-    def _longer_than_nothing(cls, value: int) -> int:
-        if value <= 0:
-            message = "a window is at least 1ms long"
-            raise ValueError(message)
-        return value
-
-    @field_serializer("length_ms")
-    def _as_written(self, value: int) -> str:
-        return format_duration(value)
 
 
 class Limit(BaseModel):
@@ -111,9 +114,11 @@ class Rule(BaseModel):
     description: str = ""
     group_by: tuple[str, ...]
     where: FilterField = ()
-    aggregate: Aggregate
-    window: Window
-    limit: Limit
+    aggregate: Aggregate | None = None
+    window: Window | None = None
+    limit: Limit | None = None
+    features: dict[str, Feature] = Field(default_factory=dict, max_length=MOST_FEATURES)
+    when: ConditionField | None = None
 
     @field_validator("rule_id", mode="before")
     @classmethod
@@ -128,6 +133,41 @@ class Rule(BaseModel):
             raise ValueError(message)
         return value
 
+    @field_validator("features")
+    @classmethod
+    def _names_are_words(cls, value: dict[str, Feature]) -> dict[str, Feature]:
+        for name in value:
+            if _FEATURE_NAME.fullmatch(name) is None:
+                message = (
+                    f"{short_line(repr(name))} is no name of a feature; write letters, digits and _, as in recent_1h"
+                )
+                raise ValueError(message)
+        return value
+
+    @model_validator(mode="after")
+    def _one_form(self) -> "Rule":
+        simple: dict[str, Any] = {"aggregate": self.aggregate, "window": self.window, "limit": self.limit}
+        if self.features or self.when is not None:
+            both = next((name for name, value in simple.items() if value is not None), None)
+            if both is not None:
+                message = (
+                    f"has `features` or `when`, and `{both}`; write `aggregate`, `window`, `limit`, or the other two"
+                )
+                raise ValueError(message)
+            simple = {"features": self.features or None, "when": self.when}
+        missing = next((name for name, value in simple.items() if value is None), None)
+        if missing is not None:
+            message = f"`{missing}` is missing; a rule has `aggregate`, `window` and `limit`, or `features` and `when`"
+            raise ValueError(message)
+        return self
+
+    @model_serializer(mode="wrap")
+    def _of_its_form(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without the fields of the other form, so that a rule of one aggregate is written as it always was."""
+        others = ("features", "when") if self.when is None else ("aggregate", "window", "limit")
+        written: dict[str, Any] = write(self)
+        return {name: value for name, value in written.items() if name not in others}
+
     @property
     def is_evaluated(self) -> bool:
         """Whether the rule is evaluated for events; a paused rule only keeps its events."""
@@ -135,11 +175,70 @@ class Rule(BaseModel):
 
     @property
     def measure(self) -> str | None:
-        """The measure that is aggregated; None for a count, which looks at no values."""
-        return None if self.aggregate.function == "count" else self.aggregate.measure
+        """The measure that is aggregated; None for a count, which looks at no values, and for a rule with features."""
+        return None if self.aggregate is None or self.aggregate.function == "count" else self.aggregate.measure
+
+    @property
+    def filter_fields(self) -> frozenset[str]:
+        """The fields that its filters and its condition name."""
+        wheres = [self.where, *(feature.where or () for feature in self.features.values())]
+        of_condition = () if self.when is None else condition_fields(self.when, self.features)
+        return frozenset(of_condition).union(*map(filter_fields, wheres))
+
+    def named_features(self) -> tuple[NamedFeature, ...]:
+        """Its features, each with its grouping and its filter."""
+        found = []
+        for name, feature in self.features.items():
+            fields = self.group_by if feature.group_by is None else feature.group_by
+            if feature.aggregate.by_value and feature.of is not None and feature.of not in fields:
+                fields = (*fields, feature.of)
+            where = self.where if feature.where is None else feature.where
+            found.append(NamedFeature(name, feature, fields, where, self.state == "SHADOW"))
+        return tuple(found)
+
+    def groupings(self) -> list[tuple[tuple[str, ...], Filter]]:
+        """The fields and the filter of each group that the rule needs, first that of its own key.
+
+        A rule with features needs groups without a filter: its features may count different events, and one group with
+        the same fields serves all of them.
+        """
+        if self.when is None:
+            return [(self.group_by, self.where)]
+        found: dict[frozenset[str], tuple[str, ...]] = {frozenset(self.group_by): self.group_by}
+        for each in self.named_features():
+            found.setdefault(frozenset(each.fields), each.fields)
+        return [(fields, ()) for fields in found.values()]
+
+    def parts(self, fields: Iterable[str]) -> tuple[Part, ...]:
+        """What a group of the rule computes for its features.
+
+        The group of the rule's own key computes something in any case: there an event is known to be no repeat.
+
+        Args:
+            fields: by which the group groups.
+        """
+        if self.when is None:
+            return ()
+        grouped, named = frozenset(fields), self.named_features()
+        found = [part for each in named if frozenset(each.fields) == grouped for _, part in each.parts()]
+        if not found and grouped == frozenset(self.group_by):
+            found = [Part("count", None, None, None, self.longest_window, self.state == "SHADOW")]
+        return tuple(dict.fromkeys(found))
+
+    def windows(self, fields: Iterable[str]) -> list[Window]:
+        """The windows that it has in a group; see `parts`."""
+        return [part.window for part in self.parts(fields)] if self.window is None else [self.window]
+
+    @property
+    def longest_window(self) -> Window:
+        """The longest window that it has."""
+        windows = [each.window for each in self.features.values()] if self.window is None else [self.window]
+        return max(windows, key=lambda window: window.length_ms)
 
     def sentence(self) -> str:
         """The rule in English."""
+        if self.aggregate is None or self.window is None or self.limit is None:
+            return self._sentence_of_features()
         by = " and ".join(f"the same {field}" for field in self.group_by)
         events = f"events of {by}" if by else "all events"
         where = f" where {describe_filter(self.where)}" if self.where else ""
@@ -149,6 +248,21 @@ class Rule(BaseModel):
         limit = f"{_COMPARISONS[self.limit.operator]} {self.limit.value:,f}"
         text = f"{what} of {events}{where} {window} {limit}"
         return text[0].upper() + text[1:]
+
+    def _sentence_of_features(self) -> str:
+        assert self.when is not None
+        by = " and ".join(self.group_by)
+        events = f"For events of the same {by}" if by else "For all events"
+        where = f" where {describe_filter(self.where)}" if self.where else ""
+        named = "; ".join(self._described(each) for each in self.named_features())
+        return f"{events}{where}: {condition_text(self.when)}; {named}"
+
+    def _described(self, each: NamedFeature) -> str:
+        where = f" where {describe_filter(each.where)}" if each.where != self.where else ""
+        if not each.where and self.where:
+            where = " whatever they are"
+        by = f" by {', '.join(each.fields)}" if frozenset(each.fields) != frozenset(self.group_by) else ""
+        return f"{each.name} is {each.phrase}{where}{by} over the last {format_duration(each.feature.window.length_ms)}"
 
 
 Fault = tuple[tuple[str, ...], str]
@@ -160,7 +274,8 @@ def check_new(rule: Rule) -> Fault | None:
 
     The keys of changes in a topic begin with `!`, and names appear in messages, tables and terminals.
     """
-    name, location = rule.rule_id, ("rule_id",)
+    name = rule.rule_id
+    location: tuple[str, ...] = ("rule_id",)
     if name.startswith("!"):
         return location, f"{name!r} begins with !, as only the keys of changes do; give the rule another name"
     if name.strip() != name:
@@ -172,8 +287,13 @@ def check_new(rule: Rule) -> Fault | None:
         return location, f"holds {unseen}, which cannot be seen; leave it out"
     if rule.version > LARGEST_VERSION:
         return ("version",), f"{rule.version} is more than {LARGEST_VERSION}; write a smaller one"
-    texts = [(("group_by",), field, "") for field in rule.group_by]
+    texts: list[tuple[tuple[str, ...], str, str]] = [(("group_by",), field, "") for field in rule.group_by]
     texts += [(("where",), field, "") for field in filter_fields(rule.where)]
+    texts += [(("when",), field, "") for field in rule.when.expression.fields()] if rule.when is not None else []
+    for name, feature in rule.features.items():
+        texts += [(("features", name, "group_by"), field, "") for field in feature.group_by or ()]
+        texts += [(("features", name, "where"), field, "") for field in filter_fields(feature.where or ())]
+        texts += [(("features", name, "of"), feature.of or "", "")]
     for location, text, allowed in [*texts, (("description",), rule.description, "\n\t")]:
         unseen = unseen_character(text, allowed)
         if unseen is not None:
@@ -183,26 +303,57 @@ def check_new(rule: Rule) -> Fault | None:
 
 def check_against_schema(rule: Rule, schema: EventSchema) -> Fault | None:
     """What does not fit the event schema, if anything."""
+    return next(_faults(rule, schema), None)
+
+
+def _faults(rule: Rule, schema: EventSchema) -> Iterator[Fault]:
+    yield from _grouping_faults(rule.group_by, ("group_by",), schema)
+    if rule.aggregate is not None and rule.aggregate.measure is not None:
+        measure = rule.aggregate.measure
+        if measure not in schema.measures:
+            known = f"declared measures: {', '.join(schema.measures) or 'none'}"
+            shown = short_line(repr(measure))
+            yield ("aggregate", "measure"), f"{shown} is no measure of event schema {schema.name!r}; {known}"
+    yield from _filter_faults(rule.where, ("where",), schema)
+    for name, feature in rule.features.items():
+        location = ("features", name)
+        if name in schema.field_names:
+            yield location, f"{name} is also a field of event schema {schema.name!r}; give the feature another name"
+        yield from _grouping_faults(feature.group_by or (), (*location, "group_by"), schema)
+        yield from _filter_faults(feature.where or (), (*location, "where"), schema)
+        takes = feature.aggregate.takes
+        declared = [each for each in (*schema.attributes, *schema.measures) if field_kind(each, schema) in takes]
+        if feature.of is not None and feature.of not in declared:
+            shown, known = short_line(repr(feature.of)), ", ".join(declared) or "none"
+            kinds = "field" if len(takes) > 2 else "number"
+            reason = f"{shown} is no {kinds} of event schema {schema.name!r}; {feature.function} can be of: {known}"
+            yield (*location, "of"), reason
+    if rule.when is not None:
+        booleans = [name for name, feature in rule.features.items() if feature.aggregate.is_boolean]
+        try:
+            check_condition_fits(rule.when, {name: name in booleans for name in rule.features}, schema)
+        except ValueError as error:
+            yield ("when",), short_line(str(error))
+
+
+def _grouping_faults(fields: Iterable[str], location: tuple[str, ...], schema: EventSchema) -> Iterator[Fault]:
     declared = f"declared attributes: {', '.join(schema.attributes) or 'none'}"
-    for field in rule.group_by:
+    for field in fields:
         if field not in schema.attributes:
             shown = short_line(repr(field))
-            return ("group_by",), f"{shown} is no attribute of event schema {schema.name!r}; {declared}"
-    measure = rule.aggregate.measure
-    if measure is not None and measure not in schema.measures:
-        known = f"declared measures: {', '.join(schema.measures) or 'none'}"
-        shown = short_line(repr(measure))
-        return ("aggregate", "measure"), f"{shown} is no measure of event schema {schema.name!r}; {known}"
+            yield location, f"{shown} is no attribute of event schema {schema.name!r}; {declared}"
+
+
+def _filter_faults(where: Filter, location: tuple[str, ...], schema: EventSchema) -> Iterator[Fault]:
     try:
-        canonical_filter(rule.where, schema)
+        canonical_filter(where, schema)
     except ValueError as error:
-        return ("where",), short_line(str(error))
-    return None
+        yield location, short_line(str(error))
 
 
 def value_scale(rule: Rule, schema: EventSchema) -> int:
     """Digits after the point of a rule's value: the measure's, none for a count, six more for an average."""
     if rule.measure is None:
         return 0
-    extra = AVERAGE_EXTRA_DIGITS if rule.aggregate.function == "avg" else 0
+    extra = AVERAGE_EXTRA_DIGITS if rule.aggregate is not None and rule.aggregate.function == "avg" else 0
     return schema.measures[rule.measure].scale + extra

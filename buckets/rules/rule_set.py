@@ -1,8 +1,9 @@
 """A rule set: an immutable, numbered version of all rules, and the groups they fall into.
 
-A group is what several rules share: grouping fields and filter. Its timelines have one column of values for each
-measure that any of its rules has ever used, in the order of first use. A column never moves, so that timelines
-written under an earlier version stay readable. A *track* is one such column, or the bare count of events.
+A group is what several rules share: grouping fields and filter. A rule with features needs a group for each set of
+fields that they group by, without a filter. Timelines have one column of values for each measure or other track that
+any rule of the group has ever used, in the order of first use. A column never moves, so that timelines written under
+an earlier version stay readable. A *track* is one such column, or the bare count of events.
 
 `complete` of a track says from which event time on its timelines hold every event. It is None for a track that has been
 kept since the job's first event. A track that is new in a later version begins after the event times that had arrived
@@ -13,12 +14,14 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 
 from buckets.events.schema import EventSchema
-from buckets.rules.completeness import ALWAYS_MS, Completeness, Since, Stretches, complete_behind, later
-from buckets.rules.filter import Filter, canonical_filter, describe_filter, filter_fields, filter_identity, quoted
+from buckets.rules.completeness import ALWAYS_MS, FROM_THE_FIRST, Completeness, Since, Stretches, complete_behind, later
+from buckets.rules.filter import Filter, canonical_filter, describe_filter, filter_identity, quoted
+from buckets.rules.part import Part
 from buckets.rules.rule import Rule
+from buckets.rules.track import Track
 
 COUNT_TRACK = ""
 """Name of the track that holds no measure."""
@@ -32,8 +35,8 @@ class Group:
         group_id: 16 hex digits, from fields and filter alone.
         fields: grouping fields as users see them, in the order of the first rule that named them.
         where: the filter.
-        rules: the group's rules, in file order, without deleted ones.
-        measures: the value columns of the group's timelines; only ever appended to.
+        rules: the rules that need the group, in file order, without deleted ones.
+        measures: the columns of the group's timelines, by the names of their tracks; only ever appended to.
         complete: by track, since when timelines are complete; None: since the first event.
         generation: version of the rule set in which the group was created. A group that goes and comes back is new,
             and ignores the timelines that the first has left. 0: before generations were counted.
@@ -55,13 +58,39 @@ class Group:
     @property
     def live_tracks(self) -> tuple[str, ...]:
         """Tracks that some rule reads, the count first."""
-        used = {rule.measure for rule in self.rules}
+        used = set(_used_tracks(self.rules, self.fields))
         return (COUNT_TRACK, *(measure for measure in self.measures if measure in used))
 
     @property
     def longest_window_ms(self) -> int:
         """The longest window of the group's rules, in ms."""
-        return max(rule.window.length_ms for rule in self.rules)
+        return _longest_ms(self.rules, self.fields)
+
+    def completeness(self, *tracks: str) -> Completeness:
+        """Since when all of some tracks are complete, and the count of events."""
+        known = [self.complete[track] for track in (COUNT_TRACK, *tracks)]
+        return reduce(later, [each for each in known if each is not None], FROM_THE_FIRST)
+
+    @cached_property
+    def evaluated_rules(self) -> tuple[Rule, ...]:
+        """The rules with one aggregate that are evaluated."""
+        return tuple(rule for rule in self.rules if rule.is_evaluated and rule.when is None)
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """What is computed for the features of rules that are evaluated, each different part once."""
+        parts = [part for rule in self.rules if rule.is_evaluated for part in rule.parts(self.fields)]
+        return tuple(dict.fromkeys(parts))
+
+    @cached_property
+    def derived_tracks(self) -> dict[str, Track]:
+        """The tracks of rules with features, by name."""
+        parts = (part for rule in self.rules for part in rule.parts(self.fields))
+        return {track.name: track for part in parts for track in part.tracks}
+
+    def is_home_of(self, rule: Rule) -> bool:
+        """Whether the key of a rule with features is one of this group."""
+        return frozenset(rule.group_by) == frozenset(self.fields) and not self.where
 
     @property
     def name(self) -> str:
@@ -103,13 +132,15 @@ class RuleSet:
     def needed_fields(self) -> frozenset[str]:
         """Fields that some live rule groups by or aggregates: an event with a null in one is malformed."""
         rules = [rule for group in self.groups for rule in group.rules]
-        fields = {field for rule in rules for field in rule.group_by}
+        fields = {field for group in self.groups for field in group.fields}
+        fields |= {feature.of for rule in rules for feature in rule.features.values() if feature.of is not None}
         return frozenset(fields | {rule.measure for rule in rules if rule.measure is not None})
 
     @property
     def named_fields(self) -> frozenset[str]:
         """Fields that some live rule groups by, filters on or aggregates."""
-        return self.needed_fields.union(*(filter_fields(group.where) for group in self.groups))
+        rules = [rule for group in self.groups for rule in group.rules]
+        return self.needed_fields.union(*(rule.filter_fields for rule in rules))
 
     def to_json(self) -> str:
         """The rule set as text, which `from_json` reads back; made once, since every batch asks for it."""
@@ -168,9 +199,9 @@ def _assemble(
     groups = tuple(
         Group(
             group_id=identity,
-            fields=members[0].group_by,
-            where=members[0].where,
-            rules=tuple(members),
+            fields=members.fields,
+            where=members.where,
+            rules=members.rules,
             measures=columns[identity],
             complete=complete[identity],
             generation=generations.get(identity, 0),
@@ -180,12 +211,38 @@ def _assemble(
     return RuleSet(version, rules, groups, columns)
 
 
-def _by_group(rules: Iterable[Rule]) -> dict[str, list[Rule]]:
-    grouped: dict[str, list[Rule]] = {}
+@dataclass(frozen=True)
+class _Members:
+    """The rules of a group, and its fields and filter as the first of them names them."""
+
+    fields: tuple[str, ...]
+    where: Filter
+    rules: tuple[Rule, ...]
+
+
+def _by_group(rules: Iterable[Rule]) -> dict[str, _Members]:
+    grouped: dict[str, _Members] = {}
     for rule in rules:
-        if rule.state != "DELETE":
-            grouped.setdefault(group_id(rule.group_by, rule.where), []).append(rule)
+        if rule.state == "DELETE":
+            continue
+        for fields, where in rule.groupings():
+            identity = group_id(fields, where)
+            there = grouped.get(identity, _Members(fields, where, ()))
+            grouped[identity] = _Members(there.fields, there.where, (*there.rules, rule))
     return grouped
+
+
+def _used_tracks(rules: Iterable[Rule], fields: Iterable[str]) -> list[str]:
+    """The tracks that rules read in a group, but for the count, in the order in which rules name them."""
+    found: list[str] = []
+    for rule in rules:
+        tracks = [track.name for part in rule.parts(fields) for track in part.tracks]
+        found += tracks if rule.measure is None else [rule.measure]
+    return list(dict.fromkeys(found))
+
+
+def _longest_ms(rules: Iterable[Rule], fields: Iterable[str]) -> int:
+    return max(window.length_ms for rule in rules for window in rule.windows(fields))
 
 
 def first_rule_set(rules: Iterable[Rule]) -> RuleSet:
@@ -198,7 +255,7 @@ def next_rule_set(
     rules: Iterable[Rule],
     arrived: Stretches,
     lateness_ms: int,
-    is_cleared: Callable[[Rule], bool] = lambda rule: False,
+    is_cleared: Callable[[Group], bool] = lambda group: False,
 ) -> RuleSet:
     """The version that follows `before`.
 
@@ -207,14 +264,14 @@ def next_rule_set(
         rules: all rules of the new version.
         arrived: the event times that have arrived.
         lateness_ms: the allowed lateness, which the horizon adds to the longest window.
-        is_cleared: whether the group of a rule starts again, ignoring what its timelines hold.
+        is_cleared: whether a group starts again, ignoring what its timelines hold.
     """
     ordered = tuple(rules)
-    known = {group.group_id: group for group in before.groups if not any(map(is_cleared, group.rules))}
+    known = {group.group_id: group for group in before.groups if not is_cleared(group)}
     version = before.version + 1
     columns, complete, generations = dict(before.columns), {}, {}
     for identity, members in _by_group(ordered).items():
-        used = [rule.measure for rule in members if rule.measure is not None]
+        used = _used_tracks(members.rules, members.fields)
         columns[identity] = tuple(dict.fromkeys([*columns.get(identity, ()), *used]))
         complete[identity] = _complete(known.get(identity), members, arrived, lateness_ms)
         generations[identity] = known[identity].generation if identity in known else version
@@ -222,14 +279,14 @@ def next_rule_set(
 
 
 def _complete(
-    old: Group | None, rules: list[Rule], arrived: Stretches, lateness_ms: int
+    old: Group | None, members: _Members, arrived: Stretches, lateness_ms: int
 ) -> dict[str, Completeness | None]:
     """Since when the tracks of a group are complete under new rules."""
-    used = dict.fromkeys(rule.measure for rule in rules if rule.measure is not None)
+    used = _used_tracks(members.rules, members.fields)
     begins = complete_behind(arrived, 1, lateness_ms) if arrived else None
     complete: dict[str, Completeness | None] = dict.fromkeys((COUNT_TRACK, *used), begins)
     if old is not None and arrived:
-        grown = max(rule.window.length_ms for rule in rules) > old.longest_window_ms
+        grown = _longest_ms(members.rules, members.fields) > old.longest_window_ms
         reach = complete_behind(arrived, -old.longest_window_ms - lateness_ms, lateness_ms)
         for track in old.live_tracks:
             if track in complete:

@@ -13,7 +13,7 @@ from buckets.audit.folder import AuditFolder
 from buckets.audit.tables import DAY, Table
 from buckets.audit.writer import AT_ONCE, retention
 from buckets.config.settings import AuditSettings
-from buckets.delta.table_upgrade import add_missing_columns, constraints_of, is_same_sql
+from buckets.delta.table_upgrade import add_missing_columns, constraints_of, is_same_sql, strict_columns
 
 
 def make_tables(spark: SparkSession, folder: AuditFolder, settings: AuditSettings, tables: Iterable[Table]) -> None:
@@ -57,6 +57,8 @@ def _upgrade_table(spark: SparkSession, table: Table, location: Path) -> None:
     columns = [pa.field(column.name, column.type, column.nullable) for column in table.columns]
     add_missing_columns(location, pa.schema(columns))
     there, quoted = constraints_of(location), str(location).replace("`", "``")
+    for name in strict_columns(location, pa.schema(columns)):
+        spark.sql(f"ALTER TABLE delta.`{quoted}` ALTER COLUMN {name} DROP NOT NULL")
     for check in table.checks:
         if is_same_sql(there.get(check.name), check.sql):
             continue

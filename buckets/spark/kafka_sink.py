@@ -48,7 +48,8 @@ class KafkaSink:
             BucketsError: it cannot be sent.
             Outage: the brokers do not answer.
         """
-        decided_ms, messages = epoch_ms(), Messages(batch.rule_set, batch.terms.event_schema)
+        decided_ms, version = epoch_ms(), self._output.message_version
+        messages = Messages(batch.rule_set, batch.terms.event_schema, version)
         for output in columns.TOPICS:
             if batch.has(output):
                 topic = self._output.topic(output)

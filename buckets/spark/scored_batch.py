@@ -15,8 +15,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from buckets.checkpoint.terms import Terms
 from buckets.engine import payload
 from buckets.engine.accounting import BatchAccount, account_batch
+from buckets.engine.meeting import PARTS
 from buckets.engine.output_decoder import OutputDecoder
-from buckets.engine.shard import COUNTS
+from buckets.engine.shard import COUNTS, Scorer, meeting_outputs
 from buckets.outputs import columns
 from buckets.rules.rule_set import RuleSet
 
@@ -36,14 +37,16 @@ class ScoredBatch:
         terms: what decides its results besides its rules.
         heads: rows of `windows.PRODUCED`, on the driver. All have their payload for a sink that works there; otherwise
             only counts, and what has no more than `SMALL_BYTES`.
-        produced: the same rows in the executors, already computed; only for a sink that does not work on the driver,
-            for any other they would be computed again.
+        met: what rules put out that have features of several groups, which meet on the driver.
+        produced: the rows of the shards in the executors, already computed; only for a sink that does not work on the
+            driver, for any other they would be computed again.
     """
 
     account: BatchAccount
     rule_set: RuleSet
     terms: Terms
     heads: Sequence[Row]
+    met: Sequence[Row]
     produced: DataFrame
 
     @property
@@ -53,16 +56,17 @@ class ScoredBatch:
 
     def has(self, output: str) -> bool:
         """Whether an output has rows."""
-        return any(head.output == output for head in self.heads)
+        return any(head.output == output for head in (*self.heads, *self.met))
 
     def driver_bytes(self, output: str) -> int | None:
         """How large the payloads of an output are, if all of them are on the driver; None where one is not."""
-        payloads = [head.payload for head in self.heads if head.output == output]
+        payloads = [head.payload for head in (*self.heads, *self.met) if head.output == output]
         return None if None in payloads else sum(map(len, payloads))
 
     def table(self, output: str) -> pa.Table:
         """The rows of an output that has some, all of which are on the driver."""
-        return self.decoder.table(output, [bytes(head.payload) for head in self.heads if head.output == output])
+        payloads = [bytes(head.payload) for head in (*self.heads, *self.met) if head.output == output]
+        return self.decoder.table(output, payloads)
 
     def frame(self, output: str) -> DataFrame:
         """The rows of an output, decoded in the executors, for a sink that does not work on the driver.
@@ -81,11 +85,14 @@ class ScoredBatch:
         if output == columns.DEAD_LETTERS:
             # Reasons of one event come from several shards, so one task has to see them all.
             payloads = payloads.coalesce(1)
+        met = [(each.payload,) for each in self.met if each.output == output]
+        if met:
+            payloads = payloads.union(payloads.sparkSession.createDataFrame(met, payloads.schema))
         return payloads.mapInArrow(decode, from_arrow_schema(schema))
 
     def small_alerts(self) -> tuple[pa.Table, ...]:
         """Its alerts, without those of a shard and group that are more than `SMALL_BYTES`."""
-        packed = (head.payload for head in self.heads if head.output == columns.ALERTS)
+        packed = (head.payload for head in (*self.heads, *self.met) if head.output == columns.ALERTS)
         return tuple(payload.unpack(bytes(each)) for each in packed if each is not None and len(each) <= SMALL_BYTES)
 
 
@@ -113,10 +120,14 @@ def score_batch(produced: DataFrame, batch_id: int, rule_set: RuleSet, terms: Te
     if on_driver:
         heads = produced.collect()  # As it is: a column that is chosen is 5 ms of Spark's analysis in each batch.
     else:
-        wanted = (F.col("output") == COUNTS) | (F.length("payload") <= SMALL_BYTES)
+        wanted = F.col("output").isin(COUNTS, PARTS) | (F.length("payload") <= SMALL_BYTES)
         heads = produced.select("output", "rows", F.when(wanted, F.col("payload")).alias("payload")).collect()
-    account = account_batch(batch_id, rule_set, [bytes(head.payload) for head in heads if head.output == COUNTS])
-    return ScoredBatch(account, rule_set, terms, heads, produced)
+    scorer = Scorer(terms.event_schema, terms.engine, terms.evaluations)
+    parts = [bytes(head.payload) for head in heads if head.output == PARTS]
+    made = meeting_outputs(scorer, parts, rule_set) if parts else ()
+    met = [Row(output=each.output, rows=each.rows, payload=each.payload) for each in made]
+    counts = [bytes(each.payload) for each in (*heads, *met) if each.output == COUNTS]
+    return ScoredBatch(account_batch(batch_id, rule_set, counts), rule_set, terms, heads, met, produced)
 
 
 def in_microseconds(schema: pa.Schema) -> pa.Schema:

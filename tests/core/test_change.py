@@ -60,7 +60,7 @@ def test_a_message_without_a_time_has_that_of_the_broker_or_none(time_ms):
         ("r", '{"rule_id": "\\ud800"}', "broken JSON: '\\ud800' is half a character"),
         ("r", "[1]", "a change is a JSON object, not list"),
         ("r", "null", "a change is a JSON object, not NoneType"),
-        ("r", "{}", "rule.rule_id: is missing (and 4 more)"),
+        ("r", "{}", "rule.rule_id: is missing (and 1 more)"),
         ("r", {**PUT, "origin": "elsewhere"}, "origin: unknown field"),
         ("r", {**RULE, "windw": 1}, "rule.windw: unknown field"),
         ("r", {**RULE, "window": {"length": "soon"}}, "rule.window.length: 'soon' is not a duration"),

@@ -14,7 +14,7 @@ from buckets.audit.rows import MESSAGE_COLUMNS, MessageReader, read_message, row
 from buckets.audit.tables import TRANSACTIONS, UNREADABLE, audit_tables
 from buckets.outputs import columns
 from buckets.outputs.contract import CONTRACTS, MOMENT, load_contract, schema_path
-from buckets.outputs.messages import MESSAGE_VERSION, Message
+from buckets.outputs.messages import NEWEST_VERSION, OTHER_VERSION, Message
 from buckets.rules.change import parse_change
 from tests.core.real_messages import real_messages
 from tests.spark.payments import RULES
@@ -55,8 +55,9 @@ def test_real_messages_fit_their_schema_and_have_no_field_that_it_does_not_descr
     check = Draft202012Validator(published | {"additionalProperties": False})
     assert sent[output]
     for message in sent[output]:
-        check.validate(json.loads(message.value))
-    assert published["properties"]["version"]["const"] == MESSAGE_VERSION
+        value = json.loads(message.value)
+        check.validate(value)
+        assert value["version"] == (NEWEST_VERSION if CONTRACTS[output].endswith("-v2") else OTHER_VERSION)
 
 
 @pytest.mark.parametrize("engine", [{}, BUCKETED], ids=["exact", "in buckets"])
@@ -84,7 +85,7 @@ def changed(message: Message, **fields: object) -> bytes:
 
 
 FAULTS = [
-    ({"version": 2}, "version: 2 is none of 1"),
+    ({"version": 3}, "version: 3 is none of 1, 2"),
     ({"alert_id": ""}, 'alert_id: "" is not a text of 1 to any number of characters'),
     ({"alert_id": None}, "alert_id: is null"),
     ({"rule_id": "x" * 201}, f'rule_id: "{"x" * 79}… is not a text of 1 to 200 characters'),
@@ -113,7 +114,7 @@ def test_a_message_that_does_not_fit_is_refused_with_field_and_reason(sent, fiel
     is_of_json = not any(isinstance(value, str) and "\ud83d" in value for value in fields.values())
     in_range = all(not isinstance(value, int) or abs(value) < 2**31 for value in fields.values())
     if is_of_json and in_range:
-        assert not Draft202012Validator(schema("alert-v1")).is_valid(json.loads(value))
+        assert not Draft202012Validator(schema("alert-v2")).is_valid(json.loads(value))
 
 
 BROKEN = [
@@ -156,7 +157,7 @@ def test_a_field_that_came_to_the_schema_later_is_null_in_messages_from_before(s
     assert added == [message["count"]] * 2
     row = read_message(TABLES[columns.ALERTS], json.dumps(message).encode())
     assert (row["count_lower"], row["count_upper"]) == (None, None)
-    Draft202012Validator(schema("alert-v1")).validate(message)
+    Draft202012Validator(schema("alert-v2")).validate(message)
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def test_an_evaluation_has_these_fields_with_times_in_ms_and_decimals_as_text():
     assert line == {
         "event_id": "e1", "rule_id": "a", "rule_version": 1, "ruleset_version": 1, "key": {"account": 7, "payer": "é"},
         "event_time": -5, "value": "1.50", "lower": "1.50", "upper": "1.50", "exact": True, "warm": True, "count": 1,
-        "count_lower": 1, "count_upper": 1, "fired": False,
+        "count_lower": 1, "count_upper": 1, "fired": False, "terms": None,
     }  # fmt: skip
 
 

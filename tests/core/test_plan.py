@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from buckets.aggregates import aggregate as aggregates
 from buckets.compiled import compiled
 from buckets.config.engine import EngineSettings
 from buckets.config.precision import Precision
@@ -200,9 +201,12 @@ def test_rules_that_differ_in_their_limits_share_a_feature_and_stand_in_the_orde
 
 
 def test_every_function_of_a_rule_is_in_the_kernel_and_in_the_published_schema():
-    published = json.loads((Path(__file__).parents[2] / "schemas" / "rule-change-v1.json").read_text())
-    aggregate = published["$defs"]["rule"]["properties"]["aggregate"]
-    assert set(FUNCTIONS) == set(get_args(Function)) == set(aggregate["properties"]["function"]["enum"])
+    published = json.loads((Path(__file__).parents[2] / "schemas" / "rule-change-v1.json").read_text())["$defs"]
+    of_rules = published["rule"]["properties"]["aggregate"]["properties"]["function"]["enum"]
+    of_features = published["feature"]["properties"]["function"]["enum"]
+    assert set(of_rules) == set(get_args(Function))
+    assert set(of_features) == set(get_args(aggregates.Function)) >= set(of_rules)
+    assert set(FUNCTIONS) == set(get_args(aggregates.KernelFunction)) >= set(of_rules)
 
 
 @pytest.mark.parametrize("function", get_args(Function))

@@ -109,7 +109,7 @@ def test_a_rule_id_may_look_like_a_number_or_a_date(tmp_path, written):
             "5: rules[1].windows: unknown field",
         ),
         ("{length: 24h}", "{length: 24h, hop: 5m}", "5: rules[1].window.hop: unknown field"),
-        ("    window: {length: 24h}\n", "", "2: rules[1].window: is missing"),
+        ("    window: {length: 24h}\n", "", "2: rules[1]: `window` is missing"),
         ("  - rule_id: second\n    version: 2", "  - version: 2", "7: rules[2].rule_id: is missing"),
         ("{function: sum, measure: amount}", "{function: sum}", "4: rules[1].aggregate: sum needs a measure"),
         ('"200000"', "lots", "6: rules[1].limit.value: 'lots' is not a decimal number"),

@@ -1,0 +1,204 @@
+"""What all aggregates share: their components, what the kernel has computed of those, and what a value is."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, ClassVar, Final, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+KernelFunction = Literal[
+    "sum", "count", "avg", "min", "max", "first", "first_time", "previous", "previous_time", "count_distinct"
+]
+ColumnKind = Literal[
+    "value", "one", "least", "greatest", "square_0", "square_1", "square_2", "square_3", "digest_high", "digest_low"
+]
+"""What a timeline keeps of an event for a feature: the field's value, 1 for an event that counts, a value that is never
+the least or greatest for one that does not, 32 bits of a square, or a half of what tells values apart: a text's digest
+of 126 bits, or a number and 0."""
+FieldKind = Literal["measure", "long", "string", "boolean"]
+Function = Literal[
+    "sum",
+    "count",
+    "avg",
+    "min",
+    "max",
+    "variance",
+    "stddev",
+    "first",
+    "last",
+    "previous",
+    "time_since_first",
+    "time_since_previous",
+    "is_first",
+    "same_count",
+    "count_distinct",
+]
+NUMBERS: Final[tuple[FieldKind, ...]] = ("measure", "long")
+ANY_FIELD: Final[tuple[FieldKind, ...]] = ("measure", "long", "string", "boolean")
+Integers = npt.NDArray[Any]
+"""int64, or Python integers where 64 bits may not be enough."""
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Component:
+    """Something that the kernel computes for an aggregate, over the events that its feature counts.
+
+    Attributes:
+        function: what is computed.
+        column: of what; None for a count.
+        second: a second column, where pairs of values are counted.
+    """
+
+    function: KernelFunction
+    column: ColumnKind | None = None
+    second: ColumnKind | None = None
+
+
+COUNT: Final = Component("count")
+
+
+class Computed(NamedTuple):
+    """A component at some events, value and bounds as the kernel gives them: arrays `(events,)`; see `Rows`."""
+
+    whole: npt.NDArray[np.int64]
+    micro: npt.NDArray[np.int32]
+    lower_whole: npt.NDArray[np.int64]
+    lower_micro: npt.NDArray[np.int32]
+    upper_whole: npt.NDArray[np.int64]
+    upper_micro: npt.NDArray[np.int32]
+    event_count: npt.NDArray[np.int64]
+    count_lower: npt.NDArray[np.int64]
+    count_upper: npt.NDArray[np.int64]
+    exact: Flags
+
+
+COMPUTED: Final = Computed._fields
+"""The names of what is known of a component."""
+
+
+class Own(NamedTuple):
+    """What the events themselves say.
+
+    Attributes:
+        times_ms: int64, when each happened.
+        counts: bool, whether the feature counts the event.
+        value: int64, the feature's field; 0 where it has none.
+        scale: digits after the point of that.
+    """
+
+    times_ms: npt.NDArray[np.int64]
+    counts: Flags
+    value: npt.NDArray[np.int64]
+    scale: int
+
+
+class Values(NamedTuple):
+    """A feature at some events.
+
+    Attributes:
+        scaled: the values times `10**scale`, `(events,)`; of a boolean 0 and 1.
+        scale: digits after the point.
+        valid: which are not NULL.
+        lower: the least that each can be with `tail: all`, where it is not NULL.
+        upper: the greatest.
+        may_be_null: which may be NULL, as far as is known.
+        exact: which are known to the last digit.
+    """
+
+    scaled: Integers
+    scale: int
+    valid: Flags
+    lower: Integers
+    upper: Integers
+    may_be_null: Flags
+    exact: Flags
+
+
+class Aggregate(ABC):
+    """A function over the events of a window.
+
+    Attributes:
+        phrase: what it is called in a sentence, before the name of its field.
+        takes: of which kinds of field it may be; empty if it needs none.
+        is_boolean: whether it is true or false, and no number.
+        needs_raw_events: whether it looks at single events, so that its window has to lie in the tail.
+        by_value: whether it counts events that share the value of its field, which is a grouping of its own.
+    """
+
+    phrase: ClassVar[str]
+    takes: ClassVar[tuple[FieldKind, ...]] = NUMBERS
+    is_boolean: ClassVar[bool] = False
+    needs_raw_events: ClassVar[bool] = False
+    by_value: ClassVar[bool] = False
+
+    @abstractmethod
+    def components(self, counts_all: bool) -> tuple[Component, ...]:
+        """What has to be computed.
+
+        Args:
+            counts_all: whether the feature counts every event of its key.
+        """
+
+    @abstractmethod
+    def lower(self, found: Mapping[Component, Computed], own: Own) -> Values:
+        """The values that follow from the components.
+
+        Args:
+            found: the components of `components`, which all have the same events.
+            own: the events.
+        """
+
+
+@dataclass(frozen=True)
+class _Named:
+    """Finds aggregates by name, each in the module that is called like it."""
+
+    known: dict[str, Aggregate]
+
+    def __call__(self, function: str) -> Aggregate:
+        if function not in self.known:
+            self.known[function] = import_module(f"buckets.aggregates.{function}").AGGREGATE
+        return self.known[function]
+
+
+aggregate: Final[Callable[[str], Aggregate]] = _Named({})
+"""The aggregate of a function of `Function`."""
+
+
+def lowered(found: Computed, count: Computed | None, scale: int) -> Values:
+    """A component as it is: NULL where nothing is counted.
+
+    Args:
+        found: the component.
+        count: how many events count; None where that is never 0.
+        scale: digits after the point.
+    """
+    everywhere = np.ones(len(found.whole), np.bool_)
+    if count is None:
+        return Values(found.whole, scale, everywhere, found.lower_whole, found.upper_whole, ~everywhere, found.exact)
+    return Values(
+        scaled=found.whole,
+        scale=scale,
+        valid=count.whole > 0,
+        lower=found.lower_whole,
+        upper=found.upper_whole,
+        may_be_null=count.lower_whole == 0,
+        exact=found.exact & ((count.lower_whole > 0) | (count.upper_whole == 0)),
+    )
+
+
+def fitted(numbers: Integers) -> Integers:
+    """Python integers as int64 where all of them fit."""
+    if numbers.dtype != object or not len(numbers):
+        return numbers.astype(np.int64)
+    return numbers.astype(np.int64) if numbers.min() >= -(2**63) and numbers.max() < 2**63 else numbers
+
+
+def half_even(dividend: int, divisor: int) -> int:
+    """A quotient, rounded half to even; the divisor is positive."""
+    whole, rest = divmod(dividend, divisor)
+    return whole + (2 * rest > divisor or (2 * rest == divisor and whole % 2 == 1))

@@ -1,0 +1,66 @@
+"""The average of a field: the exact quotient, rounded half to even at six more digits. Of no events it is NULL."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from buckets.aggregates.aggregate import (
+    COUNT,
+    Aggregate,
+    Component,
+    Computed,
+    Integers,
+    Own,
+    Values,
+    fitted,
+    half_even,
+)
+
+_DIGITS, _UNIT = 6, 10**6
+_AVERAGE, _SUM = Component("avg", "value"), Component("sum", "value")
+
+
+class _Average(Aggregate):
+    phrase = "the average of"
+
+    def components(self, counts_all: bool) -> tuple[Component, ...]:
+        return (_AVERAGE, COUNT) if counts_all else (_SUM, COUNT)
+
+    def lower(self, found: Mapping[Component, Computed], own: Own) -> Values:
+        count, scale = found[COUNT], own.scale + _DIGITS
+        valid, may_be_null = count.whole > 0, count.lower_whole == 0
+        if _AVERAGE in found:
+            of = found[_AVERAGE]
+            lower, upper = _joined(of.lower_whole, of.lower_micro), _joined(of.upper_whole, of.upper_micro)
+            return Values(_joined(of.whole, of.micro), scale, valid, lower, upper, may_be_null, of.exact)
+        total = found[_SUM]
+        exact = total.exact & (count.lower_whole == count.upper_whole)
+        scaled = lower = upper = _quotients(total.whole, count.whole)
+        if not exact.all():
+            fewest, most = np.maximum(count.lower_whole, 1), np.maximum(count.upper_whole, 1)
+            lower = np.minimum(_quotients(total.lower_whole, fewest), _quotients(total.lower_whole, most))
+            upper = np.maximum(_quotients(total.upper_whole, fewest), _quotients(total.upper_whole, most))
+            # The value takes a part of the sum and a part of the count, whose quotient may lie outside.
+            scaled = np.minimum(np.maximum(scaled, lower), upper)
+        return Values(scaled, scale, valid, lower, upper, may_be_null, exact)
+
+
+def _joined(whole: npt.NDArray[np.int64], micro: npt.NDArray[np.int32]) -> Integers:
+    """Wholes and millionths as one integer."""
+    largest = int(np.abs(whole).max()) if len(whole) else 0
+    if 0 <= largest < 2**63 // _UNIT - 1:
+        return whole * _UNIT + micro
+    return fitted(whole.astype(object) * _UNIT + micro)
+
+
+def _quotients(total: npt.NDArray[np.int64], count: npt.NDArray[np.int64]) -> Integers:
+    """Sums by counts; 0 where nothing is counted."""
+    rounded: Any = np.frompyfunc(lambda of, by: half_even(of * _UNIT, by) if by else 0, 2, 1)(
+        total.astype(object), count.astype(object)
+    )
+    return fitted(np.asarray(rounded, object))
+
+
+AGGREGATE = _Average()

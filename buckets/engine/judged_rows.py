@@ -1,0 +1,133 @@
+"""What rules with features found, as rows of alerts and of evaluations."""
+
+import json
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from buckets.duration import format_duration
+from buckets.engine.alerts import alert_id
+from buckets.engine.judging import FeatureValues, Judged
+from buckets.events.arrivals import INGESTED
+from buckets.numbers.fixed_point import format_scaled
+from buckets.outputs.columns import TIME, alert_columns, evaluation_columns
+from buckets.rules.filter import write_filter
+from buckets.rules.rule import Rule
+
+Int64s = npt.NDArray[np.int64]
+_NUMBERS = ("value", "lower", "upper", "count", "count_lower", "count_upper", "operator", "limit")
+"""What rows have of rules with one aggregate only."""
+
+
+def judged_alerts(judged: Judged, ruleset_version: int) -> pa.Table:
+    """The events at which the condition is true; with `ingested_ms` where the source knows that."""
+    rule, table, schema = judged.rule, judged.table, judged.table.schema
+    columns = alert_columns(schema.largest_scale)
+    rows = np.flatnonzero(judged.fired)
+    events = judged.events[rows]
+    taken, keys, times_ms = table.take(events), table.key_column(events), table.times_ms(events)
+    ids, exact = taken["event_id"].to_pylist(), _all(judged, rows, "exact")
+    alert_ids = [alert_id(rule, *each) for each in zip(keys.to_pylist(), ids, times_ms.tolist(), strict=True)]
+    found = {
+        "alert_id": pa.array(alert_ids, pa.string()),
+        **_of_rule(rule, ruleset_version, len(rows)),
+        "rule": _repeated(rule.sentence(), pa.string(), len(rows)),
+        "key": keys,
+        "event_id": taken["event_id"],
+        "event_time": taken["time_ms"].cast(TIME),
+        "exact": pa.array(exact),
+        "certain": pa.array(exact),
+        "warm": pa.array(_all(judged, rows, "warm")),
+        "window_start": pa.array(times_ms - rule.longest_window.length_ms).cast(TIME),
+        "window_end": taken["time_ms"].cast(TIME),
+        "event": pa.array(table.event_texts(events, taken), pa.string()),
+        "terms": pa.array(term_texts(judged, rows), pa.string()),
+        "condition": pa.array(conditions(judged, rows), pa.string()),
+        "source": taken["source"].cast(pa.string()),
+        "source_order": taken["source_order"],
+        "position": taken["position"],
+    }
+    found |= {name: pa.nulls(len(rows), columns.field(name).type) for name in _NUMBERS}
+    made = pa.table({name: found[name] for name in columns.names}, schema=columns)
+    return made.append_column(INGESTED, taken[INGESTED]) if INGESTED in taken.column_names else made
+
+
+def judged_evaluations(judged: Judged, ruleset_version: int) -> pa.Table:
+    """The rule at every event, in the columns of `evaluation_columns` and those of `expand_evaluations`."""
+    table, rows = judged.table, np.arange(len(judged.events))
+    columns = evaluation_columns(table.schema.largest_scale)
+    taken = table.take(judged.events)
+    found = {
+        "event_id": taken["event_id"],
+        **_of_rule(judged.rule, ruleset_version, len(rows)),
+        "key": table.key_column(judged.events),
+        "event_time": taken["time_ms"].cast(TIME),
+        "exact": pa.array(_all(judged, rows, "exact")),
+        "warm": pa.array(_all(judged, rows, "warm")),
+        "fired": pa.array(judged.fired),
+        "terms": pa.array(term_texts(judged, rows), pa.string()),
+    }
+    found |= {name: pa.nulls(len(rows), columns.field(name).type) for name in _NUMBERS if name in columns.names}
+    origin = {
+        "source": taken["source"].cast(pa.string()),
+        "source_order": taken["source_order"],
+        "position": taken["position"],
+    }
+    return pa.table({name: found[name] for name in columns.names} | origin)
+
+
+def term_texts(judged: Judged, rows: Int64s) -> list[str]:
+    """The features of a rule at some of its events, as JSON text: a list of objects, in the order of the rule."""
+    terms = [_terms(each, judged.rule, rows) for each in judged.features.values()]
+    return [json.dumps(of_event, ensure_ascii=False) for of_event in zip(*terms, strict=True)]
+
+
+def _terms(of: FeatureValues, rule: Rule, rows: Int64s) -> list[dict[str, Any]]:
+    """A feature at some events."""
+    feature, values = of.feature.feature, of.values
+    fixed: dict[str, Any] = {"name": of.feature.name, "function": feature.function}
+    fixed |= {"of": feature.of} if feature.of is not None else {}
+    fixed["window"] = format_duration(feature.window.length_ms)
+    fixed |= {"where": write_filter(of.feature.where)} if of.feature.where != rule.where else {}
+    fixed |= {"group_by": list(of.feature.fields)} if frozenset(of.feature.fields) != frozenset(rule.group_by) else {}
+    is_boolean = feature.aggregate.is_boolean
+
+    def shown(number: Any) -> str | bool:
+        return bool(number) if is_boolean else format_scaled(int(number), values.scale)
+
+    terms = []
+    for row in rows.tolist():
+        term = fixed | {"value": shown(values.scaled[row]) if values.valid[row] else None}
+        is_exact = bool(values.exact[row])
+        if not is_exact:
+            term |= {"lower": shown(values.lower[row]), "upper": shown(values.upper[row])}
+            term |= {"may_be_null": True} if values.may_be_null[row] else {}
+        terms.append(term | {"exact": is_exact, "count": int(of.counted[row]), "warm": bool(of.warm[row])})
+    return terms
+
+
+def conditions(judged: Judged, rows: Int64s) -> list[str]:
+    """The condition of a rule at some of its events, in English with the numbers in it."""
+    return ["" for _ in rows]
+
+
+def _all(judged: Judged, rows: Int64s, what: str) -> npt.NDArray[np.bool_]:
+    """Whether all features of a rule are exact, or warm, at some events."""
+    found = np.ones(len(rows), np.bool_)
+    for each in judged.features.values():
+        found &= (each.values.exact if what == "exact" else each.warm)[rows]
+    return found
+
+
+def _of_rule(rule: Rule, ruleset_version: int, rows: int) -> dict[str, pa.Array]:
+    return {
+        "rule_id": _repeated(rule.rule_id, pa.string(), rows),
+        "rule_version": _repeated(rule.version, pa.int32(), rows),
+        "ruleset_version": _repeated(ruleset_version, pa.int64(), rows),
+    }
+
+
+def _repeated(value: Any, kind: pa.DataType, rows: int) -> pa.Array:
+    return pa.repeat(pa.scalar(value, kind), rows)

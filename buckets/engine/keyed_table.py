@@ -1,0 +1,86 @@
+"""The events of one group and shard as they came in their payload, and what several outputs take from them."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from buckets.engine.fan_out import attribute_column, measure_column
+from buckets.engine.key import decode_key, key_json
+from buckets.events.arrivals import event_json
+from buckets.events.schema import EventSchema
+from buckets.rules.rule_set import Group
+
+Int64s = npt.NDArray[np.int64]
+_ATTRIBUTE_TYPES = {"string": pa.string(), "long": pa.int64(), "boolean": pa.bool_()}
+
+
+@dataclass(frozen=True)
+class KeyedTable:
+    """Events with their keys. Methods take the indices of some events, int64 `(n,)`.
+
+    Attributes:
+        group: the group.
+        schema: the event schema.
+        events: the events as they came in their payload, without their keys.
+        keys: the key of each code.
+        codes: int64 `(events,)`, each event's key.
+    """
+
+    group: Group
+    schema: EventSchema
+    events: pa.Table
+    keys: Sequence[str]
+    codes: Int64s
+
+    def take(self, events: Int64s) -> pa.Table:
+        """The events as they came."""
+        return self.events.take(pa.array(events))
+
+    def times_ms(self, events: Int64s) -> Int64s:
+        """When events happened."""
+        times_ms: Int64s = self.events["time_ms"].to_numpy()[events]
+        return times_ms
+
+    def key_column(self, events: Int64s) -> pa.Array:
+        """The keys of events, as JSON text."""
+        codes, index = np.unique(self.codes[events], return_inverse=True)
+        texts = [key_json(self.group, self.keys[code], self.schema) for code in codes.tolist()]
+        return pa.array(texts, pa.string()).take(pa.array(index))
+
+    def fields(self, names: Iterable[str], events: Int64s) -> dict[str, pa.Array]:
+        """Fields of events: attributes in their type, measures as scaled int64, and the event time in ms."""
+        return {name: self._field(name, events) for name in names}
+
+    def _field(self, name: str, events: Int64s) -> pa.Array:
+        schema = self.schema
+        if name == schema.event_time.field:
+            return pa.array(self.times_ms(events))
+        if name in schema.measures:
+            return self.events[measure_column(name)].combine_chunks().take(pa.array(events))
+        if name not in self.group.fields:
+            return self.events[attribute_column(name)].combine_chunks().take(pa.array(events))
+        values = [decode_key(self.group, key, schema)[name] for key in self.keys]
+        return pa.array(values, _ATTRIBUTE_TYPES[schema.attributes[name]]).take(pa.array(self.codes[events]))
+
+    def event_texts(self, events: Int64s, taken: pa.Table) -> list[str]:
+        """Events as JSON text.
+
+        Args:
+            events: indices of events.
+            taken: the same events, as `take` gives them.
+        """
+        names = {attribute_column(name): name for name in self.schema.attributes}
+        names |= {measure_column(name): name for name in self.schema.measures}
+        known = [name for name in taken.column_names if name in names]
+        keys = [decode_key(self.group, self.keys[code], self.schema) for code in self.codes[events]]
+        others = taken.select(known).rename_columns([names[name] for name in known]).to_pylist()
+        ids, times_ms = taken["event_id"].to_pylist(), taken["time_ms"].to_pylist()
+        declared = [*self.schema.attributes, *self.schema.measures]
+        texts = []
+        for event_id, time_ms, key, other in zip(ids, times_ms, keys, others, strict=True):
+            fields = key | other
+            texts.append(event_json(self.schema, event_id, time_ms, {name: fields[name] for name in declared}))
+        return texts

@@ -1,0 +1,156 @@
+"""Where the parts of rules meet that have features of several groups.
+
+The groups of one event lie in different shards. Each shard puts out the parts that it has computed for such rules, and
+the group of a rule's own key its events too. They meet here, in the same micro-batch, by the event that they belong to:
+no state is needed, since each part was computed at that very event.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from buckets.engine import payload
+from buckets.engine.group_parts import ComputedPart, GroupParts, from_columns, joined, to_columns
+from buckets.engine.judging import Judged, judge
+from buckets.engine.keyed_table import KeyedTable
+from buckets.engine.scored_group import ScoredGroup
+from buckets.engine.track_values import counts
+from buckets.events.schema import EventSchema
+from buckets.rules.part import Part
+from buckets.rules.rule import Rule
+from buckets.rules.rule_set import Group, RuleSet
+
+PARTS = "parts"
+"""The output that carries parts to where they meet."""
+Int64s = npt.NDArray[np.int64]
+_EVENT = ("source", "source_order", "position", "event_id")
+"""What an event is known by within a batch."""
+
+
+def spans_groups(rule: Rule) -> bool:
+    """Whether a rule has features of several groups."""
+    return len(rule.groupings()) > 1
+
+
+def spanning_rules(group: Group) -> list[Rule]:
+    """The rules that are evaluated and have features of this group and of others."""
+    return [rule for rule in group.rules if rule.is_evaluated and spans_groups(rule)]
+
+
+def parts_payload(group: ScoredGroup, found: GroupParts) -> bytes | None:
+    """The parts of a group for rules that span groups, at the events to which these apply; None if there are none."""
+    table, of = group.table, group.plan.group
+    rules = spanning_rules(of)
+    wanted = np.zeros(len(found.events), np.bool_)
+    for rule in rules:
+        wanted |= counts(rule.where, table, found.events)
+    rows = np.flatnonzero(wanted)
+    if not len(rows):
+        return None
+    chosen = GroupParts(found.events[rows], {part: each.take(rows) for part, each in found.parts.items()})
+    taken = table.take(chosen.events)
+    if any(map(of.is_home_of, rules)):
+        codes = pa.array(table.codes[chosen.events].astype(np.int32))
+        taken = taken.append_column("key", pa.DictionaryArray.from_arrays(codes, pa.array(table.keys, pa.string())))
+    else:
+        taken = taken.select(_EVENT)
+    for name, column in to_columns(chosen, _parts(of, rules), _numbers(of)).items():
+        taken = taken.append_column(name, column)
+    return payload.pack(payload.EVENTS, taken, of.group_id)
+
+
+def meet(payloads: Iterable[bytes], rule_set: RuleSet, schema: EventSchema) -> Iterator[tuple[Group, Judged]]:
+    """Judge the rules that span groups.
+
+    Args:
+        payloads: all of output `PARTS` of a batch.
+        rule_set: the rules of the batch.
+        schema: the event schema.
+
+    Yields:
+        The group of each rule's own key, and the rule at its events.
+    """
+    tables: dict[str, list[pa.Table]] = {}
+    for packed in payloads:
+        table = payload.unpack(packed)
+        tables.setdefault(payload.group_of(table), []).append(table)
+    groups = {group.group_id: group for group in rule_set.groups if group.group_id in tables}
+    arrived = {identity: _Arrived.of(group, tables[identity], schema) for identity, group in groups.items()}
+    rows_of: dict[tuple[str, str], Int64s] = {}
+    for identity, group in groups.items():
+        for rule in spanning_rules(group):
+            needed = [each for each in rule_set.groups if rule in each.rules]
+            if not group.is_home_of(rule) or any(each.group_id not in arrived for each in needed):
+                continue
+            home = arrived[identity]
+            for each in needed:
+                pair = (identity, each.group_id)
+                if pair not in rows_of:
+                    rows_of[pair] = home.rows_in(arrived[each.group_id])
+            there = np.flatnonzero(np.all([rows_of[identity, each.group_id] >= 0 for each in needed], axis=0))
+            parts: dict[frozenset[str], dict[Part, ComputedPart]] = {}
+            for each in needed:
+                rows = rows_of[identity, each.group_id][there]
+                of_group = arrived[each.group_id].parts
+                parts[frozenset(each.fields)] = {part: of_group[part].take(rows) for part in rule.parts(each.fields)}
+            assert home.table is not None
+            yield group, judge(rule, home.table, there, parts)
+
+
+@dataclass(frozen=True)
+class _Arrived:
+    """What has arrived of a group.
+
+    Attributes:
+        known: the columns of `_EVENT`.
+        parts: its parts, at these events.
+        table: the events themselves, if some rule has its key in this group.
+    """
+
+    known: pa.Table
+    parts: Mapping[Part, ComputedPart]
+    table: KeyedTable | None
+
+    @classmethod
+    def of(cls, group: Group, tables: list[pa.Table], schema: EventSchema) -> "_Arrived":
+        """What the tables of a group hold, one after the other."""
+        parts = _parts(group, spanning_rules(group))
+        pieces = [from_columns(table, parts, _numbers(group)) for table in tables]
+        plain = [
+            table.select([name for name in table.column_names if ":" not in name or _is_field(name)])
+            for table in tables
+        ]
+        whole = pa.concat_tables(plain).unify_dictionaries().combine_chunks()
+        known = whole.select(_EVENT).set_column(0, "source", whole["source"].cast(pa.string()))
+        keyed = None
+        if "key" in whole.column_names:
+            key = pa.concat_arrays(whole["key"].chunks)
+            codes = key.indices.to_numpy().astype(np.int64)
+            keyed = KeyedTable(group, schema, whole.drop_columns(["key"]), key.dictionary.to_pylist(), codes)
+        return cls(known, {part: joined([piece[part] for piece in pieces]) for part in parts}, keyed)
+
+    def rows_in(self, other: "_Arrived") -> Int64s:
+        """For each event its row in another group; -1 where it is not there."""
+        if other is self:
+            return np.arange(len(self.known))
+        mine = self.known.append_column("mine", pa.array(np.arange(len(self.known))))
+        theirs = other.known.append_column("theirs", pa.array(np.arange(len(other.known))))
+        both = mine.join(theirs, keys=list(_EVENT), join_type="inner")
+        rows = np.full(len(self.known), -1, np.int64)
+        rows[both["mine"].to_numpy()] = both["theirs"].to_numpy()
+        return rows
+
+
+def _is_field(name: str) -> bool:
+    return name.startswith(("attribute:", "measure:"))
+
+
+def _parts(group: Group, rules: Iterable[Rule]) -> list[Part]:
+    return list(dict.fromkeys(part for rule in rules for part in rule.parts(group.fields)))
+
+
+def _numbers(group: Group) -> dict[Part, int]:
+    return {part: index for index, part in enumerate(group.parts)}

@@ -1,0 +1,80 @@
+"""The condition of a rule: SQL over its features and the fields of the event. An event where it is true is an alert."""
+
+from collections.abc import Collection, Mapping
+from typing import Annotated, Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from pydantic import BeforeValidator, PlainSerializer
+
+from buckets.events.schema import EventSchema
+from buckets.expressions.evaluation import Numbers, matching
+from buckets.expressions.expression import Kind
+from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
+from buckets.rules.sql_filter import SqlFilter, check_sql, one_form, parse_sql_filter, readable_columns, try_out
+
+FeatureColumn: TypeAlias = "Numbers | pa.BooleanArray"
+"""A feature at some events: a number or, of a boolean one, true or false."""
+
+
+def _parse(written: Any) -> SqlFilter:
+    if not isinstance(written, str):
+        message = "must be a condition in SQL, as in `recent > 5 * usual`"
+        raise ValueError(message)
+    return parse_sql_filter(written)
+
+
+ConditionField = Annotated[
+    SqlFilter, BeforeValidator(_parse), PlainSerializer(lambda condition: condition.text, return_type=str)
+]
+"""A condition as a field of a model: read and written as people write it."""
+
+
+def condition_text(when: SqlFilter) -> str:
+    """A condition on one line, in its one form."""
+    return one_form(when)
+
+
+def condition_fields(when: SqlFilter, features: Collection[str]) -> list[str]:
+    """The fields of the event that a condition names, each once; the others are features."""
+    return [name for name in dict.fromkeys(when.expression.fields()) if name not in features]
+
+
+def check_condition_fits(when: SqlFilter, features: Mapping[str, bool], schema: EventSchema) -> None:
+    """See that a condition fits the event schema and the features, and can be evaluated.
+
+    Args:
+        when: the condition.
+        features: by name, whether a feature is true or false, and no number.
+        schema: the event schema.
+
+    Raises:
+        ValueError: it does not, or cannot be.
+    """
+    kinds: dict[str, Kind] = {name: "boolean" if is_boolean else "number" for name, is_boolean in features.items()}
+    check_sql(when.text, kinds, schema)
+    extremes: dict[str, FeatureColumn] = {}
+    for name, is_boolean in features.items():
+        if is_boolean:
+            extremes[name] = pa.array([None, True, False, True])
+            continue
+        # Averages and variances have more digits than any measure, and pass 64 bits.
+        scaled = np.array([0, INT64_MIN * 10**30, 0, INT64_MAX * 10**30], object)
+        extremes[name] = Numbers(scaled, 30, 2**63 * 10**30, np.array([False, True, True, True]))
+    try_out(when, schema, lambda columns: holds(when, columns, extremes, schema))
+
+
+def holds(
+    when: SqlFilter, columns: Mapping[str, pa.Array], features: Mapping[str, FeatureColumn], schema: EventSchema
+) -> pa.BooleanArray:
+    """Of which events a condition is true.
+
+    Args:
+        when: the condition.
+        columns: the fields that it names, attributes in their type, measures as scaled int64, the event time in ms;
+            and one of any name, for the number of events.
+        features: by name.
+        schema: the event schema.
+    """
+    read = readable_columns(condition_fields(when, features), columns, schema)
+    return matching(when.expression, {**read, **features}, len(next(iter(columns.values()))))

@@ -1,0 +1,129 @@
+"""A feature: what is computed over a window, to be named in the condition of a rule."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
+
+from buckets.aggregates.aggregate import Aggregate, Component, FieldKind, Function, aggregate
+from buckets.events.schema import EventSchema
+from buckets.rules.filter import Filter, FilterField
+from buckets.rules.part import Part
+from buckets.rules.track import Track
+from buckets.rules.window import Window
+
+_OF_SINGLE_EVENTS = ("first", "first_time", "previous", "previous_time", "count_distinct")
+"""Kernel functions that look at single events, and need to know which of them count."""
+
+
+class Feature(BaseModel):
+    """A feature, as written in a rule; what is left out is the rule's.
+
+    Attributes:
+        function: the aggregate.
+        of: the field that it is of; None for one that needs none.
+        window: how far back it reaches.
+        where: which events it counts; None for those of the rule.
+        group_by: by which fields it groups; None for those of the rule.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    function: Function
+    of: str | None = None
+    window: Window
+    where: FilterField | None = Field(default=None)
+    group_by: tuple[str, ...] | None = None
+
+    @field_validator("window", mode="before")
+    @classmethod
+    def _a_length_is_a_window(cls, value: Any) -> Any:
+        return {"length": value} if isinstance(value, str) else value
+
+    @field_validator("group_by")
+    @classmethod
+    def _fields_once(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if value is not None and len(set(value)) != len(value):
+            message = f"a field is named twice in {list(value)}"
+            raise ValueError(message)
+        return value
+
+    @model_validator(mode="after")
+    def _field_where_needed(self) -> "Feature":
+        needs = bool(self.aggregate.takes)
+        if needs and self.of is None:
+            message = f"{self.function} needs a field, as in {{function: {self.function}, of: paymentAmount}}"
+            raise ValueError(message)
+        if not needs and self.of is not None:
+            message = f"{self.function} is of no field; leave out `of`"
+            raise ValueError(message)
+        return self
+
+    @model_serializer(mode="wrap")
+    def _what_is_given(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = write(self)
+        return {name: value for name, value in written.items() if value is not None}
+
+    @property
+    def aggregate(self) -> Aggregate:
+        """What computes it."""
+        return aggregate(self.function)
+
+
+@dataclass(frozen=True)
+class NamedFeature:
+    """A feature with what it takes from its rule.
+
+    Attributes:
+        name: in the rule's condition.
+        feature: as it was written.
+        fields: by which fields it groups.
+        where: which events it counts.
+        on_trial: whether its rule is.
+    """
+
+    name: str
+    feature: Feature
+    fields: tuple[str, ...]
+    where: Filter
+    on_trial: bool
+
+    def parts(self) -> Iterator[tuple[Component, Part]]:
+        """What a group computes for it."""
+        for component in self.feature.aggregate.components(not self.where):
+            yield component, self._part(component)
+
+    def _part(self, component: Component) -> Part:
+        function, column, counted = component.function, self._track(component), None
+        if self.where and function in _OF_SINGLE_EVENTS:
+            counted = Track("one", None, self.where)
+        if self.where and function == "count":
+            function, column = "sum", Track("one", None, self.where)
+        second = None if component.second is None else Track(component.second, self.feature.of, self.where)
+        return Part(function, column, second, counted, self.feature.window, self.on_trial)
+
+    def _track(self, component: Component) -> Track | None:
+        return None if component.column is None else Track(component.column, self.feature.of, self.where)
+
+    @property
+    def phrase(self) -> str:
+        """What it computes, in English: `the sum of paymentAmount`."""
+        return " ".join(part for part in (self.feature.aggregate.phrase, self.feature.of) if part)
+
+
+def field_kind(field: str, schema: EventSchema) -> FieldKind:
+    """What kind of field it is.
+
+    Raises:
+        KeyError: the schema does not declare it.
+    """
+    return "measure" if field in schema.measures else schema.attributes[field]

@@ -1,0 +1,33 @@
+"""Parts: what the kernel computes of a group for the features of its rules, each different one once."""
+
+from dataclasses import dataclass
+
+from buckets.aggregates.aggregate import KernelFunction
+from buckets.rules.track import Track
+from buckets.rules.window import Window
+
+
+@dataclass(frozen=True)
+class Part:
+    """A function over a window of a group's events.
+
+    Attributes:
+        function: what is computed.
+        column: of which track; None for a count.
+        second: a second track, where pairs of values are counted.
+        counted: a track that says which events count; None where all do.
+        window: how far back it reaches.
+        on_trial: whether only rules on trial need it.
+    """
+
+    function: KernelFunction
+    column: Track | None
+    second: Track | None
+    counted: Track | None
+    window: Window
+    on_trial: bool
+
+    @property
+    def tracks(self) -> tuple[Track, ...]:
+        """What it reads."""
+        return tuple(track for track in (self.column, self.second, self.counted) if track is not None)

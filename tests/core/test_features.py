@@ -1,0 +1,287 @@
+"""Rules with features: values, conditions and alerts as a loop over lists has them, however the stream is cut."""
+
+import json
+import math
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import buckets
+from buckets.aggregates.aggregate import aggregate
+from buckets.events.schema import EventSchema
+from buckets.expressions.parser import parse_expression
+from buckets.numbers.fixed_point import format_scaled
+from buckets.rules.rule import Rule
+from tests.core.test_expressions import value as plain_value
+
+SCHEMA = EventSchema.model_validate(
+    {
+        "event_id": "id",
+        "event_time": "time",
+        "attributes": {"payer": "string", "bene": "string", "kind": "string", "flag": "boolean", "n": "long"},
+        "measures": {"amount": {"scale": 2}},
+    }
+)
+START_MS = 1_700_000_000_000
+NUMBERS, ANY = ("amount", "n"), ("amount", "n", "kind", "flag", "bene")
+FILTERS: dict[Any, Any] = {
+    None: None,
+    "": lambda row: True,
+    "kind = 'a'": lambda row: row["kind"] == "a",
+    "flag OR amount > 5": lambda row: row["flag"] or row["amount"] > 5,
+    "kind = 'z'": lambda row: False,
+}
+"""Filters as they are written, and the same in Python."""
+
+
+class Group:
+    """The events of a set of fields, by key."""
+
+    def __init__(self, fields: frozenset[str], longest_ms: int, lateness_ms: int) -> None:
+        self.fields, self.longest_ms, self.lateness_ms = sorted(fields), longest_ms, lateness_ms
+        self.events: dict[Any, list[dict[str, Any]]] = {}
+        self.clock_ms: dict[Any, int] = {}
+
+    def arrive(self, row: dict[str, Any], late: str) -> tuple[list[dict[str, Any]], int] | None:
+        """The events of its key, in the order of the timeline, and by how much it is late; None if not evaluated."""
+        key = tuple(row[field] for field in self.fields)
+        events, clock_ms = self.events.setdefault(key, []), self.clock_ms.get(key)
+        if clock_ms is not None and row["time"] < clock_ms - self.longest_ms - self.lateness_ms:
+            return None
+        if any(each["id"] == row["id"] and each["time"] == row["time"] for each in events):
+            return None
+        late_by_ms = 0 if clock_ms is None else max(clock_ms - row["time"], 0)
+        at = sum(each["time"] <= row["time"] for each in events)
+        events.insert(at, row)
+        self.clock_ms[key] = row["time"] if clock_ms is None else max(clock_ms, row["time"])
+        return None if late_by_ms and late == "add" else (list(events), late_by_ms)
+
+
+class Oracle:
+    """Rules over lists."""
+
+    def __init__(self, rules: list[Rule], late: str, lateness_ms: int) -> None:
+        self.rules, self.late = rules, late
+        longest: dict[frozenset[str], int] = {}
+        for rule in rules:
+            home = frozenset(rule.group_by)
+            all_ms = [each.feature.window.length_ms for each in rule.named_features()]
+            mine = [each for each in rule.named_features() if frozenset(each.fields) == home]
+            if not mine:
+                longest[home] = max(longest.get(home, 0), *all_ms)
+            for each in rule.named_features():
+                fields = frozenset(each.fields)
+                longest[fields] = max(longest.get(fields, 0), each.feature.window.length_ms)
+        self.groups = {fields: Group(fields, length_ms, lateness_ms) for fields, length_ms in longest.items()}
+
+    def arrive(self, row: dict[str, Any]) -> dict[str, dict[str, Any]]:
+        """By rule that is evaluated at the event, its features."""
+        seen = {fields: group.arrive(row, self.late) for fields, group in self.groups.items()}
+        found = {}
+        for rule in self.rules:
+            needed = {frozenset(each.fields) for each in rule.named_features()} | {frozenset(rule.group_by)}
+            if any(seen[fields] is None for fields in needed) or not FILTERS[_text(rule.where)](row):
+                continue
+            values = {
+                each.name: self.feature(rule, each, row, seen[frozenset(each.fields)]) for each in rule.named_features()
+            }
+            if None not in values.values() and self.is_in_time(rule, seen[frozenset(rule.group_by)]):
+                found[rule.rule_id] = {name: value[0] for name, value in values.items()}
+        return found
+
+    def is_in_time(self, rule: Rule, seen: Any) -> bool:
+        """Whether the group of the rule's key, if it has no feature there, still has the longest window."""
+        home = frozenset(rule.group_by)
+        if any(frozenset(each.fields) == home for each in rule.named_features()):
+            return True
+        return self.has_window(home, max(each.feature.window.length_ms for each in rule.named_features()), seen[1])
+
+    def has_window(self, fields: frozenset[str], length_ms: int, late_by_ms: int) -> bool:
+        group = self.groups[fields]
+        return late_by_ms <= group.longest_ms + group.lateness_ms - length_ms
+
+    def feature(self, rule: Rule, named: Any, row: dict[str, Any], seen: Any) -> tuple[Any] | None:
+        """A feature; None where its window may have lost events."""
+        events, late_by_ms = seen
+        window = named.feature.window
+        if not self.has_window(frozenset(named.fields), window.length_ms - (window.left == "open"), late_by_ms):
+            return None
+        counts = FILTERS[_text(named.where)]
+        first_ms = row["time"] - window.reach_ms
+        inside = [each for each in events if first_ms <= each["time"] <= row["time"]]
+        counted = [each for each in inside if counts(each)]
+        before = [each for each in inside[: next(i for i, x in enumerate(inside) if x is row)] if counts(each)]
+        return (computed(named.feature.function, named.feature.of, row, counted, before),)
+
+
+def _text(where: Any) -> str:
+    return where.text if where else ""
+
+
+def computed(function: str, of: str | None, row: dict[str, Any], counted: list[Any], before: list[Any]) -> Any:
+    """An aggregate over events, as a Fraction, a bool or None."""
+    values = [Fraction(each[of]) for each in counted] if of in NUMBERS else []
+    if function in ("count", "same_count"):
+        return Fraction(len(counted))
+    if function == "is_first":
+        return not before
+    if function == "count_distinct":
+        return Fraction(len({each[of] for each in counted}))
+    if function.startswith("time_since"):
+        found = (counted[:1] if function.endswith("first") else before[-1:]) or None
+        return None if found is None else Fraction(row["time"] - found[0]["time"], 1000)
+    if function == "previous":
+        return Fraction(before[-1][of]) if before else None
+    if not values:
+        return None
+    if function in ("first", "last"):
+        return values[0 if function == "first" else -1]
+    scale = 2 if of == "amount" else 0
+    if function == "avg":
+        return rounded(sum(values) / len(values), scale + 6)
+    if function in ("variance", "stddev"):
+        if len(values) < 2:
+            return None
+        mean = sum(values) / len(values)
+        variance = sum((each - mean) ** 2 for each in values) / (len(values) - 1)
+        return rounded(variance, 2 * scale + 6) if function == "variance" else root(variance, scale + 6)
+    return {"sum": sum, "min": min, "max": max}[function](values)
+
+
+def rounded(number: Fraction, digits: int) -> Fraction:
+    """Half to even."""
+    return Fraction(round(number * 10**digits), 10**digits)
+
+
+def root(number: Fraction, digits: int) -> Fraction:
+    """To the nearest digit."""
+    low = math.isqrt(int(number * 10 ** (2 * digits)))
+    return Fraction(low + ((2 * low + 1) ** 2 <= 4 * number * 10 ** (2 * digits)), 10**digits)
+
+
+def shown(function: str, of: str | None, number: Any) -> Any:
+    """A value as a term has it."""
+    if number is None or isinstance(number, bool):
+        return number
+    scale = 2 if of == "amount" and function not in ("count", "same_count", "count_distinct") else 0
+    scale = {"avg": scale + 6, "stddev": scale + 6, "variance": 2 * scale + 6}.get(function, scale)
+    scale = 3 if function.startswith("time_since") else scale
+    return format_scaled(int(number * 10**scale), scale)
+
+
+FUNCTIONS = {
+    "sum": NUMBERS, "count": (), "avg": NUMBERS, "min": NUMBERS, "max": NUMBERS, "variance": NUMBERS, "stddev": NUMBERS,
+    "is_first": (), "same_count": ANY,
+}  # fmt: skip
+
+
+@st.composite
+def features(draw: st.DrawFn, functions: dict[str, tuple[str, ...]]) -> dict[str, Any]:
+    function = draw(st.sampled_from(sorted(functions)))
+    found: dict[str, Any] = {"function": function, "window": draw(st.sampled_from(["2s", "5s", "30s"]))}
+    if functions[function]:
+        found["of"] = draw(st.sampled_from(functions[function]))
+    if draw(st.booleans()):
+        found["window"] = {"length": found["window"], "left": "open"}
+    where = draw(st.sampled_from([None, *(text for text in FILTERS if text)]))
+    found |= {} if where is None else {"where": where}
+    group_by = draw(st.sampled_from([None, None, ["bene"], ["payer", "bene"], []]))
+    return found | ({} if group_by is None else {"group_by": group_by})
+
+
+@st.composite
+def rules(draw: st.DrawFn, functions: dict[str, tuple[str, ...]] = FUNCTIONS) -> list[Rule]:
+    found = []
+    for number in range(draw(st.integers(1, 3))):
+        named = {f"f{index}": draw(features(functions)) for index in range(draw(st.integers(1, 3)))}
+        tests = []
+        for name, feature in named.items():
+            boolean = aggregate(feature["function"]).is_boolean
+            tests.append(
+                name if boolean else draw(st.sampled_from([f"{name} > 3", f"{name} * 2 <= 9.5", f"{name} IS NULL"]))
+            )
+        when = draw(st.sampled_from([" AND ", " OR "])).join([*tests, "NOT (amount < 2 AND kind = 'a')"])
+        rule = {"rule_id": f"r{number}", "group_by": draw(st.sampled_from([["payer"], ["payer", "kind"], []]))}
+        where = draw(st.sampled_from([text for text in FILTERS if text is not None]))
+        rule |= {"where": where} if where else {}
+        found.append(Rule.model_validate(rule | {"features": named, "when": when}))
+    return found
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> list[dict[str, Any]]:
+    rows, time_ms = [], START_MS
+    for number in range(draw(st.integers(1, 25))):
+        time_ms += draw(st.sampled_from([0, 1, 500, 2000, 5000, -1500, 40_000]))
+        rows.append(
+            {
+                "id": f"e{draw(st.integers(0, number))}",
+                "time": time_ms,
+                "payer": draw(st.sampled_from(["p", "q"])),
+                "bene": draw(st.sampled_from(["b", "c", ""])),
+                "kind": draw(st.sampled_from(["a", "b"])),
+                "flag": draw(st.booleans()),
+                "n": draw(st.integers(-3, 3)),
+                "amount": Decimal(draw(st.sampled_from(["1.00", "2.50", "7.25", "-3.10"]))),
+            }
+        )
+    return rows
+
+
+def table(rows: list[dict[str, Any]]) -> pa.Table:
+    kinds = {"time": pa.int64(), "n": pa.int64(), "amount": pa.decimal128(10, 2), "flag": pa.bool_()}
+    return pa.table({name: pa.array([row[name] for row in rows], kinds.get(name, pa.string())) for name in rows[0]})
+
+
+def scored(rules: list[Rule], rows: list[dict[str, Any]], cuts: list[int], **engine: Any) -> dict[Any, Any]:
+    """By position of the event and rule: features, whether it fired, and whether there is an alert."""
+    evaluator = buckets.Evaluator(rules, SCHEMA, buckets.EngineSettings.model_validate(engine))
+    found: dict[Any, Any] = {}
+    ends = sorted({min(cut, len(rows)) for cut in cuts} | {len(rows)})
+    begin = 0
+    for end in ends:
+        if begin == end:
+            continue
+        results = evaluator.evaluate(table(rows[begin:end]))
+        alerts = {(row["position"], row["rule_id"]) for row in results.alerts.to_pylist()}
+        for row in results.evaluations.to_pylist():
+            terms = {term["name"]: term["value"] for term in json.loads(row["terms"])}
+            at = row["position"], row["rule_id"]
+            assert row["fired"] == (at in alerts)
+            found[row["position"] + begin, row["rule_id"]] = terms, row["fired"]
+        begin = end
+    return found
+
+
+def expected(rules: list[Rule], rows: list[dict[str, Any]], late: str, lateness_ms: int) -> dict[Any, Any]:
+    oracle, found = Oracle(rules, late, lateness_ms), {}
+    for position, row in enumerate(rows):
+        for rule_id, values in oracle.arrive(row).items():
+            rule = next(each for each in rules if each.rule_id == rule_id)
+            of = {name: (each.function, each.of) for name, each in rule.features.items()}
+            assert rule.when is not None
+            fired = plain_value(parse_expression(rule.when.text), row | values | {"amount": Fraction(row["amount"])})
+            terms = {name: shown(*of[name], number) for name, number in values.items()}
+            found[position, rule_id] = terms, fired is True
+    return found
+
+
+@settings(max_examples=60)
+@given(rules(), streams(), st.lists(st.integers(1, 25), max_size=3), st.sampled_from(["add", "evaluate"]))
+def test_features_and_conditions_as_a_loop_over_lists_has_them(rules, rows, cuts, late):
+    found = scored(rules, rows, cuts, late=late, allowed_lateness="3s", shards=3)
+    assert found == expected(rules, rows, late, 3000)
+
+
+def test_a_rule_without_its_features_or_its_condition_is_refused():
+    for missing, said in (
+        ({"when": "TRUE"}, "features"),
+        ({"features": {"a": {"function": "count", "window": "1h"}}}, "when"),
+    ):
+        with pytest.raises(ValueError, match=f"`{said}` is missing"):
+            Rule.model_validate({"rule_id": "r", "group_by": []} | missing)
