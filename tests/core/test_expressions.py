@@ -13,12 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buckets.expressions.evaluation import QUOTIENT_DIGITS, matching, numbers
+from buckets.expressions.decimals import QUOTIENT_DIGITS, numbers
+from buckets.expressions.evaluation import matching
 from buckets.expressions.expression import Expression, ExpressionError, Kind
 from buckets.expressions.kinds import check_condition
 from buckets.expressions.normal_form import normalise
 from buckets.expressions.parser import parse_expression
 from buckets.expressions.sql_text import quoted_name, quoted_text, to_sql
+from tests.core.great_circle_oracle import speed_kmh
 
 FIELDS: dict[str, Kind] = {
     "kind": "text",
@@ -94,6 +96,9 @@ NUMBER_VALUES = st.recursive(
         of("abs", inner),
         of("negate", inner.filter(lambda each: each.operator != "number")),
         of("coalesce", inner, inner),
+        of("ratio", inner, inner),
+        of("zscore", inner, inner, inner),
+        of("geo_speed_kmh", inner, inner, inner, inner, inner),
     ),
     max_leaves=5,
 )
@@ -137,8 +142,8 @@ def columns_of(rows: list[dict[str, Any]]) -> dict[str, Any]:
 # --- a plain evaluation, by Python's own numbers, to compare with -----------------------------------------------
 
 
-def half_to_even(number: Fraction) -> Fraction:
-    return Fraction(round(number * 10**QUOTIENT_DIGITS), 10**QUOTIENT_DIGITS)
+def half_to_even(number: Fraction, digits: int = QUOTIENT_DIGITS) -> Fraction:
+    return Fraction(round(number * 10**digits), 10**digits)
 
 
 def is_like(text: str, pattern: str) -> bool:
@@ -202,6 +207,13 @@ def of_known(expression: Expression, first: Any, *others: Any) -> Any:
         return first in others
     if others and operator in "+-*/%":
         return compute(operator, first, others[0])
+    if operator == "ratio":
+        return compute("/", first, others[0])
+    if operator == "zscore":
+        return compute("/", first - others[0], others[1])
+    if operator == "geo_speed_kmh":
+        speed = speed_kmh(first, *others)
+        return None if speed is None else half_to_even(speed, 3)
     if operator in COMPARISONS:
         return {
             "=": lambda a, b: a == b,
@@ -266,6 +278,8 @@ def test_what_is_written_reads_back_as_it_was(expression):
         ("a + b + c > 0", "c + (b + a) > 0"),
         ("a * (2 * c) = 1", "1 = 2 * a * c"),
         ('`a` = "x"', "a = 'x'"),
+        ("RATIO(a, b + 1) > 5", "5 < a / (1 + b)"),
+        ("ZScore(a, b, c) > 3", "3 < zscore(a, b, c)"),
     ],
 )
 def test_one_condition_in_another_spelling(one, other):
@@ -302,6 +316,15 @@ def test_one_condition_in_another_spelling(one, other):
         ("amount > " + "9" * 65, "has more than 38 digits"),
         ("{amount} > 1", "column 2: PLACEHOLDER is not known here"),
         ("x" * 10_001, "column 10001: has 10,001 characters"),
+        ("vip AND\n  Ratio(amount) > 1", "line 2, column 3: ratio(a, b) takes 2 numbers, and 1 is given"),
+        ("ratio() > 1", "column 1: ratio(a, b) takes 2 numbers, and none are given"),
+        ("zscore(amount, 1, 2, 3) > 1", "column 1: zscore(x, mean, deviation) takes 3 numbers, and 4 are given"),
+        ("geo_speed_kmh(1, 2) > 1", "geo_speed_kmh(latitude, longitude, earlier_latitude, earlier_longitude, seconds)"),
+        ("ratio(DISTINCT amount, 1) > 1", "ratio(a, b) takes 2 numbers, and 1 is given"),
+        ("ratio(*, 1) > 1", "STAR is not known here"),
+        ("ratio(amount, 1) OVER () > 1", "is not known here; there are comparisons, AND, OR,"),
+        ("`ratio`(amount, 1) > 1", "ratio is not known here"),
+        ("mystery(1) > 1", "lower, ratio, trim, upper, zscore"),
         ("(" * 4000 + "vip" + ")" * 4000, "operators stand inside each other"),
         ("NOT " * 60 + "vip", "operators stand inside each other"),
     ],
@@ -338,6 +361,10 @@ def test_what_cannot_be_read_is_said_with_its_column(text, said):
         ("vip = '\x00'", "vip is true or false, and '\\x00' is a text"),
         ("hour(kind AT TIME ZONE 'UTC') = 1", "AT TIME ZONE takes a time, and kind is a text"),
         ("hour(at AT TIME ZONE 'UTC' AT TIME ZONE 'UTC') = 1", "the time is in a zone already"),
+        ("ratio(amount, kind) > 1", "column 15: ratio takes numbers, and kind is a text"),
+        ("zscore(amount, vip, 1) > 1", "column 16: zscore takes numbers, and vip is true or false"),
+        ("geo_speed_kmh(1, 2, 3, 4, at) > 1", "column 27: geo_speed_kmh takes numbers, and at is a time"),
+        ("ratio(amount, 1)", "column 1: a condition is true or false, and ratio(amount, 1) is a number"),
         ("coalesce(kind, 1) = 1", "column 1: coalesce takes texts, numbers or conditions, all of one kind"),
     ],
 )
@@ -366,6 +393,10 @@ DEEP = [
     "0 - account / amount * amount < 0",
     "account * account = -12193263124676115444596859332114007",
     "account > -12345678901234567890123456789.99",
+    "zscore(account * account, amount, account / amount) > 1",
+    "ratio(account, amount * amount) * amount <= ratio(amount, account)",
+    "geo_speed_kmh(amount, amount, account / 3, account, amount / 7) BETWEEN 1 AND 500",
+    "geo_speed_kmh(amount, account, amount, account, account * amount * 1e37) = 0",
     "upper(kind) = 'SS' OR lower(kind) = 'i\u0307' OR length(upper(kind)) = 2",
 ]
 
@@ -401,6 +432,7 @@ def test_a_condition_without_fields_holds_for_all_rows_or_none():
 
 WORDS = """
     AND OR NOT IN BETWEEN LIKE IS NULL TRUE CASE WHEN SELECT FROM INTERVAL DATE CAST AS lower coalesce hour sum explode
+    ratio zscore geo_speed_kmh( ratio( zscore(
     ( ) ( ) , . = != <> < >= <=> + - * / % || :: -> : ; @ ? { } [ ] ' ` -- /* */ \\ 1 0 1.5 1e9 1e999 0x1F 'a' "b" 'UTC'
 """
 PIECES = [*WORDS.split(), *FIELDS, "`country code`", "9" * 40, "AT TIME ZONE", "\x00", "\n", "é"]
