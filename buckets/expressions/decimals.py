@@ -61,7 +61,8 @@ def numbers(column: pa.Array, scale: int) -> Numbers:
 def constant(value: Decimal) -> Numbers:
     """One finite number for all rows."""
     scale = digits_after_point(value)
-    scaled = int(format(value, "f").replace(".", ""))
+    numerator, denominator = value.as_integer_ratio()
+    scaled = numerator * (10**scale // denominator)
     return Numbers(sized(scaled, abs(scaled)), scale, abs(scaled), np.asarray(True))
 
 
