@@ -16,7 +16,17 @@ from buckets.expressions.interval import scaled_down
 from buckets.expressions.kinds import check_condition
 from buckets.expressions.normal_form import normalise
 from buckets.expressions.parser import parse_expression
-from tests.core.conditions import CENTS, CONDITIONS, LONGS, SCALES, TEXTS, TIMES, columns_of, value
+from tests.core.conditions import (
+    CENTS,
+    CONDITIONS,
+    LONGS,
+    NUMBER_VALUES,
+    SCALES,
+    TEXTS,
+    TIMES,
+    columns_of,
+    value,
+)
 
 INFINITY = Decimal("Infinity")
 POINTS = 4
