@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from buckets.events.schema import EventSchema
+from buckets.printable import quoted
 from buckets.rules.completeness import ALWAYS_MS, Completeness, Since, Stretches, complete_behind, later
-from buckets.rules.filter import Filter, canonical_filter, describe_filter, filter_fields, filter_identity, quoted
+from buckets.rules.filter import Filter, canonical_filter, describe_filter, filter_fields, filter_identity
 from buckets.rules.rule import Rule
 
 COUNT_TRACK = ""

@@ -114,9 +114,20 @@ CONDITIONS = st.recursive(
         ),
         of("=", inner, inner),
         of("is_null", inner),
+        of("coalesce", inner, inner),
     ),
     max_leaves=6,
 )
+
+
+WORDS = """
+    AND OR NOT IN BETWEEN LIKE IS NULL TRUE CASE WHEN SELECT FROM INTERVAL DATE CAST AS lower coalesce hour sum explode
+    ratio zscore geo_speed_kmh( ratio( zscore(
+    ( ) ( ) , . = != <> < >= <=> + - * / % || :: -> : ; @ ? { } [ ] ' ` -- /* */ \\ 1 0 1.5 1e9 1e999 0x1F 'a' "b" 'UTC'
+"""
+PIECES = [*WORDS.split(), *FIELDS, "`country code`", "9" * 40, "AT TIME ZONE", "\x00", "\n", "é"]
+TEXTS_OF_ANY_KIND = st.one_of(st.lists(st.sampled_from(PIECES), max_size=14).map(" ".join), st.text(max_size=40))
+"""Mostly no conditions."""
 
 
 def columns_of(rows: list[dict[str, Any]]) -> dict[str, Any]:

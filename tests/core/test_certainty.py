@@ -158,6 +158,7 @@ WHEN = {"recent": "number", "usual": "number", "payments": "number", "first": "b
         ("recent % 7 >= 0", [True]),
         ("usual % recent > 150", [False]),
         ("abs(usual - 120) <= 30", [True]),
+        ("abs(recent - 990) > 50", [True, False]),
         ("abs(-recent) = abs(recent)", [True, False]),
         ("recent IN (1, 2, 1000.01)", [False]),
         ("recent IN (1, 950)", [True, False]),

@@ -15,7 +15,7 @@ from buckets.expressions.kinds import check_condition
 from buckets.expressions.normal_form import normalise
 from buckets.expressions.parser import parse_expression
 from buckets.expressions.sql_text import quoted_name, quoted_text, to_sql
-from tests.core.conditions import CONDITIONS, FIELDS, ROWS, columns_of, value
+from tests.core.conditions import CONDITIONS, FIELDS, ROWS, TEXTS_OF_ANY_KIND, columns_of, value
 
 
 @settings(max_examples=200)
@@ -213,13 +213,6 @@ def test_a_condition_without_fields_holds_for_all_rows_or_none():
 
 # --- any text ---------------------------------------------------------------------------------------------------
 
-WORDS = """
-    AND OR NOT IN BETWEEN LIKE IS NULL TRUE CASE WHEN SELECT FROM INTERVAL DATE CAST AS lower coalesce hour sum explode
-    ratio zscore geo_speed_kmh( ratio( zscore(
-    ( ) ( ) , . = != <> < >= <=> + - * / % || :: -> : ; @ ? { } [ ] ' ` -- /* */ \\ 1 0 1.5 1e9 1e999 0x1F 'a' "b" 'UTC'
-"""
-PIECES = [*WORDS.split(), *FIELDS, "`country code`", "9" * 40, "AT TIME ZONE", "\x00", "\n", "é"]
-TEXTS_OF_ANY_KIND = st.one_of(st.lists(st.sampled_from(PIECES), max_size=14).map(" ".join), st.text(max_size=40))
 FUZZED = int(os.environ.get("BUCKETS_FUZZ_CONDITIONS", "1000"))
 
 
