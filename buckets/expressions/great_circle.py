@@ -7,7 +7,9 @@ latitudes and longitudes:
     far  = sin²((lat1 + lat2) / 2) + cos(lat1) cos(lat2) cos²((lon1 - lon2) / 2)
 
 `near` belongs to the second point, and `far`, which is 1 - near, to the point opposite to it; the tangent of half the
-angle is sqrt(near / far). With both of them short distances are as accurate as those round half the Earth.
+angle is sqrt(near / far). With both of them short distances are as accurate as those round half the Earth. Sums and
+differences of angles come from outside, where they are exact: of two points that lie close together, or near a pole,
+doubles would know the difference to a few digits only.
 
 Sine and arc tangent are made of sums, products, quotients and square roots here, which IEEE 754 fixes. Those of numpy
 and of C differ in the last bit from one processor to the next, and an event that is scored twice must get one result.
@@ -24,27 +26,30 @@ EARTH_RADIUS_KM: Final = 6371.0088
 _HALVINGS = 3
 
 
+Degrees = npt.NDArray[np.float64]
+
+
 def distance_km(
-    latitudes: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]],
-    latitude_difference: npt.NDArray[np.float64],
-    latitude_sum: npt.NDArray[np.float64],
-    longitude_difference: npt.NDArray[np.float64],
+    latitude_difference: Degrees,
+    latitude_sum: Degrees,
+    from_pole: Degrees,
+    other_from_pole: Degrees,
+    longitude_difference: Degrees,
+    longitude_supplement: Degrees,
 ) -> npt.NDArray[np.float64]:
     """The shortest way between two points over the ground; float64, of any one shape; 0 for one point only.
 
-    Sums and differences come from outside, where they are exact, since points may lie close together.
-
     Args:
-        latitudes: of the two points, in degrees, -90 to 90.
-        latitude_difference: in degrees.
-        latitude_sum: in degrees.
-        longitude_difference: in degrees, -360 to 360.
+        latitude_difference: in degrees, -180 to 180.
+        latitude_sum: in degrees, -180 to 180.
+        from_pole: degrees of latitude from the first point to the nearest pole, 0 to 90.
+        other_from_pole: those of the second point.
+        longitude_difference: in degrees, the shorter way round, 0 to 180.
+        longitude_supplement: what it lacks of 180 degrees.
     """
-    half = np.abs(longitude_difference) / 2
-    folded = np.where(half > 90, 180 - half, half)
-    cosines = _sine(90 - np.abs(latitudes[0])) * _sine(90 - np.abs(latitudes[1]))
-    near = _sine(latitude_difference / 2) ** 2 + cosines * _sine(folded) ** 2
-    far = _sine(latitude_sum / 2) ** 2 + cosines * _sine(90 - folded) ** 2
+    cosines = _sine(from_pole) * _sine(other_from_pole)
+    near = _sine(latitude_difference / 2) ** 2 + cosines * _sine(longitude_difference / 2) ** 2
+    far = _sine(latitude_sum / 2) ** 2 + cosines * _sine(longitude_supplement / 2) ** 2
     return np.asarray(2 * EARTH_RADIUS_KM * _angle(np.sqrt(near), np.sqrt(far)))
 
 

@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from buckets.expressions.decimals import Numbers, arithmetic
+from buckets.expressions.decimals import Numbers, arithmetic, as_wide, sized
 from buckets.expressions.great_circle import distance_km
 
 SPEED_DIGITS: Final = 3
@@ -44,11 +44,18 @@ def _geo_speed_kmh(
 ) -> Numbers:
     latitudes = _within(latitude, 90), _within(earlier_latitude, 90)
     longitudes = _within(longitude, 180), _within(earlier_longitude, 180)
+    apart = arithmetic("-", *longitudes)
+    full = 360 * 10**apart.scale
+    one_way = sized(np.abs(as_wide(apart, full)), full)
+    other_way = sized(full - one_way, full)
+    shorter = Numbers(np.where(one_way < other_way, one_way, other_way), apart.scale, full, apart.valid)
     distance = distance_km(
-        (_doubles(latitudes[0]), _doubles(latitudes[1])),
         _doubles(arithmetic("-", *latitudes)),
         _doubles(arithmetic("+", *latitudes)),
-        _doubles(arithmetic("-", *longitudes)),
+        _doubles(_up_to(90, latitudes[0])),
+        _doubles(_up_to(90, latitudes[1])),
+        _doubles(shorter),
+        _doubles(_up_to(180, shorter)),
     )
     valid = seconds.valid & np.asarray(seconds.scaled >= 0, np.bool_)
     for number in (*latitudes, *longitudes):
@@ -65,6 +72,12 @@ def _within(number: Numbers, most: int) -> Numbers:
     largest = most * 10**number.scale
     is_within = np.asarray((number.scaled >= -largest) & (number.scaled <= largest), np.bool_)
     return Numbers(np.where(is_within, number.scaled, 0), number.scale, largest, number.valid & is_within)
+
+
+def _up_to(degrees: int, angle: Numbers) -> Numbers:
+    """What an angle of either sign lacks of so many degrees."""
+    most = degrees * 10**angle.scale
+    return Numbers(sized(most - np.abs(as_wide(angle, most)), most), angle.scale, most, angle.valid)
 
 
 def _doubles(number: Numbers) -> npt.NDArray[np.float64]:
