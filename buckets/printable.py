@@ -1,10 +1,13 @@
 """Text of other people, made safe to show: on one line, and without control characters."""
 
+import json
+import re
 import unicodedata
 
 _BLANK_LETTERS = "\u115f\u1160\u2800\u3164\uffa0"
 """Fillers of Hangul, and the pattern of Braille without dots."""
 _SHORT = 300
+_PLAIN = re.compile(r"[\w.+/@:-]+")
 
 
 def one_line(text: str) -> str:
@@ -17,6 +20,16 @@ def one_line(text: str) -> str:
 def short_line(text: str) -> str:
     """The beginning of a text of any length, on one line."""
     return one_line(text if len(text) <= _SHORT else f"{text[:_SHORT]}…")
+
+
+def quoted(text: str) -> str:
+    """A text as part of a sentence: a plain word as it is, anything else in quotes and on one line."""
+    return text if _PLAIN.fullmatch(text) else in_quotes(text)
+
+
+def in_quotes(text: str) -> str:
+    """A text in quotes and on one line; of different texts, different ones."""
+    return one_line(json.dumps(text, ensure_ascii=False))
 
 
 def unseen_character(text: str, allowed: str = "") -> str | None:

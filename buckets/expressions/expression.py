@@ -11,7 +11,15 @@ Kind = Literal["text", "number", "boolean", "time"]
 """What a value is: `time` is an instant, or an instant as it is in a time zone."""
 COMPARISONS: Final = ("=", "!=", "<", "<=", ">", ">=")
 ARITHMETIC: Final = ("+", "-", "*", "/", "%")
-FUNCTIONS: Final = ("abs", "coalesce", "dayofweek", "hour", "length", "lower", "trim", "upper")
+NUMBER_FUNCTIONS: Final = {
+    "geo_speed_kmh": ("latitude", "longitude", "earlier_latitude", "earlier_longitude", "seconds"),
+    "ratio": ("a", "b"),
+    "zscore": ("x", "mean", "deviation"),
+}
+"""What functions that Spark does not have are given: numbers, of which they make a number."""
+FUNCTIONS: Final = (
+    *("abs", "coalesce", "dayofweek", "geo_speed_kmh", "hour", "length", "lower", "ratio", "trim", "upper", "zscore"),
+)
 
 
 class ExpressionError(ValueError):

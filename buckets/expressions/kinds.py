@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckets.expressions.expression import ARITHMETIC, COMPARISONS, Expression, ExpressionError, Kind
+from buckets.expressions.expression import ARITHMETIC, COMPARISONS, NUMBER_FUNCTIONS, Expression, ExpressionError, Kind
 from buckets.expressions.sql_text import to_sql
 
 _ARTICLES: dict[Kind, str] = {
@@ -59,7 +59,7 @@ def kind_of(expression: Expression, fields: Mapping[str, Kind]) -> Kind:
         return "boolean"
     if operator in COMPARISONS or operator == "in":
         return _comparison(expression, fields)
-    if operator in ARITHMETIC or operator == "negate":
+    if operator in ARITHMETIC or operator in NUMBER_FUNCTIONS or operator == "negate":
         for operand in operands:
             _need(operand, "number", fields, f"{'-' if operator == 'negate' else operator} takes numbers, and")
         return "number"

@@ -47,7 +47,8 @@ def _value(expression: Expression) -> Expression:
         for other in others[:-1]:
             first = Expression(operator, (first, other), at=expression.at)
         operands = (first, others[-1])
-    return Expression(operator, operands, expression.value, expression.at)
+    # A ratio is a quotient under another name.
+    return Expression("/" if operator == "ratio" else operator, operands, expression.value, expression.at)
 
 
 def _chain(expression: Expression, operator: str) -> list[Expression]:

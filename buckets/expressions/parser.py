@@ -16,6 +16,7 @@ from buckets.expressions.expression import (
     ARITHMETIC,
     COMPARISONS,
     FUNCTIONS,
+    NUMBER_FUNCTIONS,
     Expression,
     ExpressionError,
     digits_after_point,
@@ -133,6 +134,7 @@ class _Reader:
             exp.AtTimeZone: self._zone,
             exp.Column: self._field,
             exp.Neg: self._negate,
+            exp.Anonymous: self._number_function,
         }
 
     def read(self, node: exp.Expr, depth: int) -> Expression:
@@ -173,12 +175,14 @@ class _Reader:
         if isinstance(node, exp.Concat):
             return ExpressionError("two texts stand side by side; write a quote inside a text as \\'", _place(node))
         at = _place(node)
-        known = type(node) in self._readers or type(node) in _FUNCTIONS
+        known = (type(node) in self._readers and not isinstance(node, exp.Anonymous)) or type(node) in _FUNCTIONS
         if isinstance(node, exp.Command):
             message = "this begins with a word of SQL; if it is a field, write it in backticks"
             raise ExpressionError(message, 0)
         word = _WORD.match(self._text, at) if "start" in node.meta else None
         called = "CAST" if isinstance(node, exp.Cast) else node.key.upper()
+        if isinstance(node, exp.Anonymous):
+            called = node.name
         name = called if word is None else word.group()
         said = f"this form of {name} is not known here" if known else f"{name} is not known here"
         return ExpressionError(f"{said}; there are {_ALLOWED}", at)
@@ -263,6 +267,18 @@ class _Reader:
         first = node.this.this if isinstance(node.this, exp.TsOrDsToDate) else node.this
         parts = [part for part in (first, *node.expressions) if part is not None]
         return Expression(_FUNCTIONS[type(node)], tuple(self.read(part, depth) for part in parts), at=_place(node))
+
+    def _number_function(self, node: exp.Expr, depth: int) -> Expression:
+        """A function that SQL does not have."""
+        name = node.this.lower() if isinstance(node.this, str) else ""
+        if name not in NUMBER_FUNCTIONS:
+            raise self._refused(node)
+        self._only(node, "this", "expressions")
+        wanted, given = NUMBER_FUNCTIONS[name], len(node.expressions)
+        if given != len(wanted):
+            message = f"{name}({', '.join(wanted)}) takes {len(wanted)} numbers, and {given or 'none'} are given"
+            raise ExpressionError(message.replace("1 are", "1 is"), _place(node))
+        return Expression(name, tuple(self.read(part, depth) for part in node.expressions), at=_place(node))
 
 
 def plain(number: Decimal) -> Decimal:

@@ -10,7 +10,6 @@ Each test of a mapping is `(field, operator, operands)`, sorted, and a condition
 spellings of one filter are equal. SQL that a mapping can say is that mapping, once the event schema is known.
 """
 
-import json
 import re
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -21,12 +20,11 @@ from pydantic import BeforeValidator, PlainSerializer
 
 from buckets.events.schema import EventSchema
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN, format_scaled, parse_decimal, to_scaled
-from buckets.printable import one_line
+from buckets.printable import quoted
 from buckets.rules.sql_filter import SqlFilter, as_mapping, matches_sql, one_form, parse_sql_filter
 
 _INTEGER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
 _OPERATORS = ("=", "!=", "in", "not_in", ">", ">=", "<", "<=")
-_PLAIN = re.compile(r"[\w.+/@:-]+")
 _ORDER = {">": pc.greater, ">=": pc.greater_equal, "<": pc.less, "<=": pc.less_equal}
 Scalar = str | int | bool
 
@@ -130,11 +128,6 @@ def describe_filter(where: Filter) -> str:
         f"{quoted(c.field)} {verbs.get(c.operator, c.operator)} {', '.join(map(quoted, c.operands))}" for c in where
     ]
     return " and ".join(parts)
-
-
-def quoted(text: str) -> str:
-    """A text as part of a sentence: a plain word as it is, anything else in quotes and on one line."""
-    return text if _PLAIN.fullmatch(text) else one_line(json.dumps(text, ensure_ascii=False))
 
 
 def filter_identity(where: Filter) -> Any:

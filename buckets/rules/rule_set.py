@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from functools import cached_property, reduce
 
 from buckets.events.schema import EventSchema
+from buckets.printable import quoted
 from buckets.rules.completeness import ALWAYS_MS, FROM_THE_FIRST, Completeness, Since, Stretches, complete_behind, later
-from buckets.rules.filter import Filter, canonical_filter, describe_filter, filter_identity, quoted
+from buckets.rules.filter import Filter, canonical_filter, describe_filter, filter_identity
 from buckets.rules.part import Part
 from buckets.rules.rule import Rule
 from buckets.rules.track import Track

@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from buckets.errors import kind_and_line
 from buckets.events.schema import AttributeType, EventSchema
-from buckets.expressions.evaluation import Numbers, matching, numbers
+from buckets.expressions.decimals import Numbers, numbers
+from buckets.expressions.evaluation import matching
 from buckets.expressions.expression import COMPARISONS, Expression, ExpressionError, Kind
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
 from buckets.printable import one_line, short_line

@@ -1,0 +1,322 @@
+"""What a condition can come to when not all that it is about is known exactly.
+
+`possible_truths(expression, row)` takes one row. In it a value is known, or a number that lies between two bounds, or
+one of several truths. It follows the expression upwards with the bounds of each part:
+
+    recent > 5 * usual      recent in 900..1,000, usual in 100..150
+             5 * usual      is in 500..750
+    recent > 5 * usual      is true, since 900 > 750
+
+If one truth comes out, the condition has that truth whatever the exact values are. If several do, it may still have
+one alone: the parts are taken for independent of each other, and a field that stands in two of them for two fields.
+Of known values exactly that truth comes out that `evaluation` finds.
+"""
+
+import functools
+import itertools
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from buckets.expressions.decimals import constant
+from buckets.expressions.evaluation import TEXT_FUNCTIONS
+from buckets.expressions.expression import Expression
+from buckets.expressions.interval import (
+    ZERO,
+    Interval,
+    absolute,
+    add,
+    divide,
+    multiply,
+    negated,
+    point,
+    remainder,
+    scaled_down,
+    subtract,
+)
+from buckets.expressions.number_functions import FASTEST_KMH, call
+
+Truths = frozenset[bool | None]
+"""What a condition may be: true, false, or NULL, which is unknown."""
+
+
+class Between(NamedTuple):
+    """A number of which bounds are known.
+
+    Attributes:
+        lower: the least that it may be; `Decimal("-Infinity")` where there is no bound.
+        upper: the most that it may be, not below `lower`; `Decimal("Infinity")` where there is no bound.
+        may_be_null: whether it may be NULL instead.
+    """
+
+    lower: Decimal | int
+    upper: Decimal | int
+    may_be_null: bool = False
+
+
+Value = Decimal | int | str | bool | Between | Truths | None
+"""A value of a row: a number, a time in ms since 1970, a text or a truth; what it may be; or None, which is NULL."""
+Row = Mapping[str, Value]
+_Found = Any
+"""What an expression may be: an `Interval`, a text, `Truths`, or None where it is surely NULL."""
+_UNKNOWN: Final[Truths] = frozenset([None])
+_ONLY: Final[dict[bool, Truths]] = {truth: frozenset([truth]) for truth in (False, True)}
+
+
+def possible_truths(expression: Expression, row: Row) -> Truths:
+    """All that a condition may be on one row, or more than that.
+
+    Args:
+        expression: a condition, whose kinds have been checked.
+        row: a value for each of its fields.
+
+    Returns:
+        At least one truth; it surely holds on the row if `{True}` comes out, and surely does not if True is not in it.
+
+    Raises:
+        ValueError: the bounds of a number are the wrong way round, or there is no truth that a field may be.
+    """
+    return _truths(expression, row)
+
+
+def _value(expression: Expression, row: Row) -> _Found:
+    return _BY_OPERATOR[expression.operator](expression, row)
+
+
+def _truths(expression: Expression, row: Row) -> Truths:
+    found: Truths | None = _value(expression, row)
+    return _UNKNOWN if found is None else found
+
+
+def _literal(expression: Expression, row: Row) -> _Found:
+    return _of_row(expression.value)
+
+
+def _field(expression: Expression, row: Row) -> _Found:
+    name = str(expression.value)
+    found = _of_row(row[name])
+    is_impossible = found.lower > found.upper if isinstance(found, Interval) else found == frozenset()
+    if is_impossible:
+        message = f"{name}: nothing is {row[name]}; bounds are a lower and an upper one, and truths at least one"
+        raise ValueError(message)
+    return found
+
+
+def _of_row(value: Value) -> _Found:
+    if value is None or isinstance(value, str | frozenset):
+        return value
+    if isinstance(value, bool):
+        return _ONLY[value]
+    if isinstance(value, Between):
+        return Interval(Decimal(value.lower), Decimal(value.upper), value.may_be_null)
+    return point(value)
+
+
+# --- conditions -------------------------------------------------------------------------------------------------
+
+
+def _junction(expression: Expression, row: Row) -> Truths:
+    found = _truths(expression.operands[0], row)
+    for operand in expression.operands[1:]:
+        found = _joined(expression.operator, found, _truths(operand, row))
+    return found
+
+
+@functools.cache
+def _joined(operator: str, first: Truths, second: Truths) -> Truths:
+    """What AND or OR may make of what two conditions may be."""
+    decides = operator == "or"
+    return frozenset(
+        decides if decides in pair else (None if None in pair else not decides)
+        for pair in itertools.product(first, second)
+    )
+
+
+def _not(expression: Expression, row: Row) -> Truths:
+    return _opposite(_truths(expression.operands[0], row))
+
+
+@functools.cache
+def _opposite(truths: Truths) -> Truths:
+    return frozenset(None if truth is None else not truth for truth in truths)
+
+
+def _is_null(expression: Expression, row: Row) -> Truths:
+    found = _value(expression.operands[0], row)
+    if isinstance(found, Interval):
+        return _set_of(found.may_be_null, True, False)
+    if isinstance(found, frozenset):
+        return _set_of(None in found, found != _UNKNOWN, False)
+    return _ONLY[found is None]
+
+
+def _like(expression: Expression, row: Row) -> Truths:
+    found = _value(expression.operands[0], row)
+    return _UNKNOWN if found is None else _ONLY[pc.match_like(pa.scalar(found), str(expression.value)).as_py()]
+
+
+def _membership(expression: Expression, row: Row) -> Truths:
+    first = _value(expression.operands[0], row)
+    members: list[Any] = [member.value for member in expression.operands[1:]]
+    if first is None:
+        return _UNKNOWN
+    if isinstance(first, Interval):
+        is_within = any(first.lower <= each <= first.upper for each in members)
+        return _set_of(is_within, not (first.is_exact and is_within), first.may_be_null)
+    if isinstance(first, frozenset):
+        return frozenset(None if truth is None else truth in members for truth in first)
+    return _ONLY[first in members]
+
+
+def _comparison(expression: Expression, row: Row) -> Truths:
+    operator = expression.operator
+    first, second = _value(expression.operands[0], row), _value(expression.operands[1], row)
+    if first is None or second is None:
+        return _UNKNOWN
+    if isinstance(first, Interval):
+        return _of_numbers(operator, first, second)
+    if isinstance(first, frozenset):
+        return frozenset(
+            None if None in pair else (pair[0] == pair[1]) == (operator == "=")
+            for pair in itertools.product(first, second)
+        )
+    return _ONLY[(first == second) == (operator == "=")]
+
+
+def _of_numbers(operator: str, first: Interval, second: Interval) -> Truths:
+    may_be_null = first.may_be_null or second.may_be_null
+    if operator in (">", ">="):
+        first, second, operator = second, first, "<" if operator == ">" else "<="
+    if operator == "<":
+        return _set_of(first.lower < second.upper, first.upper >= second.lower, may_be_null)
+    if operator == "<=":
+        return _set_of(first.lower <= second.upper, first.upper > second.lower, may_be_null)
+    may_be_equal = first.lower <= second.upper and second.lower <= first.upper
+    may_differ = first.lower != second.upper or first.upper != second.lower
+    may_be_true, may_be_false = (may_be_equal, may_differ) if operator == "=" else (may_differ, may_be_equal)
+    return _set_of(may_be_true, may_be_false, may_be_null)
+
+
+@functools.cache
+def _set_of(may_be_true: bool, may_be_false: bool, may_be_null: bool) -> Truths:
+    possible = ((True, may_be_true), (False, may_be_false), (None, may_be_null))
+    return frozenset(truth for truth, may_be in possible if may_be)
+
+
+# --- values -----------------------------------------------------------------------------------------------------
+
+
+def _coalesce(expression: Expression, row: Row) -> _Found:
+    found: _Found = None
+    for operand in expression.operands:
+        found = _first_of(found, _value(operand, row))
+        if not _may_be_null(found):
+            break
+    return found
+
+
+def _may_be_null(found: _Found) -> bool:
+    if isinstance(found, Interval):
+        return found.may_be_null
+    return None in found if isinstance(found, frozenset) else found is None
+
+
+def _first_of(first: _Found, other: _Found) -> _Found:
+    """What something that may be NULL may be, with another value where it is."""
+    if first is None or other is None:
+        return other if first is None else first
+    if isinstance(first, Interval):
+        return Interval(min(first.lower, other.lower), max(first.upper, other.upper), other.may_be_null)
+    return (first - _UNKNOWN) | other
+
+
+def _text_function(expression: Expression, row: Row) -> str | None:
+    found = _value(expression.operands[0], row)
+    return None if found is None else TEXT_FUNCTIONS[expression.operator](found)
+
+
+def _length(expression: Expression, row: Row) -> Interval | None:
+    found = _value(expression.operands[0], row)
+    return None if found is None else point(len(found))
+
+
+def _zone(expression: Expression, row: Row) -> _Found:
+    return _value(expression.operands[0], row)
+
+
+def _part_of_time(expression: Expression, row: Row) -> Interval | None:
+    operand = expression.operands[0]
+    found = _value(operand, row)
+    if found is None:
+        return None
+    zone = str(operand.value) if operand.operator == "zone" else "UTC"
+    time = pa.scalar(int(found.lower), pa.timestamp("ms", zone))
+    if expression.operator == "hour":
+        return point(pc.hour(time).as_py())
+    return point(pc.day_of_week(time, count_from_zero=True, week_start=7).as_py() + 1)
+
+
+def _negated(expression: Expression, row: Row) -> Interval | None:
+    found = _value(expression.operands[0], row)
+    return None if found is None else negated(found)
+
+
+def _absolute(expression: Expression, row: Row) -> Interval | None:
+    found = _value(expression.operands[0], row)
+    return None if found is None else absolute(found)
+
+
+def _arithmetic(expression: Expression, row: Row) -> Interval | None:
+    first, second = _value(expression.operands[0], row), _value(expression.operands[1], row)
+    return None if first is None or second is None else _COMPUTE[expression.operator](first, second)
+
+
+def _number_function(expression: Expression, row: Row) -> Interval | None:
+    operands: list[Interval | None] = [_value(operand, row) for operand in expression.operands]
+    known = [operand for operand in operands if operand is not None]
+    if len(known) < len(operands):
+        return None
+    if expression.operator == "geo_speed_kmh":
+        return _geo_speed_kmh(known)
+    return divide(known[0] if expression.operator == "ratio" else subtract(known[0], known[1]), known[-1])
+
+
+def _geo_speed_kmh(operands: list[Interval]) -> Interval | None:
+    if not all(operand.is_exact for operand in operands):
+        return Interval(ZERO, FASTEST_KMH, may_be_null=True)
+    speed = call("geo_speed_kmh", [constant(operand.lower) for operand in operands])
+    if not speed.valid:
+        return None
+    exact = scaled_down(int(speed.scaled), speed.scale)
+    return Interval(exact, exact, any(operand.may_be_null for operand in operands))
+
+
+_COMPUTE: Final[dict[str, Callable[[Interval, Interval], Interval | None]]] = {
+    "+": add,
+    "-": subtract,
+    "*": multiply,
+    "/": divide,
+    "%": remainder,
+}
+_BY_OPERATOR: Final[dict[str, Callable[[Expression, Row], _Found]]] = {
+    **dict.fromkeys(("text", "number", "boolean"), _literal),
+    "field": _field,
+    **dict.fromkeys(("and", "or"), _junction),
+    "not": _not,
+    "is_null": _is_null,
+    "like": _like,
+    "in": _membership,
+    **dict.fromkeys(("=", "!=", "<", "<=", ">", ">="), _comparison),
+    **dict.fromkeys(_COMPUTE, _arithmetic),
+    **dict.fromkeys(("ratio", "zscore", "geo_speed_kmh"), _number_function),
+    "coalesce": _coalesce,
+    **dict.fromkeys(("lower", "upper", "trim"), _text_function),
+    "length": _length,
+    "zone": _zone,
+    **dict.fromkeys(("hour", "dayofweek"), _part_of_time),
+    "negate": _negated,
+    "abs": _absolute,
+}

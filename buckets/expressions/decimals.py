@@ -1,0 +1,170 @@
+"""Columns of decimals, and exact arithmetic on them.
+
+A number is an integer of any size at a number of digits after the point that is known before any row is seen: 64 bits
+wide where that is enough for every value that there can be, and otherwise a Python integer. Nothing is rounded but a
+quotient, which has 18 digits after the point, the last one rounded half to even. What is divided by zero is NULL.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from buckets.expressions.expression import COMPARISONS, Expression, digits_after_point
+from buckets.numbers.fixed_point import INT64_MAX
+
+QUOTIENT_DIGITS: Final = 18
+"""Digits after the point of a quotient."""
+_COMPARE = {
+    "=": np.equal,
+    "!=": np.not_equal,
+    "<": np.less,
+    "<=": np.less_equal,
+    ">": np.greater,
+    ">=": np.greater_equal,
+}
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Decimals, exactly.
+
+    Attributes:
+        scaled: the numbers times `10**scale`, int64 or Python integers, `(rows,)`, or `()` for a constant.
+        scale: digits after the point.
+        largest: no number, scaled, is further from zero than this.
+        valid: bool, which are not NULL, `(rows,)` or `()`.
+    """
+
+    scaled: npt.NDArray[Any]
+    scale: int
+    largest: int
+    valid: npt.NDArray[np.bool_]
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether all rows have the same number."""
+        return self.scaled.ndim == 0 and bool(self.valid.all())
+
+
+def numbers(column: pa.Array, scale: int) -> Numbers:
+    """An Arrow int64 column of scaled decimals as numbers."""
+    return Numbers(
+        column.fill_null(0).to_numpy(), scale, INT64_MAX + 1, column.is_valid().to_numpy(zero_copy_only=False)
+    )
+
+
+def constant(value: Decimal) -> Numbers:
+    """One finite number for all rows."""
+    scale = digits_after_point(value)
+    numerator, denominator = value.as_integer_ratio()
+    scaled = numerator * (10**scale // denominator)
+    return Numbers(sized(scaled, abs(scaled)), scale, abs(scaled), np.asarray(True))
+
+
+def sized(values: Any, largest: int) -> npt.NDArray[Any]:
+    """Integers as an array with room for `largest`; of one alone numpy makes a Python integer."""
+    return np.asarray(values, np.int64 if largest <= INT64_MAX else object)
+
+
+def as_wide(number: Numbers, largest: int) -> npt.NDArray[Any]:
+    """Scaled numbers in integers with room for `largest`."""
+    return number.scaled if largest <= INT64_MAX else number.scaled.astype(object)
+
+
+def at_scale(number: Numbers, scale: int) -> Numbers:
+    """The same numbers with at least as many digits after the point."""
+    if scale == number.scale:
+        return number
+    factor = 10 ** (scale - number.scale)
+    largest = number.largest * factor
+    # Where all is 0 the result has room, and the factor may have none.
+    return Numbers(sized(as_wide(number, max(largest, factor)) * factor, largest), scale, largest, number.valid)
+
+
+def compared(operator: str, first: Numbers, second: Numbers) -> Any:
+    """Of which rows a comparison is true, whether or not they are NULL."""
+    if second.is_constant and second.scale > first.scale:
+        return _against_limit(operator, first, int(second.scaled), 10 ** (second.scale - first.scale))
+    scale = max(first.scale, second.scale)
+    first, second = at_scale(first, scale), at_scale(second, scale)
+    return _COMPARE[operator](first.scaled, second.scaled)
+
+
+def _against_limit(operator: str, number: Numbers, limit: int, unit: int) -> Any:
+    """A comparison with a limit between two numbers that there can be: with the one below it, or the one above."""
+    below, rest = divmod(limit, unit)
+    if operator in ("=", "!=") and rest:
+        return np.full(number.scaled.shape, operator == "!=")
+    above = below + (rest != 0)
+    return _COMPARE[operator](number.scaled, above if operator in (">=", "<") else below)
+
+
+def on_grid(members: Sequence[Expression], scale: int) -> list[int]:
+    """The scaled values of those literals that a number with so many digits after the point can have."""
+    wanted = []
+    for member in members:
+        assert isinstance(member.value, Decimal)
+        literal = constant(member.value)
+        unit = 10 ** max(literal.scale - scale, 0)
+        value, rest = divmod(int(literal.scaled) * 10 ** max(scale - literal.scale, 0), unit)
+        if rest == 0:
+            wanted.append(value)
+    return wanted
+
+
+def arithmetic(operator: str, first: Numbers, second: Numbers) -> Numbers:
+    """What an operator of arithmetic makes of two numbers."""
+    valid = first.valid & second.valid
+    if operator == "*":
+        largest = first.largest * second.largest
+        product = sized(as_wide(first, largest) * as_wide(second, largest), largest)
+        return Numbers(product, first.scale + second.scale, largest, valid)
+    if operator == "/":
+        return _quotient(first, second, valid)
+    scale = max(first.scale, second.scale)
+    first, second = at_scale(first, scale), at_scale(second, scale)
+    if operator == "%":
+        return _remainder(first, second, valid)
+    largest = first.largest + second.largest
+    left, right = as_wide(first, largest), as_wide(second, largest)
+    return Numbers(sized(left + right if operator == "+" else left - right, largest), scale, largest, valid)
+
+
+def _divided(first: Numbers, second: Numbers, valid: npt.NDArray[np.bool_]) -> tuple[Any, Any, npt.NDArray[np.bool_]]:
+    """What is divided and what it is divided by, as Python integers; NULL where that is zero."""
+    is_zero = np.asarray(second.scaled == 0, np.bool_)
+    divisor = np.where(is_zero, 1, second.scaled.astype(object))
+    return first.scaled.astype(object), np.asarray(divisor, object), valid & ~is_zero
+
+
+def _quotient(first: Numbers, second: Numbers, valid: npt.NDArray[np.bool_]) -> Numbers:
+    dividend, divisor, valid = _divided(first, second, valid)
+    power = QUOTIENT_DIGITS + second.scale - first.scale
+    dividend, divisor = dividend * 10 ** max(power, 0), divisor * 10 ** max(-power, 0)
+    rounded = np.frompyfunc(half_to_even, 2, 1)(dividend, divisor)
+    largest = first.largest * 10 ** max(power, 0) + 1
+    return Numbers(np.asarray(rounded, object), QUOTIENT_DIGITS, max(largest, INT64_MAX + 1), valid)
+
+
+def half_to_even(dividend: int, divisor: int) -> int:
+    """A quotient of integers, rounded to an integer."""
+    whole, rest = divmod(dividend, divisor)
+    twice = 2 * abs(rest) - abs(divisor)
+    return whole + (twice > 0 or (twice == 0 and whole % 2 == 1))
+
+
+def _remainder(first: Numbers, second: Numbers, valid: npt.NDArray[np.bool_]) -> Numbers:
+    """What a division towards zero leaves; it has the sign of what is divided."""
+    dividend, divisor, valid = _divided(first, second, valid)
+    signed = np.frompyfunc(lambda number, by: abs(number) % abs(by) * (1 if number > 0 else -1), 2, 1)(
+        dividend, divisor
+    )
+    return Numbers(np.asarray(signed, object), first.scale, max(second.largest, INT64_MAX + 1), valid)
+
+
+assert set(_COMPARE) == set(COMPARISONS)
