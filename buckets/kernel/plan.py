@@ -26,7 +26,7 @@ from buckets.rules.rule import Function, Limit, Rule, value_scale
 from buckets.rules.rule_set import COUNT_TRACK, Group, canonical_group_id
 from buckets.timeline.tiers import Tiers
 
-SUM, COUNT, AVG, MIN, MAX = range(5)
+SUM, COUNT, AVG, MIN, MAX, FIRST, FIRST_TIME, PREVIOUS, PREVIOUS_TIME, COUNT_DISTINCT = range(10)
 FUNCTIONS: dict[Function, int] = {"sum": SUM, "count": COUNT, "avg": AVG, "min": MIN, "max": MAX}
 """What the kernel computes for each function of a rule."""
 ALWAYS, NEVER, ABOVE, AT_LEAST, BELOW, AT_MOST, EXACTLY, NOT = range(8)
@@ -47,8 +47,11 @@ class FeatureArrays(NamedTuple):
     """The different features of a group's evaluated rules, in the order in which rules name them, one element each.
 
     Attributes:
-        function: int64, SUM | COUNT | AVG | MIN | MAX.
+        function: int64, SUM | COUNT | AVG | MIN | MAX, or one of those after them, whose rules all have the comparison
+            ALWAYS: FIRST | FIRST_TIME | PREVIOUS | PREVIOUS_TIME | COUNT_DISTINCT.
         measure: int64, the measure's column.
+        second: int64, another column, if COUNT_DISTINCT counts pairs of their values; -1 for none.
+        counted: int64, the column that is 1 in events that a function after MAX counts, and 0 in others; -1: all count.
         window: int64, the window's index in `WindowArrays`.
         patience_ms: int64, how far behind its key's clock an event may be to be evaluated.
         on_trial: bool, whether its rules are on trial (SHADOW), which changes nothing for others.
@@ -60,6 +63,8 @@ class FeatureArrays(NamedTuple):
 
     function: Int64s
     measure: Int64s
+    second: Int64s
+    counted: Int64s
     window: Int64s
     patience_ms: Int64s
     on_trial: npt.NDArray[np.bool_]
@@ -282,6 +287,8 @@ def _feature_arrays(
     return FeatureArrays(
         function=_int64s([feature.function for feature in features]),
         measure=_int64s([feature.column for feature in features]),
+        second=np.full(len(features), -1, np.int64),
+        counted=np.full(len(features), -1, np.int64),
         window=_int64s([windows.index(feature.reach_ms) for feature in features]),
         patience_ms=_int64s([kept_ms[feature.on_trial] - feature.reach_ms for feature in features]),
         on_trial=np.array([feature.on_trial for feature in features], np.bool_),
