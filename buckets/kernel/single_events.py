@@ -25,12 +25,12 @@ from buckets.timeline.timeline import Timeline, total
 class Found(NamedTuple):
     """What is found in a window, as rows say it: value, bounds, number of events, and the bounds of that."""
 
-    value: int
-    lower: int
-    upper: int
-    events: int
-    events_lower: int
-    events_upper: int
+    value: np.int64
+    lower: np.int64
+    upper: np.int64
+    events: np.int64
+    events_lower: np.int64
+    events_upper: np.int64
 
 
 @inlined
