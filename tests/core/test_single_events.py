@@ -276,6 +276,22 @@ def test_only_functions_that_need_all_events_read_all_pages_of_their_window():
     assert min(pages_read(Wanted("PREVIOUS", counted="ok", length_ms=200), times_ms)) >= every - 2
 
 
+@pytest.mark.parametrize("at_ms", [4_000, 2_000, 1_500])
+def test_the_event_before_one_that_becomes_the_first_of_the_head_or_of_a_page_is_read_from_the_page_before(at_ms):
+    """No window's edge lies in that page."""
+    policies = {"allowed_lateness": "1m", "late": "evaluate", "collision": "replace"}
+    engine = FeatureEngine([Wanted("PREVIOUS", length_ms=10_000)], Paging(2, 1, 64), **policies)
+    events = [Event(f"e{at}", at, "k", (Decimal(at), Decimal(0), Decimal(1))) for at in range(0, 5_000, 1_000)]
+    engine.run([[event] for event in events])
+    assert [(cell.first_ms, cell.page) for cell in engine.view("k").cells] == [
+        (0, 0), (1_000, 0), (2_000, 1), (3_000, 1), (4_000, None)
+    ]  # fmt: skip
+    (outcome,) = engine.run([[events[0]._replace(event_id="new", time_ms=at_ms)]])
+    value = Decimal((at_ms - 1) // 1_000 * 100_000)
+    assert outcome.results["f0"] == (value, 1, True)
+    assert outcome.bounds["f0"] == (value, value, True, True, 1, 1)
+
+
 # Long windows
 
 
