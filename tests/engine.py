@@ -43,6 +43,8 @@ def cut(events: list[Event], positions: Iterable[int]) -> list[list[Event]]:
 class Engine:
     """One group of rules over a state store of bytes."""
 
+    schema = SCHEMA
+
     def __init__(self, rules: list[Rule], paging: Paging = SMALL, **settings: Any) -> None:
         self.rule_set = first_rule_set(rules)
         self.paging = paging
@@ -53,19 +55,19 @@ class Engine:
     def settings(self, **settings: Any) -> None:
         """Go on under other settings."""
         self.engine = EngineSettings.model_validate(settings)
-        self.plan = plan_group(self.rule_set.groups[0], SCHEMA, self.engine)
+        self.plan = plan_group(self.rule_set.groups[0], self.schema, self.engine)
 
     def rules(self, rules: list[Rule]) -> None:
         """Go on under the next version of the rules."""
         self.rule_set = next_rule_set(self.rule_set, rules, arrived=(), lateness_ms=0)
-        self.plan = plan_group(self.rule_set.groups[0], SCHEMA, self.engine)
+        self.plan = plan_group(self.rule_set.groups[0], self.schema, self.engine)
 
     def batch(self, events: list[Event], emit_all: bool = True) -> list[Outcome]:
         """Score one micro-batch; outcomes in arrival order."""
         keys = sorted({event.key for event in events})
         order = [index for key in keys for index, event in enumerate(events) if event.key == key]
-        chosen = [list(SCHEMA.measures).index(measure) for measure in self.plan.group.measures]
-        scales = [measure.scale for measure in SCHEMA.measures.values()]
+        chosen = [list(self.schema.measures).index(measure) for measure in self.plan.group.measures]
+        scales = [measure.scale for measure in self.schema.measures.values()]
         values = np.array(
             [[to_scaled(str(events[i].values[column]), scales[column]) for i in order] for column in chosen], np.int64
         ).reshape(len(chosen), len(order))

@@ -5,9 +5,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from buckets.kernel.plan import FeatureArrays, RuleArrays
+from buckets.kernel.plan import COUNT_DISTINCT, FIRST, FIRST_TIME, MAX, FeatureArrays, RuleArrays
 from buckets.timeline.paging import Paging
 from buckets.timeline.tiers import Tiers
+
+FIRST_CELL, CELL_BEFORE, EVERY_CELL = 1, 2, 4
+"""Cells of a window that a function reads one by one: its first, the one before the event, or any of them."""
 
 
 class Policy(NamedTuple):
@@ -26,6 +29,7 @@ class Context(NamedTuple):
         features: what is computed.
         rules: the limits that it is compared with.
         reach_ms: int64 `(windows,)`, how far each window reaches back.
+        cells_read: int64 `(windows,)`, which cells of each window are read one by one, see `cells_read_of`.
         needs_extremes: bool `(columns,)`, whether some rule asks for a measure's least or greatest value.
         tiers: the buckets older than the tail.
         policy: what happens to events that break the order.
@@ -37,9 +41,22 @@ class Context(NamedTuple):
     features: FeatureArrays
     rules: RuleArrays
     reach_ms: npt.NDArray[np.int64]
+    cells_read: npt.NDArray[np.int64]
     needs_extremes: npt.NDArray[np.bool_]
     tiers: Tiers
     policy: Policy
     paging: Paging
     generation: int
     emit_all: bool
+
+
+def cells_read_of(features: FeatureArrays, windows: int) -> npt.NDArray[np.int64]:
+    """Which cells of each window its features read: sums of FIRST_CELL, CELL_BEFORE and EVERY_CELL; 0 for none."""
+    found = np.zeros(windows, np.int64)
+    for feature in np.flatnonzero(features.function > MAX):
+        function = features.function[feature]
+        read = FIRST_CELL if function in (FIRST, FIRST_TIME) else CELL_BEFORE
+        if function == COUNT_DISTINCT or features.counted[feature] >= 0:
+            read = EVERY_CELL
+        found[features.window[feature]] |= read
+    return found

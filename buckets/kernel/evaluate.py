@@ -5,6 +5,7 @@ import numpy as np
 from buckets.compiled import inlined, leaf
 from buckets.kernel.bounds import count_in, uncertain_bound, uncertain_value
 from buckets.kernel.context import Context
+from buckets.kernel.distinct_values import DistinctValues
 from buckets.kernel.plan import (
     ABOVE,
     ALWAYS,
@@ -14,6 +15,7 @@ from buckets.kernel.plan import (
     BELOW,
     COUNT,
     EXACTLY,
+    MAX,
     MIN,
     NEVER,
     NOT,
@@ -21,6 +23,7 @@ from buckets.kernel.plan import (
     RuleArrays,
 )
 from buckets.kernel.result_rows import Rows
+from buckets.kernel.single_events import append_found
 from buckets.kernel.window_edges import Edges
 from buckets.numbers.quotient import is_less, rounded, side_of_digits
 from buckets.timeline.timeline import Timeline, extreme, total
@@ -111,8 +114,22 @@ def _write_exact(rows: Rows, used, whole, micro, count):
 
 
 @inlined
-def evaluate(timeline: Timeline, edges: Edges, end, event, time_ms, late_by_ms, context: Context, rows: Rows, used):
+def evaluate(
+    timeline: Timeline,
+    edges: Edges,
+    distinct: DistinctValues,
+    own,
+    end,
+    event,
+    time_ms,
+    late_by_ms,
+    context: Context,
+    rows: Rows,
+    used,
+):
     """Evaluate every feature from its window's edge to `end`, and append a row for each of its rules that is wanted.
+
+    The event's own cell is `own`.
 
     A feature whose window reaches to where cells may be gone, for an event that is late by so much, is passed over. Of
     one that is on trial and whose sum does not fit 64 bits each rule has a row that says so, and nothing else changes.
@@ -123,6 +140,9 @@ def evaluate(timeline: Timeline, edges: Edges, end, event, time_ms, late_by_ms, 
     features, rules, policy = context.features, context.rules, context.policy.edge
     for feature in range(features.function.shape[0]):
         if late_by_ms > features.patience_ms[feature]:
+            continue
+        if features.function[feature] > MAX:
+            used = append_found(timeline, edges, distinct, features, feature, own, end, rules.number, event, rows, used)
             continue
         window = features.window[feature]
         edge_ms = time_ms - context.reach_ms[window]

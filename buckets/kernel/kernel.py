@@ -7,7 +7,7 @@ The story of one event `e` of a key with clock `c`:
 2. Where its policy says so, it is put into the timeline, which stays sorted by time; beyond the tail, into its bucket.
 3. For every rule, its window is the stretch of cells from the window's edge to `e`, see `window_edges`. Count, sum,
    average, minimum and maximum of a stretch cost O(1) to O(log cells), see `timeline`; what is uncertain at an edge
-   inside a bucket is bounded, see `bounds`.
+   inside a bucket is bounded, see `bounds`. What single events say is in `single_events`.
 4. A sum of a rule in force that does not fit 64 bits makes the event malformed: it is taken out again, and none of its
    results stand. A sum of a rule on trial that does not fit is only noted.
 
@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from buckets.compiled import allocating, compiled, inlined, leaf
 from buckets.kernel.context import Context, Policy
+from buckets.kernel.distinct_values import DistinctValues, new_distinct_values
 from buckets.kernel.evaluate import evaluate
 from buckets.kernel.keyed_events import KeyedEvents
 from buckets.kernel.outcome import COLLISION_NOT_KEPT, DUPLICATE, EVALUATED, LATE, OVERFLOW, TOO_LATE, EventOutcomes
@@ -60,6 +61,7 @@ class Work(NamedTuple):
         timeline: the key's cells.
         directory: the pages of all keys.
         edges: where the windows of the event at hand begin.
+        distinct: the different values in windows.
         replaced: int64 `(columns,)`, room for the values of one event.
         borders: int64 `(tiers,)`, where each tier begins at the key's clock.
     """
@@ -67,6 +69,7 @@ class Work(NamedTuple):
     timeline: Timeline
     directory: Directory
     edges: Edges
+    distinct: DistinctValues
     replaced: npt.NDArray[np.int64]
     borders: npt.NDArray[np.int64]
 
@@ -245,7 +248,9 @@ def _take_in(work: Work, events: KeyedEvents, first, end, clock_ms, context: Con
         while after < timeline.size[0] and timeline.first_ms[after] == time_ms:
             after += 1
         find_edges(work.edges, timeline, context.reach_ms, time_ms, after == timeline.size[0], tiers, work.borders)
-        used_now, overflowed = evaluate(timeline, work.edges, after, current, time_ms, late_by_ms, context, rows, used)
+        used_now, overflowed = evaluate(
+            timeline, work.edges, work.distinct, cell, after, current, time_ms, late_by_ms, context, rows, used
+        )
         if overflowed < 0:
             used, clock_ms = used_now, max(clock_ms, time_ms)
             continue
@@ -314,6 +319,7 @@ def score_keys(
         timeline=new_timeline(largest, context.needs_extremes),
         directory=directory,
         edges=new_edges(context.reach_ms.shape[0], columns),
+        distinct=new_distinct_values(context.features, largest),
         replaced=np.empty(columns, np.int64),
         borders=np.zeros(context.tiers.after_ms.shape[0], np.int64),
     )

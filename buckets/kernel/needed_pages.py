@@ -3,6 +3,7 @@
 Read are the pages
 
 - in which a window's edge lies while the events pass, with the whole bucket around it;
+- whose cells are read one by one: of the first event in a window, of the one before an event, or of all in the window;
 - to which a late event goes, and those that hold events of its very time;
 - whose cells have left the tail and are to be folded; with the page before, where that has room for the buckets;
 - that are neighbours and small, where there are so many pages that the head would grow without bound.
@@ -13,7 +14,7 @@ Pages of the last two kinds are marked as changed: they are written again.
 import numpy as np
 
 from buckets.compiled import compiled, leaf
-from buckets.kernel.context import Context
+from buckets.kernel.context import CELL_BEFORE, EVERY_CELL, FIRST_CELL, Context
 from buckets.kernel.plan import EVALUATE
 from buckets.timeline.directory import Directory
 from buckets.timeline.head import NO_CLOCK
@@ -61,7 +62,7 @@ def _find_needed(directory: Directory, key, clock_ms, hot, times_ms, first, end,
         borders: int64 `(tiers,)`, their borders at the key's clock after the batch.
         context: tiers, windows, late policy and horizon.
     """
-    policy, tiers, reach_ms = context.policy, context.tiers, context.reach_ms
+    policy, tiers = context.policy, context.tiers
     entry_start, entry_end = directory.start[key], directory.start[key + 1]
     earliest_ms, latest_ms, arrived = np.int64(0), clock_ms, False
     for event in range(first, end):
@@ -73,9 +74,12 @@ def _find_needed(directory: Directory, key, clock_ms, hot, times_ms, first, end,
         if clock_ms - policy.horizon_ms <= time_ms <= directory.last_ms[entry_end - 1]:
             _need_time(directory, entry_start, entry_end, time_ms)
         if policy.late == EVALUATE and clock_ms - policy.horizon_ms <= time_ms < clock_ms:
-            _need_edges(directory, entry_start, entry_end, time_ms, time_ms, reach_ms, tiers)
+            _need_windows(directory, entry_start, entry_end, time_ms, time_ms, context)
+            _need_before(directory, entry_start, entry_end, time_ms, context)
     if arrived:
-        _need_edges(directory, entry_start, entry_end, earliest_ms, latest_ms, reach_ms, tiers)
+        _need_windows(directory, entry_start, entry_end, earliest_ms, latest_ms, context)
+        if hot == 0 or earliest_ms == clock_ms:
+            _need_before(directory, entry_start, entry_end, earliest_ms, context)
     kept_ms = kept_from_ms(tiers, latest_ms, policy.horizon_ms)
     _need_folds(directory, entry_start, entry_end, kept_ms, tiers, borders, context.paging)
     _need_merges(directory, entry_start, entry_end, hot + end - first, context.paging)
@@ -92,17 +96,40 @@ def _need_time(directory: Directory, start, end, time_ms):
 
 
 @leaf
-def _need_edges(directory: Directory, start, end, earliest_ms, latest_ms, reach_ms, tiers: Tiers):
-    """The pages over which edges move while events pass from one time to another."""
-    width_ms = coarsest_ms(tiers)
-    for window in range(reach_ms.shape[0]):
-        low_ms = floor_to(earliest_ms - reach_ms[window], width_ms)
-        high_ms = floor_to(latest_ms - reach_ms[window], width_ms) + width_ms
+def _need_windows(directory: Directory, start, end, earliest_ms, latest_ms, context: Context):
+    """The pages over which edges move while events pass from one time to another, and others whose cells are read."""
+    width_ms = coarsest_ms(context.tiers)
+    for window in range(context.reach_ms.shape[0]):
+        reach_ms, read = context.reach_ms[window], context.cells_read[window]
+        low_ms = floor_to(earliest_ms - reach_ms, width_ms)
+        high_ms = floor_to(latest_ms - reach_ms, width_ms) + width_ms
+        if read & EVERY_CELL:
+            high_ms = latest_ms + 1
         for entry in range(end - 1, start - 1, -1):
             if directory.last_ms[entry] < low_ms:
                 break
-            if directory.first_ms[entry] < high_ms or directory.is_trimmed[entry]:
+            # The first cell after an edge that lies between two pages is the first of the later one.
+            is_after = bool(read & FIRST_CELL) and (entry == start or directory.last_ms[entry - 1] < high_ms)
+            if is_after or directory.first_ms[entry] < high_ms or directory.is_trimmed[entry]:
                 directory.is_loaded[entry] = True
+
+
+@leaf
+def _need_before(directory: Directory, start, end, time_ms, context: Context):
+    """The pages that the cell before an event may lie in, also where the event replaces the first one of its time.
+
+    Of an event that is later than all cells it is the newest cell, which needs no page where the head has cells.
+    """
+    read = np.int64(0)
+    for window in range(context.cells_read.shape[0]):
+        read |= context.cells_read[window]
+    if read & CELL_BEFORE == 0:
+        return
+    for entry in range(end - 1, start - 1, -1):
+        if directory.first_ms[entry] <= time_ms:
+            directory.is_loaded[entry] = True
+            if directory.first_ms[entry] < time_ms:
+                return
 
 
 @leaf

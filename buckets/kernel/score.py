@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from buckets.errors import BucketsError
-from buckets.kernel.context import Context, Policy
+from buckets.kernel.context import Context, Policy, cells_read_of
 from buckets.kernel.kernel import score_keys
 from buckets.kernel.keyed_events import EventIds, KeyedEvents
 from buckets.kernel.needed_pages import choose_pages
@@ -174,6 +174,7 @@ def _context(plan: GroupPlan, paging: Paging, emit_all: bool) -> Context:
         features=plan.feature_arrays,
         rules=plan.rule_arrays,
         reach_ms=plan.window_arrays.reach_ms,
+        cells_read=cells_read_of(plan.feature_arrays, len(plan.window_arrays.reach_ms)),
         needs_extremes=plan.needs_extremes,
         tiers=plan.tiers,
         policy=Policy(plan.horizon_ms, plan.late, plan.collision, plan.edge),

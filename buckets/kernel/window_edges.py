@@ -42,6 +42,7 @@ class Edges(NamedTuple):
         extremes: int64 `(2, columns, windows)`, least and greatest value.
         plus: int64 `(2, columns, windows)`, sum of positive values, a normal pair.
         minus: int64 `(2, columns, windows)`, sum of negative values without its sign.
+        changes: int64 `(1,)`, how often other cells than a new last one have changed, or another timeline was begun.
     """
 
     start: npt.NDArray[np.int64]
@@ -57,6 +58,7 @@ class Edges(NamedTuple):
     extremes: npt.NDArray[np.int64]
     plus: npt.NDArray[np.int64]
     minus: npt.NDArray[np.int64]
+    changes: npt.NDArray[np.int64]
 
 
 @allocating
@@ -76,7 +78,15 @@ def new_edges(windows, columns):
         np.zeros((2, columns, windows), np.int64),
         np.zeros((2, columns, windows), np.int64),
         np.zeros((2, columns, windows), np.int64),
+        np.zeros(1, np.int64),
     )
+
+
+@leaf
+def forget_stretches(edges: Edges) -> None:
+    """Add up stretches again: some cell before the newest has changed."""
+    edges.seen_start[:] = UNKNOWN
+    edges.changes[0] += 1
 
 
 @leaf
@@ -84,13 +94,7 @@ def begin(edges: Edges) -> None:
     """Stand at the beginning of another timeline."""
     edges.start[:] = 0
     edges.end[:] = 0
-    edges.seen_start[:] = UNKNOWN
-
-
-@leaf
-def forget_stretches(edges: Edges) -> None:
-    """Add up stretches again: some cell before the newest has changed."""
-    edges.seen_start[:] = UNKNOWN
+    forget_stretches(edges)
 
 
 @leaf

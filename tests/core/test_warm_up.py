@@ -1,6 +1,9 @@
 """What is compiled ahead: every kernel, once, so that nothing is compiled in the middle of a run."""
 
+from decimal import Decimal
 from unittest import mock
+
+import pytest
 
 from buckets.engine import eviction
 from buckets.engine.warm_up import warm_up
@@ -10,6 +13,8 @@ from buckets.rules.rule_set import next_rule_set
 from buckets.timeline.loading import read_heads, unreadable
 from tests.core.examples import rule, until
 from tests.core.test_eviction import LATENESS_MS, Shard, one_voter, small
+from tests.features import NAMES, FeatureEngine, Wanted
+from tests.oracle import Event
 
 KERNELS = (score_keys, choose_pages, read_heads, unreadable)
 __all__ = ["one_voter"]
@@ -33,4 +38,14 @@ def test_a_run_with_late_events_collisions_and_a_sweep_that_trims_compiles_no_ke
         one.take(("other", 300))
         assert trimming.called
         one.pass_by("other", 400)
+    assert signatures() == before
+
+
+@pytest.mark.parametrize("function", NAMES)
+def test_a_run_with_a_function_of_single_events_compiles_no_kernel_again(function):
+    warm_up()
+    before = signatures()
+    engine = FeatureEngine([Wanted(function, counted="ok"), Wanted(function, second="fee")], late="evaluate")
+    engine.run([[Event(f"e{at}", at - at % 3, "k", (Decimal(at), Decimal(at), Decimal(1)))] for at in range(20)])
+    assert engine.pages
     assert signatures() == before

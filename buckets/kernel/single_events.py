@@ -1,0 +1,155 @@
+"""What single events of a window say: its first one, and the latest one before the event itself; and how many differ.
+
+Windows of these functions lie in the tail, where each cell is one event, so that what they say is exact. Only after the
+tail was made longer on an old checkpoint a cell of several events may be in the window, or its edge be uncertain:
+
+- of the first or the previous event all that is known then is between what two of the cell's values it lies;
+- events of which the values are not known may all be different, or all have a value that is known.
+
+Where there is no such event, the value is 0, as their number says.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from buckets.compiled import inlined, leaf
+from buckets.kernel.distinct_values import DistinctValues, count_distinct
+from buckets.kernel.plan import COUNT_DISTINCT, FIRST, FIRST_TIME, PREVIOUS_TIME, FeatureArrays
+from buckets.kernel.result_rows import Rows
+from buckets.kernel.window_edges import Edges
+from buckets.numbers.wide_sum import join_within
+from buckets.timeline.timeline import Timeline, total
+
+
+class Found(NamedTuple):
+    """What is found in a window, as rows say it: value, bounds, number of events, and the bounds of that."""
+
+    value: np.int64
+    lower: np.int64
+    upper: np.int64
+    events: np.int64
+    events_lower: np.int64
+    events_upper: np.int64
+
+
+@inlined
+def _is_counted(timeline: Timeline, counted, cell):
+    """Whether a cell holds an event that a feature counts."""
+    return counted < 0 or timeline.extremes[1, counted, cell] > 0
+
+
+@leaf
+def _find_cell(timeline: Timeline, counted, is_first, first, end):
+    """The first or the last of cells `[first, end)` with an event that is counted; -1 where none has one."""
+    if is_first:
+        for cell in range(first, end):
+            if _is_counted(timeline, counted, cell):
+                return cell
+    else:
+        for cell in range(end - 1, first - 1, -1):
+            if _is_counted(timeline, counted, cell):
+                return cell
+    return -1
+
+
+@leaf
+def _find_one(timeline: Timeline, edges: Edges, features: FeatureArrays, feature, own, end):
+    """The first event of a window, or the one before an event: its value or its time.
+
+    An uncertain window holds at least the last event of its stretch: where the stretch's events all count, it holds one
+    that counts.
+    """
+    function, column, counted = features.function[feature], features.measure[feature], features.counted[feature]
+    window = features.window[feature]
+    is_first, is_time = function in (FIRST, FIRST_TIME), function in (FIRST_TIME, PREVIOUS_TIME)
+    cell = _find_cell(timeline, counted, is_first, edges.inside[window], end if is_first else own)
+    is_found, is_sure = cell >= 0, cell >= 0
+    lower, upper = np.int64(0), np.int64(0)
+    if is_found:
+        lower = timeline.first_ms[cell] if is_time else timeline.extremes[0, column, cell]
+        upper = timeline.last_ms[cell] if is_time else timeline.extremes[1, column, cell]
+    value = upper
+    some_count = edges.is_uncertain[window] and (counted < 0 or edges.extremes[1, counted, window] > 0)
+    if some_count and (is_first or not is_found):
+        least = edges.first_ms[window] if is_time else edges.extremes[0, column, window]
+        value = edges.last_ms[window] if is_time else edges.extremes[1, column, window]
+        if counted < 0 or edges.extremes[0, counted, window] > 0:
+            lower, upper, is_sure = least, value, True
+        else:
+            lower, upper = min(lower, least), max(upper, value)
+        is_found = True
+    return Found(value, lower, upper, np.int64(is_found), np.int64(is_sure), np.int64(is_found))
+
+
+@leaf
+def _find_different(timeline: Timeline, edges: Edges, distinct: DistinctValues, features: FeatureArrays, feature, end):
+    """How many different values a window holds."""
+    window, counted = features.window[feature], features.counted[feature]
+    inside = edges.inside[window]
+    different, known = count_distinct(timeline, edges, distinct, features, feature, inside, end)
+    events, maybe = timeline.prefix_count[end] - timeline.prefix_count[inside], edges.event_count[window]
+    if counted >= 0:
+        events, _ = total(timeline, counted, inside, end)
+        maybe = join_within(edges.plus[0, counted, window], edges.plus[1, counted, window])
+    if not edges.is_uncertain[window]:
+        maybe = np.int64(0)
+    upper = different + (events - known) + maybe
+    return Found(upper, max(different, min(events, np.int64(1))), upper, events + maybe, events, events + maybe)
+
+
+@leaf
+def append_found(
+    timeline: Timeline,
+    edges: Edges,
+    distinct: DistinctValues,
+    features: FeatureArrays,
+    feature,
+    own,
+    end,
+    numbers,
+    event,
+    rows: Rows,
+    used,
+):
+    """Append a row for each rule of a feature whose function comes after MAX.
+
+    Args:
+        timeline: the cells.
+        edges: where the windows begin.
+        distinct: the different values of windows.
+        features: what is computed.
+        feature: which of them.
+        own: the event's cell.
+        end: the cell after it, and after all others of its time.
+        numbers: int32 `(rules,)`, the rules' numbers.
+        event: the event.
+        rows: has room.
+        used: rows in use.
+
+    Returns:
+        The number of rows used.
+    """
+    if features.function[feature] == COUNT_DISTINCT:
+        found = _find_different(timeline, edges, distinct, features, feature, end)
+    else:
+        found = _find_one(timeline, edges, features, feature, own, end)
+    is_exact = found.lower == found.upper and found.events_lower == found.events_upper
+    for rule in range(features.rules_from[feature], features.rules_end[feature]):
+        rows.event[used] = event
+        rows.rule[used] = numbers[rule]
+        rows.whole[used] = found.value
+        rows.micro[used] = 0
+        rows.lower_whole[used] = found.lower
+        rows.lower_micro[used] = 0
+        rows.upper_whole[used] = found.upper
+        rows.upper_micro[used] = 0
+        rows.event_count[used] = found.events
+        rows.count_lower[used] = found.events_lower
+        rows.count_upper[used] = found.events_upper
+        rows.fired[used] = True
+        rows.exact[used] = is_exact
+        rows.certain[used] = is_exact
+        rows.fits[used] = True
+        used += 1
+    return used
