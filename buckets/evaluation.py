@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from buckets.config.engine import EngineSettings
 from buckets.config.job import check_precision_groups
+from buckets.config.raw_windows import check_raw_windows
 from buckets.engine.accounting import BatchAccount
 from buckets.engine.in_memory import InMemoryJob
 from buckets.engine.output_decoder import OutputDecoder
@@ -80,6 +81,7 @@ class Evaluator:
         check_precision_groups("engine settings", settings, rules, schema)
         self._schema = schema
         self._rule_set = _rule_set(rules, schema, settings)
+        check_raw_windows("engine settings", rules, settings, schema)
         self._decoder = OutputDecoder(self._rule_set, schema, settings)
         self._job = InMemoryJob(Scorer(schema, settings, evaluations=True))
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from buckets.config.job import Job
+from buckets.config.raw_windows import raw_window_fault
 from buckets.errors import BucketsError
 from buckets.rules.change import LONGEST_TEXT, RuleChange, visible_text
 from buckets.rules.encoding import encode_rule_set
@@ -88,7 +89,10 @@ def revise_rules(job: Job, kept: "Iterable[KeptRule]", asked: Sequence[RuleChang
         BucketsError: a change cannot be made, or the job could not carry the rules.
     """
     before = first_rule_set(each.rule for each in kept)
-    revision = revise(before, asked, job.event_schema, (), job.settings.engine.allowed_lateness)
+    engine, schema = job.settings.engine, job.event_schema
+    revision = revise(
+        before, asked, schema, (), engine.allowed_lateness, fault=lambda rule: raw_window_fault(rule, engine, schema)
+    )
     if revision.refused:
         first: Refusal = revision.refused[0]
         more = f" (and {len(revision.refused) - 1} more)" if len(revision.refused) > 1 else ""

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from buckets.config.engine import EngineSettings
+from buckets.config.raw_windows import check_raw_windows
 from buckets.config.settings import JobSettings, SourceSettings
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema, load_event_schema
@@ -54,6 +55,7 @@ def load_job(path: Path) -> Job:
     if settings.rules.path is not None:
         rules = load_rule_files(Path(settings.rules.path), schema)
         check_precision_groups(f"configuration {path}", settings.engine, rules, schema)
+        check_raw_windows(f"configuration {path}", rules, settings.engine, schema)
     return Job(settings=settings, event_schema=schema, rules=rules, checkpoint=checkpoint)
 
 
@@ -112,9 +114,8 @@ def check_precision_groups(origin: str, engine: EngineSettings, rules: Iterable[
     Raises:
         BucketsError: no rule has the group, or it is given twice.
     """
-    known = {
-        canonical_group_id(rule.group_by, rule.where, schema): group_name(rule.group_by, rule.where) for rule in rules
-    }
+    groupings = [grouping for rule in rules for grouping in rule.groupings()]
+    known = {canonical_group_id(fields, where, schema): group_name(fields, where) for fields, where in groupings}
     identities = [group.group_id(schema) for group in engine.precision.groups]
     for index, (group, identity) in enumerate(zip(engine.precision.groups, identities, strict=True)):
         location = f"{origin}: engine.precision.groups[{index + 1}]"

@@ -1,6 +1,7 @@
 """What rules with features found, as rows of alerts and of evaluations."""
 
 import json
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,11 @@ from buckets.duration import format_duration
 from buckets.engine.alerts import alert_id
 from buckets.engine.judging import FeatureValues, Judged
 from buckets.events.arrivals import INGESTED
+from buckets.expressions.certainty import Between, Value, possible_truths
 from buckets.numbers.fixed_point import format_scaled
 from buckets.outputs.columns import TIME, alert_columns, evaluation_columns
+from buckets.printable import one_line
+from buckets.rules.condition import condition_fields, condition_words
 from buckets.rules.filter import write_filter
 from buckets.rules.rule import Rule
 
@@ -38,7 +42,7 @@ def judged_alerts(judged: Judged, ruleset_version: int) -> pa.Table:
         "event_id": taken["event_id"],
         "event_time": taken["time_ms"].cast(TIME),
         "exact": pa.array(exact),
-        "certain": pa.array(exact),
+        "certain": pa.array(certainties(judged, rows)),
         "warm": pa.array(_all(judged, rows, "warm")),
         "window_start": pa.array(times_ms - rule.longest_window.length_ms).cast(TIME),
         "window_end": taken["time_ms"].cast(TIME),
@@ -110,7 +114,89 @@ def _terms(of: FeatureValues, rule: Rule, rows: Int64s) -> list[dict[str, Any]]:
 
 def conditions(judged: Judged, rows: Int64s) -> list[str]:
     """The condition of a rule at some of its events, in English with the numbers in it."""
-    return ["" for _ in rows]
+    when = judged.rule.when
+    assert when is not None
+    named = {name: _shown_values(each, rows) for name, each in judged.features.items()}
+    fields = _fields(judged, rows)
+    named |= {name: [_shown_field(value) for value in values] for name, values in fields.items()}
+    texts = []
+    for row in range(len(rows)):
+        words = {name: f"{name} ({values[row]})" for name, values in named.items()}
+        text = condition_words(when, words)
+        texts.append(text[0].upper() + text[1:])
+    return texts
+
+
+def _shown_values(of: FeatureValues, rows: Int64s) -> list[str]:
+    values, is_boolean = of.values, of.feature.feature.aggregate.is_boolean
+
+    def shown(row: int) -> str:
+        if not values.valid[row]:
+            return "no value"
+        number = int(values.scaled[row])
+        return ("yes" if number else "no") if is_boolean else _readable(format_scaled(number, values.scale))
+
+    return [shown(row) for row in rows.tolist()]
+
+
+def _readable(number: str) -> str:
+    """A decimal with separated thousands, and without zeros at its end but for two digits."""
+    whole, _, digits = number.partition(".")
+    kept = digits.rstrip("0")
+    return f"{int(whole):,}" if not digits else f"{whole if whole == '-0' else f'{int(whole):,}'}.{kept.ljust(2, '0')}"
+
+
+def _shown_field(value: Any) -> str:
+    if isinstance(value, Decimal):
+        return _readable(format(value, "f"))
+    return "missing" if value is None else one_line(str(value))
+
+
+def _fields(judged: Judged, rows: Int64s) -> dict[str, list[Any]]:
+    """The fields of events that a condition names: measures as decimals, the event time in ms."""
+    rule, table = judged.rule, judged.table
+    assert rule.when is not None
+    columns = table.fields(condition_fields(rule.when, judged.features), judged.events[rows])
+    found: dict[str, list[Any]] = {}
+    for name, column in columns.items():
+        measure = table.schema.measures.get(name)
+        values = column.to_pylist()
+        if measure is not None:
+            values = [None if each is None else _exact(each, measure.scale) for each in values]
+        found[name] = values
+    return found
+
+
+def certainties(judged: Judged, rows: Int64s) -> npt.NDArray[np.bool_]:
+    """At which of some events the condition is true whatever lies between the bounds of its features."""
+    certain = _all(judged, rows, "exact")
+    when = judged.rule.when
+    assert when is not None
+    unsure = np.flatnonzero(~certain)
+    if len(unsure):
+        fields = _fields(judged, rows[unsure])
+        for index, row in enumerate(unsure.tolist()):
+            known: dict[str, Value] = {name: values[index] for name, values in fields.items()}
+            known |= {name: _between(each, int(rows[row])) for name, each in judged.features.items()}
+            certain[row] = possible_truths(when.expression, known) == {True}
+    return certain
+
+
+def _exact(scaled: int, scale: int) -> Decimal:
+    """A scaled integer of any size as the decimal that it means."""
+    return Decimal(format_scaled(scaled, scale))
+
+
+def _between(of: FeatureValues, row: int) -> Value:
+    """What a feature can be at an event."""
+    values = of.values
+    lower, upper = int(values.lower[row]), int(values.upper[row])
+    if of.feature.feature.aggregate.is_boolean:
+        return frozenset([bool(lower), bool(upper)])
+    if values.exact[row]:
+        return _exact(int(values.scaled[row]), values.scale) if values.valid[row] else None
+    may_be_null = bool(values.may_be_null[row])
+    return Between(_exact(lower, values.scale), _exact(upper, values.scale), may_be_null)
 
 
 def _all(judged: Judged, rows: Int64s, what: str) -> npt.NDArray[np.bool_]:

@@ -11,7 +11,7 @@ from buckets.aggregates.aggregate import COUNT, Own, Values
 from buckets.engine.group_parts import ComputedPart
 from buckets.engine.keyed_table import KeyedTable
 from buckets.engine.track_values import counts, numbers_of
-from buckets.expressions.evaluation import Numbers
+from buckets.expressions.decimals import Numbers
 from buckets.rules.condition import FeatureColumn, condition_fields, holds
 from buckets.rules.feature import NamedFeature
 from buckets.rules.part import Part

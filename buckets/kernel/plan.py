@@ -233,7 +233,7 @@ def plan_group(group: Group, schema: EventSchema, engine: EngineSettings) -> Gro
         group=group,
         rules=rules,
         parts=parts,
-        feature_arrays=_feature_arrays(features, group, windows, engine.allowed_lateness),
+        feature_arrays=_feature_arrays(features, group, windows, engine.allowed_lateness, precision.tail),
         rule_arrays=_rule_arrays(features, limits),
         reach_ms=_int64s(reaches),
         window_arrays=WindowArrays(reach_ms=_int64s(windows)),
@@ -305,7 +305,7 @@ def _ordered(rules: Sequence[int], limits: Sequence[_LimitNumbers]) -> _Ordered:
 
 
 def _feature_arrays(
-    features: Mapping[_Feature, _Ordered], group: Group, windows: Sequence[int], lateness_ms: int
+    features: Mapping[_Feature, _Ordered], group: Group, windows: Sequence[int], lateness_ms: int, tail_ms: int | None
 ) -> FeatureArrays:
     # An event may be so late that the window of a rule in force is kept by the rules in force alone.
     kept_ms = {on_trial: lateness_ms + _longest_ms(group, on_trial) for on_trial in (False, True)}
@@ -318,13 +318,19 @@ def _feature_arrays(
         second=_int64s([feature.second for feature in features]),
         counted=_int64s([feature.counted for feature in features]),
         window=_int64s([windows.index(feature.reach_ms) for feature in features]),
-        patience_ms=_int64s([kept_ms[feature.on_trial] - feature.reach_ms for feature in features]),
+        patience_ms=_int64s([_kept_ms(feature, kept_ms, tail_ms) - feature.reach_ms for feature in features]),
         on_trial=np.array([feature.on_trial for feature in features], np.bool_),
         rules_from=end - sizes,
         falling_from=falling_from,
         other_from=falling_from + _int64s([ordered.falling for ordered in features.values()]),
         rules_end=end,
     )
+
+
+def _kept_ms(feature: _Feature, kept_ms: Mapping[bool, int], tail_ms: int | None) -> int:
+    """For how long a feature's events are kept as it needs them: raw, where it looks at single events."""
+    kept = kept_ms[feature.on_trial]
+    return kept if tail_ms is None or feature.function < FIRST else min(kept, tail_ms)
 
 
 def _longest_ms(group: Group, on_trial: bool) -> int:

@@ -10,6 +10,8 @@ from typing import Protocol
 
 from buckets.checkpoint.batch_records import BatchRecord
 from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.config.engine import EngineSettings
+from buckets.config.raw_windows import raw_window_fault
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
 from buckets.rule_feeds.feed import Read, RuleFeed
@@ -39,7 +41,7 @@ class RuleBook:
         checkpoint: Checkpoint,
         feed: RuleFeed,
         schema: EventSchema,
-        lateness_ms: int,
+        engine: EngineSettings,
         on_refused: Callable[[Sequence[Refusal]], None] = lambda refusals: None,
         history: VersionListener | None = None,
     ) -> None:
@@ -49,7 +51,7 @@ class RuleBook:
             checkpoint: where versions and batches are recorded.
             feed: where rules come from.
             schema: the event schema.
-            lateness_ms: the allowed lateness.
+            engine: the settings of the job: lateness, and for how long events are kept raw.
             on_refused: called with changes that are not made.
             history: told when there is a new version.
         """
@@ -57,7 +59,7 @@ class RuleBook:
         self._batches = checkpoint.batches
         self._feed = feed
         self._schema = schema
-        self._lateness_ms = lateness_ms
+        self._engine = engine
         self._on_refused = on_refused
         self._history = history
         self._current = self._versions.latest_rule_set() or NO_RULES
@@ -137,7 +139,16 @@ class RuleBook:
         if not found.asked:
             return Revision(self._current)
         arrived = self._arrived(batch_id - 1)
-        revision = revise(self._current, found.asked, self._schema, arrived, self._lateness_ms, self._gone)
+        schema, engine = self._schema, self._engine
+        revision = revise(
+            self._current,
+            found.asked,
+            schema,
+            arrived,
+            engine.allowed_lateness,
+            self._gone,
+            lambda rule: raw_window_fault(rule, engine, schema),
+        )
         try:
             encode_rule_set(revision.rule_set)
         except BucketsError as error:

@@ -8,10 +8,11 @@ import pyarrow as pa
 from pydantic import BeforeValidator, PlainSerializer
 
 from buckets.events.schema import EventSchema
-from buckets.expressions.evaluation import Numbers, matching
+from buckets.expressions.decimals import Numbers
+from buckets.expressions.evaluation import matching
 from buckets.expressions.expression import Kind
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
-from buckets.rules.sql_filter import SqlFilter, check_sql, one_form, parse_sql_filter, readable_columns, try_out
+from buckets.rules.sql_filter import SqlFilter, check_sql, parse_sql_filter, readable_columns, try_out
 
 FeatureColumn: TypeAlias = "Numbers | pa.BooleanArray"
 """A feature at some events: a number or, of a boolean one, true or false."""
@@ -30,9 +31,17 @@ ConditionField = Annotated[
 """A condition as a field of a model: read and written as people write it."""
 
 
-def condition_text(when: SqlFilter) -> str:
-    """A condition on one line, in its one form."""
-    return one_form(when)
+def condition_words(when: SqlFilter, words: Mapping[str, str] | None = None) -> str:
+    """A condition in English, in the order in which it was written.
+
+    Args:
+        when: the condition.
+        words: what stands for a field or a feature, if it is not its name.
+    """
+    from buckets.expressions.parser import parse_expression
+    from buckets.expressions.wording import in_words
+
+    return in_words(parse_expression(when.text), words)
 
 
 def condition_fields(when: SqlFilter, features: Collection[str]) -> list[str]:

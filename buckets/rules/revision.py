@@ -90,6 +90,7 @@ def revise(
     arrived: Stretches,
     lateness_ms: int,
     gone: Mapping[str, int] = NOTHING_GONE,
+    fault: Callable[[Rule], str | None] = lambda rule: None,
 ) -> Revision:
     """Make changes to a rule set, in order; a change that cannot be made is refused and changes nothing.
 
@@ -103,8 +104,9 @@ def revise(
         arrived: the event times that have arrived.
         lateness_ms: the allowed lateness.
         gone: the last version of each rule that was deleted; if a rule comes back, its version goes on from there.
+        fault: what is wrong with a rule under the settings of the job; None if nothing is.
     """
-    draft = _Draft({rule.rule_id: rule for rule in before.rules}, schema, gone)
+    draft = _Draft({rule.rule_id: rule for rule in before.rules}, schema, gone, fault)
     revision = Revision(before)
     for change in asked:
         if change.change == "export":
@@ -123,8 +125,15 @@ def revise(
 class _Draft:
     """Rules that are being changed."""
 
-    def __init__(self, rules: dict[str, Rule], schema: EventSchema, gone: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        rules: dict[str, Rule],
+        schema: EventSchema,
+        gone: Mapping[str, int],
+        fault: Callable[[Rule], str | None],
+    ) -> None:
         self.rules = rules
+        self._fault = fault
         self._gone = dict(gone)
         self._schema = schema
         self._filters = _Filters(rules.values(), schema)
@@ -160,6 +169,9 @@ class _Draft:
         if fault is not None:
             message = f"{'.'.join(fault[0])}: {fault[1]}"
             raise ValueError(message)
+        of_settings = self._fault(rule)
+        if of_settings is not None:
+            raise ValueError(of_settings)
         rule = self._filters.as_in_force(rule)
         if not needs_put(self.rules, rule):
             return []

@@ -26,7 +26,7 @@ from buckets.duration import format_duration
 from buckets.events.schema import EventSchema
 from buckets.numbers.fixed_point import AVERAGE_EXTRA_DIGITS, parse_decimal
 from buckets.printable import blank_letter, short_line, unseen_character
-from buckets.rules.condition import ConditionField, check_condition_fits, condition_fields, condition_text
+from buckets.rules.condition import ConditionField, check_condition_fits, condition_fields, condition_words
 from buckets.rules.feature import Feature, NamedFeature, field_kind
 from buckets.rules.filter import Filter, FilterField, canonical_filter, describe_filter, filter_fields
 from buckets.rules.part import Part
@@ -255,7 +255,7 @@ class Rule(BaseModel):
         events = f"For events of the same {by}" if by else "For all events"
         where = f" where {describe_filter(self.where)}" if self.where else ""
         named = "; ".join(self._described(each) for each in self.named_features())
-        return f"{events}{where}: {condition_text(self.when)}; {named}"
+        return f"{events}{where}: {condition_words(self.when)}; {named}"
 
     def _described(self, each: NamedFeature) -> str:
         where = f" where {describe_filter(each.where)}" if each.where != self.where else ""

@@ -61,7 +61,7 @@ def evaluation_query(
         arrivals=_staged(spark, evaluation.file, parts, evaluation.schema),
         terms=Terms(event_schema=evaluation.schema, engine=evaluation.engine, evaluations=True, output="json"),
         checkpoint=checkpoint,
-        book=RuleBook(checkpoint, FixedRules(evaluation.rules), evaluation.schema, evaluation.engine.allowed_lateness),
+        book=RuleBook(checkpoint, FixedRules(evaluation.rules), evaluation.schema, evaluation.engine),
         sink=sink,
         bounds=Bounds.of_each(bounds.log, bounds.cache, evaluation.engine.shards),
     )

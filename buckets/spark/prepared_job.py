@@ -81,12 +81,11 @@ class PreparedJob:
         job, settings = self.job, self.job.settings
         checkpoint, feed = Checkpoint(job.checkpoint), open_feed(job, listener.say)
         history = open_history(job, self.identity, lambda fault: listener.say(fault.message))
-        lateness_ms = settings.engine.allowed_lateness
         scoring = Scoring(
             arrivals=open_source(spark, job),
             terms=self.terms,
             checkpoint=checkpoint,
-            book=RuleBook(checkpoint, feed, job.event_schema, lateness_ms, listener.on_refused, history),
+            book=RuleBook(checkpoint, feed, job.event_schema, settings.engine, listener.on_refused, history),
             sink=sink or self._open_sink(),
             bounds=Bounds.of_each(settings.state.log, settings.state.cache, settings.engine.shards),
             single_stage=settings.partitions == 1,

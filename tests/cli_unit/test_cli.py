@@ -461,7 +461,7 @@ def checkpoint(tmp_path, monkeypatch):
         grouping("c", ["cardId"], paymentType="CASH"),
         grouping("d", []),
     ]
-    RuleBook(checkpoint, FixedRules(rules), schema, 0).for_batch(0)
+    RuleBook(checkpoint, FixedRules(rules), schema, EngineSettings(allowed_lateness="0ms")).for_batch(0)
     return checkpoint.path
 
 

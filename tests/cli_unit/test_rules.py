@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.cli.rule_view import difference
+from buckets.config.engine import EngineSettings
 from buckets.config.job import load_job
 from buckets.resources import DEFAULT_SCHEMA
 from buckets.rule_feeds.feed import FixedRules
@@ -355,7 +356,9 @@ def run_job(origin: Origin, rules: list[Rule], batch_id: int, with_table: bool) 
     job = load_job(origin.conf)
     checkpoint = Checkpoint(job.checkpoint)
     history = RuleHistory(checkpoint.versions, rule_changes_path(job), "me") if with_table else None
-    book = RuleBook(checkpoint, FixedRules(rules), job.event_schema, 0, history=history)
+    book = RuleBook(
+        checkpoint, FixedRules(rules), job.event_schema, EngineSettings(allowed_lateness="0ms"), history=history
+    )
     book.start()
     book.done(batch_id, book.for_batch(batch_id), ())
     book.stop()

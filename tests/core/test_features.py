@@ -2,6 +2,7 @@
 
 import json
 import math
+from datetime import timedelta
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -17,7 +18,7 @@ from buckets.events.schema import EventSchema
 from buckets.expressions.parser import parse_expression
 from buckets.numbers.fixed_point import format_scaled
 from buckets.rules.rule import Rule
-from tests.core.test_expressions import value as plain_value
+from tests.core.conditions import value as plain_value
 
 SCHEMA = EventSchema.model_validate(
     {
@@ -176,7 +177,8 @@ def shown(function: str, of: str | None, number: Any) -> Any:
 
 FUNCTIONS = {
     "sum": NUMBERS, "count": (), "avg": NUMBERS, "min": NUMBERS, "max": NUMBERS, "variance": NUMBERS, "stddev": NUMBERS,
-    "is_first": (), "same_count": ANY,
+    "is_first": (), "same_count": ANY, "first": NUMBERS, "last": NUMBERS, "previous": NUMBERS, "count_distinct": ANY,
+    "time_since_first": (), "time_since_previous": (),
 }  # fmt: skip
 
 
@@ -285,3 +287,75 @@ def test_a_rule_without_its_features_or_its_condition_is_refused():
     ):
         with pytest.raises(ValueError, match=f"`{said}` is missing"):
             Rule.model_validate({"rule_id": "r", "group_by": []} | missing)
+
+
+WITH_BOUNDS = {name: kinds for name, kinds in FUNCTIONS.items() if not aggregate(name).needs_raw_events}
+
+
+def in_bounds(term: dict[str, Any], exact: Any) -> bool:
+    """Whether the value that `tail: all` has can be, by what a term says."""
+    if term["exact"]:
+        return term["value"] == exact
+    if exact is None:
+        return term.get("may_be_null", False)
+    if isinstance(exact, bool):
+        return exact in (term["lower"], term["upper"])
+    return Decimal(term["lower"]) <= Decimal(exact) <= Decimal(term["upper"])
+
+
+@settings(max_examples=60)
+@given(
+    rules(WITH_BOUNDS),
+    streams(),
+    st.lists(st.integers(1, 25), max_size=3),
+    st.sampled_from(["include", "exclude", "prorate"]),
+)
+def test_what_is_exact_lies_between_the_bounds_and_a_certain_alert_is_one(rules, rows, cuts, edge):
+    exact = scored(rules, rows, [], allowed_lateness="0ms")
+    precision = {"tail": "1s", "resolution": "4s", "edge": edge}
+    evaluator = buckets.Evaluator(rules, SCHEMA, buckets.EngineSettings(allowed_lateness="0ms", precision=precision))
+    begin = 0
+    for end in sorted({min(cut, len(rows)) for cut in cuts} | {len(rows)}):
+        if begin == end:
+            continue
+        results = evaluator.evaluate(table(rows[begin:end]))
+        for row in results.evaluations.to_pylist():
+            terms, _ = exact[row["position"] + begin, row["rule_id"]]
+            for term in json.loads(row["terms"]):
+                assert in_bounds(term, terms[term["name"]]), (term, terms)
+        for row in results.alerts.to_pylist():
+            assert not row["certain"] or exact[row["position"] + begin, row["rule_id"]][1]
+        begin = end
+
+
+def test_a_feature_that_looks_at_single_events_has_its_window_in_the_tail():
+    feature = {"function": "previous", "of": "amount", "window": "2h"}
+    rule = Rule.model_validate({"rule_id": "r", "group_by": ["payer"], "features": {"a": feature}, "when": "a > 1"})
+    engine = buckets.EngineSettings.model_validate({"precision": {"tail": "1h"}})
+    with pytest.raises(buckets.BucketsError, match=r"rule 'r': features\.a\.window: previous looks at single events"):
+        buckets.Evaluator([rule], SCHEMA, engine)
+
+
+def test_an_alert_says_what_was_found_in_english():
+    written = {
+        "rule_id": "spike",
+        "group_by": ["payer"],
+        "features": {
+            "recent": {"function": "sum", "of": "amount", "window": "1h"},
+            "usual": {"function": "avg", "of": "amount", "window": "30d"},
+        },
+        "when": "recent > 1.5 * usual AND amount >= 2",
+    }
+    rows = [{"id": f"e{n}", "time": START_MS + n, "payer": "p", "amount": Decimal("1234.50")} for n in range(2)]
+    events = pa.table({name: [row[name] for row in rows] for name in rows[0]})
+    (alert,) = buckets.evaluate(events, [Rule.model_validate(written)], SCHEMA).alerts.to_pylist()
+    assert alert["condition"] == (
+        "Recent (2,469.00) is above 1.5 times usual (1,234.50) and amount (1,234.50) is at least 2"
+    )
+    assert alert["rule"] == (
+        "For events of the same payer: recent is above 1.5 times usual and amount is at least 2; recent is the sum of "
+        "amount over the last 1h; usual is the average of amount over the last 30d"
+    )
+    assert (alert["value"], alert["limit"], alert["certain"], alert["window_start"]) == (
+        None, None, True, alert["window_end"] - timedelta(days=30)
+    )  # fmt: skip

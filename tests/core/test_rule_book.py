@@ -6,6 +6,7 @@ import pytest
 
 from buckets.checkpoint.batch_records import BatchRecords
 from buckets.checkpoint.rule_versions import RuleVersions
+from buckets.config.engine import EngineSettings
 from buckets.errors import BucketsError
 from buckets.kafka.faults import Outage
 from buckets.rule_feeds.feed import FixedRules, Read
@@ -95,7 +96,7 @@ def started(log, checkpoint) -> Callable[[], RuleBook]:
     """A book as a start of the job makes it, over the same log and checkpoint each time."""
 
     def start() -> RuleBook:
-        book = RuleBook(checkpoint, LogFeed(log), SCHEMA, 0)
+        book = RuleBook(checkpoint, LogFeed(log), SCHEMA, EngineSettings(allowed_lateness="0ms"))
         book.start()
         return book
 
@@ -223,7 +224,7 @@ def test_another_origin_is_read_from_its_beginning(log, checkpoint, started):
     log.changes += [put("a"), put("b")]
     ran(started(), 0)
     feed = LogFeed(Log(), "another log")
-    RuleBook(checkpoint, feed, SCHEMA, 0).start()
+    RuleBook(checkpoint, feed, SCHEMA, EngineSettings(allowed_lateness="0ms")).start()
     assert feed.started_at is None
 
 
@@ -234,7 +235,7 @@ def test_what_is_refused_is_said_once_and_does_not_stop_the_rest(log, checkpoint
     said: list[Refusal] = []
     log.changes += [put("a"), BAD, put("b")]
     for batch in range(2):
-        book = RuleBook(checkpoint, LogFeed(log), SCHEMA, 0, said.extend)
+        book = RuleBook(checkpoint, LogFeed(log), SCHEMA, EngineSettings(allowed_lateness="0ms"), said.extend)
         book.start()
         assert ran(book, batch) == 1
     assert said == log.rejected
@@ -278,7 +279,7 @@ def test_rules_that_a_batch_cannot_carry_are_refused_and_those_in_force_stay(sta
 
 def test_a_job_does_not_begin_with_rules_that_a_batch_cannot_carry(checkpoint, monkeypatch):
     monkeypatch.setattr("buckets.rules.encoding.LARGEST_BYTES", 10)
-    book = RuleBook(checkpoint, FixedRules([rule("a")]), SCHEMA, 0)
+    book = RuleBook(checkpoint, FixedRules([rule("a")]), SCHEMA, EngineSettings(allowed_lateness="0ms"))
     with pytest.raises(BucketsError, match="the rule set of 1 rules takes"):
         book.for_batch(0)
     assert checkpoint.versions.history() == []
@@ -286,7 +287,9 @@ def test_a_job_does_not_begin_with_rules_that_a_batch_cannot_carry(checkpoint, m
 
 def test_fixed_rules_that_do_not_fit_end_the_job(checkpoint):
     with pytest.raises(BucketsError, match="'nobody' is no attribute"):
-        RuleBook(checkpoint, FixedRules([rule("a", group_by=["nobody"])]), SCHEMA, 0).for_batch(0)
+        RuleBook(
+            checkpoint, FixedRules([rule("a", group_by=["nobody"])]), SCHEMA, EngineSettings(allowed_lateness="0ms")
+        ).for_batch(0)
     assert checkpoint.versions.history() == []
 
 
@@ -295,7 +298,7 @@ def test_fixed_rules_that_do_not_fit_end_the_job(checkpoint):
 
 def test_history_is_told_at_the_start_and_of_each_version_when_it_is_kept(log, checkpoint):
     seen = Seen(checkpoint.versions)
-    book = RuleBook(checkpoint, LogFeed(log), SCHEMA, 0, history=seen)
+    book = RuleBook(checkpoint, LogFeed(log), SCHEMA, EngineSettings(allowed_lateness="0ms"), history=seen)
     book.start()
     log.changes += [put("a")]
     ran(book, 0)

@@ -14,6 +14,7 @@ import yaml
 
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.cli.main import exit_code
+from buckets.config.engine import EngineSettings
 from buckets.errors import BucketsError
 from buckets.kafka import follower, rules_topic
 from buckets.kafka.faults import Outage
@@ -57,7 +58,7 @@ class Topic:
 
     def start(self, checkpoint: Checkpoint | None = None) -> RuleBook:
         """The job starts: over its own checkpoint, or over a new one."""
-        book = RuleBook(checkpoint or self.checkpoint, self.feed(), SCHEMA, 0)
+        book = RuleBook(checkpoint or self.checkpoint, self.feed(), SCHEMA, EngineSettings(allowed_lateness="0ms"))
         book.start()
         self.started.append(book)
         return book

@@ -1,0 +1,50 @@
+"""Features that look at single events need these as they were: their windows must lie in the tail."""
+
+from collections.abc import Iterable
+
+from buckets.config.engine import EngineSettings
+from buckets.duration import format_duration
+from buckets.errors import BucketsError
+from buckets.events.schema import EventSchema
+from buckets.rules.rule import Rule
+from buckets.rules.rule_set import canonical_group_id
+
+
+def raw_window_fault(rule: Rule, engine: EngineSettings, schema: EventSchema) -> str | None:
+    """What is wrong with a rule whose features look further back than events are kept raw; None if nothing is.
+
+    Args:
+        rule: the rule, which fits the event schema.
+        engine: the settings of the job.
+        schema: the event schema.
+    """
+    for named in rule.named_features():
+        if not named.feature.aggregate.needs_raw_events:
+            continue
+        precision = engine.precision.of_group(canonical_group_id(named.fields, (), schema), schema)
+        length_ms = named.feature.window.reach_ms
+        if precision.tail is not None and length_ms > precision.tail:
+            return (
+                f"features.{named.name}.window: {named.feature.function} looks at single events, which are kept for "
+                f"{format_duration(precision.tail)} (engine.precision.tail); shorten the window or lengthen the tail"
+            )
+    return None
+
+
+def check_raw_windows(origin: str, rules: Iterable[Rule], engine: EngineSettings, schema: EventSchema) -> None:
+    """See that no rule looks further back than events are kept raw.
+
+    Args:
+        origin: where the settings come from, for the error.
+        rules: the rules.
+        engine: the settings of the job.
+        schema: the event schema.
+
+    Raises:
+        BucketsError: one does.
+    """
+    for rule in rules:
+        fault = raw_window_fault(rule, engine, schema)
+        if fault is not None:
+            message = f"{origin}: rule {rule.rule_id!r}: {fault}"
+            raise BucketsError(message)
