@@ -128,12 +128,21 @@ class _Arrived:
         """For each event its row in another group; -1 where it is not there."""
         if other is self:
             return np.arange(len(self.known))
-        mine = self.known.append_column("mine", pa.array(np.arange(len(self.known))))
-        theirs = other.known.append_column("theirs", pa.array(np.arange(len(other.known))))
-        both = mine.join(theirs, keys=list(_EVENT), join_type="inner")
-        rows = np.full(len(self.known), -1, np.int64)
-        rows[both["mine"].to_numpy()] = both["theirs"].to_numpy()
-        return rows
+        numbers = _numbered(pa.concat_tables([self.known, other.known]))
+        mine, theirs = numbers[: len(self.known)], numbers[len(self.known) :]
+        row_of = np.full(int(numbers.max(initial=-1)) + 1, -1, np.int64)
+        row_of[theirs] = np.arange(len(theirs))
+        return row_of[mine]
+
+
+def _numbered(known: pa.Table) -> Int64s:
+    """A number for each row, the same for equal rows alone."""
+    numbers = np.zeros(len(known), np.int64)
+    for name in known.column_names:
+        codes = known[name].combine_chunks().dictionary_encode().indices.to_numpy()
+        # Both are less than the number of rows, so that the product has room.
+        _, numbers = np.unique(numbers * len(known) + codes, return_inverse=True)
+    return numbers
 
 
 def _is_field(name: str) -> bool:

@@ -184,7 +184,7 @@ class RuleSet:
             },
             "generations": {group.group_id: group.generation for group in self.groups},
         }
-        return json.dumps(data, sort_keys=True)
+        return json.dumps(data)
 
     @classmethod
     def from_json(cls, text: str) -> "RuleSet":
