@@ -134,7 +134,7 @@ class _Arrived:
             codes = both[name].combine_chunks().dictionary_encode().indices.to_numpy()
             # Both are less than the number of rows, so that the product has room.
             _, numbers = np.unique(numbers * len(both) + codes, return_inverse=True) if numbers.any() else (None, codes)
-            if np.bincount(numbers[:size]).max(initial=0) <= 1:
+            if max(np.bincount(part).max(initial=0) for part in (numbers[:size], numbers[size:])) <= 1:
                 break
         row_of = np.full(int(numbers.max(initial=-1)) + 1, -1, np.int64)
         row_of[numbers[size:]] = np.arange(len(both) - size)
