@@ -14,10 +14,18 @@ from hypothesis import strategies as st
 
 import buckets
 from buckets.aggregates.aggregate import aggregate
+from buckets.engine.in_memory import BatchResults, InMemoryJob
+from buckets.engine.output_decoder import OutputDecoder
+from buckets.engine.shard import Scorer
 from buckets.events.schema import EventSchema
+from buckets.events.table_rows import table_arrivals
 from buckets.expressions.parser import parse_expression
 from buckets.numbers.fixed_point import format_scaled
+from buckets.outputs.columns import EVALUATIONS
+from buckets.rules.change import changes_between
+from buckets.rules.revision import revise
 from buckets.rules.rule import Rule
+from buckets.rules.rule_set import RuleSet
 from tests.core.conditions import value as plain_value
 
 SCHEMA = EventSchema.model_validate(
@@ -380,3 +388,31 @@ def test_features_as_a_wide_table():
     assert wide["fired"].to_pylist() == [False, False, True]
     with pytest.raises(buckets.BucketsError, match="'other': was evaluated at no event"):
         results.features("other")
+
+
+@settings(max_examples=60)
+@given(rules(), rules(), streams(), st.integers(1, 24))
+def test_what_is_warm_is_as_if_the_rule_had_been_there_from_the_start(first, then, rows, cut):
+    """Rules change in the middle of a stream: tracks, windows and groups that are new have no history yet."""
+    then = [rule.model_copy(update={"rule_id": f"new-{rule.rule_id}"}) for rule in then]
+    engine = buckets.EngineSettings.model_validate({"allowed_lateness": "0ms", "shards": 2})
+    job = InMemoryJob(Scorer(SCHEMA, engine, evaluations=True))
+    rule_set = revise(RuleSet(0, (), (), {}), changes_between((), first), SCHEMA, (), 0).rule_set
+    exact = scored([*first, *then], rows, [], allowed_lateness="0ms")
+    for begin, end in ((0, cut), (cut, len(rows))):
+        if begin >= min(end, len(rows)):
+            continue
+        arrivals = table_arrivals(table(rows[begin:end]), SCHEMA, rule_set.named_fields)
+        results = job.score_batch(arrivals, rule_set)
+        for row in evaluated(results, rule_set, engine):
+            for term in json.loads(row["terms"]):
+                at = row["position"] + begin, row["rule_id"]
+                if term["warm"] and at in exact:
+                    assert term["value"] == exact[at][0][term["name"]], (term, exact[at])
+        asked = changes_between(rule_set.rules, [*first, *then])
+        rule_set = revise(rule_set, asked, SCHEMA, results.account.arrived, 0).rule_set
+
+
+def evaluated(results: BatchResults, rule_set: RuleSet, engine: buckets.EngineSettings) -> list[dict[str, Any]]:
+    packed = results.payloads.get(EVALUATIONS)
+    return OutputDecoder(rule_set, SCHEMA, engine).table(EVALUATIONS, packed).to_pylist() if packed else []
