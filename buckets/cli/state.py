@@ -100,7 +100,7 @@ def show(
     """  # noqa: D301 - click needs the backspace itself
     schema = JobRecord(checkpoint).event_schema()
     chosen = find_group(RuleVersions(checkpoint).groups(), group)
-    encoded = encode_key(chosen, key)
+    encoded = encode_key(chosen, key, schema)
     from buckets.spark.session import start_session
     from buckets.spark.state_reader import read_timeline
 
@@ -136,7 +136,7 @@ def timeline_table(cells: tuple[CellView, ...], of: int, group: Group, schema: E
     for cell in cells:
         numbers: list[str] = []
         for column, measure in enumerate(group.measures):
-            scale = schema.measures[measure].scale
+            scale = group.digits(measure, schema)
             values = (cell.plus[column] - cell.minus[column], cell.least[column], cell.greatest[column])
             numbers += [format_scaled(value, scale) for value in values]
         span = format_duration(cell.last_ms - cell.first_ms)
@@ -163,7 +163,7 @@ def find_group(groups: dict[str, Group], wanted: str) -> Group:
     raise BucketsError(message)
 
 
-def encode_key(group: Group, written: str) -> str:
+def encode_key(group: Group, written: str, schema: EventSchema) -> str:
     """The key that an option names.
 
     Raises:
@@ -178,7 +178,8 @@ def encode_key(group: Group, written: str) -> str:
                 message = f"it names {', '.join(values)}"
                 raise ValueError(message)
             values = [values[field] for field in group.fields]
-        return key_of_values(group, [each if isinstance(each, str) else json.dumps(each) for each in values])
+        texts = [each if isinstance(each, str) else json.dumps(each) for each in values]
+        return key_of_values(group, texts, schema)
     except ValueError as error:
         message = (
             f"--key: {written!r} is not a key of group {group.name!r} ({error}); "

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from buckets.aggregates.aggregate import FieldKind
 from buckets.events.schema import EventSchema
-from buckets.numbers.fixed_point import format_scaled
+from buckets.numbers.fixed_point import format_scaled, to_scaled
 from buckets.rules.feature import field_kind
 from buckets.rules.rule_set import Group
 
@@ -56,16 +56,19 @@ def decode_key(group: Group, key: str, schema: EventSchema) -> dict[str, Any]:
     return {field: _typed(_unescaped(values[field]), field_kind(field, schema)) for field in group.fields}
 
 
-def key_of_values(group: Group, values: Sequence[str]) -> str:
+def key_of_values(group: Group, values: Sequence[str], schema: EventSchema) -> str:
     """A key from the values of its fields as text, in the order in which rules name them.
 
     Raises:
-        ValueError: there are more or fewer values than fields.
+        ValueError: there are more or fewer values than fields, or a measure is no decimal of its scale.
     """
     if len(values) != len(group.fields):
         message = f"{len(values)} values for {len(group.fields)} fields"
         raise ValueError(message)
-    columns = {field: pa.array([value]) for field, value in zip(group.fields, values, strict=True)}
+    columns = {}
+    for field, value in zip(group.fields, values, strict=True):
+        measure = schema.measures.get(field)
+        columns[field] = pa.array([value if measure is None else str(to_scaled(value, measure.scale))])
     key: str = encode_keys(group, columns, 1)[0].as_py()
     return key
 

@@ -104,6 +104,13 @@ class Group:
     def _conditions(self) -> Iterator[Rule]:
         return (rule for rule in self.rules if rule.is_evaluated and rule.when is not None)
 
+    def digits(self, name: str, schema: EventSchema) -> int:
+        """How many digits after the point the values of one of its columns have."""
+        track = self.derived_tracks.get(name)
+        of = name if track is None else track.of
+        is_of_values = track is None or track.kind in ("value", "least", "greatest")
+        return schema.measures[of].scale if is_of_values and of in schema.measures else 0
+
     def is_home_of(self, rule: Rule) -> bool:
         """Whether the key of a rule with features is one of this group."""
         return frozenset(rule.group_by) == frozenset(self.fields) and not self.where

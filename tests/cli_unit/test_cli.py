@@ -9,11 +9,11 @@ import pytest
 from buckets.checkpoint.basis import Basis
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.rule_versions import RuleVersions
-from buckets.cli.alerts import readable
 from buckets.cli.state import encode_key, find_group, moment
 from buckets.config.engine import EngineSettings
 from buckets.engine.key import key_of_values
 from buckets.events.schema import load_event_schema
+from buckets.numbers.fixed_point import readable
 from buckets.resources import resource
 from buckets.rule_feeds.feed import FixedRules
 from buckets.rule_feeds.rule_book import RuleBook
@@ -532,7 +532,8 @@ def test_a_group_may_be_named_as_stats_shows_it_or_by_its_identity(checkpoint):
 )
 def test_a_key_is_written_with_commas_or_as_a_json_list(fields, written, values):
     (group,) = first_rule_set([grouping("r", fields)]).groups
-    assert encode_key(group, written) == key_of_values(group, values)
+    schema = load_event_schema(resource("schemas/transaction.yaml"))
+    assert encode_key(group, written, schema) == key_of_values(group, values, schema)
 
 
 @pytest.mark.parametrize(

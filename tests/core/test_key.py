@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from buckets.engine.key import decode_key, encode_keys, key_json, key_of_values, shards_of
+from buckets.rules.rule import Rule
 from buckets.rules.rule_set import Group, first_rule_set
 from tests.core.examples import SCHEMA, rule
 
@@ -66,13 +67,13 @@ def test_a_key_made_of_its_values_as_text_is_the_key_of_the_event(fields, rows):
     group = group_by(*fields)
     for key, row in zip(keys_of(group, rows), rows, strict=True):
         texts = [str(row[field]).lower() if field == "vip" else str(row[field]) for field in fields]
-        assert key_of_values(group, texts) == key
+        assert key_of_values(group, texts, SCHEMA) == key
 
 
 @pytest.mark.parametrize(("fields", "values"), [((), 1), (("payer",), 0), (("payer", "kind"), 1), (("payer",), 2)])
 def test_a_key_needs_a_value_for_each_field(fields, values):
     with pytest.raises(ValueError, match=f"^{values} values for {len(fields)} fields$"):
-        key_of_values(group_by(*fields), ["a"] * values)
+        key_of_values(group_by(*fields), ["a"] * values, SCHEMA)
 
 
 @given(ROWS)
@@ -116,3 +117,14 @@ def test_many_keys_spread_over_all_shards():
     counts = np.bincount(shards, minlength=16)
     assert counts.min() > 800
     assert counts.max() < 1200
+
+
+def test_an_amount_may_be_a_field_of_a_key():
+    counts = {"same": {"function": "same_count", "of": "amount", "window": "1h"}}
+    written = Rule.model_validate({"rule_id": "r", "group_by": ["payer"], "features": counts, "when": "same > 2"})
+    group = next(each for each in first_rule_set([written]).groups if "amount" in each.fields)
+    (key,) = encode_keys(group, {"payer": pa.array(["p"]), "amount": pa.array([1050])}, 1).to_pylist()
+    assert key == key_of_values(group, ["p", "10.5"], SCHEMA)
+    assert json.loads(key_json(group, key, SCHEMA)) == {"payer": "p", "amount": "10.50"}
+    with pytest.raises(ValueError, match=r"10\.501"):
+        key_of_values(group, ["p", "10.501"], SCHEMA)

@@ -9,6 +9,8 @@ from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.engine.key import key_of_values
 from buckets.engine.shard_store import split_head_key
 from buckets.errors import BucketsError
+from buckets.events.schema import load_event_schema
+from buckets.resources import DEFAULT_SCHEMA
 from buckets.rules.rule_set import Group
 from buckets.spark.state_reader import StateStats, read_stats, read_timeline
 from tests.spark.command import RunningCommand
@@ -76,7 +78,8 @@ def groups_of(job: JobFolder) -> dict[str, Group]:
 
 def timeline(spark, job: JobFolder, name: str, *values: str):
     group = groups_of(job)[name]
-    return read_timeline(spark, job.checkpoint, group.group_id, key_of_values(group, list(values)), len(group.measures))
+    key = key_of_values(group, list(values), load_event_schema(DEFAULT_SCHEMA))
+    return read_timeline(spark, job.checkpoint, group.group_id, key, len(group.measures))
 
 
 # stats
