@@ -97,7 +97,7 @@ def test_what_cannot_be_read_is_kept_with_its_location_and_the_reason(broker, sp
         "{",
         sent[columns.ALERTS][0].value,
         b'\xff{"version": 1}',
-        json.dumps(alert | {"version": 2}),
+        json.dumps(alert | {"version": 3}),
         None,
         json.dumps(alert | {"lower": "99999", "exact": False}),
     ]
@@ -221,6 +221,21 @@ def test_tables_of_an_earlier_release_get_the_constraints_of_this_one(broker, sp
     assert len(job.rows(columns.ALERTS)) == len(sent[columns.ALERTS])
 
 
+def test_columns_that_took_no_null_in_an_earlier_release_take_it(broker, spark, tmp_path, sent):
+    job = AuditJob(broker, tmp_path)
+    job.audit(spark)
+    path = job.tables / columns.ALERTS
+    now = pa.schema(DeltaTable(path).schema().to_arrow())
+    strict = [field.with_nullable(field.name not in ("value", "limit", "version")) for field in now]
+    shutil.rmtree(path)
+    DeltaTable.create(path, pa.schema(strict), partition_by=["day"])
+    job.put(columns.ALERTS, sent[columns.ALERTS])
+    job.audit(spark)
+    fields = {field.name: field for field in DeltaTable(path).schema().fields}
+    assert [fields[name].nullable for name in ("value", "limit", "version")] == [True, True, False]
+    assert len(job.rows(columns.ALERTS)) == len(sent[columns.ALERTS])
+
+
 def test_checks_in_python_and_in_sql_say_the_same_of_rows_good_and_bad(spark, kept):
     """Both are asked about every alert, with each field that they read set to another value."""
     table = audit_tables(columns.TOPICS)[columns.ALERTS]
@@ -228,6 +243,8 @@ def test_checks_in_python_and_in_sql_say_the_same_of_rows_good_and_bad(spark, ke
     changes += [{"limit": limit} for limit in ("1", "-5.5", "9" * 38)]
     changes += [{"count_lower": None}, {"count_upper": None}, {"count_upper": 0}]
     changes += [{name: Decimal(value)} for name in ("value", "lower", "upper") for value in ("0", "61", "-7.25")]
+    changes += [dict.fromkeys(("value", "lower", "upper", "limit", "operator", "count"))]
+    changes += [dict.fromkeys(("value", "lower", "upper", "terms"))]
     changes += [{"operator": operator} for operator in (">", ">=", "<", "<=", "=", "!=", "?")]
     some = kept.rows(columns.ALERTS)
     rows = [row | change for row in some[:: max(1, len(some) // 4)] for change in changes]

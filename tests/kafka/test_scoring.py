@@ -89,8 +89,9 @@ def test_alerts_carry_everything_about_rule_event_window_and_times(spark, broker
     after_ms = time.time_ns() // 1_000_000
     assert before_ms <= alert.pop("ingested_at") <= alert.pop("decided_at") <= after_ms
     assert len(alert.pop("alert_id")) == 32
+    term = {"name": "value", "function": "sum", "of": "amount", "window": "1s"}
     assert alert == {
-        "version": 1,
+        "version": 2,
         "rule_id": "payer-sum",
         "rule_version": 1,
         "ruleset_version": 1,
@@ -113,6 +114,8 @@ def test_alerts_carry_everything_about_rule_event_window_and_times(spark, broker
         "window_start": 0,
         "window_end": 1_000,
         "event": {"id": "p1", "t": 1_000, "payer": "ann", "kind": "CARD", "amount": "70.00"},
+        "terms": [term | {"value": "70.00", "exact": True, "count": 1, "warm": True}],
+        "condition": "The sum of amount over the last 1s (70) is above 60",
         "source": f"{job.topic}[0]",
         "position": 0,
     }
