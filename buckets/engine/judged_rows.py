@@ -84,14 +84,14 @@ def judged_evaluations(judged: Judged, ruleset_version: int) -> pa.Table:
 
 def term_texts(judged: Judged, rows: Int64s) -> list[str]:
     """The features of a rule at some of its events, as JSON text: a list of objects, in the order of the rule."""
-    terms = [_terms(each, judged.rule, rows) for each in judged.features.values()]
+    terms = [_terms(name, each, judged.rule, rows) for name, each in judged.features.items()]
     return [json.dumps(of_event, ensure_ascii=False) for of_event in zip(*terms, strict=True)]
 
 
-def _terms(of: FeatureValues, rule: Rule, rows: Int64s) -> list[dict[str, Any]]:
+def _terms(name: str, of: FeatureValues, rule: Rule, rows: Int64s) -> list[dict[str, Any]]:
     """A feature at some events."""
     feature, values = of.feature.feature, of.values
-    fixed: dict[str, Any] = {"name": of.feature.name, "function": feature.function}
+    fixed: dict[str, Any] = {"name": name, "function": feature.function}
     fixed |= {"of": feature.of} if feature.of is not None else {}
     fixed["window"] = format_duration(feature.window.length_ms)
     fixed |= {"where": write_filter(of.feature.where)} if of.feature.where != rule.where else {}

@@ -1,6 +1,6 @@
 """Rules with features at events: their features from the parts that groups have computed, and their condition."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,9 +12,11 @@ from buckets.engine.group_parts import ComputedPart
 from buckets.engine.keyed_table import KeyedTable
 from buckets.engine.track_values import counts, numbers_of
 from buckets.expressions.decimals import Numbers
-from buckets.rules.condition import FeatureColumn, condition_fields, holds
+from buckets.rules.condition import FeatureColumn, holds
 from buckets.rules.feature import NamedFeature
+from buckets.rules.filter import Filter
 from buckets.rules.part import Part
+from buckets.rules.prepared import PreparedRule, PreparedRules
 from buckets.rules.rule import Rule
 
 Int64s = npt.NDArray[np.int64]
@@ -26,7 +28,7 @@ class FeatureValues:
     """A feature at the events of a rule.
 
     Attributes:
-        feature: the feature.
+        feature: the feature, without its name.
         values: its values and bounds.
         counted: int64, how many events its window holds that it counts.
         warm: bool, whether nothing that its window needs can be missing.
@@ -61,32 +63,65 @@ PartsOfGroups = Mapping[frozenset[str], Mapping[Part, ComputedPart]]
 """Parts by the fields of their group."""
 
 
-def judge(rule: Rule, table: KeyedTable, events: Int64s, parts: PartsOfGroups) -> Judged:
-    """Evaluate a rule.
+def judge(prepared: PreparedRules, table: KeyedTable, events: Int64s, parts: PartsOfGroups) -> Iterator[Judged]:
+    """Evaluate rules at events; what several rules share is computed once.
 
     Args:
-        rule: a rule with features.
-        table: the events of the group of its own key.
+        prepared: the rules.
+        table: the events of the group of the rules' own key.
         events: int64, indices of those at which the parts are given.
-        parts: the parts of its features, at these events; of its own group also where it has no feature there.
+        parts: the parts of the rules' features, at these events; of their own group also where they have no feature
+            there.
     """
-    chosen = counts(rule.where, table, events)
-    for part in (part for of_group in parts.values() for part in of_group.values()):
-        chosen &= part.there
-    rows = np.flatnonzero(chosen)
-    events = events[rows]
-    features = {
-        named.name: _feature(named, table, events, _of_feature(named, parts, rows)) for named in rule.named_features()
-    }
-    assert rule.when is not None
-    columns = table.fields(condition_fields(rule.when, features), events) | {"": pa.array(events)}
-    fired = holds(rule.when, columns, {name: _column(each) for name, each in features.items()}, table.schema)
-    return Judged(rule, table, events, features, fired.to_numpy(zero_copy_only=False))
+    applied: dict[Filter, Flags] = {}
+    chosen: dict[int, _Chosen] = {}
+    for each in prepared.rules:
+        if each.choice not in chosen:
+            choice = prepared.choices[each.choice]
+            if choice.where not in applied:
+                applied[choice.where] = counts(choice.where, table, events)
+            applies = applied[choice.where].copy()
+            for fields, part in choice.needed:
+                applies &= parts[fields][part].there
+            chosen[each.choice] = _Chosen(prepared, table, np.flatnonzero(applies), events, parts)
+        yield chosen[each.choice].judged(each)
 
 
-def _of_feature(named: NamedFeature, parts: PartsOfGroups, rows: Int64s) -> dict[Part, ComputedPart]:
-    of_group = parts[frozenset(named.fields)]
-    return {part: of_group[part].take(rows) for _, part in named.parts()}
+class _Chosen:
+    """The events of one choice, and what rules have computed there so far."""
+
+    def __init__(
+        self, prepared: PreparedRules, table: KeyedTable, rows: Int64s, events: Int64s, parts: PartsOfGroups
+    ) -> None:
+        self._prepared, self._table, self._rows, self._parts = prepared, table, rows, parts
+        self._events = events[rows]
+        self._features: dict[int, FeatureValues] = {}
+        self._columns: dict[int, FeatureColumn] = {}
+        self._fields: dict[str, pa.Array] = {"": pa.array(self._events)}
+
+    def judged(self, prepared: PreparedRule) -> Judged:
+        """Evaluate a rule."""
+        rule = prepared.rule
+        assert rule.when is not None
+        for number in prepared.features.values():
+            self._compute(number)
+        missing = [name for name in prepared.fields if name not in self._fields]
+        if missing:
+            self._fields |= self._table.fields(missing, self._events)
+        columns = {name: self._columns[number] for name, number in prepared.features.items()}
+        fired = holds(rule.when, prepared.fields, self._fields, columns, self._table.schema)
+        features = {name: self._features[number] for name, number in prepared.features.items()}
+        return Judged(rule, self._table, self._events, features, fired.to_numpy(zero_copy_only=False))
+
+    def _compute(self, number: int) -> None:
+        """Compute a feature, unless it has been computed."""
+        if number in self._features:
+            return
+        named = self._prepared.features[number]
+        of_group = self._parts[frozenset(named.fields)]
+        parts = {part: of_group[part].take(self._rows) for _, part in named.parts()}
+        self._features[number] = _feature(named, self._table, self._events, parts)
+        self._columns[number] = _column(self._features[number])
 
 
 def _feature(
@@ -109,7 +144,7 @@ def _feature(
 
 
 def _column(feature: FeatureValues) -> FeatureColumn:
-    """A feature as a column of its rule's condition."""
+    """A feature as a column of a condition."""
     values = feature.values
     if feature.feature.feature.aggregate.is_boolean:
         return pa.array(values.scaled == 1, mask=~values.valid)

@@ -5,7 +5,7 @@ the group of a rule's own key its events too. They meet here, in the same micro-
 no state is needed, since each part was computed at that very event.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +20,7 @@ from buckets.engine.scored_group import ScoredGroup
 from buckets.engine.track_values import counts
 from buckets.events.schema import EventSchema
 from buckets.rules.part import Part
+from buckets.rules.prepared import PreparedRules
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import Group, RuleSet
 
@@ -30,20 +31,10 @@ _EVENT = ("source", "source_order", "position", "event_id")
 """What an event is known by within a batch."""
 
 
-def spans_groups(rule: Rule) -> bool:
-    """Whether a rule has features of several groups."""
-    return len(rule.groupings()) > 1
-
-
-def spanning_rules(group: Group) -> list[Rule]:
-    """The rules that are evaluated and have features of this group and of others."""
-    return [rule for rule in group.rules if rule.is_evaluated and spans_groups(rule)]
-
-
 def parts_payload(group: ScoredGroup, found: GroupParts) -> bytes | None:
     """The parts of a group for rules that span groups, at the events to which these apply; None if there are none."""
     table, of = group.table, group.plan.group
-    rules = spanning_rules(of)
+    rules = of.spanning_rules
     wanted = np.zeros(len(found.events), np.bool_)
     for rule in rules:
         wanted |= counts(rule.where, table, found.events)
@@ -79,25 +70,24 @@ def meet(payloads: Iterable[bytes], rule_set: RuleSet, schema: EventSchema) -> I
         tables.setdefault(payload.group_of(table), []).append(table)
     groups = {group.group_id: group for group in rule_set.groups if group.group_id in tables}
     arrived = {identity: _Arrived.of(group, tables[identity], schema) for identity, group in groups.items()}
-    rows_of: dict[tuple[str, str], Int64s] = {}
-    for identity, group in groups.items():
-        for rule in spanning_rules(group):
-            needed = [each for each in rule_set.groups if rule in each.rules]
-            if not group.is_home_of(rule) or any(each.group_id not in arrived for each in needed):
-                continue
-            home = arrived[identity]
-            for each in needed:
-                pair = (identity, each.group_id)
-                if pair not in rows_of:
-                    rows_of[pair] = home.rows_in(arrived[each.group_id])
-            there = np.flatnonzero(np.all([rows_of[identity, each.group_id] >= 0 for each in needed], axis=0))
-            parts: dict[frozenset[str], dict[Part, ComputedPart]] = {}
-            for each in needed:
-                rows = rows_of[identity, each.group_id][there]
-                of_group = arrived[each.group_id].parts
-                parts[frozenset(each.fields)] = {part: of_group[part].take(rows) for part in rule.parts(each.fields)}
-            assert home.table is not None
-            yield group, judge(rule, home.table, there, parts)
+    for needed, prepared in rule_set.spanning_rules.items():
+        home = groups.get(needed[0])
+        if home is not None and all(identity in arrived for identity in needed):
+            for judged in _judge(prepared, [arrived[identity] for identity in needed]):
+                yield home, judged
+
+
+def _judge(prepared: PreparedRules, needed: Sequence["_Arrived"]) -> Iterator[Judged]:
+    """Judge rules that need some groups, the first of which is that of their own key, at the events that all have."""
+    home = needed[0]
+    assert home.table is not None
+    rows = [home.rows_in(other) for other in needed]
+    there = np.flatnonzero(np.all([each >= 0 for each in rows], axis=0))
+    parts = {
+        frozenset(other.fields): {part: each.take(of_other[there]) for part, each in other.parts.items()}
+        for other, of_other in zip(needed, rows, strict=True)
+    }
+    yield from judge(prepared, home.table, there, parts)
 
 
 @dataclass(frozen=True)
@@ -105,11 +95,13 @@ class _Arrived:
     """What has arrived of a group.
 
     Attributes:
+        fields: by which it groups.
         known: the columns of `_EVENT`.
         parts: its parts, at these events.
         table: the events themselves, if some rule has its key in this group.
     """
 
+    fields: tuple[str, ...]
     known: pa.Table
     parts: Mapping[Part, ComputedPart]
     table: KeyedTable | None
@@ -117,7 +109,7 @@ class _Arrived:
     @classmethod
     def of(cls, group: Group, tables: list[pa.Table], schema: EventSchema) -> "_Arrived":
         """What the tables of a group hold, one after the other."""
-        parts = _parts(group, spanning_rules(group))
+        parts = _parts(group, group.spanning_rules)
         pieces = [from_columns(table, parts, _numbers(group)) for table in tables]
         plain = [
             table.select([name for name in table.column_names if ":" not in name or _is_field(name)])
@@ -130,18 +122,27 @@ class _Arrived:
             key = pa.concat_arrays(whole["key"].chunks)
             codes = key.indices.to_numpy().astype(np.int64)
             keyed = KeyedTable(group, schema, whole.drop_columns(["key"]), key.dictionary.to_pylist(), codes)
-        return cls(known, {part: joined([piece[part] for piece in pieces]) for part in parts}, keyed)
+        return cls(group.fields, known, {part: joined([piece[part] for piece in pieces]) for part in parts}, keyed)
 
     def rows_in(self, other: "_Arrived") -> Int64s:
         """For each event its row in another group; -1 where it is not there."""
         if other is self:
             return np.arange(len(self.known))
-        mine = self.known.append_column("mine", pa.array(np.arange(len(self.known))))
-        theirs = other.known.append_column("theirs", pa.array(np.arange(len(other.known))))
-        both = mine.join(theirs, keys=list(_EVENT), join_type="inner")
-        rows = np.full(len(self.known), -1, np.int64)
-        rows[both["mine"].to_numpy()] = both["theirs"].to_numpy()
-        return rows
+        numbers = _numbered(pa.concat_tables([self.known, other.known]))
+        mine, theirs = numbers[: len(self.known)], numbers[len(self.known) :]
+        row_of = np.full(int(numbers.max(initial=-1)) + 1, -1, np.int64)
+        row_of[theirs] = np.arange(len(theirs))
+        return row_of[mine]
+
+
+def _numbered(known: pa.Table) -> Int64s:
+    """A number for each row, the same for equal rows alone."""
+    numbers = np.zeros(len(known), np.int64)
+    for name in known.column_names:
+        codes = known[name].combine_chunks().dictionary_encode().indices.to_numpy()
+        # Both are less than the number of rows, so that the product has room.
+        _, numbers = np.unique(numbers * len(known) + codes, return_inverse=True)
+    return numbers
 
 
 def _is_field(name: str) -> bool:

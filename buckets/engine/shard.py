@@ -24,11 +24,11 @@ from buckets.engine.counting_sort import sort_by_code
 from buckets.engine.dead_letters import dead_letter_table
 from buckets.engine.evaluations import compact_evaluations, expand_evaluations
 from buckets.engine.eviction import Eviction
-from buckets.engine.group_parts import GroupParts, group_parts
+from buckets.engine.group_parts import group_parts
 from buckets.engine.judged_rows import judged_alerts, judged_evaluations
 from buckets.engine.judging import Judged, judge
 from buckets.engine.keyed_table import KeyedTable
-from buckets.engine.meeting import PARTS, meet, parts_payload, spans_groups
+from buckets.engine.meeting import PARTS, meet, parts_payload
 from buckets.engine.overflows import has_overflows, overflows
 from buckets.engine.scored_group import ScoredGroup
 from buckets.engine.shard_store import ShardStore
@@ -131,17 +131,11 @@ class Scorer:
         judged: list[Judged] = []
         if plan.parts:
             parts = group_parts(of_group)
-            judged = self._judged(of_group, parts)
+            judged = list(judge(group.own_rules, table, parts.events, {frozenset(group.fields): parts.parts}))
             packed = parts_payload(of_group, parts)
             if packed is not None:
                 yield Produced(PARTS, 0, packed)
         yield from self._produced(of_group, judged)
-
-    def _judged(self, group: ScoredGroup, parts: GroupParts) -> list[Judged]:
-        """The rules that have features of this group alone."""
-        of = group.plan.group
-        rules = [rule for rule in of.rules if rule.is_evaluated and rule.when is not None and not spans_groups(rule)]
-        return [judge(rule, group.table, parts.events, {frozenset(of.fields): parts.parts}) for rule in rules]
 
     def _produced(self, scored: ScoredGroup, judged: Sequence[Judged]) -> Iterator[Produced]:
         group_id, outcomes = scored.plan.group.group_id, scored.outcome_counts()

@@ -15,7 +15,7 @@ import numpy as np
 
 from buckets.compiled import inlined, leaf
 from buckets.kernel.distinct_values import DistinctValues, count_distinct
-from buckets.kernel.plan import COUNT_DISTINCT, FIRST, FIRST_TIME, PREVIOUS_TIME, FeatureArrays
+from buckets.kernel.plan import COUNT_DISTINCT, FIRST_TIME, PREVIOUS, PREVIOUS_TIME, FeatureArrays
 from buckets.kernel.result_rows import Rows
 from buckets.kernel.window_edges import Edges
 from buckets.numbers.wide_sum import join_within
@@ -62,7 +62,7 @@ def _find_one(timeline: Timeline, edges: Edges, features: FeatureArrays, feature
     """
     function, column, counted = features.function[feature], features.measure[feature], features.counted[feature]
     window = features.window[feature]
-    is_first, is_time = function in (FIRST, FIRST_TIME), function in (FIRST_TIME, PREVIOUS_TIME)
+    is_first, is_time = function not in (PREVIOUS, PREVIOUS_TIME), function in (FIRST_TIME, PREVIOUS_TIME)
     cell = _find_cell(timeline, counted, is_first, edges.inside[window], end if is_first else own)
     is_found, is_sure = cell >= 0, cell >= 0
     lower, upper = np.int64(0), np.int64(0)

@@ -70,20 +70,26 @@ def check_condition_fits(when: SqlFilter, features: Mapping[str, bool], schema: 
         # Averages and variances have more digits than any measure, and pass 64 bits.
         scaled = np.array([0, INT64_MIN * 10**30, 0, INT64_MAX * 10**30], object)
         extremes[name] = Numbers(scaled, 30, 2**63 * 10**30, np.array([False, True, True, True]))
-    try_out(when, schema, lambda columns: holds(when, columns, extremes, schema))
+    fields = condition_fields(when, features)
+    try_out(when, schema, lambda columns: holds(when, fields, columns, extremes, schema))
 
 
 def holds(
-    when: SqlFilter, columns: Mapping[str, pa.Array], features: Mapping[str, FeatureColumn], schema: EventSchema
+    when: SqlFilter,
+    fields: Collection[str],
+    columns: Mapping[str, pa.Array],
+    features: Mapping[str, FeatureColumn],
+    schema: EventSchema,
 ) -> pa.BooleanArray:
     """Of which events a condition is true.
 
     Args:
         when: the condition.
-        columns: the fields that it names, attributes in their type, measures as scaled int64, the event time in ms;
+        fields: the fields of events that it names.
+        columns: these fields, attributes in their type, measures as scaled int64, the event time in ms;
             and one of any name, for the number of events.
         features: by name.
         schema: the event schema.
     """
-    read = readable_columns(condition_fields(when, features), columns, schema)
+    read = readable_columns(fields, columns, schema)
     return matching(when.expression, {**read, **features}, len(next(iter(columns.values()))))

@@ -12,7 +12,7 @@ by then (see `arrived`); one whose horizon has grown reaches back as far as the 
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, reduce
 
@@ -21,6 +21,7 @@ from buckets.printable import quoted
 from buckets.rules.completeness import ALWAYS_MS, FROM_THE_FIRST, Completeness, Since, Stretches, complete_behind, later
 from buckets.rules.filter import Filter, canonical_filter, describe_filter, filter_identity
 from buckets.rules.part import Part
+from buckets.rules.prepared import PreparedRules, prepare
 from buckets.rules.rule import Rule
 from buckets.rules.track import Track
 
@@ -89,6 +90,20 @@ class Group:
         parts = (part for rule in self.rules for part in rule.parts(self.fields))
         return {track.name: track for part in parts for track in part.tracks}
 
+    @cached_property
+    def own_rules(self) -> PreparedRules:
+        """The rules with features that are evaluated and need no other group."""
+        return prepare(rule for rule in self._conditions if len(rule.groupings()) == 1)
+
+    @cached_property
+    def spanning_rules(self) -> tuple[Rule, ...]:
+        """The rules with features that are evaluated and need this group and others."""
+        return tuple(rule for rule in self._conditions if len(rule.groupings()) > 1)
+
+    @property
+    def _conditions(self) -> Iterator[Rule]:
+        return (rule for rule in self.rules if rule.is_evaluated and rule.when is not None)
+
     def is_home_of(self, rule: Rule) -> bool:
         """Whether the key of a rule with features is one of this group."""
         return frozenset(rule.group_by) == frozenset(self.fields) and not self.where
@@ -143,6 +158,16 @@ class RuleSet:
         rules = [rule for group in self.groups for rule in group.rules]
         return self.needed_fields.union(*(rule.filter_fields for rule in rules))
 
+    @cached_property
+    def spanning_rules(self) -> dict[tuple[str, ...], PreparedRules]:
+        """The rules with features of several groups, by these groups, first that of their own key."""
+        found: dict[tuple[str, ...], list[Rule]] = {}
+        for rule in self.rules:
+            if rule.when is not None and rule.is_evaluated and len(rule.groupings()) > 1:
+                identities = tuple(group_id(fields, where) for fields, where in rule.groupings())
+                found.setdefault(identities, []).append(rule)
+        return {identities: prepare(rules) for identities, rules in found.items()}
+
     def to_json(self) -> str:
         """The rule set as text, which `from_json` reads back; made once, since every batch asks for it."""
         return self._text
@@ -159,7 +184,7 @@ class RuleSet:
             },
             "generations": {group.group_id: group.generation for group in self.groups},
         }
-        return json.dumps(data, sort_keys=True)
+        return json.dumps(data)
 
     @classmethod
     def from_json(cls, text: str) -> "RuleSet":

@@ -250,7 +250,8 @@ def scored(rules: list[Rule], rows: list[dict[str, Any]], cuts: list[int], **eng
         if begin == end:
             continue
         results = evaluator.evaluate(table(rows[begin:end]))
-        alerts = {(row["position"], row["rule_id"]) for row in results.alerts.to_pylist()}
+        alerts = [*results.alerts.to_pylist(), *results.shadow_alerts.to_pylist()]
+        alerts = {(row["position"], row["rule_id"]) for row in alerts}
         for row in results.evaluations.to_pylist():
             terms = {term["name"]: term["value"] for term in json.loads(row["terms"])}
             at = row["position"], row["rule_id"]

@@ -84,6 +84,20 @@ def test_windows_within_the_tail_are_exact(wanted, events, lateness_ms, late, co
             assert outcome.bounds.get(f"f{at}") == exact.bounds.get(f"f{at}")
 
 
+@settings(max_examples=60)
+@given(wanted_features(), feature_streams(), LATENESS, st.integers(5, 60), pagings(), cuts())
+def test_an_event_that_replaces_one_of_several_of_its_time_comes_before_the_others(
+    wanted, events, lateness_ms, change, paging, positions
+):
+    policies = {"allowed_lateness": f"{lateness_ms}ms", "late": "evaluate"}
+    engine = FeatureEngine(wanted, paging, **policies)
+    oracle = FeatureOracle.of(wanted, lateness_ms=lateness_ms, late="evaluate")
+    assert engine.run(cut(events[:change], positions)) == [oracle.arrive(event) for event in events[:change]]
+    engine.settings(collision="replace", **policies)
+    oracle.collision = "replace"
+    assert engine.run(cut(events[change:], positions)) == [oracle.arrive(event) for event in events[change:]]
+
+
 def check_bounds(wanted, found, exact):
     """Check features against those of a run that has kept every event raw."""
     for at, each in enumerate(wanted):

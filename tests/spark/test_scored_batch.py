@@ -18,12 +18,15 @@ pytestmark = pytest.mark.spark
 def test_a_frame_holds_the_rows_of_the_table(spark):
     payloads = produced()
     payloads[columns.DEAD_LETTERS] += [dead_letters((9, "sum of r")), dead_letters((9, "sum of q"))]
-    heads = [Row(output=output, rows=1, payload=packed) for output, each in payloads.items() for packed in each]
+    made = [Row(output=output, rows=1, payload=packed) for output, each in payloads.items() for packed in each]
+    met = [next(row for row in made if row.output == columns.ALERTS)]
+    heads = [row for row in made if row not in met]
     batch = ScoredBatch(
         account=BatchAccount(0, RULES.version, 0, 0, (), ()),
         rule_set=RULES,
         terms=Terms(event_schema=SCHEMA, engine=ENGINE, evaluations=True, output="delta"),
         heads=heads,
+        met=met,
         produced=spark.createDataFrame(heads, PRODUCED).repartition(3),
     )
     for output, schema in columns.output_columns(SCHEMA.largest_scale).items():

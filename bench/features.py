@@ -1,0 +1,151 @@
+"""What do features cost? CPU time of a payment for each aggregate, a filter, a condition, and other groupings.
+
+Both stages in one process, with a dictionary for a state store: 500 cards, 2,000 payments of each in an hour, batches
+of 100,000 payments of which the first is not measured. Rules have one feature over an hour unless said otherwise, and
+none fires. The price is what a payment costs beyond the same job with one rule of one aggregate.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Any, get_args
+
+import numpy as np
+import pyarrow as pa
+from matplotlib.axes import Axes
+from report import Goal, Report
+
+from buckets.aggregates.aggregate import Function, aggregate
+from buckets.config.engine import EngineSettings
+from buckets.engine.in_memory import InMemoryJob
+from buckets.engine.shard import Scorer
+from buckets.events.schema import EventSchema
+from buckets.events.table_rows import table_arrivals
+from buckets.rules.change import changes_between
+from buckets.rules.revision import revise
+from buckets.rules.rule import Rule
+from buckets.rules.rule_set import RuleSet
+
+SCHEMA = EventSchema.model_validate(
+    {
+        "event_id": "id",
+        "event_time": "time",
+        "attributes": {"card": "string", "merchant": "string", "country": "string", "status": "string"},
+        "measures": {"amount": {"scale": 2}},
+    }
+)
+CARDS, BATCH, BATCHES = 500, 100_000, 4
+HOUR_MS, IN_AN_HOUR, START_MS = 3_600_000, 2_000, 1_700_000_000_000
+BASE = "one aggregate and a limit"
+Sides = dict[str, list[dict[str, Any]]]
+
+
+def payments(batches: int, rows: int) -> list[pa.Table]:
+    """Batches of payments: card, merchant (5,000), country (20), status (1 in 10 declined), amount."""
+    random = np.random.default_rng(1)
+    count = batches * rows
+    columns = {
+        "id": pa.array([f"e{row}" for row in range(count)]),
+        "time": pa.array(START_MS + np.arange(count) * HOUR_MS // (IN_AN_HOUR * CARDS)),
+        "card": _names("c", random.integers(0, CARDS, count)),
+        "merchant": _names("m", random.integers(0, 5_000, count)),
+        "country": _names("l", random.integers(0, 20, count)),
+        "status": pa.array(["DECLINED", "APPROVED"]).take(pa.array((random.random(count) > 0.1).astype(np.int32))),
+        "amount": pa.array(random.integers(1, 500, count)),
+    }
+    table = pa.table(columns)
+    return [table.slice(batch * rows, rows) for batch in range(batches)]
+
+
+def _names(prefix: str, numbers: np.ndarray) -> pa.Array:
+    names = pa.array([f"{prefix}{number:05d}" for number in range(int(numbers.max()) + 1)])
+    return names.take(pa.array(numbers))
+
+
+def simple(number: int = 0) -> dict[str, Any]:
+    """A rule of one aggregate."""
+    aggregate = {"function": "sum", "measure": "amount"}
+    limit = {"operator": ">", "value": str(10**9 + number)}
+    return {"group_by": ["card"], "aggregate": aggregate, "window": {"length": "1h"}, "limit": limit}
+
+
+def with_features(features: Mapping[str, dict[str, Any]], when: str, **more: Any) -> dict[str, Any]:
+    """A rule with features."""
+    return {"group_by": ["card"], "features": dict(features), "when": when} | more
+
+
+def feature(function: str, **more: Any) -> dict[str, Any]:
+    """A feature over an hour."""
+    takes = aggregate(function).takes
+    of = {"of": "country" if "string" in takes else "amount"} if takes else {}
+    return {"function": function, "window": "1h"} | of | more
+
+
+def never(function: str) -> str:
+    """A condition on feature `f` that is not met."""
+    return "f AND amount < 0" if aggregate(function).is_boolean else "f > 1000000000000"
+
+
+def sides() -> Sides:
+    """What is measured: rules by name."""
+    found: Sides = {BASE: [simple()]}
+    found |= {name: [with_features({"f": feature(name)}, never(name))] for name in get_args(Function)}
+    declined = feature("sum", where="status = 'DECLINED'")
+    found["sum with a filter of its own"] = [with_features({"f": declined}, never("sum"))]
+    two = {"f": feature("sum"), "g": feature("avg", window="30d")}
+    found["sum > 5 * average of 30 days"] = [with_features(two, "f > 50000 * g")]
+    other = {"f": feature("sum"), "g": feature("sum", group_by=["merchant"])}
+    found["sum by card and sum by merchant"] = [with_features(other, "f > 50000 * g")]
+    found["1,000 conditions on the same two features"] = [
+        with_features(two, f"f > {50_000 + number} * g") for number in range(1_000)
+    ]
+    found["1,000 limits"] = [simple(number) for number in range(1_000)]
+    return found
+
+
+def rule_set(written: Sequence[dict[str, Any]]) -> RuleSet:
+    """The rules as a job has them."""
+    rules = [Rule.model_validate({"rule_id": f"r{number}"} | rule) for number, rule in enumerate(written)]
+    return revise(RuleSet(0, (), (), {}), changes_between((), rules), SCHEMA, (), HOUR_MS).rule_set
+
+
+def cost_us(written: Sequence[dict[str, Any]], batches: Sequence[pa.Table]) -> float:
+    """CPU time of a payment in microseconds, without the first batch."""
+    rules, job = rule_set(written), InMemoryJob(Scorer(SCHEMA, EngineSettings(), evaluations=False))
+    spent_s = 0.0
+    for number, batch in enumerate(batches):
+        arrivals = list(table_arrivals(batch, SCHEMA, rules.named_fields))
+        started_s = time.process_time()
+        job.score_batch(arrivals, rules)
+        spent_s += (time.process_time() - started_s) * (number > 0)
+    return spent_s * 1e6 / sum(len(batch) for batch in batches[1:])
+
+
+def main() -> None:
+    """Measure."""
+    report = Report("features", __doc__)
+    batches = payments(2 if report.quick else BATCHES, 5_000 if report.quick else BATCH)
+    measured = sides()
+    found: dict[str, list[float]] = {name: [] for name in measured}
+    for _ in range(report.repeats):
+        for name, written in measured.items():
+            found[name].append(cost_us(written, batches))
+            report.console.print(f"  {name}: {found[name][-1]:.2f} us a payment", highlight=False)
+    costs = {name: median(each) for name, each in found.items()}
+    report.found["us_a_payment"] = {name: {"median": costs[name], "runs": each} for name, each in found.items()}
+    base = costs[BASE]
+    rows = [(name, f"{cost:.2f}", f"{cost - base:+.2f}", f"{cost / base:.2f}") for name, cost in costs.items()]
+    report.table("CPU time of a payment, us", ("Rule", "us", "beyond one aggregate", "times that"), rows)
+    report.goal(Goal("1,000 limits, of one", costs["1,000 limits"] / base, at_most=1.2))
+
+    def draw(axes: Axes) -> None:
+        axes.barh(list(costs), list(costs.values()))
+        axes.invert_yaxis()
+        axes.set_xlabel("us a payment")
+        axes.set_title("CPU time of a payment, by what a rule computes")
+
+    report.write(draw)
+
+
+if __name__ == "__main__":
+    main()

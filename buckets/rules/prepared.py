@@ -1,0 +1,71 @@
+"""Rules with features, laid out once for all batches: what several of them share has a number."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from buckets.rules.condition import condition_fields
+from buckets.rules.feature import NamedFeature
+from buckets.rules.filter import Filter
+from buckets.rules.part import Part
+from buckets.rules.rule import Rule
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What decides at which events a rule is evaluated.
+
+    Attributes:
+        where: its filter.
+        needed: the parts that it needs, each with the fields of its group.
+    """
+
+    where: Filter
+    needed: tuple[tuple[frozenset[str], Part], ...]
+
+
+@dataclass(frozen=True)
+class PreparedRule:
+    """A rule.
+
+    Attributes:
+        rule: the rule.
+        choice: the number of its choice.
+        features: by name, the number of each feature.
+        fields: the fields of events that its condition names.
+    """
+
+    rule: Rule
+    choice: int
+    features: dict[str, int]
+    fields: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class PreparedRules:
+    """Rules whose features are all in the same groups.
+
+    Attributes:
+        rules: the rules.
+        choices: their different choices.
+        features: their different features, without names.
+    """
+
+    rules: tuple[PreparedRule, ...]
+    choices: tuple[Choice, ...]
+    features: tuple[NamedFeature, ...]
+
+
+def prepare(rules: Iterable[Rule]) -> PreparedRules:
+    """Lay out rules that need the same groups."""
+    choices: dict[Choice, int] = {}
+    features: dict[NamedFeature, int] = {}
+    prepared = []
+    for rule in rules:
+        assert rule.when is not None
+        needed = tuple((frozenset(fields), part) for fields, _ in rule.groupings() for part in rule.parts(fields))
+        choice = choices.setdefault(Choice(rule.where, needed), len(choices))
+        named = {
+            each.name: features.setdefault(replace(each, name=""), len(features)) for each in rule.named_features()
+        }
+        prepared.append(PreparedRule(rule, choice, named, tuple(condition_fields(rule.when, named))))
+    return PreparedRules(tuple(prepared), tuple(choices), tuple(features))
