@@ -402,3 +402,32 @@ def test_a_difference_names_the_fields(changes, said):
     written = yaml.safe_load(RULES)["rules"][0]
     before, after = Rule.model_validate(written), Rule.model_validate(written | changes)
     assert difference(before, after) == said
+
+
+WITH_FEATURES = {
+    "rule_id": "spike",
+    "group_by": ["payerId"],
+    "features": {
+        "recent": {"function": "sum", "of": "paymentAmount", "window": "1h"},
+        "usual": {"function": "avg", "of": "paymentAmount", "window": "30d"},
+    },
+    "when": "recent > 5 * usual",
+}
+
+
+def test_a_difference_names_each_feature():
+    features = WITH_FEATURES["features"] | {"recent": {"function": "count", "window": "1h", "where": "cardId = 'a'"}}
+    before = Rule.model_validate(WITH_FEATURES)
+    after = Rule.model_validate(WITH_FEATURES | {"features": features, "when": "recent > 5"})
+    assert difference(before, after) == (
+        "features.recent: {function: sum, of: paymentAmount, window: 1h} → "
+        "{function: count, window: 1h, where: cardId = 'a'}; when: recent > 5 * usual → recent > 5"
+    )
+
+
+def test_a_difference_of_two_forms_names_the_fields_of_both():
+    before, after = Rule.model_validate(yaml.safe_load(RULES)["rules"][0]), Rule.model_validate(WITH_FEATURES)
+    said = difference(before, after)
+    assert "window: 24h → none; " in said
+    assert "features.usual: none → {function: avg, of: paymentAmount, window: 30d}; " in said
+    assert said.endswith("when: none → recent > 5 * usual")

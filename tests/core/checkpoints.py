@@ -41,7 +41,7 @@ def with_measures(**changes) -> EventSchema:
 
 
 def book_of(checkpoint: Checkpoint, rules: list[Rule]) -> RuleBook:
-    return RuleBook(checkpoint, FixedRules(rules), SCHEMA, 0)
+    return RuleBook(checkpoint, FixedRules(rules), SCHEMA, EngineSettings(allowed_lateness="0ms"))
 
 
 def ran(book: RuleBook, batch_id: int, latest_ms: int | None = 0) -> int:
