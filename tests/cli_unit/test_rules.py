@@ -13,7 +13,7 @@ from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.cli.rule_view import difference
 from buckets.config.engine import EngineSettings
 from buckets.config.job import load_job
-from buckets.resources import DEFAULT_SCHEMA
+from buckets.resources import DEFAULT_SCHEMA, resource
 from buckets.rule_feeds.feed import FixedRules
 from buckets.rule_feeds.history import RuleHistory, rule_changes_path
 from buckets.rule_feeds.rule_book import RuleBook
@@ -246,6 +246,28 @@ def test_apply_twice_is_apply_once(buckets, origin):
     before = origin.read()
     assert "0 of 3 rules are changed" in told(buckets("rules", "apply", origin.new, "--conf", origin.conf))
     assert origin.read() == before
+
+
+def test_a_rule_with_features_is_applied_once_however_its_filters_are_written(buckets, file):
+    features = WITH_FEATURES["features"] | {"few": {"function": "count", "window": "1m", "where": "cardId = 'a'"}}
+    rule = WITH_FEATURES | {"where": "paymentType = 'CRD'", "features": features}
+    file.new.write_text(yaml.safe_dump({"rules": [rule]}))
+    assert "1 of 1 rules are changed" in told(buckets("rules", "apply", file.new, "--conf", file.conf))
+    assert "0 of 1 rules are changed" in told(buckets("rules", "apply", file.new, "--conf", file.conf))
+    file.new.write_text(
+        yaml.safe_dump({"rules": [rule | {"when": "recent > 7 * usual", "where": {"paymentType": "CRD"}}]})
+    )
+    out = told(buckets("rules", "apply", file.new, "--conf", file.conf))
+    assert "when: recent > 5 * usual → recent > 7 * usual" in out
+    assert "where" not in out
+
+
+def test_check_counts_the_groups_of_features_too_and_takes_a_folder(buckets):
+    schema, rules = resource("schemas/card-payment.yaml"), resource("conf/rules")
+    one = rules / "hour-against-month.yaml"
+    assert told(buckets("rules", "check", one, "--schema", schema)) == f"{one}: 1 rule in 2 groups is valid\n"
+    assert told(buckets("rules", "check", rules, "--schema", schema)) == f"{rules}: 8 rules in 5 groups are valid\n"
+    assert "countries is above 3" in told(buckets("rules", "show", rules))
 
 
 def test_a_dry_run_changes_nothing(buckets, origin):
