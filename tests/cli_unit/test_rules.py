@@ -262,6 +262,58 @@ def test_a_rule_with_features_is_applied_once_however_its_filters_are_written(bu
     assert "where" not in out
 
 
+COMMENTED = """\
+rules:
+  # Looked at in May.
+  - rule_id: spike
+    group_by: [payerId]       # default of its features
+    features:
+      # what is new
+      recent: {function: sum, of: paymentAmount, window: 1h}     # an hour
+      usual:                  # what is not
+        function: avg
+        of: paymentAmount
+        window: 30d
+    # five times
+    when: recent > 5 * usual  # no less
+  - rule_id: other            # untouched
+    group_by: []
+    aggregate: {function: count}
+    window: {length: 1h}
+    limit: {operator: ">", value: 9}
+"""
+
+
+def test_apply_keeps_the_comments_of_a_rule_with_features(buckets, file):
+    file.rules.write_text(COMMENTED)
+    features = WITH_FEATURES["features"] | {
+        "recent": {"function": "sum", "of": "paymentAmount", "window": "2h", "where": "length(cardId) > 3"},
+        "z": {"function": "count", "window": "1m"},
+        "a": {"function": "is_first", "window": "1m", "group_by": ["cardId"]},
+    }
+    rule = WITH_FEATURES | {"features": features, "when": "recent > 6 * usual AND a"}
+    file.new.write_text(yaml.safe_dump({"rules": [rule]}, sort_keys=False))
+    assert "1 of 1 rules are changed" in told(buckets("rules", "apply", file.new, "--conf", file.conf))
+    wanted = COMMENTED.replace("window: 1h}     #", "window: 2h, where: length(cardId) > 3}     #")
+    wanted = wanted.replace("5 * usual  #", "6 * usual AND a  #").replace(
+        "        window: 30d\n",
+        "        window: 30d\n      z: {function: count, window: 1m}\n"
+        "      a: {function: is_first, window: 1m, group_by: [cardId]}\n",
+    )
+    assert file.rules.read_text() == wanted
+
+
+def test_a_rule_that_loses_a_feature_is_written_whole_and_the_others_stay(buckets, file):
+    file.rules.write_text(COMMENTED)
+    rule = WITH_FEATURES | {"features": {"recent": WITH_FEATURES["features"]["recent"]}, "when": "recent > 6"}
+    file.new.write_text(yaml.safe_dump({"rules": [rule]}))
+    told(buckets("rules", "apply", file.new, "--conf", file.conf))
+    assert load_rules(file.rules)[0] == Rule.model_validate(rule)
+    text = file.rules.read_text()
+    assert text.startswith("rules:\n  # Looked at in May.\n  - rule_id: spike\n")
+    assert text.endswith(COMMENTED[COMMENTED.index("  - rule_id: other") :])
+
+
 def test_check_counts_the_groups_of_features_too_and_takes_a_folder(buckets):
     schema, rules = resource("schemas/card-payment.yaml"), resource("conf/rules")
     one = rules / "hour-against-month.yaml"
