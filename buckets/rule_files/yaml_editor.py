@@ -23,7 +23,7 @@ from buckets.files import write_whole
 from buckets.rule_files.change_notes import ChangeNote, write_change_notes
 from buckets.rule_files.yaml_rules import load_rules, rule_files
 from buckets.rules.rule import Rule, State
-from buckets.yaml_dialect import compose_yaml, write_yaml
+from buckets.yaml_dialect import InBraces, compose_yaml, write_yaml
 from buckets.yaml_file import parse_yaml
 
 
@@ -34,11 +34,13 @@ def written_rule(rule: Rule) -> dict[str, Any]:
         data["where"] = {field: _shortest(test) for field, test in data["where"].items()}
     if rule.aggregate is not None and rule.measure is None:
         data["aggregate"] = {"function": "count"}
-    for feature in data.get("features", {}).values():
+    features = data.get("features", {})
+    for name, feature in features.items():
         if isinstance(feature.get("where"), dict):
             feature["where"] = {field: _shortest(test) for field, test in feature["where"].items()}
         if set(feature["window"]) == {"length"}:
             feature["window"] = feature["window"]["length"]
+        features[name] = InBraces(feature)
     return {name: data[name] for name in Rule.model_fields if name in data}
 
 
