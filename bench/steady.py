@@ -35,6 +35,7 @@ class Steady:
         rows_per_file: rows of each.
         first_rows: rows of one more file before the others; 0 for none.
         busy_events_in_window: N of one key more, which is busier; 0 for none.
+        groupings: how many columns of keys there are; those after the first have as many keys, at random.
     """
 
     keys: int
@@ -44,13 +45,14 @@ class Steady:
     rows_per_file: int = 300_000
     first_rows: int = 0
     busy_events_in_window: int = 0
+    groupings: int = 1
 
     @property
     def name(self) -> str:
         """Name of the data set's folder."""
         busy = f"-one-with-{self.busy_events_in_window}" if self.busy_events_in_window else ""
         first = f"-{self.first_rows}-first" if self.first_rows else ""
-        cut = f"{self.files}x{self.rows_per_file}{first}"
+        cut = f"{self.files}x{self.rows_per_file}{first}" + (f"-{self.groupings}-keys" if self.groupings > 1 else "")
         return f"steady-{self.keys}-keys-{self.events_in_window}{busy}-in-{self.window}-{cut}"
 
     @property
@@ -83,11 +85,16 @@ def _events(steady: Steady, random: np.random.Generator) -> tuple[npt.NDArray[np
     return every_time_ms[order], every_key[order]
 
 
+def key_column(number: int) -> str:
+    """The name of a column of keys."""
+    return f"key_{number}" if number else "key"
+
+
 def write_steady(steady: Steady, folder: Path) -> Path:
     """Write a data set as Parquet files, unless it is there.
 
-    Columns: `ts` (ms), `key`, `amount` (an integer), `event_id`, `off` (arrival order). Files are a second apart in
-    their modification times, by which Spark takes them.
+    Columns: `ts` (ms), `key` and others like it, `amount` (an integer), `event_id`, `off` (arrival order). Files are a
+    second apart in their modification times, by which Spark takes them.
     """
     target = folder / steady.name
     if (target / "_SUCCESS").exists():
@@ -98,6 +105,9 @@ def write_steady(steady: Steady, folder: Path) -> Path:
     times_ms, keys = _events(steady, random)
     amounts = random.integers(*AMOUNTS, steady.events)
     names = pa.array([*(f"c{key:06d}" for key in range(steady.keys + 1)), "planted"])
+    others = {
+        key_column(number): random.integers(0, steady.keys, steady.events) for number in range(1, steady.groupings)
+    }
     keys[PLANTED], amounts[PLANTED] = steady.keys + 1, PLANTED_AMOUNT
     cuts = [0] * bool(steady.first_rows) + [
         steady.first_rows + file * steady.rows_per_file for file in range(steady.files)
@@ -110,7 +120,7 @@ def write_steady(steady: Steady, folder: Path) -> Path:
             "amount": pa.array(amounts[start:end]),
             "event_id": pa.array([f"e{row}" for row in range(start, end)]),
             "off": pa.array(np.arange(start, end)),
-        }
+        } | {name: names.take(pa.array(other[start:end])) for name, other in others.items()}
         path = target / f"{file:05d}.parquet"
         pq.write_table(pa.table(columns), path)
         os.utime(path, (first_s + file, first_s + file))

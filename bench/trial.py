@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 import yaml
-from steady import AMOUNTS
+from steady import AMOUNTS, key_column
 
 FIVE = ("sum", "count", "avg", "min", "max")
 SHARDS = 8
@@ -32,6 +32,7 @@ class Trial:
         functions: aggregates; there are rules for each of them and each window.
         windows: lengths, such as `1h`.
         limits: how many rules there are for a function and a window, which differ in their limits alone.
+        groupings: over how many columns of keys these are spread; no more than there are limits.
         sink: `alerts` is the main job as it is, with alerts and accounts in Delta tables; `evaluations` computes a row
             for every event and rule and throws it away; `discarded` has alerts only, and throws them away.
         files_per_batch: how many files a micro-batch takes.
@@ -44,6 +45,7 @@ class Trial:
     functions: tuple[str, ...] = FIVE
     windows: tuple[str, ...] = ("1h",)
     limits: int = 1
+    groupings: int = 1
     sink: Literal["alerts", "evaluations", "discarded"] = "discarded"
     files_per_batch: int = FILES_PER_BATCH
     shards: int = SHARDS
@@ -55,7 +57,7 @@ def _rules(trial: Trial) -> list[dict[str, object]]:
     return [
         {
             "rule_id": f"{function}-{window}-{number}",
-            "group_by": ["key"],
+            "group_by": [key_column(number % trial.groupings)],
             "aggregate": {"function": function, "measure": "amount"},
             "window": {"length": window},
             "limit": {"operator": LIMITS[function][0], "value": _limit(function, number)},
@@ -78,7 +80,7 @@ def write_conf(trial: Trial, work: Path) -> Path:
         "name": "steady",
         "event_id": "event_id",
         "event_time": {"field": "ts", "unit": "ms"},
-        "attributes": {"key": "string"},
+        "attributes": {key_column(number): "string" for number in range(trial.groupings)},
         "measures": {"amount": {"scale": 0}},
     }
     source = {"kind": trial.kind, "path": trial.data, "max_files_per_trigger": trial.files_per_batch}

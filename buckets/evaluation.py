@@ -3,8 +3,10 @@
 events (Arrow) ---> Evaluator, which keeps the timelines ---> Results (Arrow), one table an output
 """
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 
 import numpy as np
 import numpy.typing as npt
@@ -59,6 +61,43 @@ class Results:
     duplicates: pa.Table
     dead_letters: pa.Table
     account: BatchAccount
+
+    def features(self, rule_id: str) -> pa.Table:
+        """A rule's features as a wide table: one row for an event that it was evaluated at, a column for each feature.
+
+        Values are decimals with the digits of the feature, or booleans; NULL where there is none. The other columns are
+        `position`, `event_id`, `key`, `event_time` and `fired`: what a model trains on.
+
+        Args:
+            rule_id: a rule with features.
+
+        Raises:
+            BucketsError: no event was evaluated by a rule with features of that name.
+        """
+        rows = self.evaluations.filter(pc.and_(pc.equal(self.evaluations["rule_id"], rule_id), self._has_terms()))
+        if not len(rows):
+            message = f"rule {rule_id!r}: was evaluated at no event, or has no features; name a rule with features"
+            raise BucketsError(message)
+        terms = [{term["name"]: term["value"] for term in json.loads(text)} for text in rows["terms"].to_pylist()]
+        columns = {name: _typed([each[name] for each in terms]) for name in terms[0]}
+        return pa.table({name: rows[name] for name in _OF_EVENT} | columns)
+
+    def _has_terms(self) -> pa.ChunkedArray:
+        return self.evaluations["terms"].is_valid()
+
+
+_OF_EVENT = ("position", "event_id", "key", "event_time", "fired")
+
+
+def _typed(values: list[str | bool | None]) -> pa.Array:
+    """Values of a feature as a column: booleans, or decimals as wide as they need to be."""
+    texts = [value for value in values if isinstance(value, str)]
+    if not texts:
+        return pa.array(values, pa.bool_())
+    digits = len(texts[0].partition(".")[2])
+    width = max(len(text.lstrip("-").replace(".", "")) for text in texts)
+    kind = pa.decimal128(38, digits) if width <= 38 else pa.decimal256(76, digits)
+    return pa.array([None if value is None else Decimal(str(value)) for value in values], kind)
 
 
 class Evaluator:

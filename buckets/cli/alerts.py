@@ -2,7 +2,6 @@
 
 import json
 from datetime import UTC, datetime
-from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from buckets.numbers.fixed_point import readable
 from buckets.outputs.reader import read_output
 
 OPTIONAL = ("terms", "condition")
@@ -63,7 +63,7 @@ def alert_table(rows: list[dict[str, Any]], title: str) -> Table:
         lines = [row["rule"], key, f"event {row['event_id']}, rule {row['rule_id']}"]
         if row["warm"] is False:
             lines.append("the window reaches back beyond the history that is kept")
-        if row["condition"] is not None:
+        if row["value"] is None:
             lines[0] = row["condition"]
             lines += [] if row["certain"] else ["not certain: some of these numbers have bounds"]
         elif row["exact"] is False:
@@ -81,7 +81,7 @@ def alert_table(rows: list[dict[str, Any]], title: str) -> Table:
 
 def _values(row: dict[str, Any]) -> str:
     """The value of an alert, or those of its features."""
-    if row["terms"] is None:
+    if row["value"] is not None:
         return f"{readable(row['value'])}\nof {row['count']:,} {'event' if row['count'] == 1 else 'events'}"
     terms = json.loads(row["terms"]) if isinstance(row["terms"], str) else row["terms"]
     return "\n".join(f"{term['name']} {term_value(term)}{_bounds(term)}" for term in terms)
@@ -105,15 +105,6 @@ def term_value(term: dict[str, Any]) -> str:
 
 def crossed(alert: dict[str, Any]) -> str:
     """What made an alert, in short: its value and limit, or its condition with the numbers in it."""
-    if alert.get("condition") is not None:
+    if alert["value"] is None:
         return str(alert["condition"])
     return f"{readable(alert['value'])} {alert['operator']} {readable(alert['limit'])}"
-
-
-def readable(value: Decimal | str) -> str:
-    """A value without the zeros that pad it in its column, with separated thousands."""
-    number = Decimal(value)
-    whole, _, digits = format(number, "f").partition(".")
-    kept = digits.rstrip("0")
-    text = f"{int(whole):,}" if int(whole) else whole
-    return f"{text}.{kept.ljust(2, '0')}" if kept else text

@@ -10,7 +10,6 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from buckets.cli.alerts import readable
 from buckets.cli.progress import BatchProgress
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
@@ -18,6 +17,7 @@ from buckets.files import write_whole
 from buckets.generator import GeneratorSettings, write
 from buckets.generator import generate as generate_stream
 from buckets.generator.recall import recall_rows
+from buckets.numbers.fixed_point import readable
 from buckets.outputs.reader import read_output
 from buckets.resources import DEFAULT_SCHEMA, DEMO_RULES, resource
 

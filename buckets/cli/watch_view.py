@@ -7,7 +7,8 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from buckets.cli.alerts import crossed, readable
+from buckets.cli.alerts import crossed
+from buckets.numbers.fixed_point import readable
 
 _BARS = "▁▂▃▄▅▆▇█"
 Status = dict[str, Any]
@@ -54,7 +55,7 @@ def alerts_table(data: Status, most: int) -> RenderableType:
         table.add_column(name, justify="right", no_wrap=True)
     for alert in data["alerts"][:most]:
         limit, value = Text(), Text(crossed(alert))
-        if alert.get("condition") is None:
+        if alert["value"] is not None:
             limit, value = Text(f"{alert['operator']} {readable(alert['limit'])}"), Text(readable(alert["value"]))
         table.add_row(clock_text(alert["written_ms"]), Text(alert["rule_id"]), Text(_key(alert)), value, limit)
     return table

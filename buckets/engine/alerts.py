@@ -2,13 +2,19 @@
 
 import hashlib
 import json
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from buckets.duration import format_duration
 from buckets.engine.rule_values import value_maker
 from buckets.engine.scored_group import ScoredGroup
 from buckets.events.arrivals import INGESTED
+from buckets.kernel.plan import GroupPlan
+from buckets.kernel.result_rows import Rows
+from buckets.numbers.fixed_point import AVERAGE_FACTOR, format_scaled, readable
 from buckets.outputs.columns import TIME, alert_columns
 from buckets.rules.rule import Rule
 
@@ -45,6 +51,8 @@ def alert_table(group: ScoredGroup, state: str) -> pa.Table:
     lengths_ms = np.array([rule.longest_window.length_ms for rule in group.plan.rules], np.int64)
     different, sentence_of = np.unique(rules, return_inverse=True)
     sentences = pa.array([group.plan.rules[rule].sentence() for rule in different.tolist()])
+    warm = group.warm(events, rules)
+    terms, conditions = _findings(group.plan, _chosen(rows, chosen), warm)
     found = {
         "alert_id": pa.array(list(map(alert_id, fired, keys.to_pylist(), ids, times_ms.tolist()))),
         "rule_id": pa.array([rule.rule_id for rule in fired]),
@@ -59,7 +67,7 @@ def alert_table(group: ScoredGroup, state: str) -> pa.Table:
         "upper": upper,
         "exact": pa.array(rows.exact[chosen]),
         "certain": pa.array(rows.certain[chosen]),
-        "warm": pa.array(group.warm(events, rules)),
+        "warm": pa.array(warm),
         "count": pa.array(rows.event_count[chosen]),
         "count_lower": pa.array(rows.count_lower[chosen]),
         "count_upper": pa.array(rows.count_upper[chosen]),
@@ -68,11 +76,53 @@ def alert_table(group: ScoredGroup, state: str) -> pa.Table:
         "window_start": pa.array(times_ms - lengths_ms[rules]).cast(TIME),
         "window_end": taken["time_ms"].cast(TIME),
         "event": pa.array(group.table.event_texts(events, taken)),
-        "terms": pa.nulls(len(chosen), pa.string()),
-        "condition": pa.nulls(len(chosen), pa.string()),
+        "terms": pa.array(terms, pa.string()),
+        "condition": pa.array(conditions, pa.string()),
         "source": taken["source"].cast(pa.string()),
         "source_order": taken["source_order"],
         "position": taken["position"],
     }
     table = pa.table({name: found[name] for name in columns.names}, schema=columns)
     return table.append_column(INGESTED, taken[INGESTED]) if INGESTED in taken.column_names else table
+
+
+def _chosen(rows: Rows, chosen: npt.NDArray[np.int64]) -> Rows:
+    columns: list[npt.NDArray[Any]] = [column[chosen] for column in rows]
+    return Rows(*columns)
+
+
+def _findings(plan: GroupPlan, rows: Rows, warm: npt.NDArray[np.bool_]) -> tuple[list[str], list[str]]:
+    """The one term of each row, as JSON text, and what was found as a sentence."""
+    fixed = [_fixed(rule) for rule in plan.rules]
+    terms, conditions = [], []
+    for row in range(len(rows.event)):
+        number = int(rows.rule[row])
+        rule, is_average = plan.rules[number], _is_average(plan, number)
+        value, lower, upper = (
+            format_scaled(
+                int(getattr(rows, f"{side}whole")[row]) * (AVERAGE_FACTOR if is_average else 1)
+                + int(getattr(rows, f"{side}micro")[row]),
+                plan.value_scales[number],
+            )
+            for side in ("", "lower_", "upper_")
+        )
+        is_exact = bool(rows.exact[row])
+        term = fixed[number] | {"value": value} | ({} if is_exact else {"lower": lower, "upper": upper})
+        term |= {"exact": is_exact, "count": int(rows.event_count[row]), "warm": bool(warm[row])}
+        terms.append(json.dumps([term], ensure_ascii=False))
+        conditions.append(rule.finding(readable(value)))
+    return terms, conditions
+
+
+def _is_average(plan: GroupPlan, number: int) -> bool:
+    aggregate = plan.rules[number].aggregate
+    return aggregate is not None and aggregate.function == "avg"
+
+
+def _fixed(rule: Rule) -> dict[str, Any]:
+    """What all terms of a rule of one aggregate share."""
+    assert rule.aggregate is not None
+    assert rule.window is not None
+    of = {} if rule.measure is None else {"of": rule.measure}
+    window = format_duration(rule.window.length_ms)
+    return {"name": "value", "function": rule.aggregate.function} | of | {"window": window}

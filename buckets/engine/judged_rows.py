@@ -13,7 +13,7 @@ from buckets.engine.alerts import alert_id
 from buckets.engine.judging import FeatureValues, Judged
 from buckets.events.arrivals import INGESTED
 from buckets.expressions.certainty import Between, Value, possible_truths
-from buckets.numbers.fixed_point import format_scaled
+from buckets.numbers.fixed_point import format_scaled, readable
 from buckets.outputs.columns import TIME, alert_columns, evaluation_columns
 from buckets.printable import one_line
 from buckets.rules.condition import condition_fields, condition_words
@@ -134,21 +134,14 @@ def _shown_values(of: FeatureValues, rows: Int64s) -> list[str]:
         if not values.valid[row]:
             return "no value"
         number = int(values.scaled[row])
-        return ("yes" if number else "no") if is_boolean else _readable(format_scaled(number, values.scale))
+        return ("yes" if number else "no") if is_boolean else readable(format_scaled(number, values.scale))
 
     return [shown(row) for row in rows.tolist()]
 
 
-def _readable(number: str) -> str:
-    """A decimal with separated thousands, and without zeros at its end but for two digits."""
-    whole, _, digits = number.partition(".")
-    kept = digits.rstrip("0")
-    return f"{int(whole):,}" if not digits else f"{whole if whole == '-0' else f'{int(whole):,}'}.{kept.ljust(2, '0')}"
-
-
 def _shown_field(value: Any) -> str:
     if isinstance(value, Decimal):
-        return _readable(format(value, "f"))
+        return readable(value)
     return "missing" if value is None else one_line(str(value))
 
 

@@ -50,20 +50,25 @@ class KeyedTable:
         texts = [key_json(self.group, self.keys[code], self.schema) for code in codes.tolist()]
         return pa.array(texts, pa.string()).take(pa.array(index))
 
-    def fields(self, names: Iterable[str], events: Int64s) -> dict[str, pa.Array]:
-        """Fields of events: attributes in their type, measures as scaled int64, and the event time in ms."""
-        return {name: self._field(name, events) for name in names}
+    def fields(self, names: Iterable[str], events: Int64s | None = None) -> dict[str, pa.Array]:
+        """Fields of some events or all: attributes in their type, measures as scaled int64, the event time in ms."""
+        found = {name: self._field(name) for name in names}
+        if events is None:
+            return found
+        rows = pa.array(events)
+        return {name: column.take(rows) for name, column in found.items()}
 
-    def _field(self, name: str, events: Int64s) -> pa.Array:
+    def _field(self, name: str) -> pa.Array:
+        """A field of all events."""
         schema = self.schema
         if name == schema.event_time.field:
-            return pa.array(self.times_ms(events))
+            return self.events["time_ms"].combine_chunks()
         if name in schema.measures:
-            return self.events[measure_column(name)].combine_chunks().take(pa.array(events))
+            return self.events[measure_column(name)].combine_chunks()
         if name not in self.group.fields:
-            return self.events[attribute_column(name)].combine_chunks().take(pa.array(events))
+            return self.events[attribute_column(name)].combine_chunks()
         values = [decode_key(self.group, key, schema)[name] for key in self.keys]
-        return pa.array(values, _ATTRIBUTE_TYPES[schema.attributes[name]]).take(pa.array(self.codes[events]))
+        return pa.array(values, _ATTRIBUTE_TYPES[schema.attributes[name]]).take(pa.array(self.codes))
 
     def event_texts(self, events: Int64s, taken: pa.Table) -> list[str]:
         """Events as JSON text.

@@ -27,8 +27,8 @@ from buckets.rules.rule_set import Group, RuleSet
 PARTS = "parts"
 """The output that carries parts to where they meet."""
 Int64s = npt.NDArray[np.int64]
-_EVENT = ("source", "source_order", "position", "event_id")
-"""What an event is known by within a batch."""
+_EVENT = ("position", "source", "source_order", "event_id")
+"""What an event is known by within a batch; nearly always the first of these are enough."""
 
 
 def parts_payload(group: ScoredGroup, found: GroupParts) -> bytes | None:
@@ -116,7 +116,7 @@ class _Arrived:
             for table in tables
         ]
         whole = pa.concat_tables(plain).unify_dictionaries().combine_chunks()
-        known = whole.select(_EVENT).set_column(0, "source", whole["source"].cast(pa.string()))
+        known = whole.select(_EVENT).set_column(1, "source", whole["source"].cast(pa.string()))
         keyed = None
         if "key" in whole.column_names:
             key = pa.concat_arrays(whole["key"].chunks)
@@ -128,21 +128,17 @@ class _Arrived:
         """For each event its row in another group; -1 where it is not there."""
         if other is self:
             return np.arange(len(self.known))
-        numbers = _numbered(pa.concat_tables([self.known, other.known]))
-        mine, theirs = numbers[: len(self.known)], numbers[len(self.known) :]
+        both, size = pa.concat_tables([self.known, other.known]), len(self.known)
+        numbers = np.zeros(len(both), np.int64)
+        for name in _EVENT:
+            codes = both[name].combine_chunks().dictionary_encode().indices.to_numpy()
+            # Both are less than the number of rows, so that the product has room.
+            _, numbers = np.unique(numbers * len(both) + codes, return_inverse=True) if numbers.any() else (None, codes)
+            if max(np.bincount(part).max(initial=0) for part in (numbers[:size], numbers[size:])) <= 1:
+                break
         row_of = np.full(int(numbers.max(initial=-1)) + 1, -1, np.int64)
-        row_of[theirs] = np.arange(len(theirs))
-        return row_of[mine]
-
-
-def _numbered(known: pa.Table) -> Int64s:
-    """A number for each row, the same for equal rows alone."""
-    numbers = np.zeros(len(known), np.int64)
-    for name in known.column_names:
-        codes = known[name].combine_chunks().dictionary_encode().indices.to_numpy()
-        # Both are less than the number of rows, so that the product has room.
-        _, numbers = np.unique(numbers * len(known) + codes, return_inverse=True)
-    return numbers
+        row_of[numbers[size:]] = np.arange(len(both) - size)
+        return row_of[numbers[:size]]
 
 
 def _is_field(name: str) -> bool:

@@ -15,7 +15,8 @@ from buckets.rules.filter import Filter, filter_fields, matches
 from buckets.rules.track import Track
 
 Int64s = npt.NDArray[np.int64]
-_NEVER_LEAST, _NEVER_GREATEST = np.iinfo(np.int64).max, np.iinfo(np.int64).min
+_UNCOUNTED: dict[ColumnKind, int] = {"least": np.iinfo(np.int64).max, "greatest": np.iinfo(np.int64).min}
+"""What an event that does not count has, where that is not 0: what is never the least or the greatest."""
 _DIGEST_BITS = 63
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
@@ -23,57 +24,61 @@ _HALF = np.uint64(32)
 
 def track_values(table: KeyedTable) -> Int64s:
     """The columns of a group's events, int64 `(columns, events)`; of a track that no rule reads any more all 0."""
-    events, group = np.arange(len(table.events)), table.group
-    values = np.zeros((len(group.measures), len(events)), np.int64)
+    group, size = table.group, len(table.events)
+    values = np.zeros((len(group.measures), size), np.int64)
     counted: dict[Filter, npt.NDArray[np.bool_]] = {}
     for index, name in enumerate(group.measures):
         track = group.derived_tracks.get(name)
         if track is None and name not in table.schema.measures:
             continue
         track = Track("value", name) if track is None else track
+        column = _column(track, table)
+        if not track.where:
+            values[index] = column
+            continue
         if track.where not in counted:
-            counted[track.where] = counts(track.where, table, events)
-        values[index] = _column(track, table, events, counted[track.where])
+            counted[track.where] = counts(track.where, table)
+        values[index] = np.where(counted[track.where], column, _UNCOUNTED.get(track.kind, 0))
     return values
 
 
-def counts(where: Filter, table: KeyedTable, events: Int64s) -> npt.NDArray[np.bool_]:
-    """Which of some events pass a filter."""
+def counts(where: Filter, table: KeyedTable, events: Int64s | None = None) -> npt.NDArray[np.bool_]:
+    """Which events pass a filter, of some of them or of all."""
+    size = len(table.events) if events is None else len(events)
     if not where:
-        return np.ones(len(events), np.bool_)
-    columns = table.fields(filter_fields(where), events) | {"": pa.array(events)}
+        return np.ones(size, np.bool_)
+    columns = table.fields(filter_fields(where), events) | {"": pa.nulls(size)}
     mask = matches(where, columns, table.schema)
     assert mask is not None
     passed: npt.NDArray[np.bool_] = mask.to_numpy(zero_copy_only=False)
     return passed
 
 
-def numbers_of(field: str, table: KeyedTable, events: Int64s) -> Int64s:
-    """A field of some events as integers: a measure scaled, a boolean as 0 or 1; 0 for a text."""
+def numbers_of(field: str, table: KeyedTable, events: Int64s | None = None) -> Int64s:
+    """A field of events as integers: a measure scaled, a boolean as 0 or 1; 0 for a text."""
+    column = table.fields([field], events)[field]
     if field_kind(field, table.schema) == "string":
-        return np.zeros(len(events), np.int64)
-    column = table.fields([field], events)[field].cast(pa.int64())
-    integers: Int64s = column.fill_null(0).to_numpy()
+        return np.zeros(len(column), np.int64)
+    integers: Int64s = column.cast(pa.int64()).fill_null(0).to_numpy()
     return integers
 
 
-def _column(track: Track, table: KeyedTable, events: Int64s, counted: npt.NDArray[np.bool_]) -> Int64s:
+def _column(track: Track, table: KeyedTable) -> Int64s:
+    """What a track keeps of events that count."""
     if track.of is None:
-        return counted.astype(np.int64)
+        return np.ones(len(table.events), np.int64)
     if track.kind in ("digest_high", "digest_low"):
-        return np.where(counted, _identity(track.of, table, events)[track.kind == "digest_low"], 0)
-    values = numbers_of(track.of, table, events)
-    if track.kind in ("least", "greatest"):
-        return np.where(counted, values, _NEVER_LEAST if track.kind == "least" else _NEVER_GREATEST)
-    return np.where(counted, _SQUARES.get(track.kind, lambda each: each)(values), 0)
+        return _identity(track.of, table)[track.kind == "digest_low"]
+    values = numbers_of(track.of, table)
+    return _SQUARES[track.kind](values) if track.kind in _SQUARES else values
 
 
-def _identity(field: str, table: KeyedTable, events: Int64s) -> tuple[Int64s, Int64s]:
+def _identity(field: str, table: KeyedTable) -> tuple[Int64s, Int64s]:
     """What tells values apart: a text's digest in two halves; a number, and 0."""
     if field_kind(field, table.schema) != "string":
-        values = numbers_of(field, table, events)
+        values = numbers_of(field, table)
         return values, np.zeros(len(values), np.int64)
-    texts = table.fields([field], events)[field].dictionary_encode()
+    texts = table.fields([field])[field].dictionary_encode()
     digests = [hashlib.blake2b(text.encode(), digest_size=16).digest() for text in texts.dictionary.to_pylist()]
     codes = texts.indices.to_numpy()
     mask = (1 << _DIGEST_BITS) - 1

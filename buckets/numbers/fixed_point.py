@@ -114,3 +114,12 @@ def format_scaled(scaled: int, scale: int) -> str:
     sign = "-" if scaled < 0 else ""
     digits = str(abs(scaled)).rjust(scale + 1, "0")
     return f"{sign}{digits[:-scale]}.{digits[-scale:]}"
+
+
+def readable(value: Decimal | str) -> str:
+    """A value without the zeros that pad it in its column, with separated thousands."""
+    number = Decimal(value)
+    whole, _, digits = format(number, "f").partition(".")
+    kept = digits.rstrip("0")
+    text = f"{int(whole):,}" if int(whole) else whole
+    return f"{text}.{kept.ljust(2, '0')}" if kept else text

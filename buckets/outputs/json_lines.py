@@ -56,7 +56,7 @@ class JsonLines:
             shown["event"] = json.loads(shown["event"])
         if shown.get("terms") is not None:
             shown["terms"] = json.loads(shown["terms"])
-        elif "value" in shown:
+        if shown.get("value") is not None:
             scale = self._scale[row["rule_id"]]
             for name in _VALUES:
                 scaled = _unscaled(shown[name]) // 10 ** (self._value_digits - scale)

@@ -83,7 +83,7 @@ class Messages:
         """A row with the version of its schema."""
         if output not in _VERSIONED:
             return {"version": OTHER_VERSION} | shown
-        if self._version == 1 and shown["terms"] is None:
+        if self._version == 1 and shown["value"] is not None:
             return {"version": 1} | {name: value for name, value in shown.items() if name not in _NEW}
         return {"version": NEWEST_VERSION} | shown
 

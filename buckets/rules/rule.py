@@ -249,6 +249,20 @@ class Rule(BaseModel):
         text = f"{what} of {events}{where} {window} {limit}"
         return text[0].upper() + text[1:]
 
+    def finding(self, value: str) -> str:
+        """What an alert of a rule of one aggregate has found, in English.
+
+        Args:
+            value: the value, as it is shown.
+        """
+        assert self.aggregate is not None
+        assert self.window is not None
+        assert self.limit is not None
+        what = " ".join(part for part in (_PHRASES[self.aggregate.function], self.measure) if part)
+        window = f"over the last {format_duration(self.window.length_ms)}"
+        text = f"{what} {window} ({value}) {_COMPARISONS[self.limit.operator]} {self.limit.value:,f}"
+        return text[0].upper() + text[1:]
+
     def _sentence_of_features(self) -> str:
         assert self.when is not None
         by = " and ".join(self.group_by)

@@ -351,7 +351,7 @@ def test_an_alert_says_what_was_found_in_english():
     events = pa.table({name: [row[name] for row in rows] for name in rows[0]})
     (alert,) = buckets.evaluate(events, [Rule.model_validate(written)], SCHEMA).alerts.to_pylist()
     assert alert["condition"] == (
-        "Recent (2,469.00) is above 1.5 times usual (1,234.50) and amount (1,234.50) is at least 2"
+        "Recent (2,469) is above 1.5 times usual (1,234.50) and amount (1,234.50) is at least 2"
     )
     assert alert["rule"] == (
         "For events of the same payer: recent is above 1.5 times usual and amount is at least 2; recent is the sum of "
@@ -374,3 +374,23 @@ def test_what_meets_from_several_groups_leaves_nothing_on_the_terminal(capfd):
         events = pa.table({name: [row[name] for row in rows] for name in rows[0]})
         assert buckets.evaluate(events, rules, SCHEMA).alerts.num_rows == size
     assert capfd.readouterr().err == ""
+
+
+def test_features_as_a_wide_table():
+    written = {"rule_id": "wide", "group_by": ["payer"], "when": "total > 5 AND NOT new"}
+    written["features"] = {
+        "total": {"function": "sum", "of": "amount", "window": "1h"},
+        "spread": {"function": "stddev", "of": "amount", "window": "1h"},
+        "new": {"function": "is_first", "window": "1h"},
+    }
+    rows = [{"id": f"e{n}", "time": START_MS + n, "payer": "p", "amount": Decimal(n + 1)} for n in range(3)]
+    events = pa.table({name: [row[name] for row in rows] for name in rows[0]})
+    results = buckets.evaluate(events, [Rule.model_validate(written)], SCHEMA)
+    wide = results.features("wide")
+    assert wide.column_names == ["position", "event_id", "key", "event_time", "fired", "total", "spread", "new"]
+    assert wide["total"].to_pylist() == [Decimal("1.00"), Decimal("3.00"), Decimal("6.00")]
+    assert wide["spread"].to_pylist() == [None, Decimal("0.70710678"), Decimal("1.00000000")]
+    assert wide["new"].to_pylist() == [True, False, False]
+    assert wide["fired"].to_pylist() == [False, False, True]
+    with pytest.raises(buckets.BucketsError, match="'other': was evaluated at no event"):
+        results.features("other")
