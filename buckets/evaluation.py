@@ -44,7 +44,8 @@ class Results:
 
     Attributes:
         evaluations: one row for an evaluated event and a rule.
-        alerts: evaluations that crossed the limit of an ACTIVE rule, with the event and the rule in English.
+        alerts: evaluations of ACTIVE rules that crossed the limit, or met the condition, with the event and the rule in
+            English.
         shadow_alerts: the same for SHADOW rules.
         late_events: events that were older than the latest event of their key.
         collisions: events that shared their time with another one of their key.

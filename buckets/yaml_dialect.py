@@ -122,6 +122,10 @@ _Loader.add_constructor(f"{_TAG}null", _as_null)
 _Loader.add_constructor(f"{_TAG}bool", _as_boolean)
 
 
+class InBraces(dict[str, Any]):
+    """A mapping that is written in braces, whatever it holds."""
+
+
 class _Dumper(yaml.SafeDumper):
     """Quotes a text that version 1.1 or 1.2 would not read as text."""
 
@@ -132,6 +136,7 @@ def _quoted_where_needed(dumper: _Dumper, text: str) -> Node:
 
 
 _Dumper.add_representer(str, _quoted_where_needed)
+_Dumper.add_representer(InBraces, lambda dumper, data: dumper.represent_mapping(f"{_TAG}map", data, flow_style=True))
 _Dumper.add_implicit_resolver(
     f"{_TAG}float",
     re.compile(r"(?:0o[0-7]+|0x[0-9a-fA-F]+|[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?)\Z"),

@@ -6,7 +6,7 @@ from buckets.aggregates.aggregate import COUNT, Aggregate, Component, Computed, 
 
 
 class _Count(Aggregate):
-    phrase = "the number"
+    phrase = "the number of events"
     takes = ()
 
     def components(self, counts_all: bool) -> tuple[Component, ...]:

@@ -8,7 +8,7 @@ from buckets.aggregates.aggregate import COUNT, Aggregate, Component, Computed, 
 
 
 class _IsFirst(Aggregate):
-    phrase = "whether this is the first"
+    phrase = "whether this is the first event"
     takes = ()
     is_boolean = True
 

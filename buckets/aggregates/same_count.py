@@ -15,7 +15,7 @@ from buckets.aggregates.aggregate import (
 
 
 class _SameCount(Aggregate):
-    phrase = "the number with the same"
+    phrase = "the number of events with the same"
     takes = ANY_FIELD
     by_value = True
 

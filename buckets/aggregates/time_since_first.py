@@ -9,7 +9,7 @@ _FOUND = Component("first_time")
 
 
 class _TimeSinceFirst(Aggregate):
-    phrase = "the seconds since the first"
+    phrase = "the seconds since the first event"
     takes = ()
     needs_raw_events = True
 

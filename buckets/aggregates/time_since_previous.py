@@ -9,7 +9,7 @@ _FOUND = Component("previous_time")
 
 
 class _TimeSincePrevious(Aggregate):
-    phrase = "the seconds since the previous"
+    phrase = "the seconds since the previous event"
     takes = ()
     needs_raw_events = True
 

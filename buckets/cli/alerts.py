@@ -84,7 +84,15 @@ def _values(row: dict[str, Any]) -> str:
     if row["value"] is not None:
         return f"{readable(row['value'])}\nof {row['count']:,} {'event' if row['count'] == 1 else 'events'}"
     terms = json.loads(row["terms"]) if isinstance(row["terms"], str) else row["terms"]
-    return "\n".join(f"{term['name']} {term_value(term)}" for term in terms)
+    return "\n".join(f"{term['name']} {term_value(term)}{_bounds(term)}" for term in terms)
+
+
+def _bounds(term: dict[str, Any]) -> str:
+    """Between what the value of a feature lies, on a line of its own; nothing where it is exact."""
+    if term["exact"]:
+        return ""
+    lower, upper = (term_value({"value": term[side]}) for side in ("lower", "upper"))
+    return f"\n{lower} to {upper}{', or none' if term.get('may_be_null') else ''}"
 
 
 def term_value(term: dict[str, Any]) -> str:

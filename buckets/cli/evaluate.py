@@ -15,13 +15,13 @@ from buckets.errors import BucketsError
 from buckets.events.event_file import open_event_file
 from buckets.events.schema import load_event_schema
 from buckets.resources import DEFAULT_SCHEMA
-from buckets.rule_files.yaml_rules import load_rules
+from buckets.rule_files.yaml_rules import load_rule_files
 from buckets.rules.rule_set import first_rule_set
 
 
 def evaluate(
     events: Annotated[Path, typer.Option(help="One .jsonl, .csv or .parquet file; its order is the arrival order.")],
-    rules: Annotated[Path, typer.Option(help="A rule file.")],
+    rules: Annotated[Path, typer.Option(help="A rule file, or a folder of them.")],
     out: Annotated[Path, typer.Option(help="A folder for the results; earlier results in it are replaced.")],
     schema: Annotated[Path, typer.Option(help="The event schema.")] = DEFAULT_SCHEMA,
     conf: Annotated[Path | None, typer.Option(help="A configuration, of which the `engine` part is used.")] = None,
@@ -40,10 +40,11 @@ def evaluate(
     Examples:
       buckets evaluate --events day.jsonl --rules conf/demo-rules.yaml --out results
       buckets evaluate --events day.csv --rules my-rules.yaml --schema my-schema.yaml --out results
+      buckets evaluate --events day.jsonl --rules conf/rules --schema schemas/card-payment.yaml --out results
       buckets evaluate --events day.parquet --rules my-rules.yaml --conf conf/demo.yaml --batch-rows 1000 --out results
     """  # noqa: D301 - click needs the backspace itself
     event_schema = load_event_schema(schema)
-    rule_list = load_rules(rules, event_schema)
+    rule_list = load_rule_files(rules, event_schema)
     engine = load_engine_settings(conf) if conf else EngineSettings()
     if shards is not None:
         engine = engine.model_copy(update={"shards": shards})

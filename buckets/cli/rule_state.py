@@ -85,7 +85,7 @@ def clear_state(rule_id: RuleId, conf: Conf, author: Author = None, reason: Reas
         kept = read_rules(origin)
         rule = find_rule(origin, kept, rule_id)
         groups = first_rule_set(each.rule for each in kept).groups
-        shared = names(each.rule_id for group in groups if rule in group.rules for each in group.rules)
+        shared = names({each.rule_id for group in groups if rule in group.rules for each in group.rules})
         what = f"the timelines of {shared} are cleared"
     _send(origin, change, what, yes)
 

@@ -19,38 +19,45 @@ from buckets.files import write_whole
 from buckets.resources import DEMO_RULES
 from buckets.rule_files.json_schema import rule_file_schema
 from buckets.rule_files.yaml_editor import rules_text
-from buckets.rule_files.yaml_rules import load_rules
+from buckets.rule_files.yaml_rules import load_rule_files, load_rules
 from buckets.rules.change import RuleChange
+from buckets.rules.revision import in_one_form
 from buckets.rules.rule_set import canonical_group_id, group_id
 
 rules_app = typer.Typer(help="Check, read and change rules.", rich_markup_mode=None)
 
 RulesFile = Annotated[Path, typer.Argument(help="A rule file, as in conf/demo-rules.yaml.")]
+RulesPath = Annotated[Path, typer.Argument(help="A rule file, as in conf/demo-rules.yaml, or a folder of them.")]
 SchemaFile = Annotated[
     Path | None, typer.Option(help="An event schema; if given, the fields that rules name are checked against it.")
 ]
 
 
 @rules_app.command()
-def check(file: RulesFile, schema: SchemaFile = None) -> None:
-    """Check that every rule of a file is valid.
+def check(file: RulesPath, schema: SchemaFile = None) -> None:
+    """Check that every rule of a file, or of a folder of files, is valid.
 
     \b
     Examples:
       buckets rules check conf/demo-rules.yaml
       buckets rules check my-rules.yaml --schema schemas/transaction.yaml
+      buckets rules check conf/rules --schema schemas/card-payment.yaml
     """  # noqa: D301 - click needs the backspace itself
     event_schema = load_event_schema(schema) if schema else None
-    rules = load_rules(file, event_schema)
+    rules = load_rule_files(file, event_schema)
     groups = {
-        canonical_group_id(rule.group_by, rule.where, event_schema)
-        if event_schema
-        else group_id(rule.group_by, rule.where)
+        canonical_group_id(fields, where, event_schema) if event_schema else group_id(fields, where)
         for rule in rules
         if rule.state != "DELETE"
+        for fields, where in rule.groupings()
     }
     checked = "" if schema else "; fields are not checked: give --schema to check them"
-    typer.echo(f"{file}: {len(rules)} rules in {len(groups)} groups are valid{checked}")
+    found = f"{_counted(len(rules), 'rule')} in {_counted(len(groups), 'group')}"
+    typer.echo(f"{file}: {found} {'is' if len(rules) == 1 else 'are'} valid{checked}")
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 @rules_app.command(name="schema")
@@ -72,7 +79,9 @@ def file_schema(schema: SchemaFile = None) -> None:
 
 @rules_app.command()
 def show(
-    file: Annotated[Path, typer.Argument(help="A rule file; without it, the rules of the demo.")] = DEMO_RULES,
+    file: Annotated[
+        Path, typer.Argument(help="A rule file, or a folder of them; without it, the rules of the demo.")
+    ] = DEMO_RULES,
     schema: SchemaFile = None,
 ) -> None:
     """Show the rules of a file as English sentences.
@@ -81,8 +90,9 @@ def show(
     Examples:
       buckets rules show
       buckets rules show my-rules.yaml
+      buckets rules show conf/rules
     """  # noqa: D301 - click needs the backspace itself
-    rules = load_rules(file, load_event_schema(schema) if schema else None)
+    rules = load_rule_files(file, load_event_schema(schema) if schema else None)
     table = Table(title=f"Rules of {file}", title_justify="left")
     for name in ("Rule", "Version", "State", "Alerts when"):
         table.add_column(name, overflow="fold")
@@ -142,7 +152,8 @@ def apply(
             rows.append((rule.rule_id, "unchanged", ""))
             continue
         what = "new" if change.before is None else "deleted" if change.after is None else "changed"
-        rows.append((rule.rule_id, what, difference(change.before, change.after)))
+        before = None if change.before is None else in_one_form(change.before, job.event_schema)
+        rows.append((rule.rule_id, what, difference(before, change.after)))
     Console().print(changes_table(f"Rules of {file} into {origin.name}", rows))
     if dry_run:
         typer.echo(f"dry run: {len(made)} of {len(rules)} rules would change; nothing has been written")

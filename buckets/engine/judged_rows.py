@@ -122,8 +122,7 @@ def conditions(judged: Judged, rows: Int64s) -> list[str]:
     texts = []
     for row in range(len(rows)):
         words = {name: f"{name} ({values[row]})" for name, values in named.items()}
-        text = condition_words(when, words)
-        texts.append(text[0].upper() + text[1:])
+        texts.append(condition_words(when, words))
     return texts
 
 

@@ -249,6 +249,11 @@ class _Reader:
         return Expression("zone", (self.read(node.this, depth),), str(zone.this), at=_place(node))
 
     def _field(self, node: exp.Expr, depth: int) -> Expression:
+        if node.args.get("table") is not None:
+            message = (
+                f"{node.sql(DIALECT)} has a point in it; fields are top-level, and a name with a point is in backticks"
+            )
+            raise ExpressionError(message, _place(node))
         self._only(node, "this")
         if not isinstance(node.this, exp.Identifier):
             raise self._refused(node)

@@ -13,7 +13,8 @@ def rule_file_schema(event_schema: EventSchema | None) -> dict[str, Any]:
     """A JSON schema (2020-12) whose rules are those of the published changes of rules.
 
     Args:
-        event_schema: if given, a rule may group by its attributes, aggregate its measures and filter on both alone.
+        event_schema: if given, a rule may group by its attributes, aggregate its fields and filter on them alone, and
+            no feature has the name of one.
     """
     published = json.loads(_CHANGES.read_text(encoding="utf-8"))["$defs"]
     rule, feature = published["rule"]["properties"], published["feature"]["properties"]
@@ -24,6 +25,7 @@ def rule_file_schema(event_schema: EventSchema | None) -> dict[str, Any]:
         _mapping(published["filter"])["propertyNames"] = {"enum": fields}
         rule["aggregate"]["properties"]["measure"] = {"enum": [*event_schema.measures, None]}
         feature["of"] = {**feature["of"], "enum": [*fields, None]}
+        rule["features"]["propertyNames"]["not"] = {"enum": list(event_schema.field_names)}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Rules" if event_schema is None else f"Rules over events of {event_schema.name}",

@@ -3,7 +3,8 @@
 A change is made where the rule is, found by the marks of the YAML parser:
 
     state    the word after `state:`, or a new line `state: PAUSE` below the `rule_id`
-    put      the rule's own lines, or new lines after the last rule
+    put      the values that differ, and new lines for new features; the rule's own lines where it has other fields
+             than before; or new lines after the last rule
     delete   the rule's own lines are removed; the only rule of a file, which may not be empty, gets `state: DELETE`
 
 Afterwards the text is read again, and must hold exactly the rules that were wanted: YAML that is written in an
@@ -22,7 +23,7 @@ from buckets.files import write_whole
 from buckets.rule_files.change_notes import ChangeNote, write_change_notes
 from buckets.rule_files.yaml_rules import load_rules, rule_files
 from buckets.rules.rule import Rule, State
-from buckets.yaml_dialect import compose_yaml, write_yaml
+from buckets.yaml_dialect import InBraces, compose_yaml, write_yaml
 from buckets.yaml_file import parse_yaml
 
 
@@ -33,11 +34,13 @@ def written_rule(rule: Rule) -> dict[str, Any]:
         data["where"] = {field: _shortest(test) for field, test in data["where"].items()}
     if rule.aggregate is not None and rule.measure is None:
         data["aggregate"] = {"function": "count"}
-    for feature in data.get("features", {}).values():
+    features = data.get("features", {})
+    for name, feature in features.items():
         if isinstance(feature.get("where"), dict):
             feature["where"] = {field: _shortest(test) for field, test in feature["where"].items()}
         if set(feature["window"]) == {"length"}:
             feature["window"] = feature["window"]["length"]
+        features[name] = InBraces(feature)
     return {name: data[name] for name in Rule.model_fields if name in data}
 
 
@@ -59,6 +62,11 @@ def _block(rule: Rule) -> str:
 def _flow(rule: Rule) -> str:
     """A rule in braces, on one line."""
     return write_yaml(written_rule(rule), flow=True)
+
+
+def _value(value: Any) -> str:
+    """A value after a name, on one line."""
+    return write_yaml([value], flow=True)[1:-1]
 
 
 def _indented(block: str, column: int) -> str:
@@ -87,11 +95,24 @@ class RuleText:
         end = self._end_of_line(end)
         self._replace(end, end, f"\n{' ' * rule.start_mark.column}state: {state}")
 
-    def put(self, rule: Rule) -> None:
-        """Replace the rule with the same id, or add the rule after the last one."""
+    def put(self, rule: Rule, before: Rule | None = None) -> None:
+        """Replace the rule with the same id, or add the rule after the last one.
+
+        Args:
+            rule: the rule.
+            before: the one that is replaced; if given, comments among its lines stay where that is possible.
+        """
         rules = self._rules()
         there = next((each for each in rules.value if _rule_id(each) == rule.rule_id), None)
         if there is not None:
+            # What an alias stands for is written elsewhere.
+            edits = None
+            if before is not None and "&" not in self.text:
+                edits = self._edits(there, written_rule(before), written_rule(rule))
+            if edits is not None:
+                for begin, end, text in sorted(edits, reverse=True):
+                    self._replace(begin, end, text)
+                return
             text = _flow(rule) if there.flow_style else _indented(_block(rule), there.start_mark.column)
             self._replace(there.start_mark.index, self._end(there), text)
             return
@@ -101,6 +122,26 @@ class RuleText:
             return
         end, column = self._end_of_line(end), rules.start_mark.column
         self._replace(end, end, f"\n{' ' * column}- {_indented(_block(rule), column + 2)}")
+
+    def _edits(self, node: MappingNode, old: dict[str, Any], new: dict[str, Any]) -> list[tuple[int, int, str]] | None:
+        """What to exchange so that a mapping says something else; None if it has not the same fields."""
+        values = {key.value: value for key, value in node.value}
+        edits: list[tuple[int, int, str]] = []
+        if set(old) != set(new) or not set(new) <= set(values):
+            return None
+        for name in (each for each in new if old[each] != new[each]):
+            value = values[name]
+            if name != "features" or value.flow_style:
+                edits.append((value.start_mark.index, self._end(value), _value(new[name])))
+                continue
+            added = [each for each in new[name] if each not in old[name]]
+            inner = self._edits(value, old[name], {each: new[name][each] for each in old[name] if each in new[name]})
+            if inner is None:
+                return None
+            indent, end = " " * value.start_mark.column, self._end_of_line(self._end(value))
+            lines = "".join(f"\n{indent}{each}: {_value(new[name][each])}" for each in added)
+            edits += [*inner, (end, end, lines)]
+        return edits
 
     def delete(self, rule_id: str) -> None:
         """Remove a rule."""
@@ -186,7 +227,7 @@ def _changed(file: Path, states: Mapping[str, State], put: Sequence[Rule]) -> st
         wanted[rule_id] = before[rule_id].model_copy(update={"state": state})
     try:
         for rule in put:
-            edited.put(rule)
+            edited.put(rule, before.get(rule.rule_id))
         for rule_id, state in states.items():
             edited.delete(rule_id) if state == "DELETE" else edited.set_state(rule_id, state)
         found = [Rule.model_validate(each) for each in parse_yaml(edited.text, file, "rule file")[0]["rules"]]

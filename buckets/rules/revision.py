@@ -173,7 +173,8 @@ class _Draft:
         if of_settings is not None:
             raise ValueError(of_settings)
         rule = self._filters.as_in_force(rule)
-        if not needs_put(self.rules, rule):
+        there = self.rules.get(rule.rule_id)
+        if there is not None and not needs_put({rule.rule_id: in_one_form(there, self._schema)}, rule):
             return []
         return [self._replace(change, rule)]
 
@@ -240,22 +241,31 @@ class _Filters:
     def as_in_force(self, rule: Rule) -> Rule:
         """The rule with its filter as the group in force spells it; without such a group, in its canonical form."""
         if rule.when is not None:
-            return self._canonical(rule)
+            return in_one_form(rule, self._schema)
         if not rule.where or all(each in self._in_force for each in _groupings(rule)):
             return rule
         identity = canonical_group_id(rule.group_by, rule.where, self._schema)
         where = self._by_identity.get(identity)
         return rule.model_copy(update={"where": where or canonical_filter(rule.where, self._schema)})
 
-    def _canonical(self, rule: Rule) -> Rule:
-        """A rule with features, whose filters are part of its tracks."""
+
+def in_one_form(rule: Rule, schema: EventSchema) -> Rule:
+    """A rule with features in the form in which it is in force, its filters as `canonical_filter` writes them.
+
+    They are part of its tracks. Any other rule stays as it is, and so does one that does not fit the event schema.
+    """
+    if rule.when is None:
+        return rule
+    try:
         features = {
             name: feature
             if feature.where is None
-            else feature.model_copy(update={"where": canonical_filter(feature.where, self._schema)})
+            else feature.model_copy(update={"where": canonical_filter(feature.where, schema)})
             for name, feature in rule.features.items()
         }
-        return rule.model_copy(update={"where": canonical_filter(rule.where, self._schema), "features": features})
+        return rule.model_copy(update={"where": canonical_filter(rule.where, schema), "features": features})
+    except ValueError:  # of another event schema
+        return rule
 
 
 def names(rule_ids: Iterable[str]) -> str:

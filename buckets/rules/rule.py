@@ -275,7 +275,9 @@ class Rule(BaseModel):
         where = f" where {describe_filter(each.where)}" if each.where != self.where else ""
         if not each.where and self.where:
             where = " whatever they are"
-        by = f" by {', '.join(each.fields)}" if frozenset(each.fields) != frozenset(self.group_by) else ""
+        fields, by = each.feature.group_by, ""
+        if fields is not None and frozenset(fields) != frozenset(self.group_by):
+            by = f" by {', '.join(fields)}" if fields else " of all events"
         return f"{each.name} is {each.phrase}{where}{by} over the last {format_duration(each.feature.window.length_ms)}"
 
 

@@ -5,10 +5,12 @@ import sys
 from collections.abc import Callable
 
 import pytest
+from rich.console import Console
 
 from buckets.checkpoint.basis import Basis
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.rule_versions import RuleVersions
+from buckets.cli.alerts import COLUMNS, alert_table
 from buckets.cli.state import encode_key, find_group, moment
 from buckets.config.engine import EngineSettings
 from buckets.engine.key import key_of_values
@@ -547,3 +549,19 @@ def test_a_key_is_written_with_commas_or_as_a_json_list(fields, written, values)
 )
 def test_a_moment_is_shown_to_the_millisecond(time_ms, shown):
     assert moment(time_ms) == shown
+
+
+def test_an_alert_of_features_shows_between_what_its_numbers_lie():
+    terms = [
+        {"name": "recent", "value": "210.00", "exact": True},
+        {"name": "usual", "value": "23.500000", "exact": False, "lower": "19.250000", "upper": "1041.250000"},
+        {"name": "least", "value": None, "exact": False, "lower": "1.00", "upper": "2.00", "may_be_null": True},
+        {"name": "first", "value": True, "exact": False, "lower": False, "upper": True},
+    ]
+    row = dict.fromkeys(COLUMNS) | {"event_time": 0, "rule": "", "key": {}, "event_id": "e", "rule_id": "r"}
+    console = Console(width=100)
+    with console.capture() as captured:
+        console.print(alert_table([row | {"terms": terms, "condition": "Recent (210.00) is above 1"}], "alerts"))
+    values = [line.split("│")[-2].strip() for line in captured.get().splitlines() if line.startswith("│")]
+    assert values[:4] == ["recent 210", "usual 23.50", "19.25 to 1,041.25", "least no value"]
+    assert values[4:7] == ["1 to 2, or none", "first yes", "no to yes"]

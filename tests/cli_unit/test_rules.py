@@ -13,7 +13,7 @@ from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.cli.rule_view import difference
 from buckets.config.engine import EngineSettings
 from buckets.config.job import load_job
-from buckets.resources import DEFAULT_SCHEMA
+from buckets.resources import DEFAULT_SCHEMA, resource
 from buckets.rule_feeds.feed import FixedRules
 from buckets.rule_feeds.history import RuleHistory, rule_changes_path
 from buckets.rule_feeds.rule_book import RuleBook
@@ -248,6 +248,80 @@ def test_apply_twice_is_apply_once(buckets, origin):
     assert origin.read() == before
 
 
+def test_a_rule_with_features_is_applied_once_however_its_filters_are_written(buckets, file):
+    features = WITH_FEATURES["features"] | {"few": {"function": "count", "window": "1m", "where": "cardId = 'a'"}}
+    rule = WITH_FEATURES | {"where": "paymentType = 'CRD'", "features": features}
+    file.new.write_text(yaml.safe_dump({"rules": [rule]}))
+    assert "1 of 1 rules are changed" in told(buckets("rules", "apply", file.new, "--conf", file.conf))
+    assert "0 of 1 rules are changed" in told(buckets("rules", "apply", file.new, "--conf", file.conf))
+    file.new.write_text(
+        yaml.safe_dump({"rules": [rule | {"when": "recent > 7 * usual", "where": {"paymentType": "CRD"}}]})
+    )
+    out = told(buckets("rules", "apply", file.new, "--conf", file.conf))
+    assert "when: recent > 5 * usual → recent > 7 * usual" in out
+    assert "where" not in out
+
+
+COMMENTED = """\
+rules:
+  # Looked at in May.
+  - rule_id: spike
+    group_by: [payerId]       # default of its features
+    features:
+      # what is new
+      recent: {function: sum, of: paymentAmount, window: 1h}     # an hour
+      usual:                  # what is not
+        function: avg
+        of: paymentAmount
+        window: 30d
+    # five times
+    when: recent > 5 * usual  # no less
+  - rule_id: other            # untouched
+    group_by: []
+    aggregate: {function: count}
+    window: {length: 1h}
+    limit: {operator: ">", value: 9}
+"""
+
+
+def test_apply_keeps_the_comments_of_a_rule_with_features(buckets, file):
+    file.rules.write_text(COMMENTED)
+    features = WITH_FEATURES["features"] | {
+        "recent": {"function": "sum", "of": "paymentAmount", "window": "2h", "where": "length(cardId) > 3"},
+        "z": {"function": "count", "window": "1m"},
+        "a": {"function": "is_first", "window": "1m", "group_by": ["cardId"]},
+    }
+    rule = WITH_FEATURES | {"features": features, "when": "recent > 6 * usual AND a"}
+    file.new.write_text(yaml.safe_dump({"rules": [rule]}, sort_keys=False))
+    assert "1 of 1 rules are changed" in told(buckets("rules", "apply", file.new, "--conf", file.conf))
+    wanted = COMMENTED.replace("window: 1h}     #", "window: 2h, where: length(cardId) > 3}     #")
+    wanted = wanted.replace("5 * usual  #", "6 * usual AND a  #").replace(
+        "        window: 30d\n",
+        "        window: 30d\n      z: {function: count, window: 1m}\n"
+        "      a: {function: is_first, window: 1m, group_by: [cardId]}\n",
+    )
+    assert file.rules.read_text() == wanted
+
+
+def test_a_rule_that_loses_a_feature_is_written_whole_and_the_others_stay(buckets, file):
+    file.rules.write_text(COMMENTED)
+    rule = WITH_FEATURES | {"features": {"recent": WITH_FEATURES["features"]["recent"]}, "when": "recent > 6"}
+    file.new.write_text(yaml.safe_dump({"rules": [rule]}))
+    told(buckets("rules", "apply", file.new, "--conf", file.conf))
+    assert load_rules(file.rules)[0] == Rule.model_validate(rule)
+    text = file.rules.read_text()
+    assert text.startswith("rules:\n  # Looked at in May.\n  - rule_id: spike\n")
+    assert text.endswith(COMMENTED[COMMENTED.index("  - rule_id: other") :])
+
+
+def test_check_counts_the_groups_of_features_too_and_takes_a_folder(buckets):
+    schema, rules = resource("schemas/card-payment.yaml"), resource("conf/rules")
+    one = rules / "hour-against-month.yaml"
+    assert told(buckets("rules", "check", one, "--schema", schema)) == f"{one}: 1 rule in 2 groups is valid\n"
+    assert told(buckets("rules", "check", rules, "--schema", schema)) == f"{rules}: 8 rules in 5 groups are valid\n"
+    assert "countries is above 3" in told(buckets("rules", "show", rules))
+
+
 def test_a_dry_run_changes_nothing(buckets, origin):
     before = origin.read()
     out = told(buckets("rules", "apply", origin.new, "--conf", origin.conf, "--dry-run"))
@@ -402,3 +476,32 @@ def test_a_difference_names_the_fields(changes, said):
     written = yaml.safe_load(RULES)["rules"][0]
     before, after = Rule.model_validate(written), Rule.model_validate(written | changes)
     assert difference(before, after) == said
+
+
+WITH_FEATURES = {
+    "rule_id": "spike",
+    "group_by": ["payerId"],
+    "features": {
+        "recent": {"function": "sum", "of": "paymentAmount", "window": "1h"},
+        "usual": {"function": "avg", "of": "paymentAmount", "window": "30d"},
+    },
+    "when": "recent > 5 * usual",
+}
+
+
+def test_a_difference_names_each_feature():
+    features = WITH_FEATURES["features"] | {"recent": {"function": "count", "window": "1h", "where": "cardId = 'a'"}}
+    before = Rule.model_validate(WITH_FEATURES)
+    after = Rule.model_validate(WITH_FEATURES | {"features": features, "when": "recent > 5"})
+    assert difference(before, after) == (
+        "features.recent: {function: sum, of: paymentAmount, window: 1h} → "
+        "{function: count, window: 1h, where: cardId = 'a'}; when: recent > 5 * usual → recent > 5"
+    )
+
+
+def test_a_difference_of_two_forms_names_the_fields_of_both():
+    before, after = Rule.model_validate(yaml.safe_load(RULES)["rules"][0]), Rule.model_validate(WITH_FEATURES)
+    said = difference(before, after)
+    assert "window: 24h → none; " in said
+    assert "features.usual: none → {function: avg, of: paymentAmount, window: 30d}; " in said
+    assert said.endswith("when: none → recent > 5 * usual")

@@ -359,7 +359,7 @@ def test_an_alert_says_what_was_found_in_english():
     events = pa.table({name: [row[name] for row in rows] for name in rows[0]})
     (alert,) = buckets.evaluate(events, [Rule.model_validate(written)], SCHEMA).alerts.to_pylist()
     assert alert["condition"] == (
-        "Recent (2,469) is above 1.5 times usual (1,234.50) and amount (1,234.50) is at least 2"
+        "recent (2,469) is above 1.5 times usual (1,234.50) and amount (1,234.50) is at least 2"
     )
     assert alert["rule"] == (
         "For events of the same payer: recent is above 1.5 times usual and amount is at least 2; recent is the sum of "
@@ -368,6 +368,20 @@ def test_an_alert_says_what_was_found_in_english():
     assert (alert["value"], alert["limit"], alert["certain"], alert["window_start"]) == (
         None, None, True, alert["window_end"] - timedelta(days=30)
     )  # fmt: skip
+
+
+def test_what_meets_from_several_groups_leaves_nothing_on_the_terminal(capfd):
+    features = {name: {"function": "count", "window": "1h", "group_by": [name]} for name in ("bene", "kind")}
+    rule = {"rule_id": "r", "group_by": ["payer"], "features": {f"of_{name}": each for name, each in features.items()}}
+    rules = [Rule.model_validate(rule | {"when": "of_bene + of_kind > 0"})]
+    for size in range(1, 9):
+        rows = [
+            {"id": f"e{n}" * size, "time": START_MS + n, "payer": "p", "bene": "b", "kind": "k" * n}
+            for n in range(size)
+        ]
+        events = pa.table({name: [row[name] for row in rows] for name in rows[0]})
+        assert buckets.evaluate(events, rules, SCHEMA).alerts.num_rows == size
+    assert capfd.readouterr().err == ""
 
 
 def test_features_as_a_wide_table():

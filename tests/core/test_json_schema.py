@@ -61,3 +61,11 @@ def test_what_is_no_rule_does_not_fit(changes):
 @pytest.mark.parametrize("written", [{}, {"rules": []}, {"rules": [written_rule()], "rule": 1}, []])
 def test_what_is_no_rule_file_does_not_fit(written):
     assert not UNKNOWN.is_valid(written)
+
+
+def test_a_feature_is_not_called_like_a_field_of_the_event():
+    feature = {"function": "count", "window": "1h"}
+    for name, fits in (("recent", True), ("amount", False), ("payer", False)):
+        rule = {"rule_id": "r", "group_by": ["payer"], "features": {name: feature}, "when": "TRUE"}
+        assert KNOWN.is_valid({"rules": [rule]}) is fits
+        assert UNKNOWN.is_valid({"rules": [rule]})
