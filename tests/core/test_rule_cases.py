@@ -29,31 +29,31 @@ SCHEMA = buckets.load_event_schema(resource("schemas/card-payment.yaml"))
 README = (resource("conf").parent / "README.md").read_text(encoding="utf-8")
 JUST_NOT = [(path.parent.name, path.stem) for path in sorted(STREAMS.glob("*/*.csv")) if path.stem != "fires"]
 FIRES: dict[str, tuple[str, dict[str, Any], str]] = {
-    "many-countries": ("t06", {"countries": "4"}, "Countries (4) is above 3"),
+    "many-countries": ("t06", {"countries": "4"}, "countries (4) is above 3"),
     "spike-over-own-average": (
         "t12",
         {"recent": "80.01", "usual": "16.00100000", "payments": "10", "declined": "1"},
-        "Recent (80.01) is above 5 times usual (16.001) and payments (10) is at least 10",
+        "recent (80.01) is above 5 times usual (16.001) and payments (10) is at least 10",
     ),
     "first-payment-large": (
         "t03",
         {"new_beneficiary": True},
-        "New_beneficiary (yes) is true and paymentAmount (5,000.01) is above 5,000",
+        "new_beneficiary (yes) is true and paymentAmount (5,000.01) is above 5,000",
     ),
-    "declined-then-approved": ("t08", {"declined": "5"}, "Declined (5) is above 4"),
-    "same-amount": ("t05", {"times": "3"}, "Times (3) is at least 3"),
+    "declined-then-approved": ("t08", {"declined": "5"}, "declined (5) is above 4"),
+    "same-amount": ("t05", {"times": "3"}, "times (3) is at least 3"),
     "faster-than-an-aeroplane": (
         "t04",
         {"earlier_latitude": "52.520008", "earlier_longitude": "13.404954", "seconds": "2017.204"},
-        "Geo_speed_kmh(latitude (48.137154), longitude (11.576124), earlier_latitude (52.520008), "
+        "geo_speed_kmh(latitude (48.137154), longitude (11.576124), earlier_latitude (52.520008), "
         "earlier_longitude (13.404954), seconds (2,017.204)) is above 900",
     ),
     "hour-against-month": (
         "t06",
         {"sent": "250.01", "received": "500.01", "payments": "5"},
-        "Sent (250.01) is above 0.5 times received (500.01) and payments (5) is at least 5",
+        "sent (250.01) is above 0.5 times received (500.01) and payments (5) is at least 5",
     ),
-    "small-then-large": ("t06", {"tiny": "3"}, "Tiny (3) is at least 3"),
+    "small-then-large": ("t06", {"tiny": "3"}, "tiny (3) is at least 3"),
 }
 """By rule file: the only event with an alert, the values of its terms, and its condition."""
 
