@@ -12,8 +12,8 @@ for the mode the greater one. With the values `1 1 3 5` it is
 
 As events arrive in order, cells come in at the end and leave at the beginning, and the n-th least value is found on the
 way down from the root, each in O(log values). When other cells have changed, as for an event that comes late or is
-taken out again, the cells of the window are counted again. A value that is not known then, since the window of a late
-event reaches further back, has all values sorted again. A cell of several events does not tell which values it holds,
+taken out again, the cells of the window are counted again. If one of their values is not known, as where the window of
+a late event reaches further back, all are sorted again. A cell of several events does not tell which values it holds,
 and is left out.
 """
 
@@ -50,7 +50,7 @@ class RankedValues(NamedTuple):
         value: int64 `(tables, capacity)`, the different values, sorted.
         room: int64 `(capacity,)`, for sorting.
         rank: int64 `(tables, capacity)`, of each cell in `[first, end)` the rank of its value; below 0 if not counted.
-        tree: int64 `(tables, 2 * leaves)`, the root at 1, the children of node n at 2n and 2n + 1.
+        tree: int64 `(tables, 4 * capacity)`, the root at 1, the children of node n at 2n and 2n + 1.
     """
 
     table: npt.NDArray[np.int64]
@@ -67,15 +67,6 @@ class RankedValues(NamedTuple):
     room: npt.NDArray[np.int64]
     rank: npt.NDArray[np.int64]
     tree: npt.NDArray[np.int64]
-
-
-@leaf
-def _leaves_for(values):
-    """Leaves for so many values: a power of two."""
-    leaves = np.int64(1)
-    while leaves < values:
-        leaves *= 2
-    return leaves
 
 
 @leaf
@@ -124,7 +115,7 @@ def new_ranked_values(features: FeatureArrays, cells, to_come):
         np.empty((tables, capacity), np.int64),
         np.empty(capacity, np.int64),
         np.empty((tables, capacity), np.int64),
-        np.empty((tables, 2 * _leaves_for(capacity)), np.int64),
+        np.empty((tables, 4 * capacity), np.int64),
     )
 
 
@@ -159,6 +150,17 @@ def _is_counted(timeline: Timeline, counted, cell):
 
 
 @leaf
+def _clear(ranked: RankedValues, table, first, changes):
+    """Take all values out of a tree that is to hold those of cells from `first` on."""
+    for node in range(2 * ranked.leaves[table]):
+        ranked.tree[table, node] = 0
+    ranked.events[table] = 0
+    ranked.changes[table] = changes
+    ranked.first[table] = first
+    ranked.end[table] = first
+
+
+@leaf
 def _learn(timeline: Timeline, ranked: RankedValues, features: FeatureArrays, feature, first, event):
     """Sort the values of cells from `first` on, and of the key's events after `event`."""
     table, column, counted = ranked.table[feature], features.measure[feature], features.counted[feature]
@@ -177,8 +179,11 @@ def _learn(timeline: Timeline, ranked: RankedValues, features: FeatureArrays, fe
         if different == 0 or value[at] != value[different - 1]:
             value[different] = value[at]
             different += 1
+    leaves = np.int64(1)
+    while leaves < different:
+        leaves *= 2
     ranked.different[table] = different
-    ranked.leaves[table] = _leaves_for(different)
+    ranked.leaves[table] = leaves
     ranked.sorted_for[table] = ranked.key_end[0]
 
 
@@ -187,16 +192,16 @@ def _rank_of(timeline: Timeline, ranked: RankedValues, features: FeatureArrays, 
     """The rank of a cell's value, from 0; _NOT_COUNTED where the feature counts none, _UNKNOWN where it is new."""
     if not _is_counted(timeline, features.counted[feature], cell):
         return np.int64(_NOT_COUNTED)
+    value, different = ranked.value[table], ranked.different[table]
     wanted = timeline.extremes[0, features.measure[feature], cell]
-    low, high = np.int64(0), ranked.different[table]
+    low, high = np.int64(0), different
     while low < high:
         middle = (low + high) // 2
-        if ranked.value[table, middle] < wanted:
+        if value[middle] < wanted:
             low = middle + 1
         else:
             high = middle
-    is_known = low < ranked.different[table] and ranked.value[table, low] == wanted
-    return low if is_known else np.int64(_UNKNOWN)
+    return low if low < different and value[low] == wanted else np.int64(_UNKNOWN)
 
 
 @leaf
@@ -219,59 +224,6 @@ def _count(ranked: RankedValues, table, is_mode, rank, step):
 
 
 @leaf
-def _count_again(timeline: Timeline, ranked: RankedValues, features: FeatureArrays, feature, first, end):
-    """Count the values of cells `[first, end)`, whatever the tree holds. Cost: O(cells log values).
-
-    Returns:
-        Whether all of them are known; the tree is of no use where one is not.
-    """
-    table = ranked.table[feature]
-    tree, leaves, is_mode = ranked.tree[table], ranked.leaves[table], features.function[feature] == MODE
-    events = np.int64(0)
-    for node in range(leaves, 2 * leaves):
-        tree[node] = 0
-    for cell in range(first, end):
-        rank = _rank_of(timeline, ranked, features, feature, table, cell)
-        if rank == _UNKNOWN:
-            return False
-        ranked.rank[table, cell] = rank
-        if rank >= 0:
-            tree[leaves + rank] += 1
-            events += 1
-    for node in range(leaves - 1, 0, -1):
-        left, right = tree[2 * node], tree[2 * node + 1]
-        tree[node] = max(left, right) if is_mode else left + right
-    ranked.first[table] = first
-    ranked.end[table] = end
-    ranked.events[table] = events
-    return True
-
-
-@leaf
-def _move_on(timeline: Timeline, ranked: RankedValues, features: FeatureArrays, feature, first, end):
-    """Let the cells before `first` leave, and those up to `end` come in.
-
-    Returns:
-        Whether the values of these are known; the tree is of no use where one is not.
-    """
-    table, is_mode = ranked.table[feature], features.function[feature] == MODE
-    for cell in range(ranked.first[table], first):
-        rank = ranked.rank[table, cell]
-        if rank >= 0:
-            _count(ranked, table, is_mode, rank, -1)
-    for cell in range(ranked.end[table], end):
-        rank = _rank_of(timeline, ranked, features, feature, table, cell)
-        if rank == _UNKNOWN:
-            return False
-        ranked.rank[table, cell] = rank
-        if rank >= 0:
-            _count(ranked, table, is_mode, rank, 1)
-    ranked.first[table] = first
-    ranked.end[table] = end
-    return True
-
-
-@leaf
 def count_ranked(
     timeline: Timeline, edges: Edges, ranked: RankedValues, features: FeatureArrays, feature, first, end, event
 ):
@@ -280,38 +232,46 @@ def count_ranked(
     Returns:
         How many events it counts.
     """
-    table, changes = ranked.table[feature], edges.changes[0]
-    is_sorted = ranked.sorted_for[table] == ranked.key_end[0]
-    stands = is_sorted and ranked.changes[table] == changes
-    stands = stands and ranked.first[table] <= first <= ranked.end[table] <= end
-    if not (stands and _move_on(timeline, ranked, features, feature, first, end)):
-        if not (is_sorted and _count_again(timeline, ranked, features, feature, first, end)):
+    table, changes, is_mode = ranked.table[feature], edges.changes[0], features.function[feature] == MODE
+    if ranked.sorted_for[table] != ranked.key_end[0]:
+        _learn(timeline, ranked, features, feature, first, event)
+        _clear(ranked, table, first, changes)
+    known_end = ranked.end[table]
+    if ranked.changes[table] != changes or not ranked.first[table] <= first <= known_end <= end:
+        _clear(ranked, table, first, changes)
+    for cell in range(ranked.first[table], first):
+        if ranked.rank[table, cell] >= 0:
+            _count(ranked, table, is_mode, ranked.rank[table, cell], -1)
+    ranked.first[table] = first
+    cell = ranked.end[table]
+    while cell < end:
+        rank = _rank_of(timeline, ranked, features, feature, table, cell)
+        if rank == _UNKNOWN:
             _learn(timeline, ranked, features, feature, first, event)
-            _count_again(timeline, ranked, features, feature, first, end)
-        ranked.changes[table] = changes
+            _clear(ranked, table, first, changes)
+            cell = first
+            continue
+        ranked.rank[table, cell] = rank
+        if rank >= 0:
+            _count(ranked, table, is_mode, rank, 1)
+        cell += 1
+    ranked.end[table] = end
     return ranked.events[table]
 
 
 @leaf
-def nth_least(ranked: RankedValues, table, nth):
-    """The n-th least of the values that a tree counts, from 1. Cost: O(log values)."""
+def ranked_value(ranked: RankedValues, table, is_mode, nth):
+    """The n-th least of the values that a tree counts, from 1; of a mode's the most frequent, of several the least.
+
+    Cost: O(log values).
+    """
     tree, leaves = ranked.tree[table], ranked.leaves[table]
     node = np.int64(1)
     while node < leaves:
         node *= 2
-        if nth > tree[node]:
+        if is_mode:
+            node += tree[node] < tree[node + 1]
+        elif nth > tree[node]:
             nth -= tree[node]
-            node += 1
-    return ranked.value[table, node - leaves]
-
-
-@leaf
-def most_frequent(ranked: RankedValues, table):
-    """The value that a mode's tree counts most often, of several the least. Cost: O(log values)."""
-    tree, leaves = ranked.tree[table], ranked.leaves[table]
-    node = np.int64(1)
-    while node < leaves:
-        node *= 2
-        if tree[node] < tree[node + 1]:
             node += 1
     return ranked.value[table, node - leaves]

@@ -10,32 +10,17 @@ import numpy as np
 
 from buckets.compiled import leaf
 from buckets.kernel.plan import MEDIAN, MODE, FeatureArrays
-from buckets.kernel.ranked_values import RankedValues, count_ranked, most_frequent, nth_least
+from buckets.kernel.ranked_values import RankedValues, count_ranked, ranked_value
 from buckets.kernel.result_rows import Rows
 from buckets.kernel.single_events import Found, append_rows, counted_in, is_counted
 from buckets.kernel.window_edges import Edges
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
 from buckets.timeline.timeline import Timeline
 
-_WHOLE = 10_000
+_ALL = 10_000
 """Hundredths of a per cent in all."""
 _HALF = 500_000
 """Millionths."""
-
-
-@leaf
-def _value(ranked: RankedValues, features: FeatureArrays, feature, events):
-    """The value of so many events that a tree counts, at least one: its whole and millionths."""
-    table, function = ranked.table[feature], features.function[feature]
-    if function == MODE:
-        return most_frequent(ranked, table), np.int64(0)
-    if function != MEDIAN:
-        nth = (events * features.parameter[feature] + _WHOLE - 1) // _WHOLE
-        return nth_least(ranked, table, nth), np.int64(0)
-    lower = nth_least(ranked, table, (events + 1) // 2)
-    upper = nth_least(ranked, table, events // 2 + 1)
-    # The half of each, and what both halves leave, so that no sum passes 64 bits.
-    return (lower >> 1) + (upper >> 1) + (lower & upper & 1), ((lower ^ upper) & 1) * _HALF
 
 
 @leaf
@@ -53,20 +38,19 @@ def _extremes(timeline: Timeline, edges: Edges, features: FeatureArrays, feature
 
 
 @leaf
-def _find(timeline: Timeline, edges: Edges, ranked: RankedValues, features: FeatureArrays, feature, end, event):
-    """The value of a feature over its window up to the cell before `end`."""
-    inside = edges.inside[features.window[feature]]
-    known = count_ranked(timeline, edges, ranked, features, feature, inside, end, event)
-    events, maybe = counted_in(timeline, edges, features, feature, end)
-    value, micro = np.int64(0), np.int64(0)
-    if known > 0:
-        value, micro = _value(ranked, features, feature, known)
-    lower, upper = value, value
-    if events > known or maybe > 0:
-        lower, upper = _extremes(timeline, edges, features, feature, end, maybe)
-        if known == 0 and events > 0:
-            value = upper
-    return Found(value, micro, lower, upper, events, events, events + maybe)
+def _value(ranked: RankedValues, features: FeatureArrays, feature, events):
+    """The value of so many events that a tree counts, at least one: its whole and millionths."""
+    table, function = ranked.table[feature], features.function[feature]
+    first = (events * features.parameter[feature] + _ALL - 1) // _ALL
+    last = first
+    if function == MEDIAN:
+        first, last = (events + 1) // 2, events // 2 + 1
+    value = ranked_value(ranked, table, function == MODE, first)
+    if first == last:
+        return value, np.int64(0)
+    other = ranked_value(ranked, table, False, last)
+    # The half of each, and what both halves leave, so that no sum passes 64 bits.
+    return (value >> 1) + (other >> 1) + (value & other & 1), ((value ^ other) & 1) * _HALF
 
 
 @leaf
@@ -99,5 +83,16 @@ def append_ranked(
     Returns:
         The number of rows used.
     """
-    found = _find(timeline, edges, ranked, features, feature, end, event)
+    inside = edges.inside[features.window[feature]]
+    known = count_ranked(timeline, edges, ranked, features, feature, inside, end, event)
+    events, maybe = counted_in(timeline, edges, features, feature, end)
+    value, micro = np.int64(0), np.int64(0)
+    if known > 0:
+        value, micro = _value(ranked, features, feature, known)
+    lower, upper = value, value
+    if events > known or maybe > 0:
+        lower, upper = _extremes(timeline, edges, features, feature, end, maybe)
+        if known == 0 and events > 0:
+            value = upper
+    found = Found(value, micro, lower, upper, events, events, events + maybe)
     return append_rows(found, features, feature, numbers, event, rows, used)
