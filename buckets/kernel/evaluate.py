@@ -145,11 +145,12 @@ def evaluate(
     for feature in range(features.function.shape[0]):
         if late_by_ms > features.patience_ms[feature]:
             continue
-        if features.function[feature] >= PERCENTILE:
-            used = append_ranked(timeline, edges, ranked, features, feature, end, rules.number, event, rows, used)
-            continue
         if features.function[feature] > MAX:
-            used = append_found(timeline, edges, distinct, features, feature, own, end, rules.number, event, rows, used)
+            numbers = rules.number
+            if features.function[feature] >= PERCENTILE:
+                used = append_ranked(timeline, edges, ranked, features, feature, end, numbers, event, rows, used)
+            else:
+                used = append_found(timeline, edges, distinct, features, feature, own, end, numbers, event, rows, used)
             continue
         window = features.window[feature]
         edge_ms = time_ms - context.reach_ms[window]

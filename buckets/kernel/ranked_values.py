@@ -128,16 +128,18 @@ def _sort(numbers, room, size):
             middle, end = begin + run, min(begin + 2 * run, size)
             if numbers[middle - 1] <= numbers[middle]:
                 continue
-            left, right = begin, middle
-            for at in range(begin, end):
-                if right == end or (left < middle and numbers[left] <= numbers[right]):
-                    room[at] = numbers[left]
-                    left += 1
-                else:
-                    room[at] = numbers[right]
-                    right += 1
-            for at in range(begin, end):
-                numbers[at] = room[at]
+            for at in range(begin, middle):
+                room[at] = numbers[at]
+            left, right, at = begin, middle, begin
+            while left < middle and right < end:
+                # Without a branch, which would be guessed wrong every other time.
+                is_right = numbers[right] < room[left]
+                numbers[at] = numbers[right] if is_right else room[left]
+                right += is_right
+                left += not is_right
+                at += 1
+            for rest in range(left, middle):
+                numbers[at + rest - left] = room[rest]
         run *= 2
 
 
@@ -194,13 +196,11 @@ def _rank_of(timeline: Timeline, ranked: RankedValues, features: FeatureArrays, 
         return np.int64(_NOT_COUNTED)
     value, different = ranked.value[table], ranked.different[table]
     wanted = timeline.extremes[0, features.measure[feature], cell]
-    low, high = np.int64(0), different
-    while low < high:
-        middle = (low + high) // 2
-        if value[middle] < wanted:
-            low = middle + 1
-        else:
-            high = middle
+    low, step = np.int64(0), ranked.leaves[table] >> 1
+    while step > 0:
+        after = low + step
+        low = after if after <= different and value[after - 1] < wanted else low
+        step >>= 1
     return low if low < different and value[low] == wanted else np.int64(_UNKNOWN)
 
 
@@ -271,7 +271,8 @@ def ranked_value(ranked: RankedValues, table, is_mode, nth):
         node *= 2
         if is_mode:
             node += tree[node] < tree[node + 1]
-        elif nth > tree[node]:
-            nth -= tree[node]
-            node += 1
+        else:
+            is_right = nth > tree[node]
+            nth -= tree[node] if is_right else np.int64(0)
+            node += is_right
     return ranked.value[table, node - leaves]
