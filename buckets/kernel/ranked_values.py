@@ -49,7 +49,7 @@ class RankedValues(NamedTuple):
         events: how many events the tree counts.
         value: int64 `(tables, capacity)`, the different values, sorted.
         room: int64 `(capacity,)`, for sorting.
-        rank: int64 `(tables, capacity)`, of each cell in `[first, end)` the rank of its value; below 0 if not counted.
+        rank: int64 `(tables, capacity)`, of each cell in `[first, end)` the rank that was counted; below 0 for none.
         tree: int64 `(tables, 4 * capacity)`, the root at 1, the children of node n at 2n and 2n + 1.
     """
 
@@ -152,19 +152,8 @@ def _is_counted(timeline: Timeline, counted, cell):
 
 
 @leaf
-def _clear(ranked: RankedValues, table, first, changes):
-    """Take all values out of a tree that is to hold those of cells from `first` on."""
-    for node in range(2 * ranked.leaves[table]):
-        ranked.tree[table, node] = 0
-    ranked.events[table] = 0
-    ranked.changes[table] = changes
-    ranked.first[table] = first
-    ranked.end[table] = first
-
-
-@leaf
 def _learn(timeline: Timeline, ranked: RankedValues, features: FeatureArrays, feature, first, event):
-    """Sort the values of cells from `first` on, and of the key's events after `event`."""
+    """Sort the values of cells from `first` on, and of the key's events after `event`; the tree counts none then."""
     table, column, counted = ranked.table[feature], features.measure[feature], features.counted[feature]
     value, size = ranked.value[table], np.int64(0)
     for cell in range(first, timeline.size[0]):
@@ -187,6 +176,11 @@ def _learn(timeline: Timeline, ranked: RankedValues, features: FeatureArrays, fe
     ranked.different[table] = different
     ranked.leaves[table] = leaves
     ranked.sorted_for[table] = ranked.key_end[0]
+    for node in range(2 * leaves):
+        ranked.tree[table, node] = 0
+    ranked.events[table] = 0
+    ranked.first[table] = first
+    ranked.end[table] = first
 
 
 @inlined
@@ -235,20 +229,19 @@ def count_ranked(
     table, changes, is_mode = ranked.table[feature], edges.changes[0], features.function[feature] == MODE
     if ranked.sorted_for[table] != ranked.key_end[0]:
         _learn(timeline, ranked, features, feature, first, event)
-        _clear(ranked, table, first, changes)
+        ranked.changes[table] = changes
     known_end = ranked.end[table]
-    if ranked.changes[table] != changes or not ranked.first[table] <= first <= known_end <= end:
-        _clear(ranked, table, first, changes)
-    for cell in range(ranked.first[table], first):
+    stands = ranked.changes[table] == changes and ranked.first[table] <= first <= known_end <= end
+    for cell in range(ranked.first[table], first if stands else known_end):
         if ranked.rank[table, cell] >= 0:
             _count(ranked, table, is_mode, ranked.rank[table, cell], -1)
     ranked.first[table] = first
-    cell = ranked.end[table]
+    ranked.changes[table] = changes
+    cell = known_end if stands else first
     while cell < end:
         rank = _rank_of(timeline, ranked, features, feature, table, cell)
         if rank == _UNKNOWN:
             _learn(timeline, ranked, features, feature, first, event)
-            _clear(ranked, table, first, changes)
             cell = first
             continue
         ranked.rank[table, cell] = rank
