@@ -77,7 +77,8 @@ def with_features(features: Mapping[str, dict[str, Any]], when: str, **more: Any
 def feature(function: str, **more: Any) -> dict[str, Any]:
     """A feature over an hour."""
     takes = aggregate(function).takes
-    of = {"of": "country" if "string" in takes else "amount"} if takes else {}
+    of: dict[str, Any] = {"of": "country" if "string" in takes else "amount"} if takes else {}
+    of |= {"p": 95} if aggregate(function).needs_p else {}
     return {"function": function, "window": "1h"} | of | more
 
 

@@ -1,4 +1,4 @@
-"""Functions that no rule names by itself, the first and the previous event and different values: engine and oracle.
+"""Functions that only features have, of single events, different values and ranks: engine and oracle.
 
 A rule stands in for each of them. Its sum is exchanged for the function in the plan, and in the oracle for a loop.
 """
@@ -29,11 +29,12 @@ SCHEMA = EventSchema.model_validate(
     }
 )
 MEASURES = {name: measure.scale for name, measure in SCHEMA.measures.items()}
-NAMES = ("FIRST", "FIRST_TIME", "PREVIOUS", "PREVIOUS_TIME", "COUNT_DISTINCT")
+RANKS = ("PERCENTILE", "MEDIAN", "MODE")
+NAMES = ("FIRST", "FIRST_TIME", "PREVIOUS", "PREVIOUS_TIME", "COUNT_DISTINCT", *RANKS)
 
 
 class Wanted(NamedTuple):
-    """A feature that is wanted."""
+    """A feature that is wanted; of a percentile, `hundredths` of a per cent."""
 
     function: str
     measure: str = "amount"
@@ -41,6 +42,7 @@ class Wanted(NamedTuple):
     counted: str | None = None
     length_ms: int = 10
     left: str = "closed"
+    hundredths: int = 5_000
 
 
 def rule(rule_id: str, measure: str, function: str = "sum", length_ms: int = 10, left: str = "closed") -> Rule:
@@ -91,6 +93,7 @@ def with_features(plan: GroupPlan, wanted: list[Wanted]) -> GroupPlan:
         measure=np.array([column(each.measure) if each.measure else 0 for each in rules], np.int64),
         second=np.array([column(one.second if one else None) for one in chosen], np.int64),
         counted=np.array([column(one.counted if one else None) for one in chosen], np.int64),
+        parameter=np.array([one.hundredths if one else 0 for one in chosen], np.int64),
         window=plan.feature_arrays.window[before],
         patience_ms=plan.feature_arrays.patience_ms[before],
         on_trial=plan.feature_arrays.on_trial[before],
@@ -102,6 +105,12 @@ def with_features(plan: GroupPlan, wanted: list[Wanted]) -> GroupPlan:
     limits = type(plan.rule_arrays)(*(array[order] for array in plan.rule_arrays))
     comparison = np.where(is_wanted, codes.ALWAYS, limits.comparison)
     return replace(plan, feature_arrays=features, rule_arrays=limits._replace(comparison=comparison))
+
+
+def with_tenths(whole: int, micro: int) -> Decimal:
+    """A whole and millionths as a decimal, however large."""
+    assert micro in (0, 500_000)
+    return Decimal(f"{(whole * 10 + micro // 100_000)}E-1")
 
 
 class FeatureEngine(Engine):
@@ -120,7 +129,7 @@ class FeatureEngine(Engine):
 
     def _number(self, rule: int, whole: int, micro: int) -> Decimal:
         if self.plan.rules[rule].rule_id.startswith("f"):
-            return Decimal(whole)
+            return with_tenths(whole, micro)
         return super()._number(rule, whole, micro)
 
 
@@ -152,30 +161,46 @@ class FeatureOracle(Oracle):
         outcome.results[rule.rule_id] = Result(Decimal(value), count, True)
         outcome.bounds[rule.rule_id] = Bounds(Decimal(value), Decimal(value), True, True, count, count)
 
-    def value(self, wanted: Wanted, counted: list[Event]) -> tuple[int, int]:
+    def value(self, wanted: Wanted, counted: list[Event]) -> tuple[int | Decimal, int]:
         """Value and number of events of a function over the events that it counts."""
         if wanted.function == "COUNT_DISTINCT":
             columns = [self.scaled(counted, name) for name in (wanted.measure, wanted.second) if name]
             return len(set(zip(*columns, strict=True))), len(counted)
         if not counted:
             return 0, 0
+        if wanted.function in RANKS:
+            return self.ranked(wanted, sorted(self.scaled(counted, wanted.measure))), len(counted)
         found = counted[0] if wanted.function.startswith("FIRST") else counted[-1]
         if wanted.function.endswith("TIME"):
             return found.time_ms, 1
         return self.scaled([found], wanted.measure)[0], 1
 
+    def ranked(self, wanted: Wanted, values: list[int]) -> int | Decimal:
+        """A percentile, the median or the mode of sorted values."""
+        if wanted.function == "MEDIAN":
+            twice = values[(len(values) - 1) // 2] + values[len(values) // 2]
+            return with_tenths(twice // 2, twice % 2 * 500_000)
+        if wanted.function == "MODE":
+            return max(values, key=values.count)
+        return next(
+            each
+            for each in values
+            if sum(other <= each for other in values) * 10_000 >= wanted.hundredths * len(values)
+        )
 
-def wanted_features(max_size: int = 8, lengths_ms: list[int] = LENGTHS_MS):
+
+def wanted_features(max_size: int = 8, lengths_ms: list[int] = LENGTHS_MS, names: tuple[str, ...] = NAMES):
     """Some features, with and without a second column and a column that says what counts."""
     measure = st.sampled_from(["amount", "fee"])
     one = st.builds(
         Wanted,
-        function=st.sampled_from([*NAMES, "COUNT_DISTINCT"]),
+        function=st.sampled_from(names),
         measure=measure,
         second=st.one_of(st.none(), measure),
         counted=st.sampled_from([None, None, "ok"]),
         length_ms=st.sampled_from(lengths_ms),
         left=st.sampled_from(["closed", "open"]),
+        hundredths=st.one_of(st.sampled_from([1, 5_000, 9_500, 9_999, 10_000]), st.integers(1, 10_000)),
     )
     return st.lists(one, min_size=1, max_size=max_size)
 

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from importlib import import_module
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 
@@ -10,7 +11,19 @@ import numpy as np
 import numpy.typing as npt
 
 KernelFunction = Literal[
-    "sum", "count", "avg", "min", "max", "first", "first_time", "previous", "previous_time", "count_distinct"
+    "sum",
+    "count",
+    "avg",
+    "min",
+    "max",
+    "first",
+    "first_time",
+    "previous",
+    "previous_time",
+    "count_distinct",
+    "percentile",
+    "median",
+    "mode",
 ]
 ColumnKind = Literal[
     "value", "one", "least", "greatest", "square_0", "square_1", "square_2", "square_3", "digest_high", "digest_low"
@@ -35,6 +48,9 @@ Function = Literal[
     "is_first",
     "same_count",
     "count_distinct",
+    "percentile",
+    "median",
+    "mode",
 ]
 NUMBERS: Final[tuple[FieldKind, ...]] = ("measure", "long")
 ANY_FIELD: Final[tuple[FieldKind, ...]] = ("measure", "long", "string", "boolean")
@@ -51,11 +67,13 @@ class Component:
         function: what is computed.
         column: of what; None for a count.
         second: a second column, where pairs of values are counted.
+        parameter: of a percentile, which one it is in hundredths of a per cent; 0 for all else.
     """
 
     function: KernelFunction
     column: ColumnKind | None = None
     second: ColumnKind | None = None
+    parameter: int = 0
 
 
 COUNT: Final = Component("count")
@@ -127,13 +145,20 @@ class Aggregate(ABC):
         is_boolean: whether it is true or false, and no number.
         needs_raw_events: whether it looks at single events, so that its window has to lie in the tail.
         by_value: whether it counts events that share the value of its field, which is a grouping of its own.
+        needs_p: whether it has to be told of how many per cent it is.
     """
 
-    phrase: ClassVar[str]
+    phrase: str
     takes: ClassVar[tuple[FieldKind, ...]] = NUMBERS
     is_boolean: ClassVar[bool] = False
     needs_raw_events: ClassVar[bool] = False
     by_value: ClassVar[bool] = False
+    needs_p: ClassVar[bool] = False
+
+    def of_p(self, p: Decimal) -> "Aggregate":
+        """The same of so many per cent."""
+        message = f"{self.phrase} has no per cent"
+        raise TypeError(message)
 
     @abstractmethod
     def components(self, counts_all: bool) -> tuple[Component, ...]:
@@ -189,6 +214,16 @@ def lowered(found: Computed, count: Computed | None, scale: int) -> Values:
         may_be_null=count.lower_whole == 0,
         exact=found.exact & ((count.lower_whole > 0) | (count.upper_whole == 0)),
     )
+
+
+def joined(whole: npt.NDArray[np.int64], micro: npt.NDArray[np.int32], digits: int) -> Integers:
+    """Wholes and millionths as one integer, of which so many digits are after the point."""
+    unit, rest = 10**digits, micro // np.int32(10 ** (6 - digits))
+    largest = int(np.abs(whole).max()) if len(whole) else 0
+    if 0 <= largest < 2**63 // unit - 1:
+        narrow: npt.NDArray[np.int64] = whole * unit + rest
+        return narrow
+    return fitted(whole.astype(object) * unit + rest)
 
 
 def fitted(numbers: Integers) -> Integers:

@@ -16,6 +16,7 @@ from buckets.aggregates.aggregate import (
     Values,
     fitted,
     half_even,
+    joined,
 )
 
 _DIGITS, _UNIT = 6, 10**6
@@ -33,8 +34,9 @@ class _Average(Aggregate):
         valid, may_be_null = count.whole > 0, count.lower_whole == 0
         if _AVERAGE in found:
             of = found[_AVERAGE]
-            lower, upper = _joined(of.lower_whole, of.lower_micro), _joined(of.upper_whole, of.upper_micro)
-            return Values(_joined(of.whole, of.micro), scale, valid, lower, upper, may_be_null, of.exact)
+            lower = joined(of.lower_whole, of.lower_micro, _DIGITS)
+            upper = joined(of.upper_whole, of.upper_micro, _DIGITS)
+            return Values(joined(of.whole, of.micro, _DIGITS), scale, valid, lower, upper, may_be_null, of.exact)
         total = found[_SUM]
         exact = total.exact & (count.lower_whole == count.upper_whole)
         scaled = lower = upper = _quotients(total.whole, count.whole)
@@ -45,14 +47,6 @@ class _Average(Aggregate):
             # The value takes a part of the sum and a part of the count, whose quotient may lie outside.
             scaled = np.minimum(np.maximum(scaled, lower), upper)
         return Values(scaled, scale, valid, lower, upper, may_be_null, exact)
-
-
-def _joined(whole: npt.NDArray[np.int64], micro: npt.NDArray[np.int32]) -> Integers:
-    """Wholes and millionths as one integer."""
-    largest = int(np.abs(whole).max()) if len(whole) else 0
-    if 0 <= largest < 2**63 // _UNIT - 1:
-        return whole * _UNIT + micro
-    return fitted(whole.astype(object) * _UNIT + micro)
 
 
 def _quotients(total: npt.NDArray[np.int64], count: npt.NDArray[np.int64]) -> Integers:

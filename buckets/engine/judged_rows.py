@@ -93,6 +93,7 @@ def _terms(name: str, of: FeatureValues, rule: Rule, rows: Int64s) -> list[dict[
     feature, values = of.feature.feature, of.values
     fixed: dict[str, Any] = {"name": name, "function": feature.function}
     fixed |= {"of": feature.of} if feature.of is not None else {}
+    fixed |= {"p": format(feature.p, "f")} if feature.p is not None else {}
     fixed["window"] = format_duration(feature.window.length_ms)
     fixed |= {"where": write_filter(of.feature.where)} if of.feature.where != rule.where else {}
     fixed |= {"group_by": list(of.feature.fields)} if frozenset(of.feature.fields) != frozenset(rule.group_by) else {}

@@ -56,7 +56,7 @@ def cells_read_of(features: FeatureArrays, windows: int) -> npt.NDArray[np.int64
     for feature in np.flatnonzero(features.function > MAX):
         function = features.function[feature]
         read = FIRST_CELL if function in (FIRST, FIRST_TIME) else CELL_BEFORE
-        if function == COUNT_DISTINCT or features.counted[feature] >= 0:
+        if function >= COUNT_DISTINCT or features.counted[feature] >= 0:
             read = EVERY_CELL
         found[features.window[feature]] |= read
     return found

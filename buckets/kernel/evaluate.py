@@ -19,9 +19,12 @@ from buckets.kernel.plan import (
     MIN,
     NEVER,
     NOT,
+    PERCENTILE,
     SUM,
     RuleArrays,
 )
+from buckets.kernel.ranked_values import RankedValues
+from buckets.kernel.ranks import append_ranked
 from buckets.kernel.result_rows import Rows
 from buckets.kernel.single_events import append_found
 from buckets.kernel.window_edges import Edges
@@ -118,6 +121,7 @@ def evaluate(
     timeline: Timeline,
     edges: Edges,
     distinct: DistinctValues,
+    ranked: RankedValues,
     own,
     end,
     event,
@@ -142,7 +146,11 @@ def evaluate(
         if late_by_ms > features.patience_ms[feature]:
             continue
         if features.function[feature] > MAX:
-            used = append_found(timeline, edges, distinct, features, feature, own, end, rules.number, event, rows, used)
+            numbers = rules.number
+            if features.function[feature] >= PERCENTILE:
+                used = append_ranked(timeline, edges, ranked, features, feature, end, numbers, event, rows, used)
+            else:
+                used = append_found(timeline, edges, distinct, features, feature, own, end, numbers, event, rows, used)
             continue
         window = features.window[feature]
         edge_ms = time_ms - context.reach_ms[window]

@@ -7,7 +7,8 @@ The story of one event `e` of a key with clock `c`:
 2. Where its policy says so, it is put into the timeline, which stays sorted by time; beyond the tail, into its bucket.
 3. For every rule, its window is the stretch of cells from the window's edge to `e`, see `window_edges`. Count, sum,
    average, minimum and maximum of a stretch cost O(1) to O(log cells), see `timeline`; what is uncertain at an edge
-   inside a bucket is bounded, see `bounds`. What single events say is in `single_events`.
+   inside a bucket is bounded, see `bounds`. What single events say is in `single_events`, and what
+   values say in their order in `ranks`.
 4. A sum of a rule in force that does not fit 64 bits makes the event malformed: it is taken out again, and none of its
    results stand. A sum of a rule on trial that does not fit is only noted.
 
@@ -27,6 +28,7 @@ from buckets.kernel.evaluate import evaluate
 from buckets.kernel.keyed_events import KeyedEvents
 from buckets.kernel.outcome import COLLISION_NOT_KEPT, DUPLICATE, EVALUATED, LATE, OVERFLOW, TOO_LATE, EventOutcomes
 from buckets.kernel.plan import DROP, EVALUATE, KEEP_FIRST, REPLACE
+from buckets.kernel.ranked_values import RankedValues, new_ranked_values
 from buckets.kernel.result_rows import Rows, new_rows, with_room
 from buckets.kernel.window_edges import Edges, begin, find_edges, forget_stretches, make_way, new_edges
 from buckets.timeline.directory import Directory, new_directory
@@ -62,6 +64,7 @@ class Work(NamedTuple):
         directory: the pages of all keys.
         edges: where the windows of the event at hand begin.
         distinct: the different values in windows.
+        ranked: the values of windows in their order.
         replaced: int64 `(columns,)`, room for the values of one event.
         borders: int64 `(tiers,)`, where each tier begins at the key's clock.
     """
@@ -70,6 +73,7 @@ class Work(NamedTuple):
     directory: Directory
     edges: Edges
     distinct: DistinctValues
+    ranked: RankedValues
     replaced: npt.NDArray[np.int64]
     borders: npt.NDArray[np.int64]
 
@@ -249,7 +253,18 @@ def _take_in(work: Work, events: KeyedEvents, first, end, clock_ms, context: Con
             after += 1
         find_edges(work.edges, timeline, context.reach_ms, time_ms, after == timeline.size[0], tiers, work.borders)
         used_now, overflowed = evaluate(
-            timeline, work.edges, work.distinct, cell, after, current, time_ms, late_by_ms, context, rows, used
+            timeline,
+            work.edges,
+            work.distinct,
+            work.ranked,
+            cell,
+            after,
+            current,
+            time_ms,
+            late_by_ms,
+            context,
+            rows,
+            used,
         )
         if overflowed < 0:
             used, clock_ms = used_now, max(clock_ms, time_ms)
@@ -320,6 +335,7 @@ def score_keys(
         directory=directory,
         edges=new_edges(context.reach_ms.shape[0], columns),
         distinct=new_distinct_values(context.features, largest),
+        ranked=new_ranked_values(context.features, largest, events.values),
         replaced=np.empty(columns, np.int64),
         borders=np.zeros(context.tiers.after_ms.shape[0], np.int64),
     )
@@ -340,6 +356,7 @@ def score_keys(
         if clock_ms != NO_CLOCK:
             set_borders(work.borders, context.tiers, clock_ms)
         event, end = events.key_start[key], events.key_start[key + 1]
+        work.ranked.key_end[0] = end
         while event < end:
             rows = with_room(rows, used, rules)
             event, used, clock_ms = _take_in(work, events, event, end, clock_ms, context, rows, used, outcomes)

@@ -29,6 +29,7 @@ from buckets.rules.rule_set import Group, canonical_group_id
 from buckets.timeline.tiers import Tiers
 
 SUM, COUNT, AVG, MIN, MAX, FIRST, FIRST_TIME, PREVIOUS, PREVIOUS_TIME, COUNT_DISTINCT = range(10)
+PERCENTILE, MEDIAN, MODE = range(10, 13)
 FUNCTIONS: dict[KernelFunction, int] = {
     "sum": SUM,
     "count": COUNT,
@@ -40,8 +41,11 @@ FUNCTIONS: dict[KernelFunction, int] = {
     "previous": PREVIOUS,
     "previous_time": PREVIOUS_TIME,
     "count_distinct": COUNT_DISTINCT,
+    "percentile": PERCENTILE,
+    "median": MEDIAN,
+    "mode": MODE,
 }
-"""What the kernel computes."""
+"""What the kernel computes; from FIRST on of single events, and from COUNT_DISTINCT on of all in the window."""
 NO_COLUMN = -1
 ALWAYS, NEVER, ABOVE, AT_LEAST, BELOW, AT_MOST, EXACTLY, NOT = range(8)
 ADD, EVALUATE, DROP = range(3)
@@ -61,10 +65,11 @@ class FeatureArrays(NamedTuple):
     """The different features of a group's evaluated rules, in the order in which rules name them, one element each.
 
     Attributes:
-        function: int64, SUM | COUNT | AVG | MIN | MAX | FIRST | FIRST_TIME | PREVIOUS | PREVIOUS_TIME | COUNT_DISTINCT.
+        function: int64, one of `FUNCTIONS`.
         measure: int64, the column that it is of; 0 where it needs none.
         second: int64, a second column, where pairs of values are counted; NO_COLUMN for none.
         counted: int64, the column that holds 1 in events that count; NO_COLUMN where all count.
+        parameter: int64, of a percentile in hundredths of a per cent; 0 for all others.
         window: int64, the window's index in `WindowArrays`.
         patience_ms: int64, how far behind its key's clock an event may be to be evaluated.
         on_trial: bool, whether its rules are on trial (SHADOW), which changes nothing for others.
@@ -78,6 +83,7 @@ class FeatureArrays(NamedTuple):
     measure: Int64s
     second: Int64s
     counted: Int64s
+    parameter: Int64s
     window: Int64s
     patience_ms: Int64s
     on_trial: npt.NDArray[np.bool_]
@@ -260,6 +266,7 @@ class _Feature(NamedTuple):
     column: int
     second: int
     counted: int
+    parameter: int
     reach_ms: int
     on_trial: bool
 
@@ -280,13 +287,14 @@ def _feature_of_rule(rule: Rule, column: Mapping[str, int]) -> _Feature:
     assert rule.window is not None
     of = column[rule.measure] if rule.measure is not None else 0
     function = FUNCTIONS[rule.aggregate.function]
-    return _Feature(function, of, NO_COLUMN, NO_COLUMN, rule.window.reach_ms, rule.state == "SHADOW")
+    return _Feature(function, of, NO_COLUMN, NO_COLUMN, 0, rule.window.reach_ms, rule.state == "SHADOW")
 
 
 def _feature_of_part(part: Part, column: Mapping[str, int]) -> _Feature:
     of = column[part.column.name] if part.column is not None else 0
     second, counted = (NO_COLUMN if each is None else column[each.name] for each in (part.second, part.counted))
-    return _Feature(FUNCTIONS[part.function], of, second, counted, part.window.reach_ms, part.on_trial)
+    function, reach_ms = FUNCTIONS[part.function], part.window.reach_ms
+    return _Feature(function, of, second, counted, part.parameter, reach_ms, part.on_trial)
 
 
 def _features(computed: Sequence[_Feature], limits: Sequence[_LimitNumbers]) -> dict[_Feature, _Ordered]:
@@ -317,6 +325,7 @@ def _feature_arrays(
         measure=_int64s([feature.column for feature in features]),
         second=_int64s([feature.second for feature in features]),
         counted=_int64s([feature.counted for feature in features]),
+        parameter=_int64s([feature.parameter for feature in features]),
         window=_int64s([windows.index(feature.reach_ms) for feature in features]),
         patience_ms=_int64s([_kept_ms(feature, kept_ms, tail_ms) - feature.reach_ms for feature in features]),
         on_trial=np.array([feature.on_trial for feature in features], np.bool_),

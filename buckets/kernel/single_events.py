@@ -23,9 +23,13 @@ from buckets.timeline.timeline import Timeline, total
 
 
 class Found(NamedTuple):
-    """What is found in a window, as rows say it: value, bounds, number of events, and the bounds of that."""
+    """What is found in a window, as rows say it: value, bounds, number of events, and the bounds of that.
+
+    `micro` is millionths after the value; where its bounds are the same, they have them too, and none where not.
+    """
 
     value: np.int64
+    micro: np.int64
     lower: np.int64
     upper: np.int64
     events: np.int64
@@ -34,7 +38,7 @@ class Found(NamedTuple):
 
 
 @inlined
-def _is_counted(timeline: Timeline, counted, cell):
+def is_counted(timeline: Timeline, counted, cell):
     """Whether a cell holds an event that a feature counts."""
     return counted < 0 or timeline.extremes[1, counted, cell] > 0
 
@@ -44,11 +48,11 @@ def _find_cell(timeline: Timeline, counted, is_first, first, end):
     """The first or the last of cells `[first, end)` with an event that is counted; -1 where none has one."""
     if is_first:
         for cell in range(first, end):
-            if _is_counted(timeline, counted, cell):
+            if is_counted(timeline, counted, cell):
                 return cell
     else:
         for cell in range(end - 1, first - 1, -1):
-            if _is_counted(timeline, counted, cell):
+            if is_counted(timeline, counted, cell):
                 return cell
     return -1
 
@@ -79,23 +83,61 @@ def _find_one(timeline: Timeline, edges: Edges, features: FeatureArrays, feature
         else:
             lower, upper = min(lower, least), max(upper, value)
         is_found = True
-    return Found(value, lower, upper, np.int64(is_found), np.int64(is_sure), np.int64(is_found))
+    return Found(value, np.int64(0), lower, upper, np.int64(is_found), np.int64(is_sure), np.int64(is_found))
 
 
-@leaf
-def _find_different(timeline: Timeline, edges: Edges, distinct: DistinctValues, features: FeatureArrays, feature, end):
-    """How many different values a window holds."""
+@inlined
+def counted_in(timeline: Timeline, edges: Edges, features: FeatureArrays, feature, end):
+    """How many events that a feature counts are surely in its window, and how many more may be."""
     window, counted = features.window[feature], features.counted[feature]
     inside = edges.inside[window]
-    different, known = count_distinct(timeline, edges, distinct, features, feature, inside, end)
     events, maybe = timeline.prefix_count[end] - timeline.prefix_count[inside], edges.event_count[window]
     if counted >= 0:
         events, _ = total(timeline, counted, inside, end)
         maybe = join_within(edges.plus[0, counted, window], edges.plus[1, counted, window])
     if not edges.is_uncertain[window]:
         maybe = np.int64(0)
-    upper = different + (events - known) + maybe
-    return Found(upper, max(different, min(events, np.int64(1))), upper, events + maybe, events, events + maybe)
+    return events, maybe
+
+
+@leaf
+def _find_different(timeline: Timeline, edges: Edges, distinct: DistinctValues, features: FeatureArrays, feature, end):
+    """How many different values a window holds."""
+    inside = edges.inside[features.window[feature]]
+    different, known = count_distinct(timeline, edges, distinct, features, feature, inside, end)
+    events, maybe = counted_in(timeline, edges, features, feature, end)
+    upper, lower = different + (events - known) + maybe, max(different, min(events, np.int64(1)))
+    return Found(upper, np.int64(0), lower, upper, events + maybe, events, events + maybe)
+
+
+@inlined
+def append_rows(found: Found, features: FeatureArrays, feature, numbers, event, rows: Rows, used):
+    """Append a row for each rule of a feature.
+
+    Returns:
+        The number of rows used.
+    """
+    is_point = found.lower == found.upper
+    is_exact = is_point and found.events_lower == found.events_upper
+    bound_micro = found.micro if is_point else np.int64(0)
+    for rule in range(features.rules_from[feature], features.rules_end[feature]):
+        rows.event[used] = event
+        rows.rule[used] = numbers[rule]
+        rows.whole[used] = found.value
+        rows.micro[used] = found.micro
+        rows.lower_whole[used] = found.lower
+        rows.lower_micro[used] = bound_micro
+        rows.upper_whole[used] = found.upper
+        rows.upper_micro[used] = bound_micro
+        rows.event_count[used] = found.events
+        rows.count_lower[used] = found.events_lower
+        rows.count_upper[used] = found.events_upper
+        rows.fired[used] = True
+        rows.exact[used] = is_exact
+        rows.certain[used] = is_exact
+        rows.fits[used] = True
+        used += 1
+    return used
 
 
 @leaf
@@ -112,7 +154,7 @@ def append_found(
     rows: Rows,
     used,
 ):
-    """Append a row for each rule of a feature whose function comes after MAX.
+    """Append a row for each rule of a feature whose function comes after MAX, up to COUNT_DISTINCT.
 
     Args:
         timeline: the cells.
@@ -134,22 +176,4 @@ def append_found(
         found = _find_different(timeline, edges, distinct, features, feature, end)
     else:
         found = _find_one(timeline, edges, features, feature, own, end)
-    is_exact = found.lower == found.upper and found.events_lower == found.events_upper
-    for rule in range(features.rules_from[feature], features.rules_end[feature]):
-        rows.event[used] = event
-        rows.rule[used] = numbers[rule]
-        rows.whole[used] = found.value
-        rows.micro[used] = 0
-        rows.lower_whole[used] = found.lower
-        rows.lower_micro[used] = 0
-        rows.upper_whole[used] = found.upper
-        rows.upper_micro[used] = 0
-        rows.event_count[used] = found.events
-        rows.count_lower[used] = found.events_lower
-        rows.count_upper[used] = found.events_upper
-        rows.fired[used] = True
-        rows.exact[used] = is_exact
-        rows.certain[used] = is_exact
-        rows.fits[used] = True
-        used += 1
-    return used
+    return append_rows(found, features, feature, numbers, event, rows, used)

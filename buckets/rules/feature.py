@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from pydantic import (
@@ -9,6 +10,7 @@ from pydantic import (
     ConfigDict,
     Field,
     SerializerFunctionWrapHandler,
+    field_serializer,
     field_validator,
     model_serializer,
     model_validator,
@@ -16,13 +18,25 @@ from pydantic import (
 
 from buckets.aggregates.aggregate import Aggregate, Component, FieldKind, Function, aggregate
 from buckets.events.schema import EventSchema
+from buckets.numbers.fixed_point import parse_decimal
+from buckets.printable import short_line
 from buckets.rules.filter import Filter, FilterField
 from buckets.rules.part import Part
 from buckets.rules.track import Track
 from buckets.rules.window import Window
 
-_OF_SINGLE_EVENTS = ("first", "first_time", "previous", "previous_time", "count_distinct")
+_OF_SINGLE_EVENTS = (
+    "first",
+    "first_time",
+    "previous",
+    "previous_time",
+    "count_distinct",
+    "percentile",
+    "median",
+    "mode",
+)
 """Kernel functions that look at single events, and need to know which of them count."""
+_P_NEEDED = "write a number above 0 and up to 100 with at most two digits after the point"
 
 
 class Feature(BaseModel):
@@ -34,6 +48,7 @@ class Feature(BaseModel):
         window: how far back it reaches.
         where: which events it counts; None for those of the rule.
         group_by: by which fields it groups; None for those of the rule.
+        p: of a percentile, of how many per cent it is; None for all other functions.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -43,6 +58,7 @@ class Feature(BaseModel):
     window: Window
     where: FilterField | None = Field(default=None)
     group_by: tuple[str, ...] | None = None
+    p: Decimal | None = None
 
     @field_validator("window", mode="before")
     @classmethod
@@ -57,14 +73,41 @@ class Feature(BaseModel):
             raise ValueError(message)
         return value
 
+    @field_validator("p", mode="before")
+    @classmethod
+    def _per_cent(cls, value: Any) -> Decimal | None:
+        if value is None:
+            return None
+        is_number = isinstance(value, str | int | float | Decimal) and not isinstance(value, bool)
+        number = parse_decimal(str(value)) if is_number else Decimal(0)
+        if not 0 < number <= 100 or number * 100 % 1 != 0:
+            message = f"{short_line(repr(value))} is no per cent of a percentile; {_P_NEEDED}"
+            raise ValueError(message)
+        return number
+
+    @field_serializer("p")
+    def _p_as_written(self, value: Decimal | None) -> str | None:
+        return None if value is None else format(value, "f")
+
     @model_validator(mode="after")
     def _field_where_needed(self) -> "Feature":
-        needs = bool(self.aggregate.takes)
+        needs = bool(aggregate(self.function).takes)
         if needs and self.of is None:
             message = f"{self.function} needs a field, as in {{function: {self.function}, of: paymentAmount}}"
             raise ValueError(message)
         if not needs and self.of is not None:
             message = f"{self.function} is of no field; leave out `of`"
+            raise ValueError(message)
+        return self
+
+    @model_validator(mode="after")
+    def _p_where_needed(self) -> "Feature":
+        if aggregate(self.function).needs_p != (self.p is not None):
+            message = f"{self.function} has no `p`; leave it out"
+            if self.p is None:
+                message = (
+                    f"{self.function} needs `p`, as in {{function: percentile, of: {self.of}, p: 95}}; {_P_NEEDED}"
+                )
             raise ValueError(message)
         return self
 
@@ -76,7 +119,8 @@ class Feature(BaseModel):
     @property
     def aggregate(self) -> Aggregate:
         """What computes it."""
-        return aggregate(self.function)
+        found = aggregate(self.function)
+        return found if self.p is None else found.of_p(self.p)
 
 
 @dataclass(frozen=True)
@@ -109,7 +153,7 @@ class NamedFeature:
         if self.where and function == "count":
             function, column = "sum", Track("one", None, self.where)
         second = None if component.second is None else Track(component.second, self.feature.of, self.where)
-        return Part(function, column, second, counted, self.feature.window, self.on_trial)
+        return Part(function, column, second, counted, self.feature.window, self.on_trial, component.parameter)
 
     def _track(self, component: Component) -> Track | None:
         return None if component.column is None else Track(component.column, self.feature.of, self.where)

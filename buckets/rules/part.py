@@ -18,6 +18,7 @@ class Part:
         counted: a track that says which events count; None where all do.
         window: how far back it reaches.
         on_trial: whether only rules on trial need it.
+        parameter: of a percentile, which one it is in hundredths of a per cent; 0 for all else.
     """
 
     function: KernelFunction
@@ -26,6 +27,7 @@ class Part:
     counted: Track | None
     window: Window
     on_trial: bool
+    parameter: int = 0
 
     @property
     def tracks(self) -> tuple[Track, ...]:

@@ -238,7 +238,19 @@ CHANGES = [
     RULE | {"where": "kind = 'CARD' OR amount IS NULL"},
     RULE | {"aggregate": {"function": "count", "measure": None}},
 ]
+PERCENTILE = {"function": "percentile", "of": "amount", "window": "1h", "p": 95}
+WITH_FEATURES = {"rule_id": "f", "group_by": ["payer"], "features": {"f": PERCENTILE}, "when": "f > 2"}
+CHANGES += [
+    WITH_FEATURES,
+    WITH_FEATURES
+    | {"features": {"f": PERCENTILE | {"p": "99.9"}, "g": PERCENTILE | {"function": "median", "p": None}}},
+]
 NO_CHANGES = [
+    WITH_FEATURES | {"features": {"f": PERCENTILE | {"p": 0}}},
+    WITH_FEATURES | {"features": {"f": PERCENTILE | {"p": 101}}},
+    WITH_FEATURES | {"features": {"f": PERCENTILE | {"p": None}}},
+    WITH_FEATURES | {"features": {"f": PERCENTILE | {"function": "mode"}}},
+    WITH_FEATURES | {"features": {"f": {"function": "percentile", "of": "amount", "window": "1h"}}},
     {"change": "put"},
     {"change": "puts", "rule": RULE},
     {"change": "state", "rule_id": "a"},

@@ -125,14 +125,16 @@ class Oracle:
         inside = [each for each in events if first_ms <= each["time"] <= row["time"]]
         counted = [each for each in inside if counts(each)]
         before = [each for each in inside[: next(i for i, x in enumerate(inside) if x is row)] if counts(each)]
-        return (computed(named.feature.function, named.feature.of, row, counted, before),)
+        return (computed(named.feature.function, named.feature.of, row, counted, before, named.feature.p),)
 
 
 def _text(where: Any) -> str:
     return where.text if where else ""
 
 
-def computed(function: str, of: str | None, row: dict[str, Any], counted: list[Any], before: list[Any]) -> Any:
+def computed(
+    function: str, of: str | None, row: dict[str, Any], counted: list[Any], before: list[Any], p: Decimal | None = None
+) -> Any:
     """An aggregate over events, as a Fraction, a bool or None."""
     values = [Fraction(each[of]) for each in counted] if of in NUMBERS else []
     if function in ("count", "same_count"):
@@ -148,6 +150,8 @@ def computed(function: str, of: str | None, row: dict[str, Any], counted: list[A
         return Fraction(before[-1][of]) if before else None
     if not values:
         return None
+    if function in ("percentile", "median", "mode"):
+        return ranked(function, sorted(values), p)
     if function in ("first", "last"):
         return values[0 if function == "first" else -1]
     scale = 2 if of == "amount" else 0
@@ -160,6 +164,17 @@ def computed(function: str, of: str | None, row: dict[str, Any], counted: list[A
         variance = sum((each - mean) ** 2 for each in values) / (len(values) - 1)
         return rounded(variance, 2 * scale + 6) if function == "variance" else root(variance, scale + 6)
     return {"sum": sum, "min": min, "max": max}[function](values)
+
+
+def ranked(function: str, values: list[Fraction], p: Decimal | None) -> Fraction:
+    """A percentile, the median or the mode of sorted values."""
+    if function == "median":
+        return (values[(len(values) - 1) // 2] + values[len(values) // 2]) / 2
+    if function == "mode":
+        return max(values, key=values.count)
+    assert p is not None
+    share = Fraction(p) / 100 * len(values)
+    return next(each for each in values if sum(other <= each for other in values) >= share)
 
 
 def rounded(number: Fraction, digits: int) -> Fraction:
@@ -178,7 +193,7 @@ def shown(function: str, of: str | None, number: Any) -> Any:
     if number is None or isinstance(number, bool):
         return number
     scale = 2 if of == "amount" and function not in ("count", "same_count", "count_distinct") else 0
-    scale = {"avg": scale + 6, "stddev": scale + 6, "variance": 2 * scale + 6}.get(function, scale)
+    scale = {"avg": scale + 6, "median": scale + 1, "stddev": scale + 6, "variance": 2 * scale + 6}.get(function, scale)
     scale = 3 if function.startswith("time_since") else scale
     return format_scaled(int(number * 10**scale), scale)
 
@@ -186,7 +201,7 @@ def shown(function: str, of: str | None, number: Any) -> Any:
 FUNCTIONS = {
     "sum": NUMBERS, "count": (), "avg": NUMBERS, "min": NUMBERS, "max": NUMBERS, "variance": NUMBERS, "stddev": NUMBERS,
     "is_first": (), "same_count": ANY, "first": NUMBERS, "last": NUMBERS, "previous": NUMBERS, "count_distinct": ANY,
-    "time_since_first": (), "time_since_previous": (),
+    "time_since_first": (), "time_since_previous": (), "percentile": NUMBERS, "median": NUMBERS, "mode": NUMBERS,
 }  # fmt: skip
 
 
@@ -196,6 +211,8 @@ def features(draw: st.DrawFn, functions: dict[str, tuple[str, ...]]) -> dict[str
     found: dict[str, Any] = {"function": function, "window": draw(st.sampled_from(["2s", "5s", "30s"]))}
     if functions[function]:
         found["of"] = draw(st.sampled_from(functions[function]))
+    if function == "percentile":
+        found["p"] = draw(st.sampled_from([50, "95", 0.01, "99.99", 100, "33.3"]))
     if draw(st.booleans()):
         found["window"] = {"length": found["window"], "left": "open"}
     where = draw(st.sampled_from([None, *(text for text in FILTERS if text)]))

@@ -1,0 +1,271 @@
+"""The values of a window in their order: a tree for each column and window of which ranks are asked, moving with it.
+
+For a key and a batch all values that may come into a window are known ahead: those of its cells, and those of the key's
+events that are still to come. They are sorted once. The leaves of a binary tree are the different ones, from the least
+to the greatest, and hold how often each stands in cells `[first, end)`; a node holds the sum of its two children, or
+for the mode the greater one. With the values `1 1 3 5` it is
+
+        4               2
+      3   1           2   1
+     2 1 1 0         2 1 1 0
+     1 3 5           1 3 5
+
+As events arrive in order, cells come in at the end and leave at the beginning, and the n-th least value is found on the
+way down from the root, each in O(log values). When other cells have changed, as for an event that comes late or is
+taken out again, the cells of the window are counted again. If one of their values is not known, as where the window of
+a late event reaches further back, all are sorted again. A cell of several events does not tell which values it holds,
+and is left out.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from buckets.compiled import allocating, inlined, leaf
+from buckets.kernel.plan import MODE, PERCENTILE, FeatureArrays
+from buckets.kernel.window_edges import Edges
+from buckets.timeline.timeline import Timeline
+
+_NO_KEY = -1
+_UNKNOWN, _NOT_COUNTED = -2, -1
+
+
+class RankedValues(NamedTuple):
+    """The trees of all features that ask for ranks: int64 arrays, of shape `(tables,)` if not said otherwise.
+
+    Features of the same column, window and events share one, but the mode has its own.
+
+    Attributes:
+        table: int64 `(features,)`, the table of each feature; -1 for none.
+        to_come: int64 `(columns, events)`, the values of all events of the call.
+        key_end: int64 `(1,)`, the event after the last one of the key at hand.
+        first: the first cell whose value is counted.
+        end: the cell after the last.
+        changes: what `Edges.changes` was when they were counted; another number means that the counts hold no more.
+        sorted_for: what `key_end` was when values were sorted.
+        different: how many different values are known.
+        leaves: how many leaves the tree has, a power of two.
+        events: how many events the tree counts.
+        value: int64 `(tables, capacity)`, the different values, sorted.
+        room: int64 `(capacity,)`, for sorting.
+        rank: int64 `(tables, capacity)`, of each cell in `[first, end)` the rank that was counted; below 0 for none.
+        tree: int64 `(tables, 4 * capacity)`, the root at 1, the children of node n at 2n and 2n + 1.
+    """
+
+    table: npt.NDArray[np.int64]
+    to_come: npt.NDArray[np.int64]
+    key_end: npt.NDArray[np.int64]
+    first: npt.NDArray[np.int64]
+    end: npt.NDArray[np.int64]
+    changes: npt.NDArray[np.int64]
+    sorted_for: npt.NDArray[np.int64]
+    different: npt.NDArray[np.int64]
+    leaves: npt.NDArray[np.int64]
+    events: npt.NDArray[np.int64]
+    value: npt.NDArray[np.int64]
+    room: npt.NDArray[np.int64]
+    rank: npt.NDArray[np.int64]
+    tree: npt.NDArray[np.int64]
+
+
+@leaf
+def _table_of(features: FeatureArrays, table, feature):
+    """The table of an earlier feature that this one shares; -1 for none."""
+    for other in range(feature):
+        if (
+            table[other] >= 0
+            and (features.function[other] == MODE) == (features.function[feature] == MODE)
+            and features.measure[other] == features.measure[feature]
+            and features.counted[other] == features.counted[feature]
+            and features.window[other] == features.window[feature]
+        ):
+            return table[other]
+    return np.int64(-1)
+
+
+@allocating
+def new_ranked_values(features: FeatureArrays, cells, to_come):
+    """Empty tables with room for timelines of up to so many cells. Memory is used as far as values are.
+
+    Args:
+        features: what is computed.
+        cells: the most cells that a timeline has, with the events that are to come.
+        to_come: int64 `(columns, events)`, the values of all events.
+    """
+    table, tables = np.full(features.function.shape[0], -1, np.int64), np.int64(0)
+    for feature in range(features.function.shape[0]):
+        if features.function[feature] >= PERCENTILE:
+            table[feature] = _table_of(features, table, feature)
+            if table[feature] < 0:
+                table[feature] = tables
+                tables += 1
+    capacity = cells if tables > 0 else np.int64(0)
+    return RankedValues(
+        table,
+        to_come,
+        np.zeros(1, np.int64),
+        np.zeros(tables, np.int64),
+        np.zeros(tables, np.int64),
+        np.zeros(tables, np.int64),
+        np.full(tables, _NO_KEY, np.int64),
+        np.zeros(tables, np.int64),
+        np.zeros(tables, np.int64),
+        np.zeros(tables, np.int64),
+        np.empty((tables, capacity), np.int64),
+        np.empty(capacity, np.int64),
+        np.empty((tables, capacity), np.int64),
+        np.empty((tables, 4 * capacity), np.int64),
+    )
+
+
+@leaf
+def _sort(numbers, room, size):
+    """Sort the first numbers of an array, by merging runs of 1, 2, 4 and so on. Cost: O(size log size)."""
+    run = np.int64(1)
+    while run < size:
+        for begin in range(0, size - run, 2 * run):
+            middle, end = begin + run, min(begin + 2 * run, size)
+            if numbers[middle - 1] <= numbers[middle]:
+                continue
+            for at in range(begin, middle):
+                room[at] = numbers[at]
+            left, right, at = begin, middle, begin
+            while left < middle and right < end:
+                # Without a branch, which would be guessed wrong every other time.
+                is_right = numbers[right] < room[left]
+                numbers[at] = numbers[right] if is_right else room[left]
+                right += is_right
+                left += not is_right
+                at += 1
+            for rest in range(left, middle):
+                numbers[at + rest - left] = room[rest]
+        run *= 2
+
+
+@inlined
+def _is_counted(timeline: Timeline, counted, cell):
+    """Whether a cell holds one event, and that is counted."""
+    if timeline.prefix_count[cell + 1] - timeline.prefix_count[cell] != 1:
+        return False
+    return counted < 0 or timeline.extremes[0, counted, cell] != 0
+
+
+@leaf
+def _learn(timeline: Timeline, ranked: RankedValues, features: FeatureArrays, feature, first, event):
+    """Sort the values of cells from `first` on, and of the key's events after `event`; the tree counts none then."""
+    table, column, counted = ranked.table[feature], features.measure[feature], features.counted[feature]
+    value, size = ranked.value[table], np.int64(0)
+    for cell in range(first, timeline.size[0]):
+        if _is_counted(timeline, counted, cell):
+            value[size] = timeline.extremes[0, column, cell]
+            size += 1
+    for later in range(event + 1, ranked.key_end[0]):
+        if counted < 0 or ranked.to_come[counted, later] != 0:
+            value[size] = ranked.to_come[column, later]
+            size += 1
+    _sort(value, ranked.room, size)
+    different = np.int64(0)
+    for at in range(size):
+        if different == 0 or value[at] != value[different - 1]:
+            value[different] = value[at]
+            different += 1
+    leaves = np.int64(1)
+    while leaves < different:
+        leaves *= 2
+    ranked.different[table] = different
+    ranked.leaves[table] = leaves
+    ranked.sorted_for[table] = ranked.key_end[0]
+    for node in range(2 * leaves):
+        ranked.tree[table, node] = 0
+    ranked.events[table] = 0
+    ranked.first[table] = first
+    ranked.end[table] = first
+
+
+@inlined
+def _rank_of(timeline: Timeline, ranked: RankedValues, features: FeatureArrays, feature, table, cell):
+    """The rank of a cell's value, from 0; _NOT_COUNTED where the feature counts none, _UNKNOWN where it is new."""
+    if not _is_counted(timeline, features.counted[feature], cell):
+        return np.int64(_NOT_COUNTED)
+    value, different = ranked.value[table], ranked.different[table]
+    wanted = timeline.extremes[0, features.measure[feature], cell]
+    low, step = np.int64(0), ranked.leaves[table] >> 1
+    while step > 0:
+        after = low + step
+        low = after if after <= different and value[after - 1] < wanted else low
+        step >>= 1
+    return low if low < different and value[low] == wanted else np.int64(_UNKNOWN)
+
+
+@leaf
+def _count(ranked: RankedValues, table, is_mode, rank, step):
+    """Let a value come in (step 1) or leave (step -1)."""
+    tree = ranked.tree[table]
+    node = ranked.leaves[table] + rank
+    tree[node] += step
+    ranked.events[table] += step
+    node >>= 1
+    while node > 0:
+        if is_mode:
+            most = max(tree[2 * node], tree[2 * node + 1])
+            if tree[node] == most:
+                break
+            tree[node] = most
+        else:
+            tree[node] += step
+        node >>= 1
+
+
+@leaf
+def count_ranked(
+    timeline: Timeline, edges: Edges, ranked: RankedValues, features: FeatureArrays, feature, first, end, event
+):
+    """Let a feature's tree hold the values of cells `[first, end)`. Cost: amortised O(log values) an event in order.
+
+    Returns:
+        How many events it counts.
+    """
+    table, changes, is_mode = ranked.table[feature], edges.changes[0], features.function[feature] == MODE
+    if ranked.sorted_for[table] != ranked.key_end[0]:
+        _learn(timeline, ranked, features, feature, first, event)
+        ranked.changes[table] = changes
+    known_end = ranked.end[table]
+    stands = ranked.changes[table] == changes and ranked.first[table] <= first <= known_end <= end
+    for cell in range(ranked.first[table], first if stands else known_end):
+        if ranked.rank[table, cell] >= 0:
+            _count(ranked, table, is_mode, ranked.rank[table, cell], -1)
+    ranked.first[table] = first
+    ranked.changes[table] = changes
+    cell = known_end if stands else first
+    while cell < end:
+        rank = _rank_of(timeline, ranked, features, feature, table, cell)
+        if rank == _UNKNOWN:
+            _learn(timeline, ranked, features, feature, first, event)
+            cell = first
+            continue
+        ranked.rank[table, cell] = rank
+        if rank >= 0:
+            _count(ranked, table, is_mode, rank, 1)
+        cell += 1
+    ranked.end[table] = end
+    return ranked.events[table]
+
+
+@leaf
+def ranked_value(ranked: RankedValues, table, is_mode, nth):
+    """The n-th least of the values that a tree counts, from 1; of a mode's the most frequent, of several the least.
+
+    Cost: O(log values).
+    """
+    tree, leaves = ranked.tree[table], ranked.leaves[table]
+    node = np.int64(1)
+    while node < leaves:
+        node *= 2
+        if is_mode:
+            node += tree[node] < tree[node + 1]
+        else:
+            is_right = nth > tree[node]
+            nth -= tree[node] if is_right else np.int64(0)
+            node += is_right
+    return ranked.value[table, node - leaves]
