@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,8 @@ from buckets.kernel.result_rows import Rows
 from buckets.numbers.fixed_point import AVERAGE_FACTOR, format_scaled, readable
 from buckets.outputs.columns import TIME, alert_columns
 from buckets.rules.rule import Rule
+
+Int32s = npt.NDArray[np.int32]
 
 
 def alert_id(rule: Rule, key: str, event_id: str, event_time_ms: int) -> str:
@@ -52,7 +54,7 @@ def alert_table(group: ScoredGroup, state: str) -> pa.Table:
     different, sentence_of = np.unique(rules, return_inverse=True)
     sentences = pa.array([group.plan.rules[rule].sentence() for rule in different.tolist()])
     warm = group.warm(events, rules)
-    terms, conditions = _findings(group.plan, _chosen(rows, chosen), warm)
+    terms, conditions = _findings(group.plan, rows, chosen, warm)
     found = {
         "alert_id": pa.array(list(map(alert_id, fired, keys.to_pylist(), ids, times_ms.tolist()))),
         "rule_id": pa.array([rule.rule_id for rule in fired]),
@@ -86,43 +88,67 @@ def alert_table(group: ScoredGroup, state: str) -> pa.Table:
     return table.append_column(INGESTED, taken[INGESTED]) if INGESTED in taken.column_names else table
 
 
-def _chosen(rows: Rows, chosen: npt.NDArray[np.int64]) -> Rows:
-    columns: list[npt.NDArray[Any]] = [column[chosen] for column in rows]
-    return Rows(*columns)
-
-
-def _findings(plan: GroupPlan, rows: Rows, warm: npt.NDArray[np.bool_]) -> tuple[list[str], list[str]]:
-    """The one term of each row, as JSON text, and what was found as a sentence."""
-    fixed = [_fixed(rule) for rule in plan.rules]
+def _findings(
+    plan: GroupPlan, rows: Rows, chosen: npt.NDArray[np.int64], warm: npt.NDArray[np.bool_]
+) -> tuple[list[str], list[str]]:
+    """The one term of each chosen row, as JSON text, and what was found as a sentence."""
+    rules = rows.rule[chosen]
+    fixed = {rule: _Fixed.of(plan.rules[rule]) for rule in np.unique(rules).tolist()}
+    values, exact = _texts(plan, rules, rows.whole[chosen], rows.micro[chosen]), rows.exact[chosen].tolist()
+    lower, upper = values, values
+    if not all(exact):
+        lower = _texts(plan, rules, rows.lower_whole[chosen], rows.lower_micro[chosen])
+        upper = _texts(plan, rules, rows.upper_whole[chosen], rows.upper_micro[chosen])
+    found = zip(
+        rules.tolist(), values, exact, lower, upper, rows.event_count[chosen].tolist(), warm.tolist(), strict=True
+    )
     terms, conditions = [], []
-    for row in range(len(rows.event)):
-        number = int(rows.rule[row])
-        rule, is_average = plan.rules[number], _is_average(plan, number)
-        value, lower, upper = (
-            format_scaled(
-                int(getattr(rows, f"{side}whole")[row]) * (AVERAGE_FACTOR if is_average else 1)
-                + int(getattr(rows, f"{side}micro")[row]),
-                plan.value_scales[number],
-            )
-            for side in ("", "lower_", "upper_")
-        )
-        is_exact = bool(rows.exact[row])
-        term = fixed[number] | {"value": value} | ({} if is_exact else {"lower": lower, "upper": upper})
-        term |= {"exact": is_exact, "count": int(rows.event_count[row]), "warm": bool(warm[row])}
-        terms.append(json.dumps([term], ensure_ascii=False))
-        conditions.append(rule.finding(readable(value)))
+    for rule, value, is_exact, least, most, count, is_warm in found:
+        bounds = "" if is_exact else f', "lower": "{least}", "upper": "{most}"'
+        flags = f'"exact": {_JSON[is_exact]}, "count": {count}, "warm": {_JSON[is_warm]}'
+        terms.append(f'{fixed[rule].term}, "value": "{value}"{bounds}, {flags}}}]')
+        conditions.append(f"{fixed[rule].before}{readable(value)}{fixed[rule].after}")
     return terms, conditions
 
 
-def _is_average(plan: GroupPlan, number: int) -> bool:
-    aggregate = plan.rules[number].aggregate
-    return aggregate is not None and aggregate.function == "avg"
+_JSON = {True: "true", False: "false"}
 
 
-def _fixed(rule: Rule) -> dict[str, Any]:
-    """What all terms of a rule of one aggregate share."""
-    assert rule.aggregate is not None
-    assert rule.window is not None
-    of = {} if rule.measure is None else {"of": rule.measure}
-    window = format_duration(rule.window.length_ms)
-    return {"name": "value", "function": rule.aggregate.function} | of | {"window": window}
+def _texts(plan: GroupPlan, rules: Int32s, whole: npt.NDArray[np.int64], micro: Int32s) -> list[str]:
+    """Values as decimals with the digits of their rule."""
+    factors = [AVERAGE_FACTOR if each else 1 for each in _are_averages(plan)]
+    numbers = zip(rules.tolist(), whole.tolist(), micro.tolist(), strict=True)
+    return [format_scaled(one * factors[rule] + part, plan.value_scales[rule]) for rule, one, part in numbers]
+
+
+def _are_averages(plan: GroupPlan) -> list[bool]:
+    return [rule.aggregate is not None and rule.aggregate.function == "avg" for rule in plan.rules]
+
+
+class _Fixed(NamedTuple):
+    """What all alerts of a rule of one aggregate share.
+
+    Attributes:
+        term: the beginning of their term, as JSON.
+        before: of their sentence what stands before the value.
+        after: and what stands after it.
+    """
+
+    term: str
+    before: str
+    after: str
+
+    @classmethod
+    def of(cls, rule: Rule) -> "_Fixed":
+        """That of a rule."""
+        assert rule.aggregate is not None
+        assert rule.window is not None
+        of = {} if rule.measure is None else {"of": rule.measure}
+        window = format_duration(rule.window.length_ms)
+        term = {"name": "value", "function": rule.aggregate.function} | of | {"window": window}
+        before, _, after = rule.finding(_VALUE).partition(_VALUE)
+        return cls(json.dumps([term], ensure_ascii=False).removesuffix("}]"), before, after)
+
+
+_VALUE = "\0"
+"""Stands for the value in a sentence; no name contains it."""
