@@ -36,6 +36,7 @@ class Context(NamedTuple):
         paging: how timelines are cut.
         generation: of the group.
         emit_all: whether rows are written for every rule, or for the fired ones only.
+        has_event_features: whether some feature looks at the events of its window one by one.
     """
 
     features: FeatureArrays
@@ -48,6 +49,7 @@ class Context(NamedTuple):
     paging: Paging
     generation: int
     emit_all: bool
+    has_event_features: bool
 
 
 def cells_read_of(features: FeatureArrays, windows: int) -> npt.NDArray[np.int64]:

@@ -5,7 +5,6 @@ import numpy as np
 from buckets.compiled import inlined, leaf
 from buckets.kernel.bounds import count_in, uncertain_bound, uncertain_value
 from buckets.kernel.context import Context
-from buckets.kernel.distinct_values import DistinctValues
 from buckets.kernel.plan import (
     ABOVE,
     ALWAYS,
@@ -19,14 +18,10 @@ from buckets.kernel.plan import (
     MIN,
     NEVER,
     NOT,
-    PERCENTILE,
     SUM,
     RuleArrays,
 )
-from buckets.kernel.ranked_values import RankedValues
-from buckets.kernel.ranks import append_ranked
 from buckets.kernel.result_rows import Rows
-from buckets.kernel.single_events import append_found
 from buckets.kernel.window_edges import Edges
 from buckets.numbers.quotient import is_less, rounded, side_of_digits
 from buckets.timeline.timeline import Timeline, extreme, total
@@ -117,23 +112,8 @@ def _write_exact(rows: Rows, used, whole, micro, count):
 
 
 @inlined
-def evaluate(
-    timeline: Timeline,
-    edges: Edges,
-    distinct: DistinctValues,
-    ranked: RankedValues,
-    own,
-    end,
-    event,
-    time_ms,
-    late_by_ms,
-    context: Context,
-    rows: Rows,
-    used,
-):
-    """Evaluate every feature from its window's edge to `end`, and append a row for each of its rules that is wanted.
-
-    The event's own cell is `own`.
+def evaluate(timeline: Timeline, edges: Edges, end, event, time_ms, late_by_ms, context: Context, rows: Rows, used):
+    """Evaluate features up to MAX from their windows' edges to `end`; append a row for each of their rules that is wanted.
 
     A feature whose window reaches to where cells may be gone, for an event that is late by so much, is passed over. Of
     one that is on trial and whose sum does not fit 64 bits each rule has a row that says so, and nothing else changes.
@@ -143,14 +123,7 @@ def evaluate(
     """
     features, rules, policy = context.features, context.rules, context.policy.edge
     for feature in range(features.function.shape[0]):
-        if late_by_ms > features.patience_ms[feature]:
-            continue
-        if features.function[feature] > MAX:
-            numbers = rules.number
-            if features.function[feature] >= PERCENTILE:
-                used = append_ranked(timeline, edges, ranked, features, feature, end, numbers, event, rows, used)
-            else:
-                used = append_found(timeline, edges, distinct, features, feature, own, end, numbers, event, rows, used)
+        if late_by_ms > features.patience_ms[feature] or features.function[feature] > MAX:
             continue
         window = features.window[feature]
         edge_ms = time_ms - context.reach_ms[window]

@@ -25,6 +25,7 @@ from buckets.compiled import allocating, compiled, inlined, leaf
 from buckets.kernel.context import Context, Policy
 from buckets.kernel.distinct_values import DistinctValues, new_distinct_values
 from buckets.kernel.evaluate import evaluate
+from buckets.kernel.event_features import append_event_features
 from buckets.kernel.keyed_events import KeyedEvents
 from buckets.kernel.outcome import COLLISION_NOT_KEPT, DUPLICATE, EVALUATED, LATE, OVERFLOW, TOO_LATE, EventOutcomes
 from buckets.kernel.plan import DROP, EVALUATE, KEEP_FIRST, REPLACE
@@ -252,21 +253,22 @@ def _take_in(work: Work, events: KeyedEvents, first, end, clock_ms, context: Con
         while after < timeline.size[0] and timeline.first_ms[after] == time_ms:
             after += 1
         find_edges(work.edges, timeline, context.reach_ms, time_ms, after == timeline.size[0], tiers, work.borders)
-        used_now, overflowed = evaluate(
-            timeline,
-            work.edges,
-            work.distinct,
-            work.ranked,
-            cell,
-            after,
-            current,
-            time_ms,
-            late_by_ms,
-            context,
-            rows,
-            used,
-        )
+        used_now, overflowed = evaluate(timeline, work.edges, after, current, time_ms, late_by_ms, context, rows, used)
         if overflowed < 0:
+            if context.has_event_features:
+                used_now = append_event_features(
+                    timeline,
+                    work.edges,
+                    work.distinct,
+                    work.ranked,
+                    cell,
+                    after,
+                    current,
+                    late_by_ms,
+                    context,
+                    rows,
+                    used_now,
+                )
             used, clock_ms = used_now, max(clock_ms, time_ms)
             continue
         outcomes.code[current] = OVERFLOW

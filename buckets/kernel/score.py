@@ -14,7 +14,7 @@ from buckets.kernel.kernel import score_keys
 from buckets.kernel.keyed_events import EventIds, KeyedEvents
 from buckets.kernel.needed_pages import choose_pages
 from buckets.kernel.outcome import EventOutcomes
-from buckets.kernel.plan import GroupPlan
+from buckets.kernel.plan import MAX, GroupPlan
 from buckets.kernel.result_rows import Rows
 from buckets.timeline.directory import Directory
 from buckets.timeline.head import CODEC_VERSION, NO_CLOCK
@@ -181,6 +181,7 @@ def _context(plan: GroupPlan, paging: Paging, emit_all: bool) -> Context:
         paging=paging,
         generation=plan.group.generation,
         emit_all=emit_all,
+        has_event_features=bool((plan.feature_arrays.function > MAX).any()),
     )
 
 
