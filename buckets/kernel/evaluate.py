@@ -113,7 +113,7 @@ def _write_exact(rows: Rows, used, whole, micro, count):
 
 @inlined
 def evaluate(timeline: Timeline, edges: Edges, end, event, time_ms, late_by_ms, context: Context, rows: Rows, used):
-    """Evaluate features up to MAX, each from its window's edge to `end`; append the rows of their rules that are wanted.
+    """Evaluate features up to MAX over their windows, from the edge to `end`; append the rows that their rules want.
 
     A feature whose window reaches to where cells may be gone, for an event that is late by so much, is passed over. Of
     one that is on trial and whose sum does not fit 64 bits each rule has a row that says so, and nothing else changes.
