@@ -168,6 +168,15 @@ class Aggregate(ABC):
             counts_all: whether the feature counts every event of its key.
         """
 
+    def counted(self, found: Mapping[Component, Computed], own: Own) -> npt.NDArray[np.int64]:
+        """How many events the value is of; of a function that looks at one event, whether there is one.
+
+        Args:
+            found: as for `lower`.
+            own: as for `lower`.
+        """
+        return found[COUNT].whole if COUNT in found else next(iter(found.values())).event_count
+
     @abstractmethod
     def lower(self, found: Mapping[Component, Computed], own: Own) -> Values:
         """The values that follow from the components.
@@ -219,8 +228,9 @@ def lowered(found: Computed, count: Computed | None, scale: int) -> Values:
 def joined(whole: npt.NDArray[np.int64], micro: npt.NDArray[np.int32], digits: int) -> Integers:
     """Wholes and millionths as one integer, of which so many digits are after the point."""
     unit, rest = 10**digits, micro // np.int32(10 ** (6 - digits))
-    largest = int(np.abs(whole).max()) if len(whole) else 0
-    if 0 <= largest < 2**63 // unit - 1:
+    # Of the least integer numpy's absolute value is negative.
+    largest = max(abs(int(whole.min())), abs(int(whole.max()))) if len(whole) else 0
+    if largest < 2**63 // unit - 1:
         narrow: npt.NDArray[np.int64] = whole * unit + rest
         return narrow
     return fitted(whole.astype(object) * unit + rest)

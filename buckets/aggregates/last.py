@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 import numpy as np
+import numpy.typing as npt
 
 from buckets.aggregates.aggregate import Aggregate, Component, Computed, Own, Values
 from buckets.aggregates.single_event import of_event
@@ -16,6 +17,9 @@ class _Last(Aggregate):
 
     def components(self, counts_all: bool) -> tuple[Component, ...]:
         return (_PREVIOUS,)
+
+    def counted(self, found: Mapping[Component, Computed], own: Own) -> npt.NDArray[np.int64]:
+        return np.maximum(found[_PREVIOUS].event_count, own.counts)
 
     def lower(self, found: Mapping[Component, Computed], own: Own) -> Values:
         before, itself = of_event(found[_PREVIOUS], own.scale), own.counts

@@ -122,6 +122,11 @@ def show(
     console.print(timeline_table(view.cells[-limit:], len(view.cells), chosen, schema))
 
 
+MOST_COLUMNS = 2
+"""A timeline with more tracks has a line for each of them, and no columns."""
+_NUMBERS = ("sum", "min", "max")
+
+
 def timeline_table(cells: tuple[CellView, ...], of: int, group: Group, schema: EventSchema) -> Table:
     """Cells as a table, oldest first."""
     shown = f"the newest {len(cells):,} of {of:,} cells" if len(cells) < of else f"all {of:,} cells"
@@ -129,20 +134,30 @@ def timeline_table(cells: tuple[CellView, ...], of: int, group: Group, schema: E
     table.add_column("Time (UTC)", no_wrap=True)
     table.add_column("Event or bucket", overflow="fold")
     table.add_column("Events", justify="right")
-    for measure in group.measures:
-        for name in ("sum", "min", "max"):
+    in_columns = len(group.measures) <= MOST_COLUMNS
+    for measure in group.measures if in_columns else ():
+        for name in _NUMBERS:
             table.add_column(f"{measure} {name}", justify="right")
+    if not in_columns:
+        table.add_column("Sum, min and max", overflow="fold")
     table.add_column("Page", justify="right")
     for cell in cells:
         numbers: list[str] = []
         for column, measure in enumerate(group.measures):
             scale = group.digits(measure, schema)
             values = (cell.plus[column] - cell.minus[column], cell.least[column], cell.greatest[column])
-            numbers += [format_scaled(value, scale) for value in values]
+            texts = [format_scaled(value, scale) for value in values]
+            numbers += texts if in_columns else [f"{measure}: {', '.join(texts)}"]
         span = format_duration(cell.last_ms - cell.first_ms)
         what = cell.event_id if cell.event_id is not None else f"bucket, events over {span}"
         page = "head" if cell.page is None else str(cell.page)
-        table.add_row(moment(cell.first_ms), Text(what), f"{cell.events:,}", *numbers, page)
+        table.add_row(
+            moment(cell.first_ms),
+            Text(what),
+            f"{cell.events:,}",
+            *(numbers if in_columns else ["\n".join(numbers)]),
+            page,
+        )
     return table
 
 

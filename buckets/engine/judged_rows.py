@@ -142,6 +142,8 @@ def _shown_values(of: FeatureValues, rows: Int64s) -> list[str]:
 def _shown_field(value: Any) -> str:
     if isinstance(value, Decimal):
         return readable(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return "missing" if value is None else one_line(str(value))
 
 

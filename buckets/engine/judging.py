@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from buckets.aggregates.aggregate import COUNT, Own, Values
+from buckets.aggregates.aggregate import Own, Values
 from buckets.engine.group_parts import ComputedPart
 from buckets.engine.keyed_table import KeyedTable
 from buckets.engine.track_values import counts, numbers_of
@@ -135,12 +135,11 @@ def _feature(
         scale=schema.measures[of].scale if of in schema.measures else 0,
     )
     found = {component: parts[part].computed for component, part in named.parts()}
-    first = next(iter(found.values()))
-    counted = found[COUNT].whole if COUNT in found else first.event_count
+    aggregate = named.feature.aggregate
     warm = np.ones(len(events), np.bool_)
     for part in parts.values():
         warm &= part.warm
-    return FeatureValues(named, named.feature.aggregate.lower(found, own), counted, warm)
+    return FeatureValues(named, aggregate.lower(found, own), aggregate.counted(found, own), warm)
 
 
 def _column(feature: FeatureValues) -> FeatureColumn:

@@ -99,7 +99,7 @@ def _not_sql(error: ParseError, text: str) -> ExpressionError:
     said = str(found.get("description") or first_line(error)).rstrip(".")
     if said.startswith("Required keyword"):
         said = "an operand is missing"
-    elif said.startswith("Invalid expression"):
+    elif said.startswith("Invalid expression") or "Token" in said:
         said = "this is not SQL"
     at, word = len(text.rstrip()), str(found.get("highlight") or "").strip()
     if word and "line" in found:

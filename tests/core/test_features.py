@@ -447,3 +447,36 @@ def test_what_is_warm_is_as_if_the_rule_had_been_there_from_the_start(first, the
 def evaluated(results: BatchResults, rule_set: RuleSet, engine: buckets.EngineSettings) -> list[dict[str, Any]]:
     packed = results.payloads.get(EVALUATIONS)
     return OutputDecoder(rule_set, SCHEMA, engine).table(EVALUATIONS, packed).to_pylist() if packed else []
+
+
+LEAST, GREATEST = -(2**63), 2**63 - 1
+
+
+@pytest.mark.parametrize(
+    ("function", "where", "extreme"),
+    [
+        ("avg", None, LEAST),
+        ("avg", "flag", LEAST),
+        ("avg", None, GREATEST),
+        ("min", "flag", GREATEST),
+        ("max", "flag", LEAST),
+    ],
+)
+def test_values_at_the_ends_of_64_bits_are_exact_whatever_else_is_in_the_batch(function, where, extreme):
+    feature = {"function": function, "of": "n", "window": "100ms"} | ({"where": where} if where else {})
+    written = {"rule_id": "r", "group_by": ["payer"], "features": {"x": feature}, "when": "x IS NOT NULL"}
+    rows = [
+        {"id": f"e{n}", "time": START_MS + 500 * n, "payer": "p", "flag": True, "n": [extreme, 5][n]} for n in (0, 1)
+    ]
+    events = pa.table({name: [row[name] for row in rows] for name in rows[0]})
+    first, second = buckets.evaluate(events, [Rule.model_validate(written)], SCHEMA).features("r")["x"].to_pylist()
+    assert (first, second) == (extreme, 5)
+
+
+def test_the_last_event_counts_itself_and_booleans_are_yes_or_no():
+    features = {"x": {"function": "last", "of": "amount", "window": "1h"}}
+    written = {"rule_id": "r", "group_by": ["payer"], "features": features, "when": "flag AND x > 1"}
+    events = pa.table({"id": ["e"], "time": [START_MS], "payer": ["p"], "flag": [True], "amount": ["2.00"]})
+    (alert,) = buckets.evaluate(events, [Rule.model_validate(written)], SCHEMA).alerts.to_pylist()
+    assert json.loads(alert["terms"])[0]["count"] == 1
+    assert alert["condition"] == "flag (yes) is true and x (2) is above 1"
