@@ -31,7 +31,7 @@ def judged_alerts(judged: Judged, ruleset_version: int) -> pa.Table:
     columns = alert_columns(schema.largest_scale)
     rows = np.flatnonzero(judged.fired)
     events = judged.events[rows]
-    taken, keys, times_ms = table.take(events), table.key_column(events), table.times_ms(events)
+    taken, keys, times_ms = table.take(events), table.key_column(events, rule.group_by), table.times_ms(events)
     ids, exact = taken["event_id"].to_pylist(), _all(judged, rows, "exact")
     alert_ids = [alert_id(rule, *each) for each in zip(keys.to_pylist(), ids, times_ms.tolist(), strict=True)]
     found = {
@@ -66,7 +66,7 @@ def judged_evaluations(judged: Judged, ruleset_version: int) -> pa.Table:
     found = {
         "event_id": taken["event_id"],
         **_of_rule(judged.rule, ruleset_version, len(rows)),
-        "key": table.key_column(judged.events),
+        "key": table.key_column(judged.events, judged.rule.group_by),
         "event_time": taken["time_ms"].cast(TIME),
         "exact": pa.array(_all(judged, rows, "exact")),
         "warm": pa.array(_all(judged, rows, "warm")),

@@ -83,15 +83,19 @@ def _typed(text: str, kind: FieldKind) -> Any:
     return text == "true" if kind == "boolean" else text
 
 
-def key_json(group: Group, key: str, schema: EventSchema) -> str:
-    """A key as users read it: `{"payerId": "p1", "beneficiaryId": "b9"}`."""
+def key_json(group: Group, key: str, schema: EventSchema, order: Sequence[str] = ()) -> str:
+    """A key as users read it: `{"payerId": "p1", "beneficiaryId": "b9"}`.
+
+    Args:
+        group: the key's group.
+        key: the key.
+        schema: the event schema.
+        order: of the fields, all of which it names; empty for that of the group.
+    """
     fields = decode_key(group, key, schema)
-    shown = {
-        name: format_scaled(value, schema.measures[name].scale)
-        for name, value in fields.items()
-        if name in schema.measures
-    }
-    return json.dumps(fields | shown, ensure_ascii=False)
+    found = {name: fields[name] for name in order or fields}
+    shown = {name: format_scaled(found[name], schema.measures[name].scale) for name in found if name in schema.measures}
+    return json.dumps(found | shown, ensure_ascii=False)
 
 
 def shards_of(group: Group, keys: pa.Array, shards: int) -> npt.NDArray[np.int64]:

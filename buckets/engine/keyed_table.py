@@ -44,10 +44,10 @@ class KeyedTable:
         times_ms: Int64s = self.events["time_ms"].to_numpy()[events]
         return times_ms
 
-    def key_column(self, events: Int64s) -> pa.Array:
-        """The keys of events, as JSON text."""
+    def key_column(self, events: Int64s, order: Sequence[str] = ()) -> pa.Array:
+        """The keys of events, as JSON text, with their fields in some order; in that of the group if it is empty."""
         codes, index = np.unique(self.codes[events], return_inverse=True)
-        texts = [key_json(self.group, self.keys[code], self.schema) for code in codes.tolist()]
+        texts = [key_json(self.group, self.keys[code], self.schema, order) for code in codes.tolist()]
         return pa.array(texts, pa.string()).take(pa.array(index))
 
     def fields(self, names: Iterable[str], events: Int64s | None = None) -> dict[str, pa.Array]:

@@ -480,3 +480,16 @@ def test_the_last_event_counts_itself_and_booleans_are_yes_or_no():
     (alert,) = buckets.evaluate(events, [Rule.model_validate(written)], SCHEMA).alerts.to_pylist()
     assert json.loads(alert["terms"])[0]["count"] == 1
     assert alert["condition"] == "flag (yes) is true and x (2) is above 1"
+
+
+def test_the_key_of_a_rule_does_not_depend_on_how_other_rules_order_their_fields():
+    def rule(rule_id: str, group_by: list[str]) -> Rule:
+        features = {"x": {"function": "count", "window": "1h"}}
+        return Rule.model_validate({"rule_id": rule_id, "group_by": group_by, "features": features, "when": "x > 0"})
+
+    events = pa.table({"id": ["e"], "time": [START_MS], "payer": ["p"], "bene": ["b"]})
+    mine, other = rule("mine", ["payer", "bene"]), rule("other", ["bene", "payer"])
+    (alone,) = buckets.evaluate(events, [mine], SCHEMA).alerts.to_pylist()
+    beside = buckets.evaluate(events, [other, mine], SCHEMA).alerts.to_pylist()
+    assert alone["key"] == '{"payer": "p", "bene": "b"}'
+    assert {alert["alert_id"] for alert in beside if alert["rule_id"] == "mine"} == {alone["alert_id"]}
