@@ -243,7 +243,8 @@ def test_checks_in_python_and_in_sql_say_the_same_of_rows_good_and_bad(spark, ke
     changes += [{"limit": limit} for limit in ("1", "-5.5", "9" * 38)]
     changes += [{"count_lower": None}, {"count_upper": None}, {"count_upper": 0}]
     changes += [{name: Decimal(value)} for name in ("value", "lower", "upper") for value in ("0", "61", "-7.25")]
-    changes += [dict.fromkeys(("value", "lower", "upper", "limit", "operator", "count"))]
+    counts = ("count", "count_lower", "count_upper")
+    changes += [dict.fromkeys(("value", "lower", "upper", "limit", "operator", *counts))]
     changes += [dict.fromkeys(("value", "lower", "upper", "terms"))]
     changes += [{"operator": operator} for operator in (">", ">=", "<", "<=", "=", "!=", "?")]
     some = kept.rows(columns.ALERTS)
