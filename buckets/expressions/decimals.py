@@ -5,6 +5,7 @@ wide where that is enough for every value that there can be, and otherwise a Pyt
 quotient, which has 18 digits after the point, the last one rounded half to even. What is divided by zero is NULL.
 """
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -58,6 +59,7 @@ def numbers(column: pa.Array, scale: int) -> Numbers:
     )
 
 
+@functools.lru_cache(maxsize=65_536)
 def constant(value: Decimal) -> Numbers:
     """One finite number for all rows."""
     scale = digits_after_point(value)

@@ -43,7 +43,7 @@ def matching(expression: Expression, columns: Mapping[str, Any], rows: int) -> p
     found = _Evaluation(columns, rows).condition(expression)
     if isinstance(found, pa.Scalar):
         return pa.array(np.full(rows, found.as_py() is True))
-    return found.fill_null(False)
+    return found.fill_null(False) if found.null_count else found
 
 
 class _Evaluation:
@@ -153,7 +153,7 @@ class _Evaluation:
     def _nullable(self, values: Any, valid: npt.NDArray[np.bool_]) -> pa.BooleanArray:
         """Booleans, NULL where they are not valid."""
         spread = np.broadcast_to(np.asarray(values, np.bool_), (self._rows,))
-        return pa.array(spread, mask=~np.broadcast_to(valid, (self._rows,)))
+        return pa.array(spread) if valid.all() else pa.array(spread, mask=~np.broadcast_to(valid, (self._rows,)))
 
     def _coalesce(self, operands: Sequence[Expression]) -> Any:
         found = [self._value(operand) for operand in operands]
