@@ -19,6 +19,7 @@ BENCHMARKS = (
     "many_windows",
     "many_keys",
     "rules",
+    "features",
     "length",
     "skew",
     "team",
