@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from importlib import import_module
-from typing import Any, ClassVar, Final, Literal, NamedTuple
+from typing import Any, ClassVar, Final, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -98,20 +98,24 @@ COMPUTED: Final = Computed._fields
 """The names of what is known of a component."""
 
 
-class Own(NamedTuple):
-    """What the events themselves say.
+class Own(Protocol):
+    """What the events themselves say; few aggregates ask for more than the scale."""
 
-    Attributes:
-        times_ms: int64, when each happened.
-        counts: bool, whether the feature counts the event.
-        value: int64, the feature's field; 0 where it has none.
-        scale: digits after the point of that.
-    """
+    @property
+    def times_ms(self) -> npt.NDArray[np.int64]:
+        """When each happened."""
 
-    times_ms: npt.NDArray[np.int64]
-    counts: Flags
-    value: npt.NDArray[np.int64]
-    scale: int
+    @property
+    def counts(self) -> Flags:
+        """Whether the feature counts the event."""
+
+    @property
+    def value(self) -> npt.NDArray[np.int64]:
+        """The feature's field, as integers."""
+
+    @property
+    def scale(self) -> int:
+        """Digits after the point of the feature's field."""
 
 
 class Values(NamedTuple):
@@ -241,9 +245,3 @@ def fitted(numbers: Integers) -> Integers:
     if numbers.dtype != object or not len(numbers):
         return numbers.astype(np.int64)
     return numbers.astype(np.int64) if numbers.min() >= -(2**63) and numbers.max() < 2**63 else numbers
-
-
-def half_even(dividend: int, divisor: int) -> int:
-    """A quotient, rounded half to even; the divisor is positive."""
-    whole, rest = divmod(dividend, divisor)
-    return whole + (2 * rest > divisor or (2 * rest == divisor and whole % 2 == 1))

@@ -15,9 +15,9 @@ from buckets.aggregates.aggregate import (
     Own,
     Values,
     fitted,
-    half_even,
     joined,
 )
+from buckets.numbers.fixed_point import half_to_even
 
 _DIGITS, _UNIT = 6, 10**6
 _AVERAGE, _SUM = Component("avg", "value"), Component("sum", "value")
@@ -51,7 +51,7 @@ class _Average(Aggregate):
 
 def _quotients(total: npt.NDArray[np.int64], count: npt.NDArray[np.int64]) -> Integers:
     """Sums by counts; 0 where nothing is counted."""
-    rounded: Any = np.frompyfunc(lambda of, by: half_even(of * _UNIT, by) if by else 0, 2, 1)(
+    rounded: Any = np.frompyfunc(lambda of, by: half_to_even(of * _UNIT, by) if by else 0, 2, 1)(
         total.astype(object), count.astype(object)
     )
     return fitted(np.asarray(rounded, object))

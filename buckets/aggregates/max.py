@@ -1,22 +1,6 @@
 """The largest value of a field. Of no events it is NULL."""
 
-from collections.abc import Mapping
+from buckets.aggregates.aggregate import Component
+from buckets.aggregates.extreme import Extreme
 
-from buckets.aggregates.aggregate import COUNT, Aggregate, Component, Computed, Own, Values, lowered
-
-
-class _Max(Aggregate):
-    phrase = "the largest"
-
-    def components(self, counts_all: bool) -> tuple[Component, ...]:
-        return (_component(counts_all), COUNT)
-
-    def lower(self, found: Mapping[Component, Computed], own: Own) -> Values:
-        return lowered(found[_component(_component(True) in found)], found[COUNT], own.scale)
-
-
-def _component(counts_all: bool) -> Component:
-    return Component("max", "value" if counts_all else "greatest")
-
-
-AGGREGATE = _Max()
+AGGREGATE = Extreme("the largest", Component("max", "value"), Component("max", "greatest"))

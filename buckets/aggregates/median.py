@@ -2,22 +2,15 @@
 
 from collections.abc import Mapping
 
-from buckets.aggregates.aggregate import Aggregate, Component, Computed, Own, Values, joined
-from buckets.aggregates.single_event import of_event
+from buckets.aggregates.aggregate import Component, Computed, Own, Values, joined
+from buckets.aggregates.single_event import SingleEvent, of_event
 
-_MEDIAN = Component("median", "value")
 _DIGITS = 1
 
 
-class _Median(Aggregate):
-    phrase = "the median of"
-    needs_raw_events = True
-
-    def components(self, counts_all: bool) -> tuple[Component, ...]:
-        return (_MEDIAN,)
-
+class _Median(SingleEvent):
     def lower(self, found: Mapping[Component, Computed], own: Own) -> Values:
-        of = found[_MEDIAN]
+        of = found[self._found]
         return of_event(of, own.scale + _DIGITS)._replace(
             scaled=joined(of.whole, of.micro, _DIGITS),
             lower=joined(of.lower_whole, of.lower_micro, _DIGITS),
@@ -25,4 +18,4 @@ class _Median(Aggregate):
         )
 
 
-AGGREGATE = _Median()
+AGGREGATE = _Median("the median of", Component("median", "value"))

@@ -1,28 +1,20 @@
 """The least value of a field that at least `p` per cent of its values do not exceed. Of no events it is NULL."""
 
-from collections.abc import Mapping
 from decimal import Decimal
 
-from buckets.aggregates.aggregate import Aggregate, Component, Computed, Own, Values
-from buckets.aggregates.single_event import of_event
+from buckets.aggregates.aggregate import Aggregate, Component
+from buckets.aggregates.single_event import SingleEvent
 
 
-class _Percentile(Aggregate):
-    needs_raw_events = True
+class _Percentile(SingleEvent):
     needs_p = True
 
     def __init__(self, p: Decimal) -> None:
-        self.phrase = f"the {_ordinal(p)} percentile of"
-        self._found = Component("percentile", "value", parameter=int(p * 100))
+        component = Component("percentile", "value", parameter=int(p * 100))
+        super().__init__(f"the {_ordinal(p)} percentile of", component)
 
     def of_p(self, p: Decimal) -> Aggregate:
         return _Percentile(p)
-
-    def components(self, counts_all: bool) -> tuple[Component, ...]:
-        return (self._found,)
-
-    def lower(self, found: Mapping[Component, Computed], own: Own) -> Values:
-        return of_event(found[self._found], own.scale)
 
 
 def _ordinal(p: Decimal) -> str:

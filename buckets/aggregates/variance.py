@@ -18,8 +18,8 @@ from buckets.aggregates.aggregate import (
     Own,
     Values,
     fitted,
-    half_even,
 )
+from buckets.numbers.fixed_point import half_to_even
 
 _SUM = Component("sum", "value")
 _SQUARES: Final = (
@@ -41,7 +41,7 @@ class _Variance(Aggregate):
         return COMPONENTS
 
     def lower(self, found: Mapping[Component, Computed], own: Own) -> Values:
-        return spread(found, lambda above, below: half_even(above * 10**_DIGITS, below), 2 * own.scale + _DIGITS)
+        return spread(found, lambda above, below: half_to_even(above * 10**_DIGITS, below), 2 * own.scale + _DIGITS)
 
 
 def spread(found: Mapping[Component, Computed], value: Quotient, scale: int) -> Values:

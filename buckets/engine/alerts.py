@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,8 +18,6 @@ from buckets.kernel.result_rows import Rows
 from buckets.numbers.fixed_point import AVERAGE_FACTOR, format_scaled, readable
 from buckets.outputs.columns import TIME, alert_columns
 from buckets.rules.rule import Rule
-
-Int32s = npt.NDArray[np.int32]
 
 
 def alert_id(rule: Rule, key: str, event_id: str, event_time_ms: int) -> str:
@@ -50,9 +49,10 @@ def alert_table(group: ScoredGroup, state: str) -> pa.Table:
         lower = decimals(rows.lower_whole[chosen], rows.lower_micro[chosen])
         upper = decimals(rows.upper_whole[chosen], rows.upper_micro[chosen])
     ids = taken["event_id"].to_pylist()
-    lengths_ms = np.array([rule.longest_window.length_ms for rule in group.plan.rules], np.int64)
-    different, sentence_of = np.unique(rules, return_inverse=True)
-    sentences = pa.array([group.plan.rules[rule].sentence() for rule in different.tolist()])
+    numbers, index = np.unique(rules, return_inverse=True)
+    different = [group.plan.rules[number] for number in numbers.tolist()]
+    lengths_ms = np.array([rule.longest_window.length_ms for rule in different], np.int64)[index]
+    sentences = pa.array([rule.sentence() for rule in different]).take(pa.array(index))
     warm = group.warm(events, rules)
     terms, conditions = _findings(group.plan, rows, chosen, warm)
     found = {
@@ -60,7 +60,7 @@ def alert_table(group: ScoredGroup, state: str) -> pa.Table:
         "rule_id": pa.array([rule.rule_id for rule in fired]),
         "rule_version": pa.array([rule.version for rule in fired], pa.int32()),
         "ruleset_version": pa.array(np.full(len(chosen), group.ruleset_version)),
-        "rule": sentences.take(pa.array(sentence_of)),
+        "rule": sentences,
         "key": keys,
         "event_id": taken["event_id"],
         "event_time": taken["time_ms"].cast(TIME),
@@ -75,7 +75,7 @@ def alert_table(group: ScoredGroup, state: str) -> pa.Table:
         "count_upper": pa.array(rows.count_upper[chosen]),
         "operator": pa.array([rule.limit.operator for rule in fired if rule.limit is not None]),
         "limit": pa.array([format(rule.limit.value, "f") for rule in fired if rule.limit is not None]),
-        "window_start": pa.array(times_ms - lengths_ms[rules]).cast(TIME),
+        "window_start": pa.array(times_ms - lengths_ms).cast(TIME),
         "window_end": taken["time_ms"].cast(TIME),
         "event": pa.array(group.table.event_texts(events, taken)),
         "terms": pa.array(terms, pa.string()),
@@ -92,62 +92,63 @@ def _findings(
     plan: GroupPlan, rows: Rows, chosen: npt.NDArray[np.int64], warm: npt.NDArray[np.bool_]
 ) -> tuple[list[str], list[str]]:
     """The one term of each chosen row, as JSON text, and what was found as a sentence."""
-    rules = rows.rule[chosen]
-    fixed = {rule: _Fixed.of(plan.rules[rule]) for rule in np.unique(rules).tolist()}
-    values, exact = _texts(plan, rules, rows.whole[chosen], rows.micro[chosen]), rows.exact[chosen].tolist()
+    rules, exact = rows.rule[chosen].tolist(), rows.exact[chosen].tolist()
+    of_rule = {rule: _Fixed.of(plan.rules[rule], plan.value_scales[rule]) for rule in set(rules)}
+    fixed = [of_rule[rule] for rule in rules]
+    values = _texts(fixed, rows.whole[chosen], rows.micro[chosen])
     lower, upper = values, values
     if not all(exact):
-        lower = _texts(plan, rules, rows.lower_whole[chosen], rows.lower_micro[chosen])
-        upper = _texts(plan, rules, rows.upper_whole[chosen], rows.upper_micro[chosen])
-    found = zip(
-        rules.tolist(), values, exact, lower, upper, rows.event_count[chosen].tolist(), warm.tolist(), strict=True
-    )
+        lower = _texts(fixed, rows.lower_whole[chosen], rows.lower_micro[chosen])
+        upper = _texts(fixed, rows.upper_whole[chosen], rows.upper_micro[chosen])
+    counts = rows.event_count[chosen].tolist()
     terms, conditions = [], []
-    for rule, value, is_exact, least, most, count, is_warm in found:
+    for of, value, is_exact, least, most, count, is_warm in zip(
+        fixed, values, exact, lower, upper, counts, warm.tolist(), strict=True
+    ):
         bounds = "" if is_exact else f', "lower": "{least}", "upper": "{most}"'
         flags = f'"exact": {_JSON[is_exact]}, "count": {count}, "warm": {_JSON[is_warm]}'
-        terms.append(f'{fixed[rule].term}, "value": "{value}"{bounds}, {flags}}}]')
-        conditions.append(f"{fixed[rule].before}{readable(value)}{fixed[rule].after}")
+        terms.append(f'{of.term}, "value": "{value}"{bounds}, {flags}}}]')
+        conditions.append(f"{of.before}{readable(value)}{of.after}")
     return terms, conditions
 
 
 _JSON = {True: "true", False: "false"}
 
 
-def _texts(plan: GroupPlan, rules: Int32s, whole: npt.NDArray[np.int64], micro: Int32s) -> list[str]:
+def _texts(fixed: Sequence["_Fixed"], whole: npt.NDArray[np.int64], micro: npt.NDArray[np.int32]) -> list[str]:
     """Values as decimals with the digits of their rule."""
-    factors = [AVERAGE_FACTOR if each else 1 for each in _are_averages(plan)]
-    numbers = zip(rules.tolist(), whole.tolist(), micro.tolist(), strict=True)
-    return [format_scaled(one * factors[rule] + part, plan.value_scales[rule]) for rule, one, part in numbers]
-
-
-def _are_averages(plan: GroupPlan) -> list[bool]:
-    return [rule.aggregate is not None and rule.aggregate.function == "avg" for rule in plan.rules]
+    numbers = zip(fixed, whole.tolist(), micro.tolist(), strict=True)
+    return [format_scaled(one * of.factor + part, of.scale) for of, one, part in numbers]
 
 
 class _Fixed(NamedTuple):
     """What all alerts of a rule of one aggregate share.
 
     Attributes:
+        factor: how many of the last digits of a value make one unit of what the kernel gives.
+        scale: the digits of a value after the point.
         term: the beginning of their term, as JSON.
         before: of their sentence what stands before the value.
         after: and what stands after it.
     """
 
+    factor: int
+    scale: int
     term: str
     before: str
     after: str
 
     @classmethod
-    def of(cls, rule: Rule) -> "_Fixed":
-        """That of a rule."""
+    def of(cls, rule: Rule, scale: int) -> "_Fixed":
+        """That of a rule whose values have so many digits after the point."""
         assert rule.aggregate is not None
         assert rule.window is not None
         of = {} if rule.measure is None else {"of": rule.measure}
         window = format_duration(rule.window.length_ms)
         term = {"name": "value", "function": rule.aggregate.function} | of | {"window": window}
         before, _, after = rule.finding(_VALUE).partition(_VALUE)
-        return cls(json.dumps([term], ensure_ascii=False).removesuffix("}]"), before, after)
+        factor = AVERAGE_FACTOR if rule.aggregate.function == "avg" else 1
+        return cls(factor, scale, json.dumps([term], ensure_ascii=False).removesuffix("}]"), before, after)
 
 
 _VALUE = "\0"

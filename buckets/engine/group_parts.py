@@ -1,6 +1,6 @@
 """The parts that a group computes for rules with features, at its events; as columns where they meet other groups'."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,17 +84,10 @@ def _spread(column: npt.NDArray[Any], at: Int64s, size: int) -> npt.NDArray[Any]
     return wide
 
 
-def to_columns(found: GroupParts, parts: Iterable[Part], numbers: Mapping[Part, int]) -> dict[str, pa.Array]:
-    """Some of the parts as columns of a table; with bounds where some value has any.
-
-    Args:
-        found: the parts.
-        parts: which of them.
-        numbers: the number of each part, which is in the names of its columns.
-    """
+def to_columns(parts: Sequence[ComputedPart]) -> dict[str, pa.Array]:
+    """Parts at the same events as columns of a table; with bounds where some value has any."""
     columns: dict[str, pa.Array] = {}
-    for part in parts:
-        of, number = found.parts[part], numbers[part]
+    for number, of in enumerate(parts):
         is_known = of.computed.exact.all() and np.array_equal(of.computed.count_lower, of.computed.count_upper)
         for name in _VALUES if is_known else COMPUTED:
             columns[f"{number}:{name}"] = pa.array(getattr(of.computed, name))
@@ -102,9 +95,9 @@ def to_columns(found: GroupParts, parts: Iterable[Part], numbers: Mapping[Part, 
     return columns
 
 
-def from_columns(table: pa.Table, parts: Iterable[Part], numbers: Mapping[Part, int]) -> dict[Part, ComputedPart]:
-    """What `to_columns` made columns of."""
-    return {part: _read(table, numbers[part]) for part in parts}
+def from_columns(table: pa.Table, parts: int) -> list[ComputedPart]:
+    """So many parts, of which `to_columns` made columns."""
+    return [_read(table, number) for number in range(parts)]
 
 
 def _read(table: pa.Table, number: int) -> ComputedPart:

@@ -13,6 +13,7 @@ from buckets.engine.alerts import alert_id
 from buckets.engine.judging import FeatureValues, Judged
 from buckets.events.arrivals import INGESTED
 from buckets.expressions.certainty import Between, Value, possible_truths
+from buckets.expressions.interval import scaled_down
 from buckets.numbers.fixed_point import format_scaled, readable
 from buckets.outputs.columns import TIME, alert_columns, evaluation_columns
 from buckets.printable import one_line
@@ -157,7 +158,7 @@ def _fields(judged: Judged, rows: Int64s) -> dict[str, list[Any]]:
         measure = table.schema.measures.get(name)
         values = column.to_pylist()
         if measure is not None:
-            values = [None if each is None else _exact(each, measure.scale) for each in values]
+            values = [None if each is None else scaled_down(each, measure.scale) for each in values]
         found[name] = values
     return found
 
@@ -177,11 +178,6 @@ def certainties(judged: Judged, rows: Int64s) -> npt.NDArray[np.bool_]:
     return certain
 
 
-def _exact(scaled: int, scale: int) -> Decimal:
-    """A scaled integer of any size as the decimal that it means."""
-    return Decimal(format_scaled(scaled, scale))
-
-
 def _between(of: FeatureValues, row: int) -> Value:
     """What a feature can be at an event."""
     values = of.values
@@ -189,9 +185,9 @@ def _between(of: FeatureValues, row: int) -> Value:
     if of.feature.feature.aggregate.is_boolean:
         return frozenset([bool(lower), bool(upper)])
     if values.exact[row]:
-        return _exact(int(values.scaled[row]), values.scale) if values.valid[row] else None
+        return scaled_down(int(values.scaled[row]), values.scale) if values.valid[row] else None
     may_be_null = bool(values.may_be_null[row])
-    return Between(_exact(lower, values.scale), _exact(upper, values.scale), may_be_null)
+    return Between(scaled_down(lower, values.scale), scaled_down(upper, values.scale), may_be_null)
 
 
 def _all(judged: Judged, rows: Int64s, what: str) -> npt.NDArray[np.bool_]:

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from buckets.aggregates.aggregate import Own, Values
+from buckets.aggregates.aggregate import Values
 from buckets.engine.group_parts import ComputedPart
 from buckets.engine.keyed_table import KeyedTable
 from buckets.engine.track_values import counts, numbers_of
@@ -73,31 +73,41 @@ def judge(prepared: PreparedRules, table: KeyedTable, events: Int64s, parts: Par
         parts: the parts of the rules' features, at these events; of their own group also where they have no feature
             there.
     """
-    applied: dict[Filter, Flags] = {}
     chosen: dict[int, _Chosen] = {}
+    filters = _Filters(table, events)
     for each in prepared.rules:
         if each.choice not in chosen:
             choice = prepared.choices[each.choice]
-            if choice.where not in applied:
-                applied[choice.where] = counts(choice.where, table, events)
-            applies = applied[choice.where].copy()
+            applies = filters.passed(choice.where).copy()
             for fields, part in choice.needed:
                 applies &= parts[fields][part].there
-            chosen[each.choice] = _Chosen(prepared, table, np.flatnonzero(applies), events, parts)
+            chosen[each.choice] = _Chosen(prepared, filters, np.flatnonzero(applies), parts)
         yield chosen[each.choice].judged(each)
+
+
+class _Filters:
+    """Which of some events pass filters, each of which is evaluated once."""
+
+    def __init__(self, table: KeyedTable, events: Int64s) -> None:
+        self.table, self.events = table, events
+        self._passed: dict[Filter, Flags] = {}
+
+    def passed(self, where: Filter) -> Flags:
+        """Which of the events pass a filter."""
+        if where not in self._passed:
+            self._passed[where] = counts(where, self.table, self.events)
+        return self._passed[where]
 
 
 class _Chosen:
     """The events of one choice, and what rules have computed there so far."""
 
-    def __init__(
-        self, prepared: PreparedRules, table: KeyedTable, rows: Int64s, events: Int64s, parts: PartsOfGroups
-    ) -> None:
-        self._prepared, self._table, self._rows, self._parts = prepared, table, rows, parts
-        self._events = events[rows]
+    def __init__(self, prepared: PreparedRules, filters: _Filters, rows: Int64s, parts: PartsOfGroups) -> None:
+        self._prepared, self._filters, self._rows, self._parts = prepared, filters, rows, parts
+        self._table, self._events = filters.table, filters.events[rows]
         self._features: dict[int, FeatureValues] = {}
         self._columns: dict[int, FeatureColumn] = {}
-        self._fields: dict[str, pa.Array] = {"": pa.array(self._events)}
+        self._fields: dict[str, pa.Array] = {}
 
     def judged(self, prepared: PreparedRule) -> Judged:
         """Evaluate a rule."""
@@ -108,8 +118,9 @@ class _Chosen:
         missing = [name for name in prepared.fields if name not in self._fields]
         if missing:
             self._fields |= self._table.fields(missing, self._events)
+        fields = {name: self._fields[name] for name in prepared.fields}
         columns = {name: self._columns[number] for name, number in prepared.features.items()}
-        fired = holds(rule.when, prepared.fields, self._fields, columns, self._table.schema)
+        fired = holds(rule.when, fields, columns, self._table.schema, len(self._events))
         features = {name: self._features[number] for name, number in prepared.features.items()}
         return Judged(rule, self._table, self._events, features, fired.to_numpy(zero_copy_only=False))
 
@@ -118,28 +129,43 @@ class _Chosen:
         if number in self._features:
             return
         named = self._prepared.features[number]
-        of_group = self._parts[frozenset(named.fields)]
-        parts = {part: of_group[part].take(self._rows) for _, part in named.parts()}
-        self._features[number] = _feature(named, self._table, self._events, parts)
-        self._columns[number] = _column(self._features[number])
+        of_group, own = self._parts[frozenset(named.fields)], _OwnOfFeature(named, self._filters, self._rows)
+        parts = {component: of_group[part].take(self._rows) for component, part in named.parts()}
+        found = {component: part.computed for component, part in parts.items()}
+        warm = np.all([part.warm for part in parts.values()], axis=0)
+        aggregate = named.feature.aggregate
+        values = FeatureValues(named, aggregate.lower(found, own), aggregate.counted(found, own), warm)
+        self._features[number], self._columns[number] = values, _column(values)
 
 
-def _feature(
-    named: NamedFeature, table: KeyedTable, events: Int64s, parts: Mapping[Part, ComputedPart]
-) -> FeatureValues:
-    of, schema = named.feature.of, table.schema
-    own = Own(
-        times_ms=table.times_ms(events),
-        counts=counts(named.where, table, events),
-        value=np.zeros(len(events), np.int64) if of is None else numbers_of(of, table, events),
-        scale=schema.measures[of].scale if of in schema.measures else 0,
-    )
-    found = {component: parts[part].computed for component, part in named.parts()}
-    aggregate = named.feature.aggregate
-    warm = np.ones(len(events), np.bool_)
-    for part in parts.values():
-        warm &= part.warm
-    return FeatureValues(named, aggregate.lower(found, own), aggregate.counted(found, own), warm)
+class _OwnOfFeature:
+    """What events say themselves, for one feature."""
+
+    def __init__(self, named: NamedFeature, filters: _Filters, rows: Int64s) -> None:
+        self._named, self._filters, self._rows = named, filters, rows
+
+    @property
+    def times_ms(self) -> Int64s:
+        """When each happened."""
+        return self._filters.table.times_ms(self._filters.events[self._rows])
+
+    @property
+    def counts(self) -> Flags:
+        """Whether the feature counts the event."""
+        return self._filters.passed(self._named.where)[self._rows]
+
+    @property
+    def value(self) -> Int64s:
+        """The feature's field, as integers."""
+        of = self._named.feature.of
+        assert of is not None
+        return numbers_of(of, self._filters.table, self._filters.events[self._rows])
+
+    @property
+    def scale(self) -> int:
+        """Digits after the point of the feature's field; 0 where it has none."""
+        measure = self._filters.table.schema.measures.get(self._named.feature.of or "")
+        return 0 if measure is None else measure.scale
 
 
 def _column(feature: FeatureValues) -> FeatureColumn:

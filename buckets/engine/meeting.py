@@ -21,7 +21,6 @@ from buckets.engine.track_values import counts
 from buckets.events.schema import EventSchema
 from buckets.rules.part import Part
 from buckets.rules.prepared import PreparedRules
-from buckets.rules.rule import Rule
 from buckets.rules.rule_set import Group, RuleSet
 
 PARTS = "parts"
@@ -34,21 +33,20 @@ _EVENT = ("position", "source", "source_order", "event_id")
 def parts_payload(group: ScoredGroup, found: GroupParts) -> bytes | None:
     """The parts of a group for rules that span groups, at the events to which these apply; None if there are none."""
     table, of = group.table, group.plan.group
-    rules = of.spanning_rules
     wanted = np.zeros(len(found.events), np.bool_)
-    for rule in rules:
-        wanted |= counts(rule.where, table, found.events)
+    for where in dict.fromkeys(rule.where for rule in of.spanning_rules):
+        wanted |= counts(where, table, found.events)
     rows = np.flatnonzero(wanted)
     if not len(rows):
         return None
-    chosen = GroupParts(found.events[rows], {part: each.take(rows) for part, each in found.parts.items()})
-    taken = table.take(chosen.events)
-    if any(map(of.is_home_of, rules)):
-        codes = pa.array(table.codes[chosen.events].astype(np.int32))
-        taken = taken.append_column("key", pa.DictionaryArray.from_arrays(codes, pa.array(table.keys, pa.string())))
+    events = found.events[rows]
+    if any(map(of.is_home_of, of.spanning_rules)):
+        codes = pa.array(table.codes[events].astype(np.int32))
+        key = pa.DictionaryArray.from_arrays(codes, pa.array(table.keys, pa.string()))
+        taken = table.take(events).append_column("key", key)
     else:
-        taken = taken.select(_EVENT)
-    for name, column in to_columns(chosen, _parts(of, rules), _numbers(of)).items():
+        taken = table.events.select(_EVENT).take(pa.array(events))
+    for name, column in to_columns([found.parts[part].take(rows) for part in of.spanning_parts]).items():
         taken = taken.append_column(name, column)
     return payload.pack(payload.EVENTS, taken, of.group_id)
 
@@ -109,8 +107,8 @@ class _Arrived:
     @classmethod
     def of(cls, group: Group, tables: list[pa.Table], schema: EventSchema) -> "_Arrived":
         """What the tables of a group hold, one after the other."""
-        parts = _parts(group, group.spanning_rules)
-        pieces = [from_columns(table, parts, _numbers(group)) for table in tables]
+        parts = group.spanning_parts
+        pieces = zip(*(from_columns(table, len(parts)) for table in tables), strict=True)
         plain = [
             table.select([name for name in table.column_names if ":" not in name or _is_field(name)])
             for table in tables
@@ -122,7 +120,7 @@ class _Arrived:
             key = pa.concat_arrays(whole["key"].chunks)
             codes = key.indices.to_numpy().astype(np.int64)
             keyed = KeyedTable(group, schema, whole.drop_columns(["key"]), key.dictionary.to_pylist(), codes)
-        return cls(group.fields, known, {part: joined([piece[part] for piece in pieces]) for part in parts}, keyed)
+        return cls(group.fields, known, dict(zip(parts, map(joined, pieces), strict=True)), keyed)
 
     def rows_in(self, other: "_Arrived") -> Int64s:
         """For each event its row in another group; -1 where it is not there."""
@@ -143,11 +141,3 @@ class _Arrived:
 
 def _is_field(name: str) -> bool:
     return name.startswith(("attribute:", "measure:"))
-
-
-def _parts(group: Group, rules: Iterable[Rule]) -> list[Part]:
-    return list(dict.fromkeys(part for rule in rules for part in rule.parts(group.fields)))
-
-
-def _numbers(group: Group) -> dict[Part, int]:
-    return {part: index for index, part in enumerate(group.parts)}

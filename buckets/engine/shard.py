@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -135,14 +136,13 @@ class Scorer:
             packed = parts_payload(of_group, parts)
             if packed is not None:
                 yield Produced(PARTS, 0, packed)
-        yield from self._produced(of_group, judged)
+        outcomes = of_group.outcome_counts()
+        outputs = chain(
+            judged_outputs(judged, version, group.group_id, self.evaluations), self._produced(of_group, outcomes)
+        )
+        yield from _counted(group.group_id, outcomes, outputs)
 
-    def _produced(self, scored: ScoredGroup, judged: Sequence[Judged]) -> Iterator[Produced]:
-        group_id, outcomes = scored.plan.group.group_id, scored.outcome_counts()
-        alerts = 0
-        for produced in judged_outputs(judged, scored.ruleset_version, group_id, self.evaluations):
-            alerts += produced.rows if produced.output == columns.ALERTS else 0
-            yield produced
+    def _produced(self, scored: ScoredGroup, outcomes: Sequence[int]) -> Iterator[Produced]:
         makers: dict[str, Callable[[], pa.Table]] = {}
         # A small batch is mostly the making of tables: those that would be empty are left out.
         if scored.scored.rows.fired.any():
@@ -161,11 +161,18 @@ class Scorer:
         for output, make in makers.items():
             table = make()
             if table.num_rows:
-                packed = payload.pack(payload.EVENTS, table, group_id)
-                alerts += table.num_rows if output == columns.ALERTS else 0
+                packed = payload.pack(payload.EVENTS, table, scored.plan.group.group_id)
                 yield Produced(output, table.num_rows, packed)
-        counts = {"group_id": group_id, "outcomes": outcomes, "alerts": alerts}
-        yield Produced(COUNTS, 0, json.dumps(counts).encode())
+
+
+def _counted(group_id: str, outcomes: Sequence[int], outputs: Iterable[Produced]) -> Iterator[Produced]:
+    """What a group puts out, and after it a count of its outcomes and alerts."""
+    alerts = 0
+    for produced in outputs:
+        alerts += produced.rows if produced.output == columns.ALERTS else 0
+        yield produced
+    counts = {"group_id": group_id, "outcomes": outcomes, "alerts": alerts}
+    yield Produced(COUNTS, 0, json.dumps(counts).encode())
 
 
 def judged_outputs(judged: Iterable[Judged], version: int, group_id: str, evaluations: bool) -> Iterator[Produced]:
@@ -196,12 +203,8 @@ def meeting_outputs(scorer: Scorer, payloads: Iterable[bytes], rule_set: RuleSet
         rule_set: the rules of the batch.
     """
     for group, judged in meet(payloads, rule_set, scorer.schema):
-        alerts = 0
-        for produced in judged_outputs([judged], rule_set.version, group.group_id, scorer.evaluations):
-            alerts += produced.rows if produced.output == columns.ALERTS else 0
-            yield produced
-        counts = {"group_id": group.group_id, "outcomes": [0] * OUTCOMES, "alerts": alerts}
-        yield Produced(COUNTS, 0, json.dumps(counts).encode())
+        outputs = judged_outputs([judged], rule_set.version, group.group_id, scorer.evaluations)
+        yield from _counted(group.group_id, [0] * OUTCOMES, outputs)
 
 
 class _Hashed:

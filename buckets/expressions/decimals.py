@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from buckets.expressions.expression import COMPARISONS, Expression, digits_after_point
-from buckets.numbers.fixed_point import INT64_MAX
+from buckets.numbers.fixed_point import INT64_MAX, half_to_even
 
 QUOTIENT_DIGITS: Final = 18
 """Digits after the point of a quotient."""
@@ -151,13 +151,6 @@ def _quotient(first: Numbers, second: Numbers, valid: npt.NDArray[np.bool_]) -> 
     rounded = np.frompyfunc(half_to_even, 2, 1)(dividend, divisor)
     largest = first.largest * 10 ** max(power, 0) + 1
     return Numbers(np.asarray(rounded, object), QUOTIENT_DIGITS, max(largest, INT64_MAX + 1), valid)
-
-
-def half_to_even(dividend: int, divisor: int) -> int:
-    """A quotient of integers, rounded to an integer."""
-    whole, rest = divmod(dividend, divisor)
-    twice = 2 * abs(rest) - abs(divisor)
-    return whole + (twice > 0 or (twice == 0 and whole % 2 == 1))
 
 
 def _remainder(first: Numbers, second: Numbers, valid: npt.NDArray[np.bool_]) -> Numbers:

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal, Inexact, InvalidOperation
 from typing import Final, NamedTuple
 
-from buckets.expressions.decimals import QUOTIENT_DIGITS, half_to_even
+from buckets.expressions.decimals import QUOTIENT_DIGITS
+from buckets.numbers.fixed_point import half_to_even
 
 ZERO: Final = Decimal(0)
 _INFINITY = Decimal("Infinity")

@@ -25,7 +25,7 @@ from buckets.numbers.fixed_point import DIGIT_BLOCK, DIGIT_BLOCKS, INT64_MAX, IN
 from buckets.rules.completeness import as_arrays
 from buckets.rules.part import Part
 from buckets.rules.rule import Limit, Rule, value_scale
-from buckets.rules.rule_set import Group, canonical_group_id
+from buckets.rules.rule_set import COUNT_TRACK, Group, canonical_group_id
 from buckets.timeline.tiers import Tiers
 
 SUM, COUNT, AVG, MIN, MAX, FIRST, FIRST_TIME, PREVIOUS, PREVIOUS_TIME, COUNT_DISTINCT = range(10)
@@ -229,7 +229,7 @@ def plan_group(group: Group, schema: EventSchema, engine: EngineSettings) -> Gro
     computed = [_feature_of_rule(rule, column) for rule in rules] + [_feature_of_part(part, column) for part in parts]
     reaches = [feature.reach_ms for feature in computed]
     windows = sorted(set(reaches))
-    tracks = [group.completeness(*([] if rule.measure is None else [rule.measure])) for rule in rules]
+    tracks = [group.completeness(rule.measure or COUNT_TRACK) for rule in rules]
     tracks += [group.completeness(*(track.name for track in part.tracks)) for part in parts]
     from_ms, since_ms = as_arrays(tracks)
     extremes = {feature.column for feature in computed if feature.function in (MIN, MAX)}

@@ -123,3 +123,10 @@ def readable(value: Decimal | str) -> str:
     kept = digits.rstrip("0")
     text = f"{int(whole):,}" if int(whole) else whole
     return f"{text}.{kept.ljust(2, '0')}" if kept else text
+
+
+def half_to_even(dividend: int, divisor: int) -> int:
+    """A quotient of integers of any size, rounded to an integer."""
+    whole, rest = divmod(dividend, divisor)
+    twice = 2 * abs(rest) - abs(divisor)
+    return whole + (twice > 0 or (twice == 0 and whole % 2 == 1))

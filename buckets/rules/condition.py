@@ -12,7 +12,7 @@ from buckets.expressions.decimals import Numbers
 from buckets.expressions.evaluation import matching
 from buckets.expressions.expression import Kind
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
-from buckets.rules.sql_filter import SqlFilter, check_sql, parse_sql_filter, readable_columns, try_out
+from buckets.rules.sql_filter import EXTREMES, SqlFilter, check_sql, parse_sql_filter, readable_columns, try_out
 
 FeatureColumn: TypeAlias = "Numbers | pa.BooleanArray"
 """A feature at some events: a number or, of a boolean one, true or false."""
@@ -70,26 +70,29 @@ def check_condition_fits(when: SqlFilter, features: Mapping[str, bool], schema: 
         # Averages and variances have more digits than any measure, and pass 64 bits.
         scaled = np.array([0, INT64_MIN * 10**30, 0, INT64_MAX * 10**30], object)
         extremes[name] = Numbers(scaled, 30, 2**63 * 10**30, np.array([False, True, True, True]))
-    fields = condition_fields(when, features)
-    try_out(when, schema, lambda columns: holds(when, fields, columns, extremes, schema))
+    named = condition_fields(when, features)
+
+    def evaluate(columns: Mapping[str, pa.Array]) -> pa.BooleanArray:
+        return holds(when, {name: columns[name] for name in named}, extremes, schema, EXTREMES)
+
+    try_out(when, schema, evaluate)
 
 
 def holds(
     when: SqlFilter,
-    fields: Collection[str],
-    columns: Mapping[str, pa.Array],
+    fields: Mapping[str, pa.Array],
     features: Mapping[str, FeatureColumn],
     schema: EventSchema,
+    events: int,
 ) -> pa.BooleanArray:
     """Of which events a condition is true.
 
     Args:
         when: the condition.
-        fields: the fields of events that it names.
-        columns: these fields, attributes in their type, measures as scaled int64, the event time in ms;
-            and one of any name, for the number of events.
+        fields: those that it names: attributes in their type, measures as scaled int64, the event time in ms.
         features: by name.
         schema: the event schema.
+        events: how many events there are.
     """
-    read = readable_columns(fields, columns, schema)
-    return matching(when.expression, {**read, **features}, len(next(iter(columns.values()))))
+    read = readable_columns(fields, fields, schema)
+    return matching(when.expression, {**read, **features}, events)

@@ -25,17 +25,6 @@ from buckets.rules.part import Part
 from buckets.rules.track import Track
 from buckets.rules.window import Window
 
-_OF_SINGLE_EVENTS = (
-    "first",
-    "first_time",
-    "previous",
-    "previous_time",
-    "count_distinct",
-    "percentile",
-    "median",
-    "mode",
-)
-"""Kernel functions that look at single events, and need to know which of them count."""
 _P_NEEDED = "write a number above 0 and up to 100 with at most two digits after the point"
 
 
@@ -148,7 +137,7 @@ class NamedFeature:
 
     def _part(self, component: Component) -> Part:
         function, column, counted = component.function, self._track(component), None
-        if self.where and function in _OF_SINGLE_EVENTS:
+        if self.where and self.feature.aggregate.needs_raw_events:
             counted = Track("one", None, self.where)
         if self.where and function == "count":
             function, column = "sum", Track("one", None, self.where)

@@ -100,6 +100,11 @@ class Group:
         """The rules with features that are evaluated and need this group and others."""
         return tuple(rule for rule in self._conditions if len(rule.groupings()) > 1)
 
+    @cached_property
+    def spanning_parts(self) -> tuple[Part, ...]:
+        """What is computed here for rules that need this group and others, each different part once."""
+        return tuple(dict.fromkeys(part for rule in self.spanning_rules for part in rule.parts(self.fields)))
+
     @property
     def _conditions(self) -> Iterator[Rule]:
         return (rule for rule in self.rules if rule.is_evaluated and rule.when is not None)
@@ -151,7 +156,7 @@ class RuleSet:
     columns: dict[str, tuple[str, ...]]
     """The value columns of all groups that ever existed: the timelines of a group that is gone may still be there."""
 
-    @property
+    @cached_property
     def needed_fields(self) -> frozenset[str]:
         """Fields that some live rule groups by or aggregates: an event with a null in one is malformed."""
         rules = [rule for group in self.groups for rule in group.rules]
@@ -159,7 +164,7 @@ class RuleSet:
         fields |= {feature.of for rule in rules for feature in rule.features.values() if feature.of is not None}
         return frozenset(fields | {rule.measure for rule in rules if rule.measure is not None})
 
-    @property
+    @cached_property
     def named_fields(self) -> frozenset[str]:
         """Fields that some live rule groups by, filters on or aggregates."""
         rules = [rule for group in self.groups for rule in group.rules]

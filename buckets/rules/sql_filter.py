@@ -107,8 +107,12 @@ def check_sql(text: str, others: Mapping[str, Kind], schema: EventSchema) -> Non
         raise ValueError(error.located(text)) from None
 
 
+EXTREMES = 4
+"""So many events a condition is tried out on."""
+
+
 def try_out(where: SqlFilter, schema: EventSchema, evaluate: Callable[[dict[str, pa.Array]], object]) -> None:
-    """Evaluate a condition on four events at the ends of what there can be; one that fails would stop a batch for good.
+    """Evaluate a condition on events at the ends of what there can be; one that fails would stop a batch for good.
 
     Args:
         where: the condition.

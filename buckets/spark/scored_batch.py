@@ -56,17 +56,20 @@ class ScoredBatch:
 
     def has(self, output: str) -> bool:
         """Whether an output has rows."""
-        return any(head.output == output for head in (*self.heads, *self.met))
+        return bool(self._of(output))
+
+    def _of(self, output: str) -> list[Row]:
+        """What is on the driver of an output; some of it may lack its payload."""
+        return [row for row in (*self.heads, *self.met) if row.output == output]
 
     def driver_bytes(self, output: str) -> int | None:
         """How large the payloads of an output are, if all of them are on the driver; None where one is not."""
-        payloads = [head.payload for head in (*self.heads, *self.met) if head.output == output]
+        payloads = [row.payload for row in self._of(output)]
         return None if None in payloads else sum(map(len, payloads))
 
     def table(self, output: str) -> pa.Table:
         """The rows of an output that has some, all of which are on the driver."""
-        payloads = [bytes(head.payload) for head in (*self.heads, *self.met) if head.output == output]
-        return self.decoder.table(output, payloads)
+        return self.decoder.table(output, [bytes(row.payload) for row in self._of(output)])
 
     def frame(self, output: str) -> DataFrame:
         """The rows of an output, decoded in the executors, for a sink that does not work on the driver.
@@ -92,7 +95,7 @@ class ScoredBatch:
 
     def small_alerts(self) -> tuple[pa.Table, ...]:
         """Its alerts, without those of a shard and group that are more than `SMALL_BYTES`."""
-        packed = (head.payload for head in (*self.heads, *self.met) if head.output == columns.ALERTS)
+        packed = (row.payload for row in self._of(columns.ALERTS))
         return tuple(payload.unpack(bytes(each)) for each in packed if each is not None and len(each) <= SMALL_BYTES)
 
 
