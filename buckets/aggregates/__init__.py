@@ -2,5 +2,5 @@
 
 An aggregate says of which components it is made, each of which the kernel computes over the cells of a timeline, and
 how its value and bounds follow from theirs. `aggregate` holds what they share. A new one is a module here, an entry in
-`FUNCTIONS`, a case in its law test, and a line in the README.
+`Function`, a case in its law test, and a line in the README.
 """
