@@ -22,7 +22,7 @@ from pydantic import (
     model_validator,
 )
 
-from buckets.duration import format_duration
+from buckets.duration import DurationMs, format_duration
 from buckets.events.schema import EventSchema
 from buckets.numbers.fixed_point import AVERAGE_EXTRA_DIGITS, parse_decimal
 from buckets.printable import blank_letter, short_line, unseen_character
@@ -30,11 +30,12 @@ from buckets.rules.condition import ConditionField, check_condition_fits, condit
 from buckets.rules.feature import Feature, NamedFeature, field_kind
 from buckets.rules.filter import Filter, FilterField, canonical_filter, describe_filter, filter_fields
 from buckets.rules.part import Part
+from buckets.rules.policy import LARGEST_SCORE, MOST_SNOOZES, MOST_TAGS, WHOLE_SHARE, Effective, Severity, Share, Snooze
 from buckets.rules.window import Window
 
 Function = Literal["sum", "count", "avg", "min", "max"]
 Operator = Literal[">", ">=", "<", "<=", "=", "!="]
-State = Literal["ACTIVE", "SHADOW", "PAUSE", "DELETE"]
+State = Literal["ACTIVE", "SHADOW", "PAUSE", "DRAFT", "DELETE"]
 
 _PHRASES: dict[Function, str] = {
     "sum": "the sum of",
@@ -56,6 +57,20 @@ _LONGEST_LIMIT_DIGITS = 38
 MOST_FEATURES = 100
 """So many features a rule may have."""
 _FEATURE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}", re.ASCII)
+POLICY_FIELDS = (
+    "on",
+    "severity",
+    "tags",
+    "score",
+    "cooldown",
+    "reset_on_alert",
+    "require_warm",
+    "rollout",
+    "effective",
+    "snoozes",
+    "silence",
+)
+"""Fields that are written only where they say something."""
 LARGEST_VERSION = 2**31 - 1
 """Highest version of a rule: outputs keep it in 32 bits."""
 
@@ -119,6 +134,17 @@ class Rule(BaseModel):
     limit: Limit | None = None
     features: dict[str, Feature] = Field(default_factory=dict, max_length=MOST_FEATURES)
     when: ConditionField | None = None
+    on: Literal["events", "alerts"] = "events"
+    severity: Severity | None = None
+    tags: tuple[str, ...] = Field(default=(), max_length=MOST_TAGS)
+    score: int = Field(default=0, ge=0, le=LARGEST_SCORE)
+    cooldown: DurationMs | None = Field(default=None, gt=0)
+    reset_on_alert: bool = False
+    require_warm: bool = False
+    rollout: Share = WHOLE_SHARE
+    effective: Effective | None = None
+    snoozes: tuple[Snooze, ...] = Field(default=(), max_length=MOST_SNOOZES)
+    silence: dict[str, str] = Field(default_factory=dict)
 
     @field_validator("rule_id", mode="before")
     @classmethod
@@ -156,6 +182,9 @@ class Rule(BaseModel):
                 raise ValueError(message)
             simple = {"features": self.features or None, "when": self.when}
         missing = next((name for name, value in simple.items() if value is None), None)
+        if self.reset_on_alert and self.when is not None:
+            message = "`reset_on_alert` goes with `aggregate`, `window` and `limit`, not with `features` and `when`"
+            raise ValueError(message)
         if missing is not None:
             message = f"`{missing}` is missing; a rule has `aggregate`, `window` and `limit`, or `features` and `when`"
             raise ValueError(message)
@@ -163,10 +192,14 @@ class Rule(BaseModel):
 
     @model_serializer(mode="wrap")
     def _of_its_form(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without the fields of the other form, so that a rule of one aggregate is written as it always was."""
+        """Without the fields of the other form, nor those of a policy that it does not have.
+
+        So a rule of one aggregate without a policy is written as it always was.
+        """
         others = ("features", "when") if self.when is None else ("aggregate", "window", "limit")
+        without = {name for name, default in _DEFAULTS.items() if getattr(self, name) == default}
         written: dict[str, Any] = write(self)
-        return {name: value for name, value in written.items() if name not in others}
+        return {name: value for name, value in written.items() if name not in others and name not in without}
 
     @property
     def is_evaluated(self) -> bool:
@@ -280,6 +313,8 @@ class Rule(BaseModel):
             by = f" by {', '.join(fields)}" if fields else " of all events"
         return f"{each.name} is {each.phrase}{where}{by} over the last {format_duration(each.feature.window.length_ms)}"
 
+
+_DEFAULTS = {name: Rule.model_fields[name].get_default(call_default_factory=True) for name in POLICY_FIELDS}
 
 Fault = tuple[tuple[str, ...], str]
 """The location of a field in a rule, and what is wrong with it."""

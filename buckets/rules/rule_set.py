@@ -261,7 +261,7 @@ class _Members:
 def _by_group(rules: Iterable[Rule]) -> dict[str, _Members]:
     grouped: dict[str, _Members] = {}
     for rule in rules:
-        if rule.state == "DELETE":
+        if rule.state in ("DELETE", "DRAFT"):
             continue
         for fields, where in rule.groupings():
             identity = group_id(fields, where)

@@ -64,7 +64,7 @@ def test_a_message_without_a_time_has_that_of_the_broker_or_none(time_ms):
         ("r", {**PUT, "origin": "elsewhere"}, "origin: unknown field"),
         ("r", {**RULE, "windw": 1}, "rule.windw: unknown field"),
         ("r", {**RULE, "window": {"length": "soon"}}, "rule.window.length: 'soon' is not a duration"),
-        ("r", {**RULE, "state": "OFF"}, "rule.state: Input should be 'ACTIVE', 'SHADOW', 'PAUSE' or 'DELETE'"),
+        ("r", {**RULE, "state": "OFF"}, "rule.state: Input should be 'ACTIVE', 'SHADOW', 'PAUSE', 'DRAFT' or 'DELETE'"),
         ("r", {"change": "explode"}, "change: Input should be 'put', 'state'"),
         ("r", {"change": "put"}, "a change 'put' needs the field 'rule'"),
         (None, {"change": "state", "rule_id": "r"}, "a change 'state' needs the field 'state'"),

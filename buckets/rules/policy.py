@@ -1,0 +1,89 @@
+"""The policy of a rule: when it stays quiet, for whom it counts, and what an alert of it says besides its value."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
+
+Severity = Literal["low", "medium", "high", "critical"]
+LARGEST_SCORE = 1_000_000_000
+MOST_TAGS = 50
+MOST_SNOOZES = 1000
+WHOLE_SHARE = 10_000
+"""Hundredths of a per cent that make all keys."""
+_SHARE = re.compile(r"(\d{1,3}(?:\.\d{1,2})?)\s*%", re.ASCII)
+
+
+def _with_zone(moment: datetime) -> datetime:
+    """A moment with its zone; one without is in UTC."""
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _as_text(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+Moment = Annotated[datetime, AfterValidator(_with_zone), PlainSerializer(_as_text, return_type=str, when_used="json")]
+"""A moment as ISO 8601 writes it; without a zone it is in UTC."""
+
+
+def epoch_ms(moment: datetime) -> int:
+    """The first millisecond since the epoch that is not before a moment."""
+    return -((datetime(1970, 1, 1, tzinfo=UTC) - moment) // timedelta(milliseconds=1))
+
+
+def _parse_share(value: Any) -> Any:
+    match = _SHARE.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None or not 0 < Decimal(match[1]) <= 100:
+        message = f"{value!r} is not a share of keys; write 0.01% to 100%, as in 10%"
+        raise ValueError(message)
+    return int(Decimal(match[1]) * 100)
+
+
+def _share_text(value: int) -> str:
+    return f"{Decimal(value).scaleb(-2).normalize():f}%"
+
+
+Share = Annotated[int, BeforeValidator(_parse_share), PlainSerializer(_share_text, return_type=str, when_used="json")]
+"""A share of keys, in hundredths of a per cent; people write `10%`."""
+
+
+class Effective(BaseModel):
+    """From when until when a rule is in effect, by the time of events; `until` is the first moment that is not."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    start: Moment | None = Field(default=None, alias="from")
+    until: Moment | None = None
+
+    @model_validator(mode="after")
+    def _not_empty(self) -> "Effective":
+        if self.start is None and self.until is None:
+            message = "needs `from`, `until` or both"
+            raise ValueError(message)
+        if self.start is not None and self.until is not None and self.start >= self.until:
+            message = f"from {_as_text(self.start)} is not before until {_as_text(self.until)}, so no event is in it"
+            raise ValueError(message)
+        return self
+
+
+class Snooze(BaseModel):
+    """A time in which alerts of a rule, or of one of its keys, are held back.
+
+    Attributes:
+        key: the values of the rule's grouping fields; None for all keys.
+        start: from which event time on; None: from any.
+        until: the first event time at which it is over.
+        reason: why.
+        author: who asked for it.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    key: dict[str, str | int | bool] | None = Field(default=None, min_length=1)
+    start: Moment | None = Field(default=None, alias="from")
+    until: Moment
+    reason: str = Field(min_length=1, max_length=2000)
+    author: str = Field(default="", max_length=2000)
