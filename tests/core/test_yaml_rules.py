@@ -127,7 +127,7 @@ def test_a_rule_id_may_look_like_a_number_or_a_date(tmp_path, written):
         (
             "state: SHADOW",
             "state: LOUD",
-            "9: rules[2].state: Input should be 'ACTIVE', 'SHADOW', 'PAUSE' or 'DELETE', not",
+            "9: rules[2].state: Input should be 'ACTIVE', 'SHADOW', 'PAUSE', 'DRAFT' or 'DELETE', not",
         ),
         ("version: 2", "version: 0", "8: rules[2].version: Input should be greater than or equal to 1, not '0'"),
         ("rule_id: second", "rule_id: first", "7: rule_id 'first' is already used on line 2"),
