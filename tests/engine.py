@@ -11,7 +11,7 @@ from buckets.config.engine import EngineSettings
 from buckets.kernel.keyed_events import EventIds, KeyedEvents, no_events
 from buckets.kernel.outcome import COLLISION_NOT_KEPT, DUPLICATE, EVALUATED, LATE, OVERFLOW, TOO_LATE
 from buckets.kernel.plan import plan_group
-from buckets.kernel.score import score
+from buckets.kernel.score import NO_RESET, score
 from buckets.numbers.fixed_point import format_scaled, to_scaled
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import first_rule_set, next_rule_set
@@ -50,6 +50,7 @@ class Engine:
         self.paging = paging
         self.store: dict[str, bytes] = {}
         self.pages: dict[tuple[str, int], bytes] = {}
+        self.reset_ms: dict[str, np.ndarray] = {}
         self.settings(**settings)
 
     def settings(self, **settings: Any) -> None:
@@ -105,8 +106,11 @@ class Engine:
         def read_pages(wanted):
             return [self.pages[keys[key], number] for key, number in wanted]
 
-        scored = score(self.plan, heads, read_pages, events, emit_all, self.paging)
+        never = np.full(len(self.plan.resetting), NO_RESET)
+        reset_ms = np.array([self.reset_ms.get(key, never) for key in keys], np.int64).reshape(len(keys), len(never))
+        scored = score(self.plan, heads, read_pages, events, emit_all, self.paging, reset_ms=reset_ms)
         assert heads == before
+        self.reset_ms.update(zip(keys, scored.reset_ms, strict=False))
         self.store.update(zip(keys, scored.heads, strict=True))
         for page in scored.pages:
             if page.data is None:

@@ -89,6 +89,8 @@ class Oracle:
         self.horizon_ms = max(rule.window.length_ms for rule in self.rules) + self.lateness_ms
         self.events: dict[str, list[Event]] = {}
         self.clock_ms: dict[str, int] = {}
+        self.reset_ms: dict[tuple[str, str], int] = {}
+        """When a rule last fired for a key."""
 
     def arrive(self, event: Event, refused: bool | None = None) -> Outcome:
         """Take in an event.
@@ -129,6 +131,10 @@ class Oracle:
                 return Outcome("overflow", False, clock, outcome.other_event_id, beyond=beyond if refused else [])
         if not late:
             self.clock_ms[event.key] = event.time_ms
+        for rule in self.rules:
+            if rule.reset_on_alert and rule.rule_id in outcome.results and outcome.results[rule.rule_id].fired:
+                last_ms = self.reset_ms.get((rule.rule_id, event.key), event.time_ms)
+                self.reset_ms[rule.rule_id, event.key] = max(last_ms, event.time_ms)
         return outcome
 
     def evaluate(self, rule: Rule, event: Event, clock: int | None, now: int, outcome: Outcome, may_pass: bool) -> None:
@@ -136,6 +142,11 @@ class Oracle:
         edge = event.time_ms - rule.window.length_ms + (rule.window.left == "open")
         if clock is not None and edge < clock - self.patience_ms(rule):
             return
+        reset_ms = self.reset_ms.get((rule.rule_id, event.key))
+        if rule.reset_on_alert and reset_ms is not None:
+            if event.time_ms <= reset_ms:
+                return
+            edge = max(edge, reset_ms + 1)
         inside, bucket, covered = self.window(event, edge, now)
         function, scale = rule.aggregate.function, 0
         sure, maybe = [0] * len(inside), [0] * len(bucket)

@@ -36,9 +36,17 @@ def small_decimals(scale: int, least: int = -500):
     return st.integers(least, 500).map(lambda n: Decimal(n).scaleb(-scale))
 
 
-def rules(min_size: int = 1, max_size: int = 8, lengths_ms: list[int] = LENGTHS_MS):
+def rules(min_size: int = 1, max_size: int = 8, lengths_ms: list[int] = LENGTHS_MS, resets: bool = False):
     def build(
-        index: int, function: str, measure: str, length_ms: int, left: str, operator: str, limit: Decimal, state: str
+        index: int,
+        function: str,
+        measure: str,
+        length_ms: int,
+        left: str,
+        operator: str,
+        limit: Decimal,
+        state: str,
+        is_reset: bool,
     ):
         return Rule.model_validate(
             {
@@ -48,6 +56,7 @@ def rules(min_size: int = 1, max_size: int = 8, lengths_ms: list[int] = LENGTHS_
                 "aggregate": {"function": function, "measure": measure},
                 "window": {"length": format_duration(length_ms), "left": left},
                 "limit": {"operator": operator, "value": str(limit)},
+                "reset_on_alert": is_reset,
             }
         )
 
@@ -59,6 +68,7 @@ def rules(min_size: int = 1, max_size: int = 8, lengths_ms: list[int] = LENGTHS_
         st.sampled_from([">", ">=", "<", "<=", "=", "!="]),
         st.integers(-3000, 3000).map(lambda n: Decimal(n).scaleb(-3)),
         st.sampled_from(["ACTIVE", "ACTIVE", "SHADOW", "PAUSE"]),
+        st.sampled_from([False, resets]),
     )
     return st.lists(parts, min_size=min_size, max_size=max_size).map(
         lambda many: [build(index, *each) for index, each in enumerate(many)]

@@ -18,6 +18,13 @@ def raw_window_fault(rule: Rule, engine: EngineSettings, schema: EventSchema) ->
         engine: the settings of the job.
         schema: the event schema.
     """
+    if rule.reset_on_alert and rule.window is not None:
+        precision = engine.precision.of_group(canonical_group_id(rule.group_by, rule.where, schema), schema)
+        if precision.tail is not None and rule.window.reach_ms > precision.tail:
+            return (
+                f"reset_on_alert: the window may begin at any event, and these are kept for "
+                f"{format_duration(precision.tail)} (engine.precision.tail); shorten the window or lengthen the tail"
+            )
     for named in rule.named_features():
         if not named.feature.aggregate.needs_raw_events:
             continue

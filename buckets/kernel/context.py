@@ -37,6 +37,7 @@ class Context(NamedTuple):
         generation: of the group.
         emit_all: whether rows are written for every rule, or for the fired ones only.
         has_event_features: whether some feature looks at the events of its window one by one.
+        has_resets: whether some window is reset when its rule fires.
     """
 
     features: FeatureArrays
@@ -50,6 +51,7 @@ class Context(NamedTuple):
     generation: int
     emit_all: bool
     has_event_features: bool
+    has_resets: bool
 
 
 def cells_read_of(features: FeatureArrays, windows: int) -> npt.NDArray[np.int64]:

@@ -22,7 +22,7 @@ from buckets.kernel.plan import (
     RuleArrays,
 )
 from buckets.kernel.result_rows import Rows
-from buckets.kernel.window_edges import Edges
+from buckets.kernel.window_edges import Edges, edge_of
 from buckets.numbers.quotient import is_less, rounded, side_of_digits
 from buckets.timeline.timeline import Timeline, extreme, total
 
@@ -115,8 +115,8 @@ def _write_exact(rows: Rows, used, whole, micro, count):
 def evaluate(timeline: Timeline, edges: Edges, end, event, time_ms, late_by_ms, context: Context, rows: Rows, used):
     """Evaluate features up to MAX over their windows, from the edge to `end`; append the rows that their rules want.
 
-    A feature whose window reaches to where cells may be gone, for an event that is late by so much, is passed over. Of
-    one that is on trial and whose sum does not fit 64 bits each rule has a row that says so, and nothing else changes.
+    A feature whose window reaches to where cells may be gone, for an event that is late by so much, is passed over; so
+    is one whose window was reset at the event's time or later. Of one that is on trial and whose sum does not fit 64 bits each rule has a row that says so, and nothing else changes.
 
     Returns:
         The number of rows used, and the first rule of another feature whose sum does not fit 64 bits; -1 for none.
@@ -126,7 +126,9 @@ def evaluate(timeline: Timeline, edges: Edges, end, event, time_ms, late_by_ms, 
         if late_by_ms > features.patience_ms[feature] or features.function[feature] > MAX:
             continue
         window = features.window[feature]
-        edge_ms = time_ms - context.reach_ms[window]
+        edge_ms = edge_of(edges, window, time_ms, context.reach_ms)
+        if edge_ms > time_ms:
+            continue
         function, column = features.function[feature], features.measure[feature]
         inside, is_uncertain = edges.inside[window], edges.is_uncertain[window]
         if is_uncertain:
@@ -150,6 +152,8 @@ def evaluate(timeline: Timeline, edges: Edges, end, event, time_ms, late_by_ms, 
             if fits and not (context.emit_all or fired):
                 rule += 1
                 continue
+            if fired and features.resets[feature]:
+                edges.next_from_ms[window] = max(edges.from_ms[window], time_ms + 1)
             rows.event[used] = event
             rows.rule[used] = rules.number[rule]
             rows.fits[used] = fits

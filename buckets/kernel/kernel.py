@@ -31,7 +31,17 @@ from buckets.kernel.outcome import COLLISION_NOT_KEPT, DUPLICATE, EVALUATED, LAT
 from buckets.kernel.plan import DROP, EVALUATE, KEEP_FIRST, REPLACE
 from buckets.kernel.ranked_values import RankedValues, new_ranked_values
 from buckets.kernel.result_rows import Rows, new_rows, with_room
-from buckets.kernel.window_edges import Edges, begin, find_edges, forget_stretches, make_way, new_edges
+from buckets.kernel.window_edges import (
+    Edges,
+    begin,
+    find_edges,
+    forget_stretches,
+    keep_resets,
+    make_way,
+    new_edges,
+    reset,
+    stand_at_resets,
+)
 from buckets.timeline.directory import Directory, new_directory
 from buckets.timeline.head import FROM_THE_BEGINNING, NO_CLOCK, HeadFields
 from buckets.timeline.layout import (
@@ -254,6 +264,8 @@ def _take_in(work: Work, events: KeyedEvents, first, end, clock_ms, context: Con
             after += 1
         find_edges(work.edges, timeline, context.reach_ms, time_ms, after == timeline.size[0], tiers, work.borders)
         used_now, overflowed = evaluate(timeline, work.edges, after, current, time_ms, late_by_ms, context, rows, used)
+        if context.has_resets:
+            reset(work.edges, overflowed < 0)
         if overflowed < 0:
             if context.has_event_features:
                 used_now = append_event_features(
@@ -306,7 +318,13 @@ def _with_bytes(encoded, used, needed):
 
 @compiled
 def score_keys(
-    events: KeyedEvents, heads: Heads, directory: Directory, page_start, context: Context, outcomes: EventOutcomes
+    events: KeyedEvents,
+    heads: Heads,
+    directory: Directory,
+    page_start,
+    context: Context,
+    outcomes: EventOutcomes,
+    from_ms,
 ):
     """Take in the events of many keys.
 
@@ -318,6 +336,8 @@ def score_keys(
         page_start: int64 `(entries,)`, where each page at hand begins in the pool.
         context: rules, policies, and how timelines are kept.
         outcomes: filled.
+        from_ms: int64 `(keys, windows)`, the first time that counts since each window was reset, changed; without keys
+            where no window ever is.
 
     Returns:
         Rows, how many of them are used, the keys' new heads one after the other, where each begins, int64
@@ -354,6 +374,8 @@ def score_keys(
     for key in range(keys):
         clock_ms, since_ms = heads.clock_ms[key], heads.since_ms[key]
         begin(work.edges)
+        if context.has_resets:
+            stand_at_resets(work.edges, from_ms, key)
         load_timeline(work.timeline, events.ids.data, heads, directory, key, page_start)
         if clock_ms != NO_CLOCK:
             set_borders(work.borders, context.tiers, clock_ms)
@@ -362,6 +384,8 @@ def score_keys(
         while event < end:
             rows = with_room(rows, used, rules)
             event, used, clock_ms = _take_in(work, events, event, end, clock_ms, context, rows, used, outcomes)
+        if context.has_resets:
+            keep_resets(work.edges, from_ms, key)
         heads.clock_ms[key] = clock_ms
         if clock_ms != NO_CLOCK and since_ms <= clock_ms - context.policy.horizon_ms:
             # No window of an event that is still to come reaches further back than the horizon.

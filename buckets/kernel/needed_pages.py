@@ -24,7 +24,7 @@ from buckets.timeline.tiers import Tiers, coarsest_ms, floor_to, kept_from_ms, s
 
 
 @compiled
-def choose_pages(heads: Heads, directory: Directory, key_start, times_ms, context: Context):
+def choose_pages(heads: Heads, directory: Directory, key_start, times_ms, context: Context, from_ms):
     """Mark the pages that have to be read, `is_loaded` of the directory.
 
     Args:
@@ -33,6 +33,8 @@ def choose_pages(heads: Heads, directory: Directory, key_start, times_ms, contex
         key_start: int64 `(keys + 1,)`, where each key's events begin.
         times_ms: int64 `(events,)`.
         context: tiers, windows, late policy and horizon.
+        from_ms: int64 `(keys, windows)`, the first time that counts since each window was reset; without keys where no
+            window ever is.
     """
     borders = np.zeros(context.tiers.after_ms.shape[0], np.int64)
     for key in range(heads.clock_ms.shape[0]):
@@ -45,6 +47,8 @@ def choose_pages(heads: Heads, directory: Directory, key_start, times_ms, contex
             latest_ms = max(latest_ms, times_ms[event])
         set_borders(borders, context.tiers, latest_ms)
         _find_needed(directory, key, clock_ms, heads.cells[key], times_ms, first, end, borders, context)
+        if context.has_resets:
+            _need_resets(directory, key, times_ms, first, end, from_ms)
 
 
 @leaf
@@ -112,6 +116,16 @@ def _need_windows(directory: Directory, start, end, earliest_ms, latest_ms, cont
             is_after = bool(read & FIRST_CELL) and (entry == start or directory.last_ms[entry - 1] < high_ms)
             if is_after or directory.first_ms[entry] < high_ms or directory.is_trimmed[entry]:
                 directory.is_loaded[entry] = True
+
+
+@leaf
+def _need_resets(directory: Directory, key, times_ms, first, end, from_ms):
+    """The pages in which windows begin that were reset, and in which they will begin if an event resets them."""
+    start, last = directory.start[key], directory.start[key + 1]
+    for window in range(from_ms.shape[1]):
+        _need_time(directory, start, last, from_ms[key, window])
+    for event in range(first, end):
+        _need_time(directory, start, last, times_ms[event] + 1)
 
 
 @leaf

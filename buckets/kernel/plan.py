@@ -46,7 +46,7 @@ FUNCTIONS: dict[KernelFunction, int] = {
     "mode": MODE,
 }
 """What the kernel computes; from FIRST on of single events, and from COUNT_DISTINCT on of all in the window."""
-NO_COLUMN = -1
+NO_COLUMN = NO_RULE = -1
 ALWAYS, NEVER, ABOVE, AT_LEAST, BELOW, AT_MOST, EXACTLY, NOT = range(8)
 ADD, EVALUATE, DROP = range(3)
 LATE_POLICIES = {"add": ADD, "evaluate": EVALUATE, "drop": DROP}
@@ -73,6 +73,7 @@ class FeatureArrays(NamedTuple):
         window: int64, the window's index in `WindowArrays`.
         patience_ms: int64, how far behind its key's clock an event may be to be evaluated.
         on_trial: bool, whether its rules are on trial (SHADOW), which changes nothing for others.
+        resets: bool, whether its one rule counts from the start again after it has fired.
         rules_from: int64, where its rules begin in `RuleArrays`: those that fire above their limit, lowest limit first.
         falling_from: int64, where those begin that fire below their limit, highest limit first.
         other_from: int64, where all others begin.
@@ -87,6 +88,7 @@ class FeatureArrays(NamedTuple):
     window: Int64s
     patience_ms: Int64s
     on_trial: npt.NDArray[np.bool_]
+    resets: npt.NDArray[np.bool_]
     rules_from: Int64s
     falling_from: Int64s
     other_from: Int64s
@@ -141,6 +143,8 @@ class GroupPlan:
         value_scales: digits after the point of each rule's value.
         complete_from_ms: int64, shape `(steps,)`: from which event time on each step of the next array holds.
         complete_since_ms: int64, shape `(rules + parts, steps)`: since when all tracks of each are complete.
+        resetting: the indices of rules that count from the start again after they have fired.
+        reset_windows: int64, the window of each of these, which no other rule shares.
     """
 
     group: Group
@@ -159,6 +163,8 @@ class GroupPlan:
     value_scales: tuple[int, ...]
     complete_from_ms: Int64s
     complete_since_ms: Int64s
+    resetting: tuple[int, ...]
+    reset_windows: Int64s
 
 
 def threshold(limit: Limit, scale: int) -> tuple[int, int]:
@@ -226,9 +232,10 @@ def plan_group(group: Group, schema: EventSchema, engine: EngineSettings) -> Gro
     rules, parts = group.evaluated_rules, group.parts
     precision = engine.precision.of_group(canonical_group_id(group.fields, group.where, schema), schema)
     column = {name: index for index, name in enumerate(group.measures)}
-    computed = [_feature_of_rule(rule, column) for rule in rules] + [_feature_of_part(part, column) for part in parts]
-    reaches = [feature.reach_ms for feature in computed]
-    windows = sorted(set(reaches))
+    computed = [_feature_of_rule(rule, number, column) for number, rule in enumerate(rules)]
+    computed += [_feature_of_part(part, column) for part in parts]
+    windows = sorted({feature.window for feature in computed})
+    resetting = tuple(number for number, rule in enumerate(rules) if rule.reset_on_alert)
     tracks = [group.completeness(rule.measure or COUNT_TRACK) for rule in rules]
     tracks += [group.completeness(*(track.name for track in part.tracks)) for part in parts]
     from_ms, since_ms = as_arrays(tracks)
@@ -241,8 +248,8 @@ def plan_group(group: Group, schema: EventSchema, engine: EngineSettings) -> Gro
         parts=parts,
         feature_arrays=_feature_arrays(features, group, windows, engine.allowed_lateness, precision.tail),
         rule_arrays=_rule_arrays(features, limits),
-        reach_ms=_int64s(reaches),
-        window_arrays=WindowArrays(reach_ms=_int64s(windows)),
+        reach_ms=_int64s([feature.reach_ms for feature in computed]),
+        window_arrays=WindowArrays(reach_ms=_int64s([reach_ms for reach_ms, _ in windows])),
         needs_extremes=np.array([index in extremes for index in range(len(group.measures))], np.bool_),
         horizon_ms=group.longest_window_ms + engine.allowed_lateness,
         late=LATE_POLICIES[engine.late],
@@ -252,6 +259,8 @@ def plan_group(group: Group, schema: EventSchema, engine: EngineSettings) -> Gro
         value_scales=tuple(value_scale(rule, schema) for rule in rules),
         complete_from_ms=from_ms,
         complete_since_ms=since_ms,
+        resetting=resetting,
+        reset_windows=_int64s([windows.index(computed[number].window) for number in resetting]),
     )
 
 
@@ -260,7 +269,10 @@ def _int64s(numbers: Sequence[int] | Sequence[list[int]]) -> Int64s:
 
 
 class _Feature(NamedTuple):
-    """What makes two rules share a feature; a rule on trial shares with others on trial alone."""
+    """What makes two rules share a feature; a rule on trial shares with others on trial alone.
+
+    A rule that counts from the start again after it has fired shares with none: `resetting` is its index.
+    """
 
     function: int
     column: int
@@ -269,6 +281,15 @@ class _Feature(NamedTuple):
     parameter: int
     reach_ms: int
     on_trial: bool
+    resetting: int = NO_RULE
+
+    @property
+    def window(self) -> "_Window":
+        """What makes two features share a window."""
+        return self.reach_ms, self.resetting
+
+
+_Window = tuple[int, int]
 
 
 class _Ordered(NamedTuple):
@@ -282,12 +303,12 @@ class _Ordered(NamedTuple):
 _LimitNumbers = tuple[int, int, list[int]]
 
 
-def _feature_of_rule(rule: Rule, column: Mapping[str, int]) -> _Feature:
+def _feature_of_rule(rule: Rule, number: int, column: Mapping[str, int]) -> _Feature:
     assert rule.aggregate is not None
     assert rule.window is not None
     of = column[rule.measure] if rule.measure is not None else 0
-    function = FUNCTIONS[rule.aggregate.function]
-    return _Feature(function, of, NO_COLUMN, NO_COLUMN, 0, rule.window.reach_ms, rule.state == "SHADOW")
+    function, resetting = FUNCTIONS[rule.aggregate.function], number if rule.reset_on_alert else NO_RULE
+    return _Feature(function, of, NO_COLUMN, NO_COLUMN, 0, rule.window.reach_ms, rule.state == "SHADOW", resetting)
 
 
 def _feature_of_part(part: Part, column: Mapping[str, int]) -> _Feature:
@@ -313,7 +334,11 @@ def _ordered(rules: Sequence[int], limits: Sequence[_LimitNumbers]) -> _Ordered:
 
 
 def _feature_arrays(
-    features: Mapping[_Feature, _Ordered], group: Group, windows: Sequence[int], lateness_ms: int, tail_ms: int | None
+    features: Mapping[_Feature, _Ordered],
+    group: Group,
+    windows: Sequence[_Window],
+    lateness_ms: int,
+    tail_ms: int | None,
 ) -> FeatureArrays:
     # An event may be so late that the window of a rule in force is kept by the rules in force alone.
     kept_ms = {on_trial: lateness_ms + _longest_ms(group, on_trial) for on_trial in (False, True)}
@@ -326,9 +351,10 @@ def _feature_arrays(
         second=_int64s([feature.second for feature in features]),
         counted=_int64s([feature.counted for feature in features]),
         parameter=_int64s([feature.parameter for feature in features]),
-        window=_int64s([windows.index(feature.reach_ms) for feature in features]),
+        window=_int64s([windows.index(feature.window) for feature in features]),
         patience_ms=_int64s([_kept_ms(feature, kept_ms, tail_ms) - feature.reach_ms for feature in features]),
         on_trial=np.array([feature.on_trial for feature in features], np.bool_),
+        resets=np.array([feature.resetting != NO_RULE for feature in features], np.bool_),
         rules_from=end - sizes,
         falling_from=falling_from,
         other_from=falling_from + _int64s([ordered.falling for ordered in features.values()]),
@@ -337,9 +363,10 @@ def _feature_arrays(
 
 
 def _kept_ms(feature: _Feature, kept_ms: Mapping[bool, int], tail_ms: int | None) -> int:
-    """For how long a feature's events are kept as it needs them: raw, where it looks at single events."""
+    """For how long a feature's events are kept as it needs them: raw, where it looks at single events or is reset."""
     kept = kept_ms[feature.on_trial]
-    return kept if tail_ms is None or feature.function < FIRST else min(kept, tail_ms)
+    needs_raw_events = feature.function >= FIRST or feature.resetting != NO_RULE
+    return min(kept, tail_ms) if needs_raw_events and tail_ms is not None else kept
 
 
 def _longest_ms(group: Group, on_trial: bool) -> int:

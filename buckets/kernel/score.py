@@ -17,13 +17,16 @@ from buckets.kernel.outcome import EventOutcomes
 from buckets.kernel.plan import MAX, GroupPlan
 from buckets.kernel.result_rows import Rows
 from buckets.timeline.directory import Directory
-from buckets.timeline.head import CODEC_VERSION, NO_CLOCK
+from buckets.timeline.head import CODEC_VERSION, FROM_THE_BEGINNING, NO_CLOCK
 from buckets.timeline.layout import Written
 from buckets.timeline.loading import Heads, read_heads, unreadable
 from buckets.timeline.paging import Paging
 
 PAGING: Final = Paging(page_cells=128, hot_cells=64, most_pages=256)
 """How timelines are cut; measured, see DESIGN.md."""
+NO_RESET: Final = FROM_THE_BEGINNING
+"""Stands for the time of a reset that has never been."""
+Int64s = npt.NDArray[np.int64]
 PageReader = Callable[[Sequence[tuple[int, int]]], list[bytes]]
 """Reads pages, each given as the index of its key and its number."""
 
@@ -58,6 +61,7 @@ class Scored:
         clocks_ms: int64 `(keys,)`, the clocks that they have come to; NO_CLOCK for none.
         since_ms: int64 `(keys,)`, since when each timeline is complete; FROM_THE_BEGINNING where it always was.
         pages: the pages that changed.
+        reset_ms: int64 `(keys, rules)`, when each of the plan's `resetting` rules last fired; `NO_RESET` for never.
         pool: uint8, where `outcomes.other_start` points into.
     """
 
@@ -69,6 +73,7 @@ class Scored:
     clocks_ms: npt.NDArray[np.int64]
     since_ms: npt.NDArray[np.int64]
     pages: list[Page]
+    reset_ms: Int64s
     pool: npt.NDArray[np.uint8]
 
     def other_id(self, event: int) -> str | None:
@@ -103,6 +108,7 @@ def score(
     emit_all: bool,
     paging: Paging = PAGING,
     evicted_until_ms: int | None = None,
+    reset_ms: Int64s | None = None,
 ) -> Scored:
     """Take a batch of events into the timelines of a group, and evaluate each event.
 
@@ -115,6 +121,8 @@ def score(
         paging: how timelines are cut.
         evicted_until_ms: the latest event of a timeline of this group that was evicted; None where none was. A new key
             may be one of them, so its windows are complete only after that.
+        reset_ms: int64 `(keys, rules)`, when each of the plan's `resetting` rules last fired, `NO_RESET` where it never
+            did; None where none of them ever did.
 
     Returns:
         EventOutcomes, results and what has changed of the timelines. Nothing given is changed.
@@ -135,15 +143,16 @@ def score(
     if evicted_until_ms is not None:
         _note_evicted(known, events, evicted_until_ms, plan.horizon_ms)
     events, context = events._replace(times_ms=_read_only(events.times_ms)), _context(plan, paging, emit_all)
+    from_ms = _counted_from(plan, len(heads), reset_ms)
     page_data, page_start = b"", np.zeros(len(directory.page), np.int64)
     if len(directory.page):
-        choose_pages(known, directory, events.key_start, events.times_ms, context)
+        choose_pages(known, directory, events.key_start, events.times_ms, context, from_ms)
         page_data, page_start = _read_needed(directory, read_pages, len(state))
     pool = np.concatenate([head_pool, np.frombuffer(page_data, np.uint8), events.ids.data])
     in_pool = EventIds(pool, events.ids.start + (len(state) + len(page_data)))
     outcomes = _no_outcomes(len(events.times_ms))
     rows, used, encoded, encoded_start, written = score_keys(
-        events._replace(ids=in_pool), known, directory, page_start, context, outcomes
+        events._replace(ids=in_pool), known, directory, page_start, context, outcomes, from_ms
     )
     whole = encoded.tobytes()
     rows = _chosen(rows, slice(used))
@@ -159,6 +168,7 @@ def score(
         since_ms=known.since_ms,
         pages=_pages(written),
         pool=pool,
+        reset_ms=_reset_ms(plan, from_ms),
     )
 
 
@@ -182,7 +192,24 @@ def _context(plan: GroupPlan, paging: Paging, emit_all: bool) -> Context:
         generation=plan.group.generation,
         emit_all=emit_all,
         has_event_features=bool((plan.feature_arrays.function > MAX).any()),
+        has_resets=bool(plan.resetting),
     )
+
+
+def _counted_from(plan: GroupPlan, keys: int, reset_ms: Int64s | None) -> Int64s:
+    """The first time that counts in each window of each key; nothing where no window is ever reset."""
+    from_ms = np.full((keys if plan.resetting else 0, len(plan.window_arrays.reach_ms)), FROM_THE_BEGINNING, np.int64)
+    if reset_ms is not None and plan.resetting:
+        from_ms[:, plan.reset_windows] = np.where(reset_ms == NO_RESET, FROM_THE_BEGINNING, reset_ms + 1)
+    return from_ms
+
+
+def _reset_ms(plan: GroupPlan, from_ms: Int64s) -> Int64s:
+    """When each resetting rule last fired for each key."""
+    if not plan.resetting:
+        return np.empty((0, 0), np.int64)
+    of_rules = from_ms[:, plan.reset_windows]
+    return np.where(of_rules == FROM_THE_BEGINNING, NO_RESET, of_rules - 1)
 
 
 def _note_evicted(known: Heads, events: KeyedEvents, evicted_until_ms: int, horizon_ms: int) -> None:

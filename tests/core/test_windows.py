@@ -19,7 +19,7 @@ COLLISION = st.sampled_from(["keep", "keep_first", "replace"])
 
 @pytest.mark.slow
 @settings(max_examples=300)
-@given(rules(), streams(), LATENESS, LATE, COLLISION, pagings(), cuts())
+@given(rules(resets=True), streams(), LATENESS, LATE, COLLISION, pagings(), cuts())
 def test_the_core_equals_a_loop_over_a_list(rules, events, lateness_ms, late, collision, paging, positions):
     engine = Engine(rules, paging, allowed_lateness=f"{lateness_ms}ms", late=late, collision=collision)
     oracle = Oracle(rules, MEASURES, lateness_ms, late, collision)
@@ -28,7 +28,7 @@ def test_the_core_equals_a_loop_over_a_list(rules, events, lateness_ms, late, co
 
 @pytest.mark.slow
 @settings(max_examples=150)
-@given(rules(), streams(), LATENESS, LATE, COLLISION, pagings(), cuts())
+@given(rules(resets=True), streams(), LATENESS, LATE, COLLISION, pagings(), cuts())
 def test_cutting_the_same_arrivals_into_other_batches_or_pages_changes_nothing(
     rules, events, lateness_ms, late, collision, paging, positions
 ):
@@ -52,7 +52,7 @@ def test_twenty_windows_at_once_are_each_exact(rules, events):
 
 @pytest.mark.slow
 @settings(max_examples=80)
-@given(rules(), streams())
+@given(rules(resets=True), streams())
 def test_rows_of_fired_rules_only_are_the_fired_ones_of_all_rows(rules, events):
     every, fired = Engine(rules), Engine(rules)
     expected = every.batch(events) if events else []
