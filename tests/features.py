@@ -97,6 +97,7 @@ def with_features(plan: GroupPlan, wanted: list[Wanted]) -> GroupPlan:
         window=plan.feature_arrays.window[before],
         patience_ms=plan.feature_arrays.patience_ms[before],
         on_trial=plan.feature_arrays.on_trial[before],
+        resets=plan.feature_arrays.resets[before],
         rules_from=numbers,
         falling_from=numbers + 1,
         other_from=numbers + 1,

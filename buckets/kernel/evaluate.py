@@ -116,7 +116,8 @@ def evaluate(timeline: Timeline, edges: Edges, end, event, time_ms, late_by_ms, 
     """Evaluate features up to MAX over their windows, from the edge to `end`; append the rows that their rules want.
 
     A feature whose window reaches to where cells may be gone, for an event that is late by so much, is passed over; so
-    is one whose window was reset at the event's time or later. Of one that is on trial and whose sum does not fit 64 bits each rule has a row that says so, and nothing else changes.
+    is one whose window was reset at the event's time or later. Of one that is on trial and whose sum does not fit 64
+    bits each rule has a row that says so, and nothing else changes.
 
     Returns:
         The number of rows used, and the first rule of another feature whose sum does not fit 64 bits; -1 for none.

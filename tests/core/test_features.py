@@ -365,6 +365,14 @@ def test_a_feature_that_looks_at_single_events_has_its_window_in_the_tail():
         buckets.Evaluator([rule], SCHEMA, engine)
 
 
+def test_a_rule_that_is_reset_has_its_window_in_the_tail():
+    written = {"aggregate": {"function": "count"}, "window": {"length": "2h"}, "limit": {"operator": ">", "value": 3}}
+    rule = Rule.model_validate({"rule_id": "r", "group_by": ["payer"], "reset_on_alert": True} | written)
+    engine = buckets.EngineSettings.model_validate({"precision": {"tail": "1h"}})
+    with pytest.raises(buckets.BucketsError, match=r"rule 'r': reset_on_alert: the window may begin at any event"):
+        buckets.Evaluator([rule], SCHEMA, engine)
+
+
 def test_an_alert_says_what_was_found_in_english():
     written = {
         "rule_id": "spike",

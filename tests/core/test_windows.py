@@ -10,7 +10,7 @@ from buckets.rules.rule import Rule
 from buckets.timeline.paging import Paging
 from tests.engine import Engine, cut
 from tests.oracle import COMPARE, Cell, Event, Oracle, Outcome, Result
-from tests.strategies import MEASURES, cuts, pagings, precisions, rules, streams
+from tests.strategies import LENGTHS_MS, MEASURES, cuts, pagings, precisions, rules, streams
 
 LATENESS = st.sampled_from([0, 3, 100])
 LATE = st.sampled_from(["add", "evaluate", "drop"])
@@ -40,6 +40,18 @@ def test_cutting_the_same_arrivals_into_other_batches_or_pages_changes_nothing(
     assert singles.run([[event] for event in events]) == expected
     assert elsewhere.run(cut(events, positions)) == expected
     assert whole.state() == pieces.state() == singles.state() == elsewhere.state()
+
+
+@pytest.mark.slow
+@settings(max_examples=80)
+@given(rules(resets=True), streams(), pagings(), cuts())
+def test_a_rule_that_is_reset_is_exact_where_its_window_lies_in_the_tail(rules, events, paging, positions):
+    precision = {"tail": f"{max(LENGTHS_MS)}ms", "resolution": "300ms"}
+    engine, oracle = Engine(rules, paging, precision=precision), Oracle(rules, MEASURES, 3_600_000)
+    reset = {rule.rule_id for rule in rules if rule.reset_on_alert}
+    for found, expected in zip(engine.run(cut(events, positions)), map(oracle.arrive, events), strict=True):
+        for rule_id in reset & (found.results.keys() | expected.results.keys()):
+            assert found.results[rule_id] == expected.results[rule_id]
 
 
 @pytest.mark.slow
