@@ -22,7 +22,7 @@ from buckets.kernel.plan import (
     RuleArrays,
 )
 from buckets.kernel.result_rows import Rows
-from buckets.kernel.window_edges import Edges, edge_of
+from buckets.kernel.window_edges import Edges
 from buckets.numbers.quotient import is_less, rounded, side_of_digits
 from buckets.timeline.timeline import Timeline, extreme, total
 
@@ -127,9 +127,10 @@ def evaluate(timeline: Timeline, edges: Edges, end, event, time_ms, late_by_ms, 
         if late_by_ms > features.patience_ms[feature] or features.function[feature] > MAX:
             continue
         window = features.window[feature]
-        edge_ms = edge_of(edges, window, time_ms, context.reach_ms)
-        if edge_ms > time_ms:
+        if context.has_resets and edges.from_ms[window] > time_ms:
             continue
+        # A window that was reset is never uncertain: it lies in the tail.
+        edge_ms = time_ms - context.reach_ms[window]
         function, column = features.function[feature], features.measure[feature]
         inside, is_uncertain = edges.inside[window], edges.is_uncertain[window]
         if is_uncertain:

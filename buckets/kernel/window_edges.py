@@ -125,12 +125,6 @@ def _moved(cell, timeline: Timeline, times_ms, time_ms):
     return cell
 
 
-@inlined
-def edge_of(edges: Edges, window, time_ms, reach_ms):
-    """The left end of a window of an event; after the event itself, where the window was reset since."""
-    return max(time_ms - reach_ms[window], edges.from_ms[window])
-
-
 @leaf
 def stand_at_resets(edges: Edges, from_ms, key) -> None:
     """Take over since when the windows of a key count; int64 `(keys, windows)`."""
@@ -170,7 +164,7 @@ def find_edges(edges: Edges, timeline: Timeline, reach_ms, time_ms, is_last, tie
         borders: int64 `(tiers,)`, their borders at the key's clock.
     """
     for window in range(edges.start.shape[0]):
-        edge_ms = edge_of(edges, window, time_ms, reach_ms)
+        edge_ms = max(time_ms - reach_ms[window], edges.from_ms[window])
         width_ms = width_at(tiers, borders, edge_ms)
         bucket_ms = edge_ms if width_ms == 1 else floor_to(edge_ms, width_ms)
         if is_last:
