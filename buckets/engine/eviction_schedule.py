@@ -15,7 +15,8 @@ the schedule: no timers, no watermark.
 
 In the state: an *overview* as JSON, `{"version", "slots": {group: {until_ms: keys}}, "evicted_until_ms": {group: ms}}`,
 the voters of the shard's clock, and the keys of each slot in chunks of `CHUNK_KEYS`, as JSON lists, appended to and
-taken from the end. A key whose clock is noted is a list of both there. Version 1 had no voters, and no such keys.
+taken from the end. A key whose clock is noted is a list of both there. Version 1 had no voters, and no such keys. Where
+policies remember something of keys, the overview has `"remembered": [group]` too.
 """
 
 import json
@@ -52,11 +53,13 @@ class EvictionSchedule:
         clock: the shard's clock.
         slots: by group and end of a slot in ms, how many keys are in it.
         evicted_until_ms: by group, the time of the latest event of all timelines that were evicted, in ms.
+        remembered: the groups of whose keys policies remember something.
     """
 
     clock: ShardClock = field(default_factory=ShardClock)
     slots: dict[str, dict[int, int]] = field(default_factory=dict)
     evicted_until_ms: dict[str, int] = field(default_factory=dict)
+    remembered: set[str] = field(default_factory=set)
     _stored: dict[bytes, bytes] = field(default_factory=dict)
     _added: dict[tuple[str, int], list[Written]] = field(default_factory=dict)
 
@@ -92,7 +95,9 @@ class EvictionSchedule:
             group: {int(until): keys for until, keys in of_group.items()} for group, of_group in data["slots"].items()
         }
         evicted_until_ms = data.get("evicted_until_ms", {})
-        return cls(ShardClock.from_bytes(voters), slots, evicted_until_ms, {OVERVIEW: stored, CLOCK: voters})
+        remembered = set(data.get("remembered", ()))
+        read = {OVERVIEW: stored, CLOCK: voters}
+        return cls(ShardClock.from_bytes(voters), slots, evicted_until_ms, remembered, read)
 
     def save(self, entries: Entries, live: Collection[str]) -> None:
         """Write what has changed.
@@ -104,7 +109,9 @@ class EvictionSchedule:
         self._write_added(entries)
         self.clock.keep(live)
         self.evicted_until_ms = {group: until for group, until in self.evicted_until_ms.items() if group in live}
+        self.remembered = {group for group in self.remembered if group in live or group in self.slots}
         overview = {"version": SCHEDULE_VERSION, "slots": self.slots, "evicted_until_ms": self.evicted_until_ms}
+        overview |= {"remembered": sorted(self.remembered)} if self.remembered else {}
         now = {OVERVIEW: json.dumps(overview, sort_keys=True).encode(), CLOCK: self.clock.to_bytes()}
         changed = [(name, data) for name, data in now.items() if data != self._stored.get(name, b"")]
         if changed:

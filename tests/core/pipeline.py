@@ -58,7 +58,7 @@ class CountedEntries(MemoryEntries):
 
 
 def counted_store() -> ShardStore:
-    return ShardStore(CountedEntries(), CountedEntries(), CountedEntries())
+    return ShardStore(*(CountedEntries() for _ in range(4)))
 
 
 class CheckedScorer(Scorer):

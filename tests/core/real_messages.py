@@ -24,6 +24,8 @@ def _columns(output: str, scale: int) -> pa.Schema:
         return pa.schema([*columns.evaluation_columns(scale), *_POSITION])
     if output in (columns.ALERTS, columns.SHADOW_ALERTS):
         return columns.alert_columns(scale).append(pa.field(INGESTED, pa.int64()))
+    if output == columns.HELD_ALERTS:
+        return columns.held_alert_columns(scale).append(pa.field(INGESTED, pa.int64()))
     return {
         columns.LATE_EVENTS: columns.LATE_EVENT_COLUMNS,
         columns.COLLISIONS: columns.COLLISION_COLUMNS,
