@@ -11,20 +11,17 @@ horizon can come to an evicted key within its cooldown, and what it finds says `
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import compress
 
 import numpy as np
 import numpy.typing as npt
 
 from buckets.engine.eviction_schedule import SPARE_VISITS, EvictionSchedule, Noted
-from buckets.engine.policy_state import read_entry
+from buckets.engine.policy_state import quiet_until_ms
 from buckets.engine.shard_store import ShardStore, head_keys
 from buckets.engine.stored_heads import StoredHeads
 from buckets.kernel.keyed_events import no_events
 from buckets.kernel.plan import GroupPlan
 from buckets.kernel.score import score
-from buckets.rules.rule_set import Group
-from buckets.timeline.head import NO_CLOCK
 from buckets.timeline.inspection import clocks_of
 
 Int64s = npt.NDArray[np.int64]
@@ -106,46 +103,17 @@ class Eviction:
             stays = self._stay(plan, stored, remembered, noted_ms)
             _trim(plan, stored.chosen(stays))
         stored.chosen(~stays).remove()
-        gone = [key for key, entry, stay in zip(stored.state_keys, remembered, stays, strict=True) if entry and not stay]
+        gone = [
+            key for key, entry, stay in zip(stored.state_keys, remembered, stays, strict=True) if entry and not stay
+        ]
         if gone:
             self.store.policies.remove(gone)
 
-    def _stay(
-        self, plan: GroupPlan, stored: StoredHeads, remembered: Sequence[bytes], noted_ms: Noted
-    ) -> Booleans:
-        """Enter those of the keys that stay, and note until when the others had events.
-
-        Args:
-            plan: their group's plan.
-            stored: their heads.
-            remembered: what policies remember of each.
-            noted_ms: of each key, as the schedule has it.
-
-        Returns:
-            Which of the keys stay, `(keys,)`.
-        """
-        group_id, shard_ms = plan.group.group_id, self.schedule.clock.time_ms
-        assert shard_ms is not None
-        clocks_ms, before = clocks_of(stored.heads, plan.group.generation), [noted_ms[key] for key in stored.keys]
-        needed_ms = np.maximum(clocks_ms, _quiet_until_ms(plan.group, remembered))
-        is_noted = np.array([each is not None for each in before], np.bool_)
-        before_ms = np.array([0 if each is None else each for each in before], np.int64)
-        is_known = clocks_ms != NO_CLOCK
-        live = (needed_ms >= shard_ms - plan.horizon_ms) | (is_noted & (needed_ms > before_ms))
-        doubtful = ~live & is_known & ~is_noted
-        gone_ms = needed_ms[~live & is_known & is_noted]
-        if len(gone_ms):
-            self.schedule.note_evicted(group_id, gone_ms.max().item())
-        for enter, keys in ((self.schedule.enter, live), (self.schedule.enter_once_more, doubtful)):
-            enter(group_id, [*compress(stored.keys, keys)], needed_ms[keys], plan.horizon_ms)
-        return live | doubtful
-
-
-def _quiet_until_ms(group: Group, remembered: Sequence[bytes]) -> Int64s:
-    """When the last cooldown of each key is over, in ms; NO_CLOCK for none."""
-    entries = (read_entry(each, group) for each in remembered)
-    ends_ms = [None if each is None else each.quiet_until_ms(group.policies) for each in entries]
-    return np.array([NO_CLOCK if end_ms is None else end_ms for end_ms in ends_ms], np.int64)
+    def _stay(self, plan: GroupPlan, stored: StoredHeads, remembered: Sequence[bytes], noted_ms: Noted) -> Booleans:
+        """Which of the keys stay, `(keys,)`; these are in the schedule again."""
+        clocks_ms = clocks_of(stored.heads, plan.group.generation)
+        needed_ms = np.maximum(clocks_ms, quiet_until_ms(plan.group, remembered))
+        return self.schedule.enter_visited(plan.group.group_id, stored.keys, needed_ms, noted_ms, plan.horizon_ms)
 
 
 def _trim(plan: GroupPlan, stored: StoredHeads) -> None:

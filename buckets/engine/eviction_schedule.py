@@ -22,6 +22,7 @@ policies remember something of keys, the overview has `"remembered": [group]` to
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,7 @@ import numpy.typing as npt
 from buckets.engine.shard_clock import ShardClock
 from buckets.engine.shard_store import Entries, head_key, split_head_key
 from buckets.errors import BucketsError
+from buckets.timeline.head import NO_CLOCK
 
 SCHEDULE_VERSION = 2
 OVERVIEW, CLOCK = b"overview", b"clock"
@@ -37,6 +39,7 @@ SPARE_VISITS = 64
 SLOTS_IN_HORIZON = 8
 LONG_AGO_MS = -(2**62)
 Int64s = npt.NDArray[np.int64]
+Booleans = npt.NDArray[np.bool_]
 
 
 Noted = dict[str, int | None]
@@ -148,6 +151,35 @@ class EvictionSchedule:
         until_ms = (shard_ms // step_ms + 1) * step_ms - horizon_ms
         entries = [*zip(keys, clocks_ms.tolist(), strict=True)]
         self._add(group_id, entries, np.full(len(entries), until_ms, np.int64))
+
+    def enter_visited(
+        self, group_id: str, keys: Sequence[str], clocks_ms: Int64s, noted_ms: Noted, horizon_ms: int
+    ) -> Booleans:
+        """Enter those of visited keys of a group that stay, and note until when the others were needed.
+
+        Args:
+            group_id: the group.
+            keys: the keys.
+            clocks_ms: int64 `(keys,)`, until when each is needed; NO_CLOCK where it is not at all.
+            noted_ms: of each key, as `take_due` gave it.
+            horizon_ms: of the group.
+
+        Returns:
+            Which of the keys stay, `(keys,)`.
+        """
+        before, shard_ms = [noted_ms[key] for key in keys], self.clock.time_ms
+        assert shard_ms is not None
+        is_noted = np.array([each is not None for each in before], np.bool_)
+        before_ms = np.array([0 if each is None else each for each in before], np.int64)
+        is_known = clocks_ms != NO_CLOCK
+        live = (clocks_ms >= shard_ms - horizon_ms) | (is_noted & (clocks_ms > before_ms))
+        doubtful = ~live & is_known & ~is_noted
+        gone_ms = clocks_ms[~live & is_known & is_noted]
+        if len(gone_ms):
+            self.note_evicted(group_id, gone_ms.max().item())
+        for enter, chosen in ((self.enter, live), (self.enter_once_more, doubtful)):
+            enter(group_id, [*compress(keys, chosen)], clocks_ms[chosen], horizon_ms)
+        return live | doubtful
 
     def _add(self, group_id: str, entries: Sequence[Written], until_ms: Int64s) -> None:
         ends = np.unique(until_ms).tolist()

@@ -16,6 +16,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -102,7 +103,7 @@ class AlertPolicies:
             table: the events of the group.
             entries: the map of the state that keeps what policies remember.
         """
-        self._table, self._policies = table, table.group.policies
+        self.table, self._policies = table, table.group.policies
         self.state = PolicyState(entries, table.group, table.keys)
         self._keys: dict[int, KeyTexts] = {}
 
@@ -113,7 +114,7 @@ class AlertPolicies:
         decided = Decided(fired, is_active, np.zeros(size, np.uint8), np.zeros(size, np.int64))
         if not self._policies:
             return decided
-        codes = self._table.codes[fired.events]
+        codes = self.table.codes[fired.events]
         asked = [
             (rule, self._policies[rule.rule_id], np.flatnonzero(fired.rule == number))
             for number, rule in enumerate(fired.rules)
@@ -133,7 +134,7 @@ class AlertPolicies:
     def _hold_back(self, rule_id: str, policy: RulePolicy, rows: Int64s, codes: Int64s, decided: Decided) -> None:
         """Decide about the rows of one rule."""
         fired, state, cooldown_ms = decided.fired, self.state, policy.cooldown_ms
-        times_ms, warm = self._table.times_ms(fired.events[rows]).tolist(), fired.warm[rows].tolist()
+        times_ms, warm = self.table.times_ms(fired.events[rows]).tolist(), fired.warm[rows].tolist()
         snoozes = bool(policy.snoozed or policy.snoozed_keys)
         for row, code, time_ms, is_warm in zip(rows.tolist(), codes.tolist(), times_ms, warm, strict=True):
             now, held_by = state.of(code, rule_id), 0
@@ -156,12 +157,12 @@ class AlertPolicies:
 
     def _key(self, code: int) -> KeyTexts:
         if code not in self._keys:
-            self._keys[code] = key_texts(decode_key(self._table.group, self._table.keys[code], self._table.schema))
+            self._keys[code] = key_texts(decode_key(self.table.group, self.table.keys[code], self.table.schema))
         return self._keys[code]
 
     def _is_in_share(self, rule: Rule, code: int) -> bool:
         """Whether a key is inside the share of a rule."""
-        table = self._table
+        table = self.table
         key = key_json(table.group, table.keys[code], table.schema, sorted(table.group.fields))
         return is_in_share(rule, key)
 
@@ -190,7 +191,9 @@ def in_effect(rules: Sequence[Rule], scored: Scored, times_ms: Int64s) -> Scored
     """
     if all(rule.effective is None for rule in rules):
         return scored
-    start_ms, end_ms = np.array([ALWAYS_MS if rule.effective is None else rule.effective.span_ms() for rule in rules], np.int64).T
+    start_ms, end_ms = np.array(
+        [ALWAYS_MS if rule.effective is None else rule.effective.span_ms() for rule in rules], np.int64
+    ).T
     return replace(
         scored,
         rows=_chosen(scored.rows, start_ms, end_ms, times_ms),
@@ -202,4 +205,5 @@ def _chosen(rows: Rows, start_ms: Int64s, end_ms: Int64s, times_ms: Int64s) -> R
     """The rows of rules that are in effect, and those of parts, which are numbered after the rules."""
     rule, times_ms = np.minimum(rows.rule, len(start_ms) - 1), times_ms[rows.event]
     kept = (rows.rule >= len(start_ms)) | ((start_ms[rule] <= times_ms) & (times_ms < end_ms[rule]))
-    return rows if kept.all() else Rows(*(column[kept] for column in rows))
+    columns: list[npt.NDArray[Any]] = [column[kept] for column in rows]
+    return Rows(*columns)

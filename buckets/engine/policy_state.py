@@ -2,17 +2,22 @@
 
 An entry is JSON, `[version, generation, latest_ms, {rule_id: [alert_ms, held_back, reset_ms]}]`. It is by rule and not
 by version of a rule: a new version goes on where the old one was. An entry of another generation of its group is
-ignored, as the timelines of that generation are. Rules that the group does not have any more go with the next change.
+ignored, as the timelines of that generation are. Rules that the group does not have any more go with the next change;
+the entry goes when its key is evicted.
 """
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from buckets.engine.shard_store import Entries, head_key, head_keys
 from buckets.errors import BucketsError
 from buckets.rules.rule_policy import RulePolicy
 from buckets.rules.rule_set import Group
+from buckets.timeline.head import NO_CLOCK
 
 ENTRY_VERSION = 1
 
@@ -49,11 +54,11 @@ class PolicyEntry(NamedTuple):
 
     def quiet_until_ms(self, policies: Mapping[str, RulePolicy]) -> int | None:
         """When the last cooldown of the key is over, in ms; None where none of its rules has one."""
-        ends_ms = (
-            state.alert_ms + policies[rule_id].cooldown_ms
-            for rule_id, state in self.rules.items()
-            if rule_id in policies and policies[rule_id].cooldown_ms is not None and state.alert_ms is not None
-        )
+        ends_ms = []
+        for rule_id, state in self.rules.items():
+            cooldown_ms = policies[rule_id].cooldown_ms if rule_id in policies else None
+            if cooldown_ms is not None and state.alert_ms is not None:
+                ends_ms.append(state.alert_ms + cooldown_ms)
         return max(ends_ms, default=None)
 
     def to_bytes(self) -> bytes:
@@ -82,6 +87,18 @@ def read_entry(stored: bytes, group: Group) -> PolicyEntry | None:
     if generation != group.generation:
         return None
     return PolicyEntry(generation, latest_ms, {rule_id: RuleState(*state) for rule_id, state in rules.items()})
+
+
+def quiet_until_ms(group: Group, stored: Sequence[bytes]) -> npt.NDArray[np.int64]:
+    """When the last cooldown of each key of a group is over, in ms; NO_CLOCK for none.
+
+    Args:
+        group: the group.
+        stored: what is remembered of each key.
+    """
+    entries = (read_entry(each, group) for each in stored)
+    ends_ms = [None if each is None else each.quiet_until_ms(group.policies) for each in entries]
+    return np.array([NO_CLOCK if end_ms is None else end_ms for end_ms in ends_ms], np.int64)
 
 
 class PolicyState:
@@ -139,20 +156,17 @@ class PolicyState:
             The keys that have an entry now and had none, each with the time of the latest event that has changed it.
         """
         known = {rule.rule_id for rule in self._group.rules}
-        put, gone, new = [], [], {}
+        put: list[tuple[bytes, bytes]] = []
+        new: dict[str, int] = {}
         for key in self._changed:
             entry = self._found[key]
             assert entry is not None
             kept = {rule_id: state for rule_id, state in entry.rules.items() if rule_id in known and state != NOTHING}
-            state_key = head_key(self._group.group_id, self._keys[key])
-            if kept:
-                put.append((state_key, entry._replace(rules=kept).to_bytes()))
+            if kept or key in self._stored:
+                put.append((head_key(self._group.group_id, self._keys[key]), entry._replace(rules=kept).to_bytes()))
                 new |= {} if key in self._stored else {self._keys[key]: entry.latest_ms}
-            elif key in self._stored:
-                gone.append(state_key)
         if put:
             self._entries.put(put)
-        if gone:
-            self._entries.remove(gone)
+        self._stored.update(self._changed)
         self._changed = {}
         return new

@@ -32,6 +32,7 @@ from buckets.engine.keyed_table import KeyedTable
 from buckets.engine.meeting import PARTS, meet, parts_payload
 from buckets.engine.overflows import has_overflows, overflows
 from buckets.engine.policies import AlertPolicies, Decided, in_effect
+from buckets.engine.policy_eviction import PolicyEviction
 from buckets.engine.scored_group import ScoredGroup
 from buckets.engine.shard_store import ShardStore
 from buckets.engine.stored_heads import StoredHeads
@@ -149,13 +150,12 @@ class Scorer:
         )
         yield from _counted(group.group_id, outcomes, outputs)
 
-    def _produced(
-        self, scored: ScoredGroup, decided: Decided | None, outcomes: Sequence[int]
-    ) -> Iterator[Produced]:
+    def _produced(self, scored: ScoredGroup, decided: Decided | None, outcomes: Sequence[int]) -> Iterator[Produced]:
         makers: dict[str, Callable[[], pa.Table]] = {}
         # A small batch is mostly the making of tables: those that would be empty are left out.
-        for output, mine in decided.rows().items() if decided is not None else ():
-            makers[output] = partial(alert_table, scored, decided, output, mine)
+        if decided is not None:
+            for output, mine in decided.rows().items():
+                makers[output] = partial(alert_table, scored, decided, output, mine)
         if outcomes[LATE] or outcomes[TOO_LATE]:
             makers[columns.LATE_EVENTS] = lambda: side_outputs.late_events(scored)
         if side_outputs.has_collisions(scored):
@@ -218,8 +218,11 @@ def meeting_outputs(
     for group, judged in meet(payloads, rule_set, scorer.schema):
         of_group = policies.setdefault(group.group_id, AlertPolicies(judged.table, store.policies))
         found.append((judged, of_group.decide(judged_fired(judged))))
-    for each in policies.values():
-        each.state.write()
+    if any(each.table.group.policies for each in policies.values()):
+        eviction = PolicyEviction(store, rule_set, scorer.engine.allowed_lateness)
+        for each in policies.values():
+            eviction.note(each.table, each.state.write())
+        eviction.end()
     for judged, decided in found:
         outputs = judged_outputs(judged, decided, rule_set.version, scorer.evaluations)
         yield from _counted(judged.table.group.group_id, [0] * OUTCOMES, outputs)

@@ -70,7 +70,6 @@ class Effective(BaseModel):
             raise ValueError(message)
         return self
 
-
     def span_ms(self) -> tuple[int, int]:
         """The first event time that is in it, and the first one after it, in ms."""
         first_ms, last_ms = ALWAYS_MS
