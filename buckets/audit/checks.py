@@ -101,6 +101,7 @@ _OF_ALERTS = (
 _OF_OUTPUTS: dict[str, tuple[Check, ...]] = {
     columns.ALERTS: _OF_ALERTS,
     columns.SHADOW_ALERTS: _OF_ALERTS,
+    columns.HELD_ALERTS: _OF_ALERTS,
     columns.EVALUATIONS: _OF_VALUES,
     columns.LATE_EVENTS: (
         Check("is_late", "event_time < clock", lambda row: bool(row["event_time"] < row["clock"])),

@@ -79,6 +79,7 @@ _REPEATS_SHARE = {
     # The id of an alert does not say where its transaction came from.
     columns.ALERTS: (DAY,),
     columns.SHADOW_ALERTS: (DAY,),
+    columns.HELD_ALERTS: (DAY,),
     # A dead letter has no time of its own, and may be sent again on another day.
     columns.DEAD_LETTERS: ("position",),
 }

@@ -31,6 +31,7 @@ class GroupAccount:
     collisions_not_kept: int
     dead_letters: int
     alerts: int
+    held_alerts: int
 
     @property
     def balance(self) -> int:
@@ -100,7 +101,7 @@ def account_batch(batch_id: int, rule_set: RuleSet, counts: Iterable[bytes]) -> 
     ingested: list[tuple[int, float]] = []
     orders: list[int] = []
     filtered = {group.group_id: 0 for group in rule_set.groups}
-    alerts = dict(filtered)
+    alerts, held_alerts = dict(filtered), dict(filtered)
     outcomes = {group.group_id: [0] * OUTCOMES for group in rule_set.groups}
     for text in counts:
         count = json.loads(text)
@@ -116,6 +117,7 @@ def account_batch(batch_id: int, rule_set: RuleSet, counts: Iterable[bytes]) -> 
         else:
             identity = count["group_id"]
             alerts[identity] += count["alerts"]
+            held_alerts[identity] += count["held_alerts"]
             outcomes[identity] = [a + b for a, b in zip(outcomes[identity], count["outcomes"], strict=True)]
     groups = tuple(
         GroupAccount(
@@ -130,6 +132,7 @@ def account_batch(batch_id: int, rule_set: RuleSet, counts: Iterable[bytes]) -> 
             collisions_not_kept=outcomes[group.group_id][COLLISION_NOT_KEPT],
             dead_letters=malformed + outcomes[group.group_id][OVERFLOW],
             alerts=alerts[group.group_id],
+            held_alerts=held_alerts[group.group_id],
         )
         for group in rule_set.groups
     )

@@ -10,13 +10,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from buckets.duration import format_duration
+from buckets.engine.policies import Decided, Fired
 from buckets.engine.rule_values import value_maker
 from buckets.engine.scored_group import ScoredGroup
 from buckets.events.arrivals import INGESTED
 from buckets.kernel.plan import GroupPlan
 from buckets.kernel.result_rows import Rows
 from buckets.numbers.fixed_point import AVERAGE_FACTOR, format_scaled, readable
-from buckets.outputs.columns import TIME, alert_columns
+from buckets.outputs.columns import TIME, output_columns
 from buckets.rules.rule import Rule
 
 
@@ -30,13 +31,25 @@ def alert_id(rule: Rule, key: str, event_id: str, event_time_ms: int) -> str:
     return hashlib.blake2b(parts.encode(), digest_size=16).hexdigest()
 
 
-def alert_table(group: ScoredGroup, state: str) -> pa.Table:
-    """Fired rows of rules in a state, ACTIVE or SHADOW; with `ingested_ms` where the source knows that."""
-    rows, columns = group.scored.rows, alert_columns(group.table.schema.largest_scale)
-    of_state = np.array([rule.state == state for rule in group.plan.rules], np.bool_)
-    chosen = np.flatnonzero(rows.fired & of_state[rows.rule]) if len(of_state) else np.empty(0, np.int64)
-    if not len(chosen):
-        return columns.empty_table()
+def fired_rows(group: ScoredGroup) -> Fired:
+    """The rows at which rules of one aggregate fired."""
+    rows = group.scored.rows
+    chosen = np.flatnonzero(rows.fired)
+    events, rules = rows.event[chosen], rows.rule[chosen]
+    return Fired(group.plan.rules, rules, events, group.warm(events, rules))
+
+
+def alert_table(group: ScoredGroup, decided: Decided, output: str, mine: npt.NDArray[np.int64]) -> pa.Table:
+    """The rows of an output of alerts; with `ingested_ms` where the source knows that.
+
+    Args:
+        group: the scored events.
+        decided: what became of its `fired_rows`.
+        output: `alerts`, `shadow_alerts` or `held_alerts`.
+        mine: int64, which of these rows go there.
+    """
+    rows, columns = group.scored.rows, output_columns(group.table.schema.largest_scale)[output]
+    chosen = np.flatnonzero(rows.fired)[mine]
     events, rules = rows.event[chosen], rows.rule[chosen]
     taken = group.table.take(events)
     keys = group.table.key_column(events)
@@ -53,7 +66,7 @@ def alert_table(group: ScoredGroup, state: str) -> pa.Table:
     different = [group.plan.rules[number] for number in numbers.tolist()]
     lengths_ms = np.array([rule.longest_window.length_ms for rule in different], np.int64)[index]
     sentences = pa.array([rule.sentence() for rule in different]).take(pa.array(index))
-    warm = group.warm(events, rules)
+    warm = decided.fired.warm[mine]
     terms, conditions = _findings(group.plan, rows, chosen, warm)
     found = {
         "alert_id": pa.array(list(map(alert_id, fired, keys.to_pylist(), ids, times_ms.tolist()))),
@@ -80,6 +93,7 @@ def alert_table(group: ScoredGroup, state: str) -> pa.Table:
         "event": pa.array(group.table.event_texts(events, taken)),
         "terms": pa.array(terms, pa.string()),
         "condition": pa.array(conditions, pa.string()),
+        **decided.columns(mine),
         "source": taken["source"].cast(pa.string()),
         "source_order": taken["source_order"],
         "position": taken["position"],

@@ -3,22 +3,25 @@
 What was evicted may be asked for again, by an event that is older than the shard's clock by more than the allowed
 lateness, of a key that had been idle. It begins a new timeline, which knows that it is complete only after the latest
 event that was ever evicted of its group: windows that reach further back say `warm: false`.
+
+What policies remember of a key goes with its timeline. A key stays as long as if it had had an event at the end of its
+last cooldown, however short its windows are. Only an event that is older than the shard's clock by more than the
+horizon can come to an evicted key within its cooldown, and what it finds says `warm: false`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import compress
 
 import numpy as np
 import numpy.typing as npt
 
 from buckets.engine.eviction_schedule import SPARE_VISITS, EvictionSchedule, Noted
+from buckets.engine.policy_state import quiet_until_ms
 from buckets.engine.shard_store import ShardStore, head_keys
 from buckets.engine.stored_heads import StoredHeads
 from buckets.kernel.keyed_events import no_events
 from buckets.kernel.plan import GroupPlan
 from buckets.kernel.score import score
-from buckets.timeline.head import NO_CLOCK
 from buckets.timeline.inspection import clocks_of
 
 Int64s = npt.NDArray[np.int64]
@@ -76,6 +79,10 @@ class Eviction:
         """The time of the latest event of a group's timelines that were evicted; None where none was."""
         return self.schedule.evicted_until_ms.get(plan.group.group_id)
 
+    def note_policies(self, plan: GroupPlan) -> None:
+        """Note that policies remember something of keys of a group."""
+        self.schedule.remembered.add(plan.group.group_id)
+
     def _visit(self, group_id: str, noted_ms: Noted) -> None:
         """Look at keys of one group; those that were scored just now need no look."""
         plan, keys = self.plans.get(group_id), [*noted_ms]
@@ -88,37 +95,25 @@ class Eviction:
         if not unseen:
             return
         stored = StoredHeads.read(self.store, group_id, unseen)
+        remembered = [b""] * len(unseen)
+        if group_id in self.schedule.remembered:
+            remembered = self.store.policies.get(stored.state_keys)
         stays = np.zeros(len(unseen), np.bool_)
         if plan is not None:
-            stays = self._stay(plan, stored, noted_ms)
+            stays = self._stay(plan, stored, remembered, noted_ms)
             _trim(plan, stored.chosen(stays))
         stored.chosen(~stays).remove()
+        gone = [
+            key for key, entry, stay in zip(stored.state_keys, remembered, stays, strict=True) if entry and not stay
+        ]
+        if gone:
+            self.store.policies.remove(gone)
 
-    def _stay(self, plan: GroupPlan, stored: StoredHeads, noted_ms: Noted) -> Booleans:
-        """Enter those of the keys that stay, and note until when the others had events.
-
-        Args:
-            plan: their group's plan.
-            stored: their heads.
-            noted_ms: of each key, as the schedule has it.
-
-        Returns:
-            Which of the keys stay, `(keys,)`.
-        """
-        group_id, shard_ms = plan.group.group_id, self.schedule.clock.time_ms
-        assert shard_ms is not None
-        clocks_ms, before = clocks_of(stored.heads, plan.group.generation), [noted_ms[key] for key in stored.keys]
-        is_noted = np.array([each is not None for each in before], np.bool_)
-        before_ms = np.array([0 if each is None else each for each in before], np.int64)
-        is_known = clocks_ms != NO_CLOCK
-        live = (clocks_ms >= shard_ms - plan.horizon_ms) | (is_noted & (clocks_ms > before_ms))
-        doubtful = ~live & is_known & ~is_noted
-        gone_ms = clocks_ms[~live & is_known & is_noted]
-        if len(gone_ms):
-            self.schedule.note_evicted(group_id, gone_ms.max().item())
-        for enter, keys in ((self.schedule.enter, live), (self.schedule.enter_once_more, doubtful)):
-            enter(group_id, [*compress(stored.keys, keys)], clocks_ms[keys], plan.horizon_ms)
-        return live | doubtful
+    def _stay(self, plan: GroupPlan, stored: StoredHeads, remembered: Sequence[bytes], noted_ms: Noted) -> Booleans:
+        """Which of the keys stay, `(keys,)`; these are in the schedule again."""
+        clocks_ms = clocks_of(stored.heads, plan.group.generation)
+        needed_ms = np.maximum(clocks_ms, quiet_until_ms(plan.group, remembered))
+        return self.schedule.enter_visited(plan.group.group_id, stored.keys, needed_ms, noted_ms, plan.horizon_ms)
 
 
 def _trim(plan: GroupPlan, stored: StoredHeads) -> None:

@@ -15,12 +15,14 @@ the schedule: no timers, no watermark.
 
 In the state: an *overview* as JSON, `{"version", "slots": {group: {until_ms: keys}}, "evicted_until_ms": {group: ms}}`,
 the voters of the shard's clock, and the keys of each slot in chunks of `CHUNK_KEYS`, as JSON lists, appended to and
-taken from the end. A key whose clock is noted is a list of both there. Version 1 had no voters, and no such keys.
+taken from the end. A key whose clock is noted is a list of both there. Version 1 had no voters, and no such keys. Where
+policies remember something of keys, the overview has `"remembered": [group]` too.
 """
 
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +30,7 @@ import numpy.typing as npt
 from buckets.engine.shard_clock import ShardClock
 from buckets.engine.shard_store import Entries, head_key, split_head_key
 from buckets.errors import BucketsError
+from buckets.timeline.head import NO_CLOCK
 
 SCHEDULE_VERSION = 2
 OVERVIEW, CLOCK = b"overview", b"clock"
@@ -36,6 +39,7 @@ SPARE_VISITS = 64
 SLOTS_IN_HORIZON = 8
 LONG_AGO_MS = -(2**62)
 Int64s = npt.NDArray[np.int64]
+Booleans = npt.NDArray[np.bool_]
 
 
 Noted = dict[str, int | None]
@@ -52,11 +56,13 @@ class EvictionSchedule:
         clock: the shard's clock.
         slots: by group and end of a slot in ms, how many keys are in it.
         evicted_until_ms: by group, the time of the latest event of all timelines that were evicted, in ms.
+        remembered: the groups of whose keys policies remember something.
     """
 
     clock: ShardClock = field(default_factory=ShardClock)
     slots: dict[str, dict[int, int]] = field(default_factory=dict)
     evicted_until_ms: dict[str, int] = field(default_factory=dict)
+    remembered: set[str] = field(default_factory=set)
     _stored: dict[bytes, bytes] = field(default_factory=dict)
     _added: dict[tuple[str, int], list[Written]] = field(default_factory=dict)
 
@@ -92,7 +98,9 @@ class EvictionSchedule:
             group: {int(until): keys for until, keys in of_group.items()} for group, of_group in data["slots"].items()
         }
         evicted_until_ms = data.get("evicted_until_ms", {})
-        return cls(ShardClock.from_bytes(voters), slots, evicted_until_ms, {OVERVIEW: stored, CLOCK: voters})
+        remembered = set(data.get("remembered", ()))
+        read = {OVERVIEW: stored, CLOCK: voters}
+        return cls(ShardClock.from_bytes(voters), slots, evicted_until_ms, remembered, read)
 
     def save(self, entries: Entries, live: Collection[str]) -> None:
         """Write what has changed.
@@ -104,7 +112,9 @@ class EvictionSchedule:
         self._write_added(entries)
         self.clock.keep(live)
         self.evicted_until_ms = {group: until for group, until in self.evicted_until_ms.items() if group in live}
+        self.remembered = {group for group in self.remembered if group in live or group in self.slots}
         overview = {"version": SCHEDULE_VERSION, "slots": self.slots, "evicted_until_ms": self.evicted_until_ms}
+        overview |= {"remembered": sorted(self.remembered)} if self.remembered else {}
         now = {OVERVIEW: json.dumps(overview, sort_keys=True).encode(), CLOCK: self.clock.to_bytes()}
         changed = [(name, data) for name, data in now.items() if data != self._stored.get(name, b"")]
         if changed:
@@ -141,6 +151,35 @@ class EvictionSchedule:
         until_ms = (shard_ms // step_ms + 1) * step_ms - horizon_ms
         entries = [*zip(keys, clocks_ms.tolist(), strict=True)]
         self._add(group_id, entries, np.full(len(entries), until_ms, np.int64))
+
+    def enter_visited(
+        self, group_id: str, keys: Sequence[str], clocks_ms: Int64s, noted_ms: Noted, horizon_ms: int
+    ) -> Booleans:
+        """Enter those of visited keys of a group that stay, and note until when the others were needed.
+
+        Args:
+            group_id: the group.
+            keys: the keys.
+            clocks_ms: int64 `(keys,)`, until when each is needed; NO_CLOCK where it is not at all.
+            noted_ms: of each key, as `take_due` gave it.
+            horizon_ms: of the group.
+
+        Returns:
+            Which of the keys stay, `(keys,)`.
+        """
+        before, shard_ms = [noted_ms[key] for key in keys], self.clock.time_ms
+        assert shard_ms is not None
+        is_noted = np.array([each is not None for each in before], np.bool_)
+        before_ms = np.array([0 if each is None else each for each in before], np.int64)
+        is_known = clocks_ms != NO_CLOCK
+        live = (clocks_ms >= shard_ms - horizon_ms) | (is_noted & (clocks_ms > before_ms))
+        doubtful = ~live & is_known & ~is_noted
+        gone_ms = clocks_ms[~live & is_known & is_noted]
+        if len(gone_ms):
+            self.note_evicted(group_id, gone_ms.max().item())
+        for enter, chosen in ((self.enter, live), (self.enter_once_more, doubtful)):
+            enter(group_id, [*compress(keys, chosen)], clocks_ms[chosen], horizon_ms)
+        return live | doubtful
 
     def _add(self, group_id: str, entries: Sequence[Written], until_ms: Int64s) -> None:
         ends = np.unique(until_ms).tolist()

@@ -47,7 +47,7 @@ class MemoryEntries:
 
 def memory_store() -> ShardStore:
     """An empty store for one shard."""
-    return ShardStore(MemoryEntries(), MemoryEntries(), MemoryEntries())
+    return ShardStore(MemoryEntries(), MemoryEntries(), MemoryEntries(), MemoryEntries())
 
 
 @dataclass(frozen=True)
@@ -71,12 +71,14 @@ class InMemoryJob:
         scorer: the event schema and the settings.
         new_store: makes the store of a shard when its first event comes.
         stores: by shard, its timelines.
+        driver_store: what is remembered of rules that have features of several groups, which meet outside the shards.
         batches: how many micro-batches there have been.
     """
 
     scorer: Scorer
     new_store: Callable[[], ShardStore] = memory_store
     stores: dict[int, ShardStore] = field(default_factory=dict)
+    driver_store: ShardStore = field(default_factory=memory_store)
     batches: int = 0
 
     def score_batch(self, arrivals: Iterable[pa.RecordBatch], rule_set: RuleSet) -> BatchResults:
@@ -92,7 +94,7 @@ class InMemoryJob:
         found: dict[str, list[bytes]] = {COUNTS: []}
         for produced in self._produced(arrivals, rule_set):
             found.setdefault(produced.output, []).append(produced.payload)
-        for produced in meeting_outputs(self.scorer, found.pop(PARTS, []), rule_set):
+        for produced in meeting_outputs(self.scorer, found.pop(PARTS, []), rule_set, self.driver_store):
             found.setdefault(produced.output, []).append(produced.payload)
         account = account_batch(self.batches, rule_set, found.pop(COUNTS))
         account.check()

@@ -11,11 +11,12 @@ import pyarrow as pa
 from buckets.duration import format_duration
 from buckets.engine.alerts import alert_id
 from buckets.engine.judging import FeatureValues, Judged
+from buckets.engine.policies import Decided, Fired
 from buckets.events.arrivals import INGESTED
 from buckets.expressions.certainty import Between, Value, possible_truths
 from buckets.expressions.interval import scaled_down
 from buckets.numbers.fixed_point import format_scaled, readable
-from buckets.outputs.columns import TIME, alert_columns, evaluation_columns
+from buckets.outputs.columns import TIME, evaluation_columns, output_columns
 from buckets.printable import one_line
 from buckets.rules.condition import condition_fields, condition_words
 from buckets.rules.filter import write_filter
@@ -26,11 +27,25 @@ _NUMBERS = ("value", "lower", "upper", "count", "count_lower", "count_upper", "o
 """What rows have of rules with one aggregate only."""
 
 
-def judged_alerts(judged: Judged, ruleset_version: int) -> pa.Table:
-    """The events at which the condition is true; with `ingested_ms` where the source knows that."""
-    rule, table, schema = judged.rule, judged.table, judged.table.schema
-    columns = alert_columns(schema.largest_scale)
+def judged_fired(judged: Judged) -> Fired:
+    """The events at which the condition is true."""
     rows = np.flatnonzero(judged.fired)
+    return Fired([judged.rule], np.zeros(len(rows), np.int64), judged.events[rows], _all(judged, rows, "warm"))
+
+
+def judged_alerts(judged: Judged, ruleset_version: int, decided: Decided, output: str, mine: Int64s) -> pa.Table:
+    """The rows of an output of alerts; with `ingested_ms` where the source knows that.
+
+    Args:
+        judged: the rule at its events.
+        ruleset_version: version of the rule set that evaluated them.
+        decided: what became of those of `judged_fired`.
+        output: `alerts`, `shadow_alerts` or `held_alerts`.
+        mine: which of these rows go there.
+    """
+    rule, table, schema = judged.rule, judged.table, judged.table.schema
+    columns = output_columns(schema.largest_scale)[output]
+    rows = np.flatnonzero(judged.fired)[mine]
     events = judged.events[rows]
     taken, keys, times_ms = table.take(events), table.key_column(events, rule.group_by), table.times_ms(events)
     ids, exact = taken["event_id"].to_pylist(), _all(judged, rows, "exact")
@@ -44,12 +59,13 @@ def judged_alerts(judged: Judged, ruleset_version: int) -> pa.Table:
         "event_time": taken["time_ms"].cast(TIME),
         "exact": pa.array(exact),
         "certain": pa.array(certainties(judged, rows)),
-        "warm": pa.array(_all(judged, rows, "warm")),
+        "warm": pa.array(decided.fired.warm[mine]),
         "window_start": pa.array(times_ms - rule.longest_window.length_ms).cast(TIME),
         "window_end": taken["time_ms"].cast(TIME),
         "event": pa.array(table.event_texts(events, taken), pa.string()),
         "terms": pa.array(term_texts(judged, rows), pa.string()),
         "condition": pa.array(conditions(judged, rows), pa.string()),
+        **decided.columns(mine),
         "source": taken["source"].cast(pa.string()),
         "source_order": taken["source_order"],
         "position": taken["position"],

@@ -81,6 +81,10 @@ def judge(prepared: PreparedRules, table: KeyedTable, events: Int64s, parts: Par
             applies = filters.passed(choice.where).copy()
             for fields, part in choice.needed:
                 applies &= parts[fields][part].there
+            if choice.effective is not None:
+                start_ms, end_ms = choice.effective.span_ms()
+                times_ms = table.times_ms(events)
+                applies &= (start_ms <= times_ms) & (times_ms < end_ms)
             chosen[each.choice] = _Chosen(prepared, filters, np.flatnonzero(applies), parts)
         yield chosen[each.choice].judged(each)
 

@@ -10,7 +10,7 @@
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain
 from typing import NamedTuple
 
@@ -20,17 +20,19 @@ import pyarrow as pa
 
 from buckets.config.engine import EngineSettings
 from buckets.engine import payload, side_outputs
-from buckets.engine.alerts import alert_table
+from buckets.engine.alerts import alert_table, fired_rows
 from buckets.engine.counting_sort import sort_by_code
 from buckets.engine.dead_letters import dead_letter_table
 from buckets.engine.evaluations import compact_evaluations, expand_evaluations
 from buckets.engine.eviction import Eviction
 from buckets.engine.group_parts import group_parts
-from buckets.engine.judged_rows import judged_alerts, judged_evaluations
+from buckets.engine.judged_rows import judged_alerts, judged_evaluations, judged_fired
 from buckets.engine.judging import Judged, judge
 from buckets.engine.keyed_table import KeyedTable
 from buckets.engine.meeting import PARTS, meet, parts_payload
 from buckets.engine.overflows import has_overflows, overflows
+from buckets.engine.policies import AlertPolicies, Decided, in_effect
+from buckets.engine.policy_eviction import PolicyEviction
 from buckets.engine.scored_group import ScoredGroup
 from buckets.engine.shard_store import ShardStore
 from buckets.engine.stored_heads import StoredHeads
@@ -128,7 +130,7 @@ class Scorer:
         scored = score(plan, heads, stored.read_pages, keyed, self.evaluations, evicted_until_ms=until_ms)
         stored.write(scored)
         eviction.note(plan, stored, scored.clocks_ms, events.num_rows)
-        of_group = ScoredGroup(plan, version, table, scored)
+        of_group = ScoredGroup(plan, version, table, in_effect(plan.rules, scored, keyed.times_ms))
         judged: list[Judged] = []
         if plan.parts:
             parts = group_parts(of_group)
@@ -136,18 +138,24 @@ class Scorer:
             packed = parts_payload(of_group, parts)
             if packed is not None:
                 yield Produced(PARTS, 0, packed)
+        policies = AlertPolicies(table, stored.store.policies)
+        decided = [policies.decide(judged_fired(each)) for each in judged]
+        of_rules = policies.decide(fired_rows(of_group)) if of_group.scored.rows.fired.any() else None
+        if policies.state.write():
+            eviction.note_policies(plan)
         outcomes = of_group.outcome_counts()
         outputs = chain(
-            judged_outputs(judged, version, group.group_id, self.evaluations), self._produced(of_group, outcomes)
+            *map(partial(judged_outputs, version=version, evaluations=self.evaluations), judged, decided),
+            self._produced(of_group, of_rules, outcomes),
         )
         yield from _counted(group.group_id, outcomes, outputs)
 
-    def _produced(self, scored: ScoredGroup, outcomes: Sequence[int]) -> Iterator[Produced]:
+    def _produced(self, scored: ScoredGroup, decided: Decided | None, outcomes: Sequence[int]) -> Iterator[Produced]:
         makers: dict[str, Callable[[], pa.Table]] = {}
         # A small batch is mostly the making of tables: those that would be empty are left out.
-        if scored.scored.rows.fired.any():
-            makers[columns.ALERTS] = lambda: alert_table(scored, "ACTIVE")
-            makers[columns.SHADOW_ALERTS] = lambda: alert_table(scored, "SHADOW")
+        if decided is not None:
+            for output, mine in decided.rows().items():
+                makers[output] = partial(alert_table, scored, decided, output, mine)
         if outcomes[LATE] or outcomes[TOO_LATE]:
             makers[columns.LATE_EVENTS] = lambda: side_outputs.late_events(scored)
         if side_outputs.has_collisions(scored):
@@ -167,44 +175,57 @@ class Scorer:
 
 def _counted(group_id: str, outcomes: Sequence[int], outputs: Iterable[Produced]) -> Iterator[Produced]:
     """What a group puts out, and after it a count of its outcomes and alerts."""
-    alerts = 0
+    rows = dict.fromkeys((columns.ALERTS, columns.HELD_ALERTS), 0)
     for produced in outputs:
-        alerts += produced.rows if produced.output == columns.ALERTS else 0
+        if produced.output in rows:
+            rows[produced.output] += produced.rows
         yield produced
-    counts = {"group_id": group_id, "outcomes": outcomes, "alerts": alerts}
+    counts = {"group_id": group_id, "outcomes": outcomes, **rows}
     yield Produced(COUNTS, 0, json.dumps(counts).encode())
 
 
-def judged_outputs(judged: Iterable[Judged], version: int, group_id: str, evaluations: bool) -> Iterator[Produced]:
-    """The alerts and evaluations of rules with features.
+def judged_outputs(judged: Judged, decided: Decided, version: int, evaluations: bool) -> Iterator[Produced]:
+    """The alerts and evaluations of a rule with features.
 
     Args:
-        judged: the rules.
+        judged: the rule.
+        decided: what became of the events at which it fired.
         version: of the rule set.
-        group_id: the group of their own key.
         evaluations: whether every evaluation is put out, or alerts only.
     """
-    for each in judged:
-        if each.fired.any():
-            output = columns.ALERTS if each.rule.state == "ACTIVE" else columns.SHADOW_ALERTS
-            table = judged_alerts(each, version)
-            yield Produced(output, table.num_rows, payload.pack(payload.EVENTS, table, group_id))
-        if evaluations and len(each.events):
-            table = judged_evaluations(each, version)
-            yield Produced(columns.EVALUATIONS, table.num_rows, payload.pack(payload.ROWS, table, group_id))
+    group_id = judged.table.group.group_id
+    for output, mine in decided.rows().items():
+        table = judged_alerts(judged, version, decided, output, mine)
+        yield Produced(output, table.num_rows, payload.pack(payload.EVENTS, table, group_id))
+    if evaluations and len(judged.events):
+        table = judged_evaluations(judged, version)
+        yield Produced(columns.EVALUATIONS, table.num_rows, payload.pack(payload.ROWS, table, group_id))
 
 
-def meeting_outputs(scorer: Scorer, payloads: Iterable[bytes], rule_set: RuleSet) -> Iterator[Produced]:
+def meeting_outputs(
+    scorer: Scorer, payloads: Iterable[bytes], rule_set: RuleSet, store: ShardStore
+) -> Iterator[Produced]:
     """What rules put out that have features of several groups, and a count of their alerts.
 
     Args:
         scorer: the settings.
         payloads: all of output `PARTS` of a batch.
         rule_set: the rules of the batch.
+        store: what the policies of these rules remember.
     """
+    policies: dict[str, AlertPolicies] = {}
+    found: list[tuple[Judged, Decided]] = []
     for group, judged in meet(payloads, rule_set, scorer.schema):
-        outputs = judged_outputs([judged], rule_set.version, group.group_id, scorer.evaluations)
-        yield from _counted(group.group_id, [0] * OUTCOMES, outputs)
+        of_group = policies.setdefault(group.group_id, AlertPolicies(judged.table, store.policies))
+        found.append((judged, of_group.decide(judged_fired(judged))))
+    if any(each.table.group.policies for each in policies.values()):
+        eviction = PolicyEviction(store, rule_set, scorer.engine.allowed_lateness)
+        for each in policies.values():
+            eviction.note(each.table, each.state.write())
+        eviction.end()
+    for judged, decided in found:
+        outputs = judged_outputs(judged, decided, rule_set.version, scorer.evaluations)
+        yield from _counted(judged.table.group.group_id, [0] * OUTCOMES, outputs)
 
 
 class _Hashed:

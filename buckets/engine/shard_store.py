@@ -1,12 +1,13 @@
-"""Where a shard's state lies: three maps from bytes to bytes, which Spark keeps in RocksDB.
+"""Where a shard's state lies: four maps from bytes to bytes, which Spark keeps in RocksDB.
 
     heads      group and key                  -> head
     pages      group and key, page number     -> page
     schedule   what `eviction_schedule` writes
+    policies   group and key                  -> what policies of rules remember (`policy_state`)
 
 A group is written as the 8 bytes of its identity, a key in UTF-8, a page number as 4 bytes, the highest first. All lie
-in one map of Spark's, where the keys of pages and of the schedule begin with 8 bytes that are no group's identity. So
-do those of the log, in which the newest heads and all of the schedule lie (`state.layer`).
+in one map of Spark's, where the keys of all but heads begin with 8 bytes that are no group's identity. So do those of
+the log, in which the newest heads and policies and all of the schedule lie (`state.layer`).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,7 +16,7 @@ from typing import Protocol
 
 GROUP_BYTES = 8
 PAGE_BYTES = 4
-HEADS, PAGES, SCHEDULE, LOG = b"", b"\0\0page\0\0", b"\0agenda\0", b"\0\0\0log\0\0"
+HEADS, PAGES, SCHEDULE, POLICIES, LOG = b"", b"\0\0page\0\0", b"\0agenda\0", b"\0policy\0", b"\0\0\0log\0\0"
 """What the state keys of each map begin with. The identity of a group is a hash, and is none of these in practice."""
 
 
@@ -42,6 +43,7 @@ class ShardStore:
     heads: Entries
     pages: Entries
     schedule: Entries
+    policies: Entries
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ class Section:
 def section_of(state_key: bytes) -> bytes:
     """Which of the maps an entry belongs to, by where it lies."""
     first = state_key[:GROUP_BYTES]
-    return first if first in (PAGES, SCHEDULE, LOG) else HEADS
+    return first if first in (PAGES, SCHEDULE, POLICIES, LOG) else HEADS
 
 
 def head_key(group_id: str, key: str) -> bytes:

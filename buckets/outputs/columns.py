@@ -8,6 +8,7 @@ import pyarrow as pa
 
 ALERTS = "alerts"
 SHADOW_ALERTS = "shadow_alerts"
+HELD_ALERTS = "held_alerts"
 EVALUATIONS = "evaluations"
 LATE_EVENTS = "late_events"
 COLLISIONS = "collisions"
@@ -15,7 +16,7 @@ DUPLICATES = "duplicates"
 DEAD_LETTERS = "dead_letters"
 BATCHES = "batches"
 
-TOPICS = (ALERTS, SHADOW_ALERTS, EVALUATIONS, LATE_EVENTS, COLLISIONS, DUPLICATES, DEAD_LETTERS)
+TOPICS = (ALERTS, SHADOW_ALERTS, HELD_ALERTS, EVALUATIONS, LATE_EVENTS, COLLISIONS, DUPLICATES, DEAD_LETTERS)
 """The outputs that may go to topics."""
 
 TIME = pa.timestamp("ms", "UTC")
@@ -76,6 +77,7 @@ BATCH_COLUMNS = pa.schema(
         pa.field("collisions_not_kept", pa.int64()),
         pa.field("dead_letters", pa.int64()),
         pa.field("alerts", pa.int64()),
+        pa.field("held_alerts", pa.int64()),
         pa.field("latest_event_time", TIME),
     ]
 )
@@ -144,9 +146,21 @@ def alert_columns(largest_scale: int) -> pa.Schema:
             pa.field("event", pa.string()),
             pa.field("terms", pa.string()),
             pa.field("condition", pa.string()),
+            pa.field("severity", pa.string()),
+            pa.field("tags", pa.list_(pa.string())),
+            pa.field("score", pa.int64()),
+            pa.field("held_back", pa.int64()),
             *_POSITION,
         ]
     )
+
+
+def held_alert_columns(largest_scale: int) -> pa.Schema:
+    """Columns of `held_alerts`: those of alerts, what has held them back, and the state that they are of."""
+    columns = alert_columns(largest_scale)
+    for name in ("state", "held_by"):
+        columns = columns.insert(columns.get_field_index("held_back") + 1, pa.field(name, pa.string()))
+    return columns
 
 
 def output_columns(largest_scale: int) -> dict[str, pa.Schema]:
@@ -155,6 +169,7 @@ def output_columns(largest_scale: int) -> dict[str, pa.Schema]:
     return {
         ALERTS: alerts,
         SHADOW_ALERTS: alerts,
+        HELD_ALERTS: held_alert_columns(largest_scale),
         EVALUATIONS: evaluation_columns(largest_scale),
         LATE_EVENTS: LATE_EVENT_COLUMNS,
         COLLISIONS: COLLISION_COLUMNS,

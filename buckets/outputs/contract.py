@@ -37,6 +37,7 @@ OTHER_FIELDS = "other_fields"
 CONTRACTS = {
     columns.ALERTS: "alert-v2",
     columns.SHADOW_ALERTS: "alert-v2",
+    columns.HELD_ALERTS: "held-alert-v1",
     columns.EVALUATIONS: "evaluation-v2",
     columns.LATE_EVENTS: "late-event-v1",
     columns.COLLISIONS: "collision-v1",

@@ -22,7 +22,7 @@ NEWEST_VERSION = 2
 OTHER_VERSION = 1
 """That of the other outputs."""
 _VERSIONED = (columns.ALERTS, columns.SHADOW_ALERTS, columns.EVALUATIONS)
-_NEW = ("terms", "condition")
+_NEW = ("terms", "condition", "severity", "tags", "score", "held_back")
 """Fields that messages of version 1 lack."""
 ID = "id"
 
@@ -69,7 +69,7 @@ class Messages:
         for row in self._lines.ordered(table):
             shown = self._versioned(output, self._lines.shown(output, row))
             shown |= {"source": row["source"], "position": row["position"]}
-            if output in (columns.ALERTS, columns.SHADOW_ALERTS):
+            if output in (columns.ALERTS, columns.SHADOW_ALERTS, columns.HELD_ALERTS):
                 shown |= {
                     "group_by": self._fields[row["rule_id"]],
                     "ingested_at": shown.pop(INGESTED, None),

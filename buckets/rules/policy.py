@@ -13,6 +13,8 @@ MOST_TAGS = 50
 MOST_SNOOZES = 1000
 WHOLE_SHARE = 10_000
 """Hundredths of a per cent that make all keys."""
+ALWAYS_MS = -(2**62), 2**62
+"""Before every event, and after every event."""
 _SHARE = re.compile(r"(\d{1,3}(?:\.\d{1,2})?)\s*%", re.ASCII)
 
 
@@ -67,6 +69,12 @@ class Effective(BaseModel):
             message = f"from {_as_text(self.start)} is not before until {_as_text(self.until)}, so no event is in it"
             raise ValueError(message)
         return self
+
+    def span_ms(self) -> tuple[int, int]:
+        """The first event time that is in it, and the first one after it, in ms."""
+        first_ms, last_ms = ALWAYS_MS
+        start_ms = first_ms if self.start is None else epoch_ms(self.start)
+        return start_ms, last_ms if self.until is None else epoch_ms(self.until)
 
 
 class Snooze(BaseModel):

@@ -7,6 +7,7 @@ from buckets.rules.condition import condition_fields
 from buckets.rules.feature import NamedFeature
 from buckets.rules.filter import Filter
 from buckets.rules.part import Part
+from buckets.rules.policy import Effective
 from buckets.rules.rule import Rule
 
 
@@ -17,10 +18,12 @@ class Choice:
     Attributes:
         where: its filter.
         needed: the parts that it needs, each with the fields of its group.
+        effective: from when until when it is in effect; None for always.
     """
 
     where: Filter
     needed: tuple[tuple[frozenset[str], Part], ...]
+    effective: Effective | None
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ def prepare(rules: Iterable[Rule]) -> PreparedRules:
     for rule in rules:
         assert rule.when is not None
         needed = tuple((frozenset(fields), part) for fields, _ in rule.groupings() for part in rule.parts(fields))
-        choice = choices.setdefault(Choice(rule.where, needed), len(choices))
+        choice = choices.setdefault(Choice(rule.where, needed, rule.effective), len(choices))
         named = {
             each.name: features.setdefault(replace(each, name=""), len(features)) for each in rule.named_features()
         }

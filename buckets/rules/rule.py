@@ -31,6 +31,7 @@ from buckets.rules.feature import Feature, NamedFeature, field_kind
 from buckets.rules.filter import Filter, FilterField, canonical_filter, describe_filter, filter_fields
 from buckets.rules.part import Part
 from buckets.rules.policy import LARGEST_SCORE, MOST_SNOOZES, MOST_TAGS, WHOLE_SHARE, Effective, Severity, Share, Snooze
+from buckets.rules.policy_faults import key_fault, tag_fault
 from buckets.rules.window import Window
 
 Function = Literal["sum", "count", "avg", "min", "max"]
@@ -345,6 +346,14 @@ def check_new(rule: Rule) -> Fault | None:
         texts += [(("features", name, "group_by"), field, "") for field in feature.group_by or ()]
         texts += [(("features", name, "where"), field, "") for field in filter_fields(feature.where or ())]
         texts += [(("features", name, "of"), feature.of or "", "")]
+    for index, tag in enumerate(rule.tags):
+        fault = tag_fault(tag)
+        if fault is not None:
+            return ("tags", str(index)), fault
+        texts.append((("tags", str(index)), tag, ""))
+    for index, snooze in enumerate(rule.snoozes):
+        location = ("snoozes", str(index))
+        texts += [((*location, "reason"), snooze.reason, "\n\t"), ((*location, "author"), snooze.author, "\n\t")]
     for location, text, allowed in [*texts, (("description",), rule.description, "\n\t")]:
         unseen = unseen_character(text, allowed)
         if unseen is not None:
@@ -385,6 +394,11 @@ def _faults(rule: Rule, schema: EventSchema) -> Iterator[Fault]:
             check_condition_fits(rule.when, {name: name in booleans for name in rule.features}, schema)
         except ValueError as error:
             yield ("when",), short_line(str(error))
+
+    for index, snooze in enumerate(rule.snoozes):
+        fault = None if snooze.key is None else key_fault(snooze.key, rule.group_by, schema)
+        if fault is not None:
+            yield ("snoozes", str(index), "key"), fault
 
 
 def _grouping_faults(fields: Iterable[str], location: tuple[str, ...], schema: EventSchema) -> Iterator[Fault]:

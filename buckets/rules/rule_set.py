@@ -23,6 +23,7 @@ from buckets.rules.filter import Filter, canonical_filter, describe_filter, filt
 from buckets.rules.part import Part
 from buckets.rules.prepared import PreparedRules, prepare
 from buckets.rules.rule import Rule
+from buckets.rules.rule_policy import RulePolicy, policy_of
 from buckets.rules.track import Track
 
 COUNT_TRACK = ""
@@ -104,6 +105,13 @@ class Group:
     def spanning_parts(self) -> tuple[Part, ...]:
         """What is computed here for rules that need this group and others, each different part once."""
         return tuple(dict.fromkeys(part for rule in self.spanning_rules for part in rule.parts(self.fields)))
+
+    @cached_property
+    def policies(self) -> dict[str, RulePolicy]:
+        """The policies of rules whose key is one of this group, by rule_id, without those that change nothing."""
+        mine = (rule for rule in self.rules if rule.when is None or self.is_home_of(rule))
+        found = {rule.rule_id: policy_of(rule) for rule in mine}
+        return {rule_id: policy for rule_id, policy in found.items() if policy is not None}
 
     @property
     def _conditions(self) -> Iterator[Rule]:

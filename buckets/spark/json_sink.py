@@ -11,6 +11,7 @@ OUTPUTS = (
     columns.EVALUATIONS,
     columns.ALERTS,
     columns.SHADOW_ALERTS,
+    columns.HELD_ALERTS,
     columns.LATE_EVENTS,
     columns.COLLISIONS,
     columns.DUPLICATES,

@@ -15,6 +15,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from buckets.checkpoint.terms import Terms
 from buckets.engine import payload
 from buckets.engine.accounting import BatchAccount, account_batch
+from buckets.engine.in_memory import memory_store
 from buckets.engine.meeting import PARTS
 from buckets.engine.output_decoder import OutputDecoder
 from buckets.engine.shard import COUNTS, Scorer, meeting_outputs
@@ -127,7 +128,7 @@ def score_batch(produced: DataFrame, batch_id: int, rule_set: RuleSet, terms: Te
         heads = produced.select("output", "rows", F.when(wanted, F.col("payload")).alias("payload")).collect()
     scorer = Scorer(terms.event_schema, terms.engine, terms.evaluations)
     parts = [bytes(head.payload) for head in heads if head.output == PARTS]
-    made = meeting_outputs(scorer, parts, rule_set) if parts else ()
+    made = meeting_outputs(scorer, parts, rule_set, memory_store()) if parts else ()
     met = [Row(output=each.output, rows=each.rows, payload=each.payload) for each in made]
     counts = [bytes(each.payload) for each in (*heads, *met) if each.output == COUNTS]
     return ScoredBatch(account_batch(batch_id, rule_set, counts), rule_set, terms, heads, met, produced)

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql.streaming.stateful_processor import MapState, StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
-from buckets.engine.shard_store import HEADS, PAGES, SCHEDULE, Section, ShardStore
+from buckets.engine.shard_store import HEADS, PAGES, POLICIES, SCHEDULE, Section, ShardStore
 from buckets.spark.state_client import get_values, put_values, remove_keys
 from buckets.spark.worker import settle
 from buckets.state.bounds import Bounds
@@ -71,7 +71,12 @@ class Windows(StatefulProcessor):
         payloads, terms = (bytes(row.payload) for row in rows), terms_of_task()
         scorer = Scorer(terms.event_schema, terms.engine, terms.evaluations)
         layer = Layer(self._entries, WORKER_CACHES, self._bounds)
-        store = ShardStore(Section(layer, HEADS), Section(self._entries, PAGES), Section(layer, SCHEDULE))
+        store = ShardStore(
+            heads=Section(layer, HEADS),
+            pages=Section(self._entries, PAGES),
+            schedule=Section(layer, SCHEDULE),
+            policies=Section(layer, POLICIES),
+        )
         for produced in scorer.score(payloads, rule_set_of_task(), store):
             yield Row(output=produced.output, rows=produced.rows, payload=produced.payload)
         layer.commit()

@@ -15,6 +15,8 @@ from tests.core.pipeline import Pipeline
 from tests.spark.payments import EVENT_SCHEMA, RULES, payments
 
 DECIDED_MS = 1_700_000_000_123
+QUIET = RULES[0] | {"rule_id": "payer-quiet", "cooldown": "1s", "severity": "high", "tags": ["cards"], "score": 7}
+"""A rule with a policy, which holds back alerts."""
 _POSITION = [pa.field("source", pa.string()), pa.field("source_order", pa.int64()), pa.field("position", pa.int64())]
 Row = dict[str, Any]
 
@@ -24,6 +26,8 @@ def _columns(output: str, scale: int) -> pa.Schema:
         return pa.schema([*columns.evaluation_columns(scale), *_POSITION])
     if output in (columns.ALERTS, columns.SHADOW_ALERTS):
         return columns.alert_columns(scale).append(pa.field(INGESTED, pa.int64()))
+    if output == columns.HELD_ALERTS:
+        return columns.held_alert_columns(scale).append(pa.field(INGESTED, pa.int64()))
     return {
         columns.LATE_EVENTS: columns.LATE_EVENT_COLUMNS,
         columns.COLLISIONS: columns.COLLISION_COLUMNS,
@@ -40,7 +44,7 @@ def real_messages(events: Sequence[Row] | None = None, **engine: Any) -> dict[st
         engine: settings of the engine.
     """
     rows = list(events) if events is not None else [*payments(100), {"id": "", "t": 0}, {BROKEN: "broken", RAW: "{"}]
-    rule_set = first_rule_set(tuple(Rule.model_validate(rule) for rule in RULES))
+    rule_set = first_rule_set(tuple(Rule.model_validate(rule) for rule in [*RULES, QUIET]))
     pipeline = Pipeline(rule_set, EVENT_SCHEMA, **{"shards": 4, "allowed_lateness": "100ms", **engine})
     pipeline.batch([[{RAW: json.dumps(row)} | row for row in rows]])
     return messages_of(pipeline)

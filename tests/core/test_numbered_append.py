@@ -92,7 +92,7 @@ def test_two_histories_that_write_in_turn(tmp_path):
 
 def test_two_jobs_that_write_the_same_accounts(tmp_path, monkeypatch):
     DeltaTable.create(tmp_path / columns.BATCHES, table_columns(terms())[columns.BATCHES])
-    group = GroupAccount("g", "payer", 1, 0, 1, 0, 0, 0, 0, 0, 0)
+    group = GroupAccount("g", "payer", 1, 0, 1, 0, 0, 0, 0, 0, 0, 0)
     sinks = [DeltaSink(tmp_path, "me") for _ in range(2)]
     for number in range(2):
         account = BatchAccount(number, 1, 1, 0, None, (group,))

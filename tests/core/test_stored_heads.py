@@ -15,7 +15,7 @@ A, B, C = (head_key(GROUP, key) for key in "abc")
 
 @pytest.fixture
 def store() -> ShardStore:
-    store = ShardStore(CountedEntries(), CountedEntries(), CountedEntries())
+    store = ShardStore(*(CountedEntries() for _ in range(4)))
     store.heads.put([(A, b"head a"), (B, b"head b")])
     store.pages.put([(page_key(A, 1), b"page 1"), (page_key(B, 2), b"page 2")])
     return store
