@@ -98,6 +98,8 @@ def with_features(plan: GroupPlan, wanted: list[Wanted]) -> GroupPlan:
         patience_ms=plan.feature_arrays.patience_ms[before],
         on_trial=plan.feature_arrays.on_trial[before],
         resets=plan.feature_arrays.resets[before],
+        resets_from_ms=plan.feature_arrays.resets_from_ms[before],
+        resets_until_ms=plan.feature_arrays.resets_until_ms[before],
         rules_from=numbers,
         falling_from=numbers + 1,
         other_from=numbers + 1,

@@ -142,6 +142,10 @@ class Oracle:
         edge = event.time_ms - rule.window.length_ms + (rule.window.left == "open")
         if clock is not None and edge < clock - self.patience_ms(rule):
             return
+        if rule.effective is not None:
+            first_ms, end_ms = rule.effective.span_ms()
+            if not first_ms <= event.time_ms < end_ms:
+                return
         reset_ms = self.reset_ms.get((rule.rule_id, event.key))
         if rule.reset_on_alert and reset_ms is not None:
             if event.time_ms <= reset_ms:

@@ -33,6 +33,7 @@ from buckets.engine.meeting import PARTS, meet, parts_payload
 from buckets.engine.overflows import has_overflows, overflows
 from buckets.engine.policies import AlertPolicies, Decided, in_effect
 from buckets.engine.policy_eviction import PolicyEviction
+from buckets.engine.resets import keep_resets, read_resets
 from buckets.engine.scored_group import ScoredGroup
 from buckets.engine.shard_store import ShardStore
 from buckets.engine.stored_heads import StoredHeads
@@ -41,7 +42,7 @@ from buckets.events.schema import EventSchema
 from buckets.kernel.keyed_events import EventIds, KeyedEvents
 from buckets.kernel.outcome import DUPLICATE, LATE, OUTCOMES, TOO_LATE
 from buckets.kernel.plan import GroupPlan, plan_group
-from buckets.kernel.score import score
+from buckets.kernel.score import PAGING, score
 from buckets.outputs import columns
 from buckets.rules.rule_set import Group, RuleSet
 
@@ -127,8 +128,11 @@ class Scorer:
         table = KeyedTable(group, self.schema, events, keys, codes)
         keyed = KeyedEvents(key_start, events["time_ms"].to_numpy(), track_values(table), ids_of(events["event_id"]))
         heads, until_ms = stored.heads, eviction.evicted_until_ms(plan)
-        scored = score(plan, heads, stored.read_pages, keyed, self.evaluations, evicted_until_ms=until_ms)
+        policies = AlertPolicies(table, stored.store.policies)
+        reset_ms = read_resets(plan, policies.state, len(keys))
+        scored = score(plan, heads, stored.read_pages, keyed, self.evaluations, PAGING, until_ms, reset_ms)
         stored.write(scored)
+        keep_resets(plan, policies.state, reset_ms, scored.reset_ms)
         eviction.note(plan, stored, scored.clocks_ms, events.num_rows)
         of_group = ScoredGroup(plan, version, table, in_effect(plan.rules, scored, keyed.times_ms))
         judged: list[Judged] = []
@@ -138,7 +142,6 @@ class Scorer:
             packed = parts_payload(of_group, parts)
             if packed is not None:
                 yield Produced(PARTS, 0, packed)
-        policies = AlertPolicies(table, stored.store.policies)
         decided = [policies.decide(judged_fired(each)) for each in judged]
         of_rules = policies.decide(fired_rows(of_group)) if of_group.scored.rows.fired.any() else None
         if policies.state.write():

@@ -154,7 +154,11 @@ def evaluate(timeline: Timeline, edges: Edges, end, event, time_ms, late_by_ms, 
             if fits and not (context.emit_all or fired):
                 rule += 1
                 continue
-            if fired and features.resets[feature]:
+            if (
+                fired
+                and features.resets[feature]
+                and features.resets_from_ms[feature] <= time_ms < features.resets_until_ms[feature]
+            ):
                 edges.next_from_ms[window] = max(edges.from_ms[window], time_ms + 1)
             rows.event[used] = event
             rows.rule[used] = rules.number[rule]

@@ -123,7 +123,8 @@ def _need_resets(directory: Directory, key, times_ms, first, end, from_ms):
     """The pages in which windows begin that were reset, and in which they will begin if an event resets them."""
     start, last = directory.start[key], directory.start[key + 1]
     for window in range(from_ms.shape[1]):
-        _need_time(directory, start, last, from_ms[key, window])
+        if from_ms[key, window] > directory.first_ms[start]:
+            _need_time(directory, start, last, from_ms[key, window])
     for event in range(first, end):
         _need_time(directory, start, last, times_ms[event] + 1)
 

@@ -74,6 +74,8 @@ class FeatureArrays(NamedTuple):
         patience_ms: int64, how far behind its key's clock an event may be to be evaluated.
         on_trial: bool, whether its rules are on trial (SHADOW), which changes nothing for others.
         resets: bool, whether its one rule counts from the start again after it has fired.
+        resets_from_ms: int64, the first time of an event at which it does; its rule is not in effect before.
+        resets_until_ms: int64, the first time at which it does not any more.
         rules_from: int64, where its rules begin in `RuleArrays`: those that fire above their limit, lowest limit first.
         falling_from: int64, where those begin that fire below their limit, highest limit first.
         other_from: int64, where all others begin.
@@ -89,6 +91,8 @@ class FeatureArrays(NamedTuple):
     patience_ms: Int64s
     on_trial: npt.NDArray[np.bool_]
     resets: npt.NDArray[np.bool_]
+    resets_from_ms: Int64s
+    resets_until_ms: Int64s
     rules_from: Int64s
     falling_from: Int64s
     other_from: Int64s
@@ -271,7 +275,8 @@ def _int64s(numbers: Sequence[int] | Sequence[list[int]]) -> Int64s:
 class _Feature(NamedTuple):
     """What makes two rules share a feature; a rule on trial shares with others on trial alone.
 
-    A rule that counts from the start again after it has fired shares with none: `resetting` is its index.
+    A rule that counts from the start again after it has fired shares with none: `resetting` is its index, and
+    `in_effect_ms` says from when until when it is in effect.
     """
 
     function: int
@@ -282,6 +287,7 @@ class _Feature(NamedTuple):
     reach_ms: int
     on_trial: bool
     resetting: int = NO_RULE
+    in_effect_ms: tuple[int, int] = (INT64_MIN, INT64_MAX)
 
     @property
     def window(self) -> "_Window":
@@ -307,8 +313,12 @@ def _feature_of_rule(rule: Rule, number: int, column: Mapping[str, int]) -> _Fea
     assert rule.aggregate is not None
     assert rule.window is not None
     of = column[rule.measure] if rule.measure is not None else 0
-    function, resetting = FUNCTIONS[rule.aggregate.function], number if rule.reset_on_alert else NO_RULE
-    return _Feature(function, of, NO_COLUMN, NO_COLUMN, 0, rule.window.reach_ms, rule.state == "SHADOW", resetting)
+    function = FUNCTIONS[rule.aggregate.function]
+    feature = _Feature(function, of, NO_COLUMN, NO_COLUMN, 0, rule.window.reach_ms, rule.state == "SHADOW")
+    if not rule.reset_on_alert:
+        return feature
+    in_effect_ms = feature.in_effect_ms if rule.effective is None else rule.effective.span_ms()
+    return feature._replace(resetting=number, in_effect_ms=in_effect_ms)
 
 
 def _feature_of_part(part: Part, column: Mapping[str, int]) -> _Feature:
@@ -355,6 +365,8 @@ def _feature_arrays(
         patience_ms=_int64s([_kept_ms(feature, kept_ms, tail_ms) - feature.reach_ms for feature in features]),
         on_trial=np.array([feature.on_trial for feature in features], np.bool_),
         resets=np.array([feature.resetting != NO_RULE for feature in features], np.bool_),
+        resets_from_ms=_int64s([feature.in_effect_ms[0] for feature in features]),
+        resets_until_ms=_int64s([feature.in_effect_ms[1] for feature in features]),
         rules_from=end - sizes,
         falling_from=falling_from,
         other_from=falling_from + _int64s([ordered.falling for ordered in features.values()]),
