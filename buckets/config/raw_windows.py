@@ -18,7 +18,8 @@ def raw_window_fault(rule: Rule, engine: EngineSettings, schema: EventSchema) ->
         engine: the settings of the job.
         schema: the event schema.
     """
-    for named in rule.named_features():
+    # Alerts are few, and all of them are kept raw.
+    for named in rule.named_features() if rule.on == "events" else ():
         if not named.feature.aggregate.needs_raw_events:
             continue
         precision = engine.precision.of_group(canonical_group_id(named.fields, (), schema), schema)
