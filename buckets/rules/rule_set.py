@@ -189,13 +189,15 @@ class RuleSet:
         rules = tuple(rule for rule in self.rules if rule.on == "alerts")
         return RuleSet(self.version, rules, self.alert_groups, self.columns)
 
+    @property
+    def needs_driver_state(self) -> bool:
+        """Whether batches have to know on the driver what earlier ones have left there."""
+        return bool(self.alert_groups)
+
     @cached_property
     def needed_fields(self) -> frozenset[str]:
         """Fields that some live rule over events groups by or aggregates: an event with a null in one is malformed."""
-        rules = [rule for group in self.groups for rule in group.rules]
-        fields = {field for group in self.groups for field in group.fields}
-        fields |= {feature.of for rule in rules for feature in rule.features.values() if feature.of is not None}
-        return frozenset(fields | {rule.measure for rule in rules if rule.measure is not None})
+        return frozenset().union(*(group.needed_fields for group in self.groups))
 
     @cached_property
     def named_fields(self) -> frozenset[str]:
