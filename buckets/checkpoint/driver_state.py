@@ -127,8 +127,8 @@ class DriverState:
 
     def _damage(self, file: Path, reason: str) -> BucketsError:
         message = (
-            f"checkpoint {self._checkpoint} is damaged: {file.relative_to(self._checkpoint)} cannot be read ({reason}); "
-            "restore it from a copy of the checkpoint, or name a new checkpoint and a new output folder"
+            f"checkpoint {self._checkpoint} is damaged: {file.relative_to(self._checkpoint)} cannot be read "
+            f"({reason}); restore it from a copy of the checkpoint, or name a new checkpoint and a new output folder"
         )
         return BucketsError(message)
 

@@ -2,8 +2,8 @@
 
     events in = filtered out + evaluated + late + too late + duplicates + collisions not kept + dead letters
 
-The left side is counted by the first stage, the right side by the shards; the two are compared for each group. Groups of
-alerts have accounts too: what went into them is counted by `alert_stage`.
+The left side is counted by the first stage, the right side by the shards; the two are compared for each group. Groups
+of alerts have accounts too: what went into them is counted by `alert_stage`.
 """
 
 import json

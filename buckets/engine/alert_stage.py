@@ -24,6 +24,7 @@ from buckets.engine.keyed_table import ATTRIBUTE_TYPES
 from buckets.engine.meeting import PARTS
 from buckets.engine.shard import COUNTS, Produced, Scorer, evaluation_rows, meeting_outputs
 from buckets.engine.shard_store import ShardStore
+from buckets.errors import BucketsError
 from buckets.events.arrivals import INGESTED, POSITION, SOURCE, SOURCE_ORDER, field_column
 from buckets.events.schema import EventSchema
 from buckets.outputs import columns
@@ -45,11 +46,14 @@ def alert_outputs(
         payloads: all of output `alerts` of the batch.
         rule_set: the rules of the batch.
         store: the state on the driver.
+
+    Raises:
+        BucketsError: the event schema has got a field by now that only alerts may have.
     """
     over, tables = rule_set.over_alerts, [payload.unpack(packed) for packed in payloads]
     if over is None or not tables:
         return
-    stage = Scorer(alert_schema(scorer.schema), _settings(scorer.engine), scorer.evaluations)
+    stage = Scorer(_schema(scorer.schema), _settings(scorer.engine), scorer.evaluations)
     alerts = _in_order([table.replace_schema_metadata() for table in tables], rule_set)
     arrivals, messages = _arrivals(alerts, rule_set, scorer.schema, stage.schema), []
     for group in over.groups:
@@ -63,6 +67,13 @@ def alert_outputs(
     for produced in chain(found, meeting_outputs(stage, parts, over)):
         if produced.output not in (*_OF_EVENTS, PARTS):
             yield _of_events(produced, alerts, over, stage)
+
+
+def _schema(schema: EventSchema) -> EventSchema:
+    try:
+        return alert_schema(schema)
+    except ValueError as error:
+        raise BucketsError(str(error)) from None
 
 
 def _settings(engine: EngineSettings) -> EngineSettings:
@@ -142,6 +153,4 @@ def _of_events(produced: Produced, alerts: pa.Table, over: RuleSet, stage: Score
     table = payload.unpack(produced.payload)
     raised_by = alerts["event_id"].take(pc.index_in(table["event_id"], alerts["alert_id"]))
     named = table.set_column(table.column_names.index("event_id"), "event_id", raised_by)
-    return Produced(
-        produced.output, produced.rows, payload.pack(payload.EVENTS, named, payload.group_of(table))
-    )
+    return Produced(produced.output, produced.rows, payload.pack(payload.EVENTS, named, payload.group_of(table)))

@@ -136,7 +136,8 @@ def score_batch(
     parts = [bytes(head.payload) for head in heads if head.output == PARTS]
     made = list(meeting_outputs(scorer, parts, rule_set)) if parts else []
     if store is not None:
-        alerts = [bytes(each.payload) for each in (*heads, *made) if each.output == columns.ALERTS]
+        alerts = [bytes(head.payload) for head in heads if head.output == columns.ALERTS]
+        alerts += [each.payload for each in made if each.output == columns.ALERTS]
         made += list(alert_outputs(scorer, alerts, rule_set, store))
     met = [Row(output=each.output, rows=each.rows, payload=each.payload) for each in made]
     counts = [bytes(each.payload) for each in (*heads, *met) if each.output == COUNTS]

@@ -62,12 +62,16 @@ def _rule(draw: st.DrawFn, rule_id: str, on: str) -> Rule:
         function = draw(st.sampled_from(["count", "sum"]))
         aggregate = {"function": function} | ({"measure": numbers[0]} if function == "sum" else {})
         limit = {"operator": ">", "value": draw(st.sampled_from(["0", "1", "2.5", "30"]))}
-        return Rule.model_validate(written | {"aggregate": aggregate, "window": {"length": draw(window)}, "limit": limit})
+        return Rule.model_validate(
+            written | {"aggregate": aggregate, "window": {"length": draw(window)}, "limit": limit}
+        )
     features = {}
     for name in ("one", "two")[: draw(st.integers(1, 2))]:
         function = draw(st.sampled_from(["count", "sum", "count_distinct"]))
         of = {"sum": numbers, "count_distinct": any_field}.get(function)
-        features[name] = {"function": function, "window": draw(window)} | ({"of": draw(st.sampled_from(of))} if of else {})
+        features[name] = {"function": function, "window": draw(window)} | (
+            {"of": draw(st.sampled_from(of))} if of else {}
+        )
         fields = draw(st.sampled_from([None, *groupings]))
         features[name] |= {} if fields is None else {"group_by": fields}
     tests = [f"{name} > {draw(st.sampled_from(['0', '1', '2']))}" for name in features]
@@ -145,7 +149,7 @@ class Loop:
 
     def _take(self, row: Row, grouping: Grouping) -> list[Row] | None:
         """The events of its key, if it is evaluated in a group."""
-        on, fields, where = grouping
+        _, fields, where = grouping
         if any(row[field] is None for field in fields):
             self.missing += 1
             return None

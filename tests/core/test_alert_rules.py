@@ -7,17 +7,14 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import buckets
-from buckets.checkpoint.driver_state import MOST_CHANGES, DriverState
+from buckets.checkpoint.driver_state import DriverState
 from buckets.engine.driver_store import DriverStore
 from buckets.outputs import columns
-from buckets.rules.rule import Rule, check_against_schema
-from buckets.rules.rule_set import RuleSet, next_rule_set
+from buckets.rules.rule import Rule
+from buckets.rules.rule_set import RuleSet
 from tests.core.alert_rules import ENGINE, SCHEMA, Loop, Row, cut, rule_set, rules, streams
 from tests.core.pipeline import Pipeline
 
