@@ -16,6 +16,7 @@ from buckets.events.table_rows import table_arrivals
 from buckets.outputs import columns
 from buckets.outputs.contract import schema_path
 from buckets.outputs.messages import Messages
+from buckets.resources import resource
 from buckets.rules.alert_schema import ALERT_FIELDS
 from buckets.rules.change import RuleChange
 from buckets.rules.completeness import Stretch
@@ -203,4 +204,28 @@ def test_an_alert_of_an_alert_came_in_when_its_event_did():
     assert alerts.select(["rule_id", INGESTED]).to_pylist() == [
         {"rule_id": "big", INGESTED: 17},
         {"rule_id": "score", INGESTED: 17},
+    ]
+
+
+def test_the_example_in_the_readme_fires_as_it_says(tmp_path):
+    readme = (resource("conf").parent / "README.md").read_text(encoding="utf-8")
+    example = readme.partition("### Rules over alerts")[2].partition("```yaml\n")[2].partition("```")[0]
+    (tmp_path / "rules.yaml").write_text(example, encoding="utf-8")
+    schema = buckets.load_event_schema(resource("schemas/transaction.yaml"))
+    rules = buckets.load_rules(tmp_path / "rules.yaml", schema)
+    rows = [
+        {"transactionId": f"t{n}", "eventTime": n * 1000, "payerId": "p", "beneficiaryId": "b", "cardId": "c"}
+        | {"paymentAmount": "5001" if n == 1 else "1"}
+        for n in range(4)
+    ]
+    alerts = buckets.evaluate(pa.Table.from_pylist(rows), rules, schema).alerts.to_pylist()
+    over_these = [(row["event_id"], row["rule_id"]) for row in alerts if row["rule_id"] not in ("large", "often")]
+    assert over_these == [
+        ("t2", "score-above-100"),
+        ("t2", "alerted-before"),
+        ("t3", "two-rules-on-one-card"),
+        ("t3", "score-above-100"),
+        ("t3", "score-above-100"),
+        ("t3", "alerted-before"),
+        ("t3", "alerted-before"),
     ]
