@@ -88,12 +88,12 @@ class ScoredBatch:
                 yield from table.select(schema.names).cast(schema).to_batches()
 
         payloads = self.produced.where(F.col("output") == output).select("payload")
-        if output == columns.DEAD_LETTERS:
-            # Reasons of one event come from several shards, so one task has to see them all.
-            payloads = payloads.coalesce(1)
         met = [(each.payload,) for each in self.met if each.output == output]
         if met:
             payloads = payloads.union(payloads.sparkSession.createDataFrame(met, payloads.schema))
+        if output == columns.DEAD_LETTERS:
+            # Reasons of one event come from several shards, so one task has to see them all.
+            payloads = payloads.coalesce(1)
         return payloads.mapInArrow(decode, from_arrow_schema(schema))
 
     def small_alerts(self) -> tuple[pa.Table, ...]:
