@@ -84,7 +84,8 @@ def clear_state(rule_id: RuleId, conf: Conf, author: Author = None, reason: Reas
     if origin.takes_control:
         kept = read_rules(origin)
         rule = find_rule(origin, kept, rule_id)
-        groups = first_rule_set(each.rule for each in kept).groups
+        rules = first_rule_set(each.rule for each in kept)
+        groups = (*rules.groups, *rules.alert_groups)
         shared = names({each.rule_id for group in groups if rule in group.rules for each in group.rules})
         what = f"the timelines of {shared} are cleared"
     _send(origin, change, what, yes)

@@ -46,7 +46,7 @@ def check(file: RulesPath, schema: SchemaFile = None) -> None:
     event_schema = load_event_schema(schema) if schema else None
     rules = load_rule_files(file, event_schema)
     groups = {
-        canonical_group_id(fields, where, event_schema) if event_schema else group_id(fields, where)
+        canonical_group_id(fields, where, event_schema, rule.on) if event_schema else group_id(fields, where, rule.on)
         for rule in rules
         if rule.state != "DELETE"
         for fields, where in rule.groupings()

@@ -114,7 +114,7 @@ def check_precision_groups(origin: str, engine: EngineSettings, rules: Iterable[
     Raises:
         BucketsError: no rule has the group, or it is given twice.
     """
-    groupings = [grouping for rule in rules for grouping in rule.groupings()]
+    groupings = [grouping for rule in rules if rule.on == "events" for grouping in rule.groupings()]
     known = {canonical_group_id(fields, where, schema): group_name(fields, where) for fields, where in groupings}
     identities = [group.group_id(schema) for group in engine.precision.groups]
     for index, (group, identity) in enumerate(zip(engine.precision.groups, identities, strict=True)):

@@ -18,6 +18,8 @@ def raw_window_fault(rule: Rule, engine: EngineSettings, schema: EventSchema) ->
         engine: the settings of the job.
         schema: the event schema.
     """
+    if rule.on == "alerts":  # These are few, and all of them are kept raw.
+        return None
     if rule.reset_on_alert and rule.window is not None:
         precision = engine.precision.of_group(canonical_group_id(rule.group_by, rule.where, schema), schema)
         if precision.tail is not None and rule.window.reach_ms > precision.tail:

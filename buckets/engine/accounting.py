@@ -2,7 +2,8 @@
 
     events in = filtered out + evaluated + late + too late + duplicates + collisions not kept + dead letters
 
-The left side is counted by the first stage, the right side by the shards; the two are compared for each group.
+The left side is counted by the first stage, the right side by the shards; the two are compared for each group. Groups
+of alerts have accounts too: what went into them is counted by `alert_stage`.
 """
 
 import json
@@ -94,15 +95,17 @@ def account_batch(batch_id: int, rule_set: RuleSet, counts: Iterable[bytes]) -> 
     Args:
         batch_id: the batch.
         rule_set: its rules.
-        counts: JSON of `fan_out` (arrivals) and of `shard` (outcomes).
+        counts: JSON of `fan_out` (arrivals), of `shard` (outcomes), and of `alert_stage` (alerts that arrived).
     """
     arrivals = malformed = 0
     arrived: list[Stretch] = []
     ingested: list[tuple[int, float]] = []
     orders: list[int] = []
-    filtered = {group.group_id: 0 for group in rule_set.groups}
+    every_group = (*rule_set.groups, *rule_set.alert_groups)
+    filtered = {group.group_id: 0 for group in every_group}
     alerts, held_alerts = dict(filtered), dict(filtered)
-    outcomes = {group.group_id: [0] * OUTCOMES for group in rule_set.groups}
+    outcomes = {group.group_id: [0] * OUTCOMES for group in every_group}
+    alerts_in = {group.group_id: (0, 0) for group in rule_set.alert_groups}
     for text in counts:
         count = json.loads(text)
         if "arrivals" in count:
@@ -114,6 +117,9 @@ def account_batch(batch_id: int, rule_set: RuleSet, counts: Iterable[bytes]) -> 
             ingested += [(moment, count["arrivals"] / len(sample)) for moment in sample]
             for identity, number in count["filtered"].items():
                 filtered[identity] += number
+        elif "alerts_in" in count:
+            alerts_in[count["group_id"]] = count["alerts_in"], count["malformed"]
+            filtered[count["group_id"]] = count["filtered"]
         else:
             identity = count["group_id"]
             alerts[identity] += count["alerts"]
@@ -123,18 +129,19 @@ def account_batch(batch_id: int, rule_set: RuleSet, counts: Iterable[bytes]) -> 
         GroupAccount(
             group_id=group.group_id,
             group=group.name,
-            events_in=arrivals,
+            events_in=events_in,
             filtered=filtered[group.group_id],
             evaluated=outcomes[group.group_id][EVALUATED],
             late=outcomes[group.group_id][LATE],
             too_late=outcomes[group.group_id][TOO_LATE],
             duplicates=outcomes[group.group_id][DUPLICATE],
             collisions_not_kept=outcomes[group.group_id][COLLISION_NOT_KEPT],
-            dead_letters=malformed + outcomes[group.group_id][OVERFLOW],
+            dead_letters=broken + outcomes[group.group_id][OVERFLOW],
             alerts=alerts[group.group_id],
             held_alerts=held_alerts[group.group_id],
         )
-        for group in rule_set.groups
+        for group in every_group
+        for events_in, broken in [alerts_in.get(group.group_id, (arrivals, malformed))]
     )
     span = (min(orders), max(orders)) if orders else None
     return BatchAccount(batch_id, rule_set.version, arrivals, malformed, joined(arrived), groups, tuple(ingested), span)

@@ -9,10 +9,12 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from buckets.engine.accounting import BatchAccount, account_batch
+from buckets.engine.alert_stage import alert_outputs
 from buckets.engine.fan_out import fan_out
 from buckets.engine.meeting import PARTS
 from buckets.engine.shard import COUNTS, Produced, Scorer, meeting_outputs
-from buckets.engine.shard_store import ShardStore
+from buckets.engine.shard_store import DriverStores, ShardStore
+from buckets.outputs import columns
 from buckets.rules.rule_set import RuleSet
 
 
@@ -50,6 +52,11 @@ def memory_store() -> ShardStore:
     return ShardStore(MemoryEntries(), MemoryEntries(), MemoryEntries(), MemoryEntries())
 
 
+def memory_stores() -> DriverStores:
+    """Empty stores for what is kept outside the shards."""
+    return DriverStores(memory_store(), memory_store(), memory_store())
+
+
 @dataclass(frozen=True)
 class BatchResults:
     """What came out of one micro-batch.
@@ -71,14 +78,14 @@ class InMemoryJob:
         scorer: the event schema and the settings.
         new_store: makes the store of a shard when its first event comes.
         stores: by shard, its timelines.
-        driver_store: what is remembered of rules that have features of several groups, which meet outside the shards.
+        driver: what a job keeps on its driver.
         batches: how many micro-batches there have been.
     """
 
     scorer: Scorer
     new_store: Callable[[], ShardStore] = memory_store
     stores: dict[int, ShardStore] = field(default_factory=dict)
-    driver_store: ShardStore = field(default_factory=memory_store)
+    driver: DriverStores = field(default_factory=memory_stores)
     batches: int = 0
 
     def score_batch(self, arrivals: Iterable[pa.RecordBatch], rule_set: RuleSet) -> BatchResults:
@@ -94,7 +101,9 @@ class InMemoryJob:
         found: dict[str, list[bytes]] = {COUNTS: []}
         for produced in self._produced(arrivals, rule_set):
             found.setdefault(produced.output, []).append(produced.payload)
-        for produced in meeting_outputs(self.scorer, found.pop(PARTS, []), rule_set, self.driver_store):
+        for produced in meeting_outputs(self.scorer, found.pop(PARTS, []), rule_set, self.driver.meeting):
+            found.setdefault(produced.output, []).append(produced.payload)
+        for produced in list(alert_outputs(self.scorer, found.get(columns.ALERTS, []), rule_set, self.driver)):
             found.setdefault(produced.output, []).append(produced.payload)
         account = account_batch(self.batches, rule_set, found.pop(COUNTS))
         account.check()

@@ -14,7 +14,7 @@ from buckets.events.schema import EventSchema
 from buckets.rules.rule_set import Group
 
 Int64s = npt.NDArray[np.int64]
-_ATTRIBUTE_TYPES = {"string": pa.string(), "long": pa.int64(), "boolean": pa.bool_()}
+ATTRIBUTE_TYPES = {"string": pa.string(), "long": pa.int64(), "boolean": pa.bool_()}
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class KeyedTable:
         if name not in self.group.fields:
             return self.events[attribute_column(name)].combine_chunks()
         values = [decode_key(self.group, key, schema)[name] for key in self.keys]
-        return pa.array(values, _ATTRIBUTE_TYPES[schema.attributes[name]]).take(pa.array(self.codes))
+        return pa.array(values, ATTRIBUTE_TYPES[schema.attributes[name]]).take(pa.array(self.codes))
 
     def event_texts(self, events: Int64s, taken: pa.Table) -> list[str]:
         """Events as JSON text.

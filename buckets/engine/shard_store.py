@@ -47,6 +47,21 @@ class ShardStore:
 
 
 @dataclass(frozen=True)
+class DriverStores:
+    """The state outside the shards, on the driver.
+
+    Attributes:
+        meeting: what policies remember of rules over events that have features of several groups.
+        alerts: the timelines of alerts.
+        alerts_meeting: what policies remember of rules over alerts that have features of several groups.
+    """
+
+    meeting: ShardStore
+    alerts: ShardStore
+    alerts_meeting: ShardStore
+
+
+@dataclass(frozen=True)
 class Section:
     """One of the maps, in a map that holds several.
 

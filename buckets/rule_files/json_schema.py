@@ -5,6 +5,7 @@ from typing import Any
 
 from buckets.events.schema import EventSchema
 from buckets.resources import resource
+from buckets.rules.alert_schema import ALERT_FIELDS, alert_schema
 
 _CHANGES = resource("schemas/rule-change-v1.json")
 
@@ -13,17 +14,18 @@ def rule_file_schema(event_schema: EventSchema | None) -> dict[str, Any]:
     """A JSON schema (2020-12) whose rules are those of the published changes of rules.
 
     Args:
-        event_schema: if given, a rule may group by its attributes, aggregate its fields and filter on them alone, and
-            no feature has the name of one.
+        event_schema: if given, a rule may group by its attributes, aggregate its fields and filter on them alone, or on
+            those of alerts on its events; and no feature has the name of one.
     """
     published = json.loads(_CHANGES.read_text(encoding="utf-8"))["$defs"]
     rule, feature = published["rule"]["properties"], published["feature"]["properties"]
     if event_schema is not None:
-        fields = [*event_schema.attributes, *event_schema.measures]
+        counted = event_schema if _has_alert_fields(event_schema) else alert_schema(event_schema)
+        fields = [*counted.attributes, *counted.measures]
         for grouping in (rule["group_by"], feature["group_by"]):
-            grouping["items"]["enum"] = list(event_schema.attributes)
+            grouping["items"]["enum"] = list(counted.attributes)
         _mapping(published["filter"])["propertyNames"] = {"enum": fields}
-        rule["aggregate"]["properties"]["measure"] = {"enum": [*event_schema.measures, None]}
+        rule["aggregate"]["properties"]["measure"] = {"enum": [*counted.measures, None]}
         feature["of"] = {**feature["of"], "enum": [*fields, None]}
         rule["features"]["propertyNames"]["not"] = {"enum": list(event_schema.field_names)}
     return {
@@ -36,6 +38,11 @@ def rule_file_schema(event_schema: EventSchema | None) -> dict[str, Any]:
         "properties": {"rules": {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/rule"}}},
         "$defs": {name: published[name] for name in ("rule", "feature", "filter", "window", "state")},
     }
+
+
+def _has_alert_fields(schema: EventSchema) -> bool:
+    """Whether events have a field that only alerts may have, so that there are no rules over alerts."""
+    return not set(ALERT_FIELDS).isdisjoint(schema.field_names)
 
 
 def _mapping(where: dict[str, Any]) -> dict[str, Any]:

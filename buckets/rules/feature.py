@@ -20,6 +20,7 @@ from buckets.aggregates.aggregate import Aggregate, Component, FieldKind, Functi
 from buckets.events.schema import EventSchema
 from buckets.numbers.fixed_point import parse_decimal
 from buckets.printable import short_line
+from buckets.rules.alert_schema import Counted
 from buckets.rules.filter import Filter, FilterField
 from buckets.rules.part import Part
 from buckets.rules.track import Track
@@ -147,10 +148,10 @@ class NamedFeature:
     def _track(self, component: Component) -> Track | None:
         return None if component.column is None else Track(component.column, self.feature.of, self.where)
 
-    @property
-    def phrase(self) -> str:
-        """What it computes, in English: `the sum of paymentAmount`."""
-        return " ".join(part for part in (self.feature.aggregate.phrase, self.feature.of) if part)
+    def phrase_over(self, counted: Counted) -> str:
+        """What it computes over events or alerts, in English: `the sum of paymentAmount`."""
+        phrase = self.feature.aggregate.phrase.replace("event", counted.removesuffix("s"))
+        return " ".join(part for part in (phrase, self.feature.of) if part)
 
 
 def field_kind(field: str, schema: EventSchema) -> FieldKind:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from buckets.events.schema import EventSchema
+from buckets.rules.alert_schema import Counted, schema_on
 from buckets.rules.change import Kind, RuleChange, needs_put
 from buckets.rules.completeness import Stretches
 from buckets.rules.filter import Filter, canonical_filter
@@ -142,7 +143,7 @@ class _Draft:
 
     def is_cleared(self, group: Group) -> bool:
         """Whether the timelines of a group start again."""
-        return self._all_cleared or _grouping(group.fields, group.where) in self._cleared
+        return self._all_cleared or _grouping(group.on, group.fields, group.where) in self._cleared
 
     def make(self, change: RuleChange) -> list[Change]:
         """Make a change.
@@ -235,8 +236,8 @@ class _Filters:
         self._schema = schema
         self._in_force = dict.fromkeys(grouping for rule in rules for grouping in _groupings(rule))
         self._by_identity: dict[str, Filter] = {}
-        for fields, where in self._in_force:
-            self._by_identity.setdefault(canonical_group_id(fields, where, schema), where)
+        for on, fields, where in self._in_force:
+            self._by_identity.setdefault(canonical_group_id(fields, where, schema, on), where)
 
     def as_in_force(self, rule: Rule) -> Rule:
         """The rule with its filter as the group in force spells it; without such a group, in its canonical form."""
@@ -244,9 +245,11 @@ class _Filters:
             return in_one_form(rule, self._schema)
         if not rule.where or all(each in self._in_force for each in _groupings(rule)):
             return rule
-        identity = canonical_group_id(rule.group_by, rule.where, self._schema)
+        identity = canonical_group_id(rule.group_by, rule.where, self._schema, rule.on)
         where = self._by_identity.get(identity)
-        return rule.model_copy(update={"where": where or canonical_filter(rule.where, self._schema)})
+        return rule.model_copy(
+            update={"where": where or canonical_filter(rule.where, schema_on(rule.on, self._schema))}
+        )
 
 
 def in_one_form(rule: Rule, schema: EventSchema) -> Rule:
@@ -257,13 +260,14 @@ def in_one_form(rule: Rule, schema: EventSchema) -> Rule:
     if rule.when is None:
         return rule
     try:
+        counted = schema_on(rule.on, schema)
         features = {
             name: feature
             if feature.where is None
-            else feature.model_copy(update={"where": canonical_filter(feature.where, schema)})
+            else feature.model_copy(update={"where": canonical_filter(feature.where, counted)})
             for name, feature in rule.features.items()
         }
-        return rule.model_copy(update={"where": canonical_filter(rule.where, schema), "features": features})
+        return rule.model_copy(update={"where": canonical_filter(rule.where, counted), "features": features})
     except ValueError:  # of another event schema
         return rule
 
@@ -282,15 +286,15 @@ def _same_but_state(before: Rule | None, after: Rule) -> bool:
     return before.model_copy(update={"state": after.state, "version": after.version}) == after
 
 
-_Grouping = tuple[frozenset[str], Filter]
+_Grouping = tuple[Counted, frozenset[str], Filter]
 
 
-def _grouping(fields: Iterable[str], where: Filter) -> _Grouping:
-    return frozenset(fields), where
+def _grouping(on: Counted, fields: Iterable[str], where: Filter) -> _Grouping:
+    return on, frozenset(fields), where
 
 
 def _groupings(rule: Rule) -> list[_Grouping]:
-    return [_grouping(fields, where) for fields, where in rule.groupings()]
+    return [_grouping(rule.on, fields, where) for fields, where in rule.groupings()]
 
 
 def _made(

@@ -26,6 +26,7 @@ from buckets.duration import DurationMs, format_duration
 from buckets.events.schema import EventSchema
 from buckets.numbers.fixed_point import AVERAGE_EXTRA_DIGITS, parse_decimal
 from buckets.printable import blank_letter, short_line, unseen_character
+from buckets.rules.alert_schema import ALERT_SCORE, Counted, schema_on
 from buckets.rules.condition import ConditionField, check_condition_fits, condition_fields, condition_words
 from buckets.rules.feature import Feature, NamedFeature, field_kind
 from buckets.rules.filter import Filter, FilterField, canonical_filter, describe_filter, filter_fields
@@ -135,7 +136,7 @@ class Rule(BaseModel):
     limit: Limit | None = None
     features: dict[str, Feature] = Field(default_factory=dict, max_length=MOST_FEATURES)
     when: ConditionField | None = None
-    on: Literal["events", "alerts"] = "events"
+    on: Counted = "events"
     severity: Severity | None = None
     tags: tuple[str, ...] = Field(default=(), max_length=MOST_TAGS)
     score: int = Field(default=0, ge=0, le=LARGEST_SCORE)
@@ -274,7 +275,7 @@ class Rule(BaseModel):
         if self.aggregate is None or self.window is None or self.limit is None:
             return self._sentence_of_features()
         by = " and ".join(f"the same {field}" for field in self.group_by)
-        events = f"events of {by}" if by else "all events"
+        events = f"{self.on} of {by}" if by else f"all {self.on}"
         where = f" where {describe_filter(self.where)}" if self.where else ""
         phrase = _PHRASES[self.aggregate.function]
         what = phrase if self.measure is None else f"{phrase} {self.measure}"
@@ -300,7 +301,7 @@ class Rule(BaseModel):
     def _sentence_of_features(self) -> str:
         assert self.when is not None
         by = " and ".join(self.group_by)
-        events = f"For events of the same {by}" if by else "For all events"
+        events = f"For {self.on} of the same {by}" if by else f"For all {self.on}"
         where = f" where {describe_filter(self.where)}" if self.where else ""
         named = "; ".join(self._described(each) for each in self.named_features())
         return f"{events}{where}: {condition_words(self.when)}; {named}"
@@ -311,8 +312,9 @@ class Rule(BaseModel):
             where = " whatever they are"
         fields, by = each.feature.group_by, ""
         if fields is not None and frozenset(fields) != frozenset(self.group_by):
-            by = f" by {', '.join(fields)}" if fields else " of all events"
-        return f"{each.name} is {each.phrase}{where}{by} over the last {format_duration(each.feature.window.length_ms)}"
+            by = f" by {', '.join(fields)}" if fields else f" of all {self.on}"
+        phrase = each.phrase_over(self.on)
+        return f"{each.name} is {phrase}{where}{by} over the last {format_duration(each.feature.window.length_ms)}"
 
 
 _DEFAULTS = {name: Rule.model_fields[name].get_default(call_default_factory=True) for name in POLICY_FIELDS}
@@ -362,8 +364,12 @@ def check_new(rule: Rule) -> Fault | None:
 
 
 def check_against_schema(rule: Rule, schema: EventSchema) -> Fault | None:
-    """What does not fit the event schema, if anything."""
-    return next(_faults(rule, schema), None)
+    """What does not fit the event schema, if anything; a rule over alerts has to fit that of alerts."""
+    try:
+        counted = schema_on(rule.on, schema)
+    except ValueError as error:
+        return ("on",), str(error)
+    return next(_faults(rule, counted), None)
 
 
 def _faults(rule: Rule, schema: EventSchema) -> Iterator[Fault]:
@@ -420,5 +426,6 @@ def value_scale(rule: Rule, schema: EventSchema) -> int:
     """Digits after the point of a rule's value: the measure's, none for a count, six more for an average."""
     if rule.measure is None:
         return 0
+    scale = 0 if rule.on == "alerts" and rule.measure == ALERT_SCORE else schema.measures[rule.measure].scale
     extra = AVERAGE_EXTRA_DIGITS if rule.aggregate is not None and rule.aggregate.function == "avg" else 0
-    return schema.measures[rule.measure].scale + extra
+    return scale + extra

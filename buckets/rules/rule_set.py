@@ -5,6 +5,9 @@ fields that they group by, without a filter. Timelines have one column of values
 any rule of the group has ever used, in the order of first use. A column never moves, so that timelines written under
 an earlier version stay readable. A *track* is one such column, or the bare count of events.
 
+Rules over alerts have groups of their own, whose timelines hold alerts and lie on the driver. They are in a rule set
+within the rule set, `over_alerts`, so that nothing which looks at the groups of events sees them.
+
 `complete` of a track says from which event time on its timelines hold every event. It is None for a track that has been
 kept since the job's first event. A track that is new in a later version begins after the event times that had arrived
 by then (see `arrived`); one whose horizon has grown reaches back as far as the old horizon did.
@@ -18,6 +21,7 @@ from functools import cached_property, reduce
 
 from buckets.events.schema import EventSchema
 from buckets.printable import quoted
+from buckets.rules.alert_schema import ALERT_FIELDS, Counted, schema_on
 from buckets.rules.completeness import ALWAYS_MS, FROM_THE_FIRST, Completeness, Since, Stretches, complete_behind, later
 from buckets.rules.filter import Filter, canonical_filter, describe_filter, filter_identity
 from buckets.rules.part import Part
@@ -43,6 +47,7 @@ class Group:
         complete: by track, since when timelines are complete; None: since the first event.
         generation: version of the rule set in which the group was created. A group that goes and comes back is new,
             and ignores the timelines that the first has left. 0: before generations were counted.
+        on: what its timelines hold, events or alerts.
     """
 
     group_id: str
@@ -52,6 +57,7 @@ class Group:
     measures: tuple[str, ...]
     complete: dict[str, Completeness | None]
     generation: int
+    on: Counted = "events"
 
     @property
     def key_fields(self) -> tuple[str, ...]:
@@ -131,60 +137,92 @@ class Group:
     @property
     def name(self) -> str:
         """The group in words: its fields, and its filter if it has one."""
-        return group_name(self.fields, self.where)
+        name = group_name(self.fields, self.where, self.on)
+        return name if self.on == "events" or not self.fields else f"alerts by {name}"
+
+    @cached_property
+    def needed_fields(self) -> frozenset[str]:
+        """Fields that must not be null in what it holds: it groups by them, or its rules aggregate them here."""
+        here = frozenset(self.fields)
+        features = (each for rule in self.rules for each in rule.named_features() if frozenset(each.fields) == here)
+        of = {each.feature.of for each in features if each.feature.of is not None}
+        return here | of | {rule.measure for rule in self.rules if rule.measure is not None}
 
 
-def group_name(fields: Iterable[str], where: Filter) -> str:
+def group_name(fields: Iterable[str], where: Filter, on: Counted = "events") -> str:
     """A group in words: its fields, and its filter if it has one."""
-    names = ", ".join(map(quoted, fields)) or "all events"
+    names = ", ".join(map(quoted, fields)) or f"all {on}"
     return f"{names} where {describe_filter(where)}" if where else names
 
 
-def group_id(fields: Iterable[str], where: Filter) -> str:
+def group_id(fields: Iterable[str], where: Filter, on: Counted = "events") -> str:
     """The identity of a group: the same for the same fields, in any order, and the same filter."""
-    canonical = json.dumps([sorted(fields), filter_identity(where)], sort_keys=True, separators=(",", ":"))
+    parts = [sorted(fields), filter_identity(where), *([on] if on == "alerts" else [])]
+    canonical = json.dumps(parts, sort_keys=True, separators=(",", ":"))
     return hashlib.blake2b(canonical.encode(), digest_size=8).hexdigest()
 
 
-def canonical_group_id(fields: Iterable[str], where: Filter, schema: EventSchema) -> str:
+def canonical_group_id(fields: Iterable[str], where: Filter, schema: EventSchema, on: Counted = "events") -> str:
     """The identity that a group has when its filter is written in the form of `canonical_filter`."""
     try:
-        return group_id(fields, canonical_filter(where, schema))
+        return group_id(fields, canonical_filter(where, schema_on(on, schema)), on)
     except ValueError:  # of another event schema
-        return group_id(fields, where)
+        return group_id(fields, where, on)
 
 
 @dataclass(frozen=True)
 class RuleSet:
-    """One version of all rules."""
+    """One version of all rules.
+
+    Attributes:
+        version: its number.
+        rules: all rules, over events and over alerts.
+        groups: the groups of events.
+        columns: the value columns of all groups that ever existed: the timelines of a group that is gone may still be
+            there.
+        alert_groups: the groups of alerts.
+    """
 
     version: int
     rules: tuple[Rule, ...]
     groups: tuple[Group, ...]
     columns: dict[str, tuple[str, ...]]
-    """The value columns of all groups that ever existed: the timelines of a group that is gone may still be there."""
+    alert_groups: tuple[Group, ...] = ()
+
+    @cached_property
+    def over_alerts(self) -> "RuleSet | None":
+        """The rules over alerts as a rule set of their own, for which alerts are events; None if there are none."""
+        if not self.alert_groups:
+            return None
+        rules = tuple(rule for rule in self.rules if rule.on == "alerts")
+        return RuleSet(self.version, rules, self.alert_groups, self.columns)
+
+    @property
+    def needs_driver_state(self) -> bool:
+        """Whether batches have to know on the driver what earlier ones have left there."""
+        return bool(self.alert_groups) or any(group.policies and group.spanning_rules for group in self.groups)
 
     @cached_property
     def needed_fields(self) -> frozenset[str]:
-        """Fields that some live rule groups by or aggregates: an event with a null in one is malformed."""
-        rules = [rule for group in self.groups for rule in group.rules]
-        fields = {field for group in self.groups for field in group.fields}
-        fields |= {feature.of for rule in rules for feature in rule.features.values() if feature.of is not None}
-        return frozenset(fields | {rule.measure for rule in rules if rule.measure is not None})
+        """Fields that some live rule over events groups by or aggregates: an event with a null in one is malformed."""
+        return frozenset().union(*(group.needed_fields for group in self.groups))
 
     @cached_property
     def named_fields(self) -> frozenset[str]:
-        """Fields that some live rule groups by, filters on or aggregates."""
-        rules = [rule for group in self.groups for rule in group.rules]
-        return self.needed_fields.union(*(rule.filter_fields for rule in rules))
+        """Fields of events that some live rule groups by, filters on or aggregates, also one over alerts."""
+        rules = [rule for group in (*self.groups, *self.alert_groups) for rule in group.rules]
+        of_alerts = frozenset().union(*(group.needed_fields for group in self.alert_groups))
+        named = self.needed_fields.union(of_alerts, *(rule.filter_fields for rule in rules))
+        return named.difference(ALERT_FIELDS) if self.alert_groups else named
 
     @cached_property
     def spanning_rules(self) -> dict[tuple[str, ...], PreparedRules]:
         """The rules with features of several groups, by these groups, first that of their own key."""
         found: dict[tuple[str, ...], list[Rule]] = {}
+        here = {rule.rule_id for group in self.groups for rule in group.spanning_rules}
         for rule in self.rules:
-            if rule.when is not None and rule.is_evaluated and len(rule.groupings()) > 1:
-                identities = tuple(group_id(fields, where) for fields, where in rule.groupings())
+            if rule.rule_id in here:
+                identities = tuple(group_id(fields, where, rule.on) for fields, where in rule.groupings())
                 found.setdefault(identities, []).append(rule)
         return {identities: prepare(rules) for identities, rules in found.items()}
 
@@ -194,15 +232,16 @@ class RuleSet:
 
     @cached_property
     def _text(self) -> str:
+        groups = (*self.groups, *self.alert_groups)
         data = {
             "version": self.version,
             "rules": [rule.model_dump(by_alias=True, mode="json") for rule in self.rules],
             "columns": self.columns,
             "complete_since_ms": {
                 group.group_id: {track: _written(complete) for track, complete in group.complete.items()}
-                for group in self.groups
+                for group in groups
             },
-            "generations": {group.group_id: group.generation for group in self.groups},
+            "generations": {group.group_id: group.generation for group in groups},
         }
         return json.dumps(data)
 
@@ -251,18 +290,21 @@ def _assemble(
             measures=columns[identity],
             complete=complete[identity],
             generation=generations.get(identity, 0),
+            on=members.on,
         )
         for identity, members in _by_group(rules).items()
     )
-    return RuleSet(version, rules, groups, columns)
+    of_events, of_alerts = (tuple(group for group in groups if group.on == on) for on in ("events", "alerts"))
+    return RuleSet(version, rules, of_events, columns, of_alerts)
 
 
 @dataclass(frozen=True)
 class _Members:
-    """The rules of a group, and its fields and filter as the first of them names them."""
+    """The rules of a group, what they count, and its fields and filter as the first of them names them."""
 
     fields: tuple[str, ...]
     where: Filter
+    on: Counted
     rules: tuple[Rule, ...]
 
 
@@ -272,9 +314,9 @@ def _by_group(rules: Iterable[Rule]) -> dict[str, _Members]:
         if rule.state in ("DELETE", "DRAFT"):
             continue
         for fields, where in rule.groupings():
-            identity = group_id(fields, where)
-            there = grouped.get(identity, _Members(fields, where, ()))
-            grouped[identity] = _Members(there.fields, there.where, (*there.rules, rule))
+            identity = group_id(fields, where, rule.on)
+            there = grouped.get(identity, _Members(fields, where, rule.on, ()))
+            grouped[identity] = _Members(there.fields, there.where, there.on, (*there.rules, rule))
     return grouped
 
 
@@ -313,7 +355,7 @@ def next_rule_set(
         is_cleared: whether a group starts again, ignoring what its timelines hold.
     """
     ordered = tuple(rules)
-    known = {group.group_id: group for group in before.groups if not is_cleared(group)}
+    known = {group.group_id: group for group in (*before.groups, *before.alert_groups) if not is_cleared(group)}
     version = before.version + 1
     columns, complete, generations = dict(before.columns), {}, {}
     for identity, members in _by_group(ordered).items():

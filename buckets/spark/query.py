@@ -23,6 +23,7 @@ from buckets.checkpoint.lock import locked
 from buckets.checkpoint.terms import Terms
 from buckets.clock import epoch_ms
 from buckets.engine.accounting import BatchAccount
+from buckets.engine.driver_store import DriverStore
 from buckets.monitor.lag import messages_behind
 from buckets.rule_feeds.rule_book import RuleBook
 from buckets.rules.encoding import encode_rule_set
@@ -99,6 +100,7 @@ class ScoringQuery:
         """
         self._scoring = scoring
         self._on_batch = on_batch
+        self._driver = DriverStore(scoring.checkpoint.driver)
         self._running = Running(self._begin, self._score_batch, scoring.patience)
         self._query: StreamingQuery | None = None
 
@@ -123,8 +125,9 @@ class ScoringQuery:
         rule_set = scoring.book.for_batch(batch_id)
         set_rule_set(produced.sparkSession.sparkContext, encode_rule_set(rule_set))
         set_terms(produced.sparkSession.sparkContext, terms)
+        stores = self._driver.of_batch(batch_id)
         with _computed_once(produced, scoring.sink):
-            batch = score_batch(produced, batch_id, rule_set, terms, scoring.sink.on_driver)
+            batch = score_batch(produced, batch_id, rule_set, terms, scoring.sink.on_driver, stores)
             self._check(batch)
             scored_s = time.perf_counter()
             scoring.sink.write(batch)
@@ -142,6 +145,8 @@ class ScoringQuery:
     def _record(self, batch: ScoredBatch) -> None:
         """Record that a batch is written."""
         account = batch.account
+        if batch.rule_set.needs_driver_state:
+            self._driver.keep(account.batch_id)
         self._scoring.book.done(account.batch_id, batch.rule_set, account.arrived)
         if self._scoring.order is not None:
             self._scoring.order.done(account.batch_id, account.span)

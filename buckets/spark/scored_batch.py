@@ -15,10 +15,11 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from buckets.checkpoint.terms import Terms
 from buckets.engine import payload
 from buckets.engine.accounting import BatchAccount, account_batch
-from buckets.engine.in_memory import memory_store
+from buckets.engine.alert_stage import alert_outputs
 from buckets.engine.meeting import PARTS
 from buckets.engine.output_decoder import OutputDecoder
 from buckets.engine.shard import COUNTS, Scorer, meeting_outputs
+from buckets.engine.shard_store import DriverStores
 from buckets.outputs import columns
 from buckets.rules.rule_set import RuleSet
 
@@ -38,7 +39,8 @@ class ScoredBatch:
         terms: what decides its results besides its rules.
         heads: rows of `windows.PRODUCED`, on the driver. All have their payload for a sink that works there; otherwise
             only counts, and what has no more than `SMALL_BYTES`.
-        met: what rules put out that have features of several groups, which meet on the driver.
+        met: what was put out on the driver: by rules with features of several groups, which meet there, and by rules
+            over alerts.
         produced: the rows of the shards in the executors, already computed; only for a sink that does not work on the
             driver, for any other they would be computed again.
     """
@@ -86,12 +88,12 @@ class ScoredBatch:
                 yield from table.select(schema.names).cast(schema).to_batches()
 
         payloads = self.produced.where(F.col("output") == output).select("payload")
-        if output == columns.DEAD_LETTERS:
-            # Reasons of one event come from several shards, so one task has to see them all.
-            payloads = payloads.coalesce(1)
         met = [(each.payload,) for each in self.met if each.output == output]
         if met:
             payloads = payloads.union(payloads.sparkSession.createDataFrame(met, payloads.schema))
+        if output == columns.DEAD_LETTERS:
+            # Reasons of one event come from several shards, so one task has to see them all.
+            payloads = payloads.coalesce(1)
         return payloads.mapInArrow(decode, from_arrow_schema(schema))
 
     def small_alerts(self) -> tuple[pa.Table, ...]:
@@ -111,7 +113,9 @@ class Sink(Protocol):
         """Write what a batch produced, once, however often the batch is run."""
 
 
-def score_batch(produced: DataFrame, batch_id: int, rule_set: RuleSet, terms: Terms, on_driver: bool) -> ScoredBatch:
+def score_batch(
+    produced: DataFrame, batch_id: int, rule_set: RuleSet, terms: Terms, on_driver: bool, stores: DriverStores
+) -> ScoredBatch:
     """Score a batch, with one action.
 
     Args:
@@ -120,15 +124,21 @@ def score_batch(produced: DataFrame, batch_id: int, rule_set: RuleSet, terms: Te
         rule_set: its rules.
         terms: what decides its results besides its rules.
         on_driver: whether all that it produces is brought to the driver.
+        stores: the state on the driver.
     """
     if on_driver:
         heads = produced.collect()  # As it is: a column that is chosen is 5 ms of Spark's analysis in each batch.
     else:
-        wanted = F.col("output").isin(COUNTS, PARTS) | (F.length("payload") <= SMALL_BYTES)
+        needed = (COUNTS, PARTS, columns.ALERTS) if rule_set.alert_groups else (COUNTS, PARTS)
+        wanted = F.col("output").isin(*needed) | (F.length("payload") <= SMALL_BYTES)
         heads = produced.select("output", "rows", F.when(wanted, F.col("payload")).alias("payload")).collect()
     scorer = Scorer(terms.event_schema, terms.engine, terms.evaluations)
     parts = [bytes(head.payload) for head in heads if head.output == PARTS]
-    made = meeting_outputs(scorer, parts, rule_set, memory_store()) if parts else ()
+    made = list(meeting_outputs(scorer, parts, rule_set, stores.meeting)) if parts else []
+    if rule_set.alert_groups:
+        alerts = [bytes(head.payload) for head in heads if head.output == columns.ALERTS]
+        alerts += [each.payload for each in made if each.output == columns.ALERTS]
+        made += list(alert_outputs(scorer, alerts, rule_set, stores))
     met = [Row(output=each.output, rows=each.rows, payload=each.payload) for each in made]
     counts = [bytes(each.payload) for each in (*heads, *met) if each.output == COUNTS]
     return ScoredBatch(account_batch(batch_id, rule_set, counts), rule_set, terms, heads, met, produced)

@@ -34,6 +34,11 @@ def test_the_rules_of_the_demo_fit():
     check.validate(yaml.safe_load(DEMO_RULES.read_text()))
 
 
+def test_a_rule_over_alerts_fits():
+    KNOWN.validate(file_of(on="alerts", group_by=["alert_rule"], where={"alert_severity": "high"}))
+    KNOWN.validate(file_of(on="alerts", aggregate={"function": "sum", "measure": "alert_score"}))
+
+
 @pytest.mark.parametrize("where", [{"kind": "a"}, {"amount": {">": 5}}, "kind = 'a' OR amount > 5"])
 def test_a_filter_in_either_form_fits(where):
     KNOWN.validate(file_of(where=where))

@@ -299,7 +299,7 @@ def test_a_key_is_not_evicted_within_its_cooldown_and_goes_with_it(form):
     assert [row["event_id"] for row in one.output(columns.HELD_ALERTS) if "idle" in row["key"]] == ["e2"]
     for number, at in enumerate(range(1_100, 5_000, 10), 1_000):
         one.batch([[event(number, "busy", at)]])
-    stores = [one.stores[0], one.driver_store]
+    stores = [one.stores[0], one.driver.meeting]
     assert all(key.endswith(b"busy") for store in stores for key in store.policies.data)
     assert sum(len(store.policies.data) for store in stores) == 1
     assert [key for key in one.stores[0].heads.data if key.endswith(b"idle")] == []

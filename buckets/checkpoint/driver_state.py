@@ -1,0 +1,144 @@
+"""State that the driver keeps besides the shards', as files: what each batch has changed, and now and then all of it.
+
+    CHECKPOINT/buckets/driver/000000042.changes   what batch 42 has changed; no file where it has changed nothing
+    CHECKPOINT/buckets/driver/000000042.whole     all of it after batch 42
+
+So the state after any batch to which Spark can go back can be read. A file is a checksum, then an Arrow stream, which
+names the file of changes before it.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pyarrow as pa
+
+from buckets.checkpoint.batch_records import KEPT_BATCHES
+from buckets.checkpoint.folders import records_folder
+from buckets.errors import BucketsError, first_line
+from buckets.files import write_whole
+
+Values = Mapping[tuple[str, bytes], bytes]
+"""By the name of a map and a key in it."""
+Changes = Mapping[tuple[str, bytes], bytes | None]
+"""The same; None where an entry is gone."""
+NOTHING = -1
+"""The number of the batch before the first."""
+MOST_CHANGES = 100
+"""After so many files of changes all of the state is written, or when they are larger than that."""
+SMALL_BYTES = 1 << 16
+"""Files of changes that are no larger than this in all are never too large."""
+_CHANGES, _WHOLE = ".changes", ".whole"
+_CHECKSUM_BYTES = 16
+_BEFORE = b"before"
+_COLUMNS = pa.schema(
+    [
+        pa.field("map", pa.dictionary(pa.int8(), pa.string())),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+    ]
+)
+
+
+class DriverState:
+    """The files of a checkpoint's driver."""
+
+    def __init__(self, checkpoint: Path) -> None:
+        """Look at a checkpoint; nothing is written yet."""
+        self._checkpoint = checkpoint
+        self._folder = records_folder(checkpoint) / "driver"
+
+    def read(self, batch_id: int) -> dict[tuple[str, bytes], bytes]:
+        """The state after a batch.
+
+        Raises:
+            BucketsError: a file is damaged, or one is missing.
+        """
+        base = max((number for number in self._numbers(_WHOLE) if number <= batch_id), default=NOTHING)
+        found: dict[tuple[str, bytes], bytes | None] = {}
+        if base != NOTHING:
+            found.update(self._read(base, _WHOLE)[0])
+        last = base
+        for number in (each for each in self._numbers(_CHANGES) if base < each <= batch_id):
+            changes, before = self._read(number, _CHANGES)
+            if before != last:
+                raise self._damage(self._file(before, _CHANGES), "it is missing")
+            found |= changes
+            last = number
+        return {at: value for at, value in found.items() if value is not None}
+
+    def write(self, batch_id: int, changes: Changes, whole: Callable[[], Values]) -> None:
+        """Write what a batch has changed, and forget what later ones had, and what Spark cannot go back to.
+
+        Args:
+            batch_id: the batch.
+            changes: what it has changed.
+            whole: gives the state after it.
+        """
+        for suffix in (_WHOLE, _CHANGES):
+            for number in self._numbers(suffix):
+                if number >= batch_id:
+                    self._file(number, suffix).unlink()
+        if not changes:
+            return
+        self._write(batch_id, _CHANGES, changes)
+        base = max(self._numbers(_WHOLE), default=NOTHING)
+        since = [self._file(number, _CHANGES).stat().st_size for number in self._numbers(_CHANGES) if number > base]
+        size = self._file(base, _WHOLE).stat().st_size if base != NOTHING else 0
+        if len(since) >= MOST_CHANGES or sum(since) > max(size, SMALL_BYTES):
+            self._write(batch_id, _WHOLE, whole())
+        self._forget(batch_id - KEPT_BATCHES)
+
+    def _forget(self, batch_id: int) -> None:
+        """Remove what is older than all of the state that a batch, or any later one, can be read from."""
+        base = max((number for number in self._numbers(_WHOLE) if number <= batch_id), default=NOTHING)
+        for suffix in (_WHOLE, _CHANGES):
+            for number in self._numbers(suffix):
+                if number < base:
+                    self._file(number, suffix).unlink()
+
+    def _write(self, batch_id: int, suffix: str, entries: Changes) -> None:
+        before = max((number for number in self._numbers(_CHANGES) if number < batch_id), default=NOTHING)
+        columns = [
+            pa.array([name for name, _ in entries], pa.string()).dictionary_encode().cast(_COLUMNS.field("map").type),
+            pa.array([key for _, key in entries], pa.binary()),
+            pa.array(entries.values(), pa.binary()),
+        ]
+        schema = _COLUMNS.with_metadata({_BEFORE: str(before).encode()})
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+            writer.write(pa.record_batch(columns, schema=schema))
+        body = sink.getvalue().to_pybytes()
+        write_whole(self._file(batch_id, suffix), _checksum(body) + body)
+
+    def _read(self, batch_id: int, suffix: str) -> tuple[Changes, int]:
+        """What a file holds, and the number of the file of changes before it."""
+        file = self._file(batch_id, suffix)
+        try:
+            data = file.read_bytes()
+            checksum, body = data[:_CHECKSUM_BYTES], data[_CHECKSUM_BYTES:]
+            if _checksum(body) != checksum:
+                raise self._damage(file, "its checksum is another one")
+            table = pa.ipc.open_stream(body).read_all()
+        except (OSError, pa.ArrowException) as error:
+            raise self._damage(file, first_line(error)) from None
+        at = zip(table["map"].to_pylist(), table["key"].to_pylist(), strict=True)
+        return dict(zip(at, table["value"].to_pylist(), strict=True)), int(table.schema.metadata[_BEFORE])
+
+    def _damage(self, file: Path, reason: str) -> BucketsError:
+        message = (
+            f"checkpoint {self._checkpoint} is damaged: {file.relative_to(self._checkpoint)} cannot be read "
+            f"({reason}); restore it from a copy of the checkpoint, or name a new checkpoint and a new output folder"
+        )
+        return BucketsError(message)
+
+    def _numbers(self, suffix: str) -> list[int]:
+        """The batches that have a file of a kind, in order."""
+        return sorted(int(file.stem) for file in self._folder.glob(f"[0-9]*{suffix}"))
+
+    def _file(self, batch_id: int, suffix: str) -> Path:
+        return self._folder / f"{batch_id:09d}{suffix}"
+
+
+def _checksum(body: bytes) -> bytes:
+    return hashlib.blake2b(body, digest_size=_CHECKSUM_BYTES).digest()
