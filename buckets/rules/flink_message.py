@@ -224,9 +224,7 @@ def is_flink_object(data: Mapping[str, Any]) -> bool:
     theirs = next((name for name in data if name in _FIELDS), None)
     ours = next((name for name in data if name in ("rule_id", "change")), None)
     if theirs is not None and ours is not None:
-        message = (
-            f"holds {theirs!r}, as rules of the Flink demo do, and {ours!r}, as those of buckets do; write one form"
-        )
+        message = f"holds {theirs!r}, a field of the Flink demo, and {ours!r}, one of buckets; write one of the two forms"
         raise ValueError(message)
     return theirs is not None
 
