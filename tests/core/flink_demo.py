@@ -22,12 +22,12 @@ BENEFICIARY_LIMIT, PAIR_LIMIT = Decimal(10_000_000), Decimal(20_000_000)
 class Transaction(NamedTuple):
     """One payment, as the demo writes it."""
 
-    transactionId: int  # noqa: N815 - the demo's names
-    eventTime: int  # noqa: N815
-    payeeId: int  # noqa: N815
-    beneficiaryId: int  # noqa: N815
-    paymentAmount: str  # noqa: N815
-    paymentType: str  # noqa: N815
+    transactionId: int
+    eventTime: int
+    payeeId: int
+    beneficiaryId: int
+    paymentAmount: str
+    paymentType: str
 
 
 def transactions(seed: int, count: int, a_second: int = 10, people: int = PEOPLE) -> Iterator[Transaction]:
