@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
-from pydantic.alias_generators import to_camel
+from pydantic.alias_generators import to_camel, to_snake
 
 from buckets.events.schema import EventSchema
 from buckets.printable import short_line
@@ -131,7 +131,7 @@ class FlinkMessage(BaseModel):
         return self
 
     def _check_rule(self) -> None:
-        missing = next((name for name in _OF_A_RULE if getattr(self, _snake(name)) is None), None)
+        missing = next((name for name in _OF_A_RULE if getattr(self, to_snake(name)) is None), None)
         if missing is not None:
             message = f"{missing}: is missing; a message about a rule that is {self.rule_state} holds the whole rule"
             raise ValueError(message)
@@ -195,10 +195,6 @@ class FlinkMessage(BaseModel):
         return fields | {"reset_on_alert": self.aggregate_field_name == COUNT_WITH_RESET}
 
 
-def _snake(name: str) -> str:
-    return re.sub(r"[A-Z]", lambda letter: f"_{letter[0].lower()}", name)
-
-
 def _in_its_words(fault: Fault) -> str:
     """A fault of a rule, at the demo's field that it comes from."""
     location, reason = fault
@@ -224,7 +220,9 @@ def is_flink_object(data: Mapping[str, Any]) -> bool:
     theirs = next((name for name in data if name in _FIELDS), None)
     ours = next((name for name in data if name in ("rule_id", "change")), None)
     if theirs is not None and ours is not None:
-        message = f"holds {theirs!r}, a field of the Flink demo, and {ours!r}, one of buckets; write one of the two forms"
+        message = (
+            f"holds {theirs!r}, a field of the Flink demo, and {ours!r}, one of buckets; write one of the two forms"
+        )
         raise ValueError(message)
     return theirs is not None
 
