@@ -88,6 +88,19 @@ def read_flink_rules(path: Path, text: str, schema: EventSchema | None = None) -
     return found
 
 
+def load_flink_rules(path: Path, text: str, schema: EventSchema | None = None) -> tuple[Rule, ...]:
+    """The rules that are there at the end of a file.
+
+    Raises:
+        BucketsError: as `read_flink_rules`; or there is none.
+    """
+    found = read_flink_rules(path, text, schema).rules
+    if not found:
+        message = f"rule file {path}: its messages leave no rule; add one that is ACTIVE or PAUSE"
+        raise BucketsError(message)
+    return tuple(found.values())
+
+
 def _at(path: Path, line: int, fault: str) -> BucketsError:
     return BucketsError(f"rule file {path}:{line}: {fault}")
 

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
-from buckets.rule_files.flink_rules import holds_flink_rules, read_flink_rules
+from buckets.rule_files.flink_rules import holds_flink_rules, load_flink_rules, read_flink_rules
 from buckets.rules.change import RuleChange
 from buckets.rules.rule import Rule, check_against_schema, check_new
 from buckets.validation import Location, field_name
@@ -75,11 +75,7 @@ def load_rules(path: Path, schema: EventSchema | None = None) -> tuple[Rule, ...
     what = "rule file"
     text = read_text(path, what)
     if holds_flink_rules(path, text):
-        found = tuple(read_flink_rules(path, text, schema).rules.values())
-        if not found:
-            message = f"{what} {path}: its messages leave no rule; add one that is ACTIVE or PAUSE"
-            raise BucketsError(message)
-        return found
+        return load_flink_rules(path, text, schema)
     data, root = parse_yaml(text, path, what)
     if not isinstance(data, dict) or not isinstance(data.get("rules"), list):
         message = f"{what} {path}: must be a mapping with a list `rules`"

@@ -70,6 +70,32 @@ def test_a_plain_line_is_the_same_rule():
     assert parsed("1,(ACTIVE),(payeeId&beneficiaryId),(),(paymentAmount),(sum),(>),(500),(20)\n") == PUT
 
 
+FIELDS = st.lists(st.sampled_from(["payeeId", "beneficiaryId", "paymentType"]), unique=True)
+
+
+@given(
+    number=st.integers(-(2**31), 2**31 - 1),
+    state=st.sampled_from(["ACTIVE", "PAUSE"]),
+    fields=FIELDS,
+    field=st.sampled_from(["paymentAmount", "COUNT_FLINK", "COUNT_WITH_RESET_FLINK"]),
+    function=st.sampled_from(["SUM", "AVG", "MIN", "MAX"]),
+    operator=st.sampled_from(sorted(OPERATORS)),
+    limit=st.decimals(min_value=-(10**9), max_value=10**9, places=2),
+    minutes=st.integers(1, 5_000_000),
+)
+def test_json_and_a_plain_line_are_one_rule(number, state, fields, field, function, operator, limit, minutes):
+    function = "SUM" if field.startswith("COUNT") else function
+    line = f"{number},({state.lower()}),({'&'.join(fields)}),,({field}),({function.lower()}),"
+    line += f"({OPERATORS[operator]}),({limit}),({minutes})"
+    values = [number, state, fields, [], field, function, operator, str(limit), minutes]
+    change = parsed(dict(zip(WRITTEN, values, strict=True)))
+    assert parsed(line) == change
+    rule = change.rule
+    assert (rule.rule_id, rule.state, list(rule.group_by), rule.limit.value) == (str(number), state, fields, limit)
+    assert (rule.window.length_ms, rule.window.left) == (minutes * 60_000, "closed")
+    assert schema_fault(rule, SCHEMA) is None
+
+
 def test_a_limit_has_the_digits_that_were_written():
     text = json.dumps(WRITTEN).replace("500", "0.10000000000000000000000000000000001")
     assert parsed(text).rule.limit.value == Decimal("0.10000000000000000000000000000000001")
