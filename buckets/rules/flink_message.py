@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
-from pydantic.alias_generators import to_camel, to_snake
+from pydantic.alias_generators import to_camel
 
 from buckets.events.schema import EventSchema
 from buckets.printable import short_line
@@ -46,12 +46,12 @@ _NAMES = {
 }
 """Which of the demo's fields a field of a rule comes from, where it has another name."""
 _OF_A_RULE = (
-    "groupingKeyNames",
-    "aggregateFieldName",
-    "aggregatorFunctionType",
-    "limitOperatorType",
+    "grouping_key_names",
+    "aggregate_field_name",
+    "aggregator_function_type",
+    "limit_operator_type",
     "limit",
-    "windowMinutes",
+    "window_minutes",
 )
 _WHOLE = re.compile(r"-?\d{1,18}", re.ASCII)
 _DIFFERENT = "different_values"
@@ -131,9 +131,9 @@ class FlinkMessage(BaseModel):
         return self
 
     def _check_rule(self) -> None:
-        missing = next((name for name in _OF_A_RULE if getattr(self, to_snake(name)) is None), None)
+        missing = next((name for name in _OF_A_RULE if getattr(self, name) is None), None)
         if missing is not None:
-            message = f"{missing}: is missing; a message about a rule that is {self.rule_state} holds the whole rule"
+            message = f"{to_camel(missing)}: is missing; a message about a rule that is {self.rule_state} holds the whole rule"
             raise ValueError(message)
         if self.window_minutes is not None and self.window_minutes < 1:
             message = f"windowMinutes: {self.window_minutes} is less than 1; a window is at least a minute long"
