@@ -133,7 +133,7 @@ class FlinkMessage(BaseModel):
     def _check_rule(self) -> None:
         missing = next((name for name in _OF_A_RULE if getattr(self, name) is None), None)
         if missing is not None:
-            message = f"{to_camel(missing)}: is missing; a message about a rule that is {self.rule_state} holds the whole rule"
+            message = f"{to_camel(missing)}: is missing; a rule that is {self.rule_state} is written whole"
             raise ValueError(message)
         if self.window_minutes is not None and self.window_minutes < 1:
             message = f"windowMinutes: {self.window_minutes} is less than 1; a window is at least a minute long"

@@ -194,7 +194,7 @@ def test_nothing_is_left_to_stop_of_a_clear():
         (WRITTEN | {"ruleId": 1.5}, "ruleId: '1.5' is no whole number"),
         (WRITTEN | {"ruleId": True}, "ruleId: True is no whole number"),
         (WRITTEN | {"ruleId": "one"}, "ruleId: 'one' is no whole number"),
-        ({"ruleId": 1, "ruleState": "PAUSE"}, "groupingKeyNames: is missing; a message about a rule that is PAUSE"),
+        ({"ruleId": 1, "ruleState": "PAUSE"}, "groupingKeyNames: is missing; a rule that is PAUSE is written whole"),
         (WRITTEN | {"limit": None}, "limit: is missing"),
         (WRITTEN | {"limit": "much"}, "limit: 'much' is not a decimal number"),
         (WRITTEN | {"limit": True}, "limit: True is not a decimal number"),
