@@ -11,6 +11,7 @@ from rich.text import Text
 
 from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.cli import rule_state
+from buckets.cli.rule_import import import_rules
 from buckets.cli.rule_request import Author, Conf, Reason, author_and_reason, open_rules, read_rules, revise_rules
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
@@ -19,8 +20,7 @@ from buckets.files import write_whole
 from buckets.resources import DEMO_RULES
 from buckets.rule_files.json_schema import rule_file_schema
 from buckets.rule_files.yaml_editor import rules_text
-from buckets.rule_files.yaml_rules import load_rule_files, load_rules
-from buckets.rules.change import RuleChange
+from buckets.rule_files.yaml_rules import load_changes, load_rule_files
 from buckets.rules.revision import in_one_form
 from buckets.rules.rule_set import canonical_group_id, group_id
 
@@ -130,7 +130,8 @@ def apply(
     """Put the rules of a file where a job reads them; it takes them with its next batch.
 
     All rules are checked before one is written. Rules that the file does not
-    name stay as they are; one with `state: DELETE` goes.
+    name stay as they are; one with `state: DELETE` goes. The file may also hold
+    messages of the Flink demo.
 
     \b
     Examples:
@@ -140,26 +141,27 @@ def apply(
     from buckets.cli.rule_view import changes_table, difference
 
     job = load_job(conf)
-    origin, rules = open_rules(job, file.name), load_rules(file, job.event_schema)
-    said = author_and_reason(author, reason)
-    asked = [RuleChange(change="put", rule=rule, **said) for rule in rules]
-    revision = revise_rules(job, read_rules(origin), asked)
+    origin = open_rules(job, file.name)
+    kept = read_rules(origin)
+    before = [each.rule for each in kept]
+    asked = load_changes(file, job.event_schema, before, **author_and_reason(author, reason))
+    revision = revise_rules(job, kept, asked)
     made = {change.rule_id: change for change in revision.made}
     rows = []
-    for rule in rules:
-        change = made.get(rule.rule_id)
+    for rule_id in (str(each.subject) for each in asked):
+        change = made.get(rule_id)
         if change is None:
-            rows.append((rule.rule_id, "unchanged", ""))
+            rows.append((rule_id, "unchanged", ""))
             continue
         what = "new" if change.before is None else "deleted" if change.after is None else "changed"
-        before = None if change.before is None else in_one_form(change.before, job.event_schema)
-        rows.append((rule.rule_id, what, difference(before, change.after)))
+        old = None if change.before is None else in_one_form(change.before, job.event_schema)
+        rows.append((rule_id, what, difference(old, change.after)))
     Console().print(changes_table(f"Rules of {file} into {origin.name}", rows))
     if dry_run:
-        typer.echo(f"dry run: {len(made)} of {len(rules)} rules would change; nothing has been written")
+        typer.echo(f"dry run: {len(made)} of {len(asked)} rules would change; nothing has been written")
         return
     origin.publish(asked, revision.made)
-    typer.echo(f"{len(made)} of {len(rules)} rules are changed in {origin.name}")
+    typer.echo(f"{len(made)} of {len(asked)} rules are changed in {origin.name}")
 
 
 @rules_app.command()
@@ -225,6 +227,7 @@ def export(
     typer.echo(f"{len(rules)} rules of {origin.name} are in {out}")
 
 
+rules_app.command(name="import")(import_rules)
 for _command in (
     rule_state.pause,
     rule_state.resume,

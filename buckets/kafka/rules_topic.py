@@ -95,7 +95,7 @@ class RulesTopic:
             except Exception as error:  # Whatever it is, this message must not hold up the next one for ever.
                 self._found.refused.append(Refusal(origin, first_line(error), value or ""))
                 return
-            if not is_history or change.change not in _OF_RUNNING_JOBS:
+            if change is not None and not (is_history and change.change in _OF_RUNNING_JOBS):
                 self._found.asked.append(change)
 
     def _on_lost(self, first: int, end: int) -> None:

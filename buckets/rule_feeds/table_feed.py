@@ -167,7 +167,7 @@ def change_of_row(row: dict[str, Any], origin: str, schema: EventSchema) -> Rule
         message = "column `rule` must hold the rule as JSON"
         raise ValueError(message)
     change = parse_change(row["rule_id"], row["rule"], origin, epoch_ms())
-    if change.rule is None:
+    if change is None or change.rule is None:
         message = "column `rule` must hold a rule, not another change"
         raise ValueError(message)
     fault = None if change.rule.state == "DELETE" else check_against_schema(change.rule, schema)

@@ -21,6 +21,7 @@ from yaml.nodes import MappingNode, Node, SequenceNode
 from buckets.errors import BucketsError
 from buckets.files import write_whole
 from buckets.rule_files.change_notes import ChangeNote, write_change_notes
+from buckets.rule_files.flink_rules import holds_flink_rules
 from buckets.rule_files.yaml_rules import load_rules, rule_files
 from buckets.rules.rule import Rule, State
 from buckets.yaml_dialect import InBraces, compose_yaml, write_yaml
@@ -220,6 +221,12 @@ def _changed(file: Path, states: Mapping[str, State], put: Sequence[Rule]) -> st
     """The text of a file after the changes, read again and compared with the rules that were wanted."""
     before = {rule.rule_id: rule for rule in load_rules(file)}
     raw = file.read_bytes().decode()
+    if holds_flink_rules(file, raw):
+        message = (
+            f"rule file {file}: holds rules of the Flink demo, which no command changes; make a YAML file of it with "
+            "`buckets rules import`, or change it by hand"
+        )
+        raise BucketsError(message)
     lines = "\r\n" if "\r\n" in raw else "\n"
     edited = RuleText(raw.replace("\r\n", "\n"))
     wanted = before | {rule.rule_id: rule for rule in put}

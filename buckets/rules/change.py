@@ -14,6 +14,8 @@ A compacted topic keeps only the last message of each key. A message under a rul
 whole rule or delete it. Any other message has a key that belongs to no rule (`key_of`), or compaction would replace the
 rule by it. A `delete` stays in the topic with its author and reason; a later message without a value removes it from
 the topic and changes nothing else, since the rule is deleted already.
+
+Messages of the Flink demo (`flink_message`) are changes too. The demo gives them no key.
 """
 
 import json
@@ -23,8 +25,11 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from buckets.printable import unseen_character
+from buckets.rules.flink_line import is_plain_line, parse_plain_line
+from buckets.rules.flink_message import CONTROLS, FlinkMessage, is_flink_object, parse_flink_object
+from buckets.rules.json_text import parse_object
 from buckets.rules.rule import Rule, State, check_new
-from buckets.validation import DEEPEST, field_name, first_fault
+from buckets.validation import field_name, first_fault
 
 Kind = Literal["put", "state", "delete", "clear_state", "clear_all_state", "delete_all", "export"]
 _OF_ONE_RULE = ("state", "delete", "clear_state")
@@ -106,8 +111,8 @@ class RuleChange(BaseModel):
         return json.dumps(data, ensure_ascii=False)
 
 
-def parse_change(key: str | None, value: str | None, origin: str, time_ms: int | None) -> RuleChange:
-    """A message as a change.
+def parse_change(key: str | None, value: str | None, origin: str, time_ms: int | None) -> RuleChange | None:
+    """A message as a change; None if it asks for nothing, as one message of the Flink demo does.
 
     Args:
         key: the message's key.
@@ -123,9 +128,9 @@ def parse_change(key: str | None, value: str | None, origin: str, time_ms: int |
             message = "a message without a value deletes the rule that its key names, and there is no key"
             raise ValueError(message)
         return RuleChange(change="delete", rule_id=key, time=time_ms, origin=origin)
-    data = _parse_object(value)
-    if "change" not in data:
-        data = {"change": "put", "rule": data}
+    data = _parse_value(value)
+    if data is None:
+        return None
     data.pop("place", None)  # a message does not decide where it was read
     if "origin" in data:
         message = "origin: unknown field"
@@ -142,49 +147,31 @@ def parse_change(key: str | None, value: str | None, origin: str, time_ms: int |
     return change
 
 
-def _parse_object(value: str) -> dict[str, Any]:
-    """A JSON object; numbers are the text that was written, as in rule files."""
+def _parse_value(value: str) -> dict[str, Any] | None:
+    """The fields of the change that a message asks for, in either form; None if it asks for nothing."""
     if len(value) > LONGEST_MESSAGE:
         message = f"a message has at most {LONGEST_MESSAGE:,} characters, not {len(value):,}"
         raise ValueError(message)
-    try:
-        data = json.loads(value, parse_float=str, parse_constant=_no_number, object_pairs_hook=_keys_once)
-        json.dumps(data, ensure_ascii=False).encode()
-    except UnicodeEncodeError as error:
-        message = f"broken JSON: {error.object[error.start]!a} is half a character"
-        raise ValueError(message) from None
-    except (ValueError, RecursionError) as error:
-        message = f"broken JSON: {error}"
-        raise ValueError(message) from None
-    if not isinstance(data, dict):
-        message = f"a change is a JSON object, not {type(data).__name__}"
-        raise ValueError(message)
-    if _is_deeper(data, DEEPEST):
-        message = f"broken JSON: values are nested more than {DEEPEST} deep"
-        raise ValueError(message)
-    return data
+    if is_plain_line(value):
+        return asked_by(parse_plain_line(value))
+    data = parse_object(value, "a change")
+    if is_flink_object(data):
+        return asked_by(parse_flink_object(data))
+    return data if "change" in data else {"change": "put", "rule": data}
 
 
-def _is_deeper(value: Any, levels: int) -> bool:
-    if not isinstance(value, dict | list):
-        return False
-    inner = value.values() if isinstance(value, dict) else value
-    return levels == 0 or any(_is_deeper(each, levels - 1) for each in inner)
+def asked_by(message: FlinkMessage) -> dict[str, Any] | None:
+    """The fields of the change that a message of the Flink demo asks for; None if it asks for nothing.
 
-
-def _no_number(text: str) -> None:
-    message = f"{text} is no number"
-    raise ValueError(message)
-
-
-def _keys_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            message = f"key {key!r} is given twice"
-            raise ValueError(message)
-        found[key] = value
-    return found
+    Raises:
+        ValueError: its rule is not valid; names the demo's field.
+    """
+    if message.control_type is not None:
+        kind = CONTROLS[message.control_type]
+        return None if kind is None else {"change": kind}
+    if message.rule_state == "DELETE":
+        return {"change": "delete", "rule_id": message.name}
+    return {"change": "put", "rule": message.rule()}
 
 
 def key_of(change: RuleChange) -> str:

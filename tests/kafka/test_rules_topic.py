@@ -24,6 +24,7 @@ from buckets.rule_files.yaml_rules import load_rules
 from buckets.rules.change import RuleChange, key_of, parse_change
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
+from tests.core import flink_demo
 from tests.core.examples import SCHEMA, rule, until
 from tests.kafka.broker import TestBroker
 
@@ -43,6 +44,7 @@ class Topic:
         self.checkpoint = Checkpoint(root / "checkpoint")
         self.batch = 0
         self.patience_ms = broker.kafka.outage_patience
+        self.schema = SCHEMA
         self.remarks: list[str] = []
         self.started: list[RuleBook] = []
 
@@ -58,7 +60,7 @@ class Topic:
 
     def start(self, checkpoint: Checkpoint | None = None) -> RuleBook:
         """The job starts: over its own checkpoint, or over a new one."""
-        book = RuleBook(checkpoint or self.checkpoint, self.feed(), SCHEMA, EngineSettings(allowed_lateness="0ms"))
+        book = RuleBook(checkpoint or self.checkpoint, self.feed(), self.schema, EngineSettings(allowed_lateness="0ms"))
         book.start()
         self.started.append(book)
         return book
@@ -243,6 +245,70 @@ def test_an_export_publishes_the_rules_in_force(topic):
     assert [each["ruleset_version"] for each in exported] == [2, 2]
     assert tuple(Rule.model_validate(each["rule"]) for each in exported) == book.in_force.rules
     assert [message.key().decode() for message in topic.broker.read(topic.exported)] == ["a", "b"]
+
+
+# Messages of the Flink demo
+
+
+@pytest.fixture
+def demo(broker, tmp_path) -> Iterator[Topic]:
+    """A topic to which the demo could write: its messages have no keys, so it is not compacted."""
+    made = Topic(broker, tmp_path, **{"cleanup.policy": "delete"})
+    made.schema = flink_demo.SCHEMA
+    yield made
+    for book in made.started:
+        book.stop()
+
+
+def control(command: str) -> str:
+    return json.dumps({"ruleId": None, "ruleState": "CONTROL", "controlType": command})
+
+
+def test_the_messages_of_the_flink_demo_are_changes(demo):
+    written = json.loads(flink_demo.RULES_FILE.read_text(encoding="utf-8"))
+    demo.raw(None, control("CLEAR_STATE_ALL"))
+    for each in written:
+        demo.raw(None, json.dumps(each))
+    book = demo.start()
+    rule_set = demo.run(book)
+    assert rule_set.rules == load_rules(flink_demo.RULES_FILE)
+    assert [group.generation for group in rule_set.groups] == [1, 1, 1]
+
+    demo.raw(None, json.dumps(written[0] | {"ruleState": "PAUSE", "limit": 1}))
+    demo.raw("5", "5,(active),(payeeId),,(COUNT_FLINK),(SUM),(>),(50),(20)")
+    demo.raw(None, json.dumps({"ruleId": 3, "ruleState": "DELETE"}))
+    demo.raw(None, control("CLEAR_STATE_ALL_STOP"))
+    rule_set = demo.run_until(book, lambda rule_set: ids(rule_set) == ["1", "2", "4", "5"])
+    assert (rule_set.rules[0].state, rule_set.rules[0].version) == ("PAUSE", 2)
+
+    old = {group.group_id: group.generation for group in rule_set.groups}
+    demo.raw(None, control("CLEAR_STATE_ALL"))
+    rule_set = demo.run_until(
+        book, lambda rule_set: all(group.generation > old[group.group_id] for group in rule_set.groups)
+    )
+    demo.raw(None, control("EXPORT_RULES_CURRENT"))
+    demo.run_until(book, lambda rule_set: bool(demo.values(demo.exported)))
+    assert tuple(Rule.model_validate(each["rule"]) for each in demo.values(demo.exported)) == rule_set.rules
+    demo.raw(None, control("DELETE_RULES_ALL"))
+    demo.run_until(book, lambda rule_set: rule_set.rules == ())
+    assert demo.values(demo.rejected) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ('{"ruleId": 1, "ruleState": "PAUSE"}', "groupingKeyNames: is missing"),
+        ('{"ruleId": 1, "rule_id": "1"}', "holds 'ruleId', a field of the Flink demo, and 'rule_id', one of buckets"),
+        ("1,(active),(taxiId),,(paymentAmount),(SUM),(>),(50),(20)", "'taxiId' is no attribute of event schema"),
+    ],
+    ids=range(3),
+)
+def test_a_message_of_the_flink_demo_that_is_not_valid_is_rejected_and_the_next_is_done(demo, value, said):
+    demo.raw(None, value)
+    demo.raw(None, "2,(active),(payeeId),,(paymentAmount),(SUM),(>),(50),(20)")
+    assert ids(demo.run(demo.start())) == ["2"]
+    (rejected,) = demo.values(demo.rejected)
+    assert said in rejected["reason"]
 
 
 # Topics that do not fit

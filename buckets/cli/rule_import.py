@@ -1,0 +1,56 @@
+"""The command `buckets rules import`: rules of other systems as a rule file."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from buckets.errors import BucketsError
+from buckets.events.schema import load_event_schema
+from buckets.files import write_whole
+from buckets.rule_files.flink_rules import holds_flink_rules, read_flink_rules
+from buckets.rule_files.yaml_editor import rules_text
+from buckets.yaml_file import read_text
+
+
+def import_rules(
+    file: Annotated[Path, typer.Argument(help="Messages of the Flink demo: a JSON list, JSON lines, or plain lines.")],
+    out: Annotated[Path | None, typer.Option(help="A new file; without it, the rules are printed.")] = None,
+    schema: Annotated[
+        Path | None, typer.Option(help="An event schema; if given, the fields that rules name are checked against it.")
+    ] = None,
+) -> None:
+    """Make a rule file of the rules of Flink's fraud detection demo.
+
+    Messages count in their order, as in a topic: a later one replaces an
+    earlier one of the same rule, DELETE takes it away, DELETE_RULES_ALL all
+    before it. Other commands change no rule, and are named on standard error.
+
+    \b
+    Examples:
+      buckets rules import conf/flink-demo-rules.json
+      buckets rules import exported.jsonl --schema my-schema.yaml --out my-rules.yaml
+    """  # noqa: D301 - click needs the backspace itself
+    if out is not None and out.exists():
+        message = f"--out {out}: exists already; name a new file"
+        raise BucketsError(message)
+    text = read_text(file, "rule file")
+    if not holds_flink_rules(file, text):
+        message = f"rule file {file}: holds no messages of the Flink demo; a YAML rule file needs no import"
+        raise BucketsError(message)
+    found = read_flink_rules(file, text, load_event_schema(schema) if schema else None)
+    rules = list(found.rules.values())
+    if not rules:
+        message = f"rule file {file}: its messages leave no rule; nothing has been written"
+        raise BucketsError(message)
+    for line, command in found.commands:
+        typer.echo(f"{file}:{line}: {command} changes no rule, and is left out", err=True)
+    if out is None:
+        typer.echo(rules_text(rules), nl=False)
+        return
+    try:
+        write_whole(out, rules_text(rules))
+    except OSError as error:
+        message = f"--out {out}: cannot be written ({error.strerror}); name a file in a folder that is yours"
+        raise BucketsError(message) from None
+    typer.echo(f"{out}: {len(rules)} {'rule' if len(rules) == 1 else 'rules'} of {file}")

@@ -1,0 +1,176 @@
+"""Files of the Flink demo's messages: a JSON list of them, or one after the other, as objects or plain lines.
+
+Messages count in their order, as in a topic: a later one replaces an earlier one of the same rule, DELETE takes it
+away, and DELETE_RULES_ALL all before it. The other commands ask something of a running job, and say nothing about which
+rules there are.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from json import JSONDecodeError
+from pathlib import Path
+from typing import Any
+
+from buckets.errors import BucketsError
+from buckets.events.schema import EventSchema
+from buckets.rules.flink_line import is_plain_line, parse_plain_line
+from buckets.rules.flink_message import FlinkMessage, is_flink_object, parse_flink_object, schema_fault
+from buckets.rules.json_text import DECODER, checked_object
+from buckets.rules.rule import Rule
+
+_OUR_FORM = re.compile(r"""\{\s*["']?rules["']?\s*:""")
+_REST_OF_LINE = re.compile(r"[^\n]*")
+_BLANK = re.compile(r"\s*")
+_BLANK_OR_COMMA = re.compile(r"[\s,]*")
+
+
+@dataclass
+class FlinkRules:
+    """What the messages of a file amount to.
+
+    Attributes:
+        rules: the rules that are there at its end, by name.
+        deleted: names of rules that it deletes and does not put again.
+        deletes_all: whether it deletes all rules that there are before it.
+        commands: commands that change no rule, each with its line.
+    """
+
+    rules: dict[str, Rule] = field(default_factory=dict)
+    deleted: set[str] = field(default_factory=set)
+    deletes_all: bool = False
+    commands: list[tuple[int, str]] = field(default_factory=list)
+
+    def take(self, message: FlinkMessage, line: int, rule: Rule | None) -> None:
+        """Take in the next message, with its rule if it has one."""
+        if message.control_type == "DELETE_RULES_ALL":
+            self.rules, self.deleted, self.deletes_all = {}, set(), True
+        elif message.control_type is not None:
+            self.commands.append((line, message.control_type))
+        elif rule is None:
+            self.rules.pop(message.name, None)
+            self.deleted.add(message.name)
+        else:
+            self.rules[message.name] = rule
+            self.deleted.discard(message.name)
+
+
+def holds_flink_rules(path: Path, text: str) -> bool:
+    """Whether a file is one of the demo's messages: by what it begins with, unless it is named as a YAML file."""
+    if path.suffix in (".yaml", ".yml"):
+        return False
+    begin = text.lstrip("\ufeff \t\n")
+    return begin.startswith("[") or (begin.startswith("{") and not _OUR_FORM.match(begin)) or is_plain_line(begin)
+
+
+def read_flink_rules(path: Path, text: str, schema: EventSchema | None = None) -> FlinkRules:
+    """What the messages of a file amount to.
+
+    Args:
+        path: the file.
+        text: what it holds.
+        schema: what the rules' fields are checked against, if given.
+
+    Raises:
+        BucketsError: a message is not valid; says its line and the field.
+    """
+    found = FlinkRules()
+    for line, read, written in _written(path, text):
+        try:
+            message = read(written)
+            rule = message.rule() if message.rule_state in ("ACTIVE", "PAUSE") else None
+            fault = None if rule is None or schema is None else schema_fault(rule, schema)
+        except ValueError as error:
+            fault = str(error)
+        if fault is not None:
+            raise _at(path, line, fault)
+        found.take(message, line, rule)
+    return found
+
+
+def load_flink_rules(path: Path, text: str, schema: EventSchema | None = None) -> tuple[Rule, ...]:
+    """The rules that are there at the end of a file.
+
+    Raises:
+        BucketsError: as `read_flink_rules`; or there is none.
+    """
+    found = read_flink_rules(path, text, schema).rules
+    if not found:
+        message = f"rule file {path}: its messages leave no rule; add one that is ACTIVE or PAUSE"
+        raise BucketsError(message)
+    return tuple(found.values())
+
+
+def _at(path: Path, line: int, fault: str) -> BucketsError:
+    return BucketsError(f"rule file {path}:{line}: {fault}")
+
+
+def _of_object(data: Any) -> FlinkMessage:
+    written = checked_object(data, "a rule")
+    if not is_flink_object(written):
+        name = next(iter(written), None)
+        shown = "has no field" if name is None else f"has the field {name!r}"
+        message = f"{shown}, and is no rule of the Flink demo; rules of buckets go into a YAML file, under `rules`"
+        raise ValueError(message)
+    return parse_flink_object(written)
+
+
+_Read = Callable[[Any], FlinkMessage]
+
+
+def _written(path: Path, text: str) -> Iterator[tuple[int, _Read, Any]]:
+    """Each message with its line, and what reads it.
+
+    Raises:
+        BucketsError: the text is broken JSON, or something else.
+    """
+    text = text.removeprefix("\ufeff")
+    begin = _end(_BLANK, text, 0)
+    line = _line(text, begin)
+    if text[begin : begin + 1] == "[":
+        yield from _of_list(path, text, begin)
+        return
+    while begin < len(text):
+        if text[begin] == "{":
+            written, end = _decoded(path, text, begin)
+            yield line, _of_object, written
+        else:
+            end = _end(_REST_OF_LINE, text, begin)
+            if not is_plain_line(text[begin:end]):
+                raise _at(path, line, "is neither a JSON object nor a plain rule, as in 1,(active),(payeeId),…")
+            yield line, parse_plain_line, text[begin:end]
+        end = _end(_BLANK, text, end)
+        line += text.count("\n", begin, end)
+        begin = end
+
+
+def _of_list(path: Path, text: str, begin: int) -> Iterator[tuple[int, _Read, Any]]:
+    listed, end = _decoded(path, text, begin)
+    rest = _end(_BLANK, text, end)
+    if rest < len(text):
+        raise _at(path, _line(text, rest), "broken JSON: something follows the list of rules")
+    line, begin = _line(text, begin), begin + 1
+    for written in listed:
+        end = _end(_BLANK_OR_COMMA, text, begin)
+        line += text.count("\n", begin, end)
+        yield line, _of_object, written
+        begin = DECODER.raw_decode(text, end)[1]
+        line += text.count("\n", end, begin)
+
+
+def _decoded(path: Path, text: str, begin: int) -> tuple[Any, int]:
+    try:
+        return DECODER.raw_decode(text, begin)
+    except JSONDecodeError as error:
+        raise _at(path, error.lineno, f"broken JSON: {error.msg}") from None
+    except (ValueError, RecursionError) as error:
+        raise _at(path, _line(text, begin), f"broken JSON: {error}") from None
+
+
+def _line(text: str, index: int) -> int:
+    return text.count("\n", 0, index) + 1
+
+
+def _end(pattern: re.Pattern[str], text: str, begin: int) -> int:
+    match = pattern.match(text, begin)
+    return begin if match is None else match.end()
