@@ -1,6 +1,5 @@
 """Rules and their changes as tables and text."""
 
-import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -9,10 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from buckets.cli.rule_origin import KeptRule
-from buckets.printable import one_line
-from buckets.rule_files.yaml_editor import written_rule
+from buckets.rule_files.differences import fields_that_differ
 from buckets.rules.rule import Rule
-from buckets.yaml_dialect import write_yaml
 
 
 def rules_table(title: str, kept: Sequence[KeptRule]) -> Table:
@@ -60,41 +57,12 @@ def difference(before: Rule | None, after: Rule | None) -> str:
     if before is None or after is None:
         there = after or before
         return "" if there is None else there.sentence()
-    old, new = written_rule(before), written_rule(after)
-    parts = []
-    for name in Rule.model_fields:
-        if name == "features":
-            parts += _features_that_differ(old.get(name, {}), new.get(name, {}))
-        elif name not in ("rule_id", "version") and old.get(name) != new.get(name):
-            parts.append(f"{name}: {_short(name, old)} → {_short(name, new)}")
-    return "; ".join(parts)
-
-
-def _features_that_differ(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """Each feature that is new, gone, or another one, as people write it."""
-
-    def written(feature: dict[str, Any] | None) -> str:
-        return "none" if feature is None else one_line(write_yaml(feature, flow=True))
-
-    names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
-    return [f"features.{name}: {written(old.get(name))} → {written(new.get(name))}" for name in names]
+    return "; ".join(map(str, fields_that_differ(before, after)))
 
 
 def moment(time_ms: int | None) -> str:
     """A time as people read it, to the second."""
     return "" if time_ms is None else f"{datetime.fromtimestamp(time_ms // 1000, UTC):%Y-%m-%d %H:%M:%S}"
-
-
-def _short(name: str, written: dict[str, Any]) -> str:
-    """A field of a rule on one line."""
-    value = written.get(name, Rule.model_fields[name].get_default())
-    if isinstance(value, dict) and name in ("aggregate", "window", "limit"):
-        return " ".join(str(part) for part in value.values())
-    if name == "group_by":
-        return ", ".join(value) or "all events"
-    if not value:
-        return "none"
-    return one_line(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 
 def _rule(text: str | None) -> Rule | None:
