@@ -1,28 +1,50 @@
 """Rules and their changes as tables and text."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 from rich.text import Text
 
-from buckets.cli.rule_origin import KeptRule
 from buckets.rule_files.differences import fields_that_differ
+from buckets.rules.policy_words import policy_sentence
 from buckets.rules.rule import Rule
 
+if TYPE_CHECKING:
+    from buckets.cli.rule_completion import Completion
+    from buckets.cli.rule_origin import KeptRule
 
-def rules_table(title: str, kept: Sequence[KeptRule]) -> Table:
-    """Rules with what is known of their last change."""
-    said = any(each.author or each.reason or each.time_ms is not None for each in kept)
-    names = ("Rule", "Version", "State", "Alerts when", *(("Author", "Reason", "Changed (UTC)") if said else ()))
-    table = _table(title, names)
+
+def rules_table(title: str, kept: "Sequence[KeptRule]", completions: "Mapping[str, Completion]") -> Table:
+    """Rules with what is known of their last change.
+
+    Args:
+        title: what stands above it.
+        kept: the rules.
+        completions: by rule, since when it is complete.
+    """
+    table = _table(title, ("Rule", "Alerts when"))
     for each in kept:
         rule = each.rule
-        cells = [rule.rule_id, str(rule.version), rule.state, rule.sentence()]
-        more = [each.author, each.reason, moment(each.time_ms)] if said else []
-        table.add_row(*map(Text, [*cells, *more]))
+        name = f"{rule.rule_id}\n{rule.state}\nversion {rule.version}"
+        words = completions[rule.rule_id].words
+        parts = [rule_words(rule), f"{words[0].upper()}{words[1:]}.", _last_change(each)]
+        table.add_row(Text(name), Text("\n".join(part for part in parts if part)), end_section=True)
     return table
+
+
+def _last_change(each: "KeptRule") -> str:
+    """Who changed a rule last, when and why, as far as that is known."""
+    when = moment(each.time_ms)
+    who = ", ".join(part for part in (each.author, when and f"{when} UTC") if part)
+    said = ": ".join(part for part in (who, each.reason) if part)
+    return said and f"Last change: {said}"
+
+
+def rule_words(rule: Rule) -> str:
+    """A rule in English, its policy on a line of its own."""
+    return "\n".join(part for part in (rule.sentence(), policy_sentence(rule)) if part)
 
 
 def changes_table(title: str, rows: Sequence[tuple[str, str, str]]) -> Table:

@@ -27,7 +27,6 @@ from buckets.rules.rule import POLICY_FIELDS, Rule, State
 from buckets.yaml_dialect import InBraces, compose_yaml, write_yaml
 from buckets.yaml_file import parse_yaml
 
-
 _OPTIONAL = frozenset({"state", *POLICY_FIELDS})
 """Fields that come and go with lines of their own, while the other lines of a rule stay."""
 _WRITTEN_DEFAULTS = {"state": "ACTIVE", "rollout": "100%"}
@@ -138,7 +137,9 @@ class RuleText:
     def _rule_edits(self, node: MappingNode, old: dict[str, Any], new: dict[str, Any]) -> list[_Edit] | None:
         """What to exchange so that a rule says something else; None if more than its policy has other fields."""
         pairs = {key.value: (key, value) for key, value in node.value}
-        edits = self._edits(node, *({name: each[name] for name in each if name not in _OPTIONAL} for each in (old, new)))
+        edits = self._edits(
+            node, *({name: each[name] for name in each if name not in _OPTIONAL} for each in (old, new))
+        )
         if edits is None:
             return None
         removed = set()

@@ -1,6 +1,6 @@
 """The steps in which a rule comes into force, and the way back to an earlier version of the rules.
 
-    DRAFT ──► SHADOW ──► ACTIVE with a rollout ──► ACTIVE for all keys
+DRAFT ──► SHADOW ──► ACTIVE with a rollout ──► ACTIVE for all keys
 """
 
 from collections.abc import Iterable
