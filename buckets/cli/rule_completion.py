@@ -45,7 +45,7 @@ def expected_completion(job: Job, rule: Rule) -> Completion:
     kept = Checkpoint(job.checkpoint)
     rule_set = kept.versions.latest_rule_set()
     if rule_set is None:
-        return Completion("complete, as the job has seen no event yet")
+        return Completion("complete from the first event on, as the job has seen none yet")
     arrived, lateness_ms = kept.batches.arrived(), job.settings.engine.allowed_lateness
     put = RuleChange(change="put", rule=rule)
     revision = revise(rule_set, [put], job.event_schema, arrived, lateness_ms, kept.versions.gone_rules())

@@ -134,7 +134,7 @@ def _of_lines(
                     until_ms is None or row["event_time"] < until_ms
                 )
                 if row["rule_id"] in rules and is_in_time:
-                    yield {name: row.get(name) for name in COLUMNS}
+                    yield {name: row[name] for name in COLUMNS}
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         message = f"results {path}: cannot be read as alerts ({first_line(error)}); name an output folder of buckets"
         raise BucketsError(message) from None
