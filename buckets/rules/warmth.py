@@ -147,6 +147,6 @@ def _moment(time_ms: int) -> str:
 
 
 def _length(length_ms: int) -> str:
-    """A length of time, in its largest unit; rounded up."""
+    """A length of time, at least a millisecond, in its largest unit and rounded."""
     unit, size_ms = next((unit, size_ms) for unit, size_ms in _UNITS if length_ms >= size_ms)
-    return f"{-(-length_ms // size_ms):,} {unit}"
+    return f"{(length_ms + size_ms // 2) // size_ms:,} {unit}"

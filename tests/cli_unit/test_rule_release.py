@@ -106,10 +106,10 @@ def test_promote_says_whether_the_rule_is_complete_and_what_its_trial_found(buck
     batch(file, 1, 6 * DAY_MS)
     out = told(buckets("rules", "promote", "many", "--conf", file.conf))
     assert "what it means: it is evaluated for every event, and its alerts go to shadow_alerts only" in out
-    assert "its windows: complete from 1970-01-19 00:01 (in event time), 13 d to go" in out
+    assert "its windows: complete from 1970-01-19 00:01 (in event time), 12 d to go" in out
     batch(file, 2, 7 * DAY_MS)
     said = one_line(buckets("rules", "promote", "many", "--conf", file.conf, "--require-warm"), 1)
-    assert "is not complete: complete from 1970-01-19 00:01 (in event time), 12 d to go" in said
+    assert "is not complete: complete from 1970-01-19 00:01 (in event time), 11 d to go" in said
     batch(file, 3, 19 * DAY_MS)
     write_delta(file.root / "tables", "shadow_alerts", rows("many", {"e3": "p1", "e6": "p1"}))
     out = told(buckets("rules", "promote", "many", "--conf", file.conf, "--require-warm"))
