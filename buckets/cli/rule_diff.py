@@ -112,6 +112,9 @@ def _side(job: Job | None, written: str | None) -> Side:
     latest = kept.versions.latest_rule_set() or NO_RULES
     asked, lateness_ms = changes_between(latest.rules, rules), job.settings.engine.allowed_lateness
     revision = revise(latest, asked, job.event_schema, kept.batches.arrived(), lateness_ms, kept.versions.gone_rules())
+    if revision.refused:
+        message = f"{written}: {revision.refused[0].reason}"
+        raise BucketsError(message)
     return Side(written, revision.rule_set)
 
 
