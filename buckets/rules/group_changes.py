@@ -8,16 +8,6 @@ from buckets.duration import format_duration
 from buckets.rules.rule_set import COUNT_TRACK, Group, RuleSet
 
 Effect = Literal["begins", "goes", "starts again", "grows", "shrinks", "keeps more", "keeps less"]
-COUNTERPARTS: dict[Effect, Effect] = {
-    "begins": "goes",
-    "goes": "begins",
-    "starts again": "starts again",
-    "grows": "shrinks",
-    "shrinks": "grows",
-    "keeps more": "keeps less",
-    "keeps less": "keeps more",
-}
-"""What each effect is when it is looked at from the other side."""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from buckets.rule_feeds.rule_book import NO_RULES
 from buckets.rule_files.differences import rules_that_differ
 from buckets.rules.change import RuleChange
-from buckets.rules.group_changes import COUNTERPARTS, group_changes
+from buckets.rules.group_changes import group_changes
 from buckets.rules.policy import WHOLE_SHARE
 from buckets.rules.policy_words import policy_sentence
 from buckets.rules.release import promoted, rollback, same_definition, stage
@@ -64,6 +64,18 @@ def test_filters_that_are_written_otherwise_are_no_difference():
 
 
 # Differences
+
+
+COUNTERPARTS = {
+    "begins": "goes",
+    "goes": "begins",
+    "starts again": "starts again",
+    "grows": "shrinks",
+    "shrinks": "grows",
+    "keeps more": "keeps less",
+    "keeps less": "keeps more",
+}
+"""What each effect on a group is when it is looked at from the other side."""
 
 
 def mirrored(found):
