@@ -40,13 +40,15 @@ e4 99.99 1 False
 ['The sum of amount of events of the same card over the last 10m is above 100']
 
 `Evaluator` does the same for tables that arrive one after the other. Schema and rules usually come from files, with
-`load_event_schema` and `load_rules`; `read_output` reads the tables of a job.
+`load_event_schema` and `load_rules`; `read_output` reads the tables of a job, and
+`read_warmth` says since when its rules are complete.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from buckets.checkpoint.rule_warmth import read_warmth
     from buckets.config.engine import EngineSettings
     from buckets.config.job import load_engine_settings
     from buckets.engine.accounting import BatchAccount, GroupAccount
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
     from buckets.outputs.reader import read_output
     from buckets.rule_files.yaml_rules import load_rules
     from buckets.rules.rule import Rule
+    from buckets.rules.warmth import Warmth
 
 __version__ = "0.1.0"
 __all__ = [
@@ -67,11 +70,13 @@ __all__ = [
     "GroupAccount",
     "Results",
     "Rule",
+    "Warmth",
     "evaluate",
     "load_engine_settings",
     "load_event_schema",
     "load_rules",
     "read_output",
+    "read_warmth",
 ]
 
 _MODULES = {
@@ -83,11 +88,13 @@ _MODULES = {
     "GroupAccount": "buckets.engine.accounting",
     "Results": "buckets.evaluation",
     "Rule": "buckets.rules.rule",
+    "Warmth": "buckets.rules.warmth",
     "evaluate": "buckets.evaluation",
     "load_engine_settings": "buckets.config.job",
     "load_event_schema": "buckets.events.schema",
     "load_rules": "buckets.rule_files.yaml_rules",
     "read_output": "buckets.outputs.reader",
+    "read_warmth": "buckets.checkpoint.rule_warmth",
 }
 
 if not TYPE_CHECKING:  # mypy would take every name for one that is there

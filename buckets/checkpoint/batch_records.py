@@ -49,6 +49,12 @@ class BatchRecords:
         """Whether some batch has begun."""
         return any(self._folder.glob("*.json"))
 
+    def arrived(self) -> Stretches:
+        """The event times that have arrived up to the newest batch that has run."""
+        newest = sorted((int(file.stem) for file in self._folder.glob("*.json")), reverse=True)
+        records = (self.record(batch_id) for batch_id in newest)
+        return next((record.arrived for record in records if record is not None and record.done), ())
+
     def record(self, batch_id: int) -> BatchRecord | None:
         """The record of a batch; None of one that has not begun, or that Spark cannot go back to."""
         file = self._file(batch_id)

@@ -84,6 +84,9 @@ def clear_state(rule_id: RuleId, conf: Conf, author: Author = None, reason: Reas
     if origin.takes_control:
         kept = read_rules(origin)
         rule = find_rule(origin, kept, rule_id)
+        if not rule.is_in_force:
+            message = f"rule {rule_id!r} of {origin.name} is a DRAFT, which keeps nothing that could be cleared"
+            raise BucketsError(message)
         rules = first_rule_set(each.rule for each in kept)
         groups = (*rules.groups, *rules.alert_groups)
         shared = names({each.rule_id for group in groups if rule in group.rules for each in group.rules})

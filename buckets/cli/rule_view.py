@@ -1,31 +1,50 @@
 """Rules and their changes as tables and text."""
 
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 from rich.text import Text
 
-from buckets.cli.rule_origin import KeptRule
-from buckets.printable import one_line
-from buckets.rule_files.yaml_editor import written_rule
+from buckets.rule_files.differences import fields_that_differ
+from buckets.rules.policy_words import policy_sentence
 from buckets.rules.rule import Rule
-from buckets.yaml_dialect import write_yaml
+
+if TYPE_CHECKING:
+    from buckets.cli.rule_completion import Completion
+    from buckets.cli.rule_origin import KeptRule
 
 
-def rules_table(title: str, kept: Sequence[KeptRule]) -> Table:
-    """Rules with what is known of their last change."""
-    said = any(each.author or each.reason or each.time_ms is not None for each in kept)
-    names = ("Rule", "Version", "State", "Alerts when", *(("Author", "Reason", "Changed (UTC)") if said else ()))
-    table = _table(title, names)
+def rules_table(title: str, kept: "Sequence[KeptRule]", completions: "Mapping[str, Completion]") -> Table:
+    """Rules with what is known of their last change.
+
+    Args:
+        title: what stands above it.
+        kept: the rules.
+        completions: by rule, since when it is complete.
+    """
+    table = _table(title, ("Rule", "Alerts when"))
     for each in kept:
         rule = each.rule
-        cells = [rule.rule_id, str(rule.version), rule.state, rule.sentence()]
-        more = [each.author, each.reason, moment(each.time_ms)] if said else []
-        table.add_row(*map(Text, [*cells, *more]))
+        name = f"{rule.rule_id}\n{rule.state}\nversion {rule.version}"
+        words = completions[rule.rule_id].words
+        parts = [rule_words(rule), f"{words[0].upper()}{words[1:]}.", _last_change(each)]
+        table.add_row(Text(name), Text("\n".join(part for part in parts if part)), end_section=True)
     return table
+
+
+def _last_change(each: "KeptRule") -> str:
+    """Who changed a rule last, when and why, as far as that is known."""
+    when = moment(each.time_ms)
+    who = ", ".join(part for part in (each.author, when and f"{when} UTC") if part)
+    said = ": ".join(part for part in (who, each.reason) if part)
+    return said and f"Last change: {said}"
+
+
+def rule_words(rule: Rule) -> str:
+    """A rule in English, its policy on a line of its own."""
+    return "\n".join(part for part in (rule.sentence(), policy_sentence(rule)) if part)
 
 
 def changes_table(title: str, rows: Sequence[tuple[str, str, str]]) -> Table:
@@ -60,41 +79,12 @@ def difference(before: Rule | None, after: Rule | None) -> str:
     if before is None or after is None:
         there = after or before
         return "" if there is None else there.sentence()
-    old, new = written_rule(before), written_rule(after)
-    parts = []
-    for name in Rule.model_fields:
-        if name == "features":
-            parts += _features_that_differ(old.get(name, {}), new.get(name, {}))
-        elif name not in ("rule_id", "version") and old.get(name) != new.get(name):
-            parts.append(f"{name}: {_short(name, old)} → {_short(name, new)}")
-    return "; ".join(parts)
-
-
-def _features_that_differ(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """Each feature that is new, gone, or another one, as people write it."""
-
-    def written(feature: dict[str, Any] | None) -> str:
-        return "none" if feature is None else one_line(write_yaml(feature, flow=True))
-
-    names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
-    return [f"features.{name}: {written(old.get(name))} → {written(new.get(name))}" for name in names]
+    return "; ".join(map(str, fields_that_differ(before, after)))
 
 
 def moment(time_ms: int | None) -> str:
     """A time as people read it, to the second."""
     return "" if time_ms is None else f"{datetime.fromtimestamp(time_ms // 1000, UTC):%Y-%m-%d %H:%M:%S}"
-
-
-def _short(name: str, written: dict[str, Any]) -> str:
-    """A field of a rule on one line."""
-    value = written.get(name, Rule.model_fields[name].get_default())
-    if isinstance(value, dict) and name in ("aggregate", "window", "limit"):
-        return " ".join(str(part) for part in value.values())
-    if name == "group_by":
-        return ", ".join(value) or "all events"
-    if not value:
-        return "none"
-    return one_line(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 
 def _rule(text: str | None) -> Rule | None:

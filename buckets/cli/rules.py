@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from buckets.checkpoint.rule_versions import RuleVersions
-from buckets.cli import rule_state
+from buckets.cli import rule_compare, rule_diff, rule_list, rule_promote, rule_rollback, rule_state
 from buckets.cli.rule_import import import_rules
 from buckets.cli.rule_request import Author, Conf, Reason, author_and_reason, open_rules, read_rules, revise_rules
 from buckets.config.job import load_job
@@ -48,7 +48,7 @@ def check(file: RulesPath, schema: SchemaFile = None) -> None:
     groups = {
         canonical_group_id(fields, where, event_schema, rule.on) if event_schema else group_id(fields, where, rule.on)
         for rule in rules
-        if rule.state != "DELETE"
+        if rule.is_in_force
         for fields, where in rule.groupings()
     }
     checked = "" if schema else "; fields are not checked: give --schema to check them"
@@ -92,31 +92,15 @@ def show(
       buckets rules show my-rules.yaml
       buckets rules show conf/rules
     """  # noqa: D301 - click needs the backspace itself
+    from buckets.cli.rule_view import rule_words
+
     rules = load_rule_files(file, load_event_schema(schema) if schema else None)
     table = Table(title=f"Rules of {file}", title_justify="left")
     for name in ("Rule", "Version", "State", "Alerts when"):
         table.add_column(name, overflow="fold")
     for rule in rules:
-        table.add_row(Text(rule.rule_id), str(rule.version), rule.state, Text(rule.sentence()))
+        table.add_row(Text(rule.rule_id), str(rule.version), rule.state, Text(rule_words(rule)))
     Console().print(table)
-
-
-@rules_app.command(name="list")
-def list_rules(conf: Conf) -> None:
-    """Show the rules where a job reads them: a topic, a file or folder, or a table.
-
-    \b
-    Examples:
-      buckets rules list --conf conf/kafka.yaml
-    """  # noqa: D301 - click needs the backspace itself
-    from buckets.cli.rule_view import rules_table
-
-    origin = open_rules(load_job(conf))
-    kept = read_rules(origin)
-    if not kept:
-        typer.echo(f"no rules in {origin.name}")
-        return
-    Console().print(rules_table(f"{len(kept)} rules of {origin.name}", kept))
 
 
 @rules_app.command()
@@ -228,10 +212,15 @@ def export(
 
 
 rules_app.command(name="import")(import_rules)
+rules_app.command(name="list")(rule_list.list_rules)
+rules_app.command(name="compare")(rule_compare.compare_rules)
 for _command in (
     rule_state.pause,
     rule_state.resume,
     rule_state.shadow,
+    rule_promote.promote,
+    rule_diff.diff,
+    rule_rollback.rollback,
     rule_state.delete,
     rule_state.clear_state,
     rule_state.clear_all_state,

@@ -3,8 +3,9 @@
 A change is made where the rule is, found by the marks of the YAML parser:
 
     state    the word after `state:`, or a new line `state: PAUSE` below the `rule_id`
-    put      the values that differ, and new lines for new features; the rule's own lines where it has other fields
-             than before; or new lines after the last rule
+    put      the values that differ, and new lines for new features and for a policy; the lines of a policy that is
+             gone are removed; the rule's own lines where it has other fields than before; or new lines after the last
+             rule
     delete   the rule's own lines are removed; the only rule of a file, which may not be empty, gets `state: DELETE`
 
 Afterwards the text is read again, and must hold exactly the rules that were wanted: YAML that is written in an
@@ -23,9 +24,16 @@ from buckets.files import write_whole
 from buckets.rule_files.change_notes import ChangeNote, write_change_notes
 from buckets.rule_files.flink_rules import holds_flink_rules
 from buckets.rule_files.yaml_rules import load_rules, rule_files
-from buckets.rules.rule import Rule, State
+from buckets.rules.rule import POLICY_FIELDS, Rule, State
 from buckets.yaml_dialect import InBraces, compose_yaml, write_yaml
 from buckets.yaml_file import parse_yaml
+
+_OPTIONAL = frozenset({"state", *POLICY_FIELDS})
+"""Fields that come and go with lines of their own, while the other lines of a rule stay."""
+_WRITTEN_DEFAULTS = {"state": "ACTIVE", "rollout": "100%"}
+"""What is written where a field goes back to its default, so that its comment stays."""
+_Edit = tuple[int, int, str]
+"""Where something begins and ends in a text, and what is written instead."""
 
 
 def written_rule(rule: Rule) -> dict[str, Any]:
@@ -89,12 +97,15 @@ class RuleText:
         if "state" in pairs:
             self._replace(pairs["state"].start_mark.index, pairs["state"].end_mark.index, state)
             return
-        end = pairs["rule_id"].end_mark.index
+        at, text = self._new_state(rule, state)
+        self._replace(at, at, text)
+
+    def _new_state(self, rule: MappingNode, state: str) -> tuple[int, str]:
+        """Where the state of a rule that has none goes, and the text."""
+        end = next(value for key, value in rule.value if key.value == "rule_id").end_mark.index
         if rule.flow_style:
-            self._replace(end, end, f", state: {state}")
-            return
-        end = self._end_of_line(end)
-        self._replace(end, end, f"\n{' ' * rule.start_mark.column}state: {state}")
+            return end, f", state: {state}"
+        return self._end_of_line(end), f"\n{' ' * rule.start_mark.column}state: {state}"
 
     def put(self, rule: Rule, before: Rule | None = None) -> None:
         """Replace the rule with the same id, or add the rule after the last one.
@@ -109,7 +120,7 @@ class RuleText:
             # What an alias stands for is written elsewhere.
             edits = None
             if before is not None and "&" not in self.text:
-                edits = self._edits(there, written_rule(before), written_rule(rule))
+                edits = self._rule_edits(there, written_rule(before), written_rule(rule))
             if edits is not None:
                 for begin, end, text in sorted(edits, reverse=True):
                     self._replace(begin, end, text)
@@ -124,10 +135,44 @@ class RuleText:
         end, column = self._end_of_line(end), rules.start_mark.column
         self._replace(end, end, f"\n{' ' * column}- {_indented(_block(rule), column + 2)}")
 
-    def _edits(self, node: MappingNode, old: dict[str, Any], new: dict[str, Any]) -> list[tuple[int, int, str]] | None:
+    def _rule_edits(self, node: MappingNode, old: dict[str, Any], new: dict[str, Any]) -> list[_Edit] | None:
+        """What to exchange so that a rule says something else; None if more than its policy has other fields."""
+        pairs = {key.value: (key, value) for key, value in node.value}
+        edits = self._edits(
+            node, *({name: each[name] for name in each if name not in _OPTIONAL} for each in (old, new))
+        )
+        if edits is None:
+            return None
+        removed = set()
+        for name in pairs.keys() & _OPTIONAL:
+            before, after = (each.get(name, _WRITTEN_DEFAULTS.get(name)) for each in (old, new))
+            key, value = pairs[name]
+            if after is None and before is not None:
+                removed.add(name)
+                begin = self.text.rfind("\n", 0, key.start_mark.index) + 1
+                if node.flow_style or self.text[begin : key.start_mark.index].strip():
+                    return None
+                edits.append((begin, min(self._end_of_line(self._end(value)) + 1, len(self.text)), ""))
+            elif after != before:
+                edits.append((value.start_mark.index, self._end(value), _value(after)))
+        last = max(self._end(value) for name, (_, value) in pairs.items() if name not in removed)
+        return edits + self._added(node, last, {name: new[name] for name in new if name in _OPTIONAL - pairs.keys()})
+
+    def _added(self, node: MappingNode, last: int, fields: dict[str, Any]) -> list[_Edit]:
+        """New fields of a rule: its state below the id, others after what ends at `last`."""
+        edits = []
+        if "state" in fields:
+            at, text = self._new_state(node, fields.pop("state"))
+            edits.append((at, at, text))
+        before = ", " if node.flow_style else f"\n{' ' * node.start_mark.column}"
+        at = last if node.flow_style else self._end_of_line(last)
+        text = "".join(f"{before}{name}: {_value(value)}" for name, value in fields.items())
+        return [*edits, (at, at, text)] if text else edits
+
+    def _edits(self, node: MappingNode, old: dict[str, Any], new: dict[str, Any]) -> list[_Edit] | None:
         """What to exchange so that a mapping says something else; None if it has not the same fields."""
         values = {key.value: value for key, value in node.value}
-        edits: list[tuple[int, int, str]] = []
+        edits: list[_Edit] = []
         if set(old) != set(new) or not set(new) <= set(values):
             return None
         for name in (each for each in new if old[each] != new[each]):

@@ -36,7 +36,12 @@ def epoch_ms(moment: datetime) -> int:
     return -((datetime(1970, 1, 1, tzinfo=UTC) - moment) // timedelta(milliseconds=1))
 
 
-def _parse_share(value: Any) -> Any:
+def parse_share(value: Any) -> int:
+    """Read a share of keys such as `10%`.
+
+    Raises:
+        ValueError: it is none.
+    """
     match = _SHARE.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None or not 0 < Decimal(match[1]) <= 100:
         message = f"{value!r} is not a share of keys; write 0.01% to 100%, as in 10%"
@@ -44,11 +49,12 @@ def _parse_share(value: Any) -> Any:
     return int(Decimal(match[1]) * 100)
 
 
-def _share_text(value: int) -> str:
+def share_text(value: int) -> str:
+    """A share of keys as people write it."""
     return f"{Decimal(value).scaleb(-2).normalize():f}%"
 
 
-Share = Annotated[int, BeforeValidator(_parse_share), PlainSerializer(_share_text, return_type=str, when_used="json")]
+Share = Annotated[int, BeforeValidator(parse_share), PlainSerializer(share_text, return_type=str, when_used="json")]
 """A share of keys, in hundredths of a per cent; people write `10%`."""
 
 

@@ -210,6 +210,9 @@ class _Draft:
 
     def _clear(self, change: RuleChange) -> list[Change]:
         rule = self._there(change)
+        if rule.state == "DRAFT":
+            message = f"rule {rule.rule_id!r} is a DRAFT, which keeps nothing that could be cleared"
+            raise ValueError(message)
         self._cleared.update(_groupings(rule))
         return [_made(change, rule.rule_id, rule.version, rule, rule)]
 

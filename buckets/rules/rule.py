@@ -204,6 +204,11 @@ class Rule(BaseModel):
         return {name: value for name, value in written.items() if name not in others and name not in without}
 
     @property
+    def is_in_force(self) -> bool:
+        """Whether anything is kept for the rule: neither of a draft nor of a rule that is gone."""
+        return self.state not in ("DRAFT", "DELETE")
+
+    @property
     def is_evaluated(self) -> bool:
         """Whether the rule is evaluated for events; a paused rule only keeps its events."""
         return self.state in ("ACTIVE", "SHADOW")

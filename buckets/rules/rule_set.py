@@ -311,7 +311,7 @@ class _Members:
 def _by_group(rules: Iterable[Rule]) -> dict[str, _Members]:
     grouped: dict[str, _Members] = {}
     for rule in rules:
-        if rule.state in ("DELETE", "DRAFT"):
+        if not rule.is_in_force:
             continue
         for fields, where in rule.groupings():
             identity = group_id(fields, where, rule.on)

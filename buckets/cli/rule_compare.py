@@ -1,0 +1,192 @@
+"""The command `buckets rules compare`: what only one, only the other, and both of two rules caught."""
+
+import json
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from buckets.cli.rule_list import AsJson
+from buckets.config.job import Job, load_job
+from buckets.errors import BucketsError
+from buckets.outputs.comparison import PARTS, Caught, Comparison, Part, Sample, compare
+from buckets.outputs.rule_alerts import TABLES, has_alerts, rule_alerts, rules_with_alerts
+from buckets.rules.policy import epoch_ms
+from buckets.rules.revision import names
+
+RuleA = Annotated[str, typer.Argument(metavar="A", help="A rule, in force or on trial.")]
+RuleB = Annotated[str, typer.Argument(metavar="B", help="Another one.")]
+From = Annotated[
+    str | None, typer.Option("--from", help="The first event time, as in 2026-01-03 or 2026-01-03T10:00Z.")
+]
+To = Annotated[str | None, typer.Option("--to", help="The first event time that does not count any more.")]
+OfJob = Annotated[Path | None, typer.Option("--conf", help="A job's configuration: its output, or its audit's tables.")]
+Output = Annotated[Path | None, typer.Option("--output", help="An output folder, instead of a configuration.")]
+Measure = Annotated[
+    str | None, typer.Option(help="The field whose amounts are added up; the first measure of the job's event schema.")
+]
+Samples = Annotated[int, typer.Option(min=0, max=1000, help="How many events of each part are shown, the newest.")]
+
+
+def compare_rules(
+    a: RuleA,
+    b: RuleB,
+    conf: OfJob = None,
+    output: Output = None,
+    begin: From = None,
+    end: To = None,
+    measure: Measure = None,
+    samples: Samples = 3,
+    as_json: AsJson = False,
+) -> None:
+    """Show what two rules caught, from the tables of alerts and shadow alerts.
+
+    Two rules over different keys are compared by event. Alerts that a policy
+    held back are not among them. Memory is used for the alerts of the two rules
+    in that time, without their events.
+
+    \b
+    Examples:
+      buckets rules compare payer-24h payer-48h --conf conf/job.yaml
+      buckets rules compare old new --output out/tables --from 2026-01-01 --to 2026-02-01 --json
+    """  # noqa: D301 - click needs the backspace itself
+    if a == b:
+        message = f"{a!r} is given twice; name two different rules"
+        raise BucketsError(message)
+    from_ms, until_ms = _moment_ms("--from", begin), _moment_ms("--to", end)
+    if from_ms is not None and until_ms is not None and from_ms >= until_ms:
+        message = f"--from {begin} is not before --to {end}; no event is in between"
+        raise BucketsError(message)
+    if (conf is None) == (output is None):
+        message = "give either --conf, a job's configuration, or --output, an output folder"
+        raise BucketsError(message)
+    job = None if conf is None else load_job(conf)
+    folder = _folder(job) if job is not None else output
+    assert folder is not None
+    if not has_alerts(folder):
+        message = f"results {folder}: there are no tables of alerts; name the output folder of a job that has run"
+        raise BucketsError(message)
+    measure = measure or (next(iter(job.event_schema.measures), None) if job is not None else None)
+    rows = (row for name in TABLES for row in rule_alerts(folder, name, (a, b), from_ms, until_ms, bool(measure)))
+    found = compare(rows, a, b, measure, samples)
+    if as_json:
+        typer.echo(json.dumps(_as_json(found, a, b, measure), indent=2, ensure_ascii=False))
+        return
+    if found.overlap is None:
+        typer.echo(
+            f"neither {a} nor {b} has an alert there in that time; with alerts: {names(rules_with_alerts(folder))}"
+        )
+        return
+    _show(Console(), found, a, b, measure)
+
+
+def _folder(job: Job) -> Path:
+    settings = job.settings
+    if settings.output.kind == "delta":
+        return Path(settings.output.path)
+    if settings.audit is None:
+        message = "the job's alerts go to topics, and no tables of them are kept; add `audit` and run `buckets audit`"
+        raise BucketsError(message)
+    return Path(settings.audit.path)
+
+
+def _moment_ms(option: str, text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        message = f"{option}: {text!r} is no moment; write a day or a time in UTC, as in 2026-01-03 or 2026-01-03T10:00"
+        raise BucketsError(message) from None
+    return epoch_ms(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+
+
+def _show(console: Console, found: Comparison, a: str, b: str, measure: str | None) -> None:
+    titles: dict[Caught, str] = {"only_a": f"only {a}", "only_b": f"only {b}", "both": "both"}
+    table = _table("What was caught", ("By", "Events", "Keys", measure or "Amount"))
+    for name in PARTS:
+        part = found.parts[name]
+        keys = "other keys" if part.keys is None else f"{part.keys:,}"
+        table.add_row(Text(titles[name]), f"{part.events:,}", keys, _number(part))
+    console.print(table)
+    console.print(
+        f"both caught {_percent(found.overlap)} of all: {_percent(found.share_of('only_a'))} of what {a} caught, "
+        f"{_percent(found.share_of('only_b'))} of what {b} caught",
+        highlight=False,
+        markup=False,
+    )
+    days = _table("By day (UTC, event time)", ("Day", *titles.values()))
+    for day, counts in found.days.items():
+        days.add_row(_day(day), *(f"{counts[name]:,}" for name in PARTS))
+    console.print(days)
+    shown = _table("The latest of each", ("By", "Time (UTC)", "Event", "Key", measure or "Amount"))
+    for name in PARTS:
+        for each in found.parts[name].samples:
+            shown.add_row(Text(titles[name]), _time(each), Text(each.event_id), Text(_key(each)), _amount(each))
+    if shown.row_count:
+        console.print(shown)
+
+
+def _as_json(found: Comparison, a: str, b: str, measure: str | None) -> dict[str, Any]:
+    def part(name: Caught) -> dict[str, Any]:
+        of = found.parts[name]
+        amount = None if of.amount is None else format(of.amount, "f")
+        return {"events": of.events, "keys": of.keys, "amount": amount, "samples": list(map(_sample, of.samples))}
+
+    return {
+        "a": a,
+        "b": b,
+        "measure": measure,
+        "overlap": found.overlap,
+        "share_of_a": found.share_of("only_a"),
+        "share_of_b": found.share_of("only_b"),
+        **{name: part(name) for name in PARTS},
+        "days": [{"day": _day(day), **counts} for day, counts in found.days.items()],
+    }
+
+
+def _sample(each: Sample) -> dict[str, Any]:
+    amount = None if each.amount is None else format(each.amount, "f")
+    key = json.loads(each.key)
+    return {"event_id": each.event_id, "event_time": each.event_time_ms, "key": key, "amount": amount}
+
+
+def _number(part: Part) -> str:
+    return "" if part.amount is None else f"{part.amount:,f}"
+
+
+def _amount(each: Sample) -> str:
+    return "" if each.amount is None else f"{each.amount:,f}"
+
+
+def _percent(share: float | None) -> str:
+    return "0 %" if share is None else f"{share:.1%}".replace("%", " %")
+
+
+def _day(days: int) -> str:
+    try:
+        return f"{date(1970, 1, 1) + timedelta(days=days)}"
+    except OverflowError:
+        return f"day {days}"
+
+
+def _time(each: Sample) -> str:
+    try:
+        return f"{datetime.fromtimestamp(each.event_time_ms // 1000, UTC):%Y-%m-%d %H:%M:%S}"
+    except (ValueError, OverflowError, OSError):
+        return f"{each.event_time_ms} ms"
+
+
+def _key(each: Sample) -> str:
+    return ", ".join(f"{field} {value}" for field, value in json.loads(each.key).items()) or "all events"
+
+
+def _table(title: str, columns: tuple[str, ...]) -> Table:
+    table = Table(title=title, title_justify="left")
+    for index, name in enumerate(columns):
+        table.add_column(Text(name), overflow="fold", justify="right" if name != "Key" and index else "left")
+    return table

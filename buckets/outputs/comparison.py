@@ -1,0 +1,125 @@
+"""What two rules caught, by their alerts: only the first, only the second, and both.
+
+An event that both caught is one whose id is in the alerts of both, whatever their keys. Keys are compared where both
+rules group by the same fields. Of each alert only id, time, key and amount stay in memory.
+"""
+
+import heapq
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import Any, Literal, NamedTuple
+
+Caught = Literal["only_a", "only_b", "both"]
+PARTS: tuple[Caught, ...] = ("only_a", "only_b", "both")
+DAY_MS = 86_400_000
+
+
+class Sample(NamedTuple):
+    """An event that was caught: its time in ms, its id, the key of the alert as JSON, and its amount, if known."""
+
+    event_time_ms: int
+    event_id: str
+    key: str
+    amount: Decimal | None
+
+
+@dataclass(frozen=True)
+class Part:
+    """Events that were caught by one rule alone, or by both.
+
+    Attributes:
+        events: how many.
+        keys: how many keys were caught by that rule alone, or by both; None where the rules have other keys.
+        amount: the sum of the events' amounts; None where none is known.
+        samples: the latest of them, newest first.
+    """
+
+    events: int
+    keys: int | None
+    amount: Decimal | None
+    samples: tuple[Sample, ...]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What two rules caught.
+
+    Attributes:
+        parts: by who caught it.
+        days: by day (UTC, the number of days since 1970) how many events each part has; days without alerts are absent.
+    """
+
+    parts: dict[Caught, Part]
+    days: dict[int, dict[Caught, int]]
+
+    @property
+    def overlap(self) -> float | None:
+        """The share of all events caught that both caught; None where there are none."""
+        events = sum(part.events for part in self.parts.values())
+        return self.parts["both"].events / events if events else None
+
+    def share_of(self, one: Caught) -> float | None:
+        """The share of one rule's events that the other caught too; None where it has none."""
+        both, alone = self.parts["both"].events, self.parts[one].events
+        return both / (both + alone) if both + alone else None
+
+
+def compare(alerts: Iterable[Mapping[str, Any]], a: str, b: str, measure: str | None, samples: int) -> Comparison:
+    """Compare what two rules caught. Cost: O(alerts), with memory for each different event.
+
+    Args:
+        alerts: alerts of both, with `rule_id`, `event_id`, `event_time` in ms, `key` and `event` as objects.
+        a: the first rule.
+        b: the second.
+        measure: the field of the event that is its amount; None for none.
+        samples: how many events of each part are shown.
+    """
+    caught: dict[str, dict[str, Sample]] = {a: {}, b: {}}
+    for alert in alerts:
+        key = json.dumps(alert["key"], sort_keys=True, ensure_ascii=False)
+        found = Sample(alert["event_time"], alert["event_id"], key, _amount(alert["event"], measure))
+        caught[alert["rule_id"]].setdefault(found.event_id, found)
+    of_a, of_b = caught[a], caught[b]
+    events: dict[Caught, list[Sample]] = {
+        "only_a": [each for identity, each in of_a.items() if identity not in of_b],
+        "only_b": [each for identity, each in of_b.items() if identity not in of_a],
+        "both": [each for identity, each in of_a.items() if identity in of_b],
+    }
+    keys = _keys(of_a.values(), of_b.values())
+    parts = {name: _part(events[name], keys.get(name), samples) for name in PARTS}
+    return Comparison(parts, _days(events))
+
+
+def _part(events: list[Sample], keys: int | None, samples: int) -> Part:
+    amounts = [each.amount for each in events if each.amount is not None]
+    latest = heapq.nlargest(samples, events, key=lambda each: (each.event_time_ms, each.event_id))
+    return Part(len(events), keys, sum(amounts, Decimal(0)) if amounts else None, tuple(latest))
+
+
+def _keys(of_a: Iterable[Sample], of_b: Iterable[Sample]) -> dict[Caught, int]:
+    """How many keys were caught by whom; nothing where the keys are of other fields."""
+    keys_a, keys_b = ({each.key for each in caught} for caught in (of_a, of_b))
+    fields = {frozenset(json.loads(key)) for key in (*keys_a, *keys_b)}
+    if len(fields) > 1:
+        return {}
+    return {"only_a": len(keys_a - keys_b), "only_b": len(keys_b - keys_a), "both": len(keys_a & keys_b)}
+
+
+def _days(events: Mapping[Caught, Iterable[Sample]]) -> dict[int, dict[Caught, int]]:
+    counts = {name: Counter(each.event_time_ms // DAY_MS for each in found) for name, found in events.items()}
+    return {day: {name: counts[name][day] for name in PARTS} for day in sorted(set().union(*counts.values()))}
+
+
+def _amount(event: Any, measure: str | None) -> Decimal | None:
+    """The amount of an event, if it has one."""
+    written = event.get(measure) if isinstance(event, Mapping) and measure is not None else None
+    if isinstance(written, bool) or not isinstance(written, str | int | float):
+        return None
+    try:
+        number = Decimal(str(written))
+    except InvalidOperation:
+        return None
+    return number if number.is_finite() else None

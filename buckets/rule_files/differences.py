@@ -1,0 +1,112 @@
+"""How rules differ, field by field, as people write them; and how two versions of all rules do."""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from buckets.printable import one_line
+from buckets.rule_files.yaml_editor import written_rule
+from buckets.rules.rule import Rule
+from buckets.yaml_dialect import write_yaml
+
+_DEFAULTS = {"state": "ACTIVE", "rollout": "100%", "on": "events", "reset_on_alert": False, "require_warm": False}
+"""What fields say where nothing is written; of all others that is nothing."""
+
+
+@dataclass(frozen=True)
+class FieldDifference:
+    """A field of a rule that differs.
+
+    Attributes:
+        name: of the field; `features.recent` of a feature.
+        before: what it said, on one line.
+        after: what it says.
+    """
+
+    name: str
+    before: str
+    after: str
+
+    def __str__(self) -> str:
+        """Name, before and after."""
+        return f"{self.name}: {self.before} → {self.after}"
+
+
+@dataclass(frozen=True)
+class RuleDifference:
+    """A rule that is new, gone or changed.
+
+    Attributes:
+        before: the rule as it was; None if it is new.
+        after: the rule as it is; None if it is gone.
+        fields: what differs of a changed one.
+    """
+
+    before: Rule | None
+    after: Rule | None
+    fields: tuple[FieldDifference, ...] = ()
+
+    @property
+    def rule_id(self) -> str:
+        """The rule's id."""
+        rule = self.after or self.before
+        assert rule is not None
+        return rule.rule_id
+
+    @property
+    def change(self) -> str:
+        """What has become of it: `new`, `gone` or `changed`."""
+        return "new" if self.before is None else "gone" if self.after is None else "changed"
+
+
+def rules_that_differ(before: Iterable[Rule], after: Iterable[Rule]) -> list[RuleDifference]:
+    """The rules that are new, gone or changed, by their ids; a rule that differs in its version alone has not changed.
+
+    Args:
+        before: rules with filters in one form, such as those of a rule set.
+        after: others.
+    """
+    old, new = ({rule.rule_id: rule for rule in rules} for rules in (before, after))
+    found = []
+    for rule_id in sorted({**old, **new}):
+        one, other = old.get(rule_id), new.get(rule_id)
+        fields = () if one is None or other is None else tuple(fields_that_differ(one, other))
+        if one is None or other is None or fields:
+            found.append(RuleDifference(one, other, fields))
+    return found
+
+
+def fields_that_differ(before: Rule, after: Rule) -> Iterator[FieldDifference]:
+    """The fields in which two rules differ, but for id and version."""
+    old, new = written_rule(before), written_rule(after)
+    for name in Rule.model_fields:
+        if name == "features":
+            yield from _features_that_differ(old.get(name, {}), new.get(name, {}))
+        elif name not in ("rule_id", "version") and old.get(name) != new.get(name):
+            yield FieldDifference(name, _short(name, old), _short(name, new))
+
+
+def _features_that_differ(old: dict[str, Any], new: dict[str, Any]) -> Iterator[FieldDifference]:
+    """Each feature that is new, gone, or another one."""
+    for name in {**old, **new}:
+        if old.get(name) != new.get(name):
+            yield FieldDifference(f"features.{name}", _feature(old.get(name)), _feature(new.get(name)))
+
+
+def _feature(written: dict[str, Any] | None) -> str:
+    return "none" if written is None else one_line(write_yaml(written, flow=True))
+
+
+def _short(name: str, written: dict[str, Any]) -> str:
+    """A field of a rule on one line."""
+    value = written.get(name, _DEFAULTS.get(name))
+    if isinstance(value, dict) and name in ("aggregate", "window", "limit"):
+        return " ".join(str(part) for part in value.values())
+    if name == "group_by":
+        return ", ".join(value) or "all events"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if not value:
+        return "none"
+    return one_line(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))

@@ -1,0 +1,152 @@
+"""Since when the windows of a rule are complete, and when they will be: what evaluations say as `warm`.
+
+A window of an event at t reaches back to t - reach. It is complete if the history of all that it reads is, from there
+on. What a rule reads in several groups and over several windows must all be complete:
+
+    history of a group     ·············[───────────────────
+    windows of an event        [──────)·    incomplete before since + reach
+                                     [──────)   complete from there on
+
+A key that was idle for so long that its timeline was evicted begins again, and is no part of this: of its first windows
+only evaluations know that they are not complete.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from buckets.rules.completeness import ALWAYS_MS, Completeness, Stretches
+from buckets.rules.rule import Rule
+from buckets.rules.rule_set import COUNT_TRACK, Group, RuleSet
+
+_STREAM_AHEAD_MS = 86_400_000
+"""An event time so far in the future is a wild date, and says nothing of how far the stream is."""
+_UNITS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000), ("ms", 1))
+
+
+class Warm(NamedTuple):
+    """Event times for which all windows of a rule are complete: from the first until before the second, in ms.
+
+    None: from the first event on, or for ever.
+    """
+
+    from_ms: int | None
+    until_ms: int | None
+
+
+@dataclass(frozen=True)
+class Warmth:
+    """Since when a rule is complete, and how far its job is.
+
+    Attributes:
+        rule_id: the rule.
+        warm: when its windows are complete, in ascending order; empty of a rule that keeps nothing.
+        latest_ms: how far the stream of events is; None before the first event.
+    """
+
+    rule_id: str
+    warm: tuple[Warm, ...]
+    latest_ms: int | None
+
+    @property
+    def current(self) -> Warm | None:
+        """The stretch in which the windows are complete now; None where they are not."""
+        return next((each for each in self.warm if self._is_now(each)), None)
+
+    @property
+    def complete_from_ms(self) -> int | None:
+        """From which event time on it is complete, if not now; None where it is, or keeps nothing."""
+        if self.current is not None or self.latest_ms is None:
+            return None
+        return next((each.from_ms for each in self.warm if _start(each) > self.latest_ms), None)
+
+    def _is_now(self, each: Warm) -> bool:
+        if self.latest_ms is None:
+            return each.from_ms is None
+        return _start(each) <= self.latest_ms and (each.until_ms is None or self.latest_ms < each.until_ms)
+
+    def sentence(self) -> str:
+        """Since when, or when, in a few words."""
+        if not self.warm:
+            return "keeps nothing yet"
+        now = self.current
+        if now is not None:
+            return "complete" if now.from_ms is None else f"complete since {_moment(now.from_ms)}"
+        ahead = self.complete_from_ms
+        if ahead is None or self.latest_ms is None:
+            return "not complete"
+        return f"complete from {_moment(ahead)} (in event time), {_length(ahead - self.latest_ms)} to go"
+
+
+def rules_warmth(rule_set: RuleSet, arrived: Stretches, now_ms: int) -> dict[str, Warmth]:
+    """Since when each rule of a rule set is complete, by its id.
+
+    Args:
+        rule_set: the rule set in force.
+        arrived: the event times that have arrived.
+        now_ms: now; event times more than a day later are no measure of how far the stream is.
+    """
+    reads: dict[str, list[_Read]] = {rule.rule_id: [] for rule in rule_set.rules}
+    for group in rule_set.groups:
+        for rule in group.rules:
+            reads[rule.rule_id] += _reads(group, rule)
+    until_ms = latest_ms(arrived, now_ms)
+    return {rule_id: Warmth(rule_id, _all_complete(each) if each else (), until_ms) for rule_id, each in reads.items()}
+
+
+def latest_ms(arrived: Stretches, now_ms: int) -> int | None:
+    """How far a stream is: its latest event time that is no wild date; None before the first event."""
+    times_ms = [stretch.last_ms for stretch in arrived]
+    return max([time_ms for time_ms in times_ms if time_ms <= now_ms + _STREAM_AHEAD_MS] or times_ms, default=None)
+
+
+_Read = tuple[Completeness, int]
+"""Since when something that a rule reads is complete, and how far its window reaches back, in ms."""
+
+
+def _reads(group: Group, rule: Rule) -> Iterator[_Read]:
+    """What a rule reads in a group."""
+    if rule.window is not None:
+        yield group.completeness(rule.measure or COUNT_TRACK), rule.window.reach_ms
+        return
+    here = [each for each in rule.named_features() if frozenset(each.fields) == frozenset(group.fields)]
+    for _, part in (found for each in here for found in each.parts()):
+        yield group.completeness(*(track.name for track in part.tracks)), part.window.reach_ms
+
+
+def _all_complete(reads: list[_Read]) -> tuple[Warm, ...]:
+    """When everything that is read is complete. Cost: O(reads · steps), of which there are at most eight each."""
+    froms_ms = sorted({since.from_ms for complete, _ in reads for since in complete})
+    found: list[Warm] = []
+    for from_ms, next_ms in zip(froms_ms, [*froms_ms[1:], None], strict=True):
+        starts_ms = [from_ms]
+        for complete, reach_ms in reads:
+            since_ms = [since.since_ms for since in complete if since.from_ms <= from_ms][-1]
+            starts_ms.append(ALWAYS_MS if since_ms == ALWAYS_MS else since_ms + reach_ms)
+        start_ms = max(starts_ms)
+        if next_ms is None or start_ms < next_ms:
+            if found and found[-1].until_ms == start_ms:
+                found[-1] = Warm(found[-1].from_ms, next_ms)
+            else:
+                found.append(Warm(None if start_ms == ALWAYS_MS else start_ms, next_ms))
+    return tuple(found)
+
+
+def _start(warm: Warm) -> int:
+    return ALWAYS_MS if warm.from_ms is None else warm.from_ms
+
+
+def _moment(time_ms: int) -> str:
+    """A time to the minute; what is not a whole minute is rounded up, so that it is true from then on."""
+    minutes = -(-time_ms // 60_000)
+    try:
+        return f"{datetime.fromtimestamp(minutes * 60, UTC):%Y-%m-%d %H:%M}"
+    except (ValueError, OverflowError, OSError):
+        return f"{time_ms} ms"
+
+
+def _length(length_ms: int) -> str:
+    """A length of time, at least a millisecond, in its largest unit and rounded."""
+    unit, size_ms = next((unit, size_ms) for unit, size_ms in _UNITS if length_ms >= size_ms)
+    return f"{(length_ms + size_ms // 2) // size_ms:,} {unit}"
