@@ -27,7 +27,7 @@ SchemaOption = Annotated[
 ]
 
 
-def test(
+def run_tests(
     file: Annotated[Path, typer.Argument(help="A rule file with `tests`, or a folder of them.")],
     schema: SchemaOption = None,
     conf: Annotated[

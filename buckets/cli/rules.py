@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from buckets.checkpoint.rule_versions import RuleVersions
-from buckets.cli import rule_state, rule_tests
+from buckets.cli import rule_draft, rule_state, rule_tests
 from buckets.cli.rule_request import Author, Conf, Reason, author_and_reason, open_rules, read_rules, revise_rules
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
@@ -226,7 +226,7 @@ def export(
 
 
 for _command in (
-    rule_tests.test,
+    rule_draft.new,
     rule_state.pause,
     rule_state.resume,
     rule_state.shadow,
@@ -236,3 +236,4 @@ for _command in (
     rule_state.delete_all,
 ):
     rules_app.command()(_command)
+rules_app.command(name="test")(rule_tests.run_tests)

@@ -21,7 +21,7 @@ from pydantic import (
 from buckets.duration import DurationMs
 from buckets.numbers.fixed_point import parse_decimal
 from buckets.printable import short_line
-from buckets.validation import FILE_OF_EVENTS, LIST_OF_EVENTS
+from buckets.validation import FILE_OF_EVENTS, LIST_OF_EVENTS, Location
 
 MOST_EVENTS = 100_000
 """So many events a test may be given."""
@@ -147,11 +147,15 @@ class Expected(BaseModel):
             raise ValueError(message)
         return self
 
-    def named_rules(self) -> list[tuple[tuple[str | int, ...], str]]:
-        """The rules that are named, with where."""
-        entries = [(("alerts", at), each) for at, each in enumerate(self.alerts or ())]
-        entries += [(("values", at), each) for at, each in enumerate(self.values)]
-        return [((*location, "rule"), each.rule) for location, each in entries if each.rule is not None]
+    def named_rules(self) -> list[tuple[Location, str]]:
+        """The rules that are named, with where in the test."""
+        said = {"alerts": self.alerts or (), "values": self.values}
+        return [
+            (("expect", name, at, "rule"), each.rule)
+            for name, entries in said.items()
+            for at, each in enumerate(entries)
+            if each.rule is not None
+        ]
 
 
 def _form_of_given(value: Any) -> str:
@@ -182,7 +186,7 @@ class RuleTest(BaseModel):
             raise ValueError(message)
         return value
 
-    def named_rules(self) -> list[tuple[tuple[str | int, ...], str]]:
+    def named_rules(self) -> list[tuple[Location, str]]:
         """The rules that it names, with where."""
-        named = [(("expect", *location), rule_id) for location, rule_id in self.expect.named_rules()]
-        return [*((("rules", at), rule_id) for at, rule_id in enumerate(self.rules)), *named]
+        own: list[tuple[Location, str]] = [(("rules", at), rule_id) for at, rule_id in enumerate(self.rules)]
+        return own + self.expect.named_rules()

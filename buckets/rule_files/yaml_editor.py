@@ -5,8 +5,8 @@ A change is made where the rule is, found by the marks of the YAML parser:
     state    the word after `state:`, or a new line `state: PAUSE` below the `rule_id`
     put      the values that differ, and new lines for new features; the rule's own lines where it has other fields
              than before; or new lines after the last rule
-    delete   the rule's own lines are removed; the only rule of a file, which may not be empty, and one that a test names,
-             get `state: DELETE`
+    delete   the rule's own lines are removed; the only rule of a file, which may not be empty, and a rule that a test
+             names get `state: DELETE`
 
 Tests stay as they are.
 
@@ -150,7 +150,12 @@ class RuleText:
         """Remove a rule."""
         rules, rule = self._rules(), self._rule(rule_id)
         begin = self.text.rfind("\n", 0, rule.start_mark.index) + 1
-        if len(rules.value) == 1 or rules.flow_style or self._is_tested(rule_id) or self.text[begin : rule.start_mark.index].strip() != "-":
+        if (
+            len(rules.value) == 1
+            or rules.flow_style
+            or self._is_tested(rule_id)
+            or self.text[begin : rule.start_mark.index].strip() != "-"
+        ):
             self.set_state(rule_id, "DELETE")
             return
         self._replace(begin, min(self._end_of_line(self._end(rule)) + 1, len(self.text)), "")

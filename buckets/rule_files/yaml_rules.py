@@ -153,7 +153,7 @@ def _tests(path: Path, written: Any, root: Node | None, rules: tuple[Rule, ...])
         message = f"{_WHAT} {path}:{line_of(root, ('tests',))}: tests: must be a list"
         raise BucketsError(message)
     known = {rule.rule_id for rule in rules}
-    names: dict[str, int] = {}
+    lines: dict[str, int] = {}
     for index, each in enumerate(written):
         location: Location = ("tests", index)
         try:
@@ -161,16 +161,14 @@ def _tests(path: Path, written: Any, root: Node | None, rules: tuple[Rule, ...])
         except ValidationError as error:
             raise invalid(error, path, root, _WHAT, location) from None
         line = line_of(root, location)
-        if test.name in names:
-            message = f"{_WHAT} {path}:{line}: the test {test.name!r} has the name of the one on line {names[test.name]}"
+        if test.name in lines:
+            message = f"{_WHAT} {path}:{line}: test {test.name!r} has the name of the one on line {lines[test.name]}"
             raise BucketsError(message)
-        names[test.name] = line
+        lines[test.name] = line
         for named, rule_id in test.named_rules():
             if rule_id not in known:
                 at = (*location, *named)
-                message = (
-                    f"{_WHAT} {path}:{line_of(root, at)}: {field_name(at)}: no rule {short_line(repr(rule_id))} stands in "
-                    "this file; name one that does"
-                )
+                fault = f"{field_name(at)}: no rule {short_line(repr(rule_id))} stands in this file; name one that does"
+                message = f"{_WHAT} {path}:{line_of(root, at)}: {fault}"
                 raise BucketsError(message)
         yield test

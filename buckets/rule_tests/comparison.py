@@ -1,10 +1,9 @@
 """What is expected of a test against what came out of it: each difference in plain lines, with its line in the file."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from buckets.errors import BucketsError
 from buckets.rule_files.rule_tests import Expected, ExpectedAlert, ExpectedValue
 from buckets.rule_tests.came_out import NOT_EVALUATED, CameOut, Row, rules_in_words, shown, terms_of
 from buckets.rule_tests.given_events import Fault
@@ -58,14 +57,12 @@ def differences(expected: Expected, came: CameOut, fault: Fault) -> list[Differe
     return found
 
 
-def _entries(
-    name: str, said: Sequence[ExpectedAlert | ExpectedValue], came: CameOut, fault: Fault
-) -> list[_Entry]:
+def _entries(name: str, said: Sequence[ExpectedAlert | ExpectedValue], came: CameOut, fault: Fault) -> list[_Entry]:
     entries: list[_Entry] = []
     seen: set[tuple[frozenset[int], str]] = set()
     for index, each in enumerate(said):
         location: Location = ("expect", name, index)
-        positions = _positions(each.event, came, lambda why, at=location: fault((*at, "event"), why))
+        positions = _positions(each.event, came, (*location, "event"), fault)
         if each.rule is None and len(came.rules) > 1:
             raise fault(location, f"needs `rule`; the test has {rules_in_words(list(came.rules))}")
         rule_id = next(iter(came.rules)) if each.rule is None else each.rule
@@ -80,10 +77,11 @@ def _entries(
     return entries
 
 
-def _positions(reference: str, came: CameOut, fault: Callable[[str], BucketsError]) -> frozenset[int]:
+def _positions(reference: str, came: CameOut, location: Location, fault: Fault) -> frozenset[int]:
     positions = came.given.positions(reference)
     if not positions:
-        raise fault(f"there is no event {reference!r}; {len(came.given.ids):,} are given, numbered from 1")
+        reason = f"there is no event {reference!r}; {len(came.given.ids):,} are given, numbered from 1"
+        raise fault(location, reason)
     return positions
 
 
@@ -111,7 +109,7 @@ def _of_events(expected: Expected, came: CameOut, fault: Fault) -> Iterator[Diff
         covered: set[int] = set()
         for index, reference in enumerate(getattr(expected, output)):
             location: Location = ("expect", output, index)
-            positions = _positions(reference, came, lambda why, at=location: fault(at, why))
+            positions = _positions(reference, came, location, fault)
             covered |= positions
             if not positions & rows.keys():
                 event = came.event(min(positions))

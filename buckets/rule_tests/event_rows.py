@@ -46,8 +46,12 @@ def file_arrivals(path: Path, schema: EventSchema) -> Iterator[pa.RecordBatch]:
     Raises:
         BucketsError: the file cannot be read.
     """
-    file = open_event_file(path, schema, frozenset())
-    if file.kind == "parquet":
+    yield from source_arrivals(path, open_event_file(path, schema, frozenset()).kind, schema)
+
+
+def source_arrivals(path: Path, kind: str, schema: EventSchema) -> Iterator[pa.RecordBatch]:
+    """The rows of a file of a known kind as arrivals; see `file_arrivals`."""
+    if kind == "parquet":
         first = 1
         for batch in field_batches(path, schema.field_names):
             numbers = pa.array(range(first, first + len(batch)), pa.int64())
@@ -59,7 +63,7 @@ def file_arrivals(path: Path, schema: EventSchema) -> Iterator[pa.RecordBatch]:
     except OSError as error:
         message = f"events {path}: cannot be read ({error.strerror}); see that it is there and who may read it"
         raise BucketsError(message) from None
-    yield from text_arrivals(lines, file.kind, schema, str(path))
+    yield from text_arrivals(lines, kind, schema, str(path))
 
 
 def text_arrivals(texts: list[bytes], kind: str, schema: EventSchema, source: str) -> Iterator[pa.RecordBatch]:

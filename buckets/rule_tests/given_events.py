@@ -1,11 +1,11 @@
 """The events of a test, from what is written to a table that can be evaluated.
 
-`at` is a time counted from the start of the test, and so is a duration in the field of the event time. Ids that are left
-out are made up.
+`at` is a time counted from the start of the test, and so is a duration in the field of the event time. Ids that are
+left out are made up.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,10 +76,15 @@ def given_events(test: RuleTest, schema: EventSchema, folder: Path, fault: Fault
     for number, row in enumerate(rows, 1):
         if schema.event_id not in row:
             row[schema.event_id] = _free(f"e{number}", written)
-    columns = {name: pa.array([_as_text(row.get(name)) for row in rows], pa.string()) for name in schema.field_names}
     ids = tuple(row[schema.event_id] for row in rows)
     positions = {each: frozenset(found) for each, found in written.items()}
-    return GivenEvents(pa.table(columns), ids, positions, tuple(origins))
+    return GivenEvents(events_table(rows, schema), ids, positions, tuple(origins))
+
+
+def events_table(rows: Sequence[EventRow], schema: EventSchema) -> pa.Table:
+    """Events as a table with all declared fields as text."""
+    columns = {name: pa.array([_as_text(row.get(name)) for row in rows], pa.string()) for name in schema.field_names}
+    return pa.table(columns)
 
 
 def _free(name: str, taken: dict[str, set[int]]) -> str:

@@ -14,7 +14,9 @@ def junit_report(outcomes: Sequence[TestOutcome], seconds: float) -> str:
         outcomes: of all tests, in their order.
         seconds: how long they took together.
     """
-    root = ElementTree.Element("testsuites", _counts(outcomes) | {"name": "buckets rules test", "time": f"{seconds:.3f}"})
+    root = ElementTree.Element(
+        "testsuites", _counts(outcomes) | {"name": "buckets rules test", "time": f"{seconds:.3f}"}
+    )
     for file in dict.fromkeys(each.file for each in outcomes):
         own = [each for each in outcomes if each.file == file]
         suite = ElementTree.SubElement(root, "testsuite", {"name": _xml_text(file)} | _counts(own))

@@ -117,9 +117,7 @@ def engine_of(engine: EngineSettings, rules: Iterable[Rule], schema: EventSchema
     """The settings of a job for some of its rules, whose events one shard scores: results do not depend on shards."""
     groups = {canonical_group_id(fields, where, schema) for rule in rules for fields, where in rule.groupings()}
     own = tuple(each for each in engine.precision.groups if each.group_id(schema) in groups)
-    return engine.model_copy(
-        update={"shards": 1, "precision": engine.precision.model_copy(update={"groups": own})}
-    )
+    return engine.model_copy(update={"shards": 1, "precision": engine.precision.model_copy(update={"groups": own})})
 
 
 def untested(file: RuleFile) -> list[str]:
