@@ -122,11 +122,11 @@ def _show(path: Path, outcomes: Sequence[TestOutcome], seconds: float) -> None:
     """The tests as a table, then what has failed in plain lines, then how many."""
     console = Console()
     table = Table(title=f"Tests of {path}", title_justify="left")
-    for name in ("Test", "Rules", "Where", "Result"):
+    for name in ("Test", "Where", "Result"):
         table.add_column(name, overflow="fold")
     for each in outcomes:
         where = f"{Path(each.file).name}:{each.line}"
-        table.add_row(Text(each.name), Text(", ".join(each.rules)), where, Text(each.status, _STYLES[each.status]))
+        table.add_row(Text(each.name), where, Text(each.status, _STYLES[each.status]))
     console.print(table)
     for each in outcomes:
         if each.failures:
