@@ -60,11 +60,8 @@ _NUMBER = {"type": ["string", "number"]}
 FieldValue = Annotated[str | bool | None, BeforeValidator(_plain), WithJsonSchema(_SCALAR)]
 """A field of an event: text, with numbers as they are written; true, false; or null."""
 ExactNumber = Annotated[Decimal, BeforeValidator(_number), WithJsonSchema(_NUMBER)]
-FeatureValue = Annotated[
-    Decimal | bool | None,
-    BeforeValidator(_feature_value),
-    WithJsonSchema({"type": ["string", "number", "boolean", "null"]}),
-]
+FeatureValue = Annotated[Decimal | bool | None, BeforeValidator(_feature_value), WithJsonSchema(_SCALAR)]
+Count = Annotated[int, WithJsonSchema({"type": ["string", "integer"]})]
 EventReference = Annotated[str, BeforeValidator(_text), WithJsonSchema({"type": ["string", "integer"]})]
 """An event of a test: its number, from 1, or its id."""
 
@@ -74,8 +71,10 @@ class Repeat(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    times: int = Field(ge=1, le=MOST_EVENTS, description="How many events.")
-    every: DurationMs = Field(default=0, description="How far apart they are, as in 10s.")
+    times: Count = Field(ge=1, le=MOST_EVENTS, description="How many events.")
+    every: Annotated[DurationMs, WithJsonSchema({"type": "string"})] = Field(
+        default=0, description="How far apart they are, as in 10s."
+    )
 
 
 class GivenEvent(BaseModel):
@@ -106,7 +105,7 @@ class _Outcome(BaseModel):
     value: ExactNumber | None = Field(default=None, description="The value that is compared with the limit.")
     lower: ExactNumber | None = Field(default=None, description="Lower bound of the value.")
     upper: ExactNumber | None = Field(default=None, description="Upper bound of the value.")
-    count: int | None = Field(default=None, description="How many events the window holds.")
+    count: Count | None = Field(default=None, description="How many events the window holds.")
     exact: bool | None = Field(default=None, description="Whether the value is exact.")
     warm: bool | None = Field(default=None, description="Whether the whole window is kept.")
     features: dict[str, FeatureValue] = Field(default_factory=dict, description="Values of features by name.")

@@ -58,7 +58,9 @@ class RuleForm:
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
         fields["where"] = write_filter(self.where)
         try:
-            rule = Rule(state="DRAFT", limit=Limit.model_validate({"operator": ">=", "value": format(limit, "f")}), **fields)
+            rule = Rule(
+                state="DRAFT", limit=Limit.model_validate({"operator": ">=", "value": format(limit, "f")}), **fields
+            )
         except ValidationError as error:
             message = f"rule {self.rule_id!r}: {first_fault(error)[1]}"
             raise BucketsError(message) from None
