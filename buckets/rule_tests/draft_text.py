@@ -1,5 +1,6 @@
 """Drafted tests as the YAML of a rule file."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -63,7 +64,7 @@ def _written(test: DraftedTest, schema: EventSchema) -> dict[str, Any]:
         **(start if relative else {}),
         **({"defaults": InBraces(shared)} if shared else {}),
         "given": given,
-        "expect": _expected(test),
+        "expect": _expected(test, [row[id_field] for row in test.rows]),
     }
 
 
@@ -82,16 +83,26 @@ def shortest(value: Decimal) -> Decimal:
     return whole if whole == value else value.normalize(_EXACT)
 
 
-def _expected(test: DraftedTest) -> dict[str, Any]:
-    """What came out, as expectations; each event by its id."""
+def _expected(test: DraftedTest, ids: Sequence[str]) -> dict[str, Any]:
+    """What came out, as expectations."""
     alerts, collisions = test.results.alerts.to_pylist(), test.results.collisions
+    references = _references(ids)
     expected: dict[str, Any] = {
-        "alerts": [InBraces({"event": row["event_id"], "value": format(shortest(row["value"]), "f")}) for row in alerts]
+        "alerts": [
+            InBraces({"event": references[row["position"]], "value": format(shortest(row["value"]), "f")})
+            for row in alerts
+        ]
     }
     tables = {
         "late_events": test.results.late_events,
         "duplicates": test.results.duplicates,
         "collisions_not_kept": collisions.filter(pc.invert(collisions["kept"])),
     }
-    named = {name: list(dict.fromkeys(table["event_id"].to_pylist())) for name, table in tables.items()}
-    return expected | {name: ids for name, ids in named.items() if ids}
+    positions = {name: sorted(set(table["position"].to_pylist())) for name, table in tables.items()}
+    return expected | {name: [references[at] for at in found] for name, found in positions.items() if found}
+
+
+def _references(ids: Sequence[str]) -> list[str]:
+    """How a test names each of its events: by its id, or by its number where the id could mean another."""
+    times = Counter(ids)
+    return [str(at) if times[each] > 1 or each.isdecimal() else each for at, each in enumerate(ids, 1)]

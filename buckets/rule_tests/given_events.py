@@ -37,19 +37,15 @@ class GivenEvents:
     Attributes:
         table: a row an event, in arrival order, with all declared fields as text.
         ids: of each event, as they were written or made up.
-        written: the positions of ids that were written.
         origins: where each event stands in the test.
     """
 
     table: pa.Table
     ids: tuple[str | None, ...]
-    written: dict[str, frozenset[int]]
     origins: tuple[Location, ...]
 
     def positions(self, reference: str) -> frozenset[int]:
-        """The events that a number, from 1, or an id stands for; an id that was written goes first; empty for none."""
-        if reference in self.written:
-            return self.written[reference]
+        """The events that a number, from 1, or else an id stands for; empty for none."""
         if reference.isdecimal() and reference.isascii() and 1 <= int(reference) <= len(self.ids):
             return frozenset({int(reference) - 1})
         return frozenset(at for at, each in enumerate(self.ids) if each == reference)
@@ -69,16 +65,12 @@ def given_events(test: RuleTest, schema: EventSchema, folder: Path, fault: Fault
     """
     _check_fields(test.defaults, schema, fault, ("defaults",))
     origins, rows = _rows(test, schema, folder, fault)
-    written: dict[str, set[int]] = {}
-    for at, row in enumerate(rows):
-        if isinstance(row.get(schema.event_id), str):
-            written.setdefault(row[schema.event_id], set()).add(at)
+    written = {row.get(schema.event_id) for row in rows}
     for number, row in enumerate(rows, 1):
         if schema.event_id not in row:
             row[schema.event_id] = _free(f"e{number}", written)
     ids = tuple(row[schema.event_id] for row in rows)
-    positions = {each: frozenset(found) for each, found in written.items()}
-    return GivenEvents(events_table(rows, schema), ids, positions, tuple(origins))
+    return GivenEvents(events_table(rows, schema), ids, tuple(origins))
 
 
 def events_table(rows: Sequence[EventRow], schema: EventSchema) -> pa.Table:
@@ -87,7 +79,8 @@ def events_table(rows: Sequence[EventRow], schema: EventSchema) -> pa.Table:
     return pa.table(columns)
 
 
-def _free(name: str, taken: dict[str, set[int]]) -> str:
+def _free(name: str, taken: set[str | None]) -> str:
+    """A name that is not taken."""
     while name in taken:
         name += "-"
     return name
