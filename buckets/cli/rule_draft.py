@@ -85,6 +85,9 @@ def new(
     if (from_alert is None) == (from_file is None):
         message = "give either --from-alert or --from-file"
         raise typer.BadParameter(message)
+    if from_alert is None and events is not None:
+        message = "--events goes with --from-alert; name the file with --from-file"
+        raise typer.BadParameter(message)
     if from_alert is not None and (conf is None or schema is not None):
         message = "--from-alert needs --conf, the job that raised the alert, and takes its event schema"
         raise typer.BadParameter(message)
