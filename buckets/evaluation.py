@@ -3,6 +3,7 @@
 events (Arrow) ---> Evaluator, which keeps the timelines ---> Results (Arrow), one table an output
 """
 
+import copy
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -127,6 +128,12 @@ class Evaluator:
         check_raw_windows("engine settings", rules, settings, schema)
         self._decoder = OutputDecoder(self._rule_set, schema, settings)
         self._job = InMemoryJob(Scorer(schema, settings, evaluations=True))
+
+    def fresh(self) -> "Evaluator":
+        """The same rules and settings with empty timelines, without reading and checking them again."""
+        other = copy.copy(self)
+        other._job = InMemoryJob(self._job.scorer)
+        return other
 
     def evaluate(self, events: pa.Table) -> Results:
         """Evaluate the events that arrive next.

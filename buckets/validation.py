@@ -10,6 +10,10 @@ Location = tuple[int | str, ...]
 """The steps from the whole value to a field: names of fields, and indices into lists."""
 DEEPEST = 32
 """How deep values may be nested; rules and settings need six."""
+LIST_OF_EVENTS, FILE_OF_EVENTS = "(list of events)", "(file of events)"
+"""The forms of a value that may be written in two ways."""
+_NO_FIELDS = frozenset({"function-before", LIST_OF_EVENTS, FILE_OF_EVENTS})
+"""Steps that pydantic takes inside one field."""
 _KINDS = {
     "tuple_type": "must be a list",
     "list_type": "must be a list",
@@ -30,7 +34,7 @@ def first_fault(error: ValidationError, prefix: Location = ()) -> tuple[Location
         Where it is; and one line that names the field and the reason, and says how many more faults there are.
     """
     first, *more = error.errors()
-    location: Location = (*prefix, *(step for step in first["loc"] if step != "function-before"))
+    location: Location = (*prefix, *(step for step in first["loc"] if step not in _NO_FIELDS))
     also = f" (and {len(more)} more)" if more else ""
     name = field_name(location)
     return location, f"{name}: {_reason(first)}{also}" if name else f"{_reason(first)}{also}"

@@ -10,7 +10,16 @@ from rich.table import Table
 from rich.text import Text
 
 from buckets.checkpoint.rule_versions import RuleVersions
-from buckets.cli import rule_compare, rule_diff, rule_list, rule_promote, rule_rollback, rule_state
+from buckets.cli import (
+    rule_compare,
+    rule_diff,
+    rule_draft,
+    rule_list,
+    rule_promote,
+    rule_rollback,
+    rule_state,
+    rule_tests,
+)
 from buckets.cli.rule_import import import_rules
 from buckets.cli.rule_request import Author, Conf, Reason, author_and_reason, open_rules, read_rules, revise_rules
 from buckets.config.job import load_job
@@ -215,6 +224,7 @@ rules_app.command(name="import")(import_rules)
 rules_app.command(name="list")(rule_list.list_rules)
 rules_app.command(name="compare")(rule_compare.compare_rules)
 for _command in (
+    rule_draft.new,
     rule_state.pause,
     rule_state.resume,
     rule_state.shadow,
@@ -227,3 +237,4 @@ for _command in (
     rule_state.delete_all,
 ):
     rules_app.command()(_command)
+rules_app.command(name="test")(rule_tests.run_tests)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from buckets.config.engine import EngineSettings
 from buckets.config.raw_windows import check_raw_windows
@@ -141,3 +141,17 @@ class _EngineOnly(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     engine: EngineSettings = EngineSettings()
+
+
+def load_schema_and_engine(path: Path) -> tuple[EventSchema, EngineSettings]:
+    """Read the event schema of a configuration and its `engine` part; other parts are not looked at.
+
+    Raises:
+        BucketsError: a file cannot be read, or is not valid.
+    """
+    found = load_model(path, _SchemaAndEngine, "configuration")
+    return load_event_schema(path.resolve().parent / found.event_schema), found.engine
+
+
+class _SchemaAndEngine(_EngineOnly):
+    event_schema: str = Field(alias="schema", min_length=1)

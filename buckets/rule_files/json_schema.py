@@ -3,15 +3,18 @@
 import json
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from buckets.events.schema import EventSchema
 from buckets.resources import resource
+from buckets.rule_files.rule_tests import RuleTest
 from buckets.rules.alert_schema import ALERT_FIELDS, alert_schema
 
 _CHANGES = resource("schemas/rule-change-v1.json")
 
 
 def rule_file_schema(event_schema: EventSchema | None) -> dict[str, Any]:
-    """A JSON schema (2020-12) whose rules are those of the published changes of rules.
+    """A JSON schema (2020-12) whose rules are those of the published changes of rules, and its tests the models'.
 
     Args:
         event_schema: if given, a rule may group by its attributes, aggregate its fields and filter on them alone, or on
@@ -28,6 +31,11 @@ def rule_file_schema(event_schema: EventSchema | None) -> dict[str, Any]:
         rule["aggregate"]["properties"]["measure"] = {"enum": [*counted.measures, None]}
         feature["of"] = {**feature["of"], "enum": [*fields, None]}
         rule["features"]["propertyNames"]["not"] = {"enum": list(event_schema.field_names)}
+    tests = TypeAdapter(list[RuleTest]).json_schema(ref_template="#/$defs/{model}")
+    written = tests.pop("$defs")
+    if event_schema is not None:
+        written["RuleTest"]["properties"]["defaults"]["propertyNames"] = {"enum": list(event_schema.field_names)}
+        written["GivenEvent"]["propertyNames"] = {"enum": [*event_schema.field_names, "at", "repeat"]}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Rules" if event_schema is None else f"Rules over events of {event_schema.name}",
@@ -35,8 +43,11 @@ def rule_file_schema(event_schema: EventSchema | None) -> dict[str, Any]:
         "type": "object",
         "required": ["rules"],
         "additionalProperties": False,
-        "properties": {"rules": {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/rule"}}},
-        "$defs": {name: published[name] for name in ("rule", "feature", "filter", "window", "state")},
+        "properties": {
+            "rules": {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/rule"}},
+            "tests": {"description": "Given events, and what is expected to come out.", **tests},
+        },
+        "$defs": {name: published[name] for name in ("rule", "feature", "filter", "window", "state")} | written,
     }
 
 

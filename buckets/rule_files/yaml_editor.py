@@ -6,7 +6,10 @@ A change is made where the rule is, found by the marks of the YAML parser:
     put      the values that differ, and new lines for new features and for a policy; the lines of a policy that is
              gone are removed; the rule's own lines where it has other fields than before; or new lines after the last
              rule
-    delete   the rule's own lines are removed; the only rule of a file, which may not be empty, gets `state: DELETE`
+    delete   the rule's own lines are removed; the only rule of a file, which may not be empty, and a rule that a test
+             names get `state: DELETE`
+
+Tests stay as they are.
 
 Afterwards the text is read again, and must hold exactly the rules that were wanted: YAML that is written in an
 unforeseen way, such as with anchors, is refused and not spoilt.
@@ -193,15 +196,27 @@ class RuleText:
         """Remove a rule."""
         rules, rule = self._rules(), self._rule(rule_id)
         begin = self.text.rfind("\n", 0, rule.start_mark.index) + 1
-        if len(rules.value) == 1 or rules.flow_style or self.text[begin : rule.start_mark.index].strip() != "-":
+        if (
+            len(rules.value) == 1
+            or rules.flow_style
+            or self._is_tested(rule_id)
+            or self.text[begin : rule.start_mark.index].strip() != "-"
+        ):
             self.set_state(rule_id, "DELETE")
             return
         self._replace(begin, min(self._end_of_line(self._end(rule)) + 1, len(self.text)), "")
 
-    def _rules(self) -> SequenceNode:
+    def _is_tested(self, rule_id: str) -> bool:
+        """Whether a test may name the rule: some text in the tests is its id."""
+        return any(rule_id in _texts(value) for key, value in self._top().value if key.value == "tests")
+
+    def _top(self) -> MappingNode:
         root = compose_yaml(self.text)
         assert isinstance(root, MappingNode)
-        (rules,) = (value for key, value in root.value if key.value == "rules")
+        return root
+
+    def _rules(self) -> SequenceNode:
+        (rules,) = (value for key, value in self._top().value if key.value == "rules")
         assert isinstance(rules, SequenceNode)
         return rules
 
@@ -223,6 +238,13 @@ class RuleText:
 
     def _replace(self, begin: int, end: int, text: str) -> None:
         self.text = self.text[:begin] + text + self.text[end:]
+
+
+def _texts(node: Node) -> set[str]:
+    """All texts in a node."""
+    if isinstance(node, MappingNode):
+        return set().union(*(_texts(value) for _, value in node.value))
+    return set().union(*map(_texts, node.value)) if isinstance(node, SequenceNode) else {node.value}
 
 
 def _rule_id(node: Node) -> str | None:

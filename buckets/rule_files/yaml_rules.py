@@ -3,15 +3,19 @@
 A rule file is YAML (`rules.yaml`); a file of the Flink demo's messages may stand wherever one is read (`flink_rules`).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
+from yaml.nodes import Node
 
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
+from buckets.printable import short_line
 from buckets.rule_files.flink_rules import holds_flink_rules, load_flink_rules, read_flink_rules
+from buckets.rule_files.rule_tests import RuleTest
 from buckets.rules.change import RuleChange
 from buckets.rules.rule import Rule, check_against_schema, check_new
 from buckets.validation import Location, field_name
@@ -20,6 +24,34 @@ from buckets.yaml_file import invalid, line_of, parse_yaml, read_text
 SUFFIXES = (".yaml", ".yml", ".json", ".jsonl")
 """How the rule files of a folder end; the JSON schema of rule files, for editors, may lie beside them."""
 _JSON_SCHEMA = ".schema.json"
+_WHAT = "rule file"
+_KEYS = ("rules", "tests")
+"""What may stand at the top of a rule file."""
+
+
+@dataclass(frozen=True)
+class RuleFile:
+    """What stands in a rule file.
+
+    Attributes:
+        path: the file.
+        rules: its rules, in its order.
+        tests: the tests beside them.
+        root: the nodes of the file, which know the lines.
+    """
+
+    path: Path
+    rules: tuple[Rule, ...]
+    tests: tuple[RuleTest, ...]
+    root: Node | None
+
+    def line(self, location: Location) -> int:
+        """The line, from 1, of a field."""
+        return line_of(self.root, location)
+
+    def fault(self, location: Location, reason: str) -> BucketsError:
+        """The error that names the file, line, field and reason."""
+        return BucketsError(f"{_WHAT} {self.path}:{self.line(location)}: {field_name(location)}: {reason}")
 
 
 def rule_files(path: Path) -> list[Path]:
@@ -45,70 +77,116 @@ def load_rule_files(path: Path, schema: EventSchema | None = None) -> tuple[Rule
     """Read a rule file, or all files of a folder, as `load_rules` does.
 
     Raises:
+        BucketsError: as `read_rule_files`.
+    """
+    return tuple(rule for file in read_rule_files(path, schema) for rule in file.rules)
+
+
+def read_rule_files(path: Path, schema: EventSchema | None = None) -> tuple[RuleFile, ...]:
+    """Read a rule file, or all files of a folder, with their tests.
+
+    Raises:
         BucketsError: as `load_rules`; or a rule is in two files, or the folder holds no file or cannot be read.
     """
-    found: dict[str, tuple[Rule, Path]] = {}
     files = rule_files(path)
     if not files:
         message = f"rules {path}: the folder holds no .yaml or .json file; put one there"
         raise BucketsError(message)
+    found: dict[str, Path] = {}
+    read = []
     for file in files:
-        for rule in load_rules(file, schema):
+        read.append(load_rule_file(file, schema))
+        for rule in read[-1].rules:
             if rule.rule_id in found:
-                other = found[rule.rule_id][1]
+                other = found[rule.rule_id]
                 message = f"rule file {file}: rule_id {rule.rule_id!r} is already used in {other}"
                 raise BucketsError(message)
-            found[rule.rule_id] = (rule, file)
-    return tuple(rule for rule, _ in found.values())
+            found[rule.rule_id] = file
+    return tuple(read)
 
 
 def load_rules(path: Path, schema: EventSchema | None = None) -> tuple[Rule, ...]:
-    """Read the rules of a file, in its order.
+    """Read the rules of a file, in its order; the tests beside them are checked as well.
 
     Args:
         path: a YAML file with a list `rules`, or a file of the Flink demo's messages.
         schema: what the rules' fields are checked against, if given.
 
     Raises:
-        BucketsError: the file cannot be read, or a rule is not valid; says the line and the field.
+        BucketsError: the file cannot be read, or a rule or a test is not valid; says the line and the field.
     """
-    what = "rule file"
-    text = read_text(path, what)
+    return load_rule_file(path, schema).rules
+
+
+def load_rule_file(path: Path, schema: EventSchema | None = None) -> RuleFile:
+    """Read a rule file with its tests; see `load_rules`. A file of the Flink demo's messages has none."""
+    text = read_text(path, _WHAT)
     if holds_flink_rules(path, text):
-        return load_flink_rules(path, text, schema)
-    data, root = parse_yaml(text, path, what)
+        return RuleFile(path, load_flink_rules(path, text, schema), (), None)
+    data, root = parse_yaml(text, path, _WHAT)
     if not isinstance(data, dict) or not isinstance(data.get("rules"), list):
-        message = f"{what} {path}: must be a mapping with a list `rules`"
+        message = f"{_WHAT} {path}: must be a mapping with a list `rules`"
         raise BucketsError(message)
-    unknown = next((key for key in data if key != "rules"), None)
+    unknown = next((key for key in data if key not in _KEYS), None)
     if unknown is not None:
         at = f"{path}:{line_of(root, (unknown,))}"
-        message = f"{what} {at}: {field_name((unknown,))}: unknown field; only `rules` may stand here"
+        message = f"{_WHAT} {at}: {field_name((unknown,))}: unknown field; only `rules` and `tests` may stand here"
         raise BucketsError(message)
-    rules: list[Rule] = []
+    rules = tuple(_rules(path, data["rules"], root, schema))
+    if not rules:
+        message = f"{_WHAT} {path}: holds no rule; add at least one under `rules`"
+        raise BucketsError(message)
+    return RuleFile(path, rules, tuple(_tests(path, data.get("tests", []), root, rules)), root)
+
+
+def _rules(path: Path, written: list[Any], root: Node | None, schema: EventSchema | None) -> Iterator[Rule]:
+    """The rules of a file, each checked; see `load_rules`."""
     lines: dict[str, int] = {}
-    for index, written in enumerate(data["rules"]):
+    for index, each in enumerate(written):
         location: Location = ("rules", index)
         try:
-            rule = Rule.model_validate(written)
+            rule = Rule.model_validate(each)
         except ValidationError as error:
-            raise invalid(error, path, root, what, location) from None
+            raise invalid(error, path, root, _WHAT, location) from None
         line = line_of(root, location)
         if rule.rule_id in lines:
-            message = f"{what} {path}:{line}: rule_id {rule.rule_id!r} is already used on line {lines[rule.rule_id]}"
+            message = f"{_WHAT} {path}:{line}: rule_id {rule.rule_id!r} is already used on line {lines[rule.rule_id]}"
             raise BucketsError(message)
         lines[rule.rule_id] = line
         fault = None if rule.state == "DELETE" else check_new(rule)
         fault = check_against_schema(rule, schema) if fault is None and schema else fault
         if fault is not None:
             location = (*location, *fault[0])
-            message = f"{what} {path}:{line_of(root, location)}: {field_name(location)}: {fault[1]}"
+            message = f"{_WHAT} {path}:{line_of(root, location)}: {field_name(location)}: {fault[1]}"
             raise BucketsError(message)
-        rules.append(rule)
-    if not rules:
-        message = f"{what} {path}: holds no rule; add at least one under `rules`"
+        yield rule
+
+
+def _tests(path: Path, written: Any, root: Node | None, rules: tuple[Rule, ...]) -> Iterator[RuleTest]:
+    """The tests of a file, each of which names rules of this file alone; see `load_rules`."""
+    if not isinstance(written, list):
+        message = f"{_WHAT} {path}:{line_of(root, ('tests',))}: tests: must be a list"
         raise BucketsError(message)
-    return tuple(rules)
+    known = {rule.rule_id for rule in rules}
+    lines: dict[str, int] = {}
+    for index, each in enumerate(written):
+        location: Location = ("tests", index)
+        try:
+            test = RuleTest.model_validate(each)
+        except ValidationError as error:
+            raise invalid(error, path, root, _WHAT, location) from None
+        line = line_of(root, location)
+        if test.name in lines:
+            message = f"{_WHAT} {path}:{line}: test {test.name!r} has the name of the one on line {lines[test.name]}"
+            raise BucketsError(message)
+        lines[test.name] = line
+        for named, rule_id in test.named_rules():
+            if rule_id not in known:
+                at = (*location, *named)
+                fault = f"{field_name(at)}: no rule {short_line(repr(rule_id))} stands in this file; name one that does"
+                message = f"{_WHAT} {path}:{line_of(root, at)}: {fault}"
+                raise BucketsError(message)
+        yield test
 
 
 def load_changes(path: Path, schema: EventSchema, kept: Iterable[Rule], **said: Any) -> list[RuleChange]:
@@ -123,7 +201,7 @@ def load_changes(path: Path, schema: EventSchema, kept: Iterable[Rule], **said: 
     Raises:
         BucketsError: as `load_rules`, but that a file of the demo's messages may delete rules alone.
     """
-    text = read_text(path, "rule file")
+    text = read_text(path, _WHAT)
     if not holds_flink_rules(path, text):
         return [RuleChange(change="put", rule=rule, **said) for rule in load_rules(path, schema)]
     found = read_flink_rules(path, text, schema)

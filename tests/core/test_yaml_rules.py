@@ -155,7 +155,7 @@ def test_a_rule_id_may_look_like_a_number_or_a_date(tmp_path, written):
         ("rule_id: first", "rule_id: first\n    rule_id: other", "3: broken YAML: key 'rule_id' is given twice"),
         ("rule_id: first", "rule_id: [first", "3: broken YAML: "),
         ("rule_id: first", "rule_id: !secret first", "2: broken YAML: could not determine a constructor"),
-        ("rules:", "version: 1\nrules:", "1: version: unknown field; only `rules` may stand here"),
+        ("rules:", "version: 1\nrules:", "1: version: unknown field; only `rules` and `tests` may stand here"),
     ],
 )
 def test_a_fault_is_named_by_line_field_and_reason(tmp_path, old, new, reason):

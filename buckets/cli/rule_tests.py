@@ -1,0 +1,138 @@
+"""The command `buckets rules test`: runs the tests that stand beside rules, in this process."""
+
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from buckets.config.engine import EngineSettings
+from buckets.config.job import load_schema_and_engine
+from buckets.errors import BucketsError
+from buckets.events.schema import EventSchema, load_event_schema
+from buckets.files import write_whole
+from buckets.resources import DEFAULT_SCHEMA
+from buckets.rule_files.yaml_rules import RuleFile, read_rule_files
+from buckets.rule_tests.junit import junit_report
+from buckets.rule_tests.tester import RuleTester, TestOutcome, untested
+
+_STYLES = {"passed": "green", "failed": "bold red", "skipped": "yellow"}
+
+SchemaOption = Annotated[
+    Path | None, typer.Option(help="The event schema; without it that of --conf, or schemas/transaction.yaml.")
+]
+
+
+def run_tests(
+    file: Annotated[Path, typer.Argument(help="A rule file with `tests`, or a folder of them.")],
+    schema: SchemaOption = None,
+    conf: Annotated[
+        Path | None, typer.Option(help="A job's configuration, of which `schema` and `engine` are used.")
+    ] = None,
+    junit: Annotated[Path | None, typer.Option(help="A file for the report as JUnit XML.")] = None,
+    rule: Annotated[str | None, typer.Option(help="Only tests of this rule.")] = None,
+    text: Annotated[str | None, typer.Option("-k", metavar="TEXT", help="Only tests with this in their name.")] = None,
+    require: Annotated[bool, typer.Option("--require", help="Fail if a rule has no test.")] = False,
+) -> None:
+    """Run the tests that stand beside rules, without Spark.
+
+    A rule is tested as if it were ACTIVE for all keys, whatever its state is.
+    What differs is said in plain lines, each with its line in the rule file;
+    then the exit code is 1.
+
+    \b
+    Examples:
+      buckets rules test conf/demo-rules.yaml
+      buckets rules test conf/rules --schema schemas/card-payment.yaml --junit report.xml
+      buckets rules test my-rules.yaml --conf conf/kafka.yaml --rule payer-24h --require
+    """  # noqa: D301 - click needs the backspace itself
+    event_schema, engine = schema_and_engine(schema, conf)
+    files = read_rule_files(file, event_schema)
+    _check_rule(files, file, rule)
+    begin = time.perf_counter()
+    outcomes = list(_run(files, event_schema, engine, rule, text))
+    seconds = time.perf_counter() - begin
+    if not outcomes and (rule is not None or text is not None):
+        message = f"{file}: no test fits {_chosen(rule, text)}; leave the option out to run all tests"
+        raise BucketsError(message)
+    if junit is not None:
+        _write(junit, junit_report(outcomes, seconds))
+    if outcomes:
+        _show(file, outcomes, seconds)
+    else:
+        typer.echo(f"{file}: has no tests; write some under `tests`, or draft a rule with tests: buckets rules new")
+    lacking = [each for each in (name for one in files for name in untested(one)) if rule in (None, each)]
+    if lacking:
+        typer.echo(f"{len(lacking):,} {'rules have' if len(lacking) > 1 else 'rule has'} no test: {', '.join(lacking)}")
+    failed = sum(each.status == "failed" for each in outcomes)
+    if failed:
+        message = f"{file}: {failed:,} of {len(outcomes):,} tests failed"
+        raise BucketsError(message)
+    if require and lacking:
+        message = f"{file}: {len(lacking):,} of the rules have no test, and --require asks for one of each; write them"
+        raise BucketsError(message)
+
+
+def schema_and_engine(schema: Path | None, conf: Path | None) -> tuple[EventSchema, EngineSettings]:
+    """The event schema and the settings that the options name.
+
+    Raises:
+        BucketsError: a file cannot be read, or is not valid.
+    """
+    if conf is None:
+        return load_event_schema(schema or DEFAULT_SCHEMA), EngineSettings()
+    of_conf, engine = load_schema_and_engine(conf)
+    return (of_conf if schema is None else load_event_schema(schema)), engine
+
+
+def _check_rule(files: Iterable[RuleFile], path: Path, rule_id: str | None) -> None:
+    if rule_id is not None and not any(rule.rule_id == rule_id for file in files for rule in file.rules):
+        message = f"--rule {rule_id}: no such rule in {path}; `buckets rules show {path}` names them"
+        raise BucketsError(message)
+
+
+def _chosen(rule: str | None, text: str | None) -> str:
+    chosen = (("--rule", rule), ("-k", text))
+    return " and ".join(f"{name} {value}" for name, value in chosen if value is not None)
+
+
+def _run(
+    files: Iterable[RuleFile], schema: EventSchema, engine: EngineSettings, rule: str | None, text: str | None
+) -> Iterable[TestOutcome]:
+    for file in files:
+        tester = RuleTester(file, schema, engine)
+        for index, each in enumerate(file.tests):
+            if (rule is None or rule in tester.rules_of(each)) and (text is None or text in each.name):
+                yield tester.run(index)
+
+
+def _write(path: Path, report: str) -> None:
+    try:
+        write_whole(path, report)
+    except OSError as error:
+        message = f"--junit {path}: cannot be written ({error.strerror}); name a file in a folder that is yours"
+        raise BucketsError(message) from None
+
+
+def _show(path: Path, outcomes: Sequence[TestOutcome], seconds: float) -> None:
+    """The tests as a table, then what has failed in plain lines, then how many."""
+    console = Console()
+    table = Table(title=f"Tests of {path}", title_justify="left")
+    for name in ("Test", "Where", "Result"):
+        table.add_column(name, overflow="fold")
+    for each in outcomes:
+        where = f"{Path(each.file).name}:{each.line}"
+        table.add_row(Text(each.name), where, Text(each.status, _STYLES[each.status]))
+    console.print(table)
+    for each in outcomes:
+        if each.failures:
+            typer.echo(f"\nfailed: {each.name}")
+            for failure in each.failures:
+                typer.echo(f"  {each.file}:{failure.line}: {failure.text}")
+    statuses = [each.status for each in outcomes]
+    counts = ", ".join(f"{statuses.count(status):,} {status}" for status in _STYLES if status in statuses)
+    typer.echo(f"{len(outcomes):,} {'test' if len(outcomes) == 1 else 'tests'} in {seconds:.1f} s: {counts}")

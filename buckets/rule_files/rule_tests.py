@@ -1,0 +1,191 @@
+"""Tests that stand beside rules in a rule file: given events, and what is expected to come out.
+
+Running them is in `buckets.rule_tests`; here is only how they are written.
+"""
+
+from decimal import Decimal
+from typing import Annotated, Any
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
+
+from buckets.duration import DurationMs
+from buckets.numbers.fixed_point import parse_decimal
+from buckets.printable import short_line
+from buckets.validation import FILE_OF_EVENTS, LIST_OF_EVENTS, Location
+
+MOST_EVENTS = 100_000
+"""So many events a test may be given."""
+
+
+def _text(value: Any) -> Any:
+    """A number as text; YAML has made text of numbers already."""
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict | list):
+        message = f"must be one value, not a {'mapping' if isinstance(value, dict) else 'list'}"
+        raise ValueError(message)
+    return _text(value)
+
+
+def _number(value: Any) -> Decimal:
+    """An exact number.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        message = f"{short_line(repr(value))} is not a decimal number"
+        raise ValueError(message)
+    return parse_decimal(str(value))
+
+
+def _feature_value(value: Any) -> Decimal | bool | None:
+    return value if value is None or isinstance(value, bool) else _number(value)
+
+
+_SCALAR = {"type": ["string", "number", "boolean", "null"]}
+_NUMBER = {"type": ["string", "number"]}
+FieldValue = Annotated[str | bool | None, BeforeValidator(_plain), WithJsonSchema(_SCALAR)]
+"""A field of an event: text, with numbers as they are written; true, false; or null."""
+ExactNumber = Annotated[Decimal, BeforeValidator(_number), WithJsonSchema(_NUMBER)]
+FeatureValue = Annotated[Decimal | bool | None, BeforeValidator(_feature_value), WithJsonSchema(_SCALAR)]
+Count = Annotated[int, WithJsonSchema({"type": ["string", "integer"]})]
+EventReference = Annotated[str, BeforeValidator(_text), WithJsonSchema({"type": ["string", "integer"]})]
+"""An event of a test: its number, from 1, or its id."""
+
+
+class Repeat(BaseModel):
+    """Several events that differ in their time alone."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    times: Count = Field(ge=1, le=MOST_EVENTS, description="How many events.")
+    every: Annotated[DurationMs, WithJsonSchema({"type": "string"})] = Field(
+        default=0, description="How far apart they are, as in 10s."
+    )
+
+
+class GivenEvent(BaseModel):
+    """An event: its fields, and `at` or `repeat` where the event schema has no fields of these names."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    __pydantic_extra__: dict[str, FieldValue]
+
+    at: FieldValue = Field(default=None, description="When, counted from the start of the test, as in 23h, 24h + 1ms.")
+    repeat: Repeat | None = Field(default=None, description="Makes several events of this one.")
+
+
+class GivenFile(BaseModel):
+    """Events of a file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    file: str = Field(min_length=1, description="A .jsonl, .csv or .parquet file, from the folder of the rule file.")
+
+
+class _Outcome(BaseModel):
+    """What a rule made of an event; what is left out may be anything."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    event: EventReference = Field(description="Number of the event, from 1, or its id.")
+    rule: str | None = Field(default=None, description="The rule; may be left out where the test has one rule.")
+    value: ExactNumber | None = Field(default=None, description="The value that is compared with the limit.")
+    lower: ExactNumber | None = Field(default=None, description="Lower bound of the value.")
+    upper: ExactNumber | None = Field(default=None, description="Upper bound of the value.")
+    count: Count | None = Field(default=None, description="How many events the window holds.")
+    exact: bool | None = Field(default=None, description="Whether the value is exact.")
+    warm: bool | None = Field(default=None, description="Whether the whole window is kept.")
+    features: dict[str, FeatureValue] = Field(default_factory=dict, description="Values of features by name.")
+
+
+class ExpectedAlert(_Outcome):
+    """An alert that is expected."""
+
+    certain: bool | None = Field(default=None, description="Whether the alert is certain, whatever the bounds.")
+    key: dict[str, FieldValue] | None = Field(default=None, description="The key, by field.")
+    condition: str | None = Field(default=None, description="`when` with the numbers in it.")
+
+
+class ExpectedValue(_Outcome):
+    """What a rule is expected to compute at an event, whether it fires there or not."""
+
+    fired: bool | None = Field(default=None, description="Whether the rule fires.")
+
+
+class Expected(BaseModel):
+    """What is expected of the events of a test."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    alerts: tuple[ExpectedAlert, ...] | None = Field(default=None, description="Exactly these alerts; [] for none.")
+    values: tuple[ExpectedValue, ...] = Field(default=(), description="Values at some events.")
+    late_events: tuple[EventReference, ...] = Field(default=(), description="Exactly these events are late.")
+    duplicates: tuple[EventReference, ...] = Field(default=(), description="Exactly these have already arrived.")
+    collisions_not_kept: tuple[EventReference, ...] = Field(
+        default=(), description="Exactly these are not kept, since another event has their time."
+    )
+    dead_letters: tuple[EventReference, ...] = Field(default=(), description="Exactly these are no valid events.")
+
+    @model_validator(mode="after")
+    def _something(self) -> "Expected":
+        if self.alerts is None and not any(getattr(self, name) for name in type(self).model_fields):
+            message = "expects nothing; say `alerts: []` if no rule shall fire"
+            raise ValueError(message)
+        return self
+
+    def named_rules(self) -> list[tuple[Location, str]]:
+        """The rules that are named, with where in the test."""
+        said = {"alerts": self.alerts or (), "values": self.values}
+        return [
+            (("expect", name, at, "rule"), each.rule)
+            for name, entries in said.items()
+            for at, each in enumerate(entries)
+            if each.rule is not None
+        ]
+
+
+def _form_of_given(value: Any) -> str:
+    return FILE_OF_EVENTS if isinstance(value, dict | GivenFile) else LIST_OF_EVENTS
+
+
+class RuleTest(BaseModel):
+    """One test."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = Field(min_length=1, max_length=200, description="What is tested, as a sentence.")
+    rules: tuple[str, ...] = Field(default=(), description="The rules that are evaluated; all of the file by default.")
+    start: FieldValue = Field(default=None, description="Event time of `at: 0s`, as in 2026-01-05T00:00:00Z.")
+    defaults: dict[str, FieldValue] = Field(default_factory=dict, description="Fields of every event without them.")
+    given: Annotated[
+        Annotated[tuple[GivenEvent, ...], Field(min_length=1), Tag(LIST_OF_EVENTS)]
+        | Annotated[GivenFile, Tag(FILE_OF_EVENTS)],
+        Discriminator(_form_of_given),
+    ] = Field(description="The events, in the order in which they arrive.")
+    expect: Expected
+
+    @field_validator("name")
+    @classmethod
+    def _one_line(cls, value: str) -> str:
+        if not value.isprintable() or not value.strip():
+            message = f"{short_line(repr(value))} cannot be shown on one line; write a sentence"
+            raise ValueError(message)
+        return value
+
+    def named_rules(self) -> list[tuple[Location, str]]:
+        """The rules that it names, with where."""
+        own: list[tuple[Location, str]] = [(("rules", at), rule_id) for at, rule_id in enumerate(self.rules)]
+        return own + self.expect.named_rules()

@@ -1,0 +1,123 @@
+"""An alert that a job has raised, and the events of its window from where the job's events are kept."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from buckets.audit.tables import TRANSACTIONS
+from buckets.config.job import Job
+from buckets.errors import BucketsError
+from buckets.events import conversion
+from buckets.events.arrivals import field_column, parse
+from buckets.events.schema import EventSchema
+from buckets.events.source_files import readable_files
+from buckets.outputs.columns import ALERTS, SHADOW_ALERTS
+from buckets.outputs.reader import read_output
+from buckets.printable import quoted
+from buckets.rule_tests.event_rows import EventRow, file_arrivals, source_arrivals, text_arrivals, written_events
+
+_COLUMNS = ["alert_id", "rule_id", "key", "event_id", "window_start", "window_end"]
+
+
+@dataclass(frozen=True)
+class PastAlert:
+    """An alert of a job.
+
+    Attributes:
+        alert_id: its id.
+        rule_id: of the rule that raised it.
+        key: the key, by field.
+        event_id: of its event.
+        window_start: in ms since the epoch.
+        window_end: the time of its event.
+    """
+
+    alert_id: str
+    rule_id: str
+    key: dict[str, Any]
+    event_id: str
+    window_start: int
+    window_end: int
+
+
+def past_alert(job: Job, alert_id: str) -> PastAlert:
+    """An alert from the tables of a job, or from those of its audit.
+
+    Raises:
+        BucketsError: there is no such alert, or there are no tables.
+    """
+    settings = job.settings
+    kept = settings.output if settings.output.kind == "delta" else settings.audit
+    if kept is None:
+        message = (
+            "the alerts of this job go to topics, and `audit` keeps no tables of them; name a file with --from-file"
+        )
+        raise BucketsError(message)
+    folder = Path(kept.path)
+    for output in (ALERTS, SHADOW_ALERTS):
+        if (folder / output / "_delta_log").exists():
+            for row in read_output(folder, output, _COLUMNS):
+                if row["alert_id"] == alert_id:
+                    return PastAlert(**row)
+    message = f"there is no alert {quoted(alert_id)} in {folder}; see the column alert_id of its tables"
+    raise BucketsError(message)
+
+
+def events_of_alert(alert: PastAlert, job: Job, file: Path | None) -> list[EventRow]:
+    """The events of the key of an alert in its window, in arrival order, up to its own.
+
+    Args:
+        alert: the alert.
+        job: the job that raised it.
+        file: a file of events; without it the files of the source are searched, or the table of its audit.
+
+    Raises:
+        BucketsError: they cannot be read, or the alert's own event is not among them.
+    """
+    origin = str(file) if file is not None else job.settings.source.name
+    rows = []
+    for arrivals in _arrivals(job, file):
+        for row in _in_window(arrivals, alert, job.event_schema):
+            rows.append(row)
+            if row[job.event_schema.event_id] == alert.event_id:
+                return rows
+    message = f"event {quoted(alert.event_id)} of the alert is not in {origin}; name a file that has it with --events"
+    raise BucketsError(message)
+
+
+def _arrivals(job: Job, file: Path | None) -> Iterable[pa.RecordBatch]:
+    settings, schema = job.settings, job.event_schema
+    if file is not None:
+        return file_arrivals(file, schema)
+    if settings.source.kind == "kafka" and settings.audit is not None:
+        rows = read_output(settings.audit.path, TRANSACTIONS, ["partition", "offset", "value"])
+        rows.sort(key=lambda row: (row["partition"], row["offset"]))
+        return text_arrivals([(row["value"] or "").encode() for row in rows], "json", schema, settings.source.name)
+    if settings.source.kind in ("kafka", "delta"):
+        message = f"the events of {settings.source.name} are not searched; name a file that has them with --events"
+        raise BucketsError(message)
+    return _of_files(Path(settings.source.path), settings.source.kind, settings.source.subfolders, schema)
+
+
+def _of_files(folder: Path, kind: str, subfolders: bool, schema: EventSchema) -> Iterator[pa.RecordBatch]:
+    files = sorted(readable_files(folder, subfolders), key=lambda each: (each.stat().st_mtime_ns, str(each)))
+    for each in files:
+        yield from source_arrivals(each, kind, schema)
+
+
+def _in_window(arrivals: pa.RecordBatch, alert: PastAlert, schema: EventSchema) -> Iterator[EventRow]:
+    """The events of a batch that are of the alert's key and window; what is no event is passed over."""
+    column = arrivals.column(field_column(schema.field_names.index(schema.event_time.field)))
+    times_ms, _ = conversion.times_ms(column, schema.event_time)
+    inside = (times_ms >= alert.window_start) & (times_ms <= alert.window_end)
+    if not np.any(inside):
+        return
+    events, _ = parse(arrivals.filter(pa.array(inside)), schema, frozenset())
+    wanted = {name: value if isinstance(value, bool) else str(value) for name, value in alert.key.items()}
+    for row in written_events(events, schema):
+        if all(row.get(name) == value for name, value in wanted.items()):
+            yield row

@@ -1,0 +1,163 @@
+"""What came out of the events of a test, looked up by event and rule and put into words."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from buckets.duration import format_duration
+from buckets.evaluation import Results
+from buckets.numbers.fixed_point import readable
+from buckets.printable import quoted
+from buckets.rule_tests.given_events import GivenEvents
+from buckets.rules.condition import condition_words
+from buckets.rules.filter import describe_filter
+from buckets.rules.rule import Rule
+
+Row = dict[str, Any]
+NOT_EVALUATED = {
+    "late_events": "is late",
+    "duplicates": "has already arrived",
+    "collisions_not_kept": "is not kept, since another event has its time",
+    "dead_letters": "is no valid event",
+}
+"""Outputs of events that are not evaluated, and what that means."""
+
+
+@dataclass(frozen=True)
+class CameOut:
+    """The results of a test.
+
+    Attributes:
+        given: its events.
+        rules: the rules that were evaluated, by id.
+        results: what came out.
+    """
+
+    given: GivenEvents
+    rules: Mapping[str, Rule]
+    results: Results
+
+    @cached_property
+    def alerts(self) -> list[Row]:
+        """The alerts, in arrival order."""
+        rows: list[Row] = self.results.alerts.to_pylist()
+        return [row | {"key": _key(row["key"])} for row in rows]
+
+    @cached_property
+    def evaluations(self) -> dict[tuple[int, str], Row]:
+        """The evaluations by event and rule."""
+        rows = self.results.evaluations.to_pylist()
+        return {(row["position"], row["rule_id"]): row for row in rows}
+
+    @cached_property
+    def not_evaluated(self) -> dict[str, dict[int, Row]]:
+        """By output, the events that were not evaluated, in some group at least."""
+        collisions = self.results.collisions
+        tables: dict[str, pa.Table] = {
+            "late_events": self.results.late_events,
+            "duplicates": self.results.duplicates,
+            "collisions_not_kept": collisions.filter(pc.invert(collisions["kept"])),
+            "dead_letters": self.results.dead_letters,
+        }
+        return {name: {row["position"]: row for row in table.to_pylist()} for name, table in tables.items()}
+
+    def event(self, position: int) -> str:
+        """An event as a report names it."""
+        name = self.given.ids[position]
+        return f"event {position + 1}" if name is None else f"event {position + 1} ({quoted(name)})"
+
+    def why_not_evaluated(self, position: int, output: str) -> str:
+        """Why an event was not evaluated."""
+        row, why = self.not_evaluated[output][position], NOT_EVALUATED[output]
+        if output == "dead_letters":
+            return f"{why}: {row['reason']}"
+        if output == "late_events":
+            return f"{why}: it is at {_moment(row['event_time'])}, the latest of its key at {_moment(row['clock'])}"
+        return why
+
+    def found(self, position: int, rule_id: str) -> str:
+        """What a rule made of an event, in words."""
+        rule, row = self.rules[rule_id], self.evaluations.get((position, rule_id))
+        if row is None:
+            outputs = [name for name, rows in self.not_evaluated.items() if position in rows]
+            if outputs:
+                return f"the event {self.why_not_evaluated(position, outputs[0])}"
+            where = f": where {describe_filter(rule.where)}" if rule.where else ""
+            return f"the rule does not apply to the event{where}"
+        fired = "fired" if row["fired"] else "did not fire"
+        return f"it {fired}: {_simple(rule, row) if rule.limit is not None else _of_features(rule, row)}"
+
+    def fired(self) -> str:
+        """Which rules fired where, in short."""
+        shown = [f"{row['rule_id']} at {self.event(row['position'])}" for row in self.alerts[:_MOST_SHOWN]]
+        more = len(self.alerts) - len(shown)
+        return "; ".join(shown) + (f"; and {more:,} more" if more else "") if shown else "nothing"
+
+
+_MOST_SHOWN = 5
+
+
+def terms_of(row: Row) -> dict[str, Any]:
+    """The values of the features of an evaluation or alert, by name."""
+    return {term["name"]: _exact(term["value"]) for term in json.loads(row["terms"] or "[]")}
+
+
+def _key(written: str) -> dict[str, Any]:
+    """A key with its numbers as text, as a test has them."""
+    fields = json.loads(written)
+    return {name: value if isinstance(value, bool) else str(value) for name, value in fields.items()}
+
+
+def _exact(value: Any) -> Any:
+    return Decimal(value) if isinstance(value, str) else value
+
+
+def shown(value: Any) -> str:
+    """A value of a result or an expectation, as a report shows it."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Decimal):
+        return readable(value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {shown(each)}" for name, each in value.items())
+    return quoted(str(value))
+
+
+def _moment(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}.{moment.microsecond // 1000:03}"
+
+
+def _simple(rule: Rule, row: Row) -> str:
+    """The value of a rule of one aggregate, its window, and how far it is from the limit."""
+    assert rule.limit is not None
+    assert rule.window is not None
+    limit, value, end = rule.limit, row["value"], row["event_time"]
+    bounds = "" if row["exact"] else f" (between {readable(row['lower'])} and {readable(row['upper'])})"
+    events = f"{row['count']:,} {'event' if row['count'] == 1 else 'events'}"
+    begin = _moment(end - timedelta(milliseconds=rule.window.length_ms))
+    window = f"in the {format_duration(rule.window.length_ms)} from {begin} to {_moment(end)}"
+    comparison = f"{readable(value)} {limit.operator} {readable(limit.value)}"
+    away = f"{readable(abs(value - limit.value))} from the limit"
+    warm = "" if row["warm"] else "; its window reaches back beyond what is kept"
+    return f"{comparison} is {shown(row['fired'])}{bounds}, {away}, of {events} {window}{warm}"
+
+
+def _of_features(rule: Rule, row: Row) -> str:
+    """The values of the features of a rule, and its condition."""
+    assert rule.when is not None
+    values = ", ".join(f"{name} {shown(value)}" for name, value in terms_of(row).items())
+    return f"{condition_words(rule.when)} is {'true' if row['fired'] else 'not true'} with {values}"
+
+
+def rules_in_words(rules: Sequence[str]) -> str:
+    """Names of rules in a sentence."""
+    return ", ".join(map(quoted, rules))

@@ -1,0 +1,168 @@
+"""What is expected of a test against what came out of it: each difference in plain lines, with its line in the file."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from buckets.rule_files.rule_tests import Expected, ExpectedAlert, ExpectedValue
+from buckets.rule_tests.came_out import NOT_EVALUATED, CameOut, Row, rules_in_words, shown, terms_of
+from buckets.rule_tests.given_events import Fault
+from buckets.validation import Location
+
+_NOT_COLUMNS = frozenset({"event", "rule", "features"})
+"""Fields of an expectation that are not compared with a column of the results."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Something that came out otherwise than expected.
+
+    Attributes:
+        location: of the expectation, or of the event that nothing is said of, in the test.
+        text: what was expected and what came, on one line.
+    """
+
+    location: Location
+    text: str
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """An expectation of one event and rule."""
+
+    location: Location
+    said: ExpectedAlert | ExpectedValue
+    positions: frozenset[int]
+    rule_id: str
+
+
+def differences(expected: Expected, came: CameOut, fault: Fault) -> list[Difference]:
+    """All differences between what is expected and what came out.
+
+    Args:
+        expected: what is expected.
+        came: what came out.
+        fault: makes the error of a field.
+
+    Raises:
+        BucketsError: an expectation is of an event or a feature that there is not, or stands there twice.
+    """
+    alerts = _entries("alerts", expected.alerts or (), came, fault)
+    values = _entries("values", expected.values, came, fault)
+    found = list(_of_events(expected, came, fault))
+    if expected.alerts is not None:
+        found += _of_alerts(alerts, came)
+    for entry in values:
+        found += _of_value(entry, came)
+    return found
+
+
+def _entries(name: str, said: Sequence[ExpectedAlert | ExpectedValue], came: CameOut, fault: Fault) -> list[_Entry]:
+    entries: list[_Entry] = []
+    seen: set[tuple[frozenset[int], str]] = set()
+    for index, each in enumerate(said):
+        location: Location = ("expect", name, index)
+        positions = _positions(each.event, came, (*location, "event"), fault)
+        if each.rule is None and len(came.rules) > 1:
+            raise fault(location, f"needs `rule`; the test has {rules_in_words(list(came.rules))}")
+        rule_id = next(iter(came.rules)) if each.rule is None else each.rule
+        if rule_id not in came.rules:
+            reason = f"{rule_id!r} is not among the rules of the test: {rules_in_words(list(came.rules))}"
+            raise fault((*location, "rule"), reason)
+        if (positions, rule_id) in seen:
+            raise fault(location, f"event {each.event} and rule {rule_id!r} stand here twice; write them once")
+        seen.add((positions, rule_id))
+        _check_fits(each, came, rule_id, location, fault)
+        entries.append(_Entry(location, each, positions, rule_id))
+    return entries
+
+
+def _positions(reference: str, came: CameOut, location: Location, fault: Fault) -> frozenset[int]:
+    positions = came.given.positions(reference)
+    if not positions:
+        reason = f"there is no event {reference!r}; {len(came.given.ids):,} are given, numbered from 1"
+        raise fault(location, reason)
+    return positions
+
+
+def _check_fits(
+    said: ExpectedAlert | ExpectedValue, came: CameOut, rule_id: str, location: Location, fault: Fault
+) -> None:
+    """See that only what the rule has is expected of it."""
+    rule = came.rules[rule_id]
+    unknown = next((name for name in said.features if name not in rule.features), None)
+    if unknown is not None:
+        has = f"has the features {', '.join(rule.features)}" if rule.features else "has no features; write `value`"
+        raise fault((*location, "features", unknown), f"is no feature; rule {rule_id!r} {has}")
+    wrong = next((name for name in _OF_ONE_AGGREGATE if name in said.model_fields_set), None)
+    if rule.when is not None and wrong is not None:
+        reason = f"rule {rule_id!r} has features and no value of its own; write `features: {{NAME: VALUE}}`"
+        raise fault((*location, wrong), reason)
+
+
+_OF_ONE_AGGREGATE = ("value", "lower", "upper", "count")
+
+
+def _of_events(expected: Expected, came: CameOut, fault: Fault) -> Iterator[Difference]:
+    """Events that were not evaluated though nothing is said of it, and the other way round."""
+    for output, rows in came.not_evaluated.items():
+        covered: set[int] = set()
+        for index, reference in enumerate(getattr(expected, output)):
+            location: Location = ("expect", output, index)
+            positions = _positions(reference, came, location, fault)
+            covered |= positions
+            if not positions & rows.keys():
+                event = came.event(min(positions))
+                yield Difference(location, f"expected that {event} {NOT_EVALUATED[output]}; it is not so")
+        for position in sorted(rows.keys() - covered):
+            text = f"{came.event(position)} {came.why_not_evaluated(position, output)}; if it shall be so, expect it: "
+            yield Difference(came.given.origins[position], f"{text}`{output}: [{position + 1}]`")
+
+
+def _of_alerts(entries: Sequence[_Entry], came: CameOut) -> Iterator[Difference]:
+    left = list(came.alerts)
+    for entry in entries:
+        alert = next(
+            (row for row in left if row["rule_id"] == entry.rule_id and row["position"] in entry.positions), None
+        )
+        if alert is None:
+            position = min(entry.positions)
+            missing = f"expected an alert of {rules_in_words([entry.rule_id])} at {came.event(position)}"
+            text = f"{missing}; {came.found(position, entry.rule_id)}; what fired: {came.fired()}"
+            yield Difference(entry.location, text)
+            continue
+        left.remove(alert)
+        yield from _of_fields(entry, alert, "alert of", came)
+    for alert in left:
+        position, rule_id = alert["position"], alert["rule_id"]
+        text = f"unexpected alert of {rules_in_words([rule_id])} at {came.event(position)}"
+        yield Difference(("expect", "alerts"), f"{text}; {came.found(position, rule_id)}")
+
+
+def _of_value(entry: _Entry, came: CameOut) -> Iterator[Difference]:
+    rows = [came.evaluations.get((position, entry.rule_id)) for position in sorted(entry.positions)]
+    row = next((each for each in rows if each is not None), None)
+    if row is None:
+        position = min(entry.positions)
+        name = f"{rules_in_words([entry.rule_id])} at {came.event(position)}"
+        text = f"expected a value of {name}; {came.found(position, entry.rule_id)}"
+        yield Difference(entry.location, text)
+        return
+    yield from _of_fields(entry, row, "value of", came)
+
+
+def _of_fields(entry: _Entry, row: Row, what: str, came: CameOut) -> Iterator[Difference]:
+    """The fields of an expectation that differ from a row of the results."""
+    name = f"{what} {rules_in_words([entry.rule_id])} at {came.event(row['position'])}"
+    terms = terms_of(row) if entry.said.features else {}
+    pairs: list[tuple[Location, Any, Any]] = [
+        ((field,), getattr(entry.said, field), row[field])
+        for field in type(entry.said).model_fields
+        if field in entry.said.model_fields_set - _NOT_COLUMNS
+    ]
+    pairs += [(("features", feature), value, terms[feature]) for feature, value in entry.said.features.items()]
+    wrong = [(location, wanted, found) for location, wanted, found in pairs if wanted != found]
+    if wrong:
+        said = "; ".join(f"expected {at[-1]} {shown(wanted)}, came {shown(found)}" for at, wanted, found in wrong)
+        location = (*entry.location, *wrong[0][0])
+        yield Difference(location, f"{name}: {said}; {came.found(row['position'], entry.rule_id)}")

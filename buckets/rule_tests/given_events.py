@@ -1,0 +1,182 @@
+"""The events of a test, from what is written to a table that can be evaluated.
+
+`at` is a time counted from the start of the test, and so is a duration in the field of the event time. Ids that are
+left out are made up.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from buckets.duration import parse_duration_ms
+from buckets.errors import BucketsError
+from buckets.events import conversion
+from buckets.events.schema import EventSchema, EventTime
+from buckets.printable import short_line
+from buckets.rule_files.rule_tests import MOST_EVENTS, GivenEvent, GivenFile, RuleTest
+from buckets.rule_tests.event_rows import EventRow, file_rows, written_time
+from buckets.validation import Location
+
+START_MS = 1_767_571_200_000
+"""2026-01-05T00:00:00Z, a Monday: when `at: 0s` is where a test does not say."""
+_OFFSET = re.compile(r"\s*(\d+[a-z]+)((?:\s*[+-]\s*\d+[a-z]+)*)\s*", re.ASCII)
+_STEP = re.compile(r"([+-])\s*(\d+[a-z]+)", re.ASCII)
+
+Fault = Callable[[Location, str], BucketsError]
+"""Makes the error that names the line of a field of the test."""
+
+
+@dataclass(frozen=True)
+class GivenEvents:
+    """The events of a test.
+
+    Attributes:
+        table: a row an event, in arrival order, with all declared fields as text.
+        ids: of each event, as they were written or made up.
+        origins: where each event stands in the test.
+    """
+
+    table: pa.Table
+    ids: tuple[str | None, ...]
+    origins: tuple[Location, ...]
+
+    def positions(self, reference: str) -> frozenset[int]:
+        """The events that a number, from 1, or else an id stands for; empty for none."""
+        if reference.isdecimal() and reference.isascii() and 1 <= int(reference) <= len(self.ids):
+            return frozenset({int(reference) - 1})
+        return frozenset(at for at, each in enumerate(self.ids) if each == reference)
+
+
+def given_events(test: RuleTest, schema: EventSchema, folder: Path, fault: Fault) -> GivenEvents:
+    """The events of a test.
+
+    Args:
+        test: the test.
+        schema: the event schema.
+        folder: from where the paths of files count.
+        fault: makes the error of a field.
+
+    Raises:
+        BucketsError: a field is not declared or does not fit, or a file cannot be read.
+    """
+    _check_fields(test.defaults, schema, fault, ("defaults",))
+    origins, rows = _rows(test, schema, folder, fault)
+    written = {row.get(schema.event_id) for row in rows}
+    for number, row in enumerate(rows, 1):
+        if schema.event_id not in row:
+            row[schema.event_id] = _free(f"e{number}", written)
+    ids = tuple(row[schema.event_id] for row in rows)
+    return GivenEvents(events_table(rows, schema), ids, tuple(origins))
+
+
+def events_table(rows: Sequence[EventRow], schema: EventSchema) -> pa.Table:
+    """Events as a table with all declared fields as text."""
+    columns = {name: pa.array([_as_text(row.get(name)) for row in rows], pa.string()) for name in schema.field_names}
+    return pa.table(columns)
+
+
+def _free(name: str, taken: set[str | None]) -> str:
+    """A name that is not taken."""
+    while name in taken:
+        name += "-"
+    return name
+
+
+def _as_text(value: Any) -> str | None:
+    return ("true" if value else "false") if isinstance(value, bool) else value
+
+
+def _rows(test: RuleTest, schema: EventSchema, folder: Path, fault: Fault) -> tuple[list[Location], list[EventRow]]:
+    """Where each event stands in the test, and its fields."""
+    if isinstance(test.given, GivenFile):
+        try:
+            rows = file_rows(folder / test.given.file, schema, MOST_EVENTS)
+        except BucketsError as error:
+            raise fault(("given", "file"), error.message) from None
+        return [("given", "file")] * len(rows), [test.defaults | row for row in rows]
+    start_ms = _start_ms(test, schema.event_time, fault)
+    rows, origins = [], list[Location]()
+    for index, event in enumerate(test.given):
+        location: Location = ("given", index)
+        rows += _event_rows(event, test.defaults, schema, start_ms, fault, location)
+        origins += [location] * (len(rows) - len(origins))
+        if len(rows) > MOST_EVENTS:
+            raise fault(location, f"are more than {MOST_EVENTS:,} events, the limit of a test; give fewer")
+    return origins, rows
+
+
+def _start_ms(test: RuleTest, declared: EventTime, fault: Fault) -> int:
+    if test.start is None:
+        return START_MS if declared.earliest_ms <= START_MS < declared.latest_ms else declared.earliest_ms
+    text = _as_text(test.start)
+    for unit in dict.fromkeys([declared.unit, "iso8601"]):
+        times, faults = conversion.times_ms(pa.array([text]), declared.model_copy(update={"unit": unit}))
+        if not faults:
+            return int(times[0])
+    raise fault(("start",), f"{faults[0]}; write a time of {declared.field}, or one as in 2026-01-05T00:00:00Z")
+
+
+def _event_rows(
+    event: GivenEvent, defaults: EventRow, schema: EventSchema, start_ms: int, fault: Fault, location: Location
+) -> Iterator[EventRow]:
+    """An event, or several where it is repeated."""
+    written: EventRow = dict(event.__pydantic_extra__)
+    time_field = schema.event_time.field
+    if "at" in event.model_fields_set and "at" in schema.field_names:
+        written["at"] = event.at
+    _check_fields(written, schema, fault, location)
+    row = defaults | written
+    at_field, at = time_field, row.get(time_field)
+    if "at" in event.model_fields_set and "at" not in schema.field_names:
+        if time_field in written:
+            raise fault((*location, "at"), f"stands beside {time_field}; write one of them")
+        at_field, at = "at", event.at
+    offset_ms = _offset_ms(at)
+    if offset_ms is None and at_field == "at" and time_field != "at":
+        reason = f"{short_line(repr(at))} is no time counted from the start; write it as in 0s, 23h or 24h + 1ms"
+        raise fault((*location, "at"), reason)
+    if time_field not in row and offset_ms is None:
+        raise fault(location, f"has no time; write `at`, as in `at: 0s`, or {time_field}")
+    repeat = event.repeat
+    if repeat is None or offset_ms is None:
+        if repeat is not None and repeat.every:
+            raise fault((*location, "repeat"), "goes with a time counted from the start, as in `at: 0s`")
+        time = {} if offset_ms is None else {time_field: _time(start_ms + offset_ms, schema, fault, location)}
+        yield from (row | time for _ in range(1 if repeat is None else repeat.times))
+        return
+    for step in range(repeat.times):
+        yield row | {time_field: _time(start_ms + offset_ms + step * repeat.every, schema, fault, location)}
+
+
+def _time(time_ms: int, schema: EventSchema, fault: Fault, location: Location) -> str:
+    declared = schema.event_time
+    if not declared.earliest_ms <= time_ms < declared.latest_ms:
+        limits = f"{declared.earliest:%Y-%m-%d} to {declared.latest:%Y-%m-%d}"
+        raise fault(location, f"lies outside {limits}, the times that the event schema accepts; see `start` and `at`")
+    return written_time(time_ms, schema)
+
+
+def _offset_ms(text: Any) -> int | None:
+    """A duration, or several that are added and subtracted, in ms; None if it is something else."""
+    match = _OFFSET.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
+        return None
+    try:
+        steps = [(sign, parse_duration_ms(each)) for sign, each in _STEP.findall(match[2])]
+        return parse_duration_ms(match[1]) + sum(-each if sign == "-" else each for sign, each in steps)
+    except ValueError:
+        return None
+
+
+def _check_fields(given: EventRow, schema: EventSchema, fault: Fault, location: Location) -> None:
+    for name, value in given.items():
+        if name not in schema.field_names:
+            reason = f"unknown field; event schema {schema.name!r} has {', '.join(schema.field_names)}"
+            raise fault((*location, name), reason)
+        kind = schema.attributes.get(name, "text")
+        if isinstance(value, bool) and kind != "boolean":
+            raise fault((*location, name), f"{_as_text(value)} is no {kind}; text stands in quotes")

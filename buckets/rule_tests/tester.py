@@ -1,0 +1,127 @@
+"""Runs the tests of a rule file: each on its own events, with nothing before them.
+
+What is operated, not written, plays no part: a rule is tested as if it were ACTIVE for all keys and not snoozed,
+whatever its state is. So the tests of a draft still hold when it is in force.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from buckets.config.engine import EngineSettings
+from buckets.errors import BucketsError
+from buckets.evaluation import Evaluator
+from buckets.events.schema import EventSchema
+from buckets.rule_files.rule_tests import RuleTest
+from buckets.rule_files.yaml_rules import RuleFile
+from buckets.rule_tests.came_out import CameOut
+from buckets.rule_tests.comparison import differences
+from buckets.rule_tests.given_events import given_events
+from buckets.rules.policy import WHOLE_SHARE
+from buckets.rules.rule import Rule
+from buckets.rules.rule_set import canonical_group_id
+from buckets.validation import Location
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Something that came out otherwise than expected.
+
+    Attributes:
+        line: of the expectation in the rule file.
+        text: what was expected and what came.
+    """
+
+    line: int
+    text: str
+
+
+@dataclass(frozen=True)
+class TestOutcome:
+    """What became of a test.
+
+    Attributes:
+        name: of the test.
+        file: the rule file.
+        line: of the test in it.
+        rules: the rules that were evaluated; none if they are all deleted, and the test was not run.
+        failures: what came out otherwise than expected.
+    """
+
+    __test__ = False  # pytest takes it for a class of tests
+
+    name: str
+    file: str
+    line: int
+    rules: tuple[str, ...]
+    failures: tuple[Failure, ...]
+
+    @property
+    def status(self) -> str:
+        """`passed`, `failed`, or `skipped` where the rules are deleted."""
+        if not self.rules:
+            return "skipped"
+        return "failed" if self.failures else "passed"
+
+
+class RuleTester:
+    """Runs the tests of one rule file."""
+
+    def __init__(self, file: RuleFile, schema: EventSchema, engine: EngineSettings) -> None:
+        """Test the rules of `file` under the settings of a job."""
+        self._file = file
+        self._schema = schema
+        self._engine = engine
+        self._rules = {rule.rule_id: _in_force(rule) for rule in file.rules if rule.state != "DELETE"}
+        self._evaluators: dict[tuple[str, ...], Evaluator] = {}
+
+    def run(self, index: int) -> TestOutcome:
+        """Run the test with this index.
+
+        Raises:
+            BucketsError: its events or expectations do not fit the event schema or the rules; says the line.
+        """
+        test, location = self._file.tests[index], ("tests", index)
+
+        def fault(inside: Location, reason: str) -> BucketsError:
+            return self._file.fault((*location, *inside), reason)
+
+        line = self._file.line(location)
+        rules = {rule_id: self._rules[rule_id] for rule_id in self.rules_of(test) if rule_id in self._rules}
+        if not rules or any(rule_id not in self._rules for _, rule_id in test.expect.named_rules()):
+            return TestOutcome(test.name, str(self._file.path), line, (), ())
+        given = given_events(test, self._schema, self._file.path.parent, fault)
+        came = CameOut(given, rules, self._evaluator(tuple(rules)).evaluate(given.table))
+        failures = (
+            Failure(self._file.line((*location, *each.location)), each.text)
+            for each in differences(test.expect, came, fault)
+        )
+        return TestOutcome(test.name, str(self._file.path), line, tuple(rules), tuple(failures))
+
+    def rules_of(self, test: RuleTest) -> tuple[str, ...]:
+        """The rules that a test is about."""
+        return test.rules or tuple(rule.rule_id for rule in self._file.rules)
+
+    def _evaluator(self, rule_ids: tuple[str, ...]) -> Evaluator:
+        """An evaluator of these rules without events; they are checked and planned once."""
+        if rule_ids not in self._evaluators:
+            rules = [self._rules[rule_id] for rule_id in rule_ids]
+            self._evaluators[rule_ids] = Evaluator(rules, self._schema, engine_of(self._engine, rules, self._schema))
+        return self._evaluators[rule_ids].fresh()
+
+
+def _in_force(rule: Rule) -> Rule:
+    return rule.model_copy(update={"state": "ACTIVE", "rollout": WHOLE_SHARE, "snoozes": ()})
+
+
+def engine_of(engine: EngineSettings, rules: Iterable[Rule], schema: EventSchema) -> EngineSettings:
+    """The settings of a job for some of its rules, whose events one shard scores: results do not depend on shards."""
+    groups = {canonical_group_id(fields, where, schema) for rule in rules for fields, where in rule.groupings()}
+    own = tuple(each for each in engine.precision.groups if each.group_id(schema) in groups)
+    return engine.model_copy(update={"shards": 1, "precision": engine.precision.model_copy(update={"groups": own})})
+
+
+def untested(file: RuleFile) -> list[str]:
+    """The rules of a file that no test is about; deleted ones need none."""
+    everything = {rule.rule_id for rule in file.rules}
+    tested: set[str] = set().union(*(test.rules or everything for test in file.tests))
+    return [rule.rule_id for rule in file.rules if rule.rule_id not in tested and rule.state != "DELETE"]

@@ -1,0 +1,277 @@
+"""The commands `buckets rules test` and `buckets rules new`."""
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pyarrow as pa
+import pytest
+import yaml
+from deltalake import write_deltalake
+
+import buckets as library
+from buckets.resources import DEFAULT_SCHEMA, DEMO_RULES, resource
+from tests.cli_unit.ran import Ran, one_line
+
+RULES = """\
+rules:
+  - rule_id: payer-24h
+    group_by: [payerId]
+    aggregate: {function: sum, measure: paymentAmount}
+    window: {length: 24h}
+    limit: {operator: ">", value: "100"}
+  - rule_id: busy-card
+    group_by: [cardId]
+    aggregate: {function: count}
+    window: {length: 10m}
+    limit: {operator: ">=", value: 3}
+"""
+TESTS = """\
+tests:
+  - name: fires above a hundred
+    rules: [payer-24h]
+    given: [{payerId: p1, paymentAmount: 100.01, at: 0s}]
+    expect: {alerts: [{event: 1}]}
+  - name: does not fire at a hundred
+    rules: [payer-24h]
+    given: [{payerId: p1, paymentAmount: 100, at: 0s}]
+    expect: {alerts: []}
+"""
+EVENTS = [
+    {
+        "transactionId": "a",
+        "eventTime": 1768291200000,
+        "payerId": "p1",
+        "beneficiaryId": "b1",
+        "paymentAmount": "10.00",
+    },
+    {"transactionId": "b", "eventTime": 1768291500000, "payerId": "p1", "beneficiaryId": "b2", "paymentAmount": "0.07"},
+    {
+        "transactionId": "c",
+        "eventTime": 1768295500001,
+        "payerId": "p1",
+        "beneficiaryId": "b2",
+        "paymentAmount": "99.01",
+    },
+]
+
+
+@pytest.fixture
+def file(tmp_path) -> Path:
+    path = tmp_path / "rules.yaml"
+    path.write_text(RULES + TESTS)
+    return path
+
+
+@pytest.fixture
+def events(tmp_path) -> Path:
+    path = tmp_path / "events.jsonl"
+    path.write_text("".join(json.dumps(each) + "\n" for each in EVENTS))
+    return path
+
+
+def told(ran: Ran) -> str:
+    assert (ran.code, ran.err) == (0, "")
+    return ran.out
+
+
+@pytest.mark.parametrize("command", ["test", "new"])
+def test_the_help_of_a_command_has_examples_that_begin_with_it(buckets, command):
+    examples = told(buckets("rules", command, "--help")).partition("Examples:\n")[2]
+    assert examples.strip().startswith(f"buckets rules {command}")
+
+
+def test_tests_that_pass_are_shown_and_rules_without_one_are_named(buckets, file):
+    said = told(buckets("rules", "test", file))
+    assert said.count("passed") == 3
+    assert "rules.yaml:13" in said
+    assert "1 rule has no test: busy-card\n" in said
+    assert "2 passed\n" in said
+
+
+def test_a_failure_is_said_in_plain_lines_and_the_exit_code_is_1(buckets, file):
+    file.write_text(file.read_text().replace("alerts: []", "alerts: [{event: 1}]"))
+    ran = buckets("rules", "test", file)
+    assert (ran.code, ran.err) == (1, f"error: {file}: 1 of 2 tests failed\n")
+    assert "\nfailed: does not fire at a hundred\n" in ran.out
+    assert f"\n  {file}:20: expected an alert of payer-24h at event 1 (e1); it did not fire: 100 > 100 is" in ran.out
+    assert "2 tests in " in ran.out
+
+
+def test_tests_are_chosen_by_rule_and_by_name(buckets, file):
+    assert ": 1 passed\n" in told(buckets("rules", "test", file, "-k", "does not"))
+    assert ": 2 passed\n" in told(buckets("rules", "test", file, "--rule", "payer-24h"))
+    assert "no test:" not in told(buckets("rules", "test", file, "--rule", "payer-24h"))
+    ran = buckets("rules", "test", file, "--rule", "busy-card", "-k", "fires")
+    assert (
+        one_line(ran, 1) == f"{file}: no test fits --rule busy-card and -k fires; leave the option out to run all tests"
+    )
+    ran = buckets("rules", "test", file, "--rule", "nobody")
+    assert one_line(ran, 1).startswith(f"--rule nobody: no such rule in {file}; ")
+
+
+def test_a_rule_without_a_test_is_an_error_where_tests_are_required(buckets, file):
+    ran = buckets("rules", "test", file, "--require")
+    assert ran.code == 1
+    assert ran.err == f"error: {file}: 1 of the rules have no test, and --require asks for one of each; write them\n"
+    assert told(buckets("rules", "test", DEMO_RULES, "--require"))
+
+
+def test_a_file_without_tests_says_so(buckets, file):
+    file.write_text(RULES)
+    assert f"{file}: has no tests; write some under `tests`" in told(buckets("rules", "test", file))
+    assert buckets("rules", "test", file, "--require").code == 1
+
+
+def test_the_junit_report_is_xml_that_says_the_same(buckets, file, tmp_path):
+    told(buckets("rules", "test", file, "--junit", tmp_path / "new" / "report.xml"))
+    root = ElementTree.parse(tmp_path / "new" / "report.xml").getroot()
+    assert (root.get("tests"), root.get("failures")) == ("2", "0")
+    file.write_text(file.read_text().replace("alerts: []", "alerts: [{event: 1}]"))
+    assert buckets("rules", "test", file, "--junit", tmp_path / "new" / "report.xml").code == 1
+    root = ElementTree.parse(tmp_path / "new" / "report.xml").getroot()
+    assert (root.get("tests"), root.get("failures")) == ("2", "1")
+    ran = buckets("rules", "test", file, "--junit", file / "report.xml")
+    assert one_line(ran, 1).startswith(f"--junit {file / 'report.xml'}: cannot be written (")
+
+
+def test_a_folder_is_tested_file_by_file_and_a_rule_stands_in_one_of_them(buckets, file, tmp_path):
+    said = told(buckets("rules", "test", resource("conf/rules"), "--schema", resource("schemas/card-payment.yaml")))
+    assert "spike-over-own-average.yaml:" in said
+    (tmp_path / "second.yaml").write_text(RULES)
+    assert "'payer-24h' is already used in" in one_line(buckets("rules", "test", tmp_path), 1)
+
+
+def test_schema_and_engine_come_from_the_configuration_and_nothing_else_of_it_is_needed(buckets, file, tmp_path):
+    schema = yaml.safe_load(DEFAULT_SCHEMA.read_text())
+    (tmp_path / "schema.yml").write_text(yaml.safe_dump(schema | {"name": "mine"}))
+    conf = tmp_path / "conf.yml"
+    conf.write_text("schema: schema.yml\nengine: {late: evaluate}\nsource: {path: not-there}\n")
+    late = """\
+  - name: a late payment is evaluated
+    rules: [payer-24h]
+    defaults: {payerId: p1, paymentAmount: 101}
+    given: [{paymentAmount: 1, at: 10m}, {at: 0s}]
+    expect: {alerts: [{event: 2}], late_events: [2]}
+"""
+    file.write_text(file.read_text() + late)
+    assert buckets("rules", "test", file).code == 1
+    told(buckets("rules", "test", file, "--conf", conf))
+    file.write_text(file.read_text().replace("payerId: p1, paymentAmount: 101", "payer: p1"))
+    assert "event schema 'mine' has" in one_line(buckets("rules", "test", file, "--conf", conf), 1)
+    assert "event schema 'transaction' has" in one_line(
+        buckets("rules", "test", file, "--conf", conf, "--schema", DEFAULT_SCHEMA), 1
+    )
+
+
+def test_other_commands_take_a_rule_file_with_tests_and_refuse_broken_ones(buckets, file):
+    assert "2 rules in 2 groups are valid" in told(buckets("rules", "check", file))
+    assert "payer-24h" in told(buckets("rules", "show", file))
+    file.write_text(file.read_text().replace("alerts: []", "alarms: []"))
+    assert one_line(buckets("rules", "check", file), 1) == (
+        f"rule file {file}:20: tests[2].expect.alarms: unknown field"
+    )
+
+
+def test_a_draft_is_valid_and_passes_its_tests(buckets, events, tmp_path):
+    out = tmp_path / "drafts" / "new.yaml"
+    printed = told(buckets("rules", "new", "mine", "--from-file", events))
+    said = told(buckets("rules", "new", "mine", "--from-file", events, "--out", out))
+    assert said == f"rule mine and its tests are in {out}; try them: buckets rules test {out}\n"
+    assert out.read_text() == printed
+    (rule,) = library.load_rules(out)
+    assert (rule.group_by, rule.window.length_ms, str(rule.limit.value)) == (("payerId",), 6 * 3_600_000, "109.08")
+    told(buckets("rules", "check", out, "--schema", DEFAULT_SCHEMA))
+    assert ": 2 passed\n" in told(buckets("rules", "test", out, "--require"))
+
+
+def test_options_say_what_the_draft_is(buckets, events, tmp_path):
+    out, chosen = (
+        tmp_path / "new.yaml",
+        ["--group-by", "payerId, beneficiaryId", "--aggregate", "count", "--window", "2h"],
+    )
+    told(buckets("rules", "new", "mine", "--from-file", events, *chosen, "--out", out))
+    (rule,) = library.load_rules(out)
+    assert rule.sentence() == (
+        "The number of events of the same payerId and the same beneficiaryId over the last 2h is at least 2"
+    )
+    assert ": 2 passed\n" in told(buckets("rules", "test", out))
+
+
+def test_a_draft_replaces_no_file_that_it_is_not_told_to(buckets, events, file):
+    before = file.read_text()
+    ran = buckets("rules", "new", "mine", "--from-file", events, "--out", file)
+    assert one_line(ran, 1) == f"--out {file}: exists already; name a new file, or replace it with --overwrite"
+    assert file.read_text() == before
+    told(buckets("rules", "new", "mine", "--from-file", events, "--out", file, "--overwrite"))
+    assert [rule.rule_id for rule in library.load_rules(file)] == ["mine"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        ([], 2, "give either --from-alert or --from-file"),
+        (["--from-alert", "x", "--from-file", "EVENTS"], 2, "give either --from-alert or --from-file"),
+        (["--from-alert", "x"], 2, "--from-alert needs --conf, the job that raised the alert"),
+        (["--from-file", "EVENTS", "--events", "EVENTS"], 2, "--events goes with --from-alert"),
+        (["--from-file", "none.jsonl"], 1, "events none.jsonl: no such file; check the path"),
+        (
+            ["--from-file", "EVENTS", "--window", "1 day"],
+            1,
+            "--window: length: '1 day' is not a duration; write digits",
+        ),
+        (["--from-file", "EVENTS", "--window", "0s"], 1, "--window: length: a window is at least 1ms long"),
+        (["--from-file", "EVENTS", "--aggregate", "sum"], 1, "--aggregate sum: is no aggregate; write it as in"),
+        (["--from-file", "EVENTS", "--aggregate", "mean:x"], 1, "--aggregate mean:x: is no aggregate; write it as"),
+        (["--from-file", "EVENTS", "--aggregate", "sum:x"], 1, "rule 'mine': aggregate.measure: "),
+        (["--from-file", "EVENTS", "--group-by", "x"], 1, "rule 'mine': group_by: "),
+        (
+            ["--from-file", "EVENTS", "--group-by", "payerId,payerId"],
+            1,
+            "rule 'mine': group_by: a field is named twice",
+        ),
+        (["--from-file", "EVENTS", "--group-by", "cardId"], 1, "event 1 is malformed: cardId: is missing or null"),
+    ],
+)
+def test_what_cannot_be_drafted_is_one_line(buckets, events, arguments, code, said):
+    ran = buckets("rules", "new", "mine", *(str(events) if each == "EVENTS" else each for each in arguments))
+    assert one_line(ran, code).removeprefix("Invalid value: ").startswith(said)
+
+
+def test_a_name_that_no_rule_may_have_is_one_line(buckets, events):
+    assert one_line(buckets("rules", "new", "!mine", "--from-file", events), 1).startswith("rule '!mine': rule_id: ")
+    assert one_line(buckets("rules", "new", "", "--from-file", events), 1).startswith("rule '': rule_id: ")
+
+
+def test_a_draft_from_an_alert_is_like_the_rule_that_raised_it(buckets, tmp_path, events):
+    (tmp_path / "source").mkdir()
+    other = EVENTS[0] | {"transactionId": "z", "payerId": "p2"}
+    lines = "".join(json.dumps(each) + "\n" for each in [other, *EVENTS])
+    (tmp_path / "source" / "day.jsonl").write_text(lines)
+    (tmp_path / "rules.yaml").write_text(
+        RULES.replace("    aggregate", "    where: {paymentAmount: {'>': 1}}\n    aggregate", 1)
+    )
+    settings = {
+        "source": {"kind": "json", "path": "source"},
+        "schema": str(DEFAULT_SCHEMA),
+        "rules": {"path": "rules.yaml"},
+        "checkpoint": "checkpoint",
+        "output": {"path": "tables"},
+        "trigger": {"available_now": True},
+    }
+    conf = tmp_path / "conf.yml"
+    conf.write_text(yaml.safe_dump(settings))
+    schema = library.load_event_schema(DEFAULT_SCHEMA)
+    rules = library.load_rules(tmp_path / "rules.yaml", schema)[:1]
+    alerts = library.evaluate(pa.Table.from_pylist([other, *EVENTS]), rules, schema).alerts
+    write_deltalake(tmp_path / "tables" / "alerts", alerts)
+    (alert,) = alerts.to_pylist()
+    out = tmp_path / "new.yaml"
+    told(buckets("rules", "new", "mine", "--from-alert", alert["alert_id"], "--conf", conf, "--out", out))
+    (rule,) = library.load_rules(out)
+    assert (rule.window, rule.where, str(rule.limit.value)) == (rules[0].window, rules[0].where, "109.01")
+    assert ": 2 passed\n" in told(buckets("rules", "test", out, "--conf", conf))
+    again = ["rules", "new", "mine", "--from-alert", alert["alert_id"], "--conf", conf, "--events", events]
+    assert told(buckets(*again)) == out.read_text()
+    missing = one_line(buckets("rules", "new", "mine", "--from-alert", "nobody", "--conf", conf), 1)
+    assert missing == f"there is no alert nobody in {tmp_path / 'tables'}; see the column alert_id of its tables"

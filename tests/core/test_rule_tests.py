@@ -1,0 +1,517 @@
+"""Tests beside rules: what passes, what fails and how it is said, and what is refused."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from buckets.config.engine import EngineSettings
+from buckets.errors import BucketsError
+from buckets.events import conversion
+from buckets.events.schema import EventSchema, load_event_schema
+from buckets.resources import DEFAULT_SCHEMA, DEMO_RULES, resource
+from buckets.rule_files.json_schema import rule_file_schema
+from buckets.rule_files.rule_tests import Expected, ExpectedAlert, ExpectedValue, RuleTest
+from buckets.rule_files.yaml_editor import RuleText
+from buckets.rule_files.yaml_rules import RuleFile, load_rule_file, load_rules, read_rule_files
+from buckets.rule_tests.given_events import START_MS, given_events
+from buckets.rule_tests.junit import junit_report
+from buckets.rule_tests.tester import RuleTester, TestOutcome, untested
+from buckets.yaml_dialect import read_yaml
+
+CARDS = load_event_schema(resource("schemas/card-payment.yaml"))
+PAYMENTS = load_event_schema(DEFAULT_SCHEMA)
+RULES = """\
+rules:
+  - rule_id: payer-24h
+    group_by: [payerId]
+    aggregate: {function: sum, measure: paymentAmount}
+    window: {length: 24h}
+    limit: {operator: ">", value: "100"}
+  - rule_id: twice
+    group_by: [payerId]
+    features:
+      payments: {function: count, window: 1h}
+      usual: {function: previous, of: paymentAmount, window: 1h}
+      fresh: {function: is_first, window: 1h}
+    when: payments >= 2
+"""
+EVERYTHING = f"""\
+{RULES}
+tests:
+  - name: everything that may be expected
+    defaults: {{payerId: p1}}
+    given:
+      - {{transactionId: first, paymentAmount: 60, at: 1h}}
+      - {{paymentAmount: 40.01, at: 2h}}
+      - {{transactionId: first, paymentAmount: 60, at: 1h}}
+      - {{paymentAmount: 1, at: 1h + 30m}}
+      - {{paymentAmount: much, at: 3h}}
+      - {{paymentAmount: 5, at: 2h}}
+    expect:
+      alerts:
+        - event: 2
+          rule: payer-24h
+          value: 100.01
+          lower: 100.01
+          upper: 100.01
+          count: 2
+          exact: true
+          warm: true
+          certain: true
+          key: {{payerId: p1}}
+          condition: The sum of paymentAmount over the last 24h (100.01) is above 100
+        - event: 2
+          rule: twice
+          features: {{payments: 2, usual: 60.00, fresh: false}}
+          condition: payments (2) is at least 2
+      values:
+        - {{event: first, rule: payer-24h, value: 60, lower: 60, upper: 60, count: 1, exact: true, warm: true,
+           fired: false}}
+        - {{event: 1, rule: twice, features: {{payments: 1, usual: null, fresh: true}}, fired: false}}
+      late_events: [4]
+      duplicates: [first]
+      dead_letters: [5]
+      collisions_not_kept: [6]
+"""
+ENGINE = EngineSettings(collision="keep_first")
+
+
+def written(folder: Path, text: str) -> Path:
+    file = folder / "rules.yaml"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def outcomes(file: RuleFile, schema: EventSchema = PAYMENTS, engine: EngineSettings = ENGINE) -> list[TestOutcome]:
+    tester = RuleTester(file, schema, engine)
+    return [tester.run(index) for index in range(len(file.tests))]
+
+
+def run(folder: Path, text: str, schema: EventSchema = PAYMENTS, engine: EngineSettings = ENGINE) -> list[TestOutcome]:
+    return outcomes(load_rule_file(written(folder, text), schema), schema, engine)
+
+
+def failures(folder: Path, text: str) -> list[str]:
+    (outcome,) = run(folder, text)
+    return [f"{each.line}: {each.text}" for each in outcome.failures]
+
+
+def refused(folder: Path, text: str) -> str:
+    with pytest.raises(BucketsError) as error:
+        run(folder, text)
+    prefix = f"rule file {folder / 'rules.yaml'}:"
+    assert error.value.message.startswith(prefix)
+    return error.value.message.removeprefix(prefix)
+
+
+@pytest.mark.parametrize(("path", "schema"), [(resource("conf/rules"), CARDS), (DEMO_RULES, PAYMENTS)])
+def test_the_rules_that_come_with_the_project_pass_their_tests_and_none_lacks_one(path, schema):
+    for file in read_rule_files(path, schema):
+        assert untested(file) == []
+        assert {each.status for each in outcomes(file, schema, EngineSettings())} == {"passed"}, file.path
+
+
+def test_each_rule_of_conf_has_a_test_where_it_fires_and_one_where_it_just_does_not():
+    for file in read_rule_files(resource("conf/rules"), CARDS):
+        fires = [bool(test.expect.alerts) for test in file.tests]
+        assert True in fires
+        assert False in fires, file.path
+
+
+def test_everything_that_may_be_expected_passes(tmp_path):
+    (outcome,) = run(tmp_path, EVERYTHING)
+    assert outcome == TestOutcome(outcome.name, str(tmp_path / "rules.yaml"), 16, ("payer-24h", "twice"), ())
+
+
+def test_everything_names_every_field_of_an_expectation(tmp_path):
+    (test,) = load_rule_file(written(tmp_path, EVERYTHING)).tests
+    assert set(Expected.model_fields) == test.expect.model_fields_set
+    for model, entries in ((ExpectedAlert, test.expect.alerts), (ExpectedValue, test.expect.values)):
+        assert set(model.model_fields) == set().union(*(each.model_fields_set for each in entries))
+
+
+def otherwise(value: Any) -> Any:
+    """Something else than was expected."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, Decimal | int):
+        return value + 1
+    if isinstance(value, str):
+        return value + "."
+    return Decimal(7) if value is None else {name: otherwise(each) for name, each in value.items()}
+
+
+def mutations(expected: Expected) -> Iterator[tuple[str, Expected]]:
+    """The same expectation with one thing changed."""
+    for name in ("alerts", "values"):
+        entries = getattr(expected, name) or ()
+        for at, entry in enumerate(entries):
+            for field in sorted(entry.model_fields_set - {"event", "rule"}):
+                changes = [{field: otherwise(getattr(entry, field))}]
+                if field == "features":
+                    said = entry.features
+                    changes = [{field: said | {each: otherwise(value)}} for each, value in said.items()]
+                for change in changes:
+                    mutated = entry.model_copy(update=change)
+                    changed = expected.model_copy(update={name: (*entries[:at], mutated, *entries[at + 1 :])})
+                    yield f"{name}[{at}].{field}", changed
+    for at in range(len(expected.alerts or ())):
+        assert expected.alerts is not None
+        fewer = (*expected.alerts[:at], *expected.alerts[at + 1 :])
+        yield f"no alerts[{at}]", expected.model_copy(update={"alerts": fewer})
+    if expected.alerts == ():
+        more = ExpectedAlert.model_validate({"event": 1})
+        yield "one alert", expected.model_copy(update={"alerts": (more,)})
+    for name in ("late_events", "duplicates", "dead_letters", "collisions_not_kept"):
+        if getattr(expected, name):
+            yield f"no {name}", expected.model_copy(update={name: ()})
+        yield f"one more of {name}", expected.model_copy(update={name: (*getattr(expected, name), "2")})
+
+
+def mutants(file: RuleFile) -> Iterator[tuple[int, str, RuleFile]]:
+    for index, test in enumerate(file.tests):
+        for what, expected in mutations(test.expect):
+            mutated = test.model_copy(update={"expect": expected})
+            yield index, what, replace(file, tests=(*file.tests[:index], mutated, *file.tests[index + 1 :]))
+
+
+def test_every_expectation_that_is_changed_fails(tmp_path):
+    file = load_rule_file(written(tmp_path, EVERYTHING))
+    seen = 0
+    for index, what, mutant in mutants(file):
+        outcome = RuleTester(mutant, PAYMENTS, ENGINE).run(index)
+        assert outcome.status == "failed", what
+        assert all(each.line >= 16 and "\n" not in each.text for each in outcome.failures)
+        if "." in what:
+            (failure,) = outcome.failures
+            assert "expected " in failure.text
+            assert ", came " in failure.text
+        seen += 1
+    assert seen > 30
+
+
+@pytest.mark.parametrize("file", read_rule_files(resource("conf/rules"), CARDS), ids=lambda file: file.path.stem)
+def test_every_expectation_of_the_rules_of_conf_that_is_changed_fails(file):
+    for index, what, mutant in mutants(file):
+        if "one more of" not in what:
+            assert RuleTester(mutant, CARDS, ENGINE).run(index).status == "failed", (file.tests[index].name, what)
+
+
+SIMPLE = f"""\
+{RULES}
+tests:
+  - name: one
+    rules: [payer-24h]
+    defaults: {{payerId: p1}}
+    given:
+      - {{paymentAmount: 60, at: 0s}}
+      - {{paymentAmount: 40, at: 24h}}
+    expect: EXPECT
+"""
+DAYS = [f"2026-01-0{day} 00:00:00.000" for day in (4, 5, 6)]
+AT_1 = f"60 > 100 is false, 40 from the limit, of 1 event in the 24h from {DAYS[0]} to {DAYS[1]}"
+AT_2 = f"100 > 100 is false, 0 from the limit, of 2 events in the 24h from {DAYS[1]} to {DAYS[2]}"
+
+
+@pytest.mark.parametrize(
+    ("expect", "said"),
+    [
+        (
+            "{alerts: [{event: 2}]}",
+            f"22: expected an alert of payer-24h at event 2 (e2); it did not fire: {AT_2}; what fired: nothing",
+        ),
+        (
+            "{values: [{event: 1, value: 61, count: 1, fired: true}]}",
+            f"22: value of payer-24h at event 1 (e1): expected value 61, came 60; expected fired true, came false; "
+            f"it did not fire: {AT_1}",
+        ),
+        ("{alerts: [], late_events: [2]}", "22: expected that event 2 (e2) is late; it is not so"),
+    ],
+)
+def test_a_failure_says_what_was_expected_and_what_came(tmp_path, expect, said):
+    assert failures(tmp_path, SIMPLE.replace("EXPECT", expect)) == [said]
+
+
+def test_an_unexpected_alert_is_named_with_its_value(tmp_path):
+    text = SIMPLE.replace("EXPECT", "{alerts: []}").replace("40, at", "40.01, at")
+    (said,) = failures(tmp_path, text)
+    assert said.startswith(
+        "22: unexpected alert of payer-24h at event 2 (e2); it fired: 100.01 > 100 is true, 0.01 from"
+    )
+
+
+def test_a_rule_with_features_says_their_values_and_its_condition(tmp_path):
+    text = SIMPLE.replace("[payer-24h]", "[twice]").replace("EXPECT", "{alerts: [{event: 2}]}")
+    (said,) = failures(tmp_path, text)
+    expected = (
+        "22: expected an alert of twice at event 2 (e2); it did not fire: payments is at least 2 is not true with "
+    )
+    assert said == f"{expected}payments 1, usual null, fresh true; what fired: nothing"
+
+
+@pytest.mark.parametrize(
+    ("event", "why"),
+    [
+        ("{paymentAmount: much, at: 25h}", "is no valid event: paymentAmount: 'much' is not a decimal number"),
+        ("{at: 25h}", "is no valid event: paymentAmount: is missing or null"),
+        (
+            "{paymentAmount: 1, at: 23h}",
+            "is late: it is at 2026-01-05 23:00:00.000, the latest of its key at 2026-01-06 00:00:00.000",
+        ),
+        ("{transactionId: e2, paymentAmount: 40, at: 24h}", "has already arrived"),
+        ("{paymentAmount: 40, at: 24h}", "is not kept, since another event has its time"),
+    ],
+)
+def test_an_event_that_is_not_evaluated_fails_a_test_that_does_not_expect_it(tmp_path, event, why):
+    text = SIMPLE.replace("EXPECT", "{alerts: []}").replace(
+        "{paymentAmount: 40", "{transactionId: e2, paymentAmount: 40"
+    )
+    text = text.replace("    expect", f"      - {event}\n    expect")
+    (said,) = failures(tmp_path, text)
+    assert said.startswith("22: event 3 (")
+    assert f") {why}; if it shall be so, expect it: `" in said
+
+
+def test_an_expectation_of_an_event_that_the_rule_does_not_apply_to_says_so(tmp_path):
+    text = SIMPLE.replace("EXPECT", "{values: [{event: 1, fired: false}]}")
+    text = text.replace("    aggregate", "    where: {paymentAmount: {'<': '50'}}\n    aggregate")
+    (said,) = failures(tmp_path, text)
+    why = "the rule does not apply to the event: where paymentAmount < 50"
+    assert said == f"23: expected a value of payer-24h at event 1 (e1); {why}"
+
+
+BAD = [
+    ("expect: EXPECT", "expect: {}", "22: tests[1].expect: expects nothing; say `alerts: []` if no rule shall fire"),
+    ("expect: EXPECT", "expect: {alarms: []}", "22: tests[1].expect.alarms: unknown field"),
+    ("    expect: EXPECT\n", "", "16: tests[1].expect: is missing"),
+    ("EXPECT", "{alerts: [{rule: payer-24h}]}", "22: tests[1].expect.alerts[1].event: is missing"),
+    ("EXPECT", "{alerts: [{event: 3}]}", "22: tests[1].expect.alerts[1].event: there is no event '3'; 2 are given"),
+    ("EXPECT", "{late_events: [0]}", "22: tests[1].expect.late_events[1]: there is no event '0'; 2 are given"),
+    (
+        "EXPECT",
+        "{alerts: [{event: 1}, {event: 1}]}",
+        "22: tests[1].expect.alerts[2]: event 1 and rule 'payer-24h' stand",
+    ),
+    ("EXPECT", "{alerts: [{event: 1, rule: other}]}", "22: tests[1].expect.alerts[1].rule: no rule 'other' stands in"),
+    ("EXPECT", "{alerts: [{event: 1, rule: twice}]}", "22: tests[1].expect.alerts[1].rule: 'twice' is not among the"),
+    ("EXPECT", "{alerts: [{event: 1, value: much}]}", "22: tests[1].expect.alerts[1].value: 'much' is not a decimal"),
+    ("EXPECT", "{alerts: [{event: 1, fired: true}]}", "22: tests[1].expect.alerts[1].fired: unknown field"),
+    ("EXPECT", "{alerts: [{event: 1, features: {a: 1}}]}", "22: tests[1].expect.alerts[1].features.a: is no feature;"),
+    ("rules: [payer-24h]", "rules: [other]", "17: tests[1].rules[1]: no rule 'other' stands in this file; name one"),
+    ("    rules: [payer-24h]\n", "", "21: tests[1].expect.alerts[1]: needs `rule`; the test has payer-24h, twice"),
+    ("    given:\n", "    given: none\n    given2:\n", "19: tests[1].given: must be a list, not 'none' (and 1"),
+    ("    given:\n", "    given: {folder: a}\n    given2:\n", "19: tests[1].given.file: is missing (and 2 more)"),
+    ("    given:\n", "    given: {file: none.jsonl}\n    rows:\n", "20: tests[1].rows: unknown field"),
+    (
+        "{paymentAmount: 60, at: 0s}",
+        "{paymentAmount: [60], at: 0s}",
+        "20: tests[1].given[1].paymentAmount: must be one",
+    ),
+    (
+        "{paymentAmount: 60, at: 0s}",
+        "{amount: 60, at: 0s}",
+        "20: tests[1].given[1].amount: unknown field; event schema",
+    ),
+    ("{paymentAmount: 60, at: 0s}", "{paymentAmount: true, at: 0s}", "20: tests[1].given[1].paymentAmount: true is no"),
+    ("{paymentAmount: 60, at: 0s}", "{paymentAmount: 60}", "20: tests[1].given[1]: has no time; write `at`, as in"),
+    ("{paymentAmount: 60, at: 0s}", "{paymentAmount: 60, at: noon}", "20: tests[1].given[1].at: 'noon' is no time"),
+    ("{paymentAmount: 60, at: 0s}", "{at: 0s, eventTime: 1}", "20: tests[1].given[1].at: stands beside eventTime;"),
+    ("{paymentAmount: 60, at: 0s}", "{at: 3650d, eventTime: 1}", "20: tests[1].given[1].at: stands beside eventTime;"),
+    ("at: 0s}", "at: 0s, repeat: {times: 0}}", "20: tests[1].given[1].repeat.times: Input should be greater than"),
+    (
+        "at: 0s}",
+        "eventTime: 1, repeat: {times: 2, every: 1s}}",
+        "20: tests[1].given[1].repeat: goes with a time counted",
+    ),
+    ("{payerId: p1}", "{payer: p1}", "18: tests[1].defaults.payer: unknown field; event schema 'transaction' has"),
+    (
+        "    given:\n",
+        "    start: noon\n    given:\n",
+        "19: tests[1].start: 'noon' is not an ISO-8601 time; write a time",
+    ),
+    ("    given:\n", "    start: 2199-12-31T23:00:00Z\n    given:\n", "22: tests[1].given[2]: lies outside 1900-01-01"),
+    ("- name: one", "- name: ''", "16: tests[1].name: String should have at least 1 character"),
+    ("  - name: one", "  - {name: one}\n  - name: one", "16: tests[1].given: is missing"),
+    ("tests:\n", "tests: none\ntest:\n", "16: test: unknown field; only `rules` and `tests` may stand here"),
+    ("tests:\n", "tests: none\nrules2:\n", "16: rules2: unknown field; only `rules` and `tests` may stand here"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "said"), BAD)
+def test_what_cannot_be_a_test_is_refused_with_its_line(tmp_path, old, new, said):
+    assert old in SIMPLE
+    text = SIMPLE.replace(old, new, 1).replace("EXPECT", "{alerts: [{event: 1}]}")
+    assert refused(tmp_path, text).startswith(said)
+
+
+def test_tests_that_are_no_list_or_share_a_name_are_refused(tmp_path):
+    text = SIMPLE.replace("EXPECT", "{alerts: []}")
+    again = text.partition("tests:\n")[2]
+    assert refused(tmp_path, text + again) == "23: test 'one' has the name of the one on line 16"
+    assert refused(tmp_path, f"{RULES}tests: none\n") == "14: tests: must be a list"
+
+
+def test_a_file_of_events_that_cannot_be_read_is_named_with_the_line_of_the_test(tmp_path):
+    text = f"{RULES}tests:\n  - name: one\n    given: {{file: FILE}}\n    expect: {{alerts: []}}\n"
+    (tmp_path / "bad.jsonl").write_text('{"transactionId": "a", "eventTime": "1"}\n{"transactionId": "a"}\n')
+    assert refused(tmp_path, text.replace("FILE", "no.jsonl")) == (
+        f"16: tests[1].given.file: events {tmp_path / 'no.jsonl'}: no such file; check the path"
+    )
+    assert refused(tmp_path, text.replace("FILE", "bad.jsonl")) == (
+        f"16: tests[1].given.file: events {tmp_path / 'bad.jsonl'}:2: is no event: eventTime: is missing or null; "
+        "correct it or leave it out"
+    )
+
+
+def test_events_of_a_file_are_those_that_are_written_in_the_test(tmp_path):
+    rows = [
+        {"transactionId": "a", "eventTime": str(START_MS), "payerId": "p1", "paymentAmount": "60.00"},
+        {"transactionId": "b", "eventTime": str(START_MS + 86_400_000), "payerId": "p1", "paymentAmount": "40.01"},
+    ]
+    (tmp_path / "day.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    lines = [",".join(rows[0]), *(",".join(row.values()) for row in rows)]
+    (tmp_path / "day.csv").write_text("\n".join(lines) + "\n")
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "day.parquet")
+    forms = [f"{{file: day.{kind}}}" for kind in ("jsonl", "csv", "parquet")]
+    forms.append("[{transactionId: a, paymentAmount: 60, at: 0s}, {transactionId: b, paymentAmount: 40.01, at: 24h}]")
+    for index, form in enumerate(forms):
+        one = f"  - name: test {index}\n    rules: [payer-24h]\n    defaults: {{payerId: p1}}\n    given: {form}\n"
+        passes = f"{RULES}tests:\n{one}    expect: {{alerts: [{{event: b, value: 100.01}}]}}\n"
+        assert run(tmp_path, passes)[0].failures == ()
+        assert len(run(tmp_path, passes.replace("100.01", "100.02"))[0].failures) == 1
+
+
+@given(st.lists(st.tuples(st.sampled_from("+-"), st.integers(0, 90), st.sampled_from(["ms", "s", "m", "h", "d"]))))
+def test_a_time_is_the_sum_of_its_steps_from_the_start(steps):
+    sizes = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+    offset = 1 + sum((1 if sign == "+" else -1) * number * sizes[unit] for sign, number, unit in steps)
+    text = " ".join(["1ms", *(f"{sign} {number}{unit}" for sign, number, unit in steps)])
+    for unit, written_as in (("ms", "{}"), ("s", "{}e-3"), ("iso8601", None)):
+        schema = PAYMENTS.model_copy(update={"event_time": PAYMENTS.event_time.model_copy(update={"unit": unit})})
+        for start, start_ms in (("2026-02-01T12:00:00.250Z", 1_769_947_200_250), (None, START_MS)):
+            test = RuleTest.model_validate(
+                {"name": "one", "start": start, "given": [{"at": text}, {"eventTime": text}], "expect": {"alerts": []}}
+            )
+            table = given_events(test, schema, Path(), lambda location, reason: BucketsError(reason)).table
+            times, faults = conversion.times_ms(table["eventTime"].combine_chunks(), schema.event_time)
+            assert (times.tolist(), faults) == ([start_ms + offset] * 2, {})
+        if written_as is not None:
+            raw = test.model_copy(update={"start": written_as.format(5000)})
+            table = given_events(raw, schema, Path(), lambda location, reason: BucketsError(reason)).table
+            times, _ = conversion.times_ms(table["eventTime"].combine_chunks(), schema.event_time)
+            assert times.tolist() == [5000 + offset] * 2
+
+
+def test_a_field_of_the_events_that_is_called_at_is_that_field(tmp_path):
+    schema = EventSchema.model_validate(
+        {
+            "event_id": "id",
+            "event_time": "at",
+            "attributes": {"payerId": "string"},
+            "measures": {"paymentAmount": {"scale": 2}},
+        }
+    )
+    given = "[{at: 1000, paymentAmount: 60}, {at: 2000, paymentAmount: 40.01}]"
+    text = f"{RULES}tests:\n  - name: one\n    rules: [payer-24h]\n    defaults: {{payerId: p}}\n    given: {given}\n"
+    assert run(tmp_path, text + "    expect: {alerts: [{event: 2}]}\n", schema)[0].failures == ()
+    later = text.replace("at: 2000", "at: 24h + 1ms").replace("at: 1000", "at: 0s")
+    assert run(tmp_path, later + "    expect: {alerts: []}\n", schema)[0].failures == ()
+
+
+@pytest.mark.parametrize(
+    "operated",
+    [
+        "state: DRAFT",
+        "state: SHADOW",
+        "state: PAUSE",
+        "rollout: 1%",
+        "snoozes: [{until: 2030-01-01T00:00:00Z, reason: no}]",
+    ],
+)
+def test_how_a_rule_is_operated_plays_no_part_in_its_tests(tmp_path, operated):
+    text = SIMPLE.replace("EXPECT", "{alerts: [{event: 2}]}").replace("40, at", "41, at")
+    text = text.replace("  - rule_id: payer-24h\n", f"  - rule_id: payer-24h\n    {operated}\n")
+    assert run(tmp_path, text)[0].status == "passed"
+
+
+def test_tests_of_a_deleted_rule_are_skipped_and_it_needs_none(tmp_path):
+    text = SIMPLE.replace("EXPECT", "{alerts: [{event: 2}]}")
+    text = text.replace("  - rule_id: payer-24h\n", "  - rule_id: payer-24h\n    state: DELETE\n")
+    file = load_rule_file(written(tmp_path, text))
+    assert [each.status for each in outcomes(file)] == ["skipped"]
+    assert untested(file) == ["twice"]
+
+
+def test_the_settings_of_a_job_apply_and_precisions_of_groups_of_other_rules_are_left_out(tmp_path):
+    precision = {"tail": "1h", "resolution": "1h", "groups": [{"group_by": ["cardId"], "tail": "all"}]}
+    engine = EngineSettings.model_validate({"precision": precision})
+    text = SIMPLE.replace("at: 0s}", "at: 1m}\n      - {paymentAmount: 1, at: 2m}").replace(
+        "at: 24h}", "at: 24h + 90s}"
+    )
+    text = text.replace("EXPECT", "{values: [{event: 3, value: 101, lower: 40, upper: 101, exact: false}]}")
+    assert [each.text for each in run(tmp_path, text, engine=engine)[0].failures] == []
+    assert len(run(tmp_path, text)[0].failures) == 1
+
+
+def test_the_json_schema_of_a_rule_file_knows_tests(tmp_path):
+    check = Draft202012Validator(rule_file_schema(PAYMENTS))
+    check.check_schema(check.schema)
+    assert list(check.iter_errors(read_yaml(EVERYTHING)[0])) == []
+    assert list(check.iter_errors(read_yaml(DEMO_RULES.read_text())[0])) == []
+    simple = SIMPLE.replace("EXPECT", "{alerts: []}")
+    for old, new in (
+        ("alerts: []", "alarms: []"),
+        ("{paymentAmount: 60", "{amount: 60"),
+        ("- name: one", "- title: one"),
+    ):
+        assert list(check.iter_errors(read_yaml(simple.replace(old, new))[0]))
+
+
+def test_changes_of_rules_leave_tests_as_they_are(tmp_path):
+    tests = EVERYTHING.partition("tests:")[2]
+    first, second = load_rules(written(tmp_path, EVERYTHING))
+    changed = RuleText(EVERYTHING)
+    changed.set_state("payer-24h", "PAUSE")
+    changed.put(first.model_copy(update={"rule_id": "third"}))
+    changed.put(second.model_copy(update={"description": "new"}), second)
+    assert changed.text.partition("tests:")[2] == tests
+    assert [rule.rule_id for rule in load_rules(written(tmp_path, changed.text))] == ["payer-24h", "twice", "third"]
+    changed.delete("third")
+    changed.delete("twice")
+    deleted = load_rules(written(tmp_path, changed.text))
+    assert [(rule.rule_id, rule.state) for rule in deleted] == [("payer-24h", "PAUSE"), ("twice", "DELETE")]
+    assert changed.text.partition("tests:")[2] == tests
+
+
+def test_the_junit_report_says_what_the_outcomes_say(tmp_path):
+    passed = run(tmp_path, EVERYTHING)
+    failed = run(
+        tmp_path, SIMPLE.replace("EXPECT", "{alerts: [{event: 1}, {event: 2}]}").replace("- name: one", "- name: a<b")
+    )
+    skipped = [replace(failed[0], name="\u202e&", rules=(), failures=())]
+    root = ElementTree.fromstring(junit_report([*passed, *failed, *skipped], 1.5))
+    assert root.attrib == {"name": "buckets rules test", "time": "1.500"} | (
+        counts := {"tests": "3", "failures": "1", "skipped": "1", "errors": "0"}
+    )
+    (suite,) = root
+    assert suite.attrib == {"name": str(tmp_path / "rules.yaml")} | counts
+    assert [case.get("name") for case in suite] == ["everything that may be expected", "a<b", r"\u202e&"]
+    assert [[child.tag for child in case] for case in suite] == [[], ["failure"], ["skipped"]]
+    (failure,) = suite[1]
+    assert failure.text is not None
+    lines = failure.text.split("\n")
+    assert lines == [f"{tmp_path / 'rules.yaml'}:{each.line}: {each.text}" for each in failed[0].failures]
+    assert len(lines) == 2
+    assert failure.get("message") == lines[0]
+    assert suite[1].get("line") == "16"
