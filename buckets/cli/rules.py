@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from buckets.checkpoint.rule_versions import RuleVersions
-from buckets.cli import rule_state
+from buckets.cli import rule_check, rule_state
 from buckets.cli.rule_request import Author, Conf, Reason, author_and_reason, open_rules, read_rules, revise_rules
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
@@ -22,42 +22,13 @@ from buckets.rule_files.yaml_editor import rules_text
 from buckets.rule_files.yaml_rules import load_rule_files, load_rules
 from buckets.rules.change import RuleChange
 from buckets.rules.revision import in_one_form
-from buckets.rules.rule_set import canonical_group_id, group_id
 
 rules_app = typer.Typer(help="Check, read and change rules.", rich_markup_mode=None)
 
 RulesFile = Annotated[Path, typer.Argument(help="A rule file, as in conf/demo-rules.yaml.")]
-RulesPath = Annotated[Path, typer.Argument(help="A rule file, as in conf/demo-rules.yaml, or a folder of them.")]
 SchemaFile = Annotated[
     Path | None, typer.Option(help="An event schema; if given, the fields that rules name are checked against it.")
 ]
-
-
-@rules_app.command()
-def check(file: RulesPath, schema: SchemaFile = None) -> None:
-    """Check that every rule of a file, or of a folder of files, is valid.
-
-    \b
-    Examples:
-      buckets rules check conf/demo-rules.yaml
-      buckets rules check my-rules.yaml --schema schemas/transaction.yaml
-      buckets rules check conf/rules --schema schemas/card-payment.yaml
-    """  # noqa: D301 - click needs the backspace itself
-    event_schema = load_event_schema(schema) if schema else None
-    rules = load_rule_files(file, event_schema)
-    groups = {
-        canonical_group_id(fields, where, event_schema) if event_schema else group_id(fields, where)
-        for rule in rules
-        if rule.state != "DELETE"
-        for fields, where in rule.groupings()
-    }
-    checked = "" if schema else "; fields are not checked: give --schema to check them"
-    found = f"{_counted(len(rules), 'rule')} in {_counted(len(groups), 'group')}"
-    typer.echo(f"{file}: {found} {'is' if len(rules) == 1 else 'are'} valid{checked}")
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 @rules_app.command(name="schema")
@@ -226,6 +197,7 @@ def export(
 
 
 for _command in (
+    rule_check.check,
     rule_state.pause,
     rule_state.resume,
     rule_state.shadow,

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from buckets.config.engine import EngineSettings
 from buckets.config.raw_windows import check_raw_windows
@@ -137,7 +137,21 @@ def load_engine_settings(path: Path) -> EngineSettings:
     return load_model(path, _EngineOnly, "configuration").engine
 
 
+def load_schema_and_engine(path: Path) -> tuple[EventSchema, EngineSettings]:
+    """Read the event schema that a configuration names, and its `engine` part; other parts are not looked at.
+
+    Raises:
+        BucketsError: a file cannot be read or is not valid.
+    """
+    settings = load_model(path, _SchemaAndEngine, "configuration")
+    return load_event_schema(path.resolve().parent / settings.event_schema), settings.engine
+
+
 class _EngineOnly(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     engine: EngineSettings = EngineSettings()
+
+
+class _SchemaAndEngine(_EngineOnly):
+    event_schema: str = Field(alias="schema")
