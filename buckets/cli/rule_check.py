@@ -30,8 +30,6 @@ from buckets.rules.rule_set import canonical_group_id, first_rule_set, group_id
 _FAILED = 1
 _COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
 _BATCH_ROWS = 20_000
-_WIDE = 40
-"""Letters of a line that a finding has on a narrow terminal."""
 
 
 def check(
@@ -170,7 +168,8 @@ def _print(report: Report, lines: dict[str, RuleLines], show_all: bool) -> None:
     shown = [(finding, "") for finding in report.findings]
     shown += [(each.finding, each.reason) for each in report.silenced] if show_all else []
     if shown:
-        Console().print(_table(shown, lines))
+        console = Console()
+        console.print(_table(shown, lines, console.width))
     counts = {level: sum(each.code.level == level for each in report.findings) for level in _COLOURS}
     parts = [_counted(count, level) for level, count in counts.items() if count]
     if report.silenced:
@@ -179,10 +178,10 @@ def _print(report: Report, lines: dict[str, RuleLines], show_all: bool) -> None:
         typer.echo(", ".join(parts) + ("; --explain CODE says more" if report.findings else ""))
 
 
-def _table(shown: list[tuple[Finding, str]], lines: dict[str, RuleLines]) -> Table:
+def _table(shown: list[tuple[Finding, str]], lines: dict[str, RuleLines], width: int) -> Table:
     table = Table("Code", show_lines=True)
-    table.add_column("Rule", overflow="fold")
-    table.add_column("Finding", min_width=_WIDE, overflow="fold")
+    table.add_column("Rule", overflow="fold", max_width=width // 3)
+    table.add_column("Finding", overflow="fold")
     for finding, reason in shown:
         at, level = lines[finding.rule_id], finding.code.level
         where = f"{finding.rule_id}\n{at.file.name}:{at.line(finding.path)} {'.'.join(finding.path)}"

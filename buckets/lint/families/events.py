@@ -17,8 +17,8 @@ OFTEN_FIRES = Code("B504", "warning", "a rule that fires at a large share of the
 ALWAYS_NULL = Code("B505", "warning", "a field that is null in all of the events", _NEEDS)
 UNEVEN_KEYS = Code("B506", "warning", "a grouping that puts most of the events on few keys", _NEEDS)
 CODES = (NONE_PASS, ALL_PASS, NEVER_FIRES, OFTEN_FIRES, ALWAYS_NULL, UNEVEN_KEYS)
-_LARGE_SHARE = 0.2
-"""A rule that fires at a larger share of the events it looks at fires often; a fraud team cannot look at so many."""
+_LARGE_SHARE = 0.1
+"""A rule that fires at a larger share of all events fires often; nobody can look at so many."""
 _MOST_ON_ONE_KEY = 0.5
 FEWEST_EVENTS = 100
 """Of fewer events no shares are told."""
@@ -68,12 +68,15 @@ def _alerts(rule: Rule, events: EventSummary) -> Iterator[Finding]:
     if fired is None:
         return
     if fired == 0:
-        message = f"would have fired at 0 of {passed:,} events; see whether it is too strict, or the events too few"
-        yield Finding(NEVER_FIRES, rule.rule_id, path, message)
-    elif passed >= FEWEST_EVENTS and fired > _LARGE_SHARE * passed:
+        passing = "events" if passed == events.events else f"events, of which {passed:,} pass its filter"
         message = (
-            f"would have fired at {fired:,} of {passed:,} events ({fired / passed:.0%}); make it stricter, or give it a "
-            "cooldown"
+            f"would have fired at 0 of {events.events:,} {passing}; see whether it is too strict, or the events too few"
+        )
+        yield Finding(NEVER_FIRES, rule.rule_id, path, message)
+    elif events.events >= FEWEST_EVENTS and fired > _LARGE_SHARE * events.events:
+        message = (
+            f"would have fired at {fired:,} of {events.events:,} events ({fired / events.events:.0%}); make it stricter, "
+            "or give it a cooldown"
         )
         yield Finding(OFTEN_FIRES, rule.rule_id, path, message)
 
