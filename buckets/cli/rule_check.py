@@ -46,7 +46,9 @@ def check(
         Path | None, typer.Option(help="A .jsonl, .csv or .parquet file of events, on which the rules are tried.")
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings end with exit code 1 too.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON lines, and nothing else.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the findings as JSON lines, and nothing else.")
+    ] = False,
     show_all: Annotated[bool, typer.Option("--all", help="Show what the file silences too.")] = False,
     explain: Annotated[str | None, typer.Option(metavar="CODE", help="Show the page of a code, as B101.")] = None,
     list_codes: Annotated[bool, typer.Option("--codes", help="List all codes.")] = False,

@@ -1,7 +1,7 @@
 """What a value can be: a number between two bounds, one of several texts, true or false, or NULL.
 
-`narrowed` keeps of a domain what satisfies a comparison with a literal, so that comparisons that exclude each other leave
-nothing. Where a number has a step, as an amount has cents, a bound is moved to the next number that there is.
+`narrowed` keeps of a domain what satisfies a comparison with a literal, so that comparisons that exclude each other
+leave nothing. Where a number has a step, as an amount has cents, a bound is moved to the next number that there is.
 """
 
 from dataclasses import dataclass, replace

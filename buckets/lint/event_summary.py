@@ -105,7 +105,7 @@ class _Counts:
         self._nulls: dict[str, int] = {}
         self._keys: dict[tuple[str, ...], pa.Table | None] = {}
         for rule in rules:
-            self._passed |= {where: 0 for where in _filters(rule)}
+            self._passed |= dict.fromkeys(_filters(rule), 0)
             self._nulls |= dict.fromkeys(_fields(rule), 0)
             self._keys |= {tuple(sorted(fields)): None for fields, _ in rule.groupings() if fields}
 
@@ -127,7 +127,9 @@ class _Counts:
 
     def summary(self, fired: Mapping[str, int]) -> EventSummary:
         """What has been counted."""
-        keys = {names: _key_counts(names, table) for names, table in self._keys.items() if table is not None and len(table)}
+        keys = {
+            names: _key_counts(names, table) for names, table in self._keys.items() if table is not None and len(table)
+        }
         return EventSummary(self._events, self._broken, self._passed, self._nulls, keys, fired)
 
 

@@ -16,7 +16,7 @@ from buckets.lint.conditions import VALUE, filter_condition
 from buckets.lint.domain import ANYTHING, INFINITY, TRUTH, Domain, between
 from buckets.lint.logic import Facts, conjuncts, given
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
-from buckets.rules.feature import Feature, NamedFeature
+from buckets.rules.feature import NamedFeature
 from buckets.rules.filter import Filter, canonical_filter
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import canonical_group_id

@@ -13,9 +13,9 @@ class Code:
 
     Attributes:
         code: its stable name, as in B101.
-        level: how bad it is: an error makes a rule useless, a warning is surely not what was meant, a note is worth a look.
+        level: how bad it is: an error makes a rule useless, a warning is hardly what was meant, a note is worth a look.
         title: what is found, in a few words.
-        needs: what it cannot be found without; `silence` where it is about the silencing itself, and cannot be silenced.
+        needs: what it cannot be found without; `silence` where it is about silencing, and cannot be silenced.
     """
 
     code: str

@@ -8,7 +8,7 @@ from pkgutil import iter_modules
 from typing import Protocol
 
 from buckets.lint import families
-from buckets.lint.finding import Code, Finding, Needs
+from buckets.lint.finding import Code, Finding
 from buckets.lint.subject import Subject
 from buckets.printable import short_line
 
@@ -53,7 +53,7 @@ class Report:
 
 @cache
 def _families() -> tuple[_Family, ...]:
-    return tuple(import_module(f"{families.__name__}.{each.name}") for each in iter_modules(families.__path__))  # type: ignore[misc]
+    return tuple(import_module(f"{families.__name__}.{each.name}") for each in iter_modules(families.__path__))
 
 
 @cache
@@ -85,19 +85,18 @@ def look(subject: Subject) -> Report:
 
 def _silences(subject: Subject, found: set[tuple[str, str]]) -> Iterator[Finding]:
     """What is wrong with the silences themselves."""
-    there: set[Needs] = {
-        name for name in ("schema", "engine", "events") if getattr(subject, name) is not None
-    }  # type: ignore[assignment]
+    known = {"schema": subject.schema, "engine": subject.engine, "events": subject.events}
+    there = {name for name, each in known.items() if each is not None}
     for rule in subject.rules:
         for name, reason in rule.silence.items():
             path, code = ("silence", name), codes().get(name)
             if code is None or "silence" in code.needs:
-                message = (
-                    f"{short_line(repr(name))} is no code that can be silenced; `buckets rules check --codes` lists them"
-                )
+                shown = short_line(repr(name))
+                message = f"{shown} is no code that can be silenced; `buckets rules check --codes` lists them"
                 yield Finding(UNKNOWN_CODE, rule.rule_id, path, message)
             elif not reason.strip():
-                yield Finding(NO_REASON, rule.rule_id, path, f"say why {name} is silenced, as in `{name}: shown in alerts`")
-            elif (rule.rule_id, name) not in found and code.needs <= there:
+                message = f"say why {name} is silenced, as in `{name}: shown in alerts`"
+                yield Finding(NO_REASON, rule.rule_id, path, message)
+            elif (rule.rule_id, name) not in found and code.needs | {"schema"} <= there:
                 message = f"there is no finding {name} in this rule (any more); leave the silence out"
                 yield Finding(IDLE_SILENCE, rule.rule_id, path, message)

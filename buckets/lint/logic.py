@@ -1,7 +1,7 @@
 """Whether a condition can be true, or false, given what its parts can be.
 
-`may_hold` takes a condition apart at AND: comparisons of one thing with literals narrow what that thing can be, and where
-nothing remains the condition is never true. What is left, such as a comparison of two features, goes through
+`may_hold` takes a condition apart at AND: comparisons of one thing with literals narrow what that thing can be, and
+where nothing remains the condition is never true. What is left, such as a comparison of two features, goes through
 `possible_truths` with the bounds of its parts; of an OR, each branch is looked at with what the AND around it says.
 
     paymentAmount > 10 AND paymentAmount < 5      nothing is above 10 and below 5: never true

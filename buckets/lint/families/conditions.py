@@ -51,7 +51,8 @@ def _idle_parts(rule: Rule, condition: Expression, facts: Facts) -> Iterator[Fin
         if is_never or (condition.operator != "or" and always_holds(part, facts)):
             truth = "never" if is_never else "always"
             message = (
-                f"`{shown(part)}` is {truth} true{_why(rule, part, facts)}, so it decides nothing; leave it out, or mend it"
+                f"`{shown(part)}` is {truth} true{_why(rule, part, facts)}, so it decides nothing; leave it out, or mend "
+                "it"
             )
             yield Finding(IDLE_PART, rule.rule_id, ("when",), message)
 

@@ -65,8 +65,8 @@ def _among(forms: list[_Form]) -> Iterator[Finding]:
         other = next((each for each in different if each is not form and _implies(form, each)), None)
         if other is not None:
             message = (
-                f"fires only where rule {other.rule.rule_id!r} fires too, which has the same policy; delete one, or give "
-                "them different severities, scores or tags"
+                f"fires only where rule {other.rule.rule_id!r} fires too, which has the same policy; delete one, or "
+                "give them different severities, scores or tags"
             )
             path = ("limit",) if form.rule.when is None else ("when",)
             yield Finding(IMPLIED, form.rule.rule_id, path, message)

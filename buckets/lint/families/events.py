@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from buckets.lint.event_summary import EventSummary
-from buckets.lint.finding import Code, Finding, Needs
 from buckets.lint.families.groupings import FEWEST, groupings_of
+from buckets.lint.finding import Code, Finding, Needs
 from buckets.lint.subject import Subject
 from buckets.printable import short_line
 from buckets.rules.rule import Rule
@@ -57,7 +57,9 @@ def _nulls(rule: Rule, subject: Subject, events: EventSummary) -> Iterator[Findi
     # In a condition or a filter NULL can be what is asked for.
     for field, path in paths.items():
         if events.nulls.get(field) == events.events:
-            message = f"{field} is null in all of {events.events:,} events, which makes them malformed; name another field"
+            message = (
+                f"{field} is null in all of {events.events:,} events, which makes them malformed; name another field"
+            )
             yield Finding(ALWAYS_NULL, rule.rule_id, path, message)
 
 
@@ -75,8 +77,8 @@ def _alerts(rule: Rule, events: EventSummary) -> Iterator[Finding]:
         yield Finding(NEVER_FIRES, rule.rule_id, path, message)
     elif events.events >= FEWEST_EVENTS and fired > _LARGE_SHARE * events.events:
         message = (
-            f"would have fired at {fired:,} of {events.events:,} events ({fired / events.events:.0%}); make it stricter, "
-            "or give it a cooldown"
+            f"would have fired at {fired:,} of {events.events:,} events ({fired / events.events:.0%}); make it "
+            "stricter, or give it a cooldown"
         )
         yield Finding(OFTEN_FIRES, rule.rule_id, path, message)
 
@@ -92,7 +94,7 @@ def _keys(rule: Rule, events: EventSummary) -> Iterator[Finding]:
         largest = short_line(", ".join(map(str, found.largest_key)))
         keys = "one key" if found.keys == 1 else f"{found.keys:,} keys"
         message = (
-            f"{found.events:,} events have {keys}, and {largest} has {share:.0%} of them; one core scores a key's events "
-            "one after the other: group by a field with more values too, or filter the largest out"
+            f"{found.events:,} events have {keys}, and {largest} has {share:.0%} of them; one core scores a key's "
+            "events one after the other: group by a field with more values too, or filter the largest out"
         )
         yield Finding(UNEVEN_KEYS, rule.rule_id, path, message)

@@ -27,8 +27,8 @@ def find(subject: Subject) -> Iterator[Finding]:
             by = "no field" if not fields else " and ".join(fields)
             count = "one key" if keys == 1 else f"at most {keys} keys"
             message = (
-                f"grouping by {by} makes {count} of all events, and one core scores a key's events one after the other; "
-                "group by a field with many values too"
+                f"grouping by {by} makes {count} of all events, and one core scores a key's events one after the "
+                "other; group by a field with many values too"
             )
             yield Finding(FEW_KEYS, rule.rule_id, path, message)
 

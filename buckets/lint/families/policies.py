@@ -22,7 +22,9 @@ def find(subject: Subject) -> Iterator[Finding]:
 def _of_rule(rule: Rule, subject: Subject) -> Iterator[Finding]:
     until = None if rule.effective is None else rule.effective.until
     if until is not None and epoch_ms(until) <= subject.now_ms:
-        message = f"has been over since {until:%Y-%m-%d %H:%M} and costs its state still; delete the rule, or move `until`"
+        message = (
+            f"has been over since {until:%Y-%m-%d %H:%M} and costs its state still; delete the rule, or move `until`"
+        )
         yield Finding(OVER, rule.rule_id, ("effective", "until"), message)
     over = sum(epoch_ms(snooze.until) <= subject.now_ms for snooze in rule.snoozes)
     if over:

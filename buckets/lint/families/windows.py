@@ -30,8 +30,8 @@ def find(subject: Subject) -> Iterator[Finding]:
         if rule.cooldown is not None and rule.cooldown > longest_ms:
             message = (
                 f"after an alert {format_duration(rule.cooldown)} are quiet, and the longest window is "
-                f"{format_duration(longest_ms)}; alerts of which no event was in the alert before are kept back: shorten "
-                "the cooldown, or silence this if that is meant"
+                f"{format_duration(longest_ms)}; alerts of which no event was in the alert before are kept back: "
+                "shorten the cooldown, or silence this if that is meant"
             )
             yield Finding(LONG_COOLDOWN, rule.rule_id, ("cooldown",), message)
 
@@ -55,7 +55,7 @@ def _warmth(rule: Rule, subject: Subject) -> Iterator[Finding]:
         if times.latest_ms - times.earliest_ms <= window_ms:
             message = (
                 f"needs a complete window of {window}, and the event schema takes events of "
-                f"{format_duration(times.latest_ms - times.earliest_ms)} only (earliest, latest); shorten the window, or "
-                "leave out `require_warm`"
+                f"{format_duration(times.latest_ms - times.earliest_ms)} only (earliest, latest); shorten the window, "
+                "or leave out `require_warm`"
             )
             yield Finding(NEVER_WARM, rule.rule_id, ("require_warm",), message)
