@@ -16,12 +16,14 @@ class Code:
         level: how bad it is: an error makes a rule useless, a warning is hardly what was meant, a note is worth a look.
         title: what is found, in a few words.
         needs: what it cannot be found without; `silence` where it is about silencing, and cannot be silenced.
+        said_by: codes that say the same and more: where one is found in a rule, this one is left out.
     """
 
     code: str
     level: Level
     title: str
     needs: frozenset[Needs] = frozenset()
+    said_by: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -66,6 +66,8 @@ def codes() -> dict[str, Code]:
 def look(subject: Subject) -> Report:
     """Look for everything there is a code for."""
     found = [finding for family in _families() for finding in family.find(subject)]
+    there = {(finding.rule_id, finding.code.code) for finding in found}
+    found = [finding for finding in found if not any((finding.rule_id, code) in there for code in finding.code.said_by)]
     by_id = {rule.rule_id: rule for rule in subject.rules}
     kept: list[Finding] = []
     silenced: list[Silenced] = []
@@ -75,7 +77,7 @@ def look(subject: Subject) -> Report:
             silenced.append(Silenced(finding, reason))
         else:
             kept.append(finding)
-    kept += _silences(subject, {(finding.rule_id, finding.code.code) for finding in found})
+    kept += _silences(subject, there)
     rank = {rule_id: at for at, rule_id in enumerate(by_id)}
     return Report(
         tuple(sorted(kept, key=lambda each: (rank[each.rule_id], each.code.code))),
@@ -85,8 +87,8 @@ def look(subject: Subject) -> Report:
 
 def _silences(subject: Subject, found: set[tuple[str, str]]) -> Iterator[Finding]:
     """What is wrong with the silences themselves."""
-    known = {"schema": subject.schema, "engine": subject.engine, "events": subject.events}
-    there = {name for name, each in known.items() if each is not None}
+    # Other events may have what these have not.
+    there = {name for name, each in (("schema", subject.schema), ("engine", subject.engine)) if each is not None}
     for rule in subject.rules:
         for name, reason in rule.silence.items():
             path, code = ("silence", name), codes().get(name)

@@ -113,7 +113,9 @@ def test_all_codes_are_listed(buckets):
 
 def test_a_configuration_says_how_long_events_are_kept_and_which_schema_they_have(buckets, tmp_path, rules):
     without_error(rules)
-    rules.write_text(rules.read_text().replace("{function: count, window: 2h}", "{function: time_since_first, window: 2h}"))
+    rules.write_text(
+        rules.read_text().replace("{function: count, window: 2h}", "{function: time_since_first, window: 2h}")
+    )
     conf = tmp_path / "conf.yaml"
     conf.write_text(f"schema: {SCHEMA}\nengine: {{precision: {{tail: 1h}}}}\n")
     ran = buckets("rules", "check", rules, "--conf", conf, "--json")

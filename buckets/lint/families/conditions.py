@@ -1,12 +1,13 @@
 """Limits and conditions that nothing meets, or everything, and parts of them that decide nothing."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from buckets.expressions.expression import Expression
 from buckets.lint.conditions import VALUE, firing_condition, parts_of, shown
 from buckets.lint.facts import firing_facts
 from buckets.lint.finding import Code, Finding
-from buckets.lint.logic import Facts, always_holds, conjuncts, may_hold, never_false
+from buckets.lint.logic import Facts, always_holds, conjuncts, may_hold
 from buckets.lint.subject import Subject
 from buckets.rules.rule import Rule
 
@@ -32,8 +33,8 @@ def _of_rule(rule: Rule, facts: Facts) -> Iterator[Finding]:
         reason = _why(rule, _guilty(condition, facts), facts)
         message = f"{what} is never true{reason}; the rule never fires: mend the condition"
         yield Finding(NEVER, rule.rule_id, path, message)
-    elif never_false(condition, facts):
-        unless = "" if always_holds(condition, facts) else " unless something in it is NULL"
+    elif always_holds(condition, _of_whole_events(rule, facts)):
+        unless = "" if always_holds(condition, facts) else " unless a field of the event is null"
         message = (
             f"{what} is always true{unless}{_why(rule, condition, facts)}; the rule fires at every event: "
             "mend the condition"
@@ -41,6 +42,14 @@ def _of_rule(rule: Rule, facts: Facts) -> Iterator[Finding]:
         yield Finding(ALWAYS, rule.rule_id, path, message)
     else:
         yield from _idle_parts(rule, condition, facts)
+
+
+def _of_whole_events(rule: Rule, facts: Facts) -> Facts:
+    """What is known at events without nulls; a feature may be NULL there too, and its rule may ask for just that."""
+    features = {Expression("field", value=name) for name in (VALUE, *rule.features)}
+    return replace(
+        facts, domains={part: each if part in features else each.known for part, each in facts.domains.items()}
+    )
 
 
 def _idle_parts(rule: Rule, condition: Expression, facts: Facts) -> Iterator[Finding]:
@@ -51,8 +60,8 @@ def _idle_parts(rule: Rule, condition: Expression, facts: Facts) -> Iterator[Fin
         if is_never or (condition.operator != "or" and always_holds(part, facts)):
             truth = "never" if is_never else "always"
             message = (
-                f"`{shown(part)}` is {truth} true{_why(rule, part, facts)}, so it decides nothing; leave it out, or mend "
-                "it"
+                f"`{shown(part)}` is {truth} true{_why(rule, part, facts)}, so it decides nothing; "
+                "leave it out, or mend it"
             )
             yield Finding(IDLE_PART, rule.rule_id, ("when",), message)
 

@@ -10,12 +10,14 @@ from buckets.printable import short_line
 from buckets.rules.rule import Rule
 
 _NEEDS: frozenset[Needs] = frozenset(["schema", "events"])
-NONE_PASS = Code("B501", "warning", "a filter that none of the events passes", _NEEDS)
-ALL_PASS = Code("B502", "note", "a filter that all of the events pass", _NEEDS)
-NEVER_FIRES = Code("B503", "note", "a rule that fires at none of the events", _NEEDS)
-OFTEN_FIRES = Code("B504", "warning", "a rule that fires at a large share of the events", _NEEDS)
+NONE_PASS = Code("B501", "warning", "a filter that none of the events passes", _NEEDS, frozenset(["B104"]))
+ALL_PASS = Code("B502", "note", "a filter that all of the events pass", _NEEDS, frozenset(["B105"]))
+NEVER_FIRES = Code("B503", "note", "a rule that fires at none of the events", _NEEDS, frozenset(["B101", "B104"]))
+OFTEN_FIRES = Code("B504", "warning", "a rule that fires at a large share of the events", _NEEDS, frozenset(["B102"]))
 ALWAYS_NULL = Code("B505", "warning", "a field that is null in all of the events", _NEEDS)
-UNEVEN_KEYS = Code("B506", "warning", "a grouping that puts most of the events on few keys", _NEEDS)
+UNEVEN_KEYS = Code(
+    "B506", "warning", "a grouping that puts most of the events on few keys", _NEEDS, frozenset(["B401"])
+)
 CODES = (NONE_PASS, ALL_PASS, NEVER_FIRES, OFTEN_FIRES, ALWAYS_NULL, UNEVEN_KEYS)
 _LARGE_SHARE = 0.1
 """A rule that fires at a larger share of all events fires often; nobody can look at so many."""
