@@ -11,6 +11,7 @@ from rich.text import Text
 
 from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.cli import (
+    rule_check,
     rule_compare,
     rule_diff,
     rule_draft,
@@ -31,42 +32,13 @@ from buckets.rule_files.json_schema import rule_file_schema
 from buckets.rule_files.yaml_editor import rules_text
 from buckets.rule_files.yaml_rules import load_changes, load_rule_files
 from buckets.rules.revision import in_one_form
-from buckets.rules.rule_set import canonical_group_id, group_id
 
 rules_app = typer.Typer(help="Check, read and change rules.", rich_markup_mode=None)
 
 RulesFile = Annotated[Path, typer.Argument(help="A rule file, as in conf/demo-rules.yaml.")]
-RulesPath = Annotated[Path, typer.Argument(help="A rule file, as in conf/demo-rules.yaml, or a folder of them.")]
 SchemaFile = Annotated[
     Path | None, typer.Option(help="An event schema; if given, the fields that rules name are checked against it.")
 ]
-
-
-@rules_app.command()
-def check(file: RulesPath, schema: SchemaFile = None) -> None:
-    """Check that every rule of a file, or of a folder of files, is valid.
-
-    \b
-    Examples:
-      buckets rules check conf/demo-rules.yaml
-      buckets rules check my-rules.yaml --schema schemas/transaction.yaml
-      buckets rules check conf/rules --schema schemas/card-payment.yaml
-    """  # noqa: D301 - click needs the backspace itself
-    event_schema = load_event_schema(schema) if schema else None
-    rules = load_rule_files(file, event_schema)
-    groups = {
-        canonical_group_id(fields, where, event_schema, rule.on) if event_schema else group_id(fields, where, rule.on)
-        for rule in rules
-        if rule.is_in_force
-        for fields, where in rule.groupings()
-    }
-    checked = "" if schema else "; fields are not checked: give --schema to check them"
-    found = f"{_counted(len(rules), 'rule')} in {_counted(len(groups), 'group')}"
-    typer.echo(f"{file}: {found} {'is' if len(rules) == 1 else 'are'} valid{checked}")
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 @rules_app.command(name="schema")
@@ -224,6 +196,7 @@ rules_app.command(name="import")(import_rules)
 rules_app.command(name="list")(rule_list.list_rules)
 rules_app.command(name="compare")(rule_compare.compare_rules)
 for _command in (
+    rule_check.check,
     rule_draft.new,
     rule_state.pause,
     rule_state.resume,

@@ -137,20 +137,20 @@ def load_engine_settings(path: Path) -> EngineSettings:
     return load_model(path, _EngineOnly, "configuration").engine
 
 
+def load_schema_and_engine(path: Path) -> tuple[EventSchema, EngineSettings]:
+    """Read the event schema that a configuration names, and its `engine` part; other parts are not looked at.
+
+    Raises:
+        BucketsError: a file cannot be read or is not valid.
+    """
+    settings = load_model(path, _SchemaAndEngine, "configuration")
+    return load_event_schema(path.resolve().parent / settings.event_schema), settings.engine
+
+
 class _EngineOnly(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     engine: EngineSettings = EngineSettings()
-
-
-def load_schema_and_engine(path: Path) -> tuple[EventSchema, EngineSettings]:
-    """Read the event schema of a configuration and its `engine` part; other parts are not looked at.
-
-    Raises:
-        BucketsError: a file cannot be read, or is not valid.
-    """
-    found = load_model(path, _SchemaAndEngine, "configuration")
-    return load_event_schema(path.resolve().parent / found.event_schema), found.engine
 
 
 class _SchemaAndEngine(_EngineOnly):

@@ -16,11 +16,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from buckets.errors import BucketsError
-from buckets.events.arrivals import RAW, check_columns
+from buckets.events.arrivals import POSITION, RAW, SOURCE, SOURCE_ORDER, check_columns
+from buckets.events.csv_events import read_events as csv_events
 from buckets.events.csv_lines import split_header
+from buckets.events.json_events import read_events as json_events
 from buckets.events.json_object import read_object
-from buckets.events.parquet_rows import MOST_ROWS, as_arrivals, check_parquet, field_batches
+from buckets.events.parquet_rows import MOST_ROWS, as_arrivals, check_parquet, field_batches, read_arrivals
 from buckets.events.schema import EventSchema, SourceKind
+from buckets.events.text_lines import text_lines
 
 KINDS: dict[str, SourceKind] = {
     ".jsonl": "json",
@@ -167,3 +170,33 @@ def typed_part(part: Path, file: EventFile, schema: EventSchema) -> Iterator[pa.
     for rows in field_batches(part, [*schema.field_names, ROW_NUMBER]):
         order = pa.repeat(pa.scalar(0, pa.int64()), len(rows))
         yield as_arrivals(rows, schema, file.path.name, order, rows.column(ROW_NUMBER))
+
+
+def file_arrivals(file: EventFile, schema: EventSchema, batch_rows: int = MOST_ROWS) -> Iterator[pa.RecordBatch]:
+    """The rows of a file as arrivals, without Spark.
+
+    Args:
+        file: the file.
+        schema: the event schema.
+        batch_rows: the most lines of a batch.
+
+    Raises:
+        BucketsError: a Parquet file is damaged.
+    """
+    if file.kind == "parquet":
+        yield from read_arrivals(file.path, 0, schema, None)
+        return
+    lines = text_lines(_lines_of(file, table) for table in _tables(file, schema, batch_rows))
+    if file.kind == "csv":
+        yield from csv_events(lines, schema, file.header)
+    else:
+        yield from (json_events(rows, schema) for rows in lines)
+
+
+def _lines_of(file: EventFile, table: pa.Table) -> pa.RecordBatch:
+    """Numbered lines as `text_lines` takes them."""
+    numbers = table[ROW_NUMBER].combine_chunks()
+    order = pa.repeat(pa.scalar(0, pa.int64()), len(table))
+    source = pa.repeat(pa.scalar(file.path.name), len(table))
+    raw = table[RAW].combine_chunks()
+    return pa.record_batch({RAW: raw, SOURCE: source, SOURCE_ORDER: order, POSITION: numbers})

@@ -82,7 +82,7 @@ def test_without_a_command_there_is_the_list_of_commands(buckets, arguments):
         (["run"], "'conf'"),
         (["run", "a", "b"], "b"),
         (["rules", "check"], "'file'"),
-        (["rules", "check", "f", "--strict"], "--strict"),
+        (["rules", "check", "f", "--stricter"], "--stricter"),
         (["alerts"], "DIR"),
         (["alerts", "d", "--limit", "0"], "--limit"),
         (["alerts", "d", "--limit", "many"], "--limit"),

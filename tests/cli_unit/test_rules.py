@@ -318,7 +318,8 @@ def test_check_counts_the_groups_of_features_too_and_takes_a_folder(buckets):
     schema, rules = resource("schemas/card-payment.yaml"), resource("conf/rules")
     one = rules / "hour-against-month.yaml"
     assert told(buckets("rules", "check", one, "--schema", schema)) == f"{one}: 1 rule in 2 groups is valid\n"
-    assert told(buckets("rules", "check", rules, "--schema", schema)) == f"{rules}: 8 rules in 5 groups are valid\n"
+    of_folder = told(buckets("rules", "check", rules, "--schema", schema, "--strict"))
+    assert of_folder == f"{rules}: 8 rules in 5 groups are valid\n1 silenced (--all shows them)\n"
     assert "countries is above 3" in told(buckets("rules", "show", rules))
 
 

@@ -1,0 +1,193 @@
+"""The command `buckets rules check`: whether rules are valid, and what is wrong with those that are."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markdown import Markdown
+from rich.status import Status
+from rich.table import Table
+from rich.text import Text
+
+from buckets.clock import epoch_ms
+from buckets.config.engine import EngineSettings
+from buckets.config.job import load_schema_and_engine
+from buckets.errors import BucketsError
+from buckets.events.event_file import file_arrivals, open_event_file
+from buckets.events.schema import EventSchema, load_event_schema
+from buckets.lint.event_summary import EventSummary, summarise
+from buckets.lint.finding import Finding
+from buckets.lint.lint import Report, codes, look
+from buckets.lint.page import page
+from buckets.lint.subject import Subject
+from buckets.rule_files.rule_lines import RuleLines, rule_lines
+from buckets.rule_files.yaml_rules import load_rule_files
+from buckets.rules.rule import Rule
+from buckets.rules.rule_set import canonical_group_id, first_rule_set, group_id
+
+_FAILED = 1
+_COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
+_BATCH_ROWS = 20_000
+
+
+def check(
+    file: Annotated[
+        Path | None, typer.Argument(help="A rule file, as in conf/demo-rules.yaml, or a folder of them.")
+    ] = None,
+    schema: Annotated[
+        Path | None, typer.Option(help="An event schema; if given, the fields that rules name are checked against it.")
+    ] = None,
+    conf: Annotated[
+        Path | None, typer.Option(help="A configuration, of which `schema` and the `engine` part are used.")
+    ] = None,
+    events: Annotated[
+        Path | None, typer.Option(help="A .jsonl, .csv or .parquet file of events, on which the rules are tried.")
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Warnings end with exit code 1 too.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the findings as JSON lines, and nothing else.")
+    ] = False,
+    show_all: Annotated[bool, typer.Option("--all", help="Show what the file silences too.")] = False,
+    explain: Annotated[str | None, typer.Option(metavar="CODE", help="Show the page of a code, as B101.")] = None,
+    list_codes: Annotated[bool, typer.Option("--codes", help="List all codes.")] = False,
+) -> int:
+    """Check that every rule of a file, or of a folder of files, is valid, and look for what is wrong with it.
+
+    Findings have a code and a level: an error ends with exit code 1. A rule
+    silences a code with a reason: silence: {B106: shown in alerts}.
+
+    \b
+    Examples:
+      buckets rules check conf/demo-rules.yaml
+      buckets rules check my-rules.yaml --schema schemas/transaction.yaml
+      buckets rules check conf/rules --schema schemas/card-payment.yaml --strict
+      buckets rules check conf/demo-rules.yaml --conf conf/demo.yaml --events day.jsonl
+      buckets rules check --explain B101
+    """  # noqa: D301 - click needs the backspace itself
+    if explain is not None or list_codes:
+        _tell(explain)
+        return 0
+    if file is None:
+        message = "Missing argument 'file'."
+        raise typer.TyperException(message)
+    event_schema, engine = load_schema_and_engine(conf) if conf else (None, None)
+    event_schema = load_event_schema(schema) if schema else event_schema
+    rules = load_rule_files(file, event_schema)
+    live = tuple(rule for rule in rules if rule.state != "DELETE")
+    summary = None if events is None else _summary(events, live, event_schema, engine)
+    if not as_json:
+        typer.echo(_validity(file, rules, event_schema))
+    # A rule that is in no list `rules` of a YAML file has no line.
+    lines = {rule.rule_id: RuleLines(file, (), None) for rule in live} | rule_lines(file)
+    written = {rule_id: each.written for rule_id, each in lines.items()}
+    report = look(Subject(live, epoch_ms(), event_schema, engine, summary, written))
+    _print_json(report, lines, show_all) if as_json else _print(report, lines, show_all)
+    levels = {finding.code.level for finding in report.findings}
+    return _FAILED if "error" in levels or (strict and "warning" in levels) else 0
+
+
+def _tell(explain: str | None) -> None:
+    """Print the page of a code, or the list of codes."""
+    if explain is not None:
+        if explain.upper() not in codes():
+            message = f"--explain {explain}: there is no such code; `buckets rules check --codes` lists them"
+            raise BucketsError(message)
+        Console().print(Markdown(page(explain.upper())))
+        return
+    table = Table(title="Codes", title_justify="left")
+    for name in ("Code", "Level", "Finds", "Needs"):
+        table.add_column(name, overflow="fold")
+    options = {"schema": "--schema or --conf", "engine": "--conf", "events": "--events", "silence": ""}
+    for code in codes().values():
+        needs = "--conf" if "engine" in code.needs else ", ".join(options[each] for each in sorted(code.needs))
+        table.add_row(code.code, Text(code.level, _COLOURS[code.level]), code.title, needs)
+    Console().print(table)
+
+
+def _validity(file: Path, rules: tuple[Rule, ...], schema: EventSchema | None) -> str:
+    """How many valid rules there are."""
+    groups = {
+        canonical_group_id(fields, where, schema, rule.on) if schema else group_id(fields, where, rule.on)
+        for rule in rules
+        if rule.is_in_force
+        for fields, where in rule.groupings()
+    }
+    checked = "" if schema else "; fields are not checked: give --schema to check them"
+    found = f"{_counted(len(rules), 'rule')} in {_counted(len(groups), 'group')}"
+    return f"{file}: {found} {'is' if len(rules) == 1 else 'are'} valid{checked}"
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def _summary(
+    path: Path, rules: tuple[Rule, ...], schema: EventSchema | None, engine: EngineSettings | None
+) -> EventSummary:
+    """What a file of events shows, with progress on the terminal while it is read."""
+    if schema is None:
+        message = f"--events {path}: how events are read is in an event schema; give --schema or --conf too"
+        raise BucketsError(message)
+    file = open_event_file(path, schema, first_rule_set(rule for rule in rules if rule.on == "events").named_fields)
+    console = Console(stderr=True)
+    with Status(f"Reading {path}…", console=console) as status:
+
+        def on_rows(rows: int) -> None:
+            status.update(f"{rows:,} events of {path}")
+
+        arrivals = file_arrivals(file, schema, _BATCH_ROWS)
+        summary = summarise(arrivals, rules, schema, engine or EngineSettings(), on_rows)
+    if not summary.events:
+        message = f"--events {path}: none of its {summary.broken:,} rows is an event of event schema {schema.name!r}"
+        raise BucketsError(message)
+    return summary
+
+
+def _print_json(report: Report, lines: dict[str, RuleLines], show_all: bool) -> None:
+    for finding in report.findings:
+        typer.echo(_json(finding, lines[finding.rule_id], None))
+    for silenced in report.silenced if show_all else ():
+        typer.echo(_json(silenced.finding, lines[silenced.finding.rule_id], silenced.reason))
+
+
+def _json(finding: Finding, lines: RuleLines, silenced: str | None) -> str:
+    written = {
+        "code": finding.code.code,
+        "level": finding.code.level,
+        "rule_id": finding.rule_id,
+        "file": str(lines.file),
+        "line": lines.line(finding.path),
+        "field": ".".join(finding.path),
+        "message": finding.message,
+        "silenced": silenced,
+    }
+    return json.dumps(written, ensure_ascii=False)
+
+
+def _print(report: Report, lines: dict[str, RuleLines], show_all: bool) -> None:
+    shown = [(finding, "") for finding in report.findings]
+    shown += [(each.finding, each.reason) for each in report.silenced] if show_all else []
+    if shown:
+        console = Console()
+        console.print(_table(shown, lines, console.width))
+    counts = {level: sum(each.code.level == level for each in report.findings) for level in _COLOURS}
+    parts = [_counted(count, level) for level, count in counts.items() if count]
+    if report.silenced:
+        parts.append(f"{len(report.silenced):,} silenced{'' if show_all else ' (--all shows them)'}")
+    if parts:
+        typer.echo(", ".join(parts) + ("; --explain CODE says more" if report.findings else ""))
+
+
+def _table(shown: list[tuple[Finding, str]], lines: dict[str, RuleLines], width: int) -> Table:
+    table = Table("Code", show_lines=True)
+    table.add_column("Rule", overflow="fold", max_width=width // 3)
+    table.add_column("Finding", overflow="fold")
+    for finding, reason in shown:
+        at, level = lines[finding.rule_id], finding.code.level
+        where = f"{finding.rule_id}\n{at.file.name}:{at.line(finding.path)} {'.'.join(finding.path)}"
+        silenced = f"\nsilenced: {reason}" if reason else ""
+        code = Text.assemble(finding.code.code, "\n", (level, _COLOURS[level]))
+        table.add_row(code, Text(where, overflow="fold"), Text(finding.message + silenced))
+    return table

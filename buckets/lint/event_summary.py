@@ -1,0 +1,181 @@
+"""What a file of events shows of rules: which filters let events pass, which keys there are, how often rules fire."""
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from buckets.config.engine import EngineSettings
+from buckets.config.raw_windows import raw_window_fault
+from buckets.engine.in_memory import InMemoryJob
+from buckets.engine.output_decoder import OutputDecoder
+from buckets.engine.shard import Scorer
+from buckets.events.arrivals import Events, parse
+from buckets.events.schema import EventSchema
+from buckets.lint.conditions import filter_condition, firing_condition
+from buckets.lint.logic import is_known
+from buckets.outputs import columns
+from buckets.rules.filter import Filter, filter_fields, matches
+from buckets.rules.rule import POLICY_FIELDS, Rule
+from buckets.rules.rule_set import RuleSet, first_rule_set
+
+_COUNT = "count"
+
+
+@dataclass(frozen=True)
+class KeyCounts:
+    """The keys of a grouping.
+
+    Attributes:
+        keys: how many there are.
+        largest: how many events the largest has.
+        largest_key: its values, in the order of the grouping's fields.
+        events: how many events have a key.
+    """
+
+    keys: int
+    largest: int
+    largest_key: tuple[Any, ...]
+    events: int
+
+
+@dataclass(frozen=True)
+class EventSummary:
+    """What a file of events has shown.
+
+    Attributes:
+        events: how many there are.
+        broken: how many rows are no events.
+        passed: by filter, how many events pass.
+        nulls: by field, in how many events it is null.
+        keys: by the fields of a grouping.
+        fired: by rule, at how many events it would fire; rules that could not be tried are not in it.
+    """
+
+    events: int
+    broken: int
+    passed: Mapping[Filter, int]
+    nulls: Mapping[str, int]
+    keys: Mapping[tuple[str, ...], KeyCounts]
+    fired: Mapping[str, int]
+
+
+def summarise(
+    arrivals: Iterable[pa.RecordBatch],
+    rules: Iterable[Rule],
+    schema: EventSchema,
+    engine: EngineSettings,
+    on_rows: Callable[[int], None] = lambda rows: None,
+) -> EventSummary:
+    """Look at events, and try rules on them: all in force, without policies, each for itself.
+
+    Args:
+        arrivals: the events, in the form of `events.arrivals`.
+        rules: rules that fit the event schema; those for alerts, and those with functions that are not known here, are
+            left out.
+        schema: the event schema.
+        engine: the settings under which rules are tried.
+        on_rows: called with the number of rows so far.
+    """
+    tried = [rule for rule in rules if rule.on == "events" and _is_known(rule, schema)]
+    counts, trial, rows_so_far = _Counts(tried, schema), _Trial(tried, schema, engine), 0
+    for rows in arrivals:
+        events, broken = parse(rows, schema, frozenset())
+        counts.add(events, len(broken))
+        trial.add(rows)
+        rows_so_far += len(rows)
+        on_rows(rows_so_far)
+    return counts.summary(trial.fired)
+
+
+def _is_known(rule: Rule, schema: EventSchema) -> bool:
+    wheres = [rule.where, *(feature.where or () for feature in rule.features.values())]
+    return all(map(is_known, [firing_condition(rule), *(filter_condition(where, schema) for where in wheres)]))
+
+
+class _Counts:
+    """Counts what events are like."""
+
+    def __init__(self, rules: Iterable[Rule], schema: EventSchema) -> None:
+        self._schema = schema
+        self._events = self._broken = 0
+        self._passed: dict[Filter, int] = {}
+        self._nulls: dict[str, int] = {}
+        self._keys: dict[tuple[str, ...], pa.Table | None] = {}
+        for rule in rules:
+            self._passed |= dict.fromkeys(_filters(rule), 0)
+            self._nulls |= dict.fromkeys(_fields(rule), 0)
+            self._keys |= {tuple(sorted(fields)): None for fields, _ in rule.groupings() if fields}
+
+    def add(self, events: Events, broken: int) -> None:
+        """Count events."""
+        fields = events.attributes | events.measures | {self._schema.event_time.field: pa.array(events.times_ms)}
+        self._events += len(events)
+        self._broken += broken
+        for where in self._passed if len(events) else ():
+            mask = matches(where, fields, self._schema)
+            self._passed[where] += len(events) if mask is None else mask.true_count
+        for name in self._nulls:
+            self._nulls[name] += fields[name].null_count
+        for names, before in self._keys.items():
+            keyed = pa.table({name: fields[name] for name in names}).drop_null()
+            found = keyed.append_column(_COUNT, pa.repeat(pa.scalar(1, pa.int64()), len(keyed)))
+            both = found if before is None else pa.concat_tables([before, found])
+            self._keys[names] = both.group_by(list(names)).aggregate([(_COUNT, "sum")]).rename_columns([*names, _COUNT])
+
+    def summary(self, fired: Mapping[str, int]) -> EventSummary:
+        """What has been counted."""
+        keys = {
+            names: _key_counts(names, table) for names, table in self._keys.items() if table is not None and len(table)
+        }
+        return EventSummary(self._events, self._broken, self._passed, self._nulls, keys, fired)
+
+
+def _key_counts(names: tuple[str, ...], table: pa.Table) -> KeyCounts:
+    counts = table[_COUNT]
+    largest = pc.max(counts).as_py()
+    row = table.slice(pc.index(counts, largest).as_py(), 1).to_pylist()[0]
+    return KeyCounts(len(table), largest, tuple(row[name] for name in names), pc.sum(counts).as_py())
+
+
+def _filters(rule: Rule) -> list[Filter]:
+    return [where for where in (rule.where, *(each.where for each in rule.features.values())) if where]
+
+
+def _fields(rule: Rule) -> set[str]:
+    """The fields that a rule names."""
+    found = {field for fields, _ in rule.groupings() for field in fields} | rule.filter_fields
+    found |= {feature.of for feature in rule.features.values() if feature.of is not None}
+    found |= {rule.measure} if rule.measure is not None else set()
+    return found.union(*map(filter_fields, _filters(rule)))
+
+
+class _Trial:
+    """Tries rules on events, in memory, and counts where they fire."""
+
+    def __init__(self, rules: Iterable[Rule], schema: EventSchema, engine: EngineSettings) -> None:
+        in_force = [_without_policy(rule) for rule in rules if raw_window_fault(rule, engine, schema) is None]
+        self._rule_set: RuleSet = first_rule_set(in_force)
+        self._decoder = OutputDecoder(self._rule_set, schema, engine)
+        self._job = InMemoryJob(Scorer(schema, engine, evaluations=False))
+        self.fired: dict[str, int] = {rule.rule_id: 0 for rule in in_force}
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Score events that arrive next."""
+        if not self.fired:
+            return
+        payloads = self._job.score_batch([rows], self._rule_set).payloads.get(columns.ALERTS, [])
+        for alerts in self._decoder.tables(columns.ALERTS, payloads):
+            for found in alerts["rule_id"].value_counts().to_pylist():
+                self.fired[found["values"]] += found["counts"]
+
+
+def _without_policy(rule: Rule) -> Rule:
+    """A rule as it would fire if it were in force, with nothing that keeps it quiet."""
+    fields = Rule.model_fields
+    policy: dict[str, Hashable] = {
+        name: fields[name].get_default(call_default_factory=True) for name in POLICY_FIELDS if name != "on"
+    }
+    return rule.model_copy(update={**policy, "state": "ACTIVE"})

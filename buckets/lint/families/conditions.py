@@ -1,0 +1,90 @@
+"""Limits and conditions that nothing meets, or everything, and parts of them that decide nothing."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from buckets.expressions.expression import Expression
+from buckets.lint.conditions import VALUE, firing_condition, parts_of, shown
+from buckets.lint.facts import firing_facts
+from buckets.lint.finding import Code, Finding
+from buckets.lint.logic import Facts, always_holds, conjuncts, may_hold
+from buckets.lint.subject import Subject
+from buckets.rules.rule import Rule
+
+NEVER = Code("B101", "error", "a limit or condition that nothing meets")
+ALWAYS = Code("B102", "warning", "a limit or condition that everything meets")
+IDLE_PART = Code("B103", "warning", "a part of a condition that decides nothing")
+CODES = (NEVER, ALWAYS, IDLE_PART)
+
+
+def find(subject: Subject) -> Iterator[Finding]:
+    """Look at the limit or the condition of each rule whose filter lets events pass."""
+    for rule in subject.rules:
+        facts = firing_facts(rule, subject.schema_of(rule), subject.engine)
+        if facts is not None:
+            yield from _of_rule(rule, facts)
+
+
+def _of_rule(rule: Rule, facts: Facts) -> Iterator[Finding]:
+    condition = firing_condition(rule)
+    path = ("when",) if rule.when is not None else ("limit",)
+    what = f"`{_words(rule, condition)}`"
+    if not may_hold(condition, facts):
+        reason = _why(rule, _guilty(condition, facts), facts)
+        message = f"{what} is never true{reason}; the rule never fires: mend the condition"
+        yield Finding(NEVER, rule.rule_id, path, message)
+    elif always_holds(condition, _of_whole_events(rule, facts)):
+        unless = "" if always_holds(condition, facts) else " unless a field of the event is null"
+        message = (
+            f"{what} is always true{unless}{_why(rule, condition, facts)}; the rule fires at every event: "
+            "mend the condition"
+        )
+        yield Finding(ALWAYS, rule.rule_id, path, message)
+    else:
+        yield from _idle_parts(rule, condition, facts)
+
+
+def _of_whole_events(rule: Rule, facts: Facts) -> Facts:
+    """What is known at events without nulls; a feature may be NULL there too, and its rule may ask for just that."""
+    features = {Expression("field", value=name) for name in (VALUE, *rule.features)}
+    return replace(
+        facts, domains={part: each if part in features else each.known for part, each in facts.domains.items()}
+    )
+
+
+def _idle_parts(rule: Rule, condition: Expression, facts: Facts) -> Iterator[Finding]:
+    for part in parts_of(condition):
+        if part == condition:
+            continue
+        is_never = condition.operator == "or" and not may_hold(part, facts)
+        if is_never or (condition.operator != "or" and always_holds(part, facts)):
+            truth = "never" if is_never else "always"
+            message = (
+                f"`{shown(part)}` is {truth} true{_why(rule, part, facts)}, so it decides nothing; "
+                "leave it out, or mend it"
+            )
+            yield Finding(IDLE_PART, rule.rule_id, ("when",), message)
+
+
+def _words(rule: Rule, condition: Expression) -> str:
+    """A condition as its rule has written it."""
+    if rule.aggregate is None or rule.limit is None:
+        return shown(condition)
+    of = "" if rule.measure is None else f" of {rule.measure}"
+    return f"{rule.aggregate.function}{of} {rule.limit.operator} {rule.limit.value:f}"
+
+
+def _guilty(condition: Expression, facts: Facts) -> Expression:
+    """The part of a condition that is never true by itself; the whole of it where there is none."""
+    return next((part for part in conjuncts(condition) if not may_hold(part, facts)), condition)
+
+
+def _why(rule: Rule, condition: Expression, facts: Facts) -> str:
+    """What is known of the names in a condition; nothing where nothing is."""
+    known = []
+    for name in dict.fromkeys(condition.fields()):
+        words = None if facts.kinds.get(name) == "boolean" else facts.of_name(name).in_words()
+        if words is not None:
+            shown_name = rule.aggregate.function if rule.aggregate is not None and name == VALUE else name
+            known.append(f"{shown_name} is {words}")
+    return f", for {' and '.join(known)}" if known else ""

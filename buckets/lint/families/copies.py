@@ -1,0 +1,132 @@
+"""Rules that are the same as another one, and rules that fire only where another one fires."""
+
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from buckets.events.schema import EventSchema
+from buckets.expressions.expression import Expression
+from buckets.expressions.normal_form import normalise
+from buckets.lint.conditions import VALUE, filter_condition, firing_condition
+from buckets.lint.facts import firing_facts
+from buckets.lint.finding import Code, Finding
+from buckets.lint.logic import Facts, given, may_hold, negation, truths
+from buckets.lint.subject import Subject
+from buckets.rules.filter import Filter, canonical_filter, filter_identity
+from buckets.rules.rule import POLICY_FIELDS, Rule
+
+SAME = Code("B201", "warning", "two rules that are the same")
+IMPLIED = Code("B202", "note", "a rule that fires only where another one fires")
+CODES = (SAME, IMPLIED)
+_MOST_COMPARED = 100
+"""Of so many rules that look at the same events each is compared with each."""
+
+
+@dataclass(frozen=True)
+class _Form:
+    """A rule in a form that does not depend on how it is written.
+
+    Attributes:
+        rule: the rule.
+        kin: what rules share that can be compared: state, policy, key and filter.
+        condition: when it fires; the name of a feature says what the feature is.
+        facts: what is known of the names in it.
+    """
+
+    rule: Rule
+    kin: Hashable
+    condition: Expression
+    facts: Facts
+
+
+def find(subject: Subject) -> Iterator[Finding]:
+    """Compare the rules that look at the same events and have the same policy."""
+    kin: dict[Hashable, list[_Form]] = {}
+    for rule in subject.rules:
+        facts = firing_facts(rule, subject.schema_of(rule), subject.engine)
+        if rule.is_evaluated and facts is not None:
+            form = _form(rule, facts, subject.schema_of(rule))
+            kin.setdefault(form.kin, []).append(form)
+    for forms in kin.values():
+        yield from _among(forms)
+
+
+def _among(forms: list[_Form]) -> Iterator[Finding]:
+    first: dict[Expression, _Form] = {}
+    for form in forms:
+        there = first.setdefault(form.condition, form)
+        if there is not form:
+            message = f"is the same as rule {there.rule.rule_id!r}: events, features, condition and policy; delete one"
+            yield Finding(SAME, form.rule.rule_id, ("rule_id",), message)
+    different = list(first.values())
+    if len(different) > _MOST_COMPARED:
+        return
+    for form in different:
+        other = next((each for each in different if each is not form and _implies(form, each)), None)
+        if other is not None:
+            message = (
+                f"fires only where rule {other.rule.rule_id!r} fires too, which has the same policy; delete one, or "
+                "give them different severities, scores or tags"
+            )
+            path = ("limit",) if form.rule.when is None else ("when",)
+            yield Finding(IMPLIED, form.rule.rule_id, path, message)
+
+
+def _implies(form: _Form, other: _Form) -> bool:
+    """Whether one rule surely fires wherever the other does, and can fire at all."""
+    facts = Facts({**other.facts.kinds, **form.facts.kinds}, {**other.facts.domains, **form.facts.domains})
+    where_it_fires = given(form.condition, facts)
+    if where_it_fires is None or None in truths(other.condition, where_it_fires):
+        return False
+    return not may_hold(normalise(Expression("and", (form.condition, negation(other.condition)))), facts)
+
+
+def _form(rule: Rule, facts: Facts, schema: EventSchema | None) -> _Form:
+    names = _feature_names(rule, schema)
+    kin = (
+        rule.state,
+        repr([getattr(rule, name) for name in POLICY_FIELDS if name != "silence"]),
+        frozenset(rule.group_by),
+        _written(rule.where, schema),
+    )
+    kinds = {names.get(name, name): kind for name, kind in facts.kinds.items()}
+    domains = {_renamed(part, names): domain for part, domain in facts.domains.items()}
+    return _Form(rule, kin, normalise(_renamed(firing_condition(rule), names)), Facts(kinds, domains))
+
+
+def _feature_names(rule: Rule, schema: EventSchema | None) -> Mapping[str, str]:
+    """For each feature a name that says what it is."""
+    if rule.aggregate is not None and rule.window is not None:
+        # An average is compared exactly here, and rounded as a feature.
+        function = "exact_avg" if rule.aggregate.function == "avg" else rule.aggregate.function
+        return {VALUE: _name(function, rule.measure, rule.window, rule.where, rule.group_by, None, schema)}
+    return {
+        named.name: _name(
+            named.feature.function,
+            named.feature.of,
+            named.feature.window,
+            named.where,
+            named.fields,
+            named.feature.p,
+            schema,
+        )
+        for named in rule.named_features()
+    }
+
+
+def _name(function: str, of: str | None, window: Any, where: Filter, fields: Any, p: Any, schema: Any) -> str:
+    return repr((function, of, window.reach_ms, _written(where, schema), sorted(fields), p))
+
+
+def _written(where: Filter, schema: EventSchema | None) -> str:
+    """A filter in the form that all its spellings share."""
+    try:
+        return repr(filter_identity(where if schema is None else canonical_filter(where, schema)))
+    except ValueError:
+        return repr(filter_condition(where, schema))
+
+
+def _renamed(part: Expression, names: Mapping[str, str]) -> Expression:
+    if part.operator == "field":
+        return replace(part, value=names.get(str(part.value), part.value))
+    return replace(part, operands=tuple(_renamed(operand, names) for operand in part.operands))

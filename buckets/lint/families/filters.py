@@ -1,0 +1,64 @@
+"""Filters that no event can pass, filters that every event passes, and features that no condition names."""
+
+from collections.abc import Iterator
+from itertools import combinations
+
+from buckets.expressions.expression import Expression
+from buckets.lint.conditions import filter_condition, parts_of, shown
+from buckets.lint.facts import event_facts
+from buckets.lint.finding import Code, Finding
+from buckets.lint.logic import Facts, always_holds, may_hold, never_false
+from buckets.lint.subject import FilterAt, Subject
+
+IMPOSSIBLE = Code("B104", "error", "a filter that no event can pass")
+EMPTY = Code("B105", "warning", "a filter that every event passes")
+UNUSED = Code("B106", "warning", "a feature that the condition does not name")
+CODES = (IMPOSSIBLE, EMPTY, UNUSED)
+_MOST_PARTS = 50
+"""Of so many parts pairs that exclude each other are looked for."""
+
+
+def find(subject: Subject) -> Iterator[Finding]:
+    """Look at each filter, and at which features a rule needs."""
+    for each in subject.filters():
+        schema = subject.schema_of(each.rule)
+        yield from _of_filter(each, filter_condition(each.where, schema), event_facts(each.rule, schema))
+    for rule in subject.rules:
+        named = frozenset() if rule.when is None else frozenset(rule.when.expression.fields())
+        for name in rule.features:
+            if name not in named:
+                message = (
+                    f"`when` does not name {name}, which is computed at every event; leave it out, or silence this if "
+                    "alerts are to show it"
+                )
+                yield Finding(UNUSED, rule.rule_id, ("features", name), message)
+
+
+def _of_filter(each: FilterAt, condition: Expression, facts: Facts) -> Iterator[Finding]:
+    if not may_hold(condition, facts):
+        so = "the rule never fires" if each.feature is None else f"{each.feature} counts nothing"
+        message = f"no event can pass{_culprits(condition, facts)}; {so}: mend the filter"
+        yield Finding(IMPOSSIBLE, each.rule.rule_id, each.path, message)
+    elif never_false(condition, facts):
+        unless = "" if always_holds(condition, facts) else " in which no field of it is null"
+        message = f"every event{unless} passes `{shown(condition)}`; leave the filter out, or mend it"
+        yield Finding(EMPTY, each.rule.rule_id, each.path, message)
+
+
+def _culprits(condition: Expression, facts: Facts) -> str:
+    """The part that is never true, or two that exclude each other."""
+    if condition.operator == "or":
+        return f" `{shown(condition)}`"
+    parts = parts_of(condition)[:_MOST_PARTS]
+    never = next((part for part in parts if not may_hold(part, facts)), None)
+    if never is not None:
+        words = [f"{name} is {facts.of_name(name).in_words()}" for name in never.fields() if _is_bounded(name, facts)]
+        return f" `{shown(never)}`{', for ' + ', '.join(words) if words else ''}"
+    for pair in combinations(parts, 2):
+        if not may_hold(Expression("and", pair), facts):
+            return f": `{shown(pair[0])}` and `{shown(pair[1])}` exclude each other"
+    return f" `{shown(condition)}`"
+
+
+def _is_bounded(name: str, facts: Facts) -> bool:
+    return facts.kinds.get(name) == "number" and facts.of_name(name).in_words() is not None

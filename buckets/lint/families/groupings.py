@@ -1,0 +1,52 @@
+"""Groupings with so few keys that all events land on one, or on a handful: one core scores a key at a time."""
+
+from collections.abc import Iterator
+from math import prod
+
+from buckets.lint.conditions import filter_condition
+from buckets.lint.facts import event_facts
+from buckets.lint.finding import Code, Finding
+from buckets.lint.logic import given
+from buckets.lint.subject import Subject
+from buckets.rules.filter import Filter
+from buckets.rules.rule import Rule
+
+FEW_KEYS = Code("B401", "warning", "a grouping that can have a few keys only")
+CODES = (FEW_KEYS,)
+FEWEST = 8
+"""Fewer keys than this are few."""
+
+
+def find(subject: Subject) -> Iterator[Finding]:
+    """Look at each grouping of each rule."""
+    for rule in subject.rules:
+        for path, fields, where in groupings_of(rule):
+            keys = _most_keys(subject, rule, fields, where)
+            if keys is None or keys >= FEWEST:
+                continue
+            by = "no field" if not fields else " and ".join(fields)
+            count = "one key" if keys == 1 else f"at most {keys} keys"
+            message = (
+                f"grouping by {by} makes {count} of all events, and one core scores a key's events one after the "
+                "other; group by a field with many values too"
+            )
+            yield Finding(FEW_KEYS, rule.rule_id, path, message)
+
+
+def groupings_of(rule: Rule) -> Iterator[tuple[tuple[str, ...], tuple[str, ...], Filter]]:
+    """Where a grouping is written, its fields, and the filter of its group."""
+    yield ("group_by",), rule.group_by, rule.where if rule.when is None else ()
+    for name, feature in rule.features.items():
+        if feature.group_by is not None and not feature.aggregate.by_value:
+            yield ("features", name, "group_by"), feature.group_by, ()
+
+
+def _most_keys(subject: Subject, rule: Rule, fields: tuple[str, ...], where: Filter) -> int | None:
+    """How many keys there can be; None if very many, or none at all."""
+    schema = subject.schema_of(rule)
+    facts = given(filter_condition(where, schema), event_facts(rule, schema))
+    if facts is None:
+        return None
+    sizes = [facts.of_name(field).size for field in fields]
+    known = [size for size in sizes if size is not None]
+    return prod(known) if len(known) == len(sizes) else None

@@ -1,0 +1,61 @@
+"""Windows against what a job keeps, against the time in which a rule is in effect, and against a cooldown."""
+
+from collections.abc import Iterator
+
+from buckets.config.raw_windows import raw_window_fault
+from buckets.duration import format_duration
+from buckets.lint.finding import Code, Finding
+from buckets.lint.subject import Subject
+from buckets.rules.policy import epoch_ms
+from buckets.rules.rule import Rule
+
+BEYOND_TAIL = Code("B301", "error", "a window longer than the job keeps single events", frozenset(["schema", "engine"]))
+NEVER_WARM = Code("B302", "warning", "a rule that is never warm while it is in effect")
+LONG_COOLDOWN = Code("B303", "warning", "a cooldown longer than the window")
+CODES = (BEYOND_TAIL, NEVER_WARM, LONG_COOLDOWN)
+
+
+def find(subject: Subject) -> Iterator[Finding]:
+    """Look at the windows of each rule."""
+    for rule in subject.rules:
+        schema = subject.schema_of(rule)
+        if subject.engine is not None and schema is not None:
+            fault = raw_window_fault(rule, subject.engine, schema)
+            if fault is not None:
+                field, _, reason = fault.partition(": ")
+                message = f"{reason}; a job with these settings refuses the rule"
+                yield Finding(BEYOND_TAIL, rule.rule_id, tuple(field.split(".")), message)
+        yield from _warmth(rule, subject)
+        longest_ms = rule.longest_window.length_ms
+        if rule.cooldown is not None and rule.cooldown > longest_ms:
+            message = (
+                f"after an alert {format_duration(rule.cooldown)} are quiet, and the longest window is "
+                f"{format_duration(longest_ms)}; alerts of which no event was in the alert before are kept back: "
+                "shorten the cooldown, or silence this if that is meant"
+            )
+            yield Finding(LONG_COOLDOWN, rule.rule_id, ("cooldown",), message)
+
+
+def _warmth(rule: Rule, subject: Subject) -> Iterator[Finding]:
+    if not rule.require_warm:
+        return
+    window_ms = rule.longest_window.length_ms
+    window, schema = format_duration(window_ms), subject.schema_of(rule)
+    if rule.effective is not None and rule.effective.start is not None and rule.effective.until is not None:
+        in_effect_ms = epoch_ms(rule.effective.until) - epoch_ms(rule.effective.start)
+        if in_effect_ms <= window_ms:
+            message = (
+                f"needs a complete window of {window} and is in effect for {format_duration(in_effect_ms)}; it fires "
+                f"only if it is in the job well before it is in effect: put it there {window} earlier, shorten the "
+                "window, or leave out `require_warm`"
+            )
+            yield Finding(NEVER_WARM, rule.rule_id, ("require_warm",), message)
+    elif schema is not None:
+        times = schema.event_time
+        if times.latest_ms - times.earliest_ms <= window_ms:
+            message = (
+                f"needs a complete window of {window}, and the event schema takes events of "
+                f"{format_duration(times.latest_ms - times.earliest_ms)} only (earliest, latest); shorten the window, "
+                "or leave out `require_warm`"
+            )
+            yield Finding(NEVER_WARM, rule.rule_id, ("require_warm",), message)

@@ -1,0 +1,255 @@
+"""Whether a condition can be true, or false, given what its parts can be.
+
+`may_hold` takes a condition apart at AND: comparisons of one thing with literals narrow what that thing can be, and
+where nothing remains the condition is never true. What is left, such as a comparison of two features, goes through
+`possible_truths` with the bounds of its parts; of an OR, each branch is looked at with what the AND around it says.
+
+    paymentAmount > 10 AND paymentAmount < 5      nothing is above 10 and below 5: never true
+    seconds > 90000, with seconds from 0 to 86400 never true
+    NOT count >= 1, with count at least 1         never true, so `count >= 1` is never false
+
+What it says is certain; what it does not see through, such as a function it does not know, can be anything.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from buckets.expressions.certainty import Truths, Value, possible_truths
+from buckets.expressions.evaluation import TEXT_FUNCTIONS
+from buckets.expressions.expression import ARITHMETIC, COMPARISONS, NUMBER_FUNCTIONS, Expression, Kind
+from buckets.expressions.normal_form import normalise
+from buckets.lint.domain import ANYTHING, TRUTH, Domain, between
+
+_CONDITIONS: Final = ("and", "or", "not", "in", "like", "is_null", *COMPARISONS)
+_OF_NUMBERS: Final = (*ARITHMETIC, *NUMBER_FUNCTIONS, "negate", "abs", "length", "hour", "dayofweek")
+_FIXED: Final = {"length": between(0, 2**31 - 1, 0, may_be_null=True), "hour": between(0, 23, 0),
+                 "dayofweek": between(1, 7, 0)}  # fmt: skip
+_KNOWN: Final = frozenset(
+    (*_CONDITIONS, *_OF_NUMBERS, *TEXT_FUNCTIONS, "field", "text", "number", "boolean", "zone", "coalesce")
+)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of the parts of a condition.
+
+    Attributes:
+        kinds: of fields and features, by name; others are of a kind that is not known.
+        domains: what parts can be.
+    """
+
+    kinds: Mapping[str, Kind] = field(default_factory=dict)
+    domains: Mapping[Expression, Domain] = field(default_factory=dict)
+
+    def of(self, part: Expression) -> Domain:
+        """What a part can be."""
+        found = self.domains.get(part, _FIXED.get(part.operator, ANYTHING))
+        return replace(found, members=TRUTH.members) if found is ANYTHING and self.kind(part) == "boolean" else found
+
+    def of_name(self, name: str) -> Domain:
+        """What a field or a feature can be."""
+        return self.of(Expression("field", value=name))
+
+    def with_domain(self, part: Expression, domain: Domain) -> "Facts":
+        """The same, and what one part can be."""
+        return replace(self, domains={**self.domains, part: domain})
+
+    def kind(self, part: Expression) -> Kind | None:
+        """The kind of a part; None where it is not known."""
+        operator = part.operator
+        if operator == "field":
+            return self.kinds.get(str(part.value))
+        if part.is_literal:
+            return operator  # type: ignore[return-value]
+        if operator in _CONDITIONS:
+            return "boolean"
+        if operator in _OF_NUMBERS:
+            return "number"
+        if operator in TEXT_FUNCTIONS:
+            return "text"
+        return self.kind(part.operands[0]) if operator == "coalesce" else None
+
+
+def is_known(expression: Expression) -> bool:
+    """Whether all operators of an expression are known here."""
+    return expression.operator in _KNOWN and all(map(is_known, expression.operands))
+
+
+def negation(condition: Expression) -> Expression:
+    """What is true where a condition is false."""
+    return normalise(Expression("not", (condition,)))
+
+
+def may_hold(condition: Expression, facts: Facts) -> bool:
+    """Whether a condition can be true; False is certain.
+
+    Args:
+        condition: in its one form.
+        facts: what is known of its parts.
+    """
+    return given(condition, facts) is not None
+
+
+def never_false(condition: Expression, facts: Facts) -> bool:
+    """Whether a condition is certain to be true or NULL."""
+    return not may_hold(negation(condition), facts)
+
+
+def always_holds(condition: Expression, facts: Facts) -> bool:
+    """Whether a condition is certain to be true."""
+    return never_false(condition, facts) and None not in truths(condition, facts)
+
+
+def given(condition: Expression, facts: Facts) -> Facts | None:
+    """What is known where a condition is true; None where it never is."""
+    parts = list(conjuncts(condition))
+    narrowed = facts
+    for part in parts:
+        if True not in truths(part, facts):
+            return None
+        for term, domain in _narrowings(part, narrowed):
+            if not (domain.may_be_known or domain.may_be_null):
+                return None
+            narrowed = narrowed.with_domain(term, domain)
+    for part in parts:
+        if part.operator == "or":
+            possible = any(may_hold(branch, narrowed) for branch in part.operands)
+        else:
+            possible = True in truths(part, narrowed)
+        if not possible:
+            return None
+    return narrowed
+
+
+def conjuncts(condition: Expression) -> Iterator[Expression]:
+    """The parts that all have to be true."""
+    if condition.operator == "and":
+        for operand in condition.operands:
+            yield from conjuncts(operand)
+    else:
+        yield condition
+
+
+def _narrowings(part: Expression, facts: Facts) -> Iterator[tuple[Expression, Domain]]:
+    """What the terms of a comparison can be where it is true."""
+    operator, operands = part.operator, part.operands
+    if operator in COMPARISONS and operands[1].is_literal and not operands[0].is_literal:
+        term, literal = operands
+        if facts.kind(term) in (None, literal.operator):
+            domain = facts.of(term).narrowed(operator, literal.value)
+            yield term, _of_text_function(term, domain)
+    elif operator == "in" and all(each.is_literal for each in operands[1:]):
+        domain = facts.of(operands[0]).one_of(frozenset(each.value for each in operands[1:]))
+        yield operands[0], _of_text_function(operands[0], domain)
+    elif operator == "is_null":
+        yield operands[0], replace(facts.of(operands[0]), members=frozenset())
+    elif operator == "not":
+        inner = operands[0]
+        if inner.operator == "is_null":
+            yield inner.operands[0], facts.of(inner.operands[0]).known
+        elif inner.operator == "in" and all(each.is_literal for each in inner.operands[1:]):
+            term, *others = inner.operands
+            yield term, facts.of(term).none_of(frozenset(each.value for each in others))
+        elif inner.operator == "like":
+            yield inner, facts.of(inner).one_of(frozenset([False]))
+    elif operator == "like":
+        yield part, facts.of(part).one_of(frozenset([True]))
+
+
+def _of_text_function(term: Expression, domain: Domain) -> Domain:
+    """What a text in lower case, say, can be: only what is in lower case."""
+    change = TEXT_FUNCTIONS.get(term.operator)
+    if change is None or domain.members is None:
+        return domain
+    return replace(domain, members=frozenset(each for each in domain.members if change(str(each)) == each))
+
+
+# --- truths -----------------------------------------------------------------------------------------------------
+
+
+def truths(condition: Expression, facts: Facts) -> Truths:
+    """All that a condition can be, or more than that, each part taken for itself."""
+    row: dict[str, Value] = {}
+    return possible_truths(_Reader(facts, row).condition(condition), row)
+
+
+class _Reader:
+    """Writes an expression so that `possible_truths` knows all of it: what it does not know becomes a field."""
+
+    def __init__(self, facts: Facts, row: dict[str, Value]) -> None:
+        self._facts, self._row = facts, row
+        self._names: dict[tuple[Expression, bool], str] = {}
+
+    def condition(self, part: Expression) -> Expression:
+        operator, operands = part.operator, part.operands
+        if operator == "boolean":
+            return part
+        if part in self._facts.domains:
+            return self._named(part, self._facts.of(part).as_value(is_boolean=True))
+        if operator in ("and", "or", "not"):
+            return Expression(operator, tuple(map(self.condition, operands)))
+        if operator == "field":
+            return self._named(part, self._facts.of(part).as_value(is_boolean=True))
+        if operator in ("in", *COMPARISONS):
+            return self._comparison(part)
+        if operator == "is_null":
+            return self._is_null(part)
+        if operator == "coalesce" and self._facts.kind(part) == "boolean":
+            return Expression(operator, tuple(map(self.condition, operands)))
+        return self._named(part, self._anything(part))
+
+    def _comparison(self, part: Expression) -> Expression:
+        kinds = {self._facts.kind(operand) for operand in part.operands}
+        if kinds <= {"number", None} and "number" in kinds:
+            return Expression(part.operator, tuple(map(self.number, part.operands)))
+        if kinds == {"boolean"}:
+            return Expression(part.operator, tuple(map(self.condition, part.operands)))
+        return self._named(part, self._anything(part))
+
+    def _is_null(self, part: Expression) -> Expression:
+        operand = part.operands[0]
+        kind, domain = self._facts.kind(operand), self._facts.of(operand)
+        if kind == "number":
+            return Expression("is_null", (self.number(operand),))
+        if kind == "boolean":
+            return Expression("is_null", (self.condition(operand),))
+        possible: set[Any] = set()
+        if domain.may_be_null and not (kind == "text" and self._is_surely_known(operand)):
+            possible.add(True)
+        if domain.may_be_known:
+            possible.add(False)
+        return self._named(part, frozenset(possible or {True, False}))
+
+    def number(self, part: Expression) -> Expression:
+        operator = part.operator
+        if part.is_literal:
+            return part
+        if part not in self._facts.domains and (operator in (*ARITHMETIC, "negate", "abs") or self._is_function(part)):
+            return Expression(operator, tuple(map(self.number, part.operands)), part.value)
+        return self._named(part, self._facts.of(part).as_value(is_boolean=False))
+
+    def _is_function(self, part: Expression) -> bool:
+        return part.operator in NUMBER_FUNCTIONS or (
+            part.operator == "coalesce" and all(self._facts.kind(each) in ("number", None) for each in part.operands)
+        )
+
+    def _anything(self, part: Expression) -> Truths:
+        """True or false, or NULL if a field in it can be that."""
+        return frozenset({True, False} if self._is_surely_known(part) else {True, False, None})
+
+    def _is_surely_known(self, part: Expression) -> bool:
+        """Whether a part that is about texts is not NULL: none of its fields is."""
+        simple = ("text", "field", "in", "like", "=", "!=", *TEXT_FUNCTIONS)
+        if part.operator not in simple:
+            return False
+        if part.operator == "field":
+            return not self._facts.of(part).may_be_null
+        return all(map(self._is_surely_known, part.operands))
+
+    def _named(self, part: Expression, value: Value) -> Expression:
+        """A field that stands for a part."""
+        is_boolean = isinstance(value, frozenset)
+        name = self._names.setdefault((part, is_boolean), f"part {len(self._names)}")
+        self._row[name] = value
+        return Expression("field", value=name)
