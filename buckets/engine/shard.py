@@ -9,7 +9,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
 from typing import NamedTuple
@@ -40,6 +40,7 @@ from buckets.kernel.keyed_events import EventIds, KeyedEvents
 from buckets.kernel.outcome import DUPLICATE, LATE, OUTCOMES, TOO_LATE
 from buckets.kernel.plan import GroupPlan, plan_group
 from buckets.kernel.score import score
+from buckets.lists.lists import NO_LISTS, Lists
 from buckets.outputs import columns
 from buckets.rules.rule_set import Group, RuleSet
 
@@ -81,11 +82,13 @@ class Scorer:
         schema: the event schema.
         engine: the settings that decide results.
         evaluations: whether every evaluation is put out, or alerts only.
+        lists: those of the batch, into which filters and conditions may look.
     """
 
     schema: EventSchema
     engine: EngineSettings
     evaluations: bool
+    lists: Lists = field(default_factory=lambda: NO_LISTS)
 
     def score(self, payloads: Iterable[bytes], rule_set: RuleSet, store: ShardStore) -> Iterator[Produced]:
         """Score what arrived for one shard.
@@ -122,7 +125,7 @@ class Scorer:
         self, plan: GroupPlan, arrived: EventsByKey, version: int, stored: StoredHeads, eviction: Eviction
     ) -> Iterator[Produced]:
         group, (events, codes, key_start, keys) = plan.group, arrived
-        table = KeyedTable(group, self.schema, events, keys, codes)
+        table = KeyedTable(group, self.schema, events, keys, codes, self.lists)
         keyed = KeyedEvents(key_start, events["time_ms"].to_numpy(), track_values(table), ids_of(events["event_id"]))
         heads, until_ms = stored.heads, eviction.evicted_until_ms(plan)
         scored = score(plan, heads, stored.read_pages, keyed, self.evaluations, evicted_until_ms=until_ms)
@@ -202,7 +205,7 @@ def meeting_outputs(scorer: Scorer, payloads: Iterable[bytes], rule_set: RuleSet
         payloads: all of output `PARTS` of a batch.
         rule_set: the rules of the batch.
     """
-    for group, judged in meet(payloads, rule_set, scorer.schema):
+    for group, judged in meet(payloads, rule_set, scorer.schema, scorer.lists):
         outputs = judged_outputs([judged], rule_set.version, group.group_id, scorer.evaluations)
         yield from _counted(group.group_id, [0] * OUTCOMES, outputs)
 

@@ -28,7 +28,7 @@ from buckets.numbers.fixed_point import AVERAGE_EXTRA_DIGITS, parse_decimal
 from buckets.printable import blank_letter, short_line, unseen_character
 from buckets.rules.condition import ConditionField, check_condition_fits, condition_fields, condition_words
 from buckets.rules.feature import Feature, NamedFeature, field_kind
-from buckets.rules.filter import Filter, FilterField, canonical_filter, describe_filter, filter_fields
+from buckets.rules.filter import Filter, FilterField, canonical_filter, describe_filter, filter_fields, filter_lists
 from buckets.rules.part import Part
 from buckets.rules.policy import LARGEST_SCORE, MOST_SNOOZES, MOST_TAGS, WHOLE_SHARE, Effective, Severity, Share, Snooze
 from buckets.rules.window import Window
@@ -217,6 +217,13 @@ class Rule(BaseModel):
         wheres = [self.where, *(feature.where or () for feature in self.features.values())]
         of_condition = () if self.when is None else condition_fields(self.when, self.features)
         return frozenset(of_condition).union(*map(filter_fields, wheres))
+
+    @property
+    def lists(self) -> frozenset[str]:
+        """The lists that its filters and its condition look into."""
+        wheres = [self.where, *(feature.where or () for feature in self.features.values())]
+        of_condition = frozenset() if self.when is None else self.when.lists
+        return of_condition.union(*map(filter_lists, wheres))
 
     def named_features(self) -> tuple[NamedFeature, ...]:
         """Its features, each with its grouping and its filter."""
