@@ -4,6 +4,7 @@ from pathlib import Path
 
 from buckets.checkpoint.batch_records import BatchRecords
 from buckets.checkpoint.job_record import JobRecord
+from buckets.checkpoint.list_versions import ListVersions
 from buckets.checkpoint.rule_versions import RuleVersions
 
 
@@ -15,6 +16,7 @@ class Checkpoint:
         job: what the checkpoint was made for.
         versions: the versions of the rules.
         batches: the records of its batches.
+        lists: the versions of the lists.
     """
 
     def __init__(self, path: Path) -> None:
@@ -23,3 +25,4 @@ class Checkpoint:
         self.job = JobRecord(path)
         self.versions = RuleVersions(path)
         self.batches = BatchRecords(path)
+        self.lists = ListVersions(path)

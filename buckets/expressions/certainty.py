@@ -331,7 +331,7 @@ _COMPUTE: Final[dict[str, Callable[[Interval, Interval], Interval | None]]] = {
     "/": divide,
     "%": remainder,
 }
-_BY_OPERATOR: Final[dict[str, Callable[[Expression, Row], _Found]]] = {
+_BY_OPERATOR: Final[dict[str, Callable[[Expression, _Row], _Found]]] = {
     **dict.fromkeys(("text", "number", "boolean"), _literal),
     "field": _field,
     **dict.fromkeys(("and", "or"), _junction),

@@ -9,7 +9,7 @@ from typing import Final
 
 from sqlglot import Dialect, exp
 from sqlglot.errors import ParseError, TokenError
-from sqlglot.tokens import Token, TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 from buckets.errors import first_line
 from buckets.expressions.expression import (
@@ -321,7 +321,9 @@ class _Reader:
         named, *others = node.expressions or [None]
         is_named = isinstance(named, exp.Column) and len(named.parts) == 1 and LIST_NAME.fullmatch(named.name)
         if not is_named or len(others) != 2 or not (isinstance(others[1], exp.Literal) and others[1].is_string):
-            message = "lookup takes a list, a key and the name of a value, as in lookup(merchants, merchantId, 'category')"
+            message = (
+                "lookup takes a list, a key and the name of a value, as in lookup(merchants, merchantId, 'category')"
+            )
             raise ExpressionError(message, _place(node))
         operands = (self.read(others[0], depth), self.read(others[1], depth))
         return Expression("lookup", operands, named.name, at=_place(node))

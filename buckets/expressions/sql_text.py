@@ -11,7 +11,16 @@ from buckets.expressions.expression import ARITHMETIC, COMPARISONS, FUNCTIONS, E
 
 DIALECT: Final = "spark"
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-_BINDING = {"or": 1, "and": 2, "not": 3, **dict.fromkeys(COMPARISONS, 4), "in": 4, "like": 4, "is_null": 4, "in_list": 4}
+_BINDING = {
+    "or": 1,
+    "and": 2,
+    "not": 3,
+    **dict.fromkeys(COMPARISONS, 4),
+    "in": 4,
+    "like": 4,
+    "is_null": 4,
+    "in_list": 4,
+}
 _BINDING |= {"+": 5, "-": 5, "*": 6, "/": 6, "%": 6, "negate": 7, "zone": 8}
 _ATOM = 9
 _WITH_NOT_INSIDE = ("in", "like", "is_null", "in_list")

@@ -5,6 +5,7 @@ for. Keys whose hashes are equal stand side by side, and their texts decide: a c
 answer.
 """
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -18,13 +19,18 @@ from buckets.lists.entry import Entry
 
 Int64s = npt.NDArray[np.int64]
 _HASH: Final = "hash"
-_FIXED: Final = {"key": pa.large_string(), "until_ms": pa.int64(), "author": pa.string(), "reason": pa.string()}
+_FIXED: Final = {
+    "key": pa.large_string(),
+    "until_ms": pa.int64(),
+    "author": pa.large_string(),
+    "reason": pa.large_string(),
+}
 _VALUE: Final = "value:"
 _PROBE: Final = "probe"
 """Kept beside the hashes: of a known text, so that a file is not read whose hashes are made in another way."""
 
 
-def hashes_of(keys: pa.Array) -> npt.NDArray[np.uint64]:
+def hashes_of(keys: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.uint64]:
     """A hash of each key, uint64 `(keys,)`, the same in every process."""
     from pandas.util import hash_array  # takes long to import, and is needed only where there are lists
 
@@ -47,7 +53,9 @@ def entries_table(
     """
     fixed = {"key": keys, "until_ms": until_ms, "author": author, "reason": reason}
     columns = {name: fixed[name].cast(kind) for name, kind in _FIXED.items()}
-    return pa.table(columns | {_VALUE + name: column.cast(pa.string()) for name, column in sorted(values.items())})
+    return pa.table(
+        columns | {_VALUE + name: column.cast(pa.large_string()) for name, column in sorted(values.items())}
+    )
 
 
 def table_of(entries: dict[str, Entry]) -> pa.Table:
@@ -66,7 +74,9 @@ def table_of(entries: dict[str, Entry]) -> pa.Table:
 def entry_at(table: pa.Table, row: int) -> Entry:
     """A row of a table of entries."""
     record = table.slice(row, 1).to_pylist()[0]
-    values = {name[len(_VALUE) :]: text for name, text in record.items() if name.startswith(_VALUE) and text is not None}
+    values = {
+        name[len(_VALUE) :]: text for name, text in record.items() if name.startswith(_VALUE) and text is not None
+    }
     return Entry(values, record["until_ms"], record["author"] or "", record["reason"] or "")
 
 
@@ -85,20 +95,39 @@ class ListBase:
     @classmethod
     def of(cls, table: pa.Table) -> "ListBase":
         """A table of entries, sorted. Cost: O(entries log entries)."""
-        hashes = hashes_of(table["key"].combine_chunks() if table["key"].num_chunks != 1 else table["key"].chunk(0))
+        hashes = hashes_of(table["key"])
         order = np.argsort(hashes, kind="stable")
         return cls(table.take(pa.array(order)).combine_chunks(), hashes[order])
 
     def __len__(self) -> int:
+        """How many entries there are."""
         return len(self.hashes)
 
     def write(self, path: str) -> None:
-        """Write it into a file, for `open_base`."""
-        with pa.OSFile(path, "wb") as file:
-            whole = self.table.append_column(_HASH, pa.array(self.hashes))
-            whole = whole.replace_schema_metadata({_PROBE: _probe()})
+        """Write it into a file, for `open_base`; it is on the disk then."""
+        whole = self.table.append_column(_HASH, pa.array(self.hashes))
+        whole = whole.replace_schema_metadata({_PROBE: _probe()})
+        with open(path, "wb") as file:
             with pa.ipc.new_file(file, whole.schema) as writer:
                 writer.write_table(whole, max_chunksize=max(len(self), 1))
+            file.flush()
+            os.fsync(file.fileno())
+
+    def first_repeated(self) -> str | None:
+        """A key that stands in it twice; None where there is none."""
+        same = np.flatnonzero(self.hashes[1:] == self.hashes[:-1])
+        if not len(same):
+            return None
+        seen: set[str] = set()
+        for key in self.key_texts(np.union1d(same, same + 1)).to_pylist():
+            if key in seen:
+                return str(key)
+            seen.add(key)
+        return None
+
+    def columns(self) -> list[str]:
+        """What entries have besides their keys, as columns of the table."""
+        return [name for name in self.table.column_names if name != "key"]
 
     def find(self, keys: pa.Array, hashes: npt.NDArray[np.uint64]) -> Int64s:
         """The row of each key, int64 `(keys,)`; -1 where it is not there. Cost: O(keys log entries).
@@ -138,7 +167,7 @@ class ListBase:
         """A value of rows, as texts; null where there is none of that name."""
         if _VALUE + name not in self.table.column_names:
             return pa.nulls(len(rows), pa.string())
-        return _taken(self.table[_VALUE + name], rows)
+        return _taken(self.table[_VALUE + name], rows).cast(pa.string())
 
     def entry(self, row: int) -> Entry:
         """The entry of a row."""

@@ -45,7 +45,11 @@ class ListIndex:
     @property
     def is_scattered(self) -> bool:
         """Whether so much has changed that it should be compacted."""
-        return len(self.changes) > max(MOST_CHANGES, len(self.base) // _SHARE)
+        return self.would_scatter(len(self.changes))
+
+    def would_scatter(self, changes: int) -> bool:
+        """Whether so many changes are more than a base should have."""
+        return changes > max(MOST_CHANGES, len(self.base) // _SHARE)
 
     def compacted(self) -> "ListIndex":
         """The same list without changes. Cost: O(entries log entries)."""
@@ -131,7 +135,11 @@ class _Found:
 
     def counting(self, times_ms: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Which rows have an entry that counts at their time."""
-        there, limited, until_ms = self.rows >= 0, np.zeros(len(self.rows), np.bool_), np.zeros(len(self.rows), np.int64)
+        there, limited, until_ms = (
+            self.rows >= 0,
+            np.zeros(len(self.rows), np.bool_),
+            np.zeros(len(self.rows), np.int64),
+        )
         in_base = np.flatnonzero(there)
         of_base = self.index.base.until_ms(self.rows[in_base])
         limited[in_base] = of_base.is_valid().to_numpy(zero_copy_only=False)

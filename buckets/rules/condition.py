@@ -72,9 +72,9 @@ def check_condition_fits(when: SqlFilter, features: Mapping[str, bool], schema: 
     kinds: dict[str, Kind] = {name: "boolean" if is_boolean else "number" for name, is_boolean in features.items()}
     check_sql(when.text, kinds, schema)
     for test in when.expression.list_tests():
-        named = next((name for name in test.operands[0].fields() if name in features), None)
-        if named is not None:
-            message = f"the key of list {test.value} is a field of the event, and {named} is a feature"
+        feature = next((name for name in test.operands[0].fields() if name in features), None)
+        if feature is not None:
+            message = f"the key of list {test.value} is a field of the event, and {feature} is a feature"
             raise ValueError(message)
     extremes: dict[str, FeatureColumn] = {}
     for name, is_boolean in features.items():

@@ -18,6 +18,7 @@ from buckets.engine.accounting import BatchAccount, account_batch
 from buckets.engine.meeting import PARTS
 from buckets.engine.output_decoder import OutputDecoder
 from buckets.engine.shard import COUNTS, Scorer, meeting_outputs
+from buckets.lists.lists import NO_LISTS, Lists
 from buckets.outputs import columns
 from buckets.rules.rule_set import RuleSet
 
@@ -110,7 +111,9 @@ class Sink(Protocol):
         """Write what a batch produced, once, however often the batch is run."""
 
 
-def score_batch(produced: DataFrame, batch_id: int, rule_set: RuleSet, terms: Terms, on_driver: bool) -> ScoredBatch:
+def score_batch(
+    produced: DataFrame, batch_id: int, rule_set: RuleSet, terms: Terms, on_driver: bool, lists: Lists = NO_LISTS
+) -> ScoredBatch:
     """Score a batch, with one action.
 
     Args:
@@ -119,13 +122,14 @@ def score_batch(produced: DataFrame, batch_id: int, rule_set: RuleSet, terms: Te
         rule_set: its rules.
         terms: what decides its results besides its rules.
         on_driver: whether all that it produces is brought to the driver.
+        lists: those of the batch.
     """
     if on_driver:
         heads = produced.collect()  # As it is: a column that is chosen is 5 ms of Spark's analysis in each batch.
     else:
         wanted = F.col("output").isin(COUNTS, PARTS) | (F.length("payload") <= SMALL_BYTES)
         heads = produced.select("output", "rows", F.when(wanted, F.col("payload")).alias("payload")).collect()
-    scorer = Scorer(terms.event_schema, terms.engine, terms.evaluations)
+    scorer = Scorer(terms.event_schema, terms.engine, terms.evaluations, lists)
     parts = [bytes(head.payload) for head in heads if head.output == PARTS]
     made = meeting_outputs(scorer, parts, rule_set) if parts else ()
     met = [Row(output=each.output, rows=each.rows, payload=each.payload) for each in made]
