@@ -49,6 +49,13 @@ class ListBook:
             BucketsError: one of them cannot be read.
         """
         self._stopping.clear()
+        self.start_reading()
+        if self._feeds:
+            self._thread = threading.Thread(target=self._run, name="lists", daemon=True)
+            self._thread.start()
+
+    def start_reading(self) -> None:
+        """Read all lists, and leave it to the caller to `look`; as for `start`."""
         for name, feed in self._feeds.items():
             latest = self._versions.latest(name)
             if latest is not None:
@@ -58,8 +65,6 @@ class ListBook:
             self._take(name, feed.read())
         if self._feeds:
             self._note_faults()
-            self._thread = threading.Thread(target=self._run, name="lists", daemon=True)
-            self._thread.start()
 
     def stop(self) -> None:
         """Follow them no more."""
@@ -82,14 +87,18 @@ class ListBook:
 
     def _run(self) -> None:
         while not self._stopping.wait(LOOK_EVERY_S):
-            for name, feed in self._feeds.items():
-                try:
-                    self._take(name, feed.read())
-                except BucketsError as error:
-                    self._failure = error
-                except Exception as error:  # Whatever it is, the list stays as it is, and somebody must see it.
-                    self._report(name, f"list {name}: {kind_and_line(error)}")
-            self._note_faults()
+            self.look()
+
+    def look(self) -> None:
+        """Make versions of what feeds have found since the last look."""
+        for name, feed in self._feeds.items():
+            try:
+                self._take(name, feed.read())
+            except BucketsError as error:
+                self._failure = error
+            except Exception as error:  # Whatever it is, the list stays as it is, and somebody must see it.
+                self._report(name, kind_and_line(error))
+        self._note_faults()
 
     def _take(self, name: str, found: ListRead) -> None:
         """Make a new version of what a feed says, if it says anything."""
