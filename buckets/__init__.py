@@ -40,7 +40,7 @@ e4 99.99 1 False
 ['The sum of amount of events of the same card over the last 10m is above 100']
 
 `Evaluator` does the same for tables that arrive one after the other. Schema and rules usually come from files, with
-`load_event_schema` and `load_rules`; `read_output` reads the tables of a job, and
+`load_event_schema` and `load_rules`, lists with `load_list`; `read_output` reads the tables of a job, and
 `read_warmth` says since when its rules are complete.
 """
 
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from buckets.errors import BucketsError
     from buckets.evaluation import Evaluator, Results, evaluate
     from buckets.events.schema import EventSchema, load_event_schema
+    from buckets.lists.list_file import load_list
     from buckets.outputs.reader import read_output
     from buckets.rule_files.yaml_rules import load_rules
     from buckets.rules.rule import Rule
@@ -74,6 +75,7 @@ __all__ = [
     "evaluate",
     "load_engine_settings",
     "load_event_schema",
+    "load_list",
     "load_rules",
     "read_output",
     "read_warmth",
@@ -92,6 +94,7 @@ _MODULES = {
     "evaluate": "buckets.evaluation",
     "load_engine_settings": "buckets.config.job",
     "load_event_schema": "buckets.events.schema",
+    "load_list": "buckets.lists.list_file",
     "load_rules": "buckets.rule_files.yaml_rules",
     "read_output": "buckets.outputs.reader",
     "read_warmth": "buckets.checkpoint.rule_warmth",

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from buckets.config.engine import EngineSettings
 from buckets.config.job import check_precision_groups
+from buckets.config.lists import check_lists
 from buckets.config.raw_windows import check_raw_windows
 from buckets.engine.accounting import BatchAccount
 from buckets.engine.in_memory import InMemoryJob
@@ -24,6 +25,7 @@ from buckets.engine.shard import Scorer
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
 from buckets.events.table_rows import table_arrivals
+from buckets.lists.lists import NO_LISTS, Lists
 from buckets.outputs import columns
 from buckets.rules.change import changes_between
 from buckets.rules.revision import revise
@@ -108,17 +110,24 @@ def _typed(values: list[str | bool | None]) -> pa.Array:
 class Evaluator:
     """Evaluates tables of events that arrive one after the other; windows reach back into earlier tables."""
 
-    def __init__(self, rules: Iterable[Rule], schema: EventSchema, engine: EngineSettings | None = None) -> None:
+    def __init__(
+        self,
+        rules: Iterable[Rule],
+        schema: EventSchema,
+        engine: EngineSettings | None = None,
+        lists: Lists = NO_LISTS,
+    ) -> None:
         """Begin with empty timelines.
 
         Args:
             rules: the rules.
             schema: the event schema.
             engine: lateness, collisions and precision; the defaults of a job if None.
+            lists: by name, the lists that rules look into, as `load_list` reads them.
 
         Raises:
-            BucketsError: a rule does not fit the schema, two have the same id, a precision is for a group that no rule
-                has, or an argument is of another kind.
+            BucketsError: a rule does not fit the schema or looks into a list that is not given, two have the same id, a
+                precision is for a group that no rule has, or an argument is of another kind.
         """
         settings = EngineSettings() if engine is None else engine
         rules = _checked_kinds(rules, schema, settings)
@@ -126,8 +135,9 @@ class Evaluator:
         self._schema = schema
         self._rule_set = _rule_set(rules, schema, settings)
         check_raw_windows("engine settings", rules, settings, schema)
+        check_lists("lists", rules, lists)
         self._decoder = OutputDecoder(self._rule_set, schema, settings)
-        self._job = InMemoryJob(Scorer(schema, settings, evaluations=True))
+        self._job = InMemoryJob(Scorer(schema, settings, evaluations=True, lists=lists))
 
     def fresh(self) -> "Evaluator":
         """The same rules and settings with empty timelines, without reading and checking them again."""
@@ -177,7 +187,11 @@ class Evaluator:
 
 
 def evaluate(
-    events: pa.Table, rules: Iterable[Rule], schema: EventSchema, engine: EngineSettings | None = None
+    events: pa.Table,
+    rules: Iterable[Rule],
+    schema: EventSchema,
+    engine: EngineSettings | None = None,
+    lists: Lists = NO_LISTS,
 ) -> Results:
     """Evaluate one table of events, with nothing before it.
 
@@ -186,11 +200,12 @@ def evaluate(
         rules: the rules.
         schema: the event schema.
         engine: lateness, collisions and precision; the defaults of a job if None.
+        lists: by name, the lists that rules look into, as `load_list` reads them.
 
     Raises:
         BucketsError: a rule does not fit the schema, two rules have the same id, or a column is missing.
     """
-    return Evaluator(rules, schema, engine).evaluate(events)
+    return Evaluator(rules, schema, engine, lists).evaluate(events)
 
 
 def _checked_kinds(rules: Iterable[Rule], schema: EventSchema, engine: EngineSettings) -> tuple[Rule, ...]:

@@ -1,4 +1,4 @@
-"""Which version of the rules evaluates which batch, and under which terms.
+"""Which version of the rules evaluates which batch, which versions of the lists it sees, and under which terms.
 
     CHECKPOINT/buckets/terms/000000017.json    the terms from this batch on, until the next such file
     CHECKPOINT/buckets/batches/000000042.json  the record of a batch, written before it runs and again when it has run
@@ -7,7 +7,8 @@ A batch that is run again after a crash finds its record, and so its rules and i
 """
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +30,13 @@ class BatchRecord:
         ruleset_version: the version of the rules that evaluates it.
         arrived: the event times that have arrived up to this batch; empty until it has run.
         done: whether it has run.
+        lists: by name, the version of each list that it sees.
     """
 
     ruleset_version: int
     arrived: Stretches
     done: bool
+    lists: Mapping[str, int] = field(default_factory=dict)
 
 
 class BatchRecords:
@@ -61,12 +64,21 @@ class BatchRecords:
         if not file.exists():
             return None
         written = json.loads(file.read_text(encoding="utf-8"))
-        return BatchRecord(written["ruleset_version"], _arrived(written), written["done"])
+        return BatchRecord(written["ruleset_version"], _arrived(written), written["done"], written.get("lists", {}))
 
     def keep(self, batch_id: int, record: BatchRecord) -> None:
         """Write the record of a batch, and forget those that Spark cannot go back to."""
-        write_whole(self._file(batch_id), json.dumps(vars(record)))
+        written = {name: value for name, value in vars(record).items() if name != "lists" or value}
+        write_whole(self._file(batch_id), json.dumps(written))
         self._file(batch_id - KEPT_BATCHES).unlink(missing_ok=True)
+
+    def oldest_lists(self) -> dict[str, int]:
+        """Of each list the oldest version that a batch is recorded with. Cost: of all records."""
+        oldest: dict[str, int] = {}
+        for file in self._folder.glob("*.json"):
+            for name, version in json.loads(file.read_text(encoding="utf-8")).get("lists", {}).items():
+                oldest[name] = min(version, oldest.get(name, version))
+        return oldest
 
     def terms_for(self, batch_id: int, now: Terms) -> Terms:
         """The terms of a batch: those it was begun with, also when it is run again.

@@ -5,6 +5,7 @@ from pathlib import Path
 from buckets.checkpoint.batch_records import BatchRecords
 from buckets.checkpoint.driver_state import DriverState
 from buckets.checkpoint.job_record import JobRecord
+from buckets.checkpoint.list_versions import ListVersions
 from buckets.checkpoint.rule_versions import RuleVersions
 
 
@@ -17,6 +18,7 @@ class Checkpoint:
         versions: the versions of the rules.
         batches: the records of its batches.
         driver: the state that the driver keeps besides the shards'.
+        lists: the versions of the lists.
     """
 
     def __init__(self, path: Path) -> None:
@@ -26,3 +28,4 @@ class Checkpoint:
         self.versions = RuleVersions(path)
         self.batches = BatchRecords(path)
         self.driver = DriverState(path)
+        self.lists = ListVersions(path)

@@ -11,6 +11,7 @@ from buckets.cli.demo_kafka import demo_kafka
 from buckets.cli.evaluate import evaluate
 from buckets.cli.generate import generate
 from buckets.cli.kafka import kafka_app
+from buckets.cli.lists import lists_app
 from buckets.cli.rules import rules_app
 from buckets.cli.run import run
 from buckets.cli.state import state_app
@@ -32,6 +33,7 @@ app.command()(demo)
 app.command()(demo_kafka)
 app.command()(watch)
 app.add_typer(rules_app, name="rules")
+app.add_typer(lists_app, name="lists")
 app.add_typer(state_app, name="state")
 app.add_typer(kafka_app, name="kafka")
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from buckets.config.job import Job
+from buckets.config.lists import list_fault
 from buckets.config.raw_windows import raw_window_fault
 from buckets.errors import BucketsError
 from buckets.rules.change import LONGEST_TEXT, RuleChange, visible_text
@@ -90,9 +91,11 @@ def revise_rules(job: Job, kept: "Iterable[KeptRule]", asked: Sequence[RuleChang
     """
     before = first_rule_set(each.rule for each in kept)
     engine, schema = job.settings.engine, job.event_schema
-    revision = revise(
-        before, asked, schema, (), engine.allowed_lateness, fault=lambda rule: raw_window_fault(rule, engine, schema)
-    )
+
+    def fault(rule: Rule) -> str | None:
+        return list_fault(rule, job.settings.lists) or raw_window_fault(rule, engine, schema)
+
+    revision = revise(before, asked, schema, (), engine.allowed_lateness, fault=fault)
     if revision.refused:
         first: Refusal = revision.refused[0]
         more = f" (and {len(revision.refused) - 1} more)" if len(revision.refused) > 1 else ""

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from buckets.config.engine import EngineSettings
+from buckets.config.lists import check_lists
 from buckets.config.raw_windows import check_raw_windows
 from buckets.config.settings import JobSettings, SourceSettings
 from buckets.errors import BucketsError
@@ -56,6 +57,7 @@ def load_job(path: Path) -> Job:
         rules = load_rule_files(Path(settings.rules.path), schema)
         check_precision_groups(f"configuration {path}", settings.engine, rules, schema)
         check_raw_windows(f"configuration {path}", rules, settings.engine, schema)
+        check_lists(f"configuration {path}", rules, settings.lists)
     return Job(settings=settings, event_schema=schema, rules=rules, checkpoint=checkpoint)
 
 
@@ -69,6 +71,10 @@ def _absolute(settings: JobSettings, base: Path) -> JobSettings:
     origins = {name: getattr(settings.rules, name) for name in ("path", "table")}
     paths = {name: str(base / origin) for name, origin in origins.items() if origin is not None}
     found["rules"] = settings.rules.model_copy(update=paths)
+    found["lists"] = {
+        name: each if each.kind == "kafka" else each.model_copy(update={"path": str(base / each.path)})
+        for name, each in settings.lists.items()
+    }
     if settings.audit is not None:
         folders = {"path": str(base / settings.audit.path), "checkpoint": str(base / settings.audit.checkpoint)}
         found["audit"] = settings.audit.model_copy(update=folders)

@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from buckets.config.engine import EngineSettings
 from buckets.config.kafka import KafkaSettings
+from buckets.config.lists import ListName, ListSettings
 from buckets.config.state import StateSettings
 from buckets.duration import DurationMs
 from buckets.events.schema import SourceKind
@@ -208,6 +209,7 @@ class JobSettings(BaseModel):
     source: SourceSettings
     event_schema: str = Field(alias="schema", min_length=1)
     rules: RuleSettings
+    lists: dict[ListName, ListSettings] = Field(default_factory=dict)
     checkpoint: str = Field(min_length=1)
     output: OutputSettings
     kafka: KafkaSettings | None = None
@@ -229,6 +231,7 @@ class JobSettings(BaseModel):
             "source.kind": self.source.kind == "kafka",
             "output.kind": self.output.kind == "kafka",
             "rules.topic": self.rules.topic is not None,
+            **{f"lists.{name}.topic": each.kind == "kafka" for name, each in self.lists.items()},
         }
         if self.kafka is None and any(uses.values()):
             user = next(name for name, used in uses.items() if used)
@@ -257,6 +260,7 @@ class JobSettings(BaseModel):
                 "rules.rejected_topic": self.rules.rejected,
                 "rules.export_topic": self.rules.exported,
             }
+        named |= {f"lists.{name}.topic": each.topic for name, each in self.lists.items() if each.topic is not None}
         for role, topic in named.items():
             if topic in roles:
                 message = f"{role}: topic {topic!r} is {roles[topic]} already; each needs a topic of its own"

@@ -53,11 +53,11 @@ def alert_outputs(
     over, tables = rule_set.over_alerts, [payload.unpack(packed) for packed in payloads]
     if over is None or not tables:
         return
-    stage = Scorer(_schema(scorer.schema), _settings(scorer.engine), scorer.evaluations)
+    stage = Scorer(_schema(scorer.schema), _settings(scorer.engine), scorer.evaluations, scorer.lists)
     alerts = _in_order([table.replace_schema_metadata() for table in tables], rule_set)
     arrivals, messages = _arrivals(alerts, rule_set, scorer.schema, stage.schema), []
     for group in over.groups:
-        for produced in _fanned_out(arrivals, group, over, stage.schema):
+        for produced in _fanned_out(arrivals, group, over, stage):
             if isinstance(produced, bytes):
                 messages.append(produced)
             else:
@@ -117,14 +117,12 @@ def _arrivals(alerts: pa.Table, rule_set: RuleSet, schema: EventSchema, stage_sc
     return pa.table(rows).combine_chunks().to_batches()[0]
 
 
-def _fanned_out(
-    arrivals: pa.RecordBatch, group: Group, over: RuleSet, schema: EventSchema
-) -> Iterator[bytes | Produced]:
+def _fanned_out(arrivals: pa.RecordBatch, group: Group, over: RuleSet, stage: Scorer) -> Iterator[bytes | Produced]:
     """The events of one group of alerts, as payloads for its shard, and what else `fan_out` has found.
 
     An alert with a null in a field that the group needs is a dead letter for that group alone.
     """
-    for message in fan_out(arrivals, replace(over, groups=(group,)), schema, 1):
+    for message in fan_out(arrivals, replace(over, groups=(group,)), stage.schema, 1, stage.lists):
         if message.payload[:1] == payload.EVENTS:
             yield message.payload
         elif message.payload[:1] == payload.COUNTS:

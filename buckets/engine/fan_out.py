@@ -17,6 +17,7 @@ from buckets.engine.dead_letters import dead_letter_table
 from buckets.engine.key import encode_keys, shards_of
 from buckets.events.arrivals import INGESTED, Events, parse
 from buckets.events.schema import EventSchema
+from buckets.lists.lists import NO_LISTS, Lists
 from buckets.rules.completeness import stretches_of
 from buckets.rules.filter import matches
 from buckets.rules.rule_set import Group, RuleSet
@@ -50,7 +51,9 @@ def attribute_column(name: str) -> str:
     return f"attribute:{name}"
 
 
-def fan_out(rows: pa.RecordBatch, rule_set: RuleSet, schema: EventSchema, shards: int) -> Iterator[ShardMessage]:
+def fan_out(
+    rows: pa.RecordBatch, rule_set: RuleSet, schema: EventSchema, shards: int, lists: Lists = NO_LISTS
+) -> Iterator[ShardMessage]:
     """Turn arrivals into messages for shards.
 
     Args:
@@ -58,12 +61,13 @@ def fan_out(rows: pa.RecordBatch, rule_set: RuleSet, schema: EventSchema, shards
         rule_set: the rules of this batch.
         schema: the event schema.
         shards: how many shards there are.
+        lists: those of this batch, into which filters may look.
     """
     events, dead_letters = parse(rows, schema, rule_set.needed_fields)
     filtered: dict[str, int] = {}
     columns = events.attributes | events.measures | {schema.event_time.field: pa.array(events.times_ms)}
     for group in rule_set.groups:
-        mask = matches(group.where, columns, schema)
+        mask = matches(group.where, columns, schema, lists)
         passed = np.flatnonzero(mask.to_numpy(zero_copy_only=False)) if mask is not None else None
         filtered[group.group_id] = 0 if passed is None else len(events) - len(passed)
         yield from _messages(events, group, passed, shards)

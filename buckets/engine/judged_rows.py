@@ -190,7 +190,8 @@ def certainties(judged: Judged, rows: Int64s) -> npt.NDArray[np.bool_]:
         for index, row in enumerate(unsure.tolist()):
             known: dict[str, Value] = {name: values[index] for name, values in fields.items()}
             known |= {name: _between(each, int(rows[row])) for name, each in judged.features.items()}
-            certain[row] = possible_truths(when.expression, known) == {True}
+            lists = judged.table.lists_at(judged.events[rows[row : row + 1]])
+            certain[row] = possible_truths(when.expression, known, lists) == {True}
     return certain
 
 

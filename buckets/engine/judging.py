@@ -124,7 +124,8 @@ class _Chosen:
             self._fields |= self._table.fields(missing, self._events)
         fields = {name: self._fields[name] for name in prepared.fields}
         columns = {name: self._columns[number] for name, number in prepared.features.items()}
-        fired = holds(rule.when, fields, columns, self._table.schema, len(self._events))
+        lists = self._table.lists_at(self._events)
+        fired = holds(rule.when, fields, columns, self._table.schema, len(self._events), lists)
         features = {name: self._features[number] for name, number in prepared.features.items()}
         return Judged(rule, self._table, self._events, features, fired.to_numpy(zero_copy_only=False))
 

@@ -1,7 +1,7 @@
 """The events of one group and shard as they came in their payload, and what several outputs take from them."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,7 @@ from buckets.engine.fan_out import attribute_column, measure_column
 from buckets.engine.key import decode_key, key_json
 from buckets.events.arrivals import event_json
 from buckets.events.schema import EventSchema
+from buckets.lists.lists import NO_LISTS, Lists, ListsAt
 from buckets.rules.rule_set import Group
 
 Int64s = npt.NDArray[np.int64]
@@ -27,6 +28,7 @@ class KeyedTable:
         events: the events as they came in their payload, without their keys.
         keys: the key of each code.
         codes: int64 `(events,)`, each event's key.
+        lists: those of the batch, into which filters and conditions may look.
     """
 
     group: Group
@@ -34,6 +36,7 @@ class KeyedTable:
     events: pa.Table
     keys: Sequence[str]
     codes: Int64s
+    lists: Lists = field(default_factory=lambda: NO_LISTS)
 
     def take(self, events: Int64s) -> pa.Table:
         """The events as they came."""
@@ -43,6 +46,10 @@ class KeyedTable:
         """When events happened."""
         times_ms: Int64s = self.events["time_ms"].to_numpy()[events]
         return times_ms
+
+    def lists_at(self, events: Int64s) -> ListsAt:
+        """The lists as they are at events."""
+        return ListsAt(self.lists, self.times_ms(events))
 
     def key_column(self, events: Int64s, order: Sequence[str] = ()) -> pa.Array:
         """The keys of events, as JSON text, with their fields in some order; in that of the group if it is empty."""

@@ -19,6 +19,7 @@ from buckets.engine.keyed_table import KeyedTable
 from buckets.engine.scored_group import ScoredGroup
 from buckets.engine.track_values import counts
 from buckets.events.schema import EventSchema
+from buckets.lists.lists import NO_LISTS, Lists
 from buckets.rules.part import Part
 from buckets.rules.prepared import PreparedRules
 from buckets.rules.rule_set import Group, RuleSet
@@ -51,13 +52,16 @@ def parts_payload(group: ScoredGroup, found: GroupParts) -> bytes | None:
     return payload.pack(payload.EVENTS, taken, of.group_id)
 
 
-def meet(payloads: Iterable[bytes], rule_set: RuleSet, schema: EventSchema) -> Iterator[tuple[Group, Judged]]:
+def meet(
+    payloads: Iterable[bytes], rule_set: RuleSet, schema: EventSchema, lists: Lists = NO_LISTS
+) -> Iterator[tuple[Group, Judged]]:
     """Judge the rules that span groups.
 
     Args:
         payloads: all of output `PARTS` of a batch.
         rule_set: the rules of the batch.
         schema: the event schema.
+        lists: those of the batch, into which conditions may look.
 
     Yields:
         The group of each rule's own key, and the rule at its events.
@@ -67,7 +71,7 @@ def meet(payloads: Iterable[bytes], rule_set: RuleSet, schema: EventSchema) -> I
         table = payload.unpack(packed)
         tables.setdefault(payload.group_of(table), []).append(table)
     groups = {group.group_id: group for group in rule_set.groups if group.group_id in tables}
-    arrived = {identity: _Arrived.of(group, tables[identity], schema) for identity, group in groups.items()}
+    arrived = {identity: _Arrived.of(group, tables[identity], schema, lists) for identity, group in groups.items()}
     for needed, prepared in rule_set.spanning_rules.items():
         home = groups.get(needed[0])
         if home is not None and all(identity in arrived for identity in needed):
@@ -105,7 +109,7 @@ class _Arrived:
     table: KeyedTable | None
 
     @classmethod
-    def of(cls, group: Group, tables: list[pa.Table], schema: EventSchema) -> "_Arrived":
+    def of(cls, group: Group, tables: list[pa.Table], schema: EventSchema, lists: Lists) -> "_Arrived":
         """What the tables of a group hold, one after the other."""
         parts = group.spanning_parts
         pieces = zip(*(from_columns(table, len(parts)) for table in tables), strict=True)
@@ -119,7 +123,7 @@ class _Arrived:
         if "key" in whole.column_names:
             key = pa.concat_arrays(whole["key"].chunks)
             codes = key.indices.to_numpy().astype(np.int64)
-            keyed = KeyedTable(group, schema, whole.drop_columns(["key"]), key.dictionary.to_pylist(), codes)
+            keyed = KeyedTable(group, schema, whole.drop_columns(["key"]), key.dictionary.to_pylist(), codes, lists)
         return cls(group.fields, known, dict(zip(parts, map(joined, pieces), strict=True)), keyed)
 
     def rows_in(self, other: "_Arrived") -> Int64s:

@@ -9,7 +9,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from itertools import chain
 from typing import NamedTuple
@@ -43,6 +43,7 @@ from buckets.kernel.keyed_events import EventIds, KeyedEvents
 from buckets.kernel.outcome import DUPLICATE, LATE, OUTCOMES, TOO_LATE
 from buckets.kernel.plan import GroupPlan, plan_group
 from buckets.kernel.score import PAGING, score
+from buckets.lists.lists import NO_LISTS, Lists
 from buckets.outputs import columns
 from buckets.rules.rule_set import Group, RuleSet
 
@@ -84,11 +85,13 @@ class Scorer:
         schema: the event schema.
         engine: the settings that decide results.
         evaluations: whether every evaluation is put out, or alerts only.
+        lists: those of the batch, into which filters and conditions may look.
     """
 
     schema: EventSchema
     engine: EngineSettings
     evaluations: bool
+    lists: Lists = field(default_factory=lambda: NO_LISTS)
 
     def score(self, payloads: Iterable[bytes], rule_set: RuleSet, store: ShardStore) -> Iterator[Produced]:
         """Score what arrived for one shard.
@@ -125,7 +128,7 @@ class Scorer:
         self, plan: GroupPlan, arrived: EventsByKey, version: int, stored: StoredHeads, eviction: Eviction
     ) -> Iterator[Produced]:
         group, (events, codes, key_start, keys) = plan.group, arrived
-        table = KeyedTable(group, self.schema, events, keys, codes)
+        table = KeyedTable(group, self.schema, events, keys, codes, self.lists)
         keyed = KeyedEvents(key_start, events["time_ms"].to_numpy(), track_values(table), ids_of(events["event_id"]))
         heads, until_ms = stored.heads, eviction.evicted_until_ms(plan)
         policies = AlertPolicies(table, stored.store.policies)
@@ -218,7 +221,7 @@ def meeting_outputs(
     """
     policies: dict[str, AlertPolicies] = {}
     found: list[tuple[Judged, Decided]] = []
-    for group, judged in meet(payloads, rule_set, scorer.schema):
+    for group, judged in meet(payloads, rule_set, scorer.schema, scorer.lists):
         of_group = policies.setdefault(group.group_id, AlertPolicies(judged.table, store.policies))
         found.append((judged, of_group.decide(judged_fired(judged))))
     if any(each.table.group.policies for each in policies.values()):

@@ -11,7 +11,7 @@ import pyarrow as pa
 from buckets.aggregates.aggregate import ColumnKind
 from buckets.engine.keyed_table import KeyedTable
 from buckets.rules.feature import field_kind
-from buckets.rules.filter import Filter, filter_fields, matches
+from buckets.rules.filter import Filter, matches, needed_fields
 from buckets.rules.track import Track
 
 Int64s = npt.NDArray[np.int64]
@@ -47,8 +47,8 @@ def counts(where: Filter, table: KeyedTable, events: Int64s | None = None) -> np
     size = len(table.events) if events is None else len(events)
     if not where:
         return np.ones(size, np.bool_)
-    columns = table.fields(filter_fields(where), events) | {"": pa.nulls(size)}
-    mask = matches(where, columns, table.schema)
+    columns = table.fields(needed_fields(where, table.schema), events) | {"": pa.nulls(size)}
+    mask = matches(where, columns, table.schema, table.lists)
     assert mask is not None
     passed: npt.NDArray[np.bool_] = mask.to_numpy(zero_copy_only=False)
     return passed

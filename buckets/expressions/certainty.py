@@ -21,9 +21,9 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckets.expressions.decimals import constant
+from buckets.expressions.decimals import constant, plain_text
 from buckets.expressions.evaluation import TEXT_FUNCTIONS
-from buckets.expressions.expression import Expression
+from buckets.expressions.expression import LIST_TESTS, Expression
 from buckets.expressions.interval import (
     ZERO,
     Interval,
@@ -38,6 +38,7 @@ from buckets.expressions.interval import (
     subtract,
 )
 from buckets.expressions.number_functions import FASTEST_KMH, call
+from buckets.lists.lists import ListsAt
 
 Truths = frozenset[bool | None]
 """What a condition may be: true, false, or NULL, which is unknown."""
@@ -60,18 +61,28 @@ class Between(NamedTuple):
 Value = Decimal | int | str | bool | Between | Truths | None
 """A value of a row: a number, a time in ms since 1970, a text or a truth; what it may be; or None, which is NULL."""
 Row = Mapping[str, Value]
+
+
+class _Row(NamedTuple):
+    """A row with the lists as they are at its time."""
+
+    values: Row
+    lists: ListsAt | None
+
+
 _Found = Any
 """What an expression may be: an `Interval`, a text, `Truths`, or None where it is surely NULL."""
 _UNKNOWN: Final[Truths] = frozenset([None])
 _ONLY: Final[dict[bool, Truths]] = {truth: frozenset([truth]) for truth in (False, True)}
 
 
-def possible_truths(expression: Expression, row: Row) -> Truths:
+def possible_truths(expression: Expression, row: Row, lists: ListsAt | None = None) -> Truths:
     """All that a condition may be on one row, or more than that.
 
     Args:
         expression: a condition, whose kinds have been checked.
         row: a value for each of its fields.
+        lists: at the time of the row; only needed where the condition looks into one.
 
     Returns:
         At least one truth; it surely holds on the row if `{True}` comes out, and surely does not if True is not in it.
@@ -79,28 +90,28 @@ def possible_truths(expression: Expression, row: Row) -> Truths:
     Raises:
         ValueError: the bounds of a number are the wrong way round, or there is no truth that a field may be.
     """
-    return _truths(expression, row)
+    return _truths(expression, _Row(row, lists))
 
 
-def _value(expression: Expression, row: Row) -> _Found:
+def _value(expression: Expression, row: _Row) -> _Found:
     return _BY_OPERATOR[expression.operator](expression, row)
 
 
-def _truths(expression: Expression, row: Row) -> Truths:
+def _truths(expression: Expression, row: _Row) -> Truths:
     found: Truths | None = _value(expression, row)
     return _UNKNOWN if found is None else found
 
 
-def _literal(expression: Expression, row: Row) -> _Found:
+def _literal(expression: Expression, row: _Row) -> _Found:
     return _of_row(expression.value)
 
 
-def _field(expression: Expression, row: Row) -> _Found:
+def _field(expression: Expression, row: _Row) -> _Found:
     name = str(expression.value)
-    found = _of_row(row[name])
+    found = _of_row(row.values[name])
     is_impossible = found.lower > found.upper if isinstance(found, Interval) else found == frozenset()
     if is_impossible:
-        message = f"{name}: nothing is {row[name]}; bounds are a lower and an upper one, and truths at least one"
+        message = f"{name}: nothing is {row.values[name]}; bounds are a lower and an upper one, and truths at least one"
         raise ValueError(message)
     return found
 
@@ -118,7 +129,7 @@ def _of_row(value: Value) -> _Found:
 # --- conditions -------------------------------------------------------------------------------------------------
 
 
-def _junction(expression: Expression, row: Row) -> Truths:
+def _junction(expression: Expression, row: _Row) -> Truths:
     found = _truths(expression.operands[0], row)
     for operand in expression.operands[1:]:
         found = _joined(expression.operator, found, _truths(operand, row))
@@ -135,7 +146,7 @@ def _joined(operator: str, first: Truths, second: Truths) -> Truths:
     )
 
 
-def _not(expression: Expression, row: Row) -> Truths:
+def _not(expression: Expression, row: _Row) -> Truths:
     return _opposite(_truths(expression.operands[0], row))
 
 
@@ -144,7 +155,7 @@ def _opposite(truths: Truths) -> Truths:
     return frozenset(None if truth is None else not truth for truth in truths)
 
 
-def _is_null(expression: Expression, row: Row) -> Truths:
+def _is_null(expression: Expression, row: _Row) -> Truths:
     found = _value(expression.operands[0], row)
     if isinstance(found, Interval):
         return _set_of(found.may_be_null, True, False)
@@ -153,12 +164,12 @@ def _is_null(expression: Expression, row: Row) -> Truths:
     return _ONLY[found is None]
 
 
-def _like(expression: Expression, row: Row) -> Truths:
+def _like(expression: Expression, row: _Row) -> Truths:
     found = _value(expression.operands[0], row)
     return _UNKNOWN if found is None else _ONLY[pc.match_like(pa.scalar(found), str(expression.value)).as_py()]
 
 
-def _membership(expression: Expression, row: Row) -> Truths:
+def _membership(expression: Expression, row: _Row) -> Truths:
     first = _value(expression.operands[0], row)
     members: list[Any] = [member.value for member in expression.operands[1:]]
     if first is None:
@@ -171,7 +182,26 @@ def _membership(expression: Expression, row: Row) -> Truths:
     return _ONLY[first in members]
 
 
-def _comparison(expression: Expression, row: Row) -> Truths:
+def _list_test(expression: Expression, row: _Row) -> _Found:
+    """What a list says of a key: a text, or a field of the event, which is known."""
+    key = _value(expression.operands[0], row)
+    if isinstance(key, Interval):
+        key = plain_text(key.lower)
+    elif isinstance(key, frozenset):
+        (truth,) = key
+        key = None if truth is None else str(truth).lower()
+    is_test = expression.operator == "in_list"
+    if key is None:
+        return _UNKNOWN if is_test else None
+    assert row.lists is not None
+    keys, name = pa.array([key], pa.string()), str(expression.value)
+    if is_test:
+        return _ONLY[row.lists.contain(name, keys)[0].as_py()]
+    column = str(expression.operands[1].value)
+    return row.lists.values(name, keys, column)[0].as_py()
+
+
+def _comparison(expression: Expression, row: _Row) -> Truths:
     operator = expression.operator
     first, second = _value(expression.operands[0], row), _value(expression.operands[1], row)
     if first is None or second is None:
@@ -209,7 +239,7 @@ def _set_of(may_be_true: bool, may_be_false: bool, may_be_null: bool) -> Truths:
 # --- values -----------------------------------------------------------------------------------------------------
 
 
-def _coalesce(expression: Expression, row: Row) -> _Found:
+def _coalesce(expression: Expression, row: _Row) -> _Found:
     found: _Found = None
     for operand in expression.operands:
         found = _first_of(found, _value(operand, row))
@@ -233,21 +263,21 @@ def _first_of(first: _Found, other: _Found) -> _Found:
     return (first - _UNKNOWN) | other
 
 
-def _text_function(expression: Expression, row: Row) -> str | None:
+def _text_function(expression: Expression, row: _Row) -> str | None:
     found = _value(expression.operands[0], row)
     return None if found is None else TEXT_FUNCTIONS[expression.operator](found)
 
 
-def _length(expression: Expression, row: Row) -> Interval | None:
+def _length(expression: Expression, row: _Row) -> Interval | None:
     found = _value(expression.operands[0], row)
     return None if found is None else point(len(found))
 
 
-def _zone(expression: Expression, row: Row) -> _Found:
+def _zone(expression: Expression, row: _Row) -> _Found:
     return _value(expression.operands[0], row)
 
 
-def _part_of_time(expression: Expression, row: Row) -> Interval | None:
+def _part_of_time(expression: Expression, row: _Row) -> Interval | None:
     operand = expression.operands[0]
     found = _value(operand, row)
     if found is None:
@@ -259,22 +289,22 @@ def _part_of_time(expression: Expression, row: Row) -> Interval | None:
     return point(pc.day_of_week(time, count_from_zero=True, week_start=7).as_py() + 1)
 
 
-def _negated(expression: Expression, row: Row) -> Interval | None:
+def _negated(expression: Expression, row: _Row) -> Interval | None:
     found = _value(expression.operands[0], row)
     return None if found is None else negated(found)
 
 
-def _absolute(expression: Expression, row: Row) -> Interval | None:
+def _absolute(expression: Expression, row: _Row) -> Interval | None:
     found = _value(expression.operands[0], row)
     return None if found is None else absolute(found)
 
 
-def _arithmetic(expression: Expression, row: Row) -> Interval | None:
+def _arithmetic(expression: Expression, row: _Row) -> Interval | None:
     first, second = _value(expression.operands[0], row), _value(expression.operands[1], row)
     return None if first is None or second is None else _COMPUTE[expression.operator](first, second)
 
 
-def _number_function(expression: Expression, row: Row) -> Interval | None:
+def _number_function(expression: Expression, row: _Row) -> Interval | None:
     operands: list[Interval | None] = [_value(operand, row) for operand in expression.operands]
     known = [operand for operand in operands if operand is not None]
     if len(known) < len(operands):
@@ -301,7 +331,7 @@ _COMPUTE: Final[dict[str, Callable[[Interval, Interval], Interval | None]]] = {
     "/": divide,
     "%": remainder,
 }
-_BY_OPERATOR: Final[dict[str, Callable[[Expression, Row], _Found]]] = {
+_BY_OPERATOR: Final[dict[str, Callable[[Expression, _Row], _Found]]] = {
     **dict.fromkeys(("text", "number", "boolean"), _literal),
     "field": _field,
     **dict.fromkeys(("and", "or"), _junction),
@@ -309,6 +339,7 @@ _BY_OPERATOR: Final[dict[str, Callable[[Expression, Row], _Found]]] = {
     "is_null": _is_null,
     "like": _like,
     "in": _membership,
+    **dict.fromkeys(LIST_TESTS, _list_test),
     **dict.fromkeys(("=", "!=", "<", "<=", ">", ">="), _comparison),
     **dict.fromkeys(_COMPUTE, _arithmetic),
     **dict.fromkeys(("ratio", "zscore", "geo_speed_kmh"), _number_function),

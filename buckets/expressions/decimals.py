@@ -59,6 +59,20 @@ def numbers(column: pa.Array, scale: int) -> Numbers:
     )
 
 
+def plain_text(number: Decimal) -> str:
+    """A number as lists have it for a key: no exponent, no zeros at its end."""
+    written = format(number, "f")
+    written = written.rstrip("0").rstrip(".") if "." in written else written
+    return "0" if written == "-0" else written
+
+
+def texts_of(number: Numbers) -> pa.Array:
+    """Numbers that are not constant as `plain_text`, each different one written once."""
+    coded = pa.array(number.scaled, mask=~number.valid).dictionary_encode()
+    texts = [plain_text(Decimal(scaled).scaleb(-number.scale)) for scaled in coded.dictionary.to_pylist()]
+    return pa.array(texts, pa.string()).take(coded.indices)
+
+
 @functools.lru_cache(maxsize=65_536)
 def constant(value: Decimal) -> Numbers:
     """One finite number for all rows."""

@@ -19,9 +19,11 @@ from buckets.expressions.decimals import (
     numbers,
     on_grid,
     sized,
+    texts_of,
 )
 from buckets.expressions.expression import ARITHMETIC, NUMBER_FUNCTIONS, Expression
 from buckets.expressions.number_functions import call
+from buckets.lists.lists import ListsAt
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
 
 TEXT_FUNCTIONS: Final[dict[str, Callable[[str], str]]] = {
@@ -32,15 +34,18 @@ TEXT_FUNCTIONS: Final[dict[str, Callable[[str], str]]] = {
 """Python's, which knows letters that become two, as Spark does; Arrow does not."""
 
 
-def matching(expression: Expression, columns: Mapping[str, Any], rows: int) -> pa.BooleanArray:
+def matching(
+    expression: Expression, columns: Mapping[str, Any], rows: int, lists: ListsAt | None = None
+) -> pa.BooleanArray:
     """Of which rows a condition is true; not of those of which it is false or unknown.
 
     Args:
         expression: a condition, whose kinds have been checked.
         columns: by field, Arrow arrays of texts, booleans or timestamps, or `Numbers`.
         rows: how many rows there are.
+        lists: as they are at the rows; only needed where the condition looks into one.
     """
-    found = _Evaluation(columns, rows).condition(expression)
+    found = _Evaluation(columns, rows, lists).condition(expression)
     if isinstance(found, pa.Scalar):
         return pa.array(np.full(rows, found.as_py() is True))
     return found.fill_null(False) if found.null_count else found
@@ -49,8 +54,8 @@ def matching(expression: Expression, columns: Mapping[str, Any], rows: int) -> p
 class _Evaluation:
     """One evaluation over one set of columns."""
 
-    def __init__(self, columns: Mapping[str, Any], rows: int) -> None:
-        self._columns, self._rows = columns, rows
+    def __init__(self, columns: Mapping[str, Any], rows: int, lists: ListsAt | None) -> None:
+        self._columns, self._rows, self._lists = columns, rows, lists
 
     def condition(self, expression: Expression) -> Any:
         """A condition as an Arrow boolean array or scalar; NULL is unknown."""
@@ -73,6 +78,8 @@ class _Evaluation:
             return pc.match_like(self._value(operands[0]), str(expression.value))
         if operator == "in":
             return self._membership(expression)
+        if operator == "in_list":
+            return self._listed().contain(str(expression.value), self._key(operands[0]))
         if operator == "coalesce":
             return pc.coalesce(*map(self.condition, operands))
         return self._comparison(expression)
@@ -106,7 +113,22 @@ class _Evaluation:
             return Numbers(sized(changed, number.largest), number.scale, number.largest, number.valid)
         if operator == "coalesce":
             return self._coalesce(operands)
+        if operator == "lookup":
+            return self._listed().values(str(expression.value), self._key(operands[0]), str(operands[1].value))
         return self.condition(expression)
+
+    def _listed(self) -> ListsAt:
+        assert self._lists is not None
+        return self._lists
+
+    def _key(self, expression: Expression) -> pa.Array:
+        """Keys of a list as texts, one a row."""
+        found = self._value(expression)
+        if isinstance(found, Numbers):
+            return texts_of(found)
+        if isinstance(found, pa.Scalar):
+            return pa.array([found.as_py()] * self._rows, pa.string())
+        return found.cast(pa.string())
 
     def _number(self, expression: Expression) -> Numbers:
         """A number."""

@@ -22,6 +22,10 @@ FUNCTIONS: Final = (
 )
 
 
+LIST_TESTS: Final = ("in_list", "lookup")
+"""What looks into a list: whether it has a key, and which value it has of one."""
+
+
 class ExpressionError(ValueError):
     """What is wrong with an expression, and at which letter of its text that begins.
 
@@ -50,9 +54,10 @@ class Expression:
     Attributes:
         operator: `text`, `number`, `boolean`, `field`; a comparison, `and`, `or`, `not`, `in` (whose first
             operand is looked for among the others), `like`, `is_null`; arithmetic, `negate`; `zone` (an instant as it
-            is in a time zone); or a function's name.
+            is in a time zone); `in_list` (whose operand is a key), `lookup` (a key, and the name of a value as a text);
+            or a function's name.
         operands: in the order in which they are written.
-        value: of a literal; the name of a field or a zone; the pattern of `like`.
+        value: of a literal; the name of a field, a zone or a list; the pattern of `like`.
         at: the letter at which it begins in its text; two expressions that differ in that alone are equal.
     """
 
@@ -72,6 +77,17 @@ class Expression:
             yield str(self.value)
         for operand in self.operands:
             yield from operand.fields()
+
+    def lists(self) -> Iterator[str]:
+        """The lists that it looks into, as often as they stand there."""
+        return (str(test.value) for test in self.list_tests())
+
+    def list_tests(self) -> Iterator["Expression"]:
+        """Its parts that look into a list."""
+        if self.operator in LIST_TESTS:
+            yield self
+        for operand in self.operands:
+            yield from operand.list_tests()
 
 
 def digits_after_point(number: Decimal) -> int:

@@ -8,7 +8,15 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckets.expressions.expression import ARITHMETIC, COMPARISONS, NUMBER_FUNCTIONS, Expression, ExpressionError, Kind
+from buckets.expressions.expression import (
+    ARITHMETIC,
+    COMPARISONS,
+    LIST_TESTS,
+    NUMBER_FUNCTIONS,
+    Expression,
+    ExpressionError,
+    Kind,
+)
 from buckets.expressions.sql_text import to_sql
 
 _ARTICLES: dict[Kind, str] = {
@@ -69,6 +77,8 @@ def kind_of(expression: Expression, fields: Mapping[str, Kind]) -> Kind:
     if operator == "like":
         _need(operands[0], "text", fields, "LIKE takes a text, and")
         return "boolean"
+    if operator in LIST_TESTS:
+        return _list_test(expression, fields)
     if operator == "zone":
         return _zone(expression, fields)
     if operator == "coalesce":
@@ -115,6 +125,18 @@ def _comparison(expression: Expression, fields: Mapping[str, Kind]) -> Kind:
         message = f"{expression.operator} needs numbers, and {to_sql(first)} is {_ARTICLES[kind]}"
         raise ExpressionError(message, expression.at)
     return "boolean"
+
+
+def _list_test(expression: Expression, fields: Mapping[str, Kind]) -> Kind:
+    key = expression.operands[0]
+    kind = kind_of(key, fields)
+    if kind == "time":
+        message = f"the key of a list is a text, a number, or true or false, and {to_sql(key)} is {_ARTICLES[kind]}"
+        raise ExpressionError(message, expression.at)
+    if kind != "text" and key.operator != "field":
+        message = f"the key of a list is a field as it stands, or a text, and {to_sql(key)} is computed"
+        raise ExpressionError(message, expression.at)
+    return "boolean" if expression.operator == "in_list" else "text"
 
 
 def _zone(expression: Expression, fields: Mapping[str, Kind]) -> Kind:

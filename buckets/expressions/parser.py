@@ -7,9 +7,9 @@ from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 from typing import Final
 
-import sqlglot
-from sqlglot import exp
+from sqlglot import Dialect, exp
 from sqlglot.errors import ParseError, TokenError
+from sqlglot.tokenizer_core import Token, TokenType
 
 from buckets.errors import first_line
 from buckets.expressions.expression import (
@@ -34,6 +34,10 @@ MOST_DIGITS: Final = 38
 # It warns of words that it takes for commands, which are refused here.
 logging.getLogger("sqlglot").setLevel(logging.CRITICAL)
 _WORD = re.compile(r"\w+")
+LIST_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}", re.ASCII)
+"""How a list may be called."""
+_LIST_MARK = "\0list "
+"""Begins what stands in the brackets of `IN (…)`, as which sqlglot is given `IN LIST name`; no field begins so."""
 _BINARY: dict[type[exp.Expr], str] = {
     exp.EQ: "=",
     exp.NEQ: "!=",
@@ -61,8 +65,8 @@ _FUNCTIONS: dict[type[exp.Expr], str] = {
     exp.Upper: "upper",
 }
 _ALLOWED = (
-    f"comparisons, AND, OR, NOT, IN, BETWEEN, LIKE, IS NULL, {' '.join(ARITHMETIC)}, AT TIME ZONE, "
-    f"{', '.join(FUNCTIONS)}"
+    f"comparisons, AND, OR, NOT, IN, IN LIST, BETWEEN, LIKE, IS NULL, {' '.join(ARITHMETIC)}, AT TIME ZONE, "
+    f"{', '.join(FUNCTIONS)}, lookup"
 )
 
 
@@ -77,7 +81,10 @@ def parse_expression(text: str) -> Expression:
         message = f"has {len(text):,} characters, and at most {LONGEST_TEXT:,} are read; write it in several rules"
         raise ExpressionError(message, LONGEST_TEXT)
     try:
-        trees = sqlglot.parse(text, dialect=DIALECT)
+        dialect = Dialect.get_or_raise(DIALECT)
+        trees = dialect.parser().parse(_lists_in_brackets(dialect.tokenize(text)), text)
+    except ExpressionError:
+        raise
     except ParseError as error:
         raise _not_sql(error, text) from None
     except TokenError:
@@ -92,6 +99,24 @@ def parse_expression(text: str) -> Expression:
         message = "is empty; write a condition" if not any(trees) else "holds several statements; write one condition"
         raise ExpressionError(message, 0)
     return _Reader(text).read(trees[0], 0)
+
+
+def _lists_in_brackets(tokens: list[Token]) -> list[Token]:
+    """Tokens with `IN (name)` for `IN LIST name`, which is no SQL, the name marked as that of a list."""
+    found: list[Token] = []
+    rest = iter(tokens)
+    for token in rest:
+        is_list = token.text.upper() == "LIST" and bool(found) and found[-1].token_type == TokenType.IN
+        if not is_list or token.token_type == TokenType.IDENTIFIER:
+            found.append(token)
+            continue
+        name = next(rest, None)
+        if name is None or name.token_type == TokenType.STRING or LIST_NAME.fullmatch(name.text) is None:
+            message = "IN LIST takes the name of a list, as in payerId IN LIST payroll; letters, digits and _"
+            raise ExpressionError(message, token.start)
+        marks = ((TokenType.L_PAREN, "("), (TokenType.IDENTIFIER, _LIST_MARK + name.text), (TokenType.R_PAREN, ")"))
+        found += [Token(kind, text, name.line, name.col, name.start, name.end) for kind, text in marks]
+    return found
 
 
 def _not_sql(error: ParseError, text: str) -> ExpressionError:
@@ -202,6 +227,10 @@ class _Reader:
         self._only(node, "this", "expressions")
         if not node.expressions:
             raise self._refused(node)
+        named = [each.name for each in node.expressions if isinstance(each, exp.Column)]
+        if named and named[0].startswith(_LIST_MARK):
+            key = self.read(node.this, depth)
+            return Expression("in_list", (key,), named[0].removeprefix(_LIST_MARK), at=_place(node))
         members = [self.read(each, depth) for each in node.expressions]
         for member in members:
             if not member.is_literal:
@@ -276,6 +305,8 @@ class _Reader:
     def _number_function(self, node: exp.Expr, depth: int) -> Expression:
         """A function that SQL does not have."""
         name = node.this.lower() if isinstance(node.this, str) else ""
+        if name == "lookup":
+            return self._lookup(node, depth)
         if name not in NUMBER_FUNCTIONS:
             raise self._refused(node)
         self._only(node, "this", "expressions")
@@ -284,6 +315,18 @@ class _Reader:
             message = f"{name}({', '.join(wanted)}) takes {len(wanted)} numbers, and {given or 'none'} are given"
             raise ExpressionError(message.replace("1 are", "1 is"), _place(node))
         return Expression(name, tuple(self.read(part, depth) for part in node.expressions), at=_place(node))
+
+    def _lookup(self, node: exp.Expr, depth: int) -> Expression:
+        self._only(node, "this", "expressions")
+        named, *others = node.expressions or [None]
+        is_named = isinstance(named, exp.Column) and len(named.parts) == 1 and LIST_NAME.fullmatch(named.name)
+        if not is_named or len(others) != 2 or not (isinstance(others[1], exp.Literal) and others[1].is_string):
+            message = (
+                "lookup takes a list, a key and the name of a value, as in lookup(merchants, merchantId, 'category')"
+            )
+            raise ExpressionError(message, _place(node))
+        operands = (self.read(others[0], depth), self.read(others[1], depth))
+        return Expression("lookup", operands, named.name, at=_place(node))
 
 
 def plain(number: Decimal) -> Decimal:

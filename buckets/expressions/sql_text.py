@@ -11,10 +11,19 @@ from buckets.expressions.expression import ARITHMETIC, COMPARISONS, FUNCTIONS, E
 
 DIALECT: Final = "spark"
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-_BINDING = {"or": 1, "and": 2, "not": 3, **dict.fromkeys(COMPARISONS, 4), "in": 4, "like": 4, "is_null": 4}
+_BINDING = {
+    "or": 1,
+    "and": 2,
+    "not": 3,
+    **dict.fromkeys(COMPARISONS, 4),
+    "in": 4,
+    "like": 4,
+    "is_null": 4,
+    "in_list": 4,
+}
 _BINDING |= {"+": 5, "-": 5, "*": 6, "/": 6, "%": 6, "negate": 7, "zone": 8}
 _ATOM = 9
-_WITH_NOT_INSIDE = ("in", "like", "is_null")
+_WITH_NOT_INSIDE = ("in", "like", "is_null", "in_list")
 
 
 def to_sql(expression: Expression) -> str:
@@ -71,6 +80,8 @@ def _written(expression: Expression) -> tuple[str, int]:
         return written, _BINDING["negate"] if written.startswith("-") else _ATOM
     if operator == "field":
         return quoted_name(str(expression.value)), _ATOM
+    if operator == "lookup":
+        return f"lookup({expression.value}, {', '.join(map(to_sql, operands))})", _ATOM
     if operator in FUNCTIONS:
         return f"{operator}({', '.join(to_sql(operand) for operand in operands)})", _ATOM
     binding = _BINDING[operator]
@@ -101,6 +112,8 @@ def _test_of_one(expression: Expression, negation: str) -> str:
         return f"{tested} IS {negation}NULL"
     if expression.operator == "like":
         return f"{tested} {negation}LIKE {quoted_text(str(expression.value))}"
+    if expression.operator == "in_list":
+        return f"{tested} {negation}IN LIST {expression.value}"
     return f"{tested} {negation}IN ({', '.join(map(to_sql, members))})"
 
 

@@ -26,7 +26,8 @@ _TAKEN: Final = ("and", "false", "is", "missing", "none", "not", "of", "one", "o
 """Words of the sentences themselves: a text or a name that is one of them stands in quotes."""
 _PLAIN_NAME = re.compile(r"[^\W\d]\w*")
 _PLAIN_TEXT = re.compile(r"[^\W\d_][\w.+/@:-]*")
-_CONDITIONS = ("and", "or", "not", "in", "like", "is_null", *COMPARISONS)
+_TESTS = ("in", "like", "is_null", "in_list")
+_CONDITIONS = ("and", "or", "not", *_TESTS, *COMPARISONS)
 _OF_ONE = {"hour": "hour of", "length": "length of", "negate": "minus"}
 
 
@@ -68,7 +69,7 @@ class _Writer:
             return self._denied(operands[0])
         if operator == "boolean":
             return "true" if expression.value else "false"
-        if operator in ("like", "is_null", "in"):
+        if operator in _TESTS:
             return self._test(expression, is_denied=False)
         if operator in COMPARISONS:
             return self._comparison(expression)
@@ -80,7 +81,7 @@ class _Writer:
         return f"({written})" if {expression.operator, joined_by} == {"and", "or"} else written
 
     def _denied(self, expression: Expression) -> str:
-        if expression.operator in ("like", "is_null", "in"):
+        if expression.operator in _TESTS:
             return self._test(expression, is_denied=True)
         return f"not ({self.condition(expression)})"
 
@@ -92,6 +93,8 @@ class _Writer:
         if expression.operator == "like":
             verb = "does not match" if is_denied else "matches"
             return f"{tested} {verb} {one_line(quoted_text(str(expression.value)))}"
+        if expression.operator == "in_list":
+            return f"{tested} is {'not ' if is_denied else ''}in the list {expression.value}"
         return f"{tested} is {'none' if is_denied else 'one'} of {', '.join(map(_written, members))}"
 
     def _comparison(self, expression: Expression) -> str:
@@ -122,6 +125,8 @@ class _Writer:
             return f"{self._operand(operands[0])} in {quoted(str(expression.value))}"
         if operator in _OF_ONE and len(operands) == 1:
             return f"{_OF_ONE[operator]} {self._operand(operands[0], allowed=('zone',))}"
+        if operator == "lookup":
+            return f"{_written(operands[1])} of {self._operand(operands[0])} in the list {expression.value}"
         return f"{operator}({', '.join(map(self._side, operands))})"
 
     def _arithmetic(self, expression: Expression) -> str:
@@ -137,7 +142,7 @@ class _Writer:
     def _operand(self, expression: Expression, allowed: tuple[str, ...] = ()) -> str:
         """A value inside another, in brackets if it has parts of its own and is not of an allowed kind."""
         written = self.value(expression)
-        has_parts = expression.operator in (*ARITHMETIC, "ratio", "zone", *_OF_ONE, *_CONDITIONS)
+        has_parts = expression.operator in (*ARITHMETIC, "ratio", "zone", "lookup", *_OF_ONE, *_CONDITIONS)
         return f"({written})" if has_parts and expression.operator not in allowed else written
 
 

@@ -68,6 +68,7 @@ class Follower:
         take: Callable[[Message, bool], None],
         on_lost: Callable[[int, int], None],
         on_remark: Callable[[str], None] = lambda remark: None,
+        caught_up_within_s: float = CAUGHT_UP_WITHIN_S,
     ) -> None:
         """Follow `topic`; nothing is asked yet.
 
@@ -79,6 +80,7 @@ class Follower:
             on_lost: called with two offsets if the messages from the first up to before the second had gone from the
                 topic before they were read.
             on_remark: called with a line when the topic is not followed, for each reason, and when it is again.
+            caught_up_within_s: how long a start waits until the end of the topic is reached.
         """
         self.fault: Fault | None = None
         self.position: int | None = None
@@ -88,6 +90,7 @@ class Follower:
         self._take = take
         self._on_lost = on_lost
         self._on_remark = on_remark
+        self._caught_up_within_s = caught_up_within_s
         self._broker = Broker(kafka)
         self._topic_id = ""
         self._history_ends = 0
@@ -108,7 +111,7 @@ class Follower:
         self._caught_up.clear()
         self._thread = threading.Thread(target=self._run, args=(self._open(),), name="follower", daemon=True)
         self._thread.start()
-        if not self._caught_up.wait(CAUGHT_UP_WITHIN_S):
+        if not self._caught_up.wait(self._caught_up_within_s):
             fault = self.fault
             self.stop()
             if fault is not None:

@@ -38,7 +38,7 @@ def wanted_topics(job: Job, partitions: int) -> list[NewTopic]:
 
     Args:
         job: the configuration.
-        partitions: of the source and of each output; topics around rules have one.
+        partitions: of the source and of each output; topics of rules and lists have one.
     """
     settings = job.settings
     rules = settings.rules
@@ -52,6 +52,8 @@ def wanted_topics(job: Job, partitions: int) -> list[NewTopic]:
         # Changes of rules need one order, and the last change of each rule is kept for ever.
         wanted.append(NewTopic(rules.topic, 1, _BROKERS_DEFAULT, config={"cleanup.policy": "compact"}))
         wanted += [NewTopic(topic, 1, _BROKERS_DEFAULT) for topic in (rules.rejected, rules.exported)]
+    lists = [each.topic for each in settings.lists.values() if each.topic is not None]
+    wanted += [NewTopic(topic, 1, _BROKERS_DEFAULT, config={"cleanup.policy": "compact"}) for topic in lists]
     return wanted
 
 
@@ -61,7 +63,7 @@ def create_topics(kafka: KafkaSettings, job: Job, partitions: int) -> list[str]:
     Args:
         kafka: how Kafka is reached.
         job: the configuration.
-        partitions: of the source and of each output; topics around rules have one.
+        partitions: of the source and of each output; topics of rules and lists have one.
 
     Returns:
         The names of those that were made.

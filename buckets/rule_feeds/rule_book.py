@@ -5,12 +5,13 @@ written, together with how far the feed has been read. If the process dies in be
 again, and gives the same.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from buckets.checkpoint.batch_records import BatchRecord
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.config.engine import EngineSettings
+from buckets.config.lists import list_fault
 from buckets.config.raw_windows import raw_window_fault
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
@@ -33,6 +34,39 @@ class VersionListener(Protocol):
         """Take the remaining versions, and end."""
 
 
+class ListSource(Protocol):
+    """The lists that rules look into, as far as batches are recorded with their versions."""
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The lists that there are."""
+
+    def start(self) -> None:
+        """Begin to follow them."""
+
+    def newest(self) -> Mapping[str, int]:
+        """By name, the newest version of each; returns at once."""
+
+    def stop(self) -> None:
+        """Follow them no more."""
+
+
+class NoLists:
+    """A job without lists."""
+
+    names: frozenset[str] = frozenset()
+
+    def start(self) -> None:
+        """Nothing to follow."""
+
+    def newest(self) -> Mapping[str, int]:
+        """There are none."""
+        return {}
+
+    def stop(self) -> None:
+        """Nothing runs."""
+
+
 class RuleBook:
     """Turns what a feed says into numbered versions; each batch gets one, and the same one if it is run again."""
 
@@ -44,6 +78,7 @@ class RuleBook:
         engine: EngineSettings,
         on_refused: Callable[[Sequence[Refusal]], None] = lambda refusals: None,
         history: VersionListener | None = None,
+        lists: ListSource | None = None,
     ) -> None:
         """Keep a book.
 
@@ -54,6 +89,7 @@ class RuleBook:
             engine: the settings of the job: lateness, and for how long events are kept raw.
             on_refused: called with changes that are not made.
             history: told when there is a new version.
+            lists: those of the job, into which rules may look.
         """
         self._versions = checkpoint.versions
         self._batches = checkpoint.batches
@@ -62,19 +98,22 @@ class RuleBook:
         self._engine = engine
         self._on_refused = on_refused
         self._history = history
+        self._lists = NoLists() if lists is None else lists
         self._current = self._versions.latest_rule_set() or NO_RULES
         self._gone = self._versions.gone_rules()
         self._found: Read | None = None
 
     def start(self) -> None:
-        """Begin to follow the feed."""
+        """Begin to follow the feed, and the lists."""
+        self._lists.start()
         self._feed.start(self._versions.position(self._feed.origin))
         if self._history is not None:
             self._history.record()
 
     def stop(self) -> None:
-        """Follow the feed no more."""
+        """Follow them no more."""
         self._feed.stop()
+        self._lists.stop()
         if self._history is not None:
             self._history.close()
 
@@ -99,7 +138,8 @@ class RuleBook:
             version = record.ruleset_version
             return self._current if version == self._current.version else self._versions.rule_set(version)
         self._take_changes(batch_id)
-        self._batches.keep(batch_id, BatchRecord(self._current.version, (), done=False))
+        lists = self._lists.newest()
+        self._batches.keep(batch_id, BatchRecord(self._current.version, (), done=False, lists=lists))
         return self._current
 
     def _take_changes(self, batch_id: int) -> None:
@@ -147,7 +187,7 @@ class RuleBook:
             arrived,
             engine.allowed_lateness,
             self._gone,
-            lambda rule: raw_window_fault(rule, engine, schema),
+            lambda rule: list_fault(rule, self._lists.names) or raw_window_fault(rule, engine, schema),
         )
         try:
             encode_rule_set(revision.rule_set)
@@ -165,5 +205,6 @@ class RuleBook:
 
     def done(self, batch_id: int, rule_set: RuleSet, arrived: Stretches) -> None:
         """Record that a batch has run, and what event times arrived with it."""
-        so_far = joined([*self._arrived(batch_id - 1), *arrived])
-        self._batches.keep(batch_id, BatchRecord(rule_set.version, so_far, done=True))
+        so_far, begun = joined([*self._arrived(batch_id - 1), *arrived]), self._batches.record(batch_id)
+        lists = {} if begun is None else begun.lists
+        self._batches.keep(batch_id, BatchRecord(rule_set.version, so_far, done=True, lists=lists))

@@ -11,8 +11,17 @@ from buckets.events.schema import EventSchema
 from buckets.expressions.decimals import Numbers
 from buckets.expressions.evaluation import matching
 from buckets.expressions.expression import Kind
+from buckets.lists.lists import ListsAt
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
-from buckets.rules.sql_filter import EXTREMES, SqlFilter, check_sql, parse_sql_filter, readable_columns, try_out
+from buckets.rules.sql_filter import (
+    EXTREMES,
+    SqlFilter,
+    check_sql,
+    empty_lists,
+    parse_sql_filter,
+    readable_columns,
+    try_out,
+)
 
 FeatureColumn: TypeAlias = "Numbers | pa.BooleanArray"
 """A feature at some events: a number or, of a boolean one, true or false."""
@@ -62,6 +71,11 @@ def check_condition_fits(when: SqlFilter, features: Mapping[str, bool], schema: 
     """
     kinds: dict[str, Kind] = {name: "boolean" if is_boolean else "number" for name, is_boolean in features.items()}
     check_sql(when.text, kinds, schema)
+    for test in when.expression.list_tests():
+        feature = next((name for name in test.operands[0].fields() if name in features), None)
+        if feature is not None:
+            message = f"the key of list {test.value} is a field of the event, and {feature} is a feature"
+            raise ValueError(message)
     extremes: dict[str, FeatureColumn] = {}
     for name, is_boolean in features.items():
         if is_boolean:
@@ -70,10 +84,11 @@ def check_condition_fits(when: SqlFilter, features: Mapping[str, bool], schema: 
         # Averages and variances have more digits than any measure, and pass 64 bits.
         scaled = np.array([0, INT64_MIN * 10**30, 0, INT64_MAX * 10**30], object)
         extremes[name] = Numbers(scaled, 30, 2**63 * 10**30, np.array([False, True, True, True]))
-    named = condition_fields(when, features)
+    named, lists = condition_fields(when, features), empty_lists(when)
 
     def evaluate(columns: Mapping[str, pa.Array]) -> pa.BooleanArray:
-        return holds(when, {name: columns[name] for name in named}, extremes, schema, EXTREMES)
+        at = ListsAt(lists, columns[schema.event_time.field].to_numpy())
+        return holds(when, {name: columns[name] for name in named}, extremes, schema, EXTREMES, at)
 
     try_out(when, schema, evaluate)
 
@@ -84,6 +99,7 @@ def holds(
     features: Mapping[str, FeatureColumn],
     schema: EventSchema,
     events: int,
+    lists: ListsAt | None = None,
 ) -> pa.BooleanArray:
     """Of which events a condition is true.
 
@@ -93,6 +109,7 @@ def holds(
         features: by name.
         schema: the event schema.
         events: how many events there are.
+        lists: as they are at the events; only needed where the condition looks into one.
     """
     read = readable_columns(fields, fields, schema)
-    return matching(when.expression, {**read, **features}, events)
+    return matching(when.expression, {**read, **features}, events, lists)

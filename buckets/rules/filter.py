@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from pydantic import BeforeValidator, PlainSerializer
 
 from buckets.events.schema import EventSchema
+from buckets.lists.lists import NO_LISTS, Lists
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN, format_scaled, parse_decimal, to_scaled
 from buckets.printable import quoted
 from buckets.rules.sql_filter import SqlFilter, as_mapping, matches_sql, one_form, parse_sql_filter
@@ -218,19 +219,32 @@ def operand_value(condition: Condition, text: str, schema: EventSchema) -> Scala
     return text
 
 
-def matches(where: Filter, columns: dict[str, pa.Array], schema: EventSchema) -> pa.BooleanArray | None:
+def filter_lists(where: Filter) -> frozenset[str]:
+    """The lists that a filter looks into."""
+    return where.lists if isinstance(where, SqlFilter) else frozenset()
+
+
+def needed_fields(where: Filter, schema: EventSchema) -> list[str]:
+    """The fields that the evaluation of a filter needs, each once."""
+    return where.needed_fields(schema) if isinstance(where, SqlFilter) else filter_fields(where)
+
+
+def matches(
+    where: Filter, columns: dict[str, pa.Array], schema: EventSchema, lists: Lists = NO_LISTS
+) -> pa.BooleanArray | None:
     """Which rows pass the filter.
 
     Args:
         where: the filter.
         columns: by field, attributes in their type, measures as scaled int64, and the event time in ms.
         schema: the event schema.
+        lists: those of the batch, into which the filter may look.
 
     Returns:
         One boolean a row, or None where there is no filter.
     """
     if isinstance(where, SqlFilter):
-        return matches_sql(where, columns, schema)
+        return matches_sql(where, columns, schema, lists)
     mask: pa.BooleanArray | None = None
     for condition in where:
         column = columns[condition.field]

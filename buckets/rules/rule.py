@@ -29,7 +29,7 @@ from buckets.printable import blank_letter, short_line, unseen_character
 from buckets.rules.alert_schema import ALERT_SCORE, Counted, schema_on
 from buckets.rules.condition import ConditionField, check_condition_fits, condition_fields, condition_words
 from buckets.rules.feature import Feature, NamedFeature, field_kind
-from buckets.rules.filter import Filter, FilterField, canonical_filter, describe_filter, filter_fields
+from buckets.rules.filter import Filter, FilterField, canonical_filter, describe_filter, filter_fields, filter_lists
 from buckets.rules.part import Part
 from buckets.rules.policy import LARGEST_SCORE, MOST_SNOOZES, MOST_TAGS, WHOLE_SHARE, Effective, Severity, Share, Snooze
 from buckets.rules.policy_faults import key_fault, tag_fault
@@ -224,6 +224,13 @@ class Rule(BaseModel):
         wheres = [self.where, *(feature.where or () for feature in self.features.values())]
         of_condition = () if self.when is None else condition_fields(self.when, self.features)
         return frozenset(of_condition).union(*map(filter_fields, wheres))
+
+    @property
+    def lists(self) -> frozenset[str]:
+        """The lists that its filters and its condition look into."""
+        wheres = [self.where, *(feature.where or () for feature in self.features.values())]
+        of_condition = frozenset() if self.when is None else self.when.lists
+        return of_condition.union(*map(filter_lists, wheres))
 
     def named_features(self) -> tuple[NamedFeature, ...]:
         """Its features, each with its grouping and its filter."""

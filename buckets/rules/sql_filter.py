@@ -15,6 +15,8 @@ from buckets.events.schema import AttributeType, EventSchema
 from buckets.expressions.decimals import Numbers, numbers
 from buckets.expressions.evaluation import matching
 from buckets.expressions.expression import COMPARISONS, Expression, ExpressionError, Kind
+from buckets.lists.index import ListIndex
+from buckets.lists.lists import NO_LISTS, Lists, ListsAt
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
 from buckets.printable import one_line, short_line
 
@@ -32,6 +34,16 @@ class SqlFilter:
 
     expression: Expression
     text: str = field(compare=False)
+
+    @property
+    def lists(self) -> frozenset[str]:
+        """The lists that it looks into."""
+        return frozenset(self.expression.lists())
+
+    def needed_fields(self, schema: EventSchema) -> list[str]:
+        """The fields that its evaluation needs, each once: those that it names, and the time if it looks into lists."""
+        times = [schema.event_time.field] if self.lists else []
+        return list(dict.fromkeys([*self.expression.fields(), *times]))
 
 
 @lru_cache(maxsize=65_536)
@@ -84,7 +96,7 @@ def _check(text: str, schema_json: str) -> None:
     schema = EventSchema.model_validate_json(schema_json)
     check_sql(text, {}, schema)
     where = parse_sql_filter(text)
-    try_out(where, schema, lambda columns: matches_sql(where, columns, schema))
+    try_out(where, schema, lambda columns: matches_sql(where, columns, schema, empty_lists(where)))
 
 
 def check_sql(text: str, others: Mapping[str, Kind], schema: EventSchema) -> None:
@@ -105,6 +117,11 @@ def check_sql(text: str, others: Mapping[str, Kind], schema: EventSchema) -> Non
         check_condition(parse_expression(text), {**others, **_kinds(schema)})
     except ExpressionError as error:
         raise ValueError(error.located(text)) from None
+
+
+def empty_lists(where: SqlFilter) -> Lists:
+    """The lists that a condition looks into, all of them empty."""
+    return {name: ListIndex.of({}) for name in where.lists}
 
 
 EXTREMES = 4
@@ -159,10 +176,14 @@ def _kinds(schema: EventSchema) -> dict[str, Kind]:
     return kinds | {schema.event_time.field: "time"}
 
 
-def matches_sql(where: SqlFilter, columns: Mapping[str, pa.Array], schema: EventSchema) -> pa.BooleanArray:
+def matches_sql(
+    where: SqlFilter, columns: Mapping[str, pa.Array], schema: EventSchema, lists: Lists = NO_LISTS
+) -> pa.BooleanArray:
     """Which rows pass the filter; takes what `filter.matches` takes."""
-    read = readable_columns(where.expression.fields(), columns, schema)
-    return matching(where.expression, read, len(next(iter(columns.values()))))
+    read, at = readable_columns(where.expression.fields(), columns, schema), None
+    if where.lists:
+        at = ListsAt(lists, columns[schema.event_time.field].to_numpy())
+    return matching(where.expression, read, len(next(iter(columns.values()))), at)
 
 
 def readable_columns(

@@ -1,18 +1,26 @@
 """How rules and terms reach the tasks of a batch: as local properties of the Spark job, set on the driver in advance.
 
+Of lists the versions travel so, and tasks read them from the checkpoint.
+
 The properties travel with every task of the batch, stateless and stateful, so that all of them see the same, and the
 next batch may see the next.
 """
 
+import json
+from collections.abc import Mapping
 from functools import lru_cache
+from pathlib import Path
 
 from pyspark import SparkContext, TaskContext
 
+from buckets.checkpoint.list_versions import PinnedLists, versions_in
 from buckets.checkpoint.terms import Terms
+from buckets.lists.lists import NO_LISTS, Lists
 from buckets.rules.encoding import decode_rule_set
 from buckets.rules.rule_set import RuleSet
 
 PROPERTY = "buckets.ruleSet"
+LISTS_PROPERTY = "buckets.lists"
 TERMS_PROPERTY = "buckets.terms"
 
 
@@ -34,6 +42,27 @@ def set_terms(context: SparkContext, terms: Terms) -> None:
 def terms_of_task() -> Terms:
     """The terms of the batch that the running task belongs to."""
     return _read_terms(_of_task(TERMS_PROPERTY))
+
+
+def set_lists(context: SparkContext, checkpoint: Path, pinned: Mapping[str, int]) -> Lists:
+    """Send the versions of lists along with the jobs that this thread starts next.
+
+    Args:
+        context: of Spark.
+        checkpoint: where the versions are; tasks read them there.
+        pinned: by name, the version of each list.
+
+    Returns:
+        The lists as the driver sees them.
+    """
+    context.setLocalProperty(LISTS_PROPERTY, json.dumps([str(checkpoint), dict(pinned)]))
+    return PinnedLists(versions_in(checkpoint), pinned)
+
+
+def lists_of_task() -> Lists:
+    """The lists of the batch that the running task belongs to."""
+    checkpoint, pinned = json.loads(_of_task(LISTS_PROPERTY))
+    return PinnedLists(versions_in(Path(checkpoint)), pinned) if pinned else NO_LISTS
 
 
 @lru_cache(maxsize=4)

@@ -1,7 +1,7 @@
 """Rules over one file: the same streaming query as in production, fed part by part, with JSON lines for results."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -15,6 +15,8 @@ from buckets.config.state import StateSettings
 from buckets.events.arrivals import POSITION, RAW, SOURCE, SOURCE_ORDER
 from buckets.events.event_file import ROW_NUMBER, EventFile, stage, typed_part
 from buckets.events.schema import EventSchema
+from buckets.list_feeds.file_feed import ListFile
+from buckets.list_feeds.list_book import ListBook
 from buckets.rule_feeds.feed import FixedRules
 from buckets.rule_feeds.rule_book import RuleBook
 from buckets.rules.rule import Rule
@@ -29,13 +31,14 @@ from buckets.state.bounds import Bounds
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What is evaluated: a file of events, rules, and the settings that decide results."""
+    """What is evaluated: a file of events, rules, the settings that decide results, and lists by name."""
 
     file: EventFile
     schema: EventSchema
     rules: tuple[Rule, ...]
     engine: EngineSettings
     batch_rows: int | None
+    lists: Mapping[str, Path] = field(default_factory=dict)
 
 
 def evaluation_query(
@@ -56,12 +59,13 @@ def evaluation_query(
         staging.rename(parts)
     checkpoint = Checkpoint(work / "checkpoint")
     checkpoint.job.open(Basis(str(evaluation.file.path), evaluation.schema, evaluation.engine))
+    lists = ListBook(checkpoint, {name: ListFile(path) for name, path in evaluation.lists.items()})
     sink, bounds = JsonSink(work / "results"), StateSettings()
     scoring = Scoring(
         arrivals=_staged(spark, evaluation.file, parts, evaluation.schema),
         terms=Terms(event_schema=evaluation.schema, engine=evaluation.engine, evaluations=True, output="json"),
         checkpoint=checkpoint,
-        book=RuleBook(checkpoint, FixedRules(evaluation.rules), evaluation.schema, evaluation.engine),
+        book=RuleBook(checkpoint, FixedRules(evaluation.rules), evaluation.schema, evaluation.engine, lists=lists),
         sink=sink,
         bounds=Bounds.of_each(bounds.log, bounds.cache, evaluation.engine.shards),
     )

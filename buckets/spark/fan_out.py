@@ -9,9 +9,10 @@ from buckets.checkpoint.terms import Terms
 from buckets.engine.fan_out import fan_out
 from buckets.events.arrivals import with_fields_of
 from buckets.events.schema import EventSchema
+from buckets.lists.lists import NO_LISTS, Lists
 from buckets.rules.rule_set import RuleSet
 from buckets.spark.arrival_stream import ArrivalStream
-from buckets.spark.batch_properties import rule_set_of_task, terms_of_task
+from buckets.spark.batch_properties import lists_of_task, rule_set_of_task, terms_of_task
 from buckets.spark.worker import settle
 
 COLUMNS = "shard int, payload binary"
@@ -27,14 +28,14 @@ def fan_out_stage(arrivals: ArrivalStream, schema: EventSchema) -> DataFrame:
     normalise = arrivals.normalise
 
     def stage(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from fan_out_rows(normalise(batches), schema, rule_set_of_task(), terms_of_task())
+        yield from fan_out_rows(normalise(batches), schema, rule_set_of_task(), terms_of_task(), lists_of_task())
         settle()
 
     return arrivals.frame.mapInArrow(stage, COLUMNS)
 
 
 def fan_out_rows(
-    arrivals: Iterable[pa.RecordBatch], schema: EventSchema, rule_set: RuleSet, terms: Terms
+    arrivals: Iterable[pa.RecordBatch], schema: EventSchema, rule_set: RuleSet, terms: Terms, lists: Lists = NO_LISTS
 ) -> Iterator[pa.RecordBatch]:
     """The messages to the shards that each piece of a task's arrivals becomes, in `COLUMNS`.
 
@@ -43,11 +44,13 @@ def fan_out_rows(
         schema: the event schema by which they were read.
         rule_set: the rules of the batch.
         terms: what else decides its results.
+        lists: those of the batch.
     """
     begun = terms.event_schema
     for rows in arrivals:
         if rows.num_rows:
-            messages = list(fan_out(with_fields_of(rows, schema, begun), rule_set, begun, terms.engine.shards))
+            typed = with_fields_of(rows, schema, begun)
+            messages = list(fan_out(typed, rule_set, begun, terms.engine.shards, lists))
             shards = pa.array([message.shard for message in messages], pa.int32())
             payloads = pa.array([message.payload for message in messages], pa.binary())
             yield pa.RecordBatch.from_arrays([shards, payloads], names=["shard", "payload"])

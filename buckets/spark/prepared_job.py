@@ -25,6 +25,7 @@ from buckets.rules.revision import Refusal
 from buckets.spark.delta_sink import DeltaSink
 from buckets.spark.kafka_faults import patience_with
 from buckets.spark.kafka_sink import KafkaSink
+from buckets.spark.list_feeds import open_lists
 from buckets.spark.output_check import check_digits, check_output
 from buckets.spark.query import BatchReport, Scoring, ScoringQuery
 from buckets.spark.rule_feed import open_feed
@@ -80,12 +81,13 @@ class PreparedJob:
         """
         job, settings = self.job, self.job.settings
         checkpoint, feed = Checkpoint(job.checkpoint), open_feed(job, listener.say)
+        lists = open_lists(job, checkpoint, listener.say)
         history = open_history(job, self.identity, lambda fault: listener.say(fault.message))
         scoring = Scoring(
             arrivals=open_source(spark, job),
             terms=self.terms,
             checkpoint=checkpoint,
-            book=RuleBook(checkpoint, feed, job.event_schema, settings.engine, listener.on_refused, history),
+            book=RuleBook(checkpoint, feed, job.event_schema, settings.engine, listener.on_refused, history, lists),
             sink=sink or self._open_sink(),
             bounds=Bounds.of_each(settings.state.log, settings.state.cache, settings.engine.shards),
             single_stage=settings.partitions == 1,

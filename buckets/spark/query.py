@@ -29,7 +29,7 @@ from buckets.rule_feeds.rule_book import RuleBook
 from buckets.rules.encoding import encode_rule_set
 from buckets.rules.rule_set import RuleSet
 from buckets.spark.arrival_stream import ArrivalStream
-from buckets.spark.batch_properties import set_rule_set, set_terms
+from buckets.spark.batch_properties import set_lists, set_rule_set, set_terms
 from buckets.spark.fan_out import fan_out_stage
 from buckets.spark.running import Batch, Patience, Running
 from buckets.spark.scored_batch import ScoredBatch, Sink, score_batch
@@ -126,8 +126,11 @@ class ScoringQuery:
         set_rule_set(produced.sparkSession.sparkContext, encode_rule_set(rule_set))
         set_terms(produced.sparkSession.sparkContext, terms)
         stores = self._driver.of_batch(batch_id)
+        record = scoring.checkpoint.batches.record(batch_id)
+        assert record is not None
+        lists = set_lists(produced.sparkSession.sparkContext, scoring.checkpoint.path, record.lists)
         with _computed_once(produced, scoring.sink):
-            batch = score_batch(produced, batch_id, rule_set, terms, scoring.sink.on_driver, stores)
+            batch = score_batch(produced, batch_id, rule_set, terms, scoring.sink.on_driver, stores, lists)
             self._check(batch)
             scored_s = time.perf_counter()
             scoring.sink.write(batch)

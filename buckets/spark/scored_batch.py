@@ -20,6 +20,7 @@ from buckets.engine.meeting import PARTS
 from buckets.engine.output_decoder import OutputDecoder
 from buckets.engine.shard import COUNTS, Scorer, meeting_outputs
 from buckets.engine.shard_store import DriverStores
+from buckets.lists.lists import NO_LISTS, Lists
 from buckets.outputs import columns
 from buckets.rules.rule_set import RuleSet
 
@@ -114,7 +115,13 @@ class Sink(Protocol):
 
 
 def score_batch(
-    produced: DataFrame, batch_id: int, rule_set: RuleSet, terms: Terms, on_driver: bool, stores: DriverStores
+    produced: DataFrame,
+    batch_id: int,
+    rule_set: RuleSet,
+    terms: Terms,
+    on_driver: bool,
+    stores: DriverStores,
+    lists: Lists = NO_LISTS,
 ) -> ScoredBatch:
     """Score a batch, with one action.
 
@@ -125,6 +132,7 @@ def score_batch(
         terms: what decides its results besides its rules.
         on_driver: whether all that it produces is brought to the driver.
         stores: the state on the driver.
+        lists: those of the batch.
     """
     if on_driver:
         heads = produced.collect()  # As it is: a column that is chosen is 5 ms of Spark's analysis in each batch.
@@ -132,7 +140,7 @@ def score_batch(
         needed = (COUNTS, PARTS, columns.ALERTS) if rule_set.alert_groups else (COUNTS, PARTS)
         wanted = F.col("output").isin(*needed) | (F.length("payload") <= SMALL_BYTES)
         heads = produced.select("output", "rows", F.when(wanted, F.col("payload")).alias("payload")).collect()
-    scorer = Scorer(terms.event_schema, terms.engine, terms.evaluations)
+    scorer = Scorer(terms.event_schema, terms.engine, terms.evaluations, lists)
     parts = [bytes(head.payload) for head in heads if head.output == PARTS]
     made = list(meeting_outputs(scorer, parts, rule_set, stores.meeting)) if parts else []
     if rule_set.alert_groups:

@@ -1,0 +1,193 @@
+"""Every version of a job's lists that a batch may still be run with.
+
+    CHECKPOINT/buckets/lists/NAME/000000015.arrow  a whole list
+    CHECKPOINT/buckets/lists/NAME/000000015.json   version 15: that list
+    CHECKPOINT/buckets/lists/NAME/000000017.json   version 17: what has changed since version 16, and its base, 15
+
+The driver writes them, and tasks read them by the versions that their batch is recorded with. One that has read
+version 16 reads one small file more to have version 17.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from buckets.checkpoint.folders import records_folder
+from buckets.clock import epoch_ms
+from buckets.files import partial_of, write_whole
+from buckets.lists.base import open_base
+from buckets.lists.entry import Changes, Entry
+from buckets.lists.index import ListIndex
+
+LONGEST_CHAIN = 500
+"""So many versions may follow each other before a new base is made."""
+
+
+@dataclass(frozen=True)
+class ListVersion:
+    """A version of a list.
+
+    Attributes:
+        number: from 1.
+        base: the version that is written whole, on which it is based.
+        entries: how many there are.
+        changed: how many entries differ from the version before.
+        made_ms: when it was made, in ms since the epoch.
+        origin: where the list came from.
+        position: how far that has been read; None where it has no positions.
+    """
+
+    number: int
+    base: int
+    entries: int
+    changed: int
+    made_ms: int
+    origin: str
+    position: int | None
+
+
+class ListVersions:
+    """The versions of the lists of a checkpoint."""
+
+    def __init__(self, checkpoint: Path) -> None:
+        """Look at a checkpoint; nothing is written yet."""
+        self._folder = records_folder(checkpoint) / "lists"
+        self._read: dict[str, tuple[ListVersion, ListIndex]] = {}
+
+    def names(self) -> list[str]:
+        """The lists that have ever had a version."""
+        return sorted(folder.name for folder in self._folder.glob("*") if folder.is_dir())
+
+    def latest(self, name: str) -> ListVersion | None:
+        """The newest version of a list; None where there is none yet."""
+        numbers = [int(file.stem) for file in (self._folder / name).glob("[0-9]*.json")]
+        return self.version(name, max(numbers)) if numbers else None
+
+    def version(self, name: str, number: int) -> ListVersion:
+        """A version of a list."""
+        return _version_of(self._record(name, number))
+
+    def index(self, name: str, number: int) -> ListIndex:
+        """A list as it is in a version. Cost: of the versions since the one that was read before, or since the base."""
+        known = self._read.get(name)
+        if known is not None and known[0].number == number:
+            return known[1]
+        record = self._record(name, number)
+        version, pending = _version_of(record), []
+        goes_on = known is not None and known[0].base == version.base and known[0].number < number
+        first = known[0].number if known is not None and goes_on else version.base
+        for each in range(number, first, -1):
+            pending.append(_changes_of(record if each == number else self._record(name, each)))
+        index = known[1] if known is not None and goes_on else ListIndex(open_base(str(self._base_file(name, first))))
+        together: dict[str, Entry | None] = {}
+        for changes in reversed(pending):
+            together |= changes
+        index = index.with_changes(together) if together else index
+        self._read[name] = (version, index)
+        return index
+
+    def keep(
+        self, name: str, index: ListIndex, changes: Changes | None, origin: str, position: int | None, changed: int
+    ) -> tuple[ListVersion, ListIndex]:
+        """Write the next version of a list: what has changed, or all of it where too much has.
+
+        Args:
+            name: of the list.
+            index: the list after the changes.
+            changes: from the version before; None if they are not known one by one.
+            origin: where the list comes from.
+            changed: how many entries differ from the version before.
+            position: how far that has been read.
+
+        Returns:
+            The version, and the list as it is from now on.
+        """
+        before = self.latest(name)
+        number = 1 if before is None else before.number + 1
+        if before is None or changes is None or index.is_scattered or number - before.base > LONGEST_CHAIN:
+            base, changes = number, {}
+            index = index.compacted() if index.changes else index
+            path = self._base_file(name, number)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            index.base.write(str(partial_of(path)))
+            partial_of(path).replace(path)
+            index = ListIndex(open_base(str(path)))
+        else:
+            base = before.base
+        version = ListVersion(
+            number=number,
+            base=base,
+            entries=index.entries(),
+            changed=changed,
+            made_ms=epoch_ms(),
+            origin=origin,
+            position=position,
+        )
+        record = vars(version) | {"changes": {key: each and each.to_record() for key, each in changes.items()}}
+        write_whole(self._file(name, number), json.dumps(record, ensure_ascii=False))
+        self._read[name] = (version, index)
+        return version, index
+
+    def forget(self, name: str, needed: int) -> None:
+        """Remove the versions that no batch needs any more.
+
+        Args:
+            name: of the list.
+            needed: the oldest version that a batch may be run with.
+        """
+        base = self.version(name, needed).base
+        for file in list((self._folder / name).glob("[0-9]*.*")):
+            if int(file.stem) < base:
+                file.unlink(missing_ok=True)
+
+    def _record(self, name: str, number: int) -> dict[str, Any]:
+        record: dict[str, Any] = json.loads(self._file(name, number).read_text(encoding="utf-8"))
+        return record
+
+    def _file(self, name: str, number: int) -> Path:
+        return self._folder / name / f"{number:09d}.json"
+
+    def _base_file(self, name: str, number: int) -> Path:
+        return self._folder / name / f"{number:09d}.arrow"
+
+
+def _version_of(record: Mapping[str, Any]) -> ListVersion:
+    return ListVersion(**{name: record[name] for name in ListVersion.__dataclass_fields__})
+
+
+def _changes_of(record: Mapping[str, Any]) -> dict[str, Entry | None]:
+    return {key: None if each is None else Entry.of_record(each) for key, each in record["changes"].items()}
+
+
+class PinnedLists(Mapping[str, ListIndex]):
+    """The lists of a batch, each read when it is looked into for the first time."""
+
+    def __init__(self, versions: ListVersions, pinned: Mapping[str, int]) -> None:
+        """Pin lists.
+
+        Args:
+            versions: of the checkpoint.
+            pinned: by name, the version that the batch is recorded with.
+        """
+        self._versions, self._pinned = versions, pinned
+
+    def __getitem__(self, name: str) -> ListIndex:
+        """A list as it is in its version."""
+        return self._versions.index(name, self._pinned[name])
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of the lists."""
+        return iter(self._pinned)
+
+    def __len__(self) -> int:
+        """How many lists there are."""
+        return len(self._pinned)
+
+
+@lru_cache(maxsize=8)
+def versions_in(checkpoint: Path) -> ListVersions:
+    """The versions of a checkpoint, as this process has read them so far."""
+    return ListVersions(checkpoint)

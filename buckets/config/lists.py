@@ -1,0 +1,78 @@
+"""The lists of a job: where each comes from, and that there is none that rules look into and the job does not have."""
+
+from collections.abc import Collection, Iterable
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from buckets.errors import BucketsError
+from buckets.rules.rule import Rule
+
+ListName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,63}$")]
+
+
+class ListSettings(BaseModel):
+    """Where a list comes from.
+
+    Attributes:
+        kind: a CSV or YAML file, a Delta table, or a compacted topic of one partition.
+        path: the file or the table.
+        topic: the topic: keys are those of the list, values JSON objects, or null to remove an entry.
+        key: the column of a file or table that holds the key.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: Literal["file", "delta", "kafka"]
+    path: str = ""
+    topic: str | None = Field(default=None, pattern=r"^[A-Za-z0-9._-]{1,249}$")
+    key: str = Field(default="key", min_length=1)
+
+    @property
+    def origin(self) -> str:
+        """Where it comes from, in words."""
+        return f"topic {self.topic}" if self.kind == "kafka" else self.path
+
+    @model_validator(mode="after")
+    def _fields_of_its_kind(self) -> "ListSettings":
+        needed, wrong = ("topic", {"path", "key"}) if self.kind == "kafka" else ("path", {"topic"})
+        if not getattr(self, needed):
+            message = f"a list of kind {self.kind} needs `{needed}`"
+            raise ValueError(message)
+        misplaced = sorted(self.model_fields_set & wrong)
+        if misplaced:
+            message = f"{misplaced[0]}: a list of kind {self.kind} has no such field"
+            raise ValueError(message)
+        return self
+
+
+def list_fault(rule: Rule, known: Collection[str]) -> str | None:
+    """What is wrong with a rule that looks into a list that there is not; None if nothing is.
+
+    Args:
+        rule: the rule.
+        known: the lists that there are.
+    """
+    unknown = sorted(rule.lists.difference(known))
+    if not unknown:
+        return None
+    there = ", ".join(sorted(known)) or "none"
+    return f"there is no list {unknown[0]!r}; lists there: {there}; add it under `lists`, or correct the name"
+
+
+def check_lists(origin: str, rules: Iterable[Rule], known: Collection[str]) -> None:
+    """See that rules look into no list that there is not.
+
+    Args:
+        origin: where the lists come from, for the error.
+        rules: the rules.
+        known: the lists that there are.
+
+    Raises:
+        BucketsError: one does.
+    """
+    for rule in rules:
+        fault = list_fault(rule, known)
+        if fault is not None:
+            message = f"{origin}: rule {rule.rule_id!r}: {fault}"
+            raise BucketsError(message)

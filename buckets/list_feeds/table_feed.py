@@ -1,0 +1,86 @@
+"""A list in a Delta table that is looked at while the job runs."""
+
+import time
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import DeltaTable, QueryBuilder
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from buckets.errors import BucketsError, first_line
+from buckets.list_feeds.feed import ListRead
+from buckets.lists.base import ListBase
+from buckets.lists.list_file import base_of
+
+LOOK_EVERY_S = 1.0
+Commit = tuple[str, int]
+
+
+class ListTable:
+    """A feed of the rows of a table: what is there is the list."""
+
+    def __init__(self, path: Path, key: str = "key") -> None:
+        """Look at a table, whose column `key` holds the keys."""
+        self.origin = str(path)
+        self.fault: str | None = None
+        self._path, self._key = path, key
+        self._first: ListBase | None = None
+        self._taken: Commit | None = None
+        self._looked_s = 0.0
+
+    def start(self, position: int | None) -> None:
+        """Read the list that the first batch sees."""
+        self._taken = self._latest_commit()
+        self._first = read_list_table(self._path, self._key)
+        self.fault = None
+
+    def read(self) -> ListRead:
+        """The whole list, once after each commit; looks every second."""
+        if self._first is not None:
+            first, self._first = self._first, None
+            return ListRead(whole=first)
+        now_s = time.monotonic()
+        if now_s - self._looked_s < LOOK_EVERY_S:
+            return ListRead()
+        self._looked_s = now_s
+        latest = self._latest_commit()
+        if latest == self._taken:
+            return ListRead()
+        self._taken = latest
+        try:
+            whole = read_list_table(self._path, self._key)
+        except BucketsError as error:
+            self.fault = error.message
+            return ListRead(faults=[error.message])
+        self.fault = None
+        return ListRead(whole=whole)
+
+    def _latest_commit(self) -> Commit | None:
+        """The newest commit; a table that was recreated has another one, whatever its number."""
+        try:
+            commits = sorted((self._path / "_delta_log").glob("*.json"))
+            return (commits[-1].name, commits[-1].stat().st_mtime_ns) if commits else None
+        except OSError:
+            return None
+
+    def stop(self) -> None:
+        """Nothing runs."""
+
+
+def read_list_table(path: Path, key: str) -> ListBase:
+    """Read a list from a Delta table.
+
+    Raises:
+        BucketsError: there is no such table, a file of it is missing, or its rows are no list.
+    """
+    try:
+        table = DeltaTable(path)
+    except (TableNotFoundError, DeltaError, OSError) as error:
+        message = f"list {path}: is not a Delta table ({first_line(error)}); make one, or correct the path"
+        raise BucketsError(message) from None
+    try:
+        rows = pa.table(QueryBuilder().register("entries", table).execute("select * from entries").read_all())
+    except Exception as error:  # deltalake has no class for all that may be wrong with a file
+        message = f"list {path}: the table cannot be read ({first_line(error)}); restore a version"
+        raise BucketsError(message) from None
+    return base_of(rows, key, f"list {path}")

@@ -1,0 +1,197 @@
+"""A whole list as a table that is sorted by a hash of its keys, so that a key is found by bisection.
+
+A file of it is mapped into memory: all processes of a machine share its pages, and only those are read that are asked
+for. Keys whose hashes are equal stand side by side, and their texts decide: a collision costs time, never a wrong
+answer.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from buckets.lists.entry import Entry
+
+Int64s = npt.NDArray[np.int64]
+_HASH: Final = "hash"
+_FIXED: Final = {
+    "key": pa.large_string(),
+    "until_ms": pa.int64(),
+    "author": pa.large_string(),
+    "reason": pa.large_string(),
+}
+_VALUE: Final = "value:"
+_PROBE: Final = "probe"
+"""Kept beside the hashes: of a known text, so that a file is not read whose hashes are made in another way."""
+
+
+def hashes_of(keys: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.uint64]:
+    """A hash of each key, uint64 `(keys,)`, the same in every process."""
+    from pandas.util import hash_array  # takes long to import, and is needed only where there are lists
+
+    texts = np.asarray(keys.to_pylist(), object)
+    hashes: npt.NDArray[np.uint64] = hash_array(texts, categorize=False)
+    return hashes
+
+
+def entries_table(
+    keys: pa.Array, until_ms: pa.Array, author: pa.Array, reason: pa.Array, values: dict[str, pa.Array]
+) -> pa.Table:
+    """Entries as a table, in any order.
+
+    Args:
+        keys: texts, none twice, none null.
+        until_ms: int64, null where an entry always counts.
+        author: texts; null is the empty one.
+        reason: texts; null is the empty one.
+        values: by name, texts; null where an entry has none of that name.
+    """
+    fixed = {"key": keys, "until_ms": until_ms, "author": author, "reason": reason}
+    columns = {name: fixed[name].cast(kind) for name, kind in _FIXED.items()}
+    return pa.table(
+        columns | {_VALUE + name: column.cast(pa.large_string()) for name, column in sorted(values.items())}
+    )
+
+
+def table_of(entries: dict[str, Entry]) -> pa.Table:
+    """Entries as a table."""
+    found = list(entries.values())
+    names = sorted({name for entry in found for name in entry.values})
+    return entries_table(
+        pa.array(list(entries), pa.large_string()),
+        pa.array([entry.until_ms for entry in found], pa.int64()),
+        pa.array([entry.author for entry in found], pa.string()),
+        pa.array([entry.reason for entry in found], pa.string()),
+        {name: pa.array([entry.values.get(name) for entry in found], pa.string()) for name in names},
+    )
+
+
+def entry_at(table: pa.Table, row: int) -> Entry:
+    """A row of a table of entries."""
+    record = table.slice(row, 1).to_pylist()[0]
+    values = {
+        name[len(_VALUE) :]: text for name, text in record.items() if name.startswith(_VALUE) and text is not None
+    }
+    return Entry(values, record["until_ms"], record["author"] or "", record["reason"] or "")
+
+
+@dataclass(frozen=True)
+class ListBase:
+    """A whole list.
+
+    Attributes:
+        table: of `entries_table`, sorted by the hash of the key, each column in one piece.
+        hashes: uint64 `(entries,)`, ascending.
+    """
+
+    table: pa.Table
+    hashes: npt.NDArray[np.uint64]
+
+    @classmethod
+    def of(cls, table: pa.Table) -> "ListBase":
+        """A table of entries, sorted. Cost: O(entries log entries)."""
+        hashes = hashes_of(table["key"])
+        order = np.argsort(hashes, kind="stable")
+        return cls(table.take(pa.array(order)).combine_chunks(), hashes[order])
+
+    def __len__(self) -> int:
+        """How many entries there are."""
+        return len(self.hashes)
+
+    def write(self, path: str) -> None:
+        """Write it into a file, for `open_base`; it is on the disk then."""
+        whole = self.table.append_column(_HASH, pa.array(self.hashes))
+        whole = whole.replace_schema_metadata({_PROBE: _probe()})
+        with open(path, "wb") as file:
+            with pa.ipc.new_file(file, whole.schema) as writer:
+                writer.write_table(whole, max_chunksize=max(len(self), 1))
+            file.flush()
+            os.fsync(file.fileno())
+
+    def first_repeated(self) -> str | None:
+        """A key that stands in it twice; None where there is none."""
+        same = np.flatnonzero(self.hashes[1:] == self.hashes[:-1])
+        if not len(same):
+            return None
+        seen: set[str] = set()
+        for key in self.key_texts(np.union1d(same, same + 1)).to_pylist():
+            if key in seen:
+                return str(key)
+            seen.add(key)
+        return None
+
+    def columns(self) -> list[str]:
+        """What entries have besides their keys, as columns of the table."""
+        return [name for name in self.table.column_names if name != "key"]
+
+    def find(self, keys: pa.Array, hashes: npt.NDArray[np.uint64]) -> Int64s:
+        """The row of each key, int64 `(keys,)`; -1 where it is not there. Cost: O(keys log entries).
+
+        Args:
+            keys: texts without nulls.
+            hashes: of the keys.
+        """
+        found = np.full(len(keys), -1, np.int64)
+        if not len(self):
+            return found
+        rows = np.searchsorted(self.hashes, hashes)
+        open_keys = np.arange(len(keys))
+        while len(open_keys):
+            # Those whose row has their hash; the others are not there.
+            at = rows[open_keys]
+            inside = at < len(self)
+            inside[inside] = self.hashes[at[inside]] == hashes[open_keys[inside]]
+            open_keys = open_keys[inside]
+            at = rows[open_keys]
+            texts = self.key_texts(at)
+            is_it = pc.equal(texts, keys.take(pa.array(open_keys))).to_numpy(zero_copy_only=False)
+            found[open_keys[is_it]] = at[is_it]
+            open_keys = open_keys[~is_it]
+            rows[open_keys] += 1
+        return found
+
+    def key_texts(self, rows: Int64s) -> pa.Array:
+        """The keys of rows."""
+        return _taken(self.table["key"], rows).cast(pa.large_string())
+
+    def until_ms(self, rows: Int64s) -> pa.Array:
+        """Until when rows count, int64; null: always."""
+        return _taken(self.table["until_ms"], rows)
+
+    def values(self, name: str, rows: Int64s) -> pa.Array:
+        """A value of rows, as texts; null where there is none of that name."""
+        if _VALUE + name not in self.table.column_names:
+            return pa.nulls(len(rows), pa.string())
+        return _taken(self.table[_VALUE + name], rows).cast(pa.string())
+
+    def entry(self, row: int) -> Entry:
+        """The entry of a row."""
+        return entry_at(self.table, row)
+
+
+def _taken(column: pa.ChunkedArray, rows: Int64s) -> pa.Array:
+    return column.chunk(0).take(pa.array(rows)) if column.num_chunks else pa.nulls(0, column.type)
+
+
+def open_base(path: str) -> ListBase:
+    """What `write` has written; its columns stay in the file until they are asked for."""
+    table = pa.ipc.open_file(pa.memory_map(path)).read_all()
+    entries = table.drop_columns([_HASH])
+    if (table.schema.metadata or {}).get(_PROBE.encode()) != _probe().encode():
+        return ListBase.of(entries.replace_schema_metadata())
+    hashes = table[_HASH].chunk(0).to_numpy() if len(table) else np.zeros(0, np.uint64)
+    return ListBase(entries.replace_schema_metadata(), hashes)
+
+
+def _probe() -> str:
+    return str(int(hashes_of(pa.array(["probe"]))[0]))
+
+
+def concatenated(tables: Sequence[pa.Table]) -> pa.Table:
+    """Tables of entries as one, with the values of all."""
+    return pa.concat_tables(tables, promote_options="default")

@@ -1,0 +1,167 @@
+"""A list as it is in one version: a base, and what has changed since it was made.
+
+A change makes a new index that shares the base with the old one, and a copy of a small dictionary. When the dictionary
+has grown, `compacted` makes a new base.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from buckets.lists.base import ListBase, concatenated, hashes_of, table_of
+from buckets.lists.entry import Changes, Entry
+
+MOST_CHANGES: Final = 2_000
+"""With more changes than this, and more than one in fifty entries, a base is made of them."""
+_SHARE: Final = 50
+
+
+@dataclass(frozen=True)
+class ListIndex:
+    """A list, in which keys are found.
+
+    Attributes:
+        base: the whole list as it was once.
+        changes: what has changed since.
+    """
+
+    base: ListBase
+    changes: Changes = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, entries: Mapping[str, Entry]) -> "ListIndex":
+        """A list of entries."""
+        return cls(ListBase.of(table_of(dict(entries))))
+
+    def with_changes(self, changes: Changes) -> "ListIndex":
+        """The list after changes. Cost: O(changes since the base)."""
+        return ListIndex(self.base, {**self.changes, **changes})
+
+    @property
+    def is_scattered(self) -> bool:
+        """Whether so much has changed that it should be compacted."""
+        return self.would_scatter(len(self.changes))
+
+    def would_scatter(self, changes: int) -> bool:
+        """Whether so many changes are more than a base should have."""
+        return changes > max(MOST_CHANGES, len(self.base) // _SHARE)
+
+    def compacted(self) -> "ListIndex":
+        """The same list without changes. Cost: O(entries log entries)."""
+        kept = np.ones(len(self.base), np.bool_)
+        changed = pa.array(list(self.changes), pa.large_string())
+        rows = self.base.find(changed, hashes_of(changed)) if len(changed) else np.zeros(0, np.int64)
+        kept[rows[rows >= 0]] = False
+        new = {key: entry for key, entry in self.changes.items() if entry is not None}
+        return ListIndex(ListBase.of(concatenated([self.base.table.filter(pa.array(kept)), table_of(new)])))
+
+    def entries(self) -> int:
+        """How many entries there are, those that have expired too. Cost: O(changes since the base)."""
+        changed = pa.array(list(self.changes), pa.large_string())
+        known = int((self.base.find(changed, hashes_of(changed)) >= 0).sum()) if len(changed) else 0
+        return len(self.base) - known + sum(entry is not None for entry in self.changes.values())
+
+    def get(self, key: str) -> Entry | None:
+        """The entry of a key, even if it has expired; None where there is none."""
+        if key in self.changes:
+            return self.changes[key]
+        keys = pa.array([key], pa.large_string())
+        row = int(self.base.find(keys, hashes_of(keys))[0])
+        return None if row < 0 else self.base.entry(row)
+
+    def contain(self, keys: pa.Array, times_ms: npt.NDArray[np.int64]) -> pa.BooleanArray:
+        """Whether it has keys at some times; null where the key is.
+
+        Args:
+            keys: texts, `(rows,)`.
+            times_ms: `(rows,)`; an entry counts before its `until_ms`.
+        """
+        found = _Found.of(self, keys)
+        return pa.array(found.counting(times_ms), mask=found.is_null)
+
+    def values(self, keys: pa.Array, times_ms: npt.NDArray[np.int64], name: str) -> pa.Array:
+        """A value of keys at some times; null where the key is, or there is no such entry or value.
+
+        Args:
+            keys: texts, `(rows,)`.
+            times_ms: `(rows,)`; an entry counts before its `until_ms`.
+            name: of the value.
+        """
+        found = _Found.of(self, keys)
+        texts = found.values(name).take(pa.array(found.codes))
+        counting = pa.array(found.counting(times_ms) & ~found.is_null)
+        return pc.if_else(counting, texts, pa.scalar(None, pa.string()))
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What a list has for keys, each different one looked for once.
+
+    Attributes:
+        index: the list.
+        codes: int64 `(rows,)`, each row's key; 0 where it is null.
+        is_null: bool `(rows,)`.
+        rows: int64 `(keys,)`, the key's row in the base; -1 where that does not count.
+        changed: by the number of a key, its entry since the base.
+    """
+
+    index: ListIndex
+    codes: npt.NDArray[np.int64]
+    is_null: npt.NDArray[np.bool_]
+    rows: npt.NDArray[np.int64]
+    changed: Mapping[int, Entry]
+
+    @classmethod
+    def of(cls, index: ListIndex, keys: pa.Array) -> "_Found":
+        coded = keys.dictionary_encode()
+        is_null = coded.indices.is_null().to_numpy(zero_copy_only=False)
+        different = coded.dictionary.cast(pa.large_string())
+        if not len(different):
+            different = pa.array([""], pa.large_string())
+        rows = index.base.find(different, hashes_of(different))
+        changed = {}
+        for number, key in _changed_keys(index.changes, different):
+            entry = index.changes[key]
+            rows[number] = -1
+            if entry is not None:
+                changed[number] = entry
+        codes = coded.indices.fill_null(0).to_numpy().astype(np.int64)
+        return cls(index, codes, is_null, rows, changed)
+
+    def counting(self, times_ms: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Which rows have an entry that counts at their time."""
+        there, limited, until_ms = (
+            self.rows >= 0,
+            np.zeros(len(self.rows), np.bool_),
+            np.zeros(len(self.rows), np.int64),
+        )
+        in_base = np.flatnonzero(there)
+        of_base = self.index.base.until_ms(self.rows[in_base])
+        limited[in_base] = of_base.is_valid().to_numpy(zero_copy_only=False)
+        until_ms[in_base] = of_base.fill_null(0).to_numpy()
+        for number, entry in self.changed.items():
+            there[number] = True
+            limited[number], until_ms[number] = entry.until_ms is not None, entry.until_ms or 0
+        codes = self.codes
+        counting: npt.NDArray[np.bool_] = there[codes] & (~limited[codes] | (times_ms < until_ms[codes]))
+        return counting
+
+    def values(self, name: str) -> pa.Array:
+        """A value of each key, whether its entry counts or not."""
+        found = self.index.base.values(name, np.maximum(self.rows, 0)) if len(self.index.base) else None
+        texts = [None] * len(self.rows) if found is None else found.to_pylist()
+        for number in np.flatnonzero(self.rows < 0).tolist():
+            texts[number] = None
+        for number, entry in self.changed.items():
+            texts[number] = entry.values.get(name)
+        return pa.array(texts, pa.string())
+
+
+def _changed_keys(changes: Changes, keys: pa.Array) -> Iterator[tuple[int, str]]:
+    if changes:
+        yield from ((number, key) for number, key in enumerate(keys.to_pylist()) if key in changes)

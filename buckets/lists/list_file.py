@@ -1,0 +1,171 @@
+"""Lists in files: CSV with a header, or YAML."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+
+from buckets.errors import BucketsError, first_line
+from buckets.lists.base import ListBase, entries_table
+from buckets.lists.entry import RESERVED
+from buckets.lists.index import ListIndex
+from buckets.yaml_file import parse_yaml, read_text
+
+MOST_ENTRIES: Final = 20_000_000
+LONGEST_KEY: Final = 1_000
+"""Characters of the longest key."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def load_list(path: Path | str, key: str = "key") -> ListIndex:
+    """Read a list from a file.
+
+    Args:
+        path: a CSV file with a header, or a YAML file with a list of keys or of mappings. Besides the key, `until`,
+            `author` and `reason` may be there; all else are values for `lookup`.
+        key: the column that holds the key.
+
+    Raises:
+        BucketsError: the file cannot be read, or is no such list; says where and why.
+    """
+    return ListIndex(read_list(Path(path), key))
+
+
+def read_list(path: Path, key: str = "key") -> ListBase:
+    """Read a list from a file, as `load_list` does."""
+    rows = _yaml_rows(path, key) if path.suffix.lower() in (".yaml", ".yml") else _csv_rows(path)
+    return base_of(rows, key, f"list {path}")
+
+
+def base_of(rows: pa.Table, key: str, origin: str) -> ListBase:
+    """A table of any columns as a list.
+
+    Args:
+        rows: a row an entry.
+        key: the column that holds the key.
+        origin: where the rows come from, for errors.
+
+    Raises:
+        BucketsError: there is no such column, a key is missing, too long or given twice, or an `until` is no moment.
+    """
+    if key not in rows.column_names:
+        message = f"{origin}: there is no column {key!r}; columns there: {', '.join(rows.column_names)}"
+        raise BucketsError(message)
+    if len(rows) > MOST_ENTRIES:
+        message = (
+            f"{origin}: has {len(rows):,} entries, and at most {MOST_ENTRIES:,} are read; make several lists of it"
+        )
+        raise BucketsError(message)
+    names = [name for name in rows.column_names if name != key and name not in RESERVED]
+    try:
+        texts = {name: _texts(rows[name]) for name in (key, "author", "reason", *names) if name in rows.column_names}
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        message = f"{origin}: a column cannot be read as texts ({first_line(error)}); write texts or numbers"
+        raise BucketsError(message) from None
+    _check_keys(texts[key], origin)
+    missing = pa.nulls(len(rows), pa.large_string())
+    until = _until_ms(rows["until"], origin) if "until" in rows.column_names else pa.nulls(len(rows), pa.int64())
+    author, reason = (texts.get(name, missing) for name in ("author", "reason"))
+    base = ListBase.of(entries_table(texts[key], until, author, reason, {name: texts[name] for name in names}))
+    repeated = base.first_repeated()
+    if repeated is not None:
+        message = f"{origin}: the key {repeated!r} stands there twice; leave one of them out"
+        raise BucketsError(message)
+    return base
+
+
+def moment_ms(text: str) -> int:
+    """A moment as ISO 8601 writes it, in ms since the epoch: the first that is not before it; without a zone, in UTC.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        message = f"{text!r} is no moment; write one such as 2026-12-31 or 2026-12-31T18:00:00Z"
+        raise ValueError(message) from None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return -((_EPOCH - moment) // timedelta(milliseconds=1))
+
+
+def _texts(column: pa.ChunkedArray) -> pa.Array:
+    """A column as texts, in one piece; an empty one is missing."""
+    texts = pa.concat_arrays(column.cast(pa.large_string()).chunks or [pa.nulls(0, pa.large_string())])
+    return pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.large_string()), texts)
+
+
+def _check_keys(keys: pa.Array, origin: str) -> None:
+    if keys.null_count:
+        row = pc.index(keys.is_null(), True).as_py() + 1
+        message = f"{origin}: entry {row:,} has no key; write one, or leave the entry out"
+        raise BucketsError(message)
+    longest = pc.max(pc.utf8_length(keys)).as_py() or 0
+    if longest > LONGEST_KEY:
+        message = f"{origin}: a key has {longest:,} characters, and {LONGEST_KEY:,} are the limit"
+        raise BucketsError(message)
+
+
+def _until_ms(column: pa.ChunkedArray, origin: str) -> pa.Array:
+    if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
+        times = column.cast(pa.timestamp("us")).cast(pa.int64()) if pa.types.is_date(column.type) else column
+        if pa.types.is_timestamp(times.type):
+            times = times.cast(pa.timestamp("us", times.type.tz), safe=False).cast(pa.int64())
+        whole = pc.negate(pc.floor(pc.divide(pc.negate(times).cast(pa.float64()), 1000.0))).cast(pa.int64())
+        return pa.concat_arrays(whole.chunks or [pa.nulls(0, pa.int64())])
+    coded = _texts(column).dictionary_encode()
+    moments = []
+    for text in coded.dictionary.to_pylist():
+        try:
+            moments.append(moment_ms(text))
+        except ValueError as error:
+            message = f"{origin}: until: {error}"
+            raise BucketsError(message) from None
+    return pa.array(moments, pa.int64()).take(coded.indices)
+
+
+def _csv_rows(path: Path) -> pa.Table:
+    """The rows of a CSV file, all of them texts."""
+    try:
+        with pacsv.open_csv(path) as reader:
+            names = reader.schema.names
+        repeated = next((name for name in names if names.count(name) > 1), None)
+        if repeated is not None:
+            message = f"list {path}: the column {repeated!r} stands there twice; leave one of them out"
+            raise BucketsError(message)
+        options = pacsv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
+        return pacsv.read_csv(path, convert_options=options, parse_options=pacsv.ParseOptions(newlines_in_values=True))
+    except FileNotFoundError:
+        message = f"list {path}: no such file; check the path"
+        raise BucketsError(message) from None
+    except (pa.ArrowInvalid, OSError) as error:
+        message = f"list {path}: cannot be read as CSV ({first_line(error)}); write a header and a line for each entry"
+        raise BucketsError(message) from None
+
+
+def _yaml_rows(path: Path, key: str) -> pa.Table:
+    """The entries of a YAML file, all of them texts."""
+    data, _ = parse_yaml(read_text(path, "list"), path, "list")
+    if not isinstance(data, list):
+        message = f"list {path}: must be a list of keys, or of mappings such as {{{key}: p1, until: 2026-12-31}}"
+        raise BucketsError(message)
+    rows = []
+    for number, each in enumerate(data, 1):
+        fields = each if isinstance(each, Mapping) else {key: each}
+        wrong = next((name for name, value in fields.items() if isinstance(value, Mapping | list)), None)
+        if wrong is not None or not all(isinstance(name, str) for name in fields):
+            message = f"list {path}: entry {number}: {wrong or 'a name'} is no text or number; write one"
+            raise BucketsError(message)
+        rows.append({name: _scalar_text(value) for name, value in fields.items()})
+    names = dict.fromkeys([key, *(name for row in rows for name in row)])
+    return pa.table({name: pa.array([row.get(name) for row in rows], pa.large_string()) for name in names})
+
+
+def _scalar_text(value: Any) -> str | None:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return None if value is None else str(value)

@@ -1,0 +1,99 @@
+"""The commands `buckets lists`, and `--list` of `buckets evaluate`, as far as they need neither Spark nor Kafka."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.list_feeds.file_feed import ListFile
+from buckets.list_feeds.list_book import ListBook
+from tests.cli_unit.ran import one_line
+
+CONF = """\
+source: {kind: kafka, topic: payments}
+schema: schema.yaml
+rules: rules.yaml
+lists:
+  payroll: {kind: file, path: payroll.csv}
+  blocked: {kind: kafka, topic: blocked}
+checkpoint: checkpoint
+output: {path: tables}
+kafka: {bootstrap_servers: "localhost:1"}
+"""
+SCHEMA = """\
+event_id: id
+event_time: {field: at}
+attributes: {payer: string}
+measures: {amount: {scale: 2}}
+"""
+RULES = """\
+rules:
+  - rule_id: r
+    group_by: [payer]
+    where: payer NOT IN LIST LIST_NAME
+    aggregate: {function: count}
+    window: {length: 1h}
+    limit: {operator: ">", value: "1"}
+"""
+
+
+@pytest.fixture
+def conf(tmp_path) -> Path:
+    (tmp_path / "conf.yaml").write_text(CONF)
+    (tmp_path / "schema.yaml").write_text(SCHEMA)
+    (tmp_path / "rules.yaml").write_text(RULES.replace("LIST_NAME", "payroll"))
+    (tmp_path / "payroll.csv").write_text("key,until,author,category\np1,2026-12-31T18:00:00Z,ann,a\np2,,,\n")
+    return tmp_path / "conf.yaml"
+
+
+def test_show_says_what_the_latest_batches_see(buckets, conf):
+    assert "not read yet" in buckets("lists", "show", "--conf", str(conf)).out
+    lists = ListBook(Checkpoint(conf.parent / "checkpoint"), {"payroll": ListFile(conf.parent / "payroll.csv")})
+    lists.start_reading()
+    shown = buckets("lists", "show", "--conf", str(conf))
+    assert shown.code == 0
+    assert "payroll" in shown.out
+    entry = json.loads(buckets("lists", "show", "payroll", "p1", "--conf", str(conf)).out)
+    assert entry == {"key": "p1", "until": "2026-12-31T18:00:00Z", "author": "ann", "category": "a"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("show", "payroll", "p1"), "no batch has seen it yet"),
+        (("show", "payroll"), "name a key of it"),
+        (("show", "other", "p1"), "there is no list 'other'; lists of the configuration: blocked, payroll"),
+        (("put", "payroll", "p3"), "this command changes lists in topics"),
+        (("put", "blocked", "p3", "--until", "soon"), "--until: 'soon' is no moment"),
+        (("put", "blocked", "p3", "--value", "until=2"), "--value until=2: write NAME=TEXT"),
+        (("put", "blocked", ""), "a key has 1 to 1,000 characters, and 0 are given"),
+        (("remove", "payroll", "p3"), "this command changes lists in topics"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_in_one_line(buckets, conf, arguments, said):
+    assert said in one_line(buckets("lists", *arguments, "--conf", str(conf)), 1)
+
+
+def test_a_job_whose_rules_look_into_an_unknown_list_is_refused(buckets, conf):
+    (conf.parent / "rules.yaml").write_text(RULES.replace("LIST_NAME", "wages"))
+    said = one_line(buckets("run", str(conf)), 1)
+    assert "rule 'r': there is no list 'wages'; lists there: blocked, payroll; add it under `lists`" in said
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["payroll"], "write NAME=FILE, as in payroll=payroll.csv"),
+        (["a b=x.csv"], "write NAME=FILE, as in payroll=payroll.csv"),
+        (["payroll=none.csv"], "list none.csv: no such file"),
+        ([], "--list: rule 'r': there is no list 'payroll'; lists there: none"),
+    ],
+)
+def test_evaluate_refuses_what_is_no_list(buckets, conf, given, said):
+    options = [word for each in given for word in ("--list", each)]
+    folder = conf.parent
+    (folder / "events.jsonl").write_text('{"id": "e", "at": 0, "payer": "p", "amount": "1"}\n')
+    named = [f"--{name}={folder / file}" for name, file in (("events", "events.jsonl"), ("out", "out"))]
+    named += [f"--rules={folder / 'rules.yaml'}", f"--schema={folder / 'schema.yaml'}"]
+    assert said in one_line(buckets("evaluate", *named, *options), 1)
