@@ -50,8 +50,7 @@ class Results:
         alerts: evaluations of ACTIVE rules that crossed the limit, or met the condition, with the event and the rule in
             English.
         shadow_alerts: the same for SHADOW rules, and for keys outside the share of a rule's `rollout`.
-        held_alerts: what the policies of rules have held back, with `held_by`, the policy, and `state`, ACTIVE or
-            SHADOW.
+        held_alerts: alerts that policies have held back, with `held_by`, and `state`, ACTIVE or SHADOW.
         late_events: events that were older than the latest event of their key.
         collisions: events that shared their time with another one of their key.
         duplicates: events that had already arrived.

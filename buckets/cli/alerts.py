@@ -10,15 +10,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from buckets.errors import BucketsError
 from buckets.numbers.fixed_point import readable
 from buckets.outputs.reader import read_output
 
-OPTIONAL = ("terms", "condition")
+OPTIONAL = ("terms", "condition", "severity", "tags", "held_back")
 """Columns that outputs of earlier releases lack."""
 
 COLUMNS = [
     "event_time", "rule_id", "rule", "key", "event_id", "value", "lower", "upper", "exact", "limit", "operator",
-    "count", "certain", "warm", "terms", "condition",
+    "count", "certain", "warm", "terms", "condition", "severity", "tags", "held_back",
 ]  # fmt: skip
 
 
@@ -27,6 +28,7 @@ def alerts(
     limit: Annotated[int, typer.Option(min=1, help="How many to show, the newest first.")] = 20,
     rule: Annotated[str | None, typer.Option(help="Only those of this rule.")] = None,
     shadow: Annotated[bool, typer.Option("--shadow", help="Those of rules on trial instead.")] = False,
+    held: Annotated[bool, typer.Option("--held", help="Those that policies have held back instead.")] = False,
 ) -> None:
     """Show the latest alerts, each with its rule as an English sentence.
 
@@ -34,9 +36,13 @@ def alerts(
     Examples:
       buckets alerts demo-out/tables
       buckets alerts results --limit 50 --rule payer-to-beneficiary-24h
+      buckets alerts results --held
     """  # noqa: D301 - click needs the backspace itself
-    name = "shadow_alerts" if shadow else "alerts"
-    rows = read_output(folder, name, COLUMNS, OPTIONAL)
+    if shadow and held:
+        message = "--shadow and --held are two outputs; ask for one of them"
+        raise BucketsError(message)
+    name = "held_alerts" if held else "shadow_alerts" if shadow else "alerts"
+    rows = read_output(folder, name, [*COLUMNS, "held_by"] if held else COLUMNS, OPTIONAL)
     chosen = [row for row in rows if rule is None or row["rule_id"] == rule]
     chosen.sort(key=lambda row: (-row["event_time"], row["rule_id"], row["event_id"]))
     console = Console()
@@ -61,6 +67,7 @@ def alert_table(rows: list[dict[str, Any]], title: str) -> Table:
         moment = datetime.fromtimestamp(row["event_time"] / 1000, UTC)
         key = ", ".join(f"{field} {value}" for field, value in row["key"].items()) or "all events"
         lines = [row["rule"], key, f"event {row['event_id']}, rule {row['rule_id']}"]
+        lines += _of_policy(row)
         if row["warm"] is False:
             lines.append("the window reaches back beyond the history that is kept")
         if row["value"] is None:
@@ -77,6 +84,14 @@ def alert_table(rows: list[dict[str, Any]], title: str) -> Table:
             Text(_values(row)),
         )
     return table
+
+
+def _of_policy(row: dict[str, Any]) -> list[str]:
+    """What the policy of the rule adds, on a line if there is anything."""
+    said = [*([row["severity"]] if row.get("severity") else []), *(row.get("tags") or [])]
+    said += [f"held back by {row['held_by']}"] if row.get("held_by") else []
+    said += [f"{row['held_back']:,} held back before it"] if row.get("held_back") else []
+    return [", ".join(said)] if said else []
 
 
 def _values(row: dict[str, Any]) -> str:

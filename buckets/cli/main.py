@@ -14,6 +14,7 @@ from buckets.cli.kafka import kafka_app
 from buckets.cli.lists import lists_app
 from buckets.cli.rules import rules_app
 from buckets.cli.run import run
+from buckets.cli.snooze import snooze
 from buckets.cli.state import state_app
 from buckets.cli.watch import watch
 from buckets.errors import BucketsError
@@ -32,6 +33,7 @@ app.command()(generate)
 app.command()(demo)
 app.command()(demo_kafka)
 app.command()(watch)
+app.command()(snooze)
 app.add_typer(rules_app, name="rules")
 app.add_typer(lists_app, name="lists")
 app.add_typer(state_app, name="state")

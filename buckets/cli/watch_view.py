@@ -26,7 +26,7 @@ def figures_table(data: Status) -> Table:
     table.add_row("behind", Text(_behind(data["lag"])))
     table.add_row(
         "since start",
-        Text(f"{totals['events']:,} events, {totals['alerts']:,} alerts, {totals['malformed']:,} malformed"),
+        Text(f"{totals['events']:,} events, {_alerts(totals)}, {totals['malformed']:,} malformed"),
     )
     return table
 
@@ -87,9 +87,15 @@ def figures_line(data: Status) -> str:
         f"delay {delay}" if delay else "delay not known",
         _behind(data["lag"]),
         rules_line(data),
-        f"{data['totals']['alerts']:,} alerts",
+        _alerts(data["totals"]),
     ]
     return " | ".join(parts)
+
+
+def _alerts(totals: dict[str, int]) -> str:
+    """How many alerts came out, and how many were held back; a job of an earlier release does not count those."""
+    held = totals.get("held_alerts", 0)
+    return f"{totals['alerts']:,} alerts" + (f" ({held:,} held back)" if held else "")
 
 
 def rules_line(data: Status) -> str:

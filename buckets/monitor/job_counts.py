@@ -19,7 +19,7 @@ class JobCounts:
         """Begin without any batch."""
         self._minute = LastMinute()
         self._alerts: deque[dict[str, Any]] = deque(maxlen=LATEST_ALERTS)
-        self._totals = Counter({"batches": 0, "events": 0, "malformed": 0, "alerts": 0})
+        self._totals = Counter({"batches": 0, "events": 0, "malformed": 0, "alerts": 0, "held_alerts": 0})
         self._groups: dict[str, Counter[str]] = {}
         self._last_batch: dict[str, Any] | None = None
 
@@ -27,8 +27,8 @@ class JobCounts:
         """Count a batch; they come in the order in which they were written."""
         account, latest = batch.account, latest_alerts(batch.alerts, LATEST_ALERTS)
         self._minute.add(batch)
-        alerts = sum(group.alerts for group in account.groups)
-        sizes = {"batches": 1, "events": account.events_in, "malformed": account.malformed, "alerts": alerts}
+        sizes = {"batches": 1, "events": account.events_in, "malformed": account.malformed}
+        sizes |= {name: sum(getattr(group, name) for group in account.groups) for name in ("alerts", "held_alerts")}
         self._totals.update(sizes)
         for group in account.groups:
             total = self._groups.setdefault(group.group, Counter(dict.fromkeys(_OUTCOMES, 0)))

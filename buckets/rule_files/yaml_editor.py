@@ -53,6 +53,8 @@ def written_rule(rule: Rule) -> dict[str, Any]:
         if set(feature["window"]) == {"length"}:
             feature["window"] = feature["window"]["length"]
         features[name] = InBraces(feature)
+    if "snoozes" in data:
+        data["snoozes"] = [InBraces(each) for each in data["snoozes"]]
     return {name: data[name] for name in Rule.model_fields if name in data}
 
 
@@ -180,6 +182,10 @@ class RuleText:
             return None
         for name in (each for each in new if old[each] != new[each]):
             value = values[name]
+            if isinstance(value, SequenceNode) and not value.flow_style:
+                lines = "\n".join(f"{' ' * value.start_mark.column}- {_value(each)}" for each in new[name])
+                edits.append((value.start_mark.index - value.start_mark.column, self._end(value), lines))
+                continue
             if name != "features" or value.flow_style:
                 edits.append((value.start_mark.index, self._end(value), _value(new[name])))
                 continue

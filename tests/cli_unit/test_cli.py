@@ -219,6 +219,17 @@ def test_alerts_of_rules_on_trial_are_apart(buckets, tmp_path):
     assert "e7" in buckets("alerts", tmp_path, "--shadow").out
 
 
+def test_alerts_that_were_held_back_say_by_what_and_others_how_many_there_were(buckets, tmp_path):
+    write(tmp_path, "alerts", [alert(1, severity="high", tags=["cards"], held_back=1_200), alert(2)])
+    write(tmp_path, "held_alerts", [alert(7, held_by="cooldown", severity=None, tags=[], held_back=0)])
+    assert "high, cards, 1,200 held back before it" in buckets("alerts", tmp_path).out
+    held = buckets("alerts", tmp_path, "--held").out
+    assert "held back by cooldown" in held
+    assert "e7" in held
+    both = one_line(buckets("alerts", tmp_path, "--held", "--shadow"), 1)
+    assert both == "--shadow and --held are two outputs; ask for one of them"
+
+
 @pytest.mark.parametrize(
     ("certain", "said"),
     [

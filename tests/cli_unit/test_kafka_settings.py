@@ -88,6 +88,7 @@ def test_a_job_on_kafka_has_a_topic_for_each_output_and_no_rules_yet(tmp_path):
     assert job.settings.output.topics_in_use() == {
         "alerts": "fraud",
         "shadow_alerts": "shadow_alerts",
+        "held_alerts": "held_alerts",
         "late_events": "late_events",
         "collisions": "collisions",
         "duplicates": "duplicates",

@@ -214,3 +214,8 @@ def test_help_has_examples(buckets):
 def test_bars_are_as_high_as_their_numbers():
     assert bars([0, 1, 50, 99, 100]) == "▁▂▅██"
     assert bars([]) == bars([0, 0]) == ""
+
+
+def test_alerts_that_were_held_back_are_counted_where_there_are_any(checkpoint):
+    assert "| 0 alerts" in figures_line(run_job(checkpoint).data)
+    assert "| 0 alerts (1,200 held back)" in figures_line(run_job(checkpoint, held=1_200).data)

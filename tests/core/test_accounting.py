@@ -23,8 +23,9 @@ def arrived(arrivals: int, malformed: int, filtered: int, latest_ms: int | None)
     return json.dumps(text).encode()
 
 
-def evaluated(group_id: str, outcomes: list[int], alerts: int = 0) -> bytes:
-    return json.dumps({"group_id": group_id, "outcomes": outcomes, "alerts": alerts}).encode()
+def evaluated(group_id: str, outcomes: list[int], alerts: int = 0, held: int = 0) -> bytes:
+    counts = {"group_id": group_id, "outcomes": outcomes, "alerts": alerts, "held_alerts": held}
+    return json.dumps(counts).encode()
 
 
 def test_counts_of_all_tasks_and_shards_are_added_up():
@@ -33,8 +34,8 @@ def test_counts_of_all_tasks_and_shards_are_added_up():
         RULES,
         [
             arrived(20, 2, 4, 500),
-            evaluated(PLAIN, [1, 2, 3, 4, 5, 1], alerts=2),
-            evaluated(PLAIN, [2, 0, 0, 0, 0, 0], alerts=1),
+            evaluated(PLAIN, [1, 2, 3, 4, 5, 1], alerts=2, held=4),
+            evaluated(PLAIN, [2, 0, 0, 0, 0, 0], alerts=1, held=1),
             arrived(2, 2, 0, None),
             evaluated(FILTERED, [14, 0, 0, 0, 0, 0]),
             arrived(0, 0, 0, -3),
@@ -46,6 +47,7 @@ def test_counts_of_all_tasks_and_shards_are_added_up():
     assert vars(account.groups[0]) == {
         "group_id": PLAIN, "group": "payer", "events_in": 22, "filtered": 0, "evaluated": 3, "too_late": 2,
         "duplicates": 3, "late": 4, "collisions_not_kept": 5, "dead_letters": 5, "alerts": 3,
+        "held_alerts": 5,
     }  # fmt: skip
     second = account.groups[1]
     assert (second.group, second.filtered, second.evaluated) == ("kind where vip is true", 4, 14)

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import buckets
+from buckets.outputs.columns import TOPICS
 from tests.core.examples import SCHEMA as PAYMENTS
 from tests.core.examples import rule
 from tests.oracle import Oracle
@@ -152,11 +153,11 @@ def test_columns_may_have_any_type_that_holds_their_values_and_others_are_passed
 
 
 def test_outputs_without_rows_have_the_columns_of_those_with_rows():
-    schema, one = PAYMENTS, [rule(), rule("on trial", state="SHADOW")]
+    schema, one = PAYMENTS, [rule(), rule("on trial", state="SHADOW"), rule("quiet", cooldown="1h")]
     times, names = [0, 5, 2, 5, 5, 6], ["a", "b", "c", "d", "d", "e"]
     full = buckets.evaluate(payments(at=times, id=names, amount=["999.00"] * 5 + ["x"]), one, schema)
     empty = buckets.evaluate(payments(id=[]), one, schema)
-    for output in ("evaluations", "alerts", "shadow_alerts", "late_events", "collisions", "duplicates", "dead_letters"):
+    for output in TOPICS:
         assert getattr(full, output).num_rows > 0
         assert getattr(empty, output).num_rows == 0
         assert getattr(empty, output).schema == getattr(full, output).schema

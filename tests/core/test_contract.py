@@ -174,9 +174,9 @@ def test_an_average_may_have_crossed_a_limit_that_it_is_rounded_to(sent, operato
 
 
 def test_fields_of_a_later_release_are_kept_as_they_are(sent):
-    value = changed(sent[columns.ALERTS][0], score=0.5, tags=["a"])
+    value = changed(sent[columns.ALERTS][0], risk=0.5, labels=["a"])
     row = read_message(TABLES[columns.ALERTS], value)
-    assert json.loads(row["other_fields"]) == {"score": 0.5, "tags": ["a"]}
+    assert json.loads(row["other_fields"]) == {"risk": 0.5, "labels": ["a"]}
 
 
 def test_a_batch_of_several_topics_keeps_every_message_readable_or_not(sent):

@@ -21,6 +21,7 @@ RULES = first_rule_set(
         rule("by-payer", limit={"operator": ">", "value": "-1e9"}),
         rule("by-kind", group_by=["kind"]),
         rule("on-trial", state="SHADOW", limit={"operator": ">", "value": "-1e9"}),
+        rule("quiet", cooldown="1h", limit={"operator": ">", "value": "-1e9"}),
     ]
 )
 DECODER = OutputDecoder(RULES, SCHEMA, ENGINE)

@@ -295,7 +295,7 @@ def test_every_row_has_an_identity_of_its_own_which_no_cut_changes(each, case, c
     for output, messages in whole.items():
         identities = [message.identity for message in messages]
         assert sorted(identities) == sorted(message.identity for message in parts[output])
-        if output in (columns.ALERTS, columns.SHADOW_ALERTS):
+        if output in (columns.ALERTS, columns.SHADOW_ALERTS, columns.HELD_ALERTS):
             said = [json.loads(message.value) for message in messages]
             about = [json.dumps([alert[name] for name in IDENTITIES_OF_ALERTS]) for alert in said]
             assert len(set(identities)) == len(set(about)) == len(set(zip(identities, about, strict=True)))

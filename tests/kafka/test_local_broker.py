@@ -17,6 +17,7 @@ from buckets.kafka.faults import Broker, Outage, client_settings
 from buckets.kafka.local_broker import BrokerStatus, LocalBroker
 from buckets.kafka.reader import TopicReader
 from buckets.kafka.topics import TopicSize, create_topics, topic_sizes
+from buckets.outputs.columns import EVALUATIONS, TOPICS
 from tests.kafka.broker import TestBroker, free_port
 from tests.spark.command import one_line, run_command
 from tests.spark.payments import RULES, SCHEMA
@@ -43,10 +44,7 @@ def write_conf(folder: Path, broker: TestBroker, prefix: str, rules_topic: bool 
         "checkpoint": "checkpoint",
         "output": {
             "kind": "kafka",
-            "topics": {
-                name: f"{prefix}-{name}"
-                for name in ("alerts", "shadow_alerts", "late_events", "collisions", "duplicates", "dead_letters")
-            },
+            "topics": {name: f"{prefix}-{name}" for name in TOPICS if name != EVALUATIONS},
         },
         "kafka": {"bootstrap_servers": broker.kafka.bootstrap_servers},
     }
@@ -206,7 +204,7 @@ def test_topics_of_a_configuration_are_made_once(broker, tmp_path):
     job = load_job(write_conf(tmp_path, broker, "once"))
     kafka = job.settings.kafka
     assert kafka is not None
-    wide = ("events", "alerts", "shadow_alerts", "late_events", "collisions", "duplicates", "dead_letters")
+    wide = ("events", *(name for name in TOPICS if name != EVALUATIONS))
     narrow = ("rules", "rules_rejected", "rules_export")
     wanted = {f"once-{name}": 3 for name in wide} | {f"once-{name}": 1 for name in narrow}
     broker.create("once-alerts", partitions=3)

@@ -8,13 +8,14 @@ from collections.abc import Callable
 import pytest
 
 from buckets.config.job import load_job
+from buckets.outputs.columns import TOPICS
 from buckets.spark.prepared_job import Listener, prepare
 from buckets.spark.query import BatchReport
 from tests.kafka.kafka_job import EVERY, KafkaJob, comparable
 from tests.spark.payments import RULES, payments
 
 pytestmark = pytest.mark.spark
-SIDES = ("alerts", "shadow_alerts", "late_events", "collisions", "duplicates", "dead_letters", "evaluations")
+SIDES = TOPICS
 
 
 def run_to_end(spark, job: KafkaJob) -> list[BatchReport]:

@@ -20,7 +20,17 @@ pytestmark = pytest.mark.spark
 ARCHIVE = Path(__file__).parent / "data" / "codec-1.tar.gz"
 WRITTEN_AT = "/tmp/buckets-codec-1"
 FILES, EVENTS = 4, 100
-COLUMNS_SINCE = {"count_lower", "count_upper", "warm", "terms", "condition"}
+COLUMNS_SINCE = {
+    "count_lower",
+    "count_upper",
+    "warm",
+    "terms",
+    "condition",
+    "tags",
+    "score",
+    "held_back",
+    "held_alerts",
+}
 """Columns that tables have got since, which are null in the rows of that release."""
 
 
