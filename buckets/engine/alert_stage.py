@@ -55,13 +55,15 @@ def alert_outputs(
         return
     stage = Scorer(_schema(scorer.schema), _settings(scorer.engine), scorer.evaluations)
     alerts = _in_order([table.replace_schema_metadata() for table in tables], rule_set)
-    arrivals, messages = _arrivals(alerts, rule_set, scorer.schema, stage.schema), []
+    arrivals = _arrivals(alerts, rule_set, scorer.schema, stage.schema)
+    messages: list[bytes] = []
     for group in over.groups:
-        for produced in _fanned_out(arrivals, group, over, stage.schema):
-            if isinstance(produced, bytes):
-                messages.append(produced)
+        # Each group by itself: a null in a field that it needs is nothing to the others.
+        for message in fan_out(arrivals, replace(over, groups=(group,)), stage.schema, 1):
+            if message.payload[:1] == payload.EVENTS:
+                messages.append(message.payload)
             else:
-                yield produced
+                yield _of_group(message.payload, group)
     found = list(stage.score(messages, over, store))
     parts = [produced.payload for produced in found if produced.output == PARTS]
     for produced in chain(found, meeting_outputs(stage, parts, over)):
@@ -117,26 +119,16 @@ def _arrivals(alerts: pa.Table, rule_set: RuleSet, schema: EventSchema, stage_sc
     return pa.table(rows).combine_chunks().to_batches()[0]
 
 
-def _fanned_out(
-    arrivals: pa.RecordBatch, group: Group, over: RuleSet, schema: EventSchema
-) -> Iterator[bytes | Produced]:
-    """The events of one group of alerts, as payloads for its shard, and what else `fan_out` has found.
-
-    An alert with a null in a field that the group needs is a dead letter for that group alone.
-    """
-    for message in fan_out(arrivals, replace(over, groups=(group,)), schema, 1):
-        if message.payload[:1] == payload.EVENTS:
-            yield message.payload
-        elif message.payload[:1] == payload.COUNTS:
-            counted = json.loads(message.payload[1:])
-            filtered, arrived = counted["filtered"][group.group_id], counted["arrivals"]
-            found = {"group_id": group.group_id, "alerts_in": arrived, "malformed": counted["malformed"]}
-            yield Produced(COUNTS, 0, json.dumps(found | {"filtered": filtered}).encode())
-        else:
-            table = payload.unpack(message.payload)
-            reasons = pc.binary_join_element_wise(pa.scalar(group.name), table["reason"], ": ")
-            told = table.set_column(table.column_names.index("reason"), "reason", reasons)
-            yield Produced(columns.DEAD_LETTERS, table.num_rows, payload.pack(payload.DEAD_LETTERS, told))
+def _of_group(packed: bytes, group: Group) -> Produced:
+    """What `fan_out` has told of one group: its counts, or the dead letters, whose reasons name the group."""
+    if packed[:1] == payload.COUNTS:
+        told = json.loads(packed[1:])
+        counts = {"group_id": group.group_id, "alerts_in": told["arrivals"], "malformed": told["malformed"]}
+        return Produced(COUNTS, 0, json.dumps(counts | {"filtered": told["filtered"][group.group_id]}).encode())
+    table = payload.unpack(packed)
+    reasons = pc.binary_join_element_wise(pa.scalar(group.name), table["reason"], ": ")
+    named = table.set_column(table.column_names.index("reason"), "reason", reasons)
+    return Produced(columns.DEAD_LETTERS, table.num_rows, payload.pack(payload.DEAD_LETTERS, named))
 
 
 def _of_events(produced: Produced, alerts: pa.Table, over: RuleSet, stage: Scorer) -> Produced:
