@@ -11,7 +11,7 @@ Alerts of rules over alerts, of rules on trial and alerts that are held back are
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, product
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -57,9 +57,9 @@ def alert_outputs(
     alerts = _in_order([table.replace_schema_metadata() for table in tables], rule_set)
     arrivals = _arrivals(alerts, rule_set, scorer.schema, stage.schema)
     messages: list[bytes] = []
-    for group in over.groups:
+    for group, rows in product(over.groups, arrivals):
         # Each group by itself: a null in a field that it needs is nothing to the others.
-        for message in fan_out(arrivals, replace(over, groups=(group,)), stage.schema, 1):
+        for message in fan_out(rows, replace(over, groups=(group,)), stage.schema, 1):
             if message.payload[:1] == payload.EVENTS:
                 messages.append(message.payload)
             else:
@@ -91,8 +91,10 @@ def _in_order(tables: list[pa.Table], rule_set: RuleSet) -> pa.Table:
     return alerts.append_column(_RANK, rank).sort_by([(name, "ascending") for name in order]).combine_chunks()
 
 
-def _arrivals(alerts: pa.Table, rule_set: RuleSet, schema: EventSchema, stage_schema: EventSchema) -> pa.RecordBatch:
-    """Alerts in the form of `events.arrivals`.
+def _arrivals(
+    alerts: pa.Table, rule_set: RuleSet, schema: EventSchema, stage_schema: EventSchema
+) -> list[pa.RecordBatch]:
+    """Alerts in the form of `events.arrivals`, in one piece unless a column has more than 2 GB of text.
 
     Args:
         alerts: the alerts, with the rank of their rule.
@@ -116,7 +118,8 @@ def _arrivals(alerts: pa.Table, rule_set: RuleSet, schema: EventSchema, stage_sc
         fields[name] = pa.array([event[name] for event in events], pa.string())
     origin = {name: alerts[name] for name in (SOURCE, SOURCE_ORDER, POSITION, INGESTED) if name in alerts.column_names}
     rows = origin | {field_column(index): fields[name] for index, name in enumerate(stage_schema.field_names)}
-    return pa.table(rows).combine_chunks().to_batches()[0]
+    pieces: list[pa.RecordBatch] = pa.table(rows).combine_chunks().to_batches()
+    return pieces
 
 
 def _of_group(packed: bytes, group: Group) -> Produced:
