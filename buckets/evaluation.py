@@ -46,7 +46,7 @@ class Results:
     keys JSON objects as text.
 
     Attributes:
-        evaluations: one row for an evaluated event and a rule.
+        evaluations: one row for an evaluated event and a rule; of a rule over alerts one for an alert, with its id.
         alerts: evaluations of ACTIVE rules that crossed the limit, or met the condition, with the event and the rule in
             English.
         shadow_alerts: the same for SHADOW rules, and for keys outside the share of a rule's `rollout`.

@@ -7,14 +7,14 @@ of alerts have accounts too: what went into them is counted by `alert_stage`.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from buckets.kernel.outcome import COLLISION_NOT_KEPT, DUPLICATE, EVALUATED, LATE, OUTCOMES, OVERFLOW, TOO_LATE
 from buckets.rules.completeness import Stretch, Stretches, joined
-from buckets.rules.rule_set import RuleSet
+from buckets.rules.rule_set import Group, RuleSet
 
 
 @dataclass(frozen=True)
@@ -118,30 +118,54 @@ def account_batch(batch_id: int, rule_set: RuleSet, counts: Iterable[bytes]) -> 
             for identity, number in count["filtered"].items():
                 filtered[identity] += number
         elif "alerts_in" in count:
-            alerts_in[count["group_id"]] = count["alerts_in"], count["malformed"]
-            filtered[count["group_id"]] = count["filtered"]
+            identity, (arrived_there, broken) = count["group_id"], alerts_in[count["group_id"]]
+            alerts_in[identity] = arrived_there + count["alerts_in"], broken + count["malformed"]
+            filtered[identity] += count["filtered"]
         else:
             identity = count["group_id"]
             alerts[identity] += count["alerts"]
             held_alerts[identity] += count["held_alerts"]
             outcomes[identity] = [a + b for a, b in zip(outcomes[identity], count["outcomes"], strict=True)]
     groups = tuple(
-        GroupAccount(
-            group_id=group.group_id,
-            group=group.name,
-            events_in=events_in,
-            filtered=filtered[group.group_id],
-            evaluated=outcomes[group.group_id][EVALUATED],
-            late=outcomes[group.group_id][LATE],
-            too_late=outcomes[group.group_id][TOO_LATE],
-            duplicates=outcomes[group.group_id][DUPLICATE],
-            collisions_not_kept=outcomes[group.group_id][COLLISION_NOT_KEPT],
-            dead_letters=broken + outcomes[group.group_id][OVERFLOW],
-            alerts=alerts[group.group_id],
-            held_alerts=held_alerts[group.group_id],
+        _account(
+            group,
+            alerts_in.get(group.group_id, (arrivals, malformed)),
+            filtered[group.group_id],
+            outcomes[group.group_id],
+            alerts[group.group_id],
+            held_alerts[group.group_id],
         )
         for group in every_group
-        for events_in, broken in [alerts_in.get(group.group_id, (arrivals, malformed))]
     )
     span = (min(orders), max(orders)) if orders else None
     return BatchAccount(batch_id, rule_set.version, arrivals, malformed, joined(arrived), groups, tuple(ingested), span)
+
+
+def _account(
+    group: Group, came_in: tuple[int, int], filtered: int, outcomes: Sequence[int], alerts: int, held_alerts: int
+) -> GroupAccount:
+    """The account of a group.
+
+    Args:
+        group: the group.
+        came_in: how many events or alerts came in, and how many of these were malformed.
+        filtered: how many its filter has left out.
+        outcomes: how many came to each outcome.
+        alerts: how many alerts there were.
+        held_alerts: how many policies have held back.
+    """
+    events_in, malformed = came_in
+    return GroupAccount(
+        group_id=group.group_id,
+        group=group.name,
+        events_in=events_in,
+        filtered=filtered,
+        evaluated=outcomes[EVALUATED],
+        late=outcomes[LATE],
+        too_late=outcomes[TOO_LATE],
+        duplicates=outcomes[DUPLICATE],
+        collisions_not_kept=outcomes[COLLISION_NOT_KEPT],
+        dead_letters=malformed + outcomes[OVERFLOW],
+        alerts=alerts,
+        held_alerts=held_alerts,
+    )

@@ -11,7 +11,7 @@ Alerts of rules over alerts, of rules on trial and alerts that are held back are
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, product
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -55,13 +55,15 @@ def alert_outputs(
         return
     stage = Scorer(_schema(scorer.schema), _settings(scorer.engine), scorer.evaluations, scorer.lists)
     alerts = _in_order([table.replace_schema_metadata() for table in tables], rule_set)
-    arrivals, messages = _arrivals(alerts, rule_set, scorer.schema, stage.schema), []
-    for group in over.groups:
-        for produced in _fanned_out(arrivals, group, over, stage):
-            if isinstance(produced, bytes):
-                messages.append(produced)
+    arrivals = _arrivals(alerts, rule_set, scorer.schema, stage.schema)
+    messages: list[bytes] = []
+    for group, rows in product(over.groups, arrivals):
+        # Each group by itself: a null in a field that it needs is nothing to the others.
+        for message in fan_out(rows, replace(over, groups=(group,)), stage.schema, 1, stage.lists):
+            if message.payload[:1] == payload.EVENTS:
+                messages.append(message.payload)
             else:
-                yield produced
+                yield _of_group(message.payload, group)
     found = list(stage.score(messages, over, stores.alerts))
     parts = [produced.payload for produced in found if produced.output == PARTS]
     for produced in chain(found, meeting_outputs(stage, parts, over, stores.alerts_meeting)):
@@ -89,8 +91,10 @@ def _in_order(tables: list[pa.Table], rule_set: RuleSet) -> pa.Table:
     return alerts.append_column(_RANK, rank).sort_by([(name, "ascending") for name in order]).combine_chunks()
 
 
-def _arrivals(alerts: pa.Table, rule_set: RuleSet, schema: EventSchema, stage_schema: EventSchema) -> pa.RecordBatch:
-    """Alerts in the form of `events.arrivals`.
+def _arrivals(
+    alerts: pa.Table, rule_set: RuleSet, schema: EventSchema, stage_schema: EventSchema
+) -> list[pa.RecordBatch]:
+    """Alerts in the form of `events.arrivals`, in one piece unless a column has more than 2 GB of text.
 
     Args:
         alerts: the alerts, with the rank of their rule.
@@ -114,27 +118,20 @@ def _arrivals(alerts: pa.Table, rule_set: RuleSet, schema: EventSchema, stage_sc
         fields[name] = pa.array([event[name] for event in events], pa.string())
     origin = {name: alerts[name] for name in (SOURCE, SOURCE_ORDER, POSITION, INGESTED) if name in alerts.column_names}
     rows = origin | {field_column(index): fields[name] for index, name in enumerate(stage_schema.field_names)}
-    return pa.table(rows).combine_chunks().to_batches()[0]
+    pieces: list[pa.RecordBatch] = pa.table(rows).combine_chunks().to_batches()
+    return pieces
 
 
-def _fanned_out(arrivals: pa.RecordBatch, group: Group, over: RuleSet, stage: Scorer) -> Iterator[bytes | Produced]:
-    """The events of one group of alerts, as payloads for its shard, and what else `fan_out` has found.
-
-    An alert with a null in a field that the group needs is a dead letter for that group alone.
-    """
-    for message in fan_out(arrivals, replace(over, groups=(group,)), stage.schema, 1, stage.lists):
-        if message.payload[:1] == payload.EVENTS:
-            yield message.payload
-        elif message.payload[:1] == payload.COUNTS:
-            counted = json.loads(message.payload[1:])
-            filtered, arrived = counted["filtered"][group.group_id], counted["arrivals"]
-            found = {"group_id": group.group_id, "alerts_in": arrived, "malformed": counted["malformed"]}
-            yield Produced(COUNTS, 0, json.dumps(found | {"filtered": filtered}).encode())
-        else:
-            table = payload.unpack(message.payload)
-            reasons = pc.binary_join_element_wise(pa.scalar(group.name), table["reason"], ": ")
-            told = table.set_column(table.column_names.index("reason"), "reason", reasons)
-            yield Produced(columns.DEAD_LETTERS, table.num_rows, payload.pack(payload.DEAD_LETTERS, told))
+def _of_group(packed: bytes, group: Group) -> Produced:
+    """What `fan_out` has told of one group: its counts, or the dead letters, whose reasons name the group."""
+    if packed[:1] == payload.COUNTS:
+        told = json.loads(packed[1:])
+        counts = {"group_id": group.group_id, "alerts_in": told["arrivals"], "malformed": told["malformed"]}
+        return Produced(COUNTS, 0, json.dumps(counts | {"filtered": told["filtered"][group.group_id]}).encode())
+    table = payload.unpack(packed)
+    reasons = pc.binary_join_element_wise(pa.scalar(group.name), table["reason"], ": ")
+    named = table.set_column(table.column_names.index("reason"), "reason", reasons)
+    return Produced(columns.DEAD_LETTERS, table.num_rows, payload.pack(payload.DEAD_LETTERS, named))
 
 
 def _of_events(produced: Produced, alerts: pa.Table, over: RuleSet, stage: Scorer) -> Produced:

@@ -24,6 +24,7 @@ from buckets.rules.revision import revise
 from buckets.rules.rule import Rule, check_against_schema
 from buckets.rules.rule_set import RuleSet, group_id, next_rule_set
 from tests.core.alert_rules import SCHEMA, rule_set
+from tests.core.pipeline import Pipeline
 
 HOUR_MS = 3_600_000
 
@@ -229,3 +230,32 @@ def test_the_example_in_the_readme_fires_as_it_says(tmp_path):
         ("t3", "alerted-before"),
         ("t3", "alerted-before"),
     ]
+
+
+def test_a_new_rule_over_alerts_is_warm_once_its_window_begins_after_what_had_arrived():
+    first = rule_set([BIG])
+    job = Pipeline(first, SCHEMA, allowed_lateness="1s")
+    rows = [
+        {"id": f"e{n}", "t": n * HOUR_MS, "payer": "p", "card": "c", "amount": "101", "position": n} for n in range(4)
+    ]
+    job.batch([rows[:1]])
+    two_hours = over_alerts(window={"length": "2h"}, limit={"operator": ">", "value": 0})
+    job.rule_set = next_rule_set(first, [BIG, two_hours], job.accounts[0].arrived, 1000)
+    for row in rows[1:]:
+        job.batch([[row]])
+    found = [(row["event_id"], row["value"], row["warm"]) for row in job.output("alerts") if row["rule_id"] == "score"]
+    assert found == [("e1", 60, False), ("e2", 120, False), ("e3", 180, True)]
+
+
+def test_an_alert_with_which_a_sum_would_pass_64_bits_is_a_dead_letter_of_the_rules_over_alerts_alone():
+    most = "90000000000000000"
+    of_amounts = over_alerts(aggregate={"function": "sum", "measure": "amount"})
+    counted = of_events("counted", {"function": "count"}, "0")
+    results = buckets.evaluate(
+        table(("e1", 0, "p", "c", most), ("e2", 1, "p", "c", most)), [counted, of_amounts], SCHEMA
+    )
+    found = [(row["event_id"], row["rule_id"]) for row in results.alerts.to_pylist()]
+    assert found == [("e1", "counted"), ("e1", "score"), ("e2", "counted")]
+    (dead_letter,) = results.dead_letters.to_pylist()
+    assert "64 bits" in dead_letter["reason"]
+    assert json.loads(dead_letter["raw"])["alert_rule"] == "counted"
