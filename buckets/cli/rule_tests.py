@@ -126,7 +126,7 @@ def _show(path: Path, outcomes: Sequence[RuleTestOutcome], seconds: float) -> No
         table.add_column(name, overflow="fold")
     for each in outcomes:
         where = f"{Path(each.file).name}:{each.line}"
-        table.add_row(Text(each.name), where, Text(each.status, _STYLES[each.status]))
+        table.add_row(Text(each.name), Text(where), Text(each.status, _STYLES[each.status]))
     console.print(table)
     for each in outcomes:
         if each.failures:

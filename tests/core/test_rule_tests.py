@@ -299,6 +299,8 @@ BAD = [
     ("    expect: EXPECT\n", "", "16: tests[1].expect: is missing"),
     ("EXPECT", "{alerts: [{rule: payer-24h}]}", "22: tests[1].expect.alerts[1].event: is missing"),
     ("EXPECT", "{alerts: [{event: 3}]}", "22: tests[1].expect.alerts[1].event: there is no event '3'; 2 are given"),
+    ("EXPECT", "{late_events: [" + "1" * 5000 + "]}", "22: tests[1].expect.late_events[1]: there is no event '1111"),
+    ("EXPECT", "{alerts: [{event: 1, count: " + "1" * 5000 + "}]}", "22: tests[1].expect.alerts[1].count: Unable to"),
     ("EXPECT", "{late_events: [0]}", "22: tests[1].expect.late_events[1]: there is no event '0'; 2 are given"),
     (
         "EXPECT",
