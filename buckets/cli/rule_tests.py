@@ -18,7 +18,7 @@ from buckets.files import write_whole
 from buckets.resources import DEFAULT_SCHEMA
 from buckets.rule_files.yaml_rules import RuleFile, read_rule_files
 from buckets.rule_tests.junit import junit_report
-from buckets.rule_tests.tester import RuleTester, TestOutcome, untested
+from buckets.rule_tests.tester import RuleTester, RuleTestOutcome, untested
 
 _STYLES = {"passed": "green", "failed": "bold red", "skipped": "yellow"}
 
@@ -102,7 +102,7 @@ def _chosen(rule: str | None, text: str | None) -> str:
 
 def _run(
     files: Iterable[RuleFile], schema: EventSchema, engine: EngineSettings, rule: str | None, text: str | None
-) -> Iterable[TestOutcome]:
+) -> Iterable[RuleTestOutcome]:
     for file in files:
         tester = RuleTester(file, schema, engine)
         for index, each in enumerate(file.tests):
@@ -118,7 +118,7 @@ def _write(path: Path, report: str) -> None:
         raise BucketsError(message) from None
 
 
-def _show(path: Path, outcomes: Sequence[TestOutcome], seconds: float) -> None:
+def _show(path: Path, outcomes: Sequence[RuleTestOutcome], seconds: float) -> None:
     """The tests as a table, then what has failed in plain lines, then how many."""
     console = Console()
     table = Table(title=f"Tests of {path}", title_justify="left")
@@ -126,7 +126,7 @@ def _show(path: Path, outcomes: Sequence[TestOutcome], seconds: float) -> None:
         table.add_column(name, overflow="fold")
     for each in outcomes:
         where = f"{Path(each.file).name}:{each.line}"
-        table.add_row(Text(each.name), where, Text(each.status, _STYLES[each.status]))
+        table.add_row(Text(each.name), Text(where), Text(each.status, _STYLES[each.status]))
     console.print(table)
     for each in outcomes:
         if each.failures:

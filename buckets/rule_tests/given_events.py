@@ -17,13 +17,15 @@ from buckets.errors import BucketsError
 from buckets.events import conversion
 from buckets.events.schema import EventSchema, EventTime
 from buckets.printable import short_line
-from buckets.rule_files.rule_tests import MOST_EVENTS, GivenEvent, GivenFile, RuleTest
+from buckets.rule_files.rule_tests import MOST_EVENTS, GivenEvent, GivenFile, Repeat, RuleTest
 from buckets.rule_tests.event_rows import EventRow, file_rows, written_time
 from buckets.validation import Location
 
 START_MS = 1_767_571_200_000
 """2026-01-05T00:00:00Z, a Monday: when `at: 0s` is where a test does not say."""
 _OFFSET = re.compile(r"\s*(\d+[a-z]+)((?:\s*[+-]\s*\d+[a-z]+)*)\s*", re.ASCII)
+_NUMBER = re.compile(r"\d{1,9}", re.ASCII)
+_ONCE = Repeat(times=1)
 _STEP = re.compile(r"([+-])\s*(\d+[a-z]+)", re.ASCII)
 
 Fault = Callable[[Location, str], BucketsError]
@@ -46,7 +48,7 @@ class GivenEvents:
 
     def positions(self, reference: str) -> frozenset[int]:
         """The events that a number, from 1, or else an id stands for; empty for none."""
-        if reference.isdecimal() and reference.isascii() and 1 <= int(reference) <= len(self.ids):
+        if _NUMBER.fullmatch(reference) and 1 <= int(reference) <= len(self.ids):
             return frozenset({int(reference) - 1})
         return frozenset(at for at, each in enumerate(self.ids) if each == reference)
 
@@ -125,31 +127,36 @@ def _event_rows(
 ) -> Iterator[EventRow]:
     """An event, or several where it is repeated."""
     written: EventRow = dict(event.__pydantic_extra__)
-    time_field = schema.event_time.field
     if "at" in event.model_fields_set and "at" in schema.field_names:
         written["at"] = event.at
     _check_fields(written, schema, fault, location)
-    row = defaults | written
-    at_field, at = time_field, row.get(time_field)
-    if "at" in event.model_fields_set and "at" not in schema.field_names:
-        if time_field in written:
-            raise fault((*location, "at"), f"stands beside {time_field}; write one of them")
-        at_field, at = "at", event.at
-    offset_ms = _offset_ms(at)
-    if offset_ms is None and at_field == "at" and time_field != "at":
-        reason = f"{short_line(repr(at))} is no time counted from the start; write it as in 0s, 23h or 24h + 1ms"
-        raise fault((*location, "at"), reason)
-    if time_field not in row and offset_ms is None:
-        raise fault(location, f"has no time; write `at`, as in `at: 0s`, or {time_field}")
-    repeat = event.repeat
-    if repeat is None or offset_ms is None:
-        if repeat is not None and repeat.every:
-            raise fault((*location, "repeat"), "goes with a time counted from the start, as in `at: 0s`")
-        time = {} if offset_ms is None else {time_field: _time(start_ms + offset_ms, schema, fault, location)}
-        yield from (row | time for _ in range(1 if repeat is None else repeat.times))
-        return
+    offset_ms = _offset_of(event, defaults, written, schema, fault, location)
+    repeat = event.repeat or _ONCE
+    if offset_ms is None and repeat.every:
+        raise fault((*location, "repeat"), "goes with a time counted from the start, as in `at: 0s`")
     for step in range(repeat.times):
-        yield row | {time_field: _time(start_ms + offset_ms + step * repeat.every, schema, fault, location)}
+        row = defaults | written
+        if offset_ms is not None:
+            row[schema.event_time.field] = _time(start_ms + offset_ms + step * repeat.every, schema, fault, location)
+        yield row
+
+
+def _offset_of(
+    event: GivenEvent, defaults: EventRow, written: EventRow, schema: EventSchema, fault: Fault, location: Location
+) -> int | None:
+    """When an event happens, in ms from the start; None if its time is written as it is in an event."""
+    time_field = schema.event_time.field
+    if "at" not in event.model_fields_set or "at" in schema.field_names:
+        if time_field not in defaults | written:
+            raise fault(location, f"has no time; write `at`, as in `at: 0s`, or {time_field}")
+        return _offset_ms((defaults | written)[time_field])
+    if time_field in written:
+        raise fault((*location, "at"), f"stands beside {time_field}; write one of them")
+    offset_ms = _offset_ms(event.at)
+    if offset_ms is None:
+        reason = f"{short_line(repr(event.at))} is no time counted from the start; write it as in 0s, 23h or 24h + 1ms"
+        raise fault((*location, "at"), reason)
+    return offset_ms
 
 
 def _time(time_ms: int, schema: EventSchema, fault: Fault, location: Location) -> str:

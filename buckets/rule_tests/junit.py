@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from xml.etree import ElementTree
 
 from buckets.printable import one_line
-from buckets.rule_tests.tester import TestOutcome
+from buckets.rule_tests.tester import RuleTestOutcome
 
 
-def junit_report(outcomes: Sequence[TestOutcome], seconds: float) -> str:
+def junit_report(outcomes: Sequence[RuleTestOutcome], seconds: float) -> str:
     """Outcomes as XML: a suite a rule file, a case a test.
 
     Args:
@@ -26,13 +26,13 @@ def junit_report(outcomes: Sequence[TestOutcome], seconds: float) -> str:
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def _counts(outcomes: Sequence[TestOutcome]) -> dict[str, str]:
+def _counts(outcomes: Sequence[RuleTestOutcome]) -> dict[str, str]:
     statuses = [each.status for each in outcomes]
     counted = {"tests": len(statuses), "failures": statuses.count("failed"), "skipped": statuses.count("skipped")}
     return {name: str(count) for name, count in counted.items()} | {"errors": "0"}
 
 
-def _add_case(suite: ElementTree.Element, outcome: TestOutcome) -> None:
+def _add_case(suite: ElementTree.Element, outcome: RuleTestOutcome) -> None:
     named = {"classname": ", ".join(outcome.rules) or "deleted rules", "name": outcome.name, "file": outcome.file}
     attributes = {name: _xml_text(text) for name, text in named.items()} | {"line": str(outcome.line)}
     case = ElementTree.SubElement(suite, "testcase", attributes)

@@ -36,7 +36,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class TestOutcome:
+class RuleTestOutcome:
     """What became of a test.
 
     Attributes:
@@ -46,8 +46,6 @@ class TestOutcome:
         rules: the rules that were evaluated; none if they are all deleted, and the test was not run.
         failures: what came out otherwise than expected.
     """
-
-    __test__ = False  # pytest takes it for a class of tests
 
     name: str
     file: str
@@ -74,7 +72,7 @@ class RuleTester:
         self._rules = {rule.rule_id: _in_force(rule) for rule in file.rules if rule.state != "DELETE"}
         self._evaluators: dict[tuple[str, ...], Evaluator] = {}
 
-    def run(self, index: int) -> TestOutcome:
+    def run(self, index: int) -> RuleTestOutcome:
         """Run the test with this index.
 
         Raises:
@@ -88,14 +86,14 @@ class RuleTester:
         line = self._file.line(location)
         rules = {rule_id: self._rules[rule_id] for rule_id in self.rules_of(test) if rule_id in self._rules}
         if not rules or any(rule_id not in self._rules for _, rule_id in test.expect.named_rules()):
-            return TestOutcome(test.name, str(self._file.path), line, (), ())
+            return RuleTestOutcome(test.name, str(self._file.path), line, (), ())
         given = given_events(test, self._schema, self._file.path.parent, fault)
         came = CameOut(given, rules, self._evaluator(tuple(rules)).evaluate(given.table))
         failures = (
             Failure(self._file.line((*location, *each.location)), each.text)
             for each in differences(test.expect, came, fault)
         )
-        return TestOutcome(test.name, str(self._file.path), line, tuple(rules), tuple(failures))
+        return RuleTestOutcome(test.name, str(self._file.path), line, tuple(rules), tuple(failures))
 
     def rules_of(self, test: RuleTest) -> tuple[str, ...]:
         """The rules that a test is about."""

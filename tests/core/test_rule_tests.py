@@ -26,7 +26,7 @@ from buckets.rule_files.yaml_editor import RuleText
 from buckets.rule_files.yaml_rules import RuleFile, load_rule_file, load_rules, read_rule_files
 from buckets.rule_tests.given_events import START_MS, given_events
 from buckets.rule_tests.junit import junit_report
-from buckets.rule_tests.tester import RuleTester, TestOutcome, untested
+from buckets.rule_tests.tester import RuleTester, RuleTestOutcome, untested
 from buckets.yaml_dialect import read_yaml
 
 CARDS = load_event_schema(resource("schemas/card-payment.yaml"))
@@ -93,12 +93,14 @@ def written(folder: Path, text: str) -> Path:
     return file
 
 
-def outcomes(file: RuleFile, schema: EventSchema = PAYMENTS, engine: EngineSettings = ENGINE) -> list[TestOutcome]:
+def outcomes(file: RuleFile, schema: EventSchema = PAYMENTS, engine: EngineSettings = ENGINE) -> list[RuleTestOutcome]:
     tester = RuleTester(file, schema, engine)
     return [tester.run(index) for index in range(len(file.tests))]
 
 
-def run(folder: Path, text: str, schema: EventSchema = PAYMENTS, engine: EngineSettings = ENGINE) -> list[TestOutcome]:
+def run(
+    folder: Path, text: str, schema: EventSchema = PAYMENTS, engine: EngineSettings = ENGINE
+) -> list[RuleTestOutcome]:
     return outcomes(load_rule_file(written(folder, text), schema), schema, engine)
 
 
@@ -131,7 +133,7 @@ def test_each_rule_of_conf_has_a_test_where_it_fires_and_one_where_it_just_does_
 
 def test_everything_that_may_be_expected_passes(tmp_path):
     (outcome,) = run(tmp_path, EVERYTHING)
-    assert outcome == TestOutcome(outcome.name, str(tmp_path / "rules.yaml"), 16, ("payer-24h", "twice"), ())
+    assert outcome == RuleTestOutcome(outcome.name, str(tmp_path / "rules.yaml"), 16, ("payer-24h", "twice"), ())
 
 
 def test_everything_names_every_field_of_an_expectation(tmp_path):
@@ -297,6 +299,8 @@ BAD = [
     ("    expect: EXPECT\n", "", "16: tests[1].expect: is missing"),
     ("EXPECT", "{alerts: [{rule: payer-24h}]}", "22: tests[1].expect.alerts[1].event: is missing"),
     ("EXPECT", "{alerts: [{event: 3}]}", "22: tests[1].expect.alerts[1].event: there is no event '3'; 2 are given"),
+    ("EXPECT", "{late_events: [" + "1" * 5000 + "]}", "22: tests[1].expect.late_events[1]: there is no event '1111"),
+    ("EXPECT", "{alerts: [{event: 1, count: " + "1" * 5000 + "}]}", "22: tests[1].expect.alerts[1].count: Unable to"),
     ("EXPECT", "{late_events: [0]}", "22: tests[1].expect.late_events[1]: there is no event '0'; 2 are given"),
     (
         "EXPECT",
@@ -515,3 +519,13 @@ def test_the_junit_report_says_what_the_outcomes_say(tmp_path):
     assert len(lines) == 2
     assert failure.get("message") == lines[0]
     assert suite[1].get("line") == "16"
+
+
+def test_the_example_in_the_readme_passes_and_fails_as_it_is_said_there(tmp_path):
+    section = (resource("conf").parent / "README.md").read_text(encoding="utf-8").partition("## Tests beside rules")[2]
+    example = section.partition("```yaml\n")[2].partition("```")[0]
+    assert [each.status for each in run(tmp_path, example)] == ["passed", "passed"]
+    failed, _ = run(tmp_path, example.replace("50000.01", "50000", 1))
+    said = section.partition("```\nfailed: ")[2].partition("```")[0].split()
+    shown = [f"my-rules.yaml:{each.line}: {each.text}" for each in failed.failures]
+    assert said == f"{failed.name} {' '.join(shown)}".split()
