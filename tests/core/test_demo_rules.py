@@ -193,3 +193,18 @@ def test_a_count_that_begins_again_takes_nothing_from_other_rules():
         Alert("3", 6, Decimal(30)),
         Alert("3", 7, Decimal(35)),
     ]
+
+
+@RESETS
+@pytest.mark.parametrize("most_ms", [500, 20_000], ids=["the demo's disorder", "more"])
+def test_counts_that_begin_again_are_those_of_a_loop_in_disorder_too(most_ms):
+    changes = [("beneficiaryId", 2, 5), ("paymentType", 30, 20), ("payeeId", 3, 1)]
+    written = [
+        WRITTEN[3] | {"ruleId": number, "groupingKeyNames": [field], "limit": limit, "windowMinutes": minutes}
+        for number, (field, limit, minutes) in enumerate(changes)
+    ]
+    stream = disordered(FEW, seed=6, most_ms=most_ms)
+    wanted = looped(written, stream)
+    assert min(Counter(alert.rule_id for alert in wanted).values()) > 20
+    for ends in ([], list(range(150, 1_500, 150))):
+        assert in_cuts(rules_of(written), stream, ends, late="evaluate", allowed_lateness="20s") == wanted
