@@ -130,7 +130,9 @@ def _summary(
     if schema is None:
         message = f"--events {path}: how events are read is in an event schema; give --schema or --conf too"
         raise BucketsError(message)
-    file = open_event_file(path, schema, first_rule_set(rule for rule in rules if rule.on == "events").named_fields)
+    # Drafts are tried too.
+    tried = [rule.model_copy(update={"state": "ACTIVE"}) for rule in rules if rule.on == "events"]
+    file = open_event_file(path, schema, first_rule_set(tried).named_fields)
     console = Console(stderr=True)
     with Status(f"Reading {path}…", console=console) as status:
 

@@ -2,10 +2,13 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from buckets.config.engine import EngineSettings
 from buckets.events.schema import EventSchema
 from buckets.lint.event_summary import EventSummary
+from buckets.lint.facts import firing_facts
+from buckets.lint.logic import Facts
 from buckets.rules.filter import Filter
 from buckets.rules.rule import Rule
 
@@ -50,6 +53,11 @@ class Subject:
     def schema_of(self, rule: Rule) -> EventSchema | None:
         """The event schema of what a rule counts: that of events does not hold for alerts."""
         return self.schema if rule.on == "events" else None
+
+    @cached_property
+    def firing_facts(self) -> Mapping[str, Facts | None]:
+        """By rule, what is known of fields and features where it is evaluated; None where no event can pass."""
+        return {rule.rule_id: firing_facts(rule, self.schema_of(rule), self.engine) for rule in self.rules}
 
     def filters(self) -> Iterator[FilterAt]:
         """All filters that are written, each of a rule or of a feature."""

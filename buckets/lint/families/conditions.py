@@ -5,7 +5,6 @@ from dataclasses import replace
 
 from buckets.expressions.expression import Expression
 from buckets.lint.conditions import VALUE, firing_condition, parts_of, shown
-from buckets.lint.facts import firing_facts
 from buckets.lint.finding import Code, Finding
 from buckets.lint.logic import Facts, always_holds, conjuncts, may_hold
 from buckets.lint.subject import Subject
@@ -20,7 +19,7 @@ CODES = (NEVER, ALWAYS, IDLE_PART)
 def find(subject: Subject) -> Iterator[Finding]:
     """Look at the limit or the condition of each rule whose filter lets events pass."""
     for rule in subject.rules:
-        facts = firing_facts(rule, subject.schema_of(rule), subject.engine)
+        facts = subject.firing_facts[rule.rule_id]
         if facts is not None:
             yield from _of_rule(rule, facts)
 

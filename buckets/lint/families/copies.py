@@ -8,11 +8,11 @@ from buckets.events.schema import EventSchema
 from buckets.expressions.expression import Expression
 from buckets.expressions.normal_form import normalise
 from buckets.lint.conditions import VALUE, filter_condition, firing_condition
-from buckets.lint.facts import firing_facts
 from buckets.lint.finding import Code, Finding
 from buckets.lint.logic import Facts, given, may_hold, negation, truths
 from buckets.lint.subject import Subject
 from buckets.rules.filter import Filter, canonical_filter, filter_identity
+from buckets.rules.policy import WHOLE_SHARE
 from buckets.rules.rule import POLICY_FIELDS, Rule
 
 SAME = Code("B201", "warning", "two rules that are the same")
@@ -43,8 +43,9 @@ def find(subject: Subject) -> Iterator[Finding]:
     """Compare the rules that look at the same events and have the same policy."""
     kin: dict[Hashable, list[_Form]] = {}
     for rule in subject.rules:
-        facts = firing_facts(rule, subject.schema_of(rule), subject.engine)
-        if rule.is_evaluated and facts is not None:
+        facts = subject.firing_facts[rule.rule_id]
+        # A rollout can choose other keys for another rule.
+        if rule.is_evaluated and facts is not None and rule.rollout == WHOLE_SHARE:
             form = _form(rule, facts, subject.schema_of(rule))
             kin.setdefault(form.kin, []).append(form)
     for forms in kin.values():
@@ -58,7 +59,8 @@ def _among(forms: list[_Form]) -> Iterator[Finding]:
         if there is not form:
             message = f"is the same as rule {there.rule.rule_id!r}: events, features, condition and policy; delete one"
             yield Finding(SAME, form.rule.rule_id, ("rule_id",), message)
-    different = list(first.values())
+    # After an alert of one of them such a rule is quiet, or counts from zero, and the other one goes on.
+    different = [form for form in first.values() if form.rule.cooldown is None and not form.rule.reset_on_alert]
     if len(different) > _MOST_COMPARED:
         return
     for form in different:
