@@ -75,7 +75,7 @@ def measure(side: str, seconds: float, report: Report) -> dict[str, Any]:
         count //= 100
     with live_job(rules(side), {}, **(LISTS if side == WITH else {})) as live:
         if side == WITH:
-            paced_produce(live.kafka, TOPIC, entries(count), rate=10_000_000)
+            paced_produce(live.kafka, TOPIC, entries(count), rate=1_000_000)
         with live.engine() as engine:
             live.send_history()
             engine.wait_for(HISTORY_EVENTS)

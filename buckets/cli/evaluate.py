@@ -15,7 +15,7 @@ from buckets.config.lists import check_lists
 from buckets.errors import BucketsError
 from buckets.events.event_file import open_event_file
 from buckets.events.schema import load_event_schema
-from buckets.expressions.parser import LIST_NAME
+from buckets.expressions.expression import LIST_NAME
 from buckets.lists.list_file import read_list
 from buckets.resources import DEFAULT_SCHEMA
 from buckets.rule_files.yaml_rules import load_rule_files

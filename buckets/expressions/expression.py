@@ -1,5 +1,6 @@
 """An expression as a tree."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -22,6 +23,8 @@ FUNCTIONS: Final = (
 )
 
 
+LIST_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}", re.ASCII)
+"""How a list may be called."""
 LIST_TESTS: Final = ("in_list", "lookup")
 """What looks into a list: whether it has a key, and which value it has of one."""
 

@@ -16,6 +16,7 @@ from buckets.expressions.expression import (
     ARITHMETIC,
     COMPARISONS,
     FUNCTIONS,
+    LIST_NAME,
     NUMBER_FUNCTIONS,
     Expression,
     ExpressionError,
@@ -34,8 +35,6 @@ MOST_DIGITS: Final = 38
 # It warns of words that it takes for commands, which are refused here.
 logging.getLogger("sqlglot").setLevel(logging.CRITICAL)
 _WORD = re.compile(r"\w+")
-LIST_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}", re.ASCII)
-"""How a list may be called."""
 _LIST_MARK = "\0list "
 """Begins what stands in the brackets of `IN (…)`, as which sqlglot is given `IN LIST name`; no field begins so."""
 _BINARY: dict[type[exp.Expr], str] = {

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from tests.cli_unit.conftest import buckets
 from tests.kafka.broker import TestBroker
 from tests.spark.shared_session import spark
 
-__all__ = ["broker", "own_broker", "spark"]
+__all__ = ["broker", "buckets", "own_broker", "spark"]
 OwnBroker = Callable[..., TestBroker]
 
 

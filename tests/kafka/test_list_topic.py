@@ -1,0 +1,105 @@
+"""Lists in a topic of a real broker: followed by the job, and changed by the commands of `buckets lists`."""
+
+import time
+import uuid
+from collections.abc import Callable
+
+import pytest
+import yaml
+
+from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.checkpoint.list_versions import ListVersions, PinnedLists
+from buckets.errors import BucketsError
+from buckets.kafka.list_topic import ListTopic
+from buckets.list_feeds.list_book import ListBook
+from buckets.lists.entry import Entry
+from buckets.lists.index import ListIndex
+
+WAIT_S = 60
+
+
+@pytest.fixture
+def checkpoint(tmp_path) -> Checkpoint:
+    return Checkpoint(tmp_path / "checkpoint")
+
+
+@pytest.fixture
+def topic(broker) -> str:
+    name = f"list-{uuid.uuid4().hex[:8]}"
+    broker.create(name, 1, {"cleanup.policy": "compact"})
+    return name
+
+
+def open_book(broker, checkpoint: Checkpoint, topic: str, said: list[str] | None = None) -> ListBook:
+    return ListBook(checkpoint, {"l": ListTopic(broker.kafka, topic)}, [].append if said is None else said.append)
+
+
+def newest(checkpoint: Checkpoint, lists: ListBook) -> ListIndex:
+    return PinnedLists(ListVersions(checkpoint.path), lists.newest())["l"]
+
+
+def look_until(lists: ListBook, reached: Callable[[], bool]) -> None:
+    until_s = time.monotonic() + WAIT_S
+    while not reached():
+        assert time.monotonic() < until_s, "the list has not changed"
+        time.sleep(0.02)
+        lists.look()
+
+
+def test_a_list_is_read_from_its_topic_followed_and_gone_on_with(broker, topic, checkpoint):
+    values = ['{"category": "casino", "until": "1970-01-01T00:00:01Z"}', '{"tier": 3}', "{}", None]
+    broker.produce(topic, values, ["a", "b", "c", "c"])
+    said: list[str] = []
+    lists = open_book(broker, checkpoint, topic, said)
+    lists.start_reading()
+    index = newest(checkpoint, lists)
+    assert index.get("a") == Entry({"category": "casino"}, 1_000)
+    assert [index.get("b"), index.get("c")] == [Entry({"tier": "3"}), None]
+    broker.produce(topic, ["[]", None, '{"reason": "moved"}'], ["x", "a", "d"])
+    look_until(lists, lambda: lists.newest() == {"l": 2})
+    index = newest(checkpoint, lists)
+    assert [index.get("a"), index.get("d"), index.get("x")] == [None, Entry(reason="moved"), None]
+    assert [line.split(": ", 1)[1] for line in said] == [
+        f"{topic}@4: the value of 'x' must be a JSON object such as {{}}, or nothing to remove it"
+    ]
+    lists.stop()
+    broker.produce(topic, ["{}"], ["e"])
+    again = open_book(broker, Checkpoint(checkpoint.path), topic)
+    again.start_reading()
+    assert again.newest() == {"l": 3}
+    index = newest(checkpoint, again)
+    assert [index.get("b"), index.get("e")] == [Entry({"tier": "3"}), Entry()]
+    again.stop()
+
+
+def test_a_topic_of_several_partitions_is_refused(broker, checkpoint):
+    name = f"list-{uuid.uuid4().hex[:8]}"
+    broker.create(name, 2)
+    with pytest.raises(BucketsError, match="has 2 partitions, and changes of a list need one order"):
+        open_book(broker, checkpoint, name).start_reading()
+
+
+def test_the_commands_change_entries(broker, topic, checkpoint, tmp_path, buckets):
+    conf = {
+        "source": {"kind": "kafka", "topic": "payments"},
+        "schema": "schema.yaml",
+        "rules": {"topic": "rules"},
+        "lists": {"l": {"kind": "kafka", "topic": topic}},
+        "checkpoint": "checkpoint",
+        "output": {"path": "tables"},
+        "kafka": {"bootstrap_servers": broker.kafka.bootstrap_servers},
+    }
+    (tmp_path / "conf.yaml").write_text(yaml.safe_dump(conf))
+    schema = {"event_id": "id", "event_time": {"field": "at"}, "attributes": {"payer": "string"}, "measures": {}}
+    (tmp_path / "schema.yaml").write_text(yaml.safe_dump(schema))
+    options = ("--conf", str(tmp_path / "conf.yaml"))
+    said = ("--until", "1970-01-02", "--value", "category=a=b", "--author", "ann", "--reason", "because")
+    assert buckets("lists", "put", "l", "a", *said, *options).code == 0
+    assert buckets("lists", "put", "l", "b", "--author", "", *options).code == 0
+    assert buckets("lists", "remove", "l", "b", *options).code == 0
+    lists = open_book(broker, checkpoint, topic)
+    lists.start_reading()
+    index = newest(checkpoint, lists)
+    assert index.get("a") == Entry({"category": "a=b"}, 86_400_000, "ann", "because")
+    assert index.get("b") is None
+    lists.stop()
