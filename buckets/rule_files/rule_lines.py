@@ -5,6 +5,7 @@ from pathlib import Path
 
 from yaml.nodes import MappingNode, Node, SequenceNode
 
+from buckets.rule_files.flink_rules import holds_flink_rules
 from buckets.rule_files.yaml_rules import rule_files
 from buckets.validation import Location
 from buckets.yaml_file import line_of, parse_yaml, read_text
@@ -47,7 +48,10 @@ def rule_lines(path: Path) -> dict[str, RuleLines]:
     """The rules of a file, or of a folder of files, by `rule_id`; all of them have to be valid."""
     found: dict[str, RuleLines] = {}
     for file in rule_files(path):
-        data, root = parse_yaml(read_text(file, "rule file"), file, "rule file")
+        text = read_text(file, "rule file")
+        if holds_flink_rules(file, text):  # These have no lines of their own.
+            continue
+        data, root = parse_yaml(text, file, "rule file")
         listed = data.get("rules", []) if isinstance(data, dict) else []
         for index, written in enumerate(listed):
             if isinstance(written, dict) and "rule_id" in written:

@@ -117,6 +117,15 @@ class ExpectedAlert(_Outcome):
     certain: bool | None = Field(default=None, description="Whether the alert is certain, whatever the bounds.")
     key: dict[str, FieldValue] | None = Field(default=None, description="The key, by field.")
     condition: str | None = Field(default=None, description="`when` with the numbers in it.")
+    severity: str | None = Field(default=None, description="How grave it is.")
+    score: Count | None = Field(default=None, description="What it adds to the score of its key.")
+    held_back: Count | None = Field(default=None, description="How many were held back since the last alert.")
+
+
+class ExpectedHeld(ExpectedAlert):
+    """An alert that is expected to be held back."""
+
+    held_by: str | None = Field(default=None, description="What holds it back: warm, snooze or cooldown.")
 
 
 class ExpectedValue(_Outcome):
@@ -131,6 +140,9 @@ class Expected(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     alerts: tuple[ExpectedAlert, ...] | None = Field(default=None, description="Exactly these alerts; [] for none.")
+    held_alerts: tuple[ExpectedHeld, ...] | None = Field(
+        default=None, description="Exactly these alerts are held back; [] for none."
+    )
     values: tuple[ExpectedValue, ...] = Field(default=(), description="Values at some events.")
     late_events: tuple[EventReference, ...] = Field(default=(), description="Exactly these events are late.")
     duplicates: tuple[EventReference, ...] = Field(default=(), description="Exactly these have already arrived.")
@@ -141,20 +153,33 @@ class Expected(BaseModel):
 
     @model_validator(mode="after")
     def _something(self) -> "Expected":
-        if self.alerts is None and not any(getattr(self, name) for name in type(self).model_fields):
+        unsaid = self.alerts is None and self.held_alerts is None
+        if unsaid and not any(getattr(self, name) for name in type(self).model_fields):
             message = "expects nothing; say `alerts: []` if no rule shall fire"
             raise ValueError(message)
         return self
 
     def named_rules(self) -> list[tuple[Location, str]]:
         """The rules that are named, with where in the test."""
-        said = {"alerts": self.alerts or (), "values": self.values}
+        said = {"alerts": self.alerts or (), "held_alerts": self.held_alerts or (), "values": self.values}
         return [
             (("expect", name, at, "rule"), each.rule)
             for name, entries in said.items()
             for at, each in enumerate(entries)
             if each.rule is not None
         ]
+
+
+def _as_entry(value: Any) -> Any:
+    return value if isinstance(value, dict) else {"key": _plain(value)}
+
+
+ListEntry = Annotated[
+    dict[str, FieldValue],
+    BeforeValidator(_as_entry),
+    WithJsonSchema({"anyOf": [_SCALAR, {"type": "object", "additionalProperties": _SCALAR, "required": ["key"]}]}),
+]
+"""An entry of a list: its key alone, or a mapping of `key`, `until` and values."""
 
 
 def _form_of_given(value: Any) -> str:
@@ -170,6 +195,9 @@ class RuleTest(BaseModel):
     rules: tuple[str, ...] = Field(default=(), description="The rules that are evaluated; all of the file by default.")
     start: FieldValue = Field(default=None, description="Event time of `at: 0s`, as in 2026-01-05T00:00:00Z.")
     defaults: dict[str, FieldValue] = Field(default_factory=dict, description="Fields of every event without them.")
+    lists: dict[str, tuple[ListEntry, ...]] = Field(
+        default_factory=dict, description="The lists that rules look into: keys, or mappings of `key` and values."
+    )
     given: Annotated[
         Annotated[tuple[GivenEvent, ...], Field(min_length=1), Tag(LIST_OF_EVENTS)]
         | Annotated[GivenFile, Tag(FILE_OF_EVENTS)],

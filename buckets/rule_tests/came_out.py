@@ -47,8 +47,12 @@ class CameOut:
     @cached_property
     def alerts(self) -> list[Row]:
         """The alerts, in arrival order."""
-        rows: list[Row] = self.results.alerts.to_pylist()
-        return [row | {"key": _key(row["key"])} for row in rows]
+        return _alerts(self.results.alerts)
+
+    @cached_property
+    def held_alerts(self) -> list[Row]:
+        """The alerts that policies have held back, in arrival order."""
+        return _alerts(self.results.held_alerts)
 
     @cached_property
     def evaluations(self) -> dict[tuple[int, str], Row]:
@@ -107,6 +111,11 @@ _MOST_SHOWN = 5
 def terms_of(row: Row) -> dict[str, Any]:
     """The values of the features of an evaluation or alert, by name."""
     return {term["name"]: _exact(term["value"]) for term in json.loads(row["terms"] or "[]")}
+
+
+def _alerts(table: pa.Table) -> list[Row]:
+    rows: list[Row] = table.to_pylist()
+    return [row | {"key": _key(row["key"])} for row in rows]
 
 
 def _key(written: str) -> dict[str, Any]:

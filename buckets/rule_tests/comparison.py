@@ -48,10 +48,13 @@ def differences(expected: Expected, came: CameOut, fault: Fault) -> list[Differe
         BucketsError: an expectation is of an event or a feature that there is not, or stands there twice.
     """
     alerts = _entries("alerts", expected.alerts or (), came, fault)
+    held = _entries("held_alerts", expected.held_alerts or (), came, fault)
     values = _entries("values", expected.values, came, fault)
     found = list(_of_events(expected, came, fault))
     if expected.alerts is not None:
-        found += _of_alerts(alerts, came)
+        found += _of_alerts(alerts, came.alerts, "alerts", came)
+    if expected.held_alerts is not None:
+        found += _of_alerts(held, came.held_alerts, "held_alerts", came)
     for entry in values:
         found += _of_value(entry, came)
     return found
@@ -119,24 +122,29 @@ def _of_events(expected: Expected, came: CameOut, fault: Fault) -> Iterator[Diff
             yield Difference(came.given.origins[position], f"{text}`{output}: [{position + 1}]`")
 
 
-def _of_alerts(entries: Sequence[_Entry], came: CameOut) -> Iterator[Difference]:
-    left = list(came.alerts)
+def _of_alerts(entries: Sequence[_Entry], rows: Sequence[Row], name: str, came: CameOut) -> Iterator[Difference]:
+    """Alerts of one output that are missing, came unexpectedly or have other fields."""
+    left, what = list(rows), _ALERTS[name]
     for entry in entries:
         alert = next(
             (row for row in left if row["rule_id"] == entry.rule_id and row["position"] in entry.positions), None
         )
         if alert is None:
             position = min(entry.positions)
-            missing = f"expected an alert of {rules_in_words([entry.rule_id])} at {came.event(position)}"
+            missing = f"expected {what} of {rules_in_words([entry.rule_id])} at {came.event(position)}"
             text = f"{missing}; {came.found(position, entry.rule_id)}; what fired: {came.fired()}"
             yield Difference(entry.location, text)
             continue
         left.remove(alert)
-        yield from _of_fields(entry, alert, "alert of", came)
+        yield from _of_fields(entry, alert, f"{_NOUNS[name]} of", came)
     for alert in left:
         position, rule_id = alert["position"], alert["rule_id"]
-        text = f"unexpected alert of {rules_in_words([rule_id])} at {came.event(position)}"
-        yield Difference(("expect", "alerts"), f"{text}; {came.found(position, rule_id)}")
+        text = f"unexpected {_NOUNS[name]} of {rules_in_words([rule_id])} at {came.event(position)}"
+        yield Difference(("expect", name), f"{text}; {came.found(position, rule_id)}")
+
+
+_NOUNS = {"alerts": "alert", "held_alerts": "alert that is held back"}
+_ALERTS = {name: f"an {noun}" for name, noun in _NOUNS.items()}
 
 
 def _of_value(entry: _Entry, came: CameOut) -> Iterator[Difference]:

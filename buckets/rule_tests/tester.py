@@ -7,15 +7,21 @@ whatever its state is. So the tests of a draft still hold when it is in force.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from buckets.config.engine import EngineSettings
+from buckets.config.lists import list_fault
 from buckets.errors import BucketsError
 from buckets.evaluation import Evaluator
 from buckets.events.schema import EventSchema
+from buckets.lists.index import ListIndex
+from buckets.lists.list_file import base_of
+from buckets.lists.lists import Lists
 from buckets.rule_files.rule_tests import RuleTest
 from buckets.rule_files.yaml_rules import RuleFile
 from buckets.rule_tests.came_out import CameOut
 from buckets.rule_tests.comparison import differences
-from buckets.rule_tests.given_events import given_events
+from buckets.rule_tests.given_events import Fault, given_events
 from buckets.rules.policy import WHOLE_SHARE
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import canonical_group_id
@@ -88,7 +94,8 @@ class RuleTester:
         if not rules or any(rule_id not in self._rules for _, rule_id in test.expect.named_rules()):
             return RuleTestOutcome(test.name, str(self._file.path), line, (), ())
         given = given_events(test, self._schema, self._file.path.parent, fault)
-        came = CameOut(given, rules, self._evaluator(tuple(rules)).evaluate(given.table))
+        lists = _lists(test, rules.values(), fault)
+        came = CameOut(given, rules, self._evaluator(tuple(rules), lists).evaluate(given.table))
         failures = (
             Failure(self._file.line((*location, *each.location)), each.text)
             for each in differences(test.expect, came, fault)
@@ -99,12 +106,36 @@ class RuleTester:
         """The rules that a test is about."""
         return test.rules or tuple(rule.rule_id for rule in self._file.rules)
 
-    def _evaluator(self, rule_ids: tuple[str, ...]) -> Evaluator:
-        """An evaluator of these rules without events; they are checked and planned once."""
+    def _evaluator(self, rule_ids: tuple[str, ...], lists: Lists) -> Evaluator:
+        """An evaluator of these rules without events; they are checked and planned once where they use no list."""
+        if lists:
+            rules = [self._rules[rule_id] for rule_id in rule_ids]
+            return Evaluator(rules, self._schema, engine_of(self._engine, rules, self._schema), lists)
         if rule_ids not in self._evaluators:
             rules = [self._rules[rule_id] for rule_id in rule_ids]
             self._evaluators[rule_ids] = Evaluator(rules, self._schema, engine_of(self._engine, rules, self._schema))
         return self._evaluators[rule_ids].fresh()
+
+
+def _lists(test: RuleTest, rules: Iterable[Rule], fault: Fault) -> Lists:
+    """The lists of a test, with all into which its rules look."""
+    found = {}
+    for name, entries in test.lists.items():
+        names = dict.fromkeys(["key", *(field for entry in entries for field in entry)])
+        columns = {field: pa.array([_text(entry.get(field)) for entry in entries], pa.string()) for field in names}
+        try:
+            found[name] = ListIndex(base_of(pa.table(columns), "key", f"list {name!r}"))
+        except BucketsError as error:
+            raise fault(("lists", name), error.message) from None
+    for rule in rules:
+        missing = list_fault(rule, found)
+        if missing is not None:
+            raise fault(("lists",) if test.lists else (), f"rule {rule.rule_id!r}: {missing}")
+    return found
+
+
+def _text(value: str | bool | None) -> str | None:
+    return ("true" if value else "false") if isinstance(value, bool) else value
 
 
 def _in_force(rule: Rule) -> Rule:

@@ -26,7 +26,6 @@ from tests.core.flink_demo import (
 WRITTEN = json.loads(RULES_FILE.read_text(encoding="utf-8"))
 WITHOUT_RESET = [each for each in WRITTEN if each["aggregateFieldName"] != "COUNT_WITH_RESET_FLINK"]
 HOUR_MS = 3_600_000
-RESETS = pytest.mark.xfail(strict=True, reason="reset_on_alert does not begin again yet")
 
 
 def rules_of(written: list[dict[str, Any]]) -> list[Any]:
@@ -172,7 +171,6 @@ def wanted() -> list[Alert]:
     return looped(WRITTEN, STREAM)
 
 
-@RESETS
 @pytest.mark.parametrize("ends", CUTS, ids=len)
 def test_all_rules_of_the_demo_are_those_of_a_loop_however_the_stream_is_cut(ends, wanted):
     alerts = in_cuts(list(load_rules(RULES_FILE, SCHEMA)), STREAM, ends)
@@ -180,7 +178,6 @@ def test_all_rules_of_the_demo_are_those_of_a_loop_however_the_stream_is_cut(end
     assert Counter(alert.rule_id for alert in alerts)["4"] > 90
 
 
-@RESETS
 def test_a_count_that_begins_again_takes_nothing_from_other_rules():
     counted = WRITTEN[3] | {"limit": 3, "windowMinutes": 5}
     other = WRITTEN[2] | {"groupingKeyNames": ["paymentType"], "limit": "20", "windowMinutes": 5}
@@ -195,7 +192,6 @@ def test_a_count_that_begins_again_takes_nothing_from_other_rules():
     ]
 
 
-@RESETS
 @pytest.mark.parametrize("most_ms", [500, 20_000], ids=["the demo's disorder", "more"])
 def test_counts_that_begin_again_are_those_of_a_loop_in_disorder_too(most_ms):
     changes = [("beneficiaryId", 2, 5), ("paymentType", 30, 20), ("payeeId", 3, 1)]

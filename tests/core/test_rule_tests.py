@@ -21,7 +21,7 @@ from buckets.events import conversion
 from buckets.events.schema import EventSchema, load_event_schema
 from buckets.resources import DEFAULT_SCHEMA, DEMO_RULES, resource
 from buckets.rule_files.json_schema import rule_file_schema
-from buckets.rule_files.rule_tests import Expected, ExpectedAlert, ExpectedValue, RuleTest
+from buckets.rule_files.rule_tests import Expected, ExpectedAlert, ExpectedHeld, ExpectedValue, RuleTest
 from buckets.rule_files.yaml_editor import RuleText
 from buckets.rule_files.yaml_rules import RuleFile, load_rule_file, load_rules, read_rule_files
 from buckets.rule_tests.given_events import START_MS, given_events
@@ -84,6 +84,34 @@ tests:
       dead_letters: [5]
       collisions_not_kept: [6]
 """
+QUIET = """\
+rules:
+  - rule_id: quiet
+    group_by: [payerId]
+    where: payerId IN LIST watched AND lookup(watched, payerId, 'class') = 'a'
+    aggregate: {function: count}
+    window: {length: 24h}
+    limit: {operator: ">=", value: 1}
+    cooldown: 1h
+    severity: high
+    score: 5
+tests:
+  - name: one alert an hour of a payer on the list
+    lists: {watched: [{key: p1, class: a}, {key: p2, class: b}, p3]}
+    defaults: {payerId: p1, paymentAmount: 1}
+    given:
+      - {at: 0s}
+      - {at: 59m}
+      - {at: 1h}
+      - {payerId: p2, at: 1h}
+      - {payerId: p3, at: 1h}
+    expect:
+      alerts:
+        - {event: 1, severity: high, score: 5, held_back: 0}
+        - {event: 3, held_back: 1}
+      held_alerts:
+        - {event: 2, held_by: cooldown, held_back: 0, count: 2}
+"""
 ENGINE = EngineSettings(collision="keep_first")
 
 
@@ -137,10 +165,52 @@ def test_everything_that_may_be_expected_passes(tmp_path):
 
 
 def test_everything_names_every_field_of_an_expectation(tmp_path):
-    (test,) = load_rule_file(written(tmp_path, EVERYTHING)).tests
-    assert set(Expected.model_fields) == test.expect.model_fields_set
-    for model, entries in ((ExpectedAlert, test.expect.alerts), (ExpectedValue, test.expect.values)):
+    every, quiet = (load_rule_file(written(tmp_path, text)).tests[0].expect for text in (EVERYTHING, QUIET))
+    assert set(Expected.model_fields) == every.model_fields_set | quiet.model_fields_set
+    for model, entries in (
+        (ExpectedAlert, (*every.alerts, *quiet.alerts)),
+        (ExpectedValue, every.values),
+        (ExpectedHeld, (*every.alerts, *quiet.alerts, *quiet.held_alerts)),
+    ):
         assert set(model.model_fields) == set().union(*(each.model_fields_set for each in entries))
+
+
+def test_what_policies_hold_back_and_what_stands_in_lists_may_be_expected(tmp_path):
+    (outcome,) = run(tmp_path, QUIET)
+    assert outcome.status == "passed", outcome
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (
+            "        - {event: 2, held_by: cooldown, held_back: 0, count: 2}",
+            "        []",
+            "unexpected alert that is held back",
+        ),
+        ("held_by: cooldown", "held_by: snooze", "expected held_by snooze, came cooldown"),
+        ("class: a}", "class: b}", "the rule does not apply to the event"),
+    ],
+)
+def test_a_wrong_expectation_of_policies_and_lists_fails(tmp_path, old, new, said):
+    (outcome,) = run(tmp_path, QUIET.replace(old, new))
+    assert outcome.status == "failed"
+    assert any(said in failure.text for failure in outcome.failures), outcome
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("{watched:", "{other:", "there is no list 'watched'"),
+        ("key: p2", "key: p1", "the key 'p1' stands there twice"),
+        ("{key: p2, class: b}", "{class: b}", "has no key"),
+    ],
+)
+def test_a_list_that_is_none_is_refused_in_one_line(tmp_path, old, new, said):
+    with pytest.raises(BucketsError, match=said) as error:
+        run(tmp_path, QUIET.replace(old, new))
+    assert "rules.yaml:1" in error.value.message
+    assert "\n" not in error.value.message
 
 
 def otherwise(value: Any) -> Any:
@@ -156,7 +226,7 @@ def otherwise(value: Any) -> Any:
 
 def mutations(expected: Expected) -> Iterator[tuple[str, Expected]]:
     """The same expectation with one thing changed."""
-    for name in ("alerts", "values"):
+    for name in ("alerts", "held_alerts", "values"):
         entries = getattr(expected, name) or ()
         for at, entry in enumerate(entries):
             for field in sorted(entry.model_fields_set - {"event", "rule"}):
@@ -188,19 +258,20 @@ def mutants(file: RuleFile) -> Iterator[tuple[int, str, RuleFile]]:
             yield index, what, replace(file, tests=(*file.tests[:index], mutated, *file.tests[index + 1 :]))
 
 
-def test_every_expectation_that_is_changed_fails(tmp_path):
-    file = load_rule_file(written(tmp_path, EVERYTHING))
+@pytest.mark.parametrize("quiet", [True, False])
+def test_every_expectation_that_is_changed_fails(tmp_path, quiet):
+    file = load_rule_file(written(tmp_path, QUIET if quiet else EVERYTHING))
     seen = 0
     for index, what, mutant in mutants(file):
         outcome = RuleTester(mutant, PAYMENTS, ENGINE).run(index)
         assert outcome.status == "failed", what
-        assert all(each.line >= 16 and "\n" not in each.text for each in outcome.failures)
+        assert all(each.line >= 13 and "\n" not in each.text for each in outcome.failures)
         if "." in what:
             (failure,) = outcome.failures
             assert "expected " in failure.text
             assert ", came " in failure.text
         seen += 1
-    assert seen > 30
+    assert seen > (10 if quiet else 30)
 
 
 @pytest.mark.parametrize("file", read_rule_files(resource("conf/rules"), CARDS), ids=lambda file: file.path.stem)

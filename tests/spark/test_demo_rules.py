@@ -14,10 +14,7 @@ pytestmark = pytest.mark.spark
 
 
 def test_the_demos_alerts_are_those_of_a_loop(spark, tmp_path: Path):
-    """Without its count that begins again, which `tests/core/test_demo_rules.py` looks at."""
-    written = [each for each in json.loads(RULES_FILE.read_text(encoding="utf-8")) if each["ruleId"] != "4"]
-    file = tmp_path / "rules.json"
-    file.write_text(json.dumps(written), encoding="utf-8")
+    written = json.loads(RULES_FILE.read_text(encoding="utf-8"))
     stream = list(transactions(seed=5, count=2_000))
     lines = [
         json.dumps(each._asdict() | {"ingestionTimestamp": each.eventTime, "paymentAmount": float(each.paymentAmount)})
@@ -25,7 +22,9 @@ def test_the_demos_alerts_are_those_of_a_loop(spark, tmp_path: Path):
     ]
     events = tmp_path / "transactions.jsonl"
     events.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    found = evaluate(spark, evaluation_of(events, SCHEMA, load_rules(file, SCHEMA), batch_rows=700), tmp_path / "work")
+    found = evaluate(
+        spark, evaluation_of(events, SCHEMA, load_rules(RULES_FILE, SCHEMA), batch_rows=700), tmp_path / "work"
+    )
     rows = [json.loads(line) for line in found["alerts.jsonl"].splitlines()]
     alerts = [Alert(row["rule_id"], int(row["event_id"]), Decimal(row["value"])) for row in rows]
     wanted = looped(written, stream)
