@@ -135,8 +135,8 @@ class Domain:
         if not self.may_be_known or (self.members is None and -self.lower == self.upper == INFINITY):
             return None
         if self.members is not None:
-            held = sorted(str(each) for each in self.members if self._holds(each))
-            return f"one of {', '.join(held)}" if len(held) <= _MOST_WORDS else None
+            possible = sorted(str(each) for each in self.members if self._holds(each))
+            return f"one of {', '.join(possible)}" if len(possible) <= _MOST_WORDS else None
         if self.lower == self.upper:
             return f"always {_shown(self.lower)}"
         at_least = f"{'above' if self.above else 'at least'} {_shown(self.lower)}"
