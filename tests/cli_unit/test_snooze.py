@@ -86,6 +86,7 @@ def test_a_snooze_is_ended_and_one_that_has_not_begun_goes(origin, buckets):
     buckets("snooze", "--key", "payerId=p", "--until", "2999-01-01", *rule, *NOTE)
     ran = buckets("snooze", "--end", *rule, "--reason", "has moved", "--author", "eve")
     assert ran.code == 0, ran.err
+    assert ran.out.startswith("big-sum: snoozes of all keys end at 20")
     ended, other = origin.read()["big-sum"].snoozes
     assert ended.until <= datetime.now(UTC)
     assert (ended.key, ended.author) == (None, "ann")
