@@ -1,7 +1,7 @@
 """The command `buckets snooze`: alerts of a rule, or of a key, are held back for a time."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
@@ -34,6 +34,8 @@ from buckets.rules.rule import Rule
 from buckets.rules.rule_policy import key_texts
 
 Key = dict[str, str | int | bool]
+ChangeOf = Callable[[Rule], tuple[Snooze, ...] | None]
+"""Gives the snoozes of a rule as they are to be; None where nothing is to change."""
 RuleOption = Annotated[
     str | None, typer.Option("--rule", help="A rule; without it, every rule that groups by the key.")
 ]
@@ -70,7 +72,7 @@ def snooze(
       buckets snooze --list --conf conf/kafka.yaml
       buckets snooze --end --rule payer-24h --key payerId=p-17 --reason "has moved" --conf conf/kafka.yaml
     """  # noqa: D301 - click needs the backspace itself
-    job, now = load_job(conf), datetime.now(UTC)
+    job, now = load_job(conf), datetime.now(UTC).replace(microsecond=0)
     wanted = None if key is None else read_key(key, job.event_schema)
     if list_:
         _list(job, rule, wanted, now)
@@ -82,16 +84,28 @@ def snooze(
         message = "--until: when is it over? Write a time, as in 2027-01-02T06:00Z, or how long from now, as in 24h"
         raise BucketsError(message)
     said = author_and_reason(author, reason)
+    of = "all keys" if wanted is None else _key_text(wanted)
     last = now if until is None else read_moment("--until", until, now)
     if end:
-        _change(job, rule, wanted, said, lambda each: _ended(each, wanted, last), f"end at {_shown(last)}")
+        _change(
+            job, rule, wanted, said, lambda each: _ended(each, wanted, last), f"snoozes of {of} end at {_shown(last)}"
+        )
         return
     asked = {"key": wanted, "from": None if start is None else read_moment("--from", start, now), "until": last}
     new = _new_snooze(asked | said)
-    _change(job, rule, wanted, said, lambda each: _added(each, new, now), f"are held back until {_shown(last)}")
+    _change(
+        job,
+        rule,
+        wanted,
+        said,
+        lambda each: _added(each, new, now),
+        f"alerts of {of} are held back until {_shown(last)}",
+    )
 
 
-def _change(job: Job, rule_id: str | None, key: Key | None, said: dict[str, Any], change_of: Any, what: str) -> None:
+def _change(
+    job: Job, rule_id: str | None, key: Key | None, said: dict[str, Any], change_of: ChangeOf, what: str
+) -> None:
     """Put rules with other snoozes where they are kept.
 
     Args:
@@ -100,7 +114,7 @@ def _change(job: Job, rule_id: str | None, key: Key | None, said: dict[str, Any]
         key: the key, if one is named.
         said: author and reason.
         change_of: gives the snoozes of a rule as they are to be; None where nothing is to change.
-        what: what happens to the alerts, for those who read it.
+        what: what happens, for those who read it.
     """
     origin = open_rules(job)
     kept = read_rules(origin)
@@ -127,9 +141,8 @@ def _change(job: Job, rule_id: str | None, key: Key | None, said: dict[str, Any]
         raise BucketsError(message)
     revision = revise_rules(job, kept, asked)
     origin.publish(asked, revision.made)
-    of = "all keys" if key is None else _key_text(key)
     changed_rules = names(change.subject or "" for change in asked)
-    typer.echo(f"{changed_rules}: alerts of {of} {what}, from the next batch on; written to {origin.name}")
+    typer.echo(f"{changed_rules}: {what}, from the next batch on; written to {origin.name}")
 
 
 def _added(rule: Rule, new: Snooze, now: datetime) -> tuple[Snooze, ...] | None:

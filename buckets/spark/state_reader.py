@@ -10,7 +10,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from buckets.checkpoint.folders import spark_folder
-from buckets.engine.shard_store import GROUP_BYTES, HEADS, LOG, PAGE_BYTES, PAGES, SCHEDULE, head_key, split_page_key
+from buckets.engine.shard_store import (
+    GROUP_BYTES,
+    HEADS,
+    LOG,
+    PAGE_BYTES,
+    PAGES,
+    POLICIES,
+    SCHEDULE,
+    head_key,
+    split_page_key,
+)
 from buckets.errors import BucketsError
 from buckets.spark.windows import STATE
 from buckets.state.segment import decode_segment
@@ -74,7 +84,7 @@ def read_entries(spark: SparkSession, checkpoint: Path, section: bytes) -> DataF
     entries = (stored if section == PAGES else _with_log(stored)).drop("shard")
     first = F.substring("state_key", 1, GROUP_BYTES)
     if section == HEADS:
-        return entries.where(~first.isin([F.lit(bytearray(other)) for other in (PAGES, SCHEDULE)]))
+        return entries.where(~first.isin([F.lit(bytearray(other)) for other in (PAGES, SCHEDULE, POLICIES)]))
     mine = entries.where(first == F.lit(bytearray(section)))
     return mine.withColumn("state_key", F.expr(f"substring(state_key, {len(section) + 1})"))
 

@@ -28,7 +28,7 @@ def file(tmp_path) -> Origin:
 
 
 def test_a_key_of_a_rule_is_snoozed_where_the_rules_are(origin, buckets):
-    before = datetime.now(UTC)
+    before = datetime.now(UTC).replace(microsecond=0)
     ran = buckets(
         "snooze", "--rule", "big-sum", "--key", "payerId=p-17", "--until", "24h", *NOTE, "--conf", origin.conf
     )
@@ -86,6 +86,7 @@ def test_a_snooze_is_ended_and_one_that_has_not_begun_goes(origin, buckets):
     buckets("snooze", "--key", "payerId=p", "--until", "2999-01-01", *rule, *NOTE)
     ran = buckets("snooze", "--end", *rule, "--reason", "has moved", "--author", "eve")
     assert ran.code == 0, ran.err
+    assert ran.out.startswith("big-sum: snoozes of all keys end at 20")
     ended, other = origin.read()["big-sum"].snoozes
     assert ended.until <= datetime.now(UTC)
     assert (ended.key, ended.author) == (None, "ann")
