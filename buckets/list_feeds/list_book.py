@@ -111,7 +111,9 @@ class ListBook:
         else:
             different = found.changes
             if not before.would_scatter(len(different)):
-                different = {key: entry for key, entry in different.items() if before.get(key) != entry}
+                known = before.get_all(list(different))
+                pairs = zip(different.items(), known, strict=True)
+                different = {key: entry for (key, entry), there in pairs if entry != there}
             index, changes, changed = before.with_changes(different), different, len(different)
         if changed or name not in self._newest:
             self._keep(name, index, changes, changed, found.position)

@@ -8,7 +8,7 @@ answer.
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -71,12 +71,10 @@ def table_of(entries: dict[str, Entry]) -> pa.Table:
     )
 
 
-def entry_at(table: pa.Table, row: int) -> Entry:
+def _entry_of(record: dict[str, Any]) -> Entry:
     """A row of a table of entries."""
-    record = table.slice(row, 1).to_pylist()[0]
-    values = {
-        name[len(_VALUE) :]: text for name, text in record.items() if name.startswith(_VALUE) and text is not None
-    }
+    named = ((name, text) for name, text in record.items() if name.startswith(_VALUE) and text is not None)
+    values = {name[len(_VALUE) :]: text for name, text in named}
     return Entry(values, record["until_ms"], record["author"] or "", record["reason"] or "")
 
 
@@ -169,9 +167,9 @@ class ListBase:
             return pa.nulls(len(rows), pa.string())
         return _taken(self.table[_VALUE + name], rows).cast(pa.string())
 
-    def entry(self, row: int) -> Entry:
-        """The entry of a row."""
-        return entry_at(self.table, row)
+    def entries(self, rows: Int64s) -> list[Entry]:
+        """The entries of rows."""
+        return [_entry_of(record) for record in self.table.take(pa.array(rows)).to_pylist()]
 
 
 def _taken(column: pa.ChunkedArray, rows: Int64s) -> pa.Array:

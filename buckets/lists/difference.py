@@ -35,15 +35,14 @@ def difference(index: ListIndex, read: ListBase) -> tuple[ListIndex, dict[str, E
         differs[found[found >= 0]] = False
         in_base = index.base.find(texts, hashes_of(texts))
         gone[in_base[in_base >= 0]] = False
-        wanted = [read.entry(int(row)) if row >= 0 else None for row in found]
+        wanted = ListIndex(read).get_all(keys)
         changes = {key: entry for key, entry in zip(keys, wanted, strict=True) if entry != index.changes[key]}
     changed = np.flatnonzero(differs)
     removed = np.flatnonzero(gone)
     count = len(changes) + len(changed) + len(removed)
     if index.would_scatter(count):
         return ListIndex(read), None, count
-    for key, row in zip(read.key_texts(changed).to_pylist(), changed.tolist(), strict=True):
-        changes[key] = read.entry(row)
+    changes |= zip(read.key_texts(changed).to_pylist(), read.entries(changed), strict=True)
     changes |= dict.fromkeys(index.base.key_texts(removed).to_pylist())
     return index.with_changes(changes), changes, count
 

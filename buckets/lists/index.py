@@ -4,7 +4,7 @@ A change makes a new index that shares the base with the old one, and a copy of 
 has grown, `compacted` makes a new base.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -68,11 +68,19 @@ class ListIndex:
 
     def get(self, key: str) -> Entry | None:
         """The entry of a key, even if it has expired; None where there is none."""
-        if key in self.changes:
-            return self.changes[key]
-        keys = pa.array([key], pa.large_string())
-        row = int(self.base.find(keys, hashes_of(keys))[0])
-        return None if row < 0 else self.base.entry(row)
+        return self.get_all([key])[0]
+
+    def get_all(self, keys: Sequence[str]) -> list[Entry | None]:
+        """The entries of keys, as `get` has each."""
+        found = [self.changes.get(key) for key in keys]
+        others = [number for number, key in enumerate(keys) if key not in self.changes]
+        if others:
+            texts = pa.array([keys[number] for number in others], pa.large_string())
+            rows = self.base.find(texts, hashes_of(texts))
+            there = np.flatnonzero(rows >= 0)
+            for number, entry in zip(there.tolist(), self.base.entries(rows[there]), strict=True):
+                found[others[number]] = entry
+        return found
 
     def contain(self, keys: pa.Array, times_ms: npt.NDArray[np.int64]) -> pa.BooleanArray:
         """Whether it has keys at some times; null where the key is.
