@@ -19,11 +19,11 @@ import pyarrow.compute as pc
 from buckets.config.engine import EngineSettings
 from buckets.config.precision import JobPrecision
 from buckets.engine import payload
+from buckets.engine.driver_stores import DriverStores
 from buckets.engine.fan_out import fan_out
 from buckets.engine.keyed_table import ATTRIBUTE_TYPES
 from buckets.engine.meeting import PARTS
 from buckets.engine.shard import COUNTS, Produced, Scorer, evaluation_rows, meeting_outputs
-from buckets.engine.shard_store import ShardStore
 from buckets.errors import BucketsError
 from buckets.events.arrivals import INGESTED, POSITION, SOURCE, SOURCE_ORDER, field_column
 from buckets.events.schema import EventSchema
@@ -37,7 +37,7 @@ _RANK = "rank"
 
 
 def alert_outputs(
-    scorer: Scorer, payloads: Iterable[bytes], rule_set: RuleSet, store: ShardStore
+    scorer: Scorer, payloads: Iterable[bytes], rule_set: RuleSet, stores: DriverStores
 ) -> Iterator[Produced]:
     """What rules over alerts put out, and counts for the accounts.
 
@@ -45,7 +45,7 @@ def alert_outputs(
         scorer: the settings of the events.
         payloads: all of output `alerts` of the batch.
         rule_set: the rules of the batch.
-        store: the state on the driver.
+        stores: the state on the driver.
 
     Raises:
         BucketsError: the event schema has got a field by now that only alerts may have.
@@ -64,7 +64,7 @@ def alert_outputs(
                 messages.append(message.payload)
             else:
                 yield _of_group(message.payload, group)
-    found = list(stage.score(messages, over, store))
+    found = list(stage.score(messages, over, stores.alerts))
     parts = [produced.payload for produced in found if produced.output == PARTS]
     for produced in chain(found, meeting_outputs(stage, parts, over)):
         if produced.output not in (*_OF_EVENTS, PARTS):

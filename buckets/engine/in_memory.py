@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from buckets.engine.accounting import BatchAccount, account_batch
 from buckets.engine.alert_stage import alert_outputs
+from buckets.engine.driver_stores import DriverStores
 from buckets.engine.fan_out import fan_out
 from buckets.engine.meeting import PARTS
 from buckets.engine.shard import COUNTS, Produced, Scorer, meeting_outputs
@@ -73,14 +74,14 @@ class InMemoryJob:
         scorer: the event schema and the settings.
         new_store: makes the store of a shard when its first event comes.
         stores: by shard, its timelines.
-        driver: what a job keeps on its driver: the timelines of alerts.
+        driver: what a job keeps on its driver.
         batches: how many micro-batches there have been.
     """
 
     scorer: Scorer
     new_store: Callable[[], ShardStore] = memory_store
     stores: dict[int, ShardStore] = field(default_factory=dict)
-    driver: ShardStore = field(default_factory=memory_store)
+    driver: DriverStores = field(default_factory=lambda: DriverStores.made_by(memory_store))
     batches: int = 0
 
     def score_batch(self, arrivals: Iterable[pa.RecordBatch], rule_set: RuleSet) -> BatchResults:

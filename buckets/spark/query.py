@@ -23,7 +23,7 @@ from buckets.checkpoint.lock import locked
 from buckets.checkpoint.terms import Terms
 from buckets.clock import epoch_ms
 from buckets.engine.accounting import BatchAccount
-from buckets.engine.driver_store import DriverStore
+from buckets.engine.batch_stores import BatchStores
 from buckets.monitor.lag import messages_behind
 from buckets.rule_feeds.rule_book import RuleBook
 from buckets.rules.encoding import encode_rule_set
@@ -100,7 +100,7 @@ class ScoringQuery:
         """
         self._scoring = scoring
         self._on_batch = on_batch
-        self._driver = DriverStore(scoring.checkpoint.driver)
+        self._driver = BatchStores(scoring.checkpoint.driver)
         self._running = Running(self._begin, self._score_batch, scoring.patience)
         self._query: StreamingQuery | None = None
 
@@ -125,9 +125,9 @@ class ScoringQuery:
         rule_set = scoring.book.for_batch(batch_id)
         set_rule_set(produced.sparkSession.sparkContext, encode_rule_set(rule_set))
         set_terms(produced.sparkSession.sparkContext, terms)
-        store = self._driver.of_batch(batch_id) if rule_set.needs_driver_state else None
+        stores = self._driver.of_batch(batch_id) if rule_set.needs_driver_state else None
         with _computed_once(produced, scoring.sink):
-            batch = score_batch(produced, batch_id, rule_set, terms, scoring.sink.on_driver, store)
+            batch = score_batch(produced, batch_id, rule_set, terms, scoring.sink.on_driver, stores)
             self._check(batch)
             scored_s = time.perf_counter()
             scoring.sink.write(batch)

@@ -16,10 +16,10 @@ from buckets.checkpoint.terms import Terms
 from buckets.engine import payload
 from buckets.engine.accounting import BatchAccount, account_batch
 from buckets.engine.alert_stage import alert_outputs
+from buckets.engine.driver_stores import DriverStores
 from buckets.engine.meeting import PARTS
 from buckets.engine.output_decoder import OutputDecoder
 from buckets.engine.shard import COUNTS, Scorer, meeting_outputs
-from buckets.engine.shard_store import ShardStore
 from buckets.outputs import columns
 from buckets.rules.rule_set import RuleSet
 
@@ -114,7 +114,7 @@ class Sink(Protocol):
 
 
 def score_batch(
-    produced: DataFrame, batch_id: int, rule_set: RuleSet, terms: Terms, on_driver: bool, store: ShardStore | None
+    produced: DataFrame, batch_id: int, rule_set: RuleSet, terms: Terms, on_driver: bool, stores: DriverStores | None
 ) -> ScoredBatch:
     """Score a batch, with one action.
 
@@ -124,7 +124,7 @@ def score_batch(
         rule_set: its rules.
         terms: what decides its results besides its rules.
         on_driver: whether all that it produces is brought to the driver.
-        store: the state on the driver; None if the rules need none.
+        stores: the state on the driver; None if the rules need none.
     """
     if on_driver:
         heads = produced.collect()  # As it is: a column that is chosen is 5 ms of Spark's analysis in each batch.
@@ -135,10 +135,10 @@ def score_batch(
     scorer = Scorer(terms.event_schema, terms.engine, terms.evaluations)
     parts = [bytes(head.payload) for head in heads if head.output == PARTS]
     made = list(meeting_outputs(scorer, parts, rule_set)) if parts else []
-    if store is not None:
+    if stores is not None:
         alerts = [bytes(head.payload) for head in heads if head.output == columns.ALERTS]
         alerts += [each.payload for each in made if each.output == columns.ALERTS]
-        made += list(alert_outputs(scorer, alerts, rule_set, store))
+        made += list(alert_outputs(scorer, alerts, rule_set, stores))
     met = [Row(output=each.output, rows=each.rows, payload=each.payload) for each in made]
     counts = [bytes(each.payload) for each in (*heads, *met) if each.output == COUNTS]
     return ScoredBatch(account_batch(batch_id, rule_set, counts), rule_set, terms, heads, met, produced)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from buckets.checkpoint.driver_state import DriverState
-from buckets.engine.driver_store import DriverStore
+from buckets.engine.batch_stores import BatchStores
 from buckets.outputs import columns
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
@@ -83,7 +83,7 @@ def test_a_job_that_dies_goes_on_from_what_the_driver_has_written_as_if_nothing_
     undisturbed = run(rule_set(rules), batches, late)
     with tempfile.TemporaryDirectory() as folder:
         job = Pipeline(rule_set(rules), SCHEMA, **ENGINE | {"late": late})
-        driver, number = DriverStore(DriverState(Path(folder))), 0
+        driver, number = BatchStores(DriverState(Path(folder))), 0
         while number < len(batches):
             before = copy.deepcopy((job.stores, job.found, job.batches, job.accounts))
             job.driver = driver.of_batch(number)
@@ -93,7 +93,7 @@ def test_a_job_that_dies_goes_on_from_what_the_driver_has_written_as_if_nothing_
                 driver.keep(number)
             if dies != "no":
                 job.stores, job.found, job.batches, job.accounts = before
-                driver = data.draw(st.sampled_from([driver, DriverStore(DriverState(Path(folder)))]))
+                driver = data.draw(st.sampled_from([driver, BatchStores(DriverState(Path(folder)))]))
                 if dies == "after":
                     job.driver = driver.of_batch(number)
                     job.batch([batches[number]])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from buckets.checkpoint.batch_records import KEPT_BATCHES
 from buckets.checkpoint.driver_state import MOST_CHANGES, DriverState
-from buckets.engine.driver_store import DriverStore
+from buckets.engine.batch_stores import BatchStores
 from buckets.errors import BucketsError
 from buckets.files import write_whole
 
@@ -69,8 +69,8 @@ def test_large_changes_are_followed_by_all_of_the_state(tmp_path: Path):
 
 
 def test_nothing_is_written_where_nothing_has_changed(tmp_path: Path):
-    store = DriverStore(DriverState(tmp_path))
-    heads = store.of_batch(0).heads
+    store = BatchStores(DriverState(tmp_path))
+    heads = store.of_batch(0).alerts.heads
     heads.put([(b"a", b"1")])
     heads.remove([b"a"])
     store.keep(0)
@@ -78,17 +78,17 @@ def test_nothing_is_written_where_nothing_has_changed(tmp_path: Path):
 
 
 def test_a_store_is_as_its_entries_say_before_and_after_it_is_kept(tmp_path: Path):
-    store = DriverStore(DriverState(tmp_path))
-    first = store.of_batch(0)
+    store = BatchStores(DriverState(tmp_path))
+    first = store.of_batch(0).alerts
     first.heads.put([(b"a", b"1"), (b"b", b"2")])
     store.keep(0)
-    second = store.of_batch(1).heads
+    second = store.of_batch(1).alerts.heads
     second.remove([b"a"])
     second.put([(b"c", b"3")])
     assert second.get([b"a", b"b", b"c"]) == [b"", b"2", b"3"]
     assert sorted(second.list_keys()) == [b"b", b"c"]
-    for again in (store, DriverStore(DriverState(tmp_path))):
-        assert sorted(again.of_batch(1).heads.list_keys()) == [b"a", b"b"]
+    for again in (store, BatchStores(DriverState(tmp_path))):
+        assert sorted(again.of_batch(1).alerts.heads.list_keys()) == [b"a", b"b"]
 
 
 def test_a_file_that_is_damaged_or_missing_is_named(tmp_path: Path):

@@ -1,4 +1,4 @@
-"""State on the driver, as it is after each batch: what rules over alerts keep.
+"""The stores on the driver batch by batch: what rules over alerts keep.
 
 A batch begins from the state after the batch before it, however often it is run. What it changes lies apart until the
 batch is kept. The changes are written, and the state is read back, by somebody else (`StateFiles`).
@@ -8,14 +8,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Protocol
 
+from buckets.engine.driver_stores import DriverStores
 from buckets.engine.in_memory import MemoryEntries
 from buckets.engine.shard_store import ShardStore
 
 Values = Mapping[tuple[str, bytes], bytes]
-"""By the name of a map of `ShardStore` and a key in it."""
+"""By the name of a map, as in `alerts.heads`, and a key in it."""
 Changes = Mapping[tuple[str, bytes], bytes | None]
 """The same; None where an entry is gone."""
-_MAPS = [field.name for field in fields(ShardStore)]
+_MAPS = [(store.name, entries.name) for store in fields(DriverStores) for entries in fields(ShardStore)]
 
 
 class StateFiles(Protocol):
@@ -75,8 +76,8 @@ class ChangedEntries:
         self.changes = {}
 
 
-class DriverStore:
-    """The state on the driver, batch by batch."""
+class BatchStores:
+    """The stores of each batch."""
 
     def __init__(self, files: StateFiles) -> None:
         """Read nothing yet.
@@ -88,16 +89,19 @@ class DriverStore:
         self._maps: dict[str, ChangedEntries] = {}
         self._after: int | None = None
 
-    def of_batch(self, batch_id: int) -> ShardStore:
+    def of_batch(self, batch_id: int) -> DriverStores:
         """The state after the batch before, for a batch to change; what was not kept before is forgotten."""
         if self._after is None or self._after >= batch_id:
-            loaded = {name: MemoryEntries() for name in _MAPS}
+            loaded = {f"{store}.{entries}": MemoryEntries() for store, entries in _MAPS}
             for (name, key), value in self._files.read(batch_id - 1).items():
                 loaded[name].data[key] = value
             self._maps = {name: ChangedEntries(entries) for name, entries in loaded.items()}
             self._after = batch_id - 1
         self._maps = {name: ChangedEntries(entries.before) for name, entries in self._maps.items()}
-        return ShardStore(**self._maps)
+        stores: dict[str, dict[str, ChangedEntries]] = {}
+        for store, entries in _MAPS:
+            stores.setdefault(store, {})[entries] = self._maps[f"{store}.{entries}"]
+        return DriverStores(**{store: ShardStore(**maps) for store, maps in stores.items()})
 
     def keep(self, batch_id: int) -> None:
         """Write what a batch has changed, and go on from there."""
