@@ -57,10 +57,6 @@ class ListVersions:
         self._folder = records_folder(checkpoint) / "lists"
         self._read: dict[str, tuple[ListVersion, ListIndex]] = {}
 
-    def names(self) -> list[str]:
-        """The lists that have ever had a version."""
-        return sorted(folder.name for folder in self._folder.glob("*") if folder.is_dir())
-
     def latest(self, name: str) -> ListVersion | None:
         """The newest version of a list; None where there is none yet."""
         numbers = [int(file.stem) for file in (self._folder / name).glob("[0-9]*.json")]
@@ -72,22 +68,24 @@ class ListVersions:
 
     def index(self, name: str, number: int) -> ListIndex:
         """A list as it is in a version. Cost: of the versions since the one that was read before, or since the base."""
-        known = self._read.get(name)
-        if known is not None and known[0].number == number:
-            return known[1]
         record = self._record(name, number)
-        version, pending = _version_of(record), []
-        goes_on = known is not None and known[0].base == version.base and known[0].number < number
-        first = known[0].number if known is not None and goes_on else version.base
-        for each in range(number, first, -1):
-            pending.append(_changes_of(record if each == number else self._record(name, each)))
-        index = known[1] if known is not None and goes_on else ListIndex(open_base(str(self._base_file(name, first))))
-        together: dict[str, Entry | None] = {}
-        for changes in reversed(pending):
-            together |= changes
-        index = index.with_changes(together) if together else index
+        version, known = _version_of(record), self._read.get(name)
+        if known is not None and known[0] == version:
+            return known[1]
+        if known is None or not self._goes_on(name, known[0], version):
+            known = self.version(name, version.base), ListIndex(open_base(str(self._base_file(name, version.base))))
+        before, index = known
+        changes: dict[str, Entry | None] = {}
+        for each in range(before.number + 1, number + 1):
+            changes |= _changes_of(record if each == number else self._record(name, each))
+        index = index.with_changes(changes) if changes else index
         self._read[name] = (version, index)
         return index
+
+    def _goes_on(self, name: str, known: ListVersion, version: ListVersion) -> bool:
+        """Whether a version follows one that is known, of this life of the checkpoint."""
+        follows = known.base == version.base and known.number < version.number
+        return follows and self.version(name, known.number) == known
 
     def keep(
         self, name: str, index: ListIndex, changes: Changes | None, origin: str, position: int | None, changed: int

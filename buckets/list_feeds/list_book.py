@@ -37,7 +37,9 @@ class ListBook:
         self._say = say
         self._newest: dict[str, ListVersion] = {}
         self._indices: dict[str, ListIndex] = {}
+        self._untaken: dict[str, ListRead] = {}
         self._faults: dict[str, str] = {}
+        self._said: dict[str, str] = {}
         self._failure: BucketsError | None = None
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -93,17 +95,23 @@ class ListBook:
         """Make versions of what feeds have found since the last look."""
         for name, feed in self._feeds.items():
             try:
-                self._take(name, feed.read())
+                found = self._untaken.pop(name, None) or feed.read()
             except BucketsError as error:
                 self._failure = error
-            except Exception as error:  # Whatever it is, the list stays as it is, and somebody must see it.
+                continue
+            try:
+                self._take(name, found)
+            except Exception as error:  # Whatever it is, such as a full disk, it must be seen, and is tried again.
+                self._untaken[name] = found
                 self._report(name, kind_and_line(error))
+            else:
+                self._said.pop(name, None)
         self._note_faults()
 
     def _take(self, name: str, found: ListRead) -> None:
         """Make a new version of what a feed says, if it says anything."""
-        for fault in found.faults:
-            self._report(name, fault)
+        while found.faults:
+            self._report(name, found.faults.pop(0))
         before = self._indices.get(name, ListIndex.of({}))
         changes: Changes | None
         if found.whole is not None:
@@ -127,7 +135,10 @@ class ListBook:
             self._versions.forget(name, min(needed, before.number))
 
     def _report(self, name: str, fault: str) -> None:
-        self._say(f"list {name} stays as it is: {fault}")
+        """Say a fault, unless it was the last thing that was said of the list."""
+        if self._said.get(name) != fault:
+            self._said[name] = fault
+            self._say(f"list {name} stays as it is: {fault}")
 
     def _note_faults(self) -> None:
         """Write what is wrong with lists, for `buckets lists show`."""

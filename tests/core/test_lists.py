@@ -436,6 +436,26 @@ def test_a_start_goes_on_at_the_position_of_the_newest_version(checkpoint):
     assert (again.started_at, lists.newest()) == (17, {"l": 2})
 
 
+def test_changes_that_could_not_be_written_are_written_later(checkpoint, monkeypatch):
+    said: list[str] = []
+    feed = Told()
+    lists = ListBook(checkpoint, {"l": feed}, said.append)
+    lists.start_reading()
+    with monkeypatch.context() as patch:
+        patch.setattr("buckets.checkpoint.list_versions.write_whole", full_disk)
+        tell(lists, feed, {"a": Entry()})
+        lists.look()
+    assert (lists.newest(), said) == ({"l": 1}, ["list l stays as it is: OSError: no room"])
+    lists.look()
+    index = PinnedLists(ListVersions(checkpoint.path), lists.newest())["l"]
+    assert (lists.newest(), index.get("a")) == ({"l": 2}, Entry())
+
+
+def full_disk(*_: object) -> None:
+    message = "no room"
+    raise OSError(message)
+
+
 def test_versions_that_no_batch_is_recorded_with_are_removed(checkpoint, monkeypatch):
     monkeypatch.setattr("buckets.checkpoint.list_versions.LONGEST_CHAIN", 2)
     monkeypatch.setattr("buckets.checkpoint.batch_records.KEPT_BATCHES", 3)
