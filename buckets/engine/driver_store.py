@@ -12,7 +12,7 @@ from buckets.engine.in_memory import MemoryEntries
 from buckets.engine.shard_store import DriverStores, ShardStore
 
 Values = Mapping[tuple[str, bytes], bytes]
-"""By the name of a map, as in `alerts.heads`, and a key in it."""
+"""By the names of a store and of a map in it, and a key."""
 Changes = Mapping[tuple[str, bytes], bytes | None]
 """The same; None where an entry is gone."""
 _STORES = [field.name for field in fields(DriverStores)]

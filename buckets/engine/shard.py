@@ -42,7 +42,7 @@ from buckets.events.schema import EventSchema
 from buckets.kernel.keyed_events import EventIds, KeyedEvents
 from buckets.kernel.outcome import DUPLICATE, LATE, OUTCOMES, TOO_LATE
 from buckets.kernel.plan import GroupPlan, plan_group
-from buckets.kernel.score import PAGING, score
+from buckets.kernel.score import score
 from buckets.lists.lists import NO_LISTS, Lists
 from buckets.outputs import columns
 from buckets.rules.rule_set import Group, RuleSet
@@ -133,7 +133,15 @@ class Scorer:
         heads, until_ms = stored.heads, eviction.evicted_until_ms(plan)
         policies = AlertPolicies(table, stored.store.policies)
         reset_ms = read_resets(plan, policies.state, len(keys))
-        scored = score(plan, heads, stored.read_pages, keyed, self.evaluations, PAGING, until_ms, reset_ms)
+        scored = score(
+            plan,
+            heads,
+            stored.read_pages,
+            keyed,
+            self.evaluations,
+            evicted_until_ms=until_ms,
+            reset_ms=reset_ms,
+        )
         stored.write(scored)
         keep_resets(plan, policies.state, reset_ms, scored.reset_ms)
         eviction.note(plan, stored, scored.clocks_ms, events.num_rows)
