@@ -15,7 +15,7 @@ Afterwards the text is read again, and must hold exactly the rules that were wan
 unforeseen way, such as with anchors, is refused and not spoilt.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -159,7 +159,7 @@ class RuleText:
                     return None
                 edits.append((begin, min(self._end_of_line(self._end(value)) + 1, len(self.text)), ""))
             elif after != before:
-                edits.append((value.start_mark.index, self._end(value), _value(after)))
+                edits.append(self._exchanged(value, after))
         last = max(self._end(value) for name, (_, value) in pairs.items() if name not in removed)
         return edits + self._added(node, last, {name: new[name] for name in new if name in _OPTIONAL - pairs.keys()})
 
@@ -171,7 +171,13 @@ class RuleText:
             edits.append((at, at, text))
         before = ", " if node.flow_style else f"\n{' ' * node.start_mark.column}"
         at = last if node.flow_style else self._end_of_line(last)
-        text = "".join(f"{before}{name}: {_value(value)}" for name, value in fields.items())
+        indent = node.start_mark.column + 2
+        text = "".join(
+            f"{before}{name}:{_lines(value, indent)}"
+            if name == "snoozes" and not node.flow_style
+            else f"{before}{name}: {_value(value)}"
+            for name, value in fields.items()
+        )
         return [*edits, (at, at, text)] if text else edits
 
     def _edits(self, node: MappingNode, old: dict[str, Any], new: dict[str, Any]) -> list[_Edit] | None:
@@ -182,12 +188,8 @@ class RuleText:
             return None
         for name in (each for each in new if old[each] != new[each]):
             value = values[name]
-            if isinstance(value, SequenceNode) and not value.flow_style:
-                lines = "\n".join(f"{' ' * value.start_mark.column}- {_value(each)}" for each in new[name])
-                edits.append((value.start_mark.index - value.start_mark.column, self._end(value), lines))
-                continue
             if name != "features" or value.flow_style:
-                edits.append((value.start_mark.index, self._end(value), _value(new[name])))
+                edits.append(self._exchanged(value, new[name]))
                 continue
             added = [each for each in new[name] if each not in old[name]]
             inner = self._edits(value, old[name], {each: new[name][each] for each in old[name] if each in new[name]})
@@ -197,6 +199,13 @@ class RuleText:
             lines = "".join(f"\n{indent}{each}: {_value(new[name][each])}" for each in added)
             edits += [*inner, (end, end, lines)]
         return edits
+
+    def _exchanged(self, node: Node, value: Any) -> _Edit:
+        """What to exchange so that a node has another value; a list of lines stays one."""
+        if not isinstance(node, SequenceNode) or node.flow_style:
+            return node.start_mark.index, self._end(node), _value(value)
+        column = node.start_mark.column
+        return node.start_mark.index - column, self._end(node), _lines(value, column).removeprefix("\n")
 
     def delete(self, rule_id: str) -> None:
         """Remove a rule."""
@@ -244,6 +253,11 @@ class RuleText:
 
     def _replace(self, begin: int, end: int, text: str) -> None:
         self.text = self.text[:begin] + text + self.text[end:]
+
+
+def _lines(values: Iterable[Any], column: int) -> str:
+    """Values as a list with a line each."""
+    return "".join(f"\n{' ' * column}- {_value(each)}" for each in values)
 
 
 def _texts(node: Node) -> set[str]:
