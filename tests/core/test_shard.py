@@ -300,7 +300,7 @@ def test_every_row_has_an_identity_of_its_own_which_no_cut_changes(each, case, c
             about = [json.dumps([alert[name] for name in IDENTITIES_OF_ALERTS]) for alert in said]
             assert len(set(identities)) == len(set(about)) == len(set(zip(identities, about, strict=True)))
             assert policies["collision"] == "replace" or len(set(about)) == len(about)
-        else:
+        elif output != columns.DEAD_LETTERS:  # of which an event has one for each rule here; a decoder joins them
             assert len(set(identities)) == len(identities)
 
 
