@@ -18,7 +18,7 @@ from buckets.config.job import Job, load_job
 from buckets.config.lists import ListSettings
 from buckets.errors import BucketsError
 from buckets.lists.entry import RESERVED
-from buckets.lists.list_file import LONGEST_KEY, moment_ms
+from buckets.lists.list_file import LONGEST_KEY, read_moment_ms
 
 lists_app = typer.Typer(help="Show the lists of a job, and change entries of those in topics.", rich_markup_mode=None)
 
@@ -110,7 +110,7 @@ def put(
     fields: dict[str, Any] = _values(value or [])
     if until is not None:
         try:
-            moment_ms(until)
+            read_moment_ms(until)
         except ValueError as error:
             message = f"--until: {error}"
             raise BucketsError(message) from None

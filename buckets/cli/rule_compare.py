@@ -13,9 +13,9 @@ from rich.text import Text
 from buckets.cli.rule_list import AsJson
 from buckets.config.job import Job, load_job
 from buckets.errors import BucketsError
+from buckets.moment import moment_ms
 from buckets.outputs.comparison import PARTS, Caught, Comparison, Part, Sample, compare
 from buckets.outputs.rule_alerts import TABLES, has_alerts, rule_alerts, rules_with_alerts
-from buckets.rules.policy import epoch_ms
 from buckets.rules.revision import names
 
 RuleA = Annotated[str, typer.Argument(metavar="A", help="A rule, in force or on trial.")]
@@ -102,7 +102,7 @@ def _moment_ms(option: str, text: str | None) -> int | None:
     except ValueError:
         message = f"{option}: {text!r} is no moment; write a day or a time in UTC, as in 2026-01-03 or 2026-01-03T10:00"
         raise BucketsError(message) from None
-    return epoch_ms(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+    return moment_ms(moment)
 
 
 def _show(console: Console, found: Comparison, a: str, b: str, measure: str | None) -> None:

@@ -1,23 +1,18 @@
 """The shape of an event, declared by the user: which fields are the id, the time, the attributes and the measures."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from buckets.moment import moment_ms
 from buckets.yaml_file import load_model
 
 AttributeType = Literal["string", "long", "boolean"]
 SourceKind = Literal["json", "csv", "parquet", "delta", "kafka"]
 LARGEST_SCALE = 12
 FieldName = Annotated[str, Field(min_length=1, max_length=200)]
-
-
-def _epoch_ms(moment: datetime) -> int:
-    """The first millisecond that is not before a moment."""
-    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return -((datetime(1970, 1, 1, tzinfo=UTC) - aware) // timedelta(milliseconds=1))
 
 
 class EventTime(BaseModel):
@@ -40,12 +35,12 @@ class EventTime(BaseModel):
     @property
     def earliest_ms(self) -> int:
         """The first time that is accepted, in ms since the epoch."""
-        return _epoch_ms(self.earliest)
+        return moment_ms(self.earliest)
 
     @property
     def latest_ms(self) -> int:
         """The first time that is too far ahead, in ms since the epoch."""
-        return _epoch_ms(self.latest)
+        return moment_ms(self.latest)
 
 
 class Measure(BaseModel):

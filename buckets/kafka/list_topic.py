@@ -19,7 +19,7 @@ from buckets.kafka.faults import Broker
 from buckets.kafka.follower import Follower
 from buckets.list_feeds.feed import ListRead
 from buckets.lists.entry import Entry
-from buckets.lists.list_file import LONGEST_KEY, moment_ms
+from buckets.lists.list_file import LONGEST_KEY, read_moment_ms
 
 CAUGHT_UP_WITHIN_S = 600.0
 """A topic of a million entries is read in less, also on a busy machine."""
@@ -155,7 +155,7 @@ def entry_of(name: str, fields: Mapping[str, Any]) -> Entry:
         if value is not None and field != "key":
             texts[field] = value if isinstance(value, str) else json.dumps(value)
     until, author, reason = (texts.pop(name, "") for name in ("until", "author", "reason"))
-    said: dict[str, Any] = {"until_ms": moment_ms(until) if until else None, "author": author, "reason": reason}
+    said: dict[str, Any] = {"until_ms": read_moment_ms(until) if until else None, "author": author, "reason": reason}
     return Entry(texts, **said) if texts else Entry(**said)
 
 

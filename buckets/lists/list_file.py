@@ -1,7 +1,7 @@
 """Lists in files: CSV with a header, or YAML."""
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,12 +13,12 @@ from buckets.errors import BucketsError, first_line
 from buckets.lists.base import ListBase, entries_table
 from buckets.lists.entry import RESERVED
 from buckets.lists.index import ListIndex
+from buckets.moment import moment_ms
 from buckets.yaml_file import parse_yaml, read_text
 
 MOST_ENTRIES: Final = 20_000_000
 LONGEST_KEY: Final = 1_000
 """Characters of the longest key."""
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def load_list(path: Path | str, key: str = "key") -> ListIndex:
@@ -78,19 +78,17 @@ def base_of(rows: pa.Table, key: str, origin: str) -> ListBase:
     return base
 
 
-def moment_ms(text: str) -> int:
+def read_moment_ms(text: str) -> int:
     """A moment as ISO 8601 writes it, in ms since the epoch: the first that is not before it; without a zone, in UTC.
 
     Raises:
         ValueError: it is none.
     """
     try:
-        moment = datetime.fromisoformat(text.strip())
+        return moment_ms(datetime.fromisoformat(text.strip()))
     except ValueError:
         message = f"{text!r} is no moment; write one such as 2026-12-31 or 2026-12-31T18:00:00Z"
         raise ValueError(message) from None
-    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return -((_EPOCH - moment) // timedelta(milliseconds=1))
 
 
 def _texts(column: pa.ChunkedArray) -> pa.Array:
@@ -121,7 +119,7 @@ def _until_ms(column: pa.ChunkedArray, origin: str) -> pa.Array:
     moments = []
     for text in coded.dictionary.to_pylist():
         try:
-            moments.append(moment_ms(text))
+            moments.append(read_moment_ms(text))
         except ValueError as error:
             message = f"{origin}: until: {error}"
             raise BucketsError(message) from None

@@ -1,11 +1,12 @@
 """The policy of a rule: when it stays quiet, for whom it counts, and what an alert of it says besides its value."""
 
 import re
-from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
+
+from buckets.moment import Moment, moment_ms, moment_text
 
 Severity = Literal["low", "medium", "high", "critical"]
 LARGEST_SCORE = 1_000_000_000
@@ -16,24 +17,6 @@ WHOLE_SHARE = 10_000
 ALWAYS_MS = -(2**62), 2**62
 """Before every event, and after every event."""
 _SHARE = re.compile(r"(\d{1,3}(?:\.\d{1,2})?)\s*%", re.ASCII)
-
-
-def _with_zone(moment: datetime) -> datetime:
-    """A moment with its zone; one without is in UTC."""
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
-def _as_text(moment: datetime) -> str:
-    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
-
-
-Moment = Annotated[datetime, AfterValidator(_with_zone), PlainSerializer(_as_text, return_type=str, when_used="json")]
-"""A moment as ISO 8601 writes it; without a zone it is in UTC."""
-
-
-def epoch_ms(moment: datetime) -> int:
-    """The first millisecond since the epoch that is not before a moment."""
-    return -((datetime(1970, 1, 1, tzinfo=UTC) - moment) // timedelta(milliseconds=1))
 
 
 def parse_share(value: Any) -> int:
@@ -72,15 +55,16 @@ class Effective(BaseModel):
             message = "needs `from`, `until` or both"
             raise ValueError(message)
         if self.start is not None and self.until is not None and self.start >= self.until:
-            message = f"from {_as_text(self.start)} is not before until {_as_text(self.until)}, so no event is in it"
+            start, until = moment_text(self.start), moment_text(self.until)
+            message = f"from {start} is not before until {until}, so no event is in it"
             raise ValueError(message)
         return self
 
     def span_ms(self) -> tuple[int, int]:
         """The first event time that is in it, and the first one after it, in ms."""
         first_ms, last_ms = ALWAYS_MS
-        start_ms = first_ms if self.start is None else epoch_ms(self.start)
-        return start_ms, last_ms if self.until is None else epoch_ms(self.until)
+        start_ms = first_ms if self.start is None else moment_ms(self.start)
+        return start_ms, last_ms if self.until is None else moment_ms(self.until)
 
 
 class Snooze(BaseModel):

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from buckets.rules.policy import WHOLE_SHARE, epoch_ms
+from buckets.moment import moment_ms
+from buckets.rules.policy import WHOLE_SHARE
 from buckets.rules.rule import Rule
 
 KeyTexts = tuple[str, ...]
@@ -47,7 +48,7 @@ def policy_of(rule: Rule) -> RulePolicy | None:
     by_key: dict[KeyTexts, list[Span]] = {}
     for snooze in rule.snoozes:
         spans = everywhere if snooze.key is None else by_key.setdefault(key_texts(snooze.key), [])
-        spans.append((None if snooze.start is None else epoch_ms(snooze.start), epoch_ms(snooze.until)))
+        spans.append((None if snooze.start is None else moment_ms(snooze.start), moment_ms(snooze.until)))
     keys = {key: tuple(spans) for key, spans in by_key.items()}
     found = RulePolicy(rule.require_warm, rule.cooldown, rule.rollout, tuple(everywhere), keys)
     return found if found.holds_back or found.share < WHOLE_SHARE else None

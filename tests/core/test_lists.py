@@ -38,7 +38,7 @@ from buckets.lists.base import ListBase, open_base, table_of
 from buckets.lists.difference import difference
 from buckets.lists.entry import Entry
 from buckets.lists.index import ListIndex
-from buckets.lists.list_file import load_list, moment_ms
+from buckets.lists.list_file import load_list, read_moment_ms
 from buckets.lists.lists import ListsAt
 from buckets.rule_feeds.feed import FixedRules
 from buckets.rule_feeds.rule_book import RuleBook
@@ -548,10 +548,10 @@ def test_what_is_no_list_is_refused_in_one_line(tmp_path, name, text, said):
 
 
 def test_a_moment_is_in_utc_and_rounded_up_to_the_millisecond():
-    assert moment_ms("1970-01-01") == 0
-    assert moment_ms("1970-01-01T01:00:00+01:00") == 0
-    assert moment_ms("1970-01-01T00:00:00.000001Z") == 1
-    assert moment_ms("1969-12-31T23:59:59.9999Z") == 0
+    assert read_moment_ms("1970-01-01") == 0
+    assert read_moment_ms("1970-01-01T01:00:00+01:00") == 0
+    assert read_moment_ms("1970-01-01T00:00:00.000001Z") == 1
+    assert read_moment_ms("1969-12-31T23:59:59.9999Z") == 0
 
 
 def test_a_table_is_read_again_after_a_commit(checkpoint, tmp_path, monkeypatch):

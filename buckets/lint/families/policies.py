@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from buckets.lint.finding import Code, Finding
 from buckets.lint.subject import Subject
-from buckets.rules.policy import WHOLE_SHARE, epoch_ms
+from buckets.moment import moment_ms
+from buckets.rules.policy import WHOLE_SHARE
 from buckets.rules.rule import Rule
 
 OVER = Code("B304", "warning", "a rule that is no longer in effect")
@@ -21,12 +22,12 @@ def find(subject: Subject) -> Iterator[Finding]:
 
 def _of_rule(rule: Rule, subject: Subject) -> Iterator[Finding]:
     until = None if rule.effective is None else rule.effective.until
-    if until is not None and epoch_ms(until) <= subject.now_ms:
+    if until is not None and moment_ms(until) <= subject.now_ms:
         message = (
             f"has been over since {until:%Y-%m-%d %H:%M} and costs its state still; delete the rule, or move `until`"
         )
         yield Finding(OVER, rule.rule_id, ("effective", "until"), message)
-    over = sum(epoch_ms(snooze.until) <= subject.now_ms for snooze in rule.snoozes)
+    over = sum(moment_ms(snooze.until) <= subject.now_ms for snooze in rule.snoozes)
     if over:
         which = "a snooze is" if over == 1 else f"{over} snoozes are"
         yield Finding(OLD_SNOOZE, rule.rule_id, ("snoozes",), f"{which} over; leave out what is over")

@@ -6,7 +6,7 @@ from buckets.config.raw_windows import raw_window_fault
 from buckets.duration import format_duration
 from buckets.lint.finding import Code, Finding
 from buckets.lint.subject import Subject
-from buckets.rules.policy import epoch_ms
+from buckets.moment import moment_ms
 from buckets.rules.rule import Rule
 
 BEYOND_TAIL = Code("B301", "error", "a window longer than the job keeps single events", frozenset(["schema", "engine"]))
@@ -42,7 +42,7 @@ def _warmth(rule: Rule, subject: Subject) -> Iterator[Finding]:
     window_ms = rule.longest_window.length_ms
     window, schema = format_duration(window_ms), subject.schema_of(rule)
     if rule.effective is not None and rule.effective.start is not None and rule.effective.until is not None:
-        in_effect_ms = epoch_ms(rule.effective.until) - epoch_ms(rule.effective.start)
+        in_effect_ms = moment_ms(rule.effective.until) - moment_ms(rule.effective.start)
         if in_effect_ms <= window_ms:
             message = (
                 f"needs a complete window of {window} and is in effect for {format_duration(in_effect_ms)}; it fires "
