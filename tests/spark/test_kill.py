@@ -8,7 +8,7 @@ from buckets.errors import BucketsError
 from buckets.spark.delta_sink import DeltaSink
 from tests.spark.command import RunningCommand
 from tests.spark.job_folder import JobFolder, Row, written_batches
-from tests.spark.payments import SCHEMA
+from tests.spark.payments import SCHEMA, payments
 
 pytestmark = pytest.mark.spark
 
@@ -138,3 +138,75 @@ def test_killed_twice_in_a_batch_and_restarted_every_table_is_that_of_an_undistu
         for name in ("alerts", "shadow_alerts", "late_events", "collisions", "duplicates", "evaluations")
     )
     assert committed_batches(job) == committed_batches(finished)
+
+
+REMEMBERING = [
+    {
+        "rule_id": "twice",
+        "group_by": ["payer"],
+        "where": "payer NOT IN LIST staff",
+        "aggregate": {"function": "count"},
+        "window": {"length": "1s"},
+        "limit": {"operator": ">=", "value": "2"},
+        "reset_on_alert": True,
+        "cooldown": "200ms",
+        "score": 60,
+    },
+    {
+        "rule_id": "of-two-groups",
+        "group_by": ["payer"],
+        "features": {
+            "mine": {"function": "count", "window": "1s"},
+            "of_kind": {"function": "count", "window": "1s", "group_by": ["kind"]},
+        },
+        "when": "mine >= 2 AND of_kind >= 2",
+        "cooldown": "400ms",
+        "score": 50,
+    },
+    {
+        "rule_id": "score",
+        "on": "alerts",
+        "group_by": ["payer"],
+        "aggregate": {"function": "sum", "measure": "alert_score"},
+        "window": {"length": "2s"},
+        "limit": {"operator": ">", "value": "200"},
+        "cooldown": "500ms",
+    },
+]
+"""Rules that remember more than their timelines: in the shards, on the driver, and of alerts."""
+
+
+def remembering(root: Path) -> JobFolder:
+    """A job over these rules and a list, with five files to read."""
+    (root / "staff.csv").parent.mkdir(parents=True, exist_ok=True)
+    (root / "staff.csv").write_text("key,until\nbob,1970-01-01T00:00:01Z\n", encoding="utf-8")
+    job = JobFolder(root, state=NARROW, lists={"staff": {"kind": "file", "path": "staff.csv"}})
+    job.write_rules(REMEMBERING)
+    job.add_events(payments(200, seed=11), files=5)
+    return job
+
+
+def test_what_policies_lists_and_alerts_remember_is_that_of_an_undisturbed_run_after_kills(
+    buckets, spark, tmp_path: Path
+):
+    undisturbed, job = remembering(tmp_path / "undisturbed"), remembering(tmp_path / "killed")
+    undisturbed.run(spark)
+    with RunningCommand("run", job.conf, log=tmp_path / "first.log") as command:
+        freeze_when(command, job, is_half_written)
+        command.kill_driver()
+    first = written_batches(job.tables / "batches")
+    with RunningCommand("run", job.conf, log=tmp_path / "second.log") as command:
+        freeze_when(
+            command,
+            job,
+            lambda job: is_written_but_not_committed(job) and written_batches(job.tables / "batches") > first,
+        )
+        command.kill_all()
+    last = buckets("run", job.conf)
+
+    assert last.code == 0, last.err
+    assert job.all_rows() == undisturbed.all_rows()
+    alerted = {row["rule_id"] for row in undisturbed.rows("alerts")}
+    held = {row["rule_id"] for row in undisturbed.rows("held_alerts")}
+    assert alerted == {"twice", "of-two-groups", "score"}
+    assert held >= {"twice", "of-two-groups"}
