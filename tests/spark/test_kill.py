@@ -176,21 +176,24 @@ REMEMBERING = [
 """Rules that remember more than their timelines: in the shards, on the driver, and of alerts."""
 
 
-def remembering(root: Path) -> JobFolder:
-    """A job over these rules and a list, with five files to read."""
-    (root / "staff.csv").parent.mkdir(parents=True, exist_ok=True)
+def remembering(root: Path, source: Path | None = None) -> JobFolder:
+    """A job over these rules and a list, with five files to read: its own, or those of another job."""
+    root.mkdir()
     (root / "staff.csv").write_text("key,until\nbob,1970-01-01T00:00:01Z\n", encoding="utf-8")
-    job = JobFolder(root, state=NARROW, lists={"staff": {"kind": "file", "path": "staff.csv"}})
+    taken = {"kind": "json", "path": str(source or root / "source"), "max_files_per_trigger": 1}
+    job = JobFolder(root, source=taken, state=NARROW, lists={"staff": {"kind": "file", "path": "staff.csv"}})
     job.write_rules(REMEMBERING)
-    job.add_events(payments(200, seed=11), files=5)
+    if source is None:
+        job.add_events(payments(200, seed=11), files=5)
     return job
 
 
 def test_what_policies_lists_and_alerts_remember_is_that_of_an_undisturbed_run_after_kills(
     buckets, spark, tmp_path: Path
 ):
-    undisturbed, job = remembering(tmp_path / "undisturbed"), remembering(tmp_path / "killed")
+    undisturbed = remembering(tmp_path / "undisturbed")
     undisturbed.run(spark)
+    job = remembering(tmp_path / "killed", undisturbed.source)
     with RunningCommand("run", job.conf, log=tmp_path / "first.log") as command:
         freeze_when(command, job, is_half_written)
         command.kill_driver()
