@@ -27,7 +27,7 @@ from buckets.spark.prepared_job import Listener, prepare
 from tests.core.real_messages import real_messages
 from tests.kafka.audit_job import AUDIT, AuditJob, Row, assert_tables_hold_topics
 from tests.spark.command import RunningCommand, one_line, run_command
-from tests.spark.payments import payments
+from tests.spark.payments import RULES, payments
 
 pytestmark = pytest.mark.spark
 
@@ -39,6 +39,7 @@ def sent() -> dict[str, list[Message]]:
 
 def test_what_a_job_sends_fits_the_schemas_and_is_in_the_tables_once(broker, spark, tmp_path):
     job = AuditJob(broker, tmp_path, trigger={"available_now": True}, partitions=2)
+    job.write_rules([*RULES, RULES[0] | {"rule_id": "quiet", "cooldown": "1s"}])
     job.send(payments(100))
     broker.produce(job.topic, [b"\xff{", "no payment", '{"id": "", "t": 0}'], ["x", "y", "z"])
     prepare(load_job(job.conf)).query(spark, Listener()).run(None)
