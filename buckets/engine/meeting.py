@@ -27,6 +27,7 @@ from buckets.rules.rule_set import Group, RuleSet
 PARTS = "parts"
 """The output that carries parts to where they meet."""
 Int64s = npt.NDArray[np.int64]
+_CLOCK = "clock_ms"
 _EVENT = ("position", "source", "source_order", "event_id")
 """What an event is known by within a batch; nearly always the first of these are enough."""
 
@@ -44,12 +45,19 @@ def parts_payload(group: ScoredGroup, found: GroupParts) -> bytes | None:
     if any(map(of.is_home_of, of.spanning_rules)):
         codes = pa.array(table.codes[events].astype(np.int32))
         key = pa.DictionaryArray.from_arrays(codes, pa.array(table.keys, pa.string()))
-        taken = table.take(events).append_column("key", key)
+        clocks = pa.array(group.clocks_ms[events])
+        taken = table.take(events).append_column("key", key).append_column(_CLOCK, clocks)
     else:
         taken = table.events.select(_EVENT).take(pa.array(events))
     for name, column in to_columns([found.parts[part].take(rows) for part in of.spanning_parts]).items():
         taken = taken.append_column(name, column)
     return payload.pack(payload.EVENTS, taken, of.group_id)
+
+
+def clocks_of(table: KeyedTable) -> Int64s:
+    """To which time the clock of its key has come with each event that has met others."""
+    clocks_ms: Int64s = table.events[_CLOCK].to_numpy()
+    return clocks_ms
 
 
 def meet(

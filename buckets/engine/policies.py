@@ -107,8 +107,13 @@ class AlertPolicies:
         self.state = PolicyState(entries, table.group, table.keys)
         self._keys: dict[int, KeyTexts] = {}
 
-    def decide(self, fired: Fired) -> Decided:
-        """Decide what becomes of events at which rules fired; those of a rule and key come in one call."""
+    def decide(self, fired: Fired, clocks_ms: Int64s) -> Decided:
+        """Decide what becomes of events at which rules fired; those of a rule and key come in one call.
+
+        Args:
+            fired: the events.
+            clocks_ms: int64, to which time the clock of its key has come with each event of the group.
+        """
         size = len(fired.events)
         is_active = np.array([rule.state == "ACTIVE" for rule in fired.rules], np.bool_)[fired.rule]
         decided = Decided(fired, is_active, np.zeros(size, np.uint8), np.zeros(size, np.int64))
@@ -128,16 +133,18 @@ class AlertPolicies:
                 inside = {code: self._is_in_share(rule, code) for code in np.unique(codes[rows]).tolist()}
                 is_active[rows] &= np.array([inside[code] for code in codes[rows].tolist()], np.bool_)
             if policy.holds_back:
-                self._hold_back(rule.rule_id, policy, rows, codes[rows], decided)
+                self._hold_back(rule.rule_id, policy, rows, clocks_ms[fired.events[rows]], decided)
         return decided
 
-    def _hold_back(self, rule_id: str, policy: RulePolicy, rows: Int64s, codes: Int64s, decided: Decided) -> None:
+    def _hold_back(self, rule_id: str, policy: RulePolicy, rows: Int64s, clocks_ms: Int64s, decided: Decided) -> None:
         """Decide about the rows of one rule."""
         fired, state, cooldown_ms = decided.fired, self.state, policy.cooldown_ms
+        codes, window_ms = self.table.codes[fired.events[rows]], self.table.group.longest_window_ms
         times_ms, warm = self.table.times_ms(fired.events[rows]).tolist(), fired.warm[rows].tolist()
         snoozes = bool(policy.snoozed or policy.snoozed_keys)
-        for row, code, time_ms, is_warm in zip(rows.tolist(), codes.tolist(), times_ms, warm, strict=True):
-            now, held_by = state.of(code, rule_id), 0
+        each_row = zip(rows.tolist(), codes.tolist(), times_ms, clocks_ms.tolist(), warm, strict=True)
+        for row, code, time_ms, clock_ms, is_warm in each_row:
+            now, held_by = state.of(code, rule_id).at(clock_ms, cooldown_ms, window_ms), 0
             if policy.needs_warm and not is_warm:
                 held_by = _WARM
             elif snoozes and policy.is_snoozed(self._key(code), time_ms):
@@ -147,12 +154,13 @@ class AlertPolicies:
             decided.held_back[row] = now.held_back
             if held_by:
                 decided.held_by[row] = held_by
-                after = now._replace(held_back=now.held_back + 1)
+                held_ms = time_ms if now.held_ms is None else max(now.held_ms, time_ms)
+                after = now._replace(held_back=now.held_back + 1, held_ms=held_ms)
             elif cooldown_ms is None:
-                after = now._replace(held_back=0)
+                after = now._replace(held_back=0, held_ms=None)
             else:
                 last_ms = time_ms if now.alert_ms is None else max(now.alert_ms, time_ms)
-                after = now._replace(alert_ms=last_ms, held_back=0)
+                after = now._replace(alert_ms=last_ms, held_back=0, held_ms=None)
             state.put(code, rule_id, after, time_ms)
 
     def _key(self, code: int) -> KeyTexts:

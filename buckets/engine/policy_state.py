@@ -1,9 +1,9 @@
 """What the policies of rules remember of keys: one entry for a group and key, in the map `policies` of a store.
 
-An entry is JSON, `[version, generation, latest_ms, {rule_id: [alert_ms, held_back, reset_ms]}]`. It is by rule and not
-by version of a rule: a new version goes on where the old one was. An entry of another generation of its group is
-ignored, as the timelines of that generation are. Rules that the group does not have any more go with the next change;
-the entry goes when its key is evicted.
+An entry is JSON, `[version, generation, latest_ms, {rule_id: [alert_ms, held_back, reset_ms, held_ms]}]`. It is by
+rule and not by version of a rule: a new version goes on where the old one was. An entry of another generation of its
+group is ignored, as the timelines of that generation are. Rules that the group does not have any more go with the next
+change; the entry goes when its key is evicted.
 """
 
 import json
@@ -29,11 +29,28 @@ class RuleState(NamedTuple):
         alert_ms: the greatest time of an event that made an alert, in ms; None where none did, or nothing asks for it.
         held_back: how many alerts have been held back since the last one.
         reset_ms: when counting started again, in ms; None where it never did.
+        held_ms: the greatest time of an event whose alert has been held back since the last one; None where none was.
     """
 
     alert_ms: int | None = None
     held_back: int = 0
     reset_ms: int | None = None
+    held_ms: int | None = None
+
+    def quiet_until_ms(self, cooldown_ms: int | None) -> int | None:
+        """When the cooldown is over, in ms; None where none has begun."""
+        return None if cooldown_ms is None or self.alert_ms is None else self.alert_ms + cooldown_ms
+
+    def at(self, clock_ms: int, cooldown_ms: int | None, window_ms: int) -> "RuleState":
+        """The state as it counts when the clock of the key has come to a time.
+
+        What was held back is forgotten once it, and the cooldown, are older than the longest window of the group. Later
+        than that the key may be evicted, sooner or later as batches come, and this must make no difference.
+        """
+        if self.held_ms is None:
+            return self
+        last_ms = max(self.held_ms, self.quiet_until_ms(cooldown_ms) or self.held_ms)
+        return self._replace(held_back=0, held_ms=None) if clock_ms > last_ms + window_ms else self
 
 
 NOTHING = RuleState()
@@ -56,9 +73,9 @@ class PolicyEntry(NamedTuple):
         """When the last cooldown of the key is over, in ms; None where none of its rules has one."""
         ends_ms = []
         for rule_id, state in self.rules.items():
-            cooldown_ms = policies[rule_id].cooldown_ms if rule_id in policies else None
-            if cooldown_ms is not None and state.alert_ms is not None:
-                ends_ms.append(state.alert_ms + cooldown_ms)
+            end_ms = state.quiet_until_ms(policies[rule_id].cooldown_ms) if rule_id in policies else None
+            if end_ms is not None:
+                ends_ms.append(end_ms)
         return max(ends_ms, default=None)
 
     def to_bytes(self) -> bytes:

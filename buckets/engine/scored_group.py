@@ -1,6 +1,7 @@
 """The scored events of one group and shard, and what several outputs take from them."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +33,12 @@ class ScoredGroup:
     def outcome_counts(self) -> list[int]:
         """How many events had each outcome, by its code in `buckets.kernel.outcome`."""
         return np.bincount(self.scored.outcomes.code, minlength=OUTCOMES).tolist()
+
+    @cached_property
+    def clocks_ms(self) -> Int64s:
+        """To which time the clock of its key has come with each event."""
+        times_ms: Int64s = self.table.events["time_ms"].to_numpy()
+        return np.maximum(times_ms, self.scored.outcomes.clock_ms)
 
     def warm(self, events: Int64s, rules: npt.NDArray[np.int32] | Int64s) -> npt.NDArray[np.bool_]:
         """Whether the windows of rules at events reach no further back than what has been kept for rule and key.

@@ -29,7 +29,7 @@ from buckets.engine.group_parts import group_parts
 from buckets.engine.judged_rows import judged_alerts, judged_evaluations, judged_fired
 from buckets.engine.judging import Judged, judge
 from buckets.engine.keyed_table import KeyedTable
-from buckets.engine.meeting import PARTS, meet, parts_payload
+from buckets.engine.meeting import PARTS, clocks_of, meet, parts_payload
 from buckets.engine.overflows import has_overflows, overflows
 from buckets.engine.policies import AlertPolicies, Decided, in_effect
 from buckets.engine.policy_eviction import PolicyEviction
@@ -153,8 +153,9 @@ class Scorer:
             packed = parts_payload(of_group, parts)
             if packed is not None:
                 yield Produced(PARTS, 0, packed)
-        decided = [policies.decide(judged_fired(each)) for each in judged]
-        of_rules = policies.decide(fired_rows(of_group)) if of_group.scored.rows.fired.any() else None
+        decided = [policies.decide(judged_fired(each), of_group.clocks_ms) for each in judged]
+        is_any = of_group.scored.rows.fired.any()
+        of_rules = policies.decide(fired_rows(of_group), of_group.clocks_ms) if is_any else None
         if policies.state.write():
             eviction.note_policies(plan)
         outcomes = of_group.outcome_counts()
@@ -231,7 +232,7 @@ def meeting_outputs(
     found: list[tuple[Judged, Decided]] = []
     for group, judged in meet(payloads, rule_set, scorer.schema, scorer.lists):
         of_group = policies.setdefault(group.group_id, AlertPolicies(judged.table, store.policies))
-        found.append((judged, of_group.decide(judged_fired(judged))))
+        found.append((judged, of_group.decide(judged_fired(judged), clocks_of(judged.table))))
     if any(each.table.group.policies for each in policies.values()):
         eviction = PolicyEviction(store, rule_set, scorer.engine.allowed_lateness)
         for each in policies.values():

@@ -25,6 +25,7 @@ from tests.core.pipeline import Pipeline
 from tests.core.test_shard import cut, row_of
 from tests.strategies import SCHEMA, cuts, streams
 
+MAYBE = st.none() | st.integers()
 OUTPUTS = (columns.ALERTS, columns.SHADOW_ALERTS, columns.HELD_ALERTS)
 STARTS_MS = [-1_000, 0, 1_700_000_000_000]
 FORMS = [
@@ -105,9 +106,10 @@ def without_policies(rules):
     return [Rule.model_validate(rule.model_dump(by_alias=True, exclude=set(POLICY_FIELDS))) for rule in rules]
 
 
-def expected(rules, reference: Pipeline):
+def expected(rules, events, reference: Pipeline):
     """What comes out of evaluations: by output rows, as a loop over lists has them."""
     by_id, decided = {rule.rule_id: rule for rule in rules}, []
+    window_ms = max((group.longest_window_ms for group in reference.rule_set.groups if group.fields), default=0)
     found = {output: [] for output in (*OUTPUTS, columns.EVALUATIONS)}
     for row in reference.output(columns.EVALUATIONS):
         rule, time_ms, key = by_id[row["rule_id"]], row["event_time"], json.loads(row["key"])
@@ -118,6 +120,8 @@ def expected(rules, reference: Pipeline):
         found[columns.EVALUATIONS].append(what)
         if not row["fired"]:
             continue
+        mine = json.loads(row["key"])["k"]
+        clock_ms = max(each.time_ms for each in events[: row["position"]] if each.key == mine)
         before = [each for each in decided if each[:2] == (rule.rule_id, row["key"])]
         alerts = [index for index, each in enumerate(before) if each[3] is None]
         held_by = None
@@ -131,8 +135,12 @@ def expected(rules, reference: Pipeline):
         elif rule.cooldown and any(time_ms < before[index][2] + rule.cooldown for index in alerts):
             held_by = "cooldown"
         decided.append((rule.rule_id, row["key"], time_ms, held_by))
-        counts = rule.cooldown or rule.require_warm or rule.snoozes
-        held_back = len(before) - (max(alerts) + 1 if alerts else 0) if counts else 0
+        since = [each for each in before[max(alerts, default=-1) + 1 :] if each[3] != "forgotten"]
+        ends_ms = [before[index][2] + rule.cooldown for index in alerts if rule.cooldown]
+        if since and clock_ms > max([*ends_ms, *(each[2] for each in since)]) + window_ms:
+            decided[:-1] = [(*each[:3], "forgotten") if each in since else each for each in decided[:-1]]
+            since = []
+        held_back = len(since)
         is_active = rule.state == "ACTIVE" and is_in_share(rule, row["key"])
         output = columns.ALERTS if is_active else columns.SHADOW_ALERTS
         state = "ACTIVE" if is_active else "SHADOW"
@@ -160,7 +168,7 @@ def test_any_cut_and_any_shards_give_the_alerts_of_a_loop_over_lists(case, where
     every_one = range(len(events))
     reference = run(without_policies(rules), events, complete_ms, every_one, late=late)
     found = run(rules, events, complete_ms, where, shards, backwards, late)
-    assert said(found) == expected(rules, reference)
+    assert said(found) == expected(rules, events, reference)
     fired = sum(row["fired"] for row in found.output(columns.EVALUATIONS))
     rows = {output: found.output(output) for output in OUTPUTS}
     assert sum(map(len, rows.values())) == fired
@@ -322,9 +330,7 @@ def test_what_policies_remember_of_a_group_that_is_gone_goes_too():
 @given(
     st.integers(0, 10),
     st.integers(-(2**63), 2**63 - 1),
-    st.dictionaries(
-        st.text(), st.builds(RuleState, st.none() | st.integers(), st.integers(0), st.none() | st.integers())
-    ),
+    st.dictionaries(st.text(), st.builds(RuleState, MAYBE, st.integers(0), MAYBE, MAYBE)),
 )
 def test_what_is_remembered_is_read_as_it_was_written(generation, latest_ms, states):
     (group,) = first_rule_set([rule()]).groups
@@ -397,3 +403,24 @@ def test_python_has_the_alerts_that_were_held_back():
 def test_all_keys_are_the_whole_share():
     assert rule().rollout == WHOLE_SHARE
     assert is_in_share(rule(), "{}")
+
+
+@pytest.mark.usefixtures("one_voter")
+@pytest.mark.parametrize("policy", [{"cooldown": "1s"}, {"snoozes": [{"until": moment(600), "reason": "known"}]}])
+@pytest.mark.parametrize("form", [{"window": {"length": "1s"}}, EVERYBODY], ids=["aggregate", "groups"])
+def test_how_many_were_held_back_does_not_depend_on_when_a_key_was_evicted(form, policy):
+    other_form = dict.fromkeys(("aggregate", "window", "limit") if "when" in form else ())
+    said = Rule.model_validate(written_rule(**policy, **form, **other_form))
+    idle = [event(number, "idle", at) for number, at in enumerate((0, 500, 590), 1)]
+    busy = [event(number, f"busy {number % 3}", 10_000 + number * 10) for number in range(100, 500)]
+    rows = [*idle, *busy, event(900, "idle", 60_000)]
+    found = []
+    for size in (len(rows), 50, 1):
+        one = job(said)
+        for start in range(0, len(rows), size):
+            one.batch([rows[start : start + size]])
+        found.append(
+            [(row["event_id"], row["held_back"]) for row in one.output(columns.ALERTS) if "idle" in row["key"]]
+        )
+    assert found[0] == found[1] == found[2]
+    assert found[0][-1] == ("e900", 0)
