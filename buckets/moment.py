@@ -8,20 +8,34 @@ from pydantic import AfterValidator, PlainSerializer
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def with_zone(moment: datetime) -> datetime:
-    """A moment with its zone; one without is in UTC."""
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+def in_utc(moment: datetime) -> datetime:
+    """A moment in UTC; one without a zone is taken for one in UTC.
+
+    Raises:
+        ValueError: in UTC it is before the year 1, or after 9999.
+    """
+    if moment.tzinfo is None:
+        return moment.replace(tzinfo=UTC)
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        message = f"{moment.isoformat()} lies outside the years 1 to 9999 in UTC"
+        raise ValueError(message) from None
 
 
 def moment_ms(moment: datetime) -> int:
-    """The first millisecond since the epoch that is not before a moment; one without a zone is in UTC."""
-    return -((_EPOCH - with_zone(moment)) // timedelta(milliseconds=1))
+    """The first millisecond since the epoch that is not before a moment; one without a zone is in UTC.
+
+    Raises:
+        ValueError: as `in_utc`.
+    """
+    return -((_EPOCH - in_utc(moment)) // timedelta(milliseconds=1))
 
 
 def moment_text(moment: datetime) -> str:
-    """A moment in UTC."""
-    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    """A moment in UTC as ISO 8601 writes it."""
+    return moment.isoformat().replace("+00:00", "Z")
 
 
-Moment = Annotated[datetime, AfterValidator(with_zone), PlainSerializer(moment_text, return_type=str, when_used="json")]
-"""A pydantic field that is written as ISO 8601, also in JSON; without a zone it is in UTC."""
+Moment = Annotated[datetime, AfterValidator(in_utc), PlainSerializer(moment_text, return_type=str, when_used="json")]
+"""A pydantic field in UTC that is written as ISO 8601, also in JSON; without a zone it is in UTC."""

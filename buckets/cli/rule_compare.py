@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.cli.rule_list import AsJson
 from buckets.config.job import Job, load_job
 from buckets.errors import BucketsError
@@ -70,6 +71,7 @@ def compare_rules(
     if not has_alerts(folder):
         message = f"results {folder}: there are no tables of alerts; name the output folder of a job that has run"
         raise BucketsError(message)
+    _check_known((a, b), job, folder)
     measure = measure or (next(iter(job.event_schema.measures), None) if job is not None else None)
     rows = (row for name in TABLES for row in rule_alerts(folder, name, (a, b), from_ms, until_ms, bool(measure)))
     found = compare(rows, a, b, measure, samples)
@@ -82,6 +84,21 @@ def compare_rules(
         )
         return
     _show(Console(), found, a, b, measure)
+
+
+def _check_known(rules: tuple[str, str], job: Job | None, folder: Path) -> None:
+    """See that rules are no typing errors: a job has or had them, or they have alerts."""
+    known = set(rules_with_alerts(folder))
+    if job is not None:
+        versions = RuleVersions(job.checkpoint)
+        in_force = versions.latest_rule_set()
+        known |= {rule.rule_id for rule in in_force.rules} if in_force is not None else set()
+        known |= versions.gone_rules().keys()
+    unknown = next((rule_id for rule_id in rules if known and rule_id not in known), None)
+    if unknown is not None:
+        where = "in the job, and none with alerts" if job is not None else f"with alerts in {folder}"
+        message = f"there is no rule {unknown!r} {where}; there are: {names(known)}"
+        raise BucketsError(message)
 
 
 def _folder(job: Job) -> Path:
@@ -98,11 +115,10 @@ def _moment_ms(option: str, text: str | None) -> int | None:
     if text is None:
         return None
     try:
-        moment = datetime.fromisoformat(text)
+        return moment_ms(datetime.fromisoformat(text))
     except ValueError:
         message = f"{option}: {text!r} is no moment; write a day or a time in UTC, as in 2026-01-03 or 2026-01-03T10:00"
         raise BucketsError(message) from None
-    return moment_ms(moment)
 
 
 def _show(console: Console, found: Comparison, a: str, b: str, measure: str | None) -> None:

@@ -25,6 +25,7 @@ from buckets.config.job import Job, load_job
 from buckets.duration import parse_duration_ms
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
+from buckets.moment import in_utc
 from buckets.printable import one_line, short_line
 from buckets.rules.change import RuleChange
 from buckets.rules.policy import MOST_SNOOZES, Snooze
@@ -40,7 +41,7 @@ RuleOption = Annotated[
     str | None, typer.Option("--rule", help="A rule; without it, every rule that groups by the key.")
 ]
 KeyOption = Annotated[
-    str | None, typer.Option("--key", help="FIELD=VALUE,FIELD=VALUE or JSON; without it, all keys of the rule.")
+    list[str] | None, typer.Option("--key", help="FIELD=VALUE,FIELD=VALUE or JSON; without it, all keys of the rule.")
 ]
 Until = Annotated[str | None, typer.Option(help="When it is over, by event time: ISO 8601, or from now, as in 24h.")]
 From = Annotated[str | None, typer.Option("--from", help="When it begins, likewise; without it, it always has.")]
@@ -72,8 +73,14 @@ def snooze(
       buckets snooze --list --conf conf/kafka.yaml
       buckets snooze --end --rule payer-24h --key payerId=p-17 --reason "has moved" --conf conf/kafka.yaml
     """  # noqa: D301 - click needs the backspace itself
+    if list_ and end:
+        message = "--list shows snoozes and --end ends them; give one of the two"
+        raise BucketsError(message)
     job, now = load_job(conf), datetime.now(UTC).replace(microsecond=0)
-    wanted = None if key is None else read_key(key, job.event_schema)
+    if len(key or ()) > 1:
+        message = "--key is given more than once; write FIELD=VALUE,FIELD=VALUE for one key, and a command for each"
+        raise BucketsError(message)
+    wanted = None if not key else read_key(key[0], job.event_schema)
     if list_:
         _list(job, rule, wanted, now)
         return
@@ -203,7 +210,7 @@ def _list(job: Job, rule_id: str | None, key: Key | None, now: datetime) -> None
     if not found:
         typer.echo(f"no such snoozes in {origin.name}" if rule_id or key else f"no snoozes in {origin.name}")
         return
-    table = Table(title=f"{len(found)} snoozes of {origin.name}", title_justify="left")
+    table = Table(title=f"Snoozes of {origin.name}", title_justify="left")
     for name in ("Rule", "Key", "From (UTC)", "Until (UTC)", "Now", "Author", "Reason"):
         table.add_column(name, overflow="fold")
     for rule, each in found:
@@ -265,14 +272,13 @@ def read_moment(option: str, text: str, now: datetime) -> datetime:
     except ValueError:
         pass
     try:
-        found = datetime.fromisoformat(text)
+        return in_utc(datetime.fromisoformat(text))
     except ValueError:
         message = (
             f"{option}: {short_line(repr(text))} is no time; write it as in 2027-01-02T06:00Z, or how long from now, "
             "as in 24h"
         )
         raise BucketsError(message) from None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 def _key_text(key: Mapping[str, str | int | bool]) -> str:

@@ -116,8 +116,8 @@ def evaluate(timeline: Timeline, edges: Edges, end, event, time_ms, late_by_ms, 
     """Evaluate features up to MAX over their windows, from the edge to `end`; append the rows that their rules want.
 
     A feature whose window reaches to where cells may be gone, for an event that is late by so much, is passed over; so
-    is one whose window was reset at the event's time or later. Of one that is on trial and whose sum does not fit 64
-    bits each rule has a row that says so, and nothing else changes.
+    is one whose window is empty, since it was reset at the event's time or later. Of one that is on trial and whose sum
+    does not fit 64 bits each rule has a row that says so, and nothing else changes.
 
     Returns:
         The number of rows used, and the first rule of another feature whose sum does not fit 64 bits; -1 for none.
@@ -127,12 +127,11 @@ def evaluate(timeline: Timeline, edges: Edges, end, event, time_ms, late_by_ms, 
         if late_by_ms > features.patience_ms[feature] or features.function[feature] > MAX:
             continue
         window = features.window[feature]
-        if context.has_resets and edges.from_ms[window] > time_ms:
-            continue
-        # A window that was reset is never uncertain: it lies in the tail.
         edge_ms = time_ms - context.reach_ms[window]
         function, column = features.function[feature], features.measure[feature]
         inside, is_uncertain = edges.inside[window], edges.is_uncertain[window]
+        if inside >= end:
+            continue
         if is_uncertain:
             fits, whole, rest, count = uncertain_value(timeline, edges, function, column, window, end, edge_ms, policy)
         else:
@@ -154,12 +153,6 @@ def evaluate(timeline: Timeline, edges: Edges, end, event, time_ms, late_by_ms, 
             if fits and not (context.emit_all or fired):
                 rule += 1
                 continue
-            if (
-                fired
-                and features.resets[feature]
-                and features.resets_from_ms[feature] <= time_ms < features.resets_until_ms[feature]
-            ):
-                edges.next_from_ms[window] = max(edges.from_ms[window], time_ms + 1)
             rows.event[used] = event
             rows.rule[used] = rules.number[rule]
             rows.fits[used] = fits

@@ -30,18 +30,9 @@ from buckets.kernel.keyed_events import KeyedEvents
 from buckets.kernel.outcome import COLLISION_NOT_KEPT, DUPLICATE, EVALUATED, LATE, OVERFLOW, TOO_LATE, EventOutcomes
 from buckets.kernel.plan import DROP, EVALUATE, KEEP_FIRST, REPLACE
 from buckets.kernel.ranked_values import RankedValues, new_ranked_values
+from buckets.kernel.resets import cut_at_resets, keep_resets, reset_fired, stand_at_resets
 from buckets.kernel.result_rows import Rows, new_rows, with_room
-from buckets.kernel.window_edges import (
-    Edges,
-    begin,
-    find_edges,
-    forget_stretches,
-    keep_resets,
-    make_way,
-    new_edges,
-    reset,
-    stand_at_resets,
-)
+from buckets.kernel.window_edges import Edges, begin, find_edges, forget_stretches, make_way, new_edges
 from buckets.timeline.directory import Directory, new_directory
 from buckets.timeline.head import FROM_THE_BEGINNING, NO_CLOCK, HeadFields
 from buckets.timeline.layout import (
@@ -263,9 +254,9 @@ def _take_in(work: Work, events: KeyedEvents, first, end, clock_ms, context: Con
         while after < timeline.size[0] and timeline.first_ms[after] == time_ms:
             after += 1
         find_edges(work.edges, timeline, context.reach_ms, time_ms, after == timeline.size[0], tiers, work.borders)
-        used_now, overflowed = evaluate(timeline, work.edges, after, current, time_ms, late_by_ms, context, rows, used)
         if context.has_resets:
-            reset(work.edges, overflowed < 0)
+            cut_at_resets(work.edges, timeline, context.reach_ms, time_ms)
+        used_now, overflowed = evaluate(timeline, work.edges, after, current, time_ms, late_by_ms, context, rows, used)
         if overflowed < 0:
             if context.has_event_features:
                 used_now = append_event_features(
@@ -281,6 +272,8 @@ def _take_in(work: Work, events: KeyedEvents, first, end, clock_ms, context: Con
                     rows,
                     used_now,
                 )
+            if context.has_resets:
+                reset_fired(work.edges, context, rows, used, used_now, time_ms)
             used, clock_ms = used_now, max(clock_ms, time_ms)
             continue
         outcomes.code[current] = OVERFLOW

@@ -45,7 +45,6 @@ class Edges(NamedTuple):
         minus: int64 `(2, columns, windows)`, sum of negative values without its sign.
         changes: int64 `(1,)`, how often other cells than a new last one have changed, or another timeline was begun.
         from_ms: int64, the first time that counts since the window was reset; FROM_THE_BEGINNING where it never was.
-        next_from_ms: int64, the same after the event at hand.
     """
 
     start: npt.NDArray[np.int64]
@@ -63,7 +62,6 @@ class Edges(NamedTuple):
     minus: npt.NDArray[np.int64]
     changes: npt.NDArray[np.int64]
     from_ms: npt.NDArray[np.int64]
-    next_from_ms: npt.NDArray[np.int64]
 
 
 @allocating
@@ -84,7 +82,6 @@ def new_edges(windows, columns):
         np.zeros((2, columns, windows), np.int64),
         np.zeros((2, columns, windows), np.int64),
         np.zeros(1, np.int64),
-        np.full(windows, FROM_THE_BEGINNING),
         np.full(windows, FROM_THE_BEGINNING),
     )
 
@@ -125,31 +122,6 @@ def _moved(cell, timeline: Timeline, times_ms, time_ms):
     return cell
 
 
-@leaf
-def stand_at_resets(edges: Edges, from_ms, key) -> None:
-    """Take over since when the windows of a key count; int64 `(keys, windows)`."""
-    for window in range(edges.from_ms.shape[0]):
-        edges.from_ms[window] = from_ms[key, window]
-        edges.next_from_ms[window] = from_ms[key, window]
-
-
-@leaf
-def keep_resets(edges: Edges, from_ms, key) -> None:
-    """Note since when the windows of a key count now; int64 `(keys, windows)`, changed."""
-    for window in range(edges.from_ms.shape[0]):
-        from_ms[key, window] = edges.from_ms[window]
-
-
-@leaf
-def reset(edges: Edges, is_taken_in) -> None:
-    """Let windows that were reset by the event at hand count from after it; not where it was taken out again."""
-    for window in range(edges.from_ms.shape[0]):
-        if is_taken_in:
-            edges.from_ms[window] = edges.next_from_ms[window]
-        else:
-            edges.next_from_ms[window] = edges.from_ms[window]
-
-
 @inlined
 def find_edges(edges: Edges, timeline: Timeline, reach_ms, time_ms, is_last, tiers: Tiers, borders) -> None:
     """Set the edges of all windows for an event.
@@ -164,7 +136,7 @@ def find_edges(edges: Edges, timeline: Timeline, reach_ms, time_ms, is_last, tie
         borders: int64 `(tiers,)`, their borders at the key's clock.
     """
     for window in range(edges.start.shape[0]):
-        edge_ms = max(time_ms - reach_ms[window], edges.from_ms[window])
+        edge_ms = time_ms - reach_ms[window]
         width_ms = width_at(tiers, borders, edge_ms)
         bucket_ms = edge_ms if width_ms == 1 else floor_to(edge_ms, width_ms)
         if is_last:

@@ -126,9 +126,19 @@ def _until_ms(column: pa.ChunkedArray, origin: str) -> pa.Array:
     return pa.array(moments, pa.int64()).take(coded.indices)
 
 
+def _check_quotes(path: Path) -> None:
+    """See that every quote is closed on its line: one that is not would swallow the entries after it."""
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            if line.count(b'"') % 2:
+                message = f'list {path}:{number}: a quote is not closed on its line; close it, or write "" for a quote'
+                raise BucketsError(message)
+
+
 def _csv_rows(path: Path) -> pa.Table:
-    """The rows of a CSV file, all of them texts."""
+    """The rows of a CSV file, a line each, all of them texts."""
     try:
+        _check_quotes(path)
         with pacsv.open_csv(path) as reader:
             names = reader.schema.names
         repeated = next((name for name in names if names.count(name) > 1), None)
@@ -136,7 +146,7 @@ def _csv_rows(path: Path) -> pa.Table:
             message = f"list {path}: the column {repeated!r} stands there twice; leave one of them out"
             raise BucketsError(message)
         options = pacsv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
-        return pacsv.read_csv(path, convert_options=options, parse_options=pacsv.ParseOptions(newlines_in_values=True))
+        return pacsv.read_csv(path, convert_options=options)
     except FileNotFoundError:
         message = f"list {path}: no such file; check the path"
         raise BucketsError(message) from None

@@ -4,7 +4,7 @@ Running them is in `buckets.rule_tests`; here is only how they are written.
 """
 
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -125,7 +125,9 @@ class ExpectedAlert(_Outcome):
 class ExpectedHeld(ExpectedAlert):
     """An alert that is expected to be held back."""
 
-    held_by: str | None = Field(default=None, description="What holds it back: warm, snooze or cooldown.")
+    held_by: Literal["warm", "snooze", "cooldown"] | None = Field(
+        default=None, description="What holds it back: warm, snooze or cooldown."
+    )
 
 
 class ExpectedValue(_Outcome):

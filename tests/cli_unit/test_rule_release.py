@@ -295,8 +295,14 @@ def test_compare_tells_what_each_rule_caught(buckets, compared):
 
 
 def test_compare_without_alerts_names_those_that_have_some(buckets, compared):
-    said = told(buckets("rules", "compare", "x", "y", "--conf", compared))
-    assert said == "neither x nor y has an alert there in that time; with alerts: big-sum, many\n"
+    said = told(buckets("rules", "compare", "big-sum", "many", "--conf", compared, "--from", "2100-01-01"))
+    assert said == "neither big-sum nor many has an alert there in that time; with alerts: big-sum, many\n"
+
+
+@pytest.mark.parametrize("origin", ["--conf", "--output"])
+def test_a_rule_that_there_is_not_is_no_rule_that_caught_nothing(buckets, compared, origin):
+    where = compared if origin == "--conf" else compared.parent / "tables"
+    assert "there is no rule 'nope' " in one_line(buckets("rules", "compare", "big-sum", "nope", origin, where), 1)
 
 
 @pytest.mark.parametrize(

@@ -530,6 +530,8 @@ def test_a_yaml_file_holds_keys_or_mappings(tmp_path):
         ("l.csv", "key,a,a\n1,2,3\n", "the column 'a' stands there twice"),
         ("l.csv", "key,a\n1\n", "cannot be read as CSV"),
         ("l.csv", "", "cannot be read as CSV"),
+        ("l.csv", 'key\np1\n"x\np2\n', "l.csv:3: a quote is not closed on its line"),
+        ("l.csv", 'key,reason\np1,"he said\np2,b\n', "l.csv:2: a quote is not closed on its line"),
         ("l.csv", "key,a\n,1\n", "entry 1 has no key"),
         ("l.csv", f"key\n{'x' * 1001}\n", "a key has 1,001 characters, and 1,000 are the limit"),
         ("l.csv", "key,until\na,soon\n", "until: 'soon' is no moment; write one such as 2026-12-31"),

@@ -275,6 +275,16 @@ def test_a_share_does_not_depend_on_the_order_in_which_rules_name_fields():
     assert 5 < len(found[0]) < 35
 
 
+# What is no time
+
+
+@pytest.mark.parametrize("written", ["9999-12-31T23:59:59-05:00", "0001-01-01T00:00:00+05:00"])
+def test_a_moment_outside_the_years_that_can_be_written_is_refused(written):
+    for policy in ({"effective": {"until": written}}, {"snoozes": [{"until": written, "reason": "known"}]}):
+        with pytest.raises(ValueError, match="lies outside the years 1 to 9999 in UTC"):
+            rule(**policy)
+
+
 # Eviction
 
 

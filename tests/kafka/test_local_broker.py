@@ -286,7 +286,7 @@ def test_topics_command_says_what_it_made_and_what_was_there(broker, tmp_path):
     assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
     assert first.stdout.startswith("made said-events, said-alerts")
     assert first.stdout.endswith("; none was there before\n")
-    assert second.stdout == "nothing to make, all 7 topics are there\n"
+    assert second.stdout == "nothing to make, all 8 topics are there\n"
 
 
 def test_topics_of_a_configuration_without_kafka_is_one_line(tmp_path, broker):

@@ -117,6 +117,10 @@ def test_alerts_carry_everything_about_rule_event_window_and_times(spark, broker
         "event": {"id": "p1", "t": 1_000, "payer": "ann", "kind": "CARD", "amount": "70.00"},
         "terms": [term | {"value": "70.00", "exact": True, "count": 1, "warm": True}],
         "condition": "The sum of amount over the last 1s (70) is above 60",
+        "severity": None,
+        "tags": [],
+        "score": 0,
+        "held_back": 0,
         "source": f"{job.topic}[0]",
         "position": 0,
     }
