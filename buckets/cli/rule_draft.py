@@ -8,6 +8,7 @@ import pyarrow as pa
 import typer
 from pydantic import ValidationError
 
+from buckets.cli.result_file import write_result
 from buckets.cli.rule_request import open_rules, read_rules
 from buckets.cli.rule_tests import SchemaOption, schema_and_engine
 from buckets.config.engine import EngineSettings
@@ -16,7 +17,6 @@ from buckets.duration import MS_PER_UNIT, format_duration
 from buckets.errors import BucketsError
 from buckets.events import conversion
 from buckets.events.schema import EventSchema
-from buckets.files import write_whole
 from buckets.rule_files.rule_tests import MOST_EVENTS
 from buckets.rule_tests.alert_events import PastAlert, events_of_alert, past_alert
 from buckets.rule_tests.draft import RuleForm, draft
@@ -107,11 +107,7 @@ def new(
     if out is None:
         typer.echo(text, nl=False)
         return
-    try:
-        write_whole(out, text)
-    except OSError as error:
-        message = f"--out {out}: cannot be written ({error.strerror}); name a file in a folder that is yours"
-        raise BucketsError(message) from None
+    write_result("--out", out, text)
     typer.echo(f"rule {rule_id} and its tests are in {out}; try them: buckets rules test {out}")
 
 

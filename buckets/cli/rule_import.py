@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
+from buckets.cli.result_file import write_result
 from buckets.errors import BucketsError
 from buckets.events.schema import load_event_schema
-from buckets.files import write_whole
 from buckets.rule_files.flink_rules import holds_flink_rules, read_flink_rules
 from buckets.rule_files.yaml_editor import rules_text
 from buckets.yaml_file import read_text
@@ -48,9 +48,5 @@ def import_rules(
     if out is None:
         typer.echo(rules_text(rules), nl=False)
         return
-    try:
-        write_whole(out, rules_text(rules))
-    except OSError as error:
-        message = f"--out {out}: cannot be written ({error.strerror}); name a file in a folder that is yours"
-        raise BucketsError(message) from None
+    write_result("--out", out, rules_text(rules))
     typer.echo(f"{out}: {len(rules)} {'rule' if len(rules) == 1 else 'rules'} of {file}")

@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from buckets.cli.result_file import write_result
 from buckets.config.engine import EngineSettings
 from buckets.config.job import load_schema_and_engine
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema, load_event_schema
-from buckets.files import write_whole
 from buckets.resources import DEFAULT_SCHEMA
 from buckets.rule_files.yaml_rules import RuleFile, read_rule_files
 from buckets.rule_tests.junit import junit_report
@@ -60,7 +60,7 @@ def run_tests(
         message = f"{file}: no test fits {_chosen(rule, text)}; leave the option out to run all tests"
         raise BucketsError(message)
     if junit is not None:
-        _write(junit, junit_report(outcomes, seconds))
+        write_result("--junit", junit, junit_report(outcomes, seconds))
     if outcomes:
         _show(file, outcomes, seconds)
     else:
@@ -108,14 +108,6 @@ def _run(
         for index, each in enumerate(file.tests):
             if (rule is None or rule in tester.rules_of(each)) and (text is None or text in each.name):
                 yield tester.run(index)
-
-
-def _write(path: Path, report: str) -> None:
-    try:
-        write_whole(path, report)
-    except OSError as error:
-        message = f"--junit {path}: cannot be written ({error.strerror}); name a file in a folder that is yours"
-        raise BucketsError(message) from None
 
 
 def _show(path: Path, outcomes: Sequence[RuleTestOutcome], seconds: float) -> None:

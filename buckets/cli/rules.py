@@ -21,12 +21,12 @@ from buckets.cli import (
     rule_state,
     rule_tests,
 )
+from buckets.cli.result_file import write_result
 from buckets.cli.rule_import import import_rules
 from buckets.cli.rule_request import Author, Conf, Reason, author_and_reason, open_rules, read_rules, revise_rules
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
 from buckets.events.schema import load_event_schema
-from buckets.files import write_whole
 from buckets.resources import DEMO_RULES
 from buckets.rule_files.json_schema import rule_file_schema
 from buckets.rule_files.yaml_editor import rules_text
@@ -184,11 +184,7 @@ def export(
     if out is None:
         typer.echo(rules_text(rules), nl=False)
         return
-    try:
-        write_whole(out, rules_text(rules))
-    except OSError as error:
-        message = f"--out {out}: cannot be written ({error.strerror}); name a file in a folder that is yours"
-        raise BucketsError(message) from None
+    write_result("--out", out, rules_text(rules))
     typer.echo(f"{len(rules)} rules of {origin.name} are in {out}")
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from buckets.config.kafka import KafkaSettings
+from buckets.duration import format_duration
 from buckets.errors import BucketsError, kind_and_line
 from buckets.kafka.faults import ANSWER_WITHIN_S, Broker, client_settings, explain, may_pass, read_offsets, unreachable
 
@@ -56,6 +57,23 @@ class Fault:
     def lasts_s(self) -> float:
         """How long it has lasted."""
         return time.monotonic() - self.since_s
+
+    def check(self, patience_ms: int, what: str) -> None:
+        """See that it has not lasted too long.
+
+        Args:
+            patience_ms: for how long it may last.
+            what: what may have changed in the meantime.
+
+        Raises:
+            BucketsError: it has.
+        """
+        if self.lasts_s > patience_ms / 1000:
+            patience = format_duration(patience_ms)
+            message = (
+                f"{self.text}; it lasts longer than kafka.outage_patience, {patience}, and {what} may have changed"
+            )
+            raise BucketsError(message)
 
 
 class Follower:

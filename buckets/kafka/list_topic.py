@@ -13,7 +13,6 @@ from typing import Any
 from confluent_kafka import Message
 
 from buckets.config.kafka import KafkaSettings
-from buckets.duration import format_duration
 from buckets.errors import BucketsError, first_line
 from buckets.kafka.faults import Broker
 from buckets.kafka.follower import Follower
@@ -100,12 +99,8 @@ class ListTopic:
             BucketsError: the topic has not been followed for longer than the patience allows.
         """
         fault = self._follower.fault
-        if fault is not None and fault.lasts_s > self._kafka.outage_patience / 1000:
-            patience = format_duration(self._kafka.outage_patience)
-            message = (
-                f"{fault.text}; it lasts longer than kafka.outage_patience, {patience}, and a list may have changed"
-            )
-            raise BucketsError(message)
+        if fault is not None:
+            fault.check(self._kafka.outage_patience, "a list")
         with self._lock:
             changes, self._changes = self._changes, {}
             faults, self._faults = self._faults, []

@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
 from buckets.config.kafka import KafkaSettings
-from buckets.duration import format_duration
 from buckets.errors import BucketsError, first_line
 from buckets.kafka.faults import Broker
 from buckets.kafka.follower import Follower
@@ -119,12 +118,8 @@ class RulesTopic:
             BucketsError: the topic has not been followed for longer than the patience allows.
         """
         fault = self._follower.fault
-        if fault is not None and fault.lasts_s > self._kafka.outage_patience / 1000:
-            patience = format_duration(self._kafka.outage_patience)
-            message = (
-                f"{fault.text}; it lasts longer than kafka.outage_patience, {patience}, and rules may have changed"
-            )
-            raise BucketsError(message)
+        if fault is not None:
+            fault.check(self._kafka.outage_patience, "rules")
         with self._lock:
             found, self._found = self._found, Read()
         return found

@@ -1,19 +1,16 @@
 """A list in a Delta table that is looked at while the job runs."""
 
-import time
 from pathlib import Path
 
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from buckets.delta.commit_watch import CommitWatch
 from buckets.errors import BucketsError, first_line
 from buckets.list_feeds.feed import ListRead
 from buckets.lists.base import ListBase
 from buckets.lists.list_file import base_of
-
-LOOK_EVERY_S = 1.0
-Commit = tuple[str, int]
 
 
 class ListTable:
@@ -25,12 +22,11 @@ class ListTable:
         self.fault: str | None = None
         self._path, self._key = path, key
         self._first: ListBase | None = None
-        self._taken: Commit | None = None
-        self._looked_s = 0.0
+        self._commits = CommitWatch(path)
 
     def start(self, position: int | None) -> None:
         """Read the list that the first batch sees."""
-        self._taken = self._latest_commit()
+        self._commits.take()
         self._first = read_list_table(self._path, self._key)
         self.fault = None
 
@@ -39,14 +35,8 @@ class ListTable:
         if self._first is not None:
             first, self._first = self._first, None
             return ListRead(whole=first)
-        now_s = time.monotonic()
-        if now_s - self._looked_s < LOOK_EVERY_S:
+        if not self._commits.has_new():
             return ListRead()
-        self._looked_s = now_s
-        latest = self._latest_commit()
-        if latest == self._taken:
-            return ListRead()
-        self._taken = latest
         try:
             whole = read_list_table(self._path, self._key)
         except BucketsError as error:
@@ -54,14 +44,6 @@ class ListTable:
             return ListRead(faults=[error.message])
         self.fault = None
         return ListRead(whole=whole)
-
-    def _latest_commit(self) -> Commit | None:
-        """The newest commit; a table that was recreated has another one, whatever its number."""
-        try:
-            commits = sorted((self._path / "_delta_log").glob("*.json"))
-            return (commits[-1].name, commits[-1].stat().st_mtime_ns) if commits else None
-        except OSError:
-            return None
 
     def stop(self) -> None:
         """Nothing runs."""

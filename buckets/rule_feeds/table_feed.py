@@ -4,7 +4,6 @@ Columns: `rule_id`, `rule` (the rule as JSON), and optionally `author` and `reas
 has the state DELETE says who deleted it and why; a row that is removed deletes its rule too, and says nothing.
 """
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from buckets.clock import epoch_ms
+from buckets.delta.commit_watch import CommitWatch
 from buckets.errors import BucketsError, first_line
 from buckets.events.schema import EventSchema
 from buckets.rule_feeds.feed import Read
@@ -22,8 +22,6 @@ from buckets.rules.revision import Refusal
 from buckets.rules.rule import Rule, check_against_schema
 from buckets.rules.rule_set import RuleSet
 
-LOOK_EVERY_S = 1.0
-Commit = tuple[str, int]
 COLUMNS = pa.schema([(name, pa.string()) for name in ("rule_id", "rule", "author", "reason")])
 
 
@@ -73,12 +71,11 @@ class RuleTable:
         self._path = path
         self._schema = schema
         self._first: DeltaTable | None = None
-        self._taken: Commit | None = None
-        self._looked_s = 0.0
+        self._commits = CommitWatch(path)
 
     def start(self, position: int | None) -> None:
         """Open the table that the first batch takes, and check that its rules are valid."""
-        self._taken = self._latest_commit()
+        self._commits.take()
         self._first = open_rule_table(self._path)
         found = self._changes([], self._first)
         if found.refused:
@@ -90,26 +87,12 @@ class RuleTable:
         if self._first is not None:
             first, self._first = self._first, None
             return self._changes(in_force, first)
-        now_s = time.monotonic()
-        if now_s - self._looked_s < LOOK_EVERY_S:
+        if not self._commits.has_new():
             return Read()
-        self._looked_s = now_s
-        latest = self._latest_commit()
-        if latest == self._taken:
-            return Read()
-        self._taken = latest
         try:
             return self._changes(in_force, open_rule_table(self._path))
         except BucketsError as error:
             return Read(refused=[Refusal(self.origin, error.message, "")])
-
-    def _latest_commit(self) -> Commit | None:
-        """The newest commit; a table that was recreated has another one, whatever its number."""
-        try:
-            commits = sorted((self._path / "_delta_log").glob("*.json"))
-            return (commits[-1].name, commits[-1].stat().st_mtime_ns) if commits else None
-        except OSError:
-            return None
 
     def _changes(self, in_force: Sequence[Rule], table: DeltaTable) -> Read:
         """How the rows differ from the rules in force; a table with a broken row changes nothing."""

@@ -77,7 +77,7 @@ def given_events(test: RuleTest, schema: EventSchema, folder: Path, fault: Fault
 
 def events_table(rows: Sequence[EventRow], schema: EventSchema) -> pa.Table:
     """Events as a table with all declared fields as text."""
-    columns = {name: pa.array([_as_text(row.get(name)) for row in rows], pa.string()) for name in schema.field_names}
+    columns = {name: pa.array([as_text(row.get(name)) for row in rows], pa.string()) for name in schema.field_names}
     return pa.table(columns)
 
 
@@ -88,7 +88,8 @@ def _free(name: str, taken: set[str | None]) -> str:
     return name
 
 
-def _as_text(value: Any) -> str | None:
+def as_text(value: Any) -> str | None:
+    """A value as an event field has it: numbers are texts already."""
     return ("true" if value else "false") if isinstance(value, bool) else value
 
 
@@ -114,7 +115,7 @@ def _rows(test: RuleTest, schema: EventSchema, folder: Path, fault: Fault) -> tu
 def _start_ms(test: RuleTest, declared: EventTime, fault: Fault) -> int:
     if test.start is None:
         return START_MS if declared.earliest_ms <= START_MS < declared.latest_ms else declared.earliest_ms
-    text = _as_text(test.start)
+    text = as_text(test.start)
     for unit in dict.fromkeys([declared.unit, "iso8601"]):
         times, faults = conversion.times_ms(pa.array([text]), declared.model_copy(update={"unit": unit}))
         if not faults:
@@ -186,4 +187,4 @@ def _check_fields(given: EventRow, schema: EventSchema, fault: Fault, location: 
             raise fault((*location, name), reason)
         kind = schema.attributes.get(name, "text")
         if isinstance(value, bool) and kind != "boolean":
-            raise fault((*location, name), f"{_as_text(value)} is no {kind}; text stands in quotes")
+            raise fault((*location, name), f"{as_text(value)} is no {kind}; text stands in quotes")

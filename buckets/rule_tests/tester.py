@@ -21,7 +21,7 @@ from buckets.rule_files.rule_tests import RuleTest
 from buckets.rule_files.yaml_rules import RuleFile
 from buckets.rule_tests.came_out import CameOut
 from buckets.rule_tests.comparison import differences
-from buckets.rule_tests.given_events import Fault, given_events
+from buckets.rule_tests.given_events import Fault, as_text, given_events
 from buckets.rules.policy import WHOLE_SHARE
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import canonical_group_id
@@ -108,13 +108,14 @@ class RuleTester:
 
     def _evaluator(self, rule_ids: tuple[str, ...], lists: Lists) -> Evaluator:
         """An evaluator of these rules without events; they are checked and planned once where they use no list."""
-        if lists:
-            rules = [self._rules[rule_id] for rule_id in rule_ids]
-            return Evaluator(rules, self._schema, engine_of(self._engine, rules, self._schema), lists)
-        if rule_ids not in self._evaluators:
-            rules = [self._rules[rule_id] for rule_id in rule_ids]
-            self._evaluators[rule_ids] = Evaluator(rules, self._schema, engine_of(self._engine, rules, self._schema))
-        return self._evaluators[rule_ids].fresh()
+        known = None if lists else self._evaluators.get(rule_ids)
+        if known is not None:
+            return known.fresh()
+        rules = [self._rules[rule_id] for rule_id in rule_ids]
+        made = Evaluator(rules, self._schema, engine_of(self._engine, rules, self._schema), lists)
+        if not lists:
+            self._evaluators[rule_ids] = made.fresh()
+        return made
 
 
 def _lists(test: RuleTest, rules: Iterable[Rule], fault: Fault) -> Lists:
@@ -122,7 +123,7 @@ def _lists(test: RuleTest, rules: Iterable[Rule], fault: Fault) -> Lists:
     found = {}
     for name, entries in test.lists.items():
         names = dict.fromkeys(["key", *(field for entry in entries for field in entry)])
-        columns = {field: pa.array([_text(entry.get(field)) for entry in entries], pa.string()) for field in names}
+        columns = {field: pa.array([as_text(entry.get(field)) for entry in entries], pa.string()) for field in names}
         try:
             found[name] = ListIndex(base_of(pa.table(columns), "key", f"list {name!r}"))
         except BucketsError as error:
@@ -132,10 +133,6 @@ def _lists(test: RuleTest, rules: Iterable[Rule], fault: Fault) -> Lists:
         if missing is not None:
             raise fault(("lists",) if test.lists else (), f"rule {rule.rule_id!r}: {missing}")
     return found
-
-
-def _text(value: str | bool | None) -> str | None:
-    return ("true" if value else "false") if isinstance(value, bool) else value
 
 
 def _in_force(rule: Rule) -> Rule:

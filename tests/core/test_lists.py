@@ -557,7 +557,7 @@ def test_a_moment_is_in_utc_and_rounded_up_to_the_millisecond():
 
 
 def test_a_table_is_read_again_after_a_commit(checkpoint, tmp_path, monkeypatch):
-    monkeypatch.setattr("buckets.list_feeds.table_feed.LOOK_EVERY_S", 0)
+    monkeypatch.setattr("buckets.delta.commit_watch.LOOK_EVERY_S", 0)
     path = tmp_path / "table"
     until = pa.array([1_500_500, None], pa.timestamp("us", "UTC"))
     write_deltalake(path, pa.table({"merchant": [7, 8], "until": until, "category": ["casino", None]}))

@@ -8,9 +8,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from buckets.delta.commit_watch import LOOK_EVERY_S
 from buckets.errors import BucketsError
 from buckets.rule_feeds.feed import Read
-from buckets.rule_feeds.table_feed import COLUMNS, LOOK_EVERY_S, RuleTable
+from buckets.rule_feeds.table_feed import COLUMNS, RuleTable
 from buckets.rules.rule import Rule
 from tests.core.examples import SCHEMA, rule
 
@@ -32,7 +33,7 @@ class Feed:
     def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.feed = RuleTable(path, SCHEMA)
         self.now_s = 0.0
-        monkeypatch.setattr("buckets.rule_feeds.table_feed.time.monotonic", lambda: self.now_s)
+        monkeypatch.setattr("buckets.delta.commit_watch.time.monotonic", lambda: self.now_s)
 
     def read(self, *in_force: Rule, after_s: float = LOOK_EVERY_S) -> Read:
         self.now_s += after_s

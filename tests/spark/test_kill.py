@@ -43,6 +43,21 @@ def freeze_when(command: RunningCommand, job: JobFolder, condition) -> None:
         command.thaw()
 
 
+def run_and_kill_twice(job: JobFolder, logs: Path) -> None:
+    """Start a job and kill it in a batch that is half written; again, in one that is written and not committed."""
+    with RunningCommand("run", job.conf, log=logs / "first.log") as command:
+        freeze_when(command, job, is_half_written)
+        command.kill_driver()
+    first = written_batches(job.tables / "batches")
+    with RunningCommand("run", job.conf, log=logs / "second.log") as command:
+        freeze_when(
+            command,
+            job,
+            lambda job: is_written_but_not_committed(job) and written_batches(job.tables / "batches") > first,
+        )
+        command.kill_all()
+
+
 def dies_before_the_accounts_of(batch_id: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the job fail in a batch whose results are in their tables already, and its accounts are not."""
     append = DeltaSink.append_accounts
@@ -112,17 +127,7 @@ def test_killed_twice_in_a_batch_and_restarted_every_table_is_that_of_an_undistu
     source = {"kind": "json", "path": str(finished.source), "max_files_per_trigger": 1}
     job = JobFolder(tmp_path, source=source, state=NARROW)
 
-    with RunningCommand("run", job.conf, log=tmp_path / "first.log") as command:
-        freeze_when(command, job, is_half_written)
-        command.kill_driver()
-    first = written_batches(job.tables / "batches")
-    with RunningCommand("run", job.conf, log=tmp_path / "second.log") as command:
-        freeze_when(
-            command,
-            job,
-            lambda job: is_written_but_not_committed(job) and written_batches(job.tables / "batches") > first,
-        )
-        command.kill_all()
+    run_and_kill_twice(job, tmp_path)
     assert committed_batches(job) < committed_batches(finished)
     job.write_schema(SCHEMA | {"event_time": SCHEMA["event_time"] | {"latest": "2030-01-01T00:00:00Z"}})
     last = buckets("run", job.conf)
@@ -194,17 +199,7 @@ def test_what_policies_lists_and_alerts_remember_is_that_of_an_undisturbed_run_a
     undisturbed = remembering(tmp_path / "undisturbed")
     undisturbed.run(spark)
     job = remembering(tmp_path / "killed", undisturbed.source)
-    with RunningCommand("run", job.conf, log=tmp_path / "first.log") as command:
-        freeze_when(command, job, is_half_written)
-        command.kill_driver()
-    first = written_batches(job.tables / "batches")
-    with RunningCommand("run", job.conf, log=tmp_path / "second.log") as command:
-        freeze_when(
-            command,
-            job,
-            lambda job: is_written_but_not_committed(job) and written_batches(job.tables / "batches") > first,
-        )
-        command.kill_all()
+    run_and_kill_twice(job, tmp_path)
     last = buckets("run", job.conf)
 
     assert last.code == 0, last.err
