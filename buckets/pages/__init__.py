@@ -1,0 +1,1 @@
+"""Pages for people: self-contained HTML, made of templates beside this file."""
