@@ -11,10 +11,7 @@ def render(template: str, **values: Any) -> str:
 
     Args:
         template: the name of a template in this package; it extends `base.html`.
-        values: what the template names; each is escaped where it is shown.
-
-    Raises:
-        jinja2.UndefinedError: the template names a value that is not given, which is a defect of this project.
+        values: what the template names; each is escaped where it is shown. One that it names and is not given is an error.
     """
     return _templates().get_template(template).render(**values)
 
