@@ -10,8 +10,8 @@ def render(template: str, **values: Any) -> str:
     """A page.
 
     Args:
-        template: the name of a template in this package; it extends `base.html`.
-        values: what the template names; each is escaped where it is shown. One that it names and is not given is an error.
+        template: the name of a template in this package.
+        values: what the template names; each is escaped where it is shown; one that is not given is an error.
     """
     return _templates().get_template(template).render(**values)
 
