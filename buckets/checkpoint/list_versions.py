@@ -9,7 +9,7 @@ version 16 reads one small file more to have version 17.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -50,10 +50,15 @@ class ListVersion:
 
 
 class ListVersions:
-    """The versions of the lists of a checkpoint."""
+    """The versions of the lists of a checkpoint.
+
+    Attributes:
+        checkpoint: its folder.
+    """
 
     def __init__(self, checkpoint: Path) -> None:
         """Look at a checkpoint; nothing is written yet."""
+        self.checkpoint = checkpoint
         self._folder = records_folder(checkpoint) / "lists"
         self._read: dict[str, tuple[ListVersion, ListIndex]] = {}
 
@@ -184,8 +189,17 @@ class PinnedLists(Mapping[str, ListIndex]):
         """How many lists there are."""
         return len(self._pinned)
 
+    def __reduce__(self) -> tuple[Callable[..., "PinnedLists"], tuple[Path, dict[str, int]]]:
+        """What another process needs: it reads the lists itself."""
+        return pinned_lists, (self._versions.checkpoint, dict(self._pinned))
+
 
 @lru_cache(maxsize=8)
 def versions_in(checkpoint: Path) -> ListVersions:
     """The versions of a checkpoint, as this process has read them so far."""
     return ListVersions(checkpoint)
+
+
+def pinned_lists(checkpoint: Path, pinned: Mapping[str, int]) -> PinnedLists:
+    """Lists of a checkpoint in these versions, as this process reads them."""
+    return PinnedLists(versions_in(checkpoint), pinned)

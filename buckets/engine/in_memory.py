@@ -70,6 +70,33 @@ class BatchResults:
     account: BatchAccount
 
 
+def finish_batch(
+    batch_id: int, produced: Iterable[Produced], scorer: Scorer, rule_set: RuleSet, stores: DriverStores
+) -> BatchResults:
+    """What comes after the shards: rules whose parts meet, rules over alerts, and the accounts.
+
+    Args:
+        batch_id: the batch.
+        produced: what both stages put out.
+        scorer: the settings.
+        rule_set: the rules of the batch.
+        stores: what is kept outside the shards.
+
+    Raises:
+        RuntimeError: an event is unaccounted for, which is a defect of this project.
+    """
+    found: dict[str, list[bytes]] = {COUNTS: []}
+    for each in produced:
+        found.setdefault(each.output, []).append(each.payload)
+    for each in meeting_outputs(scorer, found.pop(PARTS, []), rule_set, stores.meeting):
+        found.setdefault(each.output, []).append(each.payload)
+    for each in list(alert_outputs(scorer, found.get(columns.ALERTS, []), rule_set, stores)):
+        found.setdefault(each.output, []).append(each.payload)
+    account = account_batch(batch_id, rule_set, found.pop(COUNTS))
+    account.check()
+    return BatchResults(found, account)
+
+
 @dataclass
 class InMemoryJob:
     """Scores micro-batches one after the other, and keeps the timelines between them.
@@ -98,17 +125,9 @@ class InMemoryJob:
         Raises:
             RuntimeError: an event is unaccounted for, which is a defect of this project.
         """
-        found: dict[str, list[bytes]] = {COUNTS: []}
-        for produced in self._produced(arrivals, rule_set):
-            found.setdefault(produced.output, []).append(produced.payload)
-        for produced in meeting_outputs(self.scorer, found.pop(PARTS, []), rule_set, self.driver.meeting):
-            found.setdefault(produced.output, []).append(produced.payload)
-        for produced in list(alert_outputs(self.scorer, found.get(columns.ALERTS, []), rule_set, self.driver)):
-            found.setdefault(produced.output, []).append(produced.payload)
-        account = account_batch(self.batches, rule_set, found.pop(COUNTS))
-        account.check()
+        results = finish_batch(self.batches, self._produced(arrivals, rule_set), self.scorer, rule_set, self.driver)
         self.batches += 1
-        return BatchResults(found, account)
+        return results
 
     def _produced(self, arrivals: Iterable[pa.RecordBatch], rule_set: RuleSet) -> Iterator[Produced]:
         """What both stages put out, shard by shard."""

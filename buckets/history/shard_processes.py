@@ -1,0 +1,153 @@
+"""The shards of a replay: in this process, or shared among processes, each of which keeps the timelines of its shards.
+
+A process is given the messages of its shards as the payloads that they are, and gives back payloads. Settings and rules
+are sent when they change, and lists of a checkpoint by their versions. A process does what it is sent in order.
+"""
+
+import multiprocessing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Protocol
+
+from buckets.config.engine import EngineSettings
+from buckets.engine.in_memory import memory_store
+from buckets.engine.shard import Produced, Scorer
+from buckets.engine.shard_store import ShardStore
+from buckets.errors import BucketsError
+from buckets.events.schema import EventSchema
+from buckets.lists.lists import NO_LISTS, Lists
+from buckets.rules.rule_set import RuleSet
+
+Messages = Mapping[int, Sequence[bytes]]
+"""By shard, the payloads that it is sent."""
+Pending = Callable[[], Iterator[Produced]]
+"""Waits for what shards put out."""
+
+
+@dataclass
+class ShardOwner:
+    """Some shards, with their timelines in memory.
+
+    Attributes:
+        scorer: the settings of the batches that come next.
+        rule_set: their rules.
+        stores: by shard, its timelines.
+    """
+
+    scorer: Scorer | None = None
+    rule_set: RuleSet | None = None
+    stores: dict[int, ShardStore] = field(default_factory=dict)
+
+    def score(self, messages: Messages) -> list[Produced]:
+        """Score a batch."""
+        assert self.scorer is not None and self.rule_set is not None
+        found: list[Produced] = []
+        for shard, payloads in messages.items():
+            if shard not in self.stores:
+                self.stores[shard] = memory_store()
+            found += self.scorer.score(payloads, self.rule_set, self.stores[shard])
+        return found
+
+
+class Shards(Protocol):
+    """All shards of a job."""
+
+    def use(self, scorer: Scorer, rule_set: RuleSet) -> None:
+        """Score what comes next under these settings and rules."""
+
+    def score(self, messages: Messages) -> Pending:
+        """Begin to score a batch, after those before it."""
+
+
+class OwnShards:
+    """The shards in this process."""
+
+    def __init__(self) -> None:
+        """Begin with empty timelines."""
+        self._owner = ShardOwner()
+
+    def __enter__(self) -> "OwnShards":
+        """Nothing has to be started."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing has to be ended."""
+
+    def use(self, scorer: Scorer, rule_set: RuleSet) -> None:
+        """Score what comes next under these settings and rules."""
+        self._owner.scorer, self._owner.rule_set = scorer, rule_set
+
+    def score(self, messages: Messages) -> Pending:
+        """Score a batch at once."""
+        found = self._owner.score(messages)
+        return lambda: iter(found)
+
+
+class ShardProcesses:
+    """The shards in processes."""
+
+    def __init__(self, processes: int) -> None:
+        """Start processes.
+
+        Args:
+            processes: how many.
+        """
+        fresh = multiprocessing.get_context("spawn")
+        self._processes = [ProcessPoolExecutor(1, mp_context=fresh) for _ in range(processes)]
+        self._rules: str | None = None
+
+    def __enter__(self) -> "ShardProcesses":
+        """Keep them until the end."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End them, without what has not begun."""
+        for process in self._processes:
+            process.shutdown(wait=True, cancel_futures=True)
+
+    def use(self, scorer: Scorer, rule_set: RuleSet) -> None:
+        """Score what comes next under these settings and rules."""
+        lists = scorer.lists if scorer.lists is not NO_LISTS else None
+        rules = rule_set.to_json() if rule_set.to_json() != self._rules else None
+        self._rules = rule_set.to_json()
+        for process in self._processes:
+            process.submit(_use, scorer.schema, scorer.engine, scorer.evaluations, lists, rules)
+
+    def score(self, messages: Messages) -> Pending:
+        """Begin to score a batch; a shard always goes to the same process."""
+        shares: list[dict[int, Sequence[bytes]]] = [{} for _ in self._processes]
+        for shard, payloads in messages.items():
+            shares[shard % len(shares)][shard] = payloads
+        begun = [process.submit(_score, share) for process, share in zip(self._processes, shares, strict=True) if share]
+        return lambda: _results(begun)
+
+
+def _results(begun: Sequence[Future[list[Produced]]]) -> Iterator[Produced]:
+    try:
+        for each in begun:
+            yield from each.result()
+    except BrokenProcessPool:
+        message = "a process that scores shards has ended, most likely for want of memory; use fewer with --processes"
+        raise BucketsError(message) from None
+
+
+_owner = ShardOwner()
+"""The shards of this process, where it is one of several."""
+
+
+def _use(
+    schema: EventSchema, engine: EngineSettings, evaluations: bool, lists: Lists | None, rules: str | None
+) -> None:
+    """Take settings, and rules where they are others than before."""
+    _owner.scorer = Scorer(schema, engine, evaluations, NO_LISTS if lists is None else lists)
+    if rules is not None:
+        _owner.rule_set = RuleSet.from_json(rules)
+
+
+def _score(messages: Messages) -> list[Produced]:
+    return _owner.score(messages)
