@@ -8,56 +8,96 @@ Within a batch arrivals are ordered by `source_order`, source and position. In a
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from itertools import groupby
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from buckets.checkpoint.cuts import Cut
-from buckets.history.archive import ARRIVAL, BATCH, SOURCE_ORDER, by_batch
-from buckets.history.history import History
+from buckets.history.archive import BATCH, SOURCE_ORDER, Archive, by_batch
+from buckets.history.recorded import Recorded
 from buckets.history.scoring import Piece
+from buckets.lists.lists import Lists
 
 CutAs = Literal["recorded", "joined"]
-MOST_ROWS = 500_000
+JOINED_ROWS = 500_000
 """Batches are joined until they have so many rows."""
 
 
-@dataclass(frozen=True)
-class _Conditions:
-    """What batches have to share to be joined."""
-
-    ruleset_version: int
-    lists: tuple[tuple[str, int], ...]
-    terms: str
-
-    @classmethod
-    def of(cls, cut: Cut, terms: str) -> "_Conditions":
-        return cls(cut.ruleset_version, tuple(sorted(cut.lists.items())), terms)
-
-
-def pieces_of(history: History, cut_as: CutAs, last_batch: int) -> Iterator[Piece]:
+def pieces_of(
+    archive: Archive, recorded: Recorded, cut_as: CutAs, last_batch: int, joined_rows: int = JOINED_ROWS
+) -> Iterator[Piece]:
     """The archive from its beginning.
 
     Args:
-        history: of the job.
+        archive: what has arrived.
+        recorded: the cuts, and what scored each batch.
         cut_as: `recorded`: a piece for each batch; `joined`: batches are joined.
         last_batch: the last batch that is wanted.
+        joined_rows: how many rows are enough for a piece of several batches.
     """
-    of_batches = _whole_batches(history, last_batch) if cut_as == "recorded" else _parts(history, last_batch)
-    conditions = _ConditionsOf(history)
-    joined: list[pa.Table] = []
-    before: Piece | None = None
-    for batch_id, rows in of_batches:
-        piece = conditions.piece(batch_id, rows)
-        if before is not None and (
-            cut_as == "recorded" or not _is_alike(piece, before) or sum(map(len, joined)) >= MOST_ROWS
-        ):
-            yield _joined(before, joined)
-            joined, before = [], None
-        joined.append(rows)
-        before = piece if before is None else replace(before, last_batch=batch_id)
-    if before is not None:
-        yield _joined(before, joined)
+    pinned = _Pinned(recorded)
+    parts: list[_Part] = []
+    for batch_id, rows in by_batch(archive.tables()):
+        if batch_id > last_batch:
+            break
+        part = _Part(batch_id, rows, pinned.lists_of(batch_id))
+        if parts and not _goes_on(parts, part, pinned, cut_as, joined_rows):
+            yield pinned.piece(parts)
+            parts = []
+        parts.append(part)
+    if parts:
+        yield pinned.piece(parts)
+
+
+class _Part(NamedTuple):
+    """Rows of one batch, or of a stretch of it, and its lists."""
+
+    batch_id: int
+    rows: pa.Table
+    lists: Lists
+
+
+def _goes_on(parts: list[_Part], part: _Part, pinned: "_Pinned", cut_as: CutAs, joined_rows: int) -> bool:
+    """Whether a part belongs to the piece of those before it."""
+    before = parts[-1]
+    if cut_as == "recorded":
+        return part.batch_id == before.batch_id
+    is_alike = part.lists is before.lists and pinned.is_alike(part.batch_id, before.batch_id)
+    return is_alike and sum(len(each.rows) for each in parts) < joined_rows
+
+
+class _Pinned:
+    """What each batch is scored with; lists of the same versions are the same object."""
+
+    def __init__(self, recorded: Recorded) -> None:
+        self._recorded = recorded
+        self._cuts = {cut.batch_id: cut for cut in recorded.cuts}
+        self._latest: tuple[Cut, Lists] | None = None
+
+    def lists_of(self, batch_id: int) -> Lists:
+        """The lists of a batch that is no earlier than the one asked for before."""
+        cut = self._cuts[batch_id]
+        if self._latest is None or self._latest[0].lists != cut.lists:
+            self._latest = cut, self._recorded.lists(cut)
+        return self._latest[1]
+
+    def is_alike(self, one: int, other: int) -> bool:
+        """Whether two batches have the same rules and terms."""
+        same_rules = self._cuts[one].ruleset_version == self._cuts[other].ruleset_version
+        return same_rules and self._recorded.terms(one) is self._recorded.terms(other)
+
+    def piece(self, parts: list[_Part]) -> Piece:
+        """Parts as one piece."""
+        first, last = parts[0].batch_id, parts[-1].batch_id
+        rows = pa.concat_tables([part.rows for part in parts])
+        rule_set = self._recorded.rule_set(self._cuts[last].ruleset_version)
+        terms, lists = self._recorded.terms(last), parts[-1].lists
+        if first == last:
+            return Piece(rows, rule_set, terms, lists, (first, last))
+        orders = rows[SOURCE_ORDER].to_numpy()
+        is_next = np.ones(len(rows), np.bool_)
+        is_next[1:] = (np.diff(rows[BATCH].to_numpy()) != 0) | (np.diff(orders) != 0)
+        number = pa.array(np.cumsum(is_next) - 1)
+        rows = rows.set_column(rows.column_names.index(SOURCE_ORDER), SOURCE_ORDER, number)
+        return Piece(rows, rule_set, terms, lists, (first, last), orders[is_next])

@@ -25,64 +25,65 @@ from buckets.engine.shard_store import DriverStores
 from buckets.events.arrivals import SOURCE_ORDER
 from buckets.history.arrived import arrivals_of
 from buckets.history.shard_processes import OwnShards, Pending, ShardProcesses, Shards
-from buckets.lists.lists import Lists
+from buckets.lists.lists import NO_LISTS, Lists
 from buckets.outputs import columns
 from buckets.rules.rule_set import RuleSet
 
+Int64s = npt.NDArray[np.int64]
 AHEAD = 2
 """So many pieces are fanned out before what came of the first is asked for."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """What is scored in one go: a batch, or several that follow each other under the same rules, terms and lists.
+    """Arrivals that are scored together, by the same rules, lists and terms.
 
     Attributes:
-        batch_id: the batch; the last one of several.
         rows: of the archive, in the order of arrival.
         rule_set: the rules.
-        terms: what decides results besides the rules.
-        lists: those of the batch.
-        first_batch: the first of several batches; None where it is one.
-        orders: int64, the real `source_order` of what stands in its place in `rows`, which counts from 0; None where it
-            is the real one.
+        terms: the settings and the event schema.
+        lists: those into which rules may look.
+        batches: the first and the last batch that it is of.
+        orders: int64, the real `source_order` of what `rows` have in its stead, a number from 0; None where they have
+            the real one.
     """
 
-    batch_id: int
     rows: pa.Table
     rule_set: RuleSet
     terms: Terms
-    lists: Lists
-    first_batch: int | None = None
-    orders: npt.NDArray[np.int64] | None = None
+    lists: Lists = NO_LISTS
+    batches: tuple[int, int] = (0, 0)
+    orders: Int64s | None = None
 
 
 @dataclass(frozen=True)
 class ScoredPiece:
-    """What came of a piece.
+    """What came out of a piece.
 
     Attributes:
         piece: the piece.
-        account: what became of its events.
+        results: its outputs as payloads, and its accounts.
     """
 
     piece: Piece
-    account: BatchAccount
-    _results: BatchResults
+    results: BatchResults
+
+    @property
+    def account(self) -> BatchAccount:
+        """What became of each event."""
+        return self.results.account
 
     def table(self, output: str) -> pa.Table:
-        """The rows of an output, in no order, with the columns of `columns.output_columns`."""
-        terms, payloads = self.piece.terms, self._results.payloads.get(output, [])
-        wanted = columns.output_columns(terms.event_schema.largest_scale)[output]
+        """The rows of an output, in no particular order."""
+        terms, payloads = self.piece.terms, self.results.payloads.get(output, [])
         if not payloads:
-            return wanted.empty_table()
-        decoder = OutputDecoder(self.piece.rule_set, terms.event_schema, terms.engine)
-        table = decoder.table(output, payloads).select(wanted.names)
+            return columns.output_columns(terms.event_schema.largest_scale)[output].empty_table()
+        table = OutputDecoder(self.piece.rule_set, terms.event_schema, terms.engine).table(output, payloads)
         orders = self.piece.orders
-        if orders is None or SOURCE_ORDER not in wanted.names:
+        if orders is None or SOURCE_ORDER not in table.column_names:
             return table
         real = pa.array(orders[table[SOURCE_ORDER].to_numpy()])
-        return table.set_column(wanted.get_field_index(SOURCE_ORDER), SOURCE_ORDER, real)
+        return table.set_column(table.column_names.index(SOURCE_ORDER), SOURCE_ORDER, real)
 
 
 def score_pieces(pieces: Iterable[Piece], evaluations: bool, processes: int = 1) -> Iterator[ScoredPiece]:
@@ -127,8 +128,8 @@ class _Begun:
 
     def finish(self, stores: DriverStores) -> ScoredPiece:
         produced = chain(self.passing, self.pending())
-        results = finish_batch(self.piece.batch_id, produced, self.scorer, self.piece.rule_set, stores)
-        return ScoredPiece(self.piece, results.account, results)
+        results = finish_batch(self.piece.batches[1], produced, self.scorer, self.piece.rule_set, stores)
+        return ScoredPiece(self.piece, results)
 
 
 def _begin_all(pieces: Iterable[Piece], evaluations: bool, shards: Shards) -> Iterator[_Begun]:
