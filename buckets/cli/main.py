@@ -13,6 +13,7 @@ from buckets.cli.evaluate import evaluate
 from buckets.cli.generate import generate
 from buckets.cli.kafka import kafka_app
 from buckets.cli.lists import lists_app
+from buckets.cli.replay import replay_job
 from buckets.cli.rules import rules_app
 from buckets.cli.run import run
 from buckets.cli.snooze import snooze
@@ -29,6 +30,7 @@ app = typer.Typer(
 app.command()(run)
 app.command()(audit)
 app.command()(archive)
+app.command(name="replay")(replay_job)
 app.command()(evaluate)
 app.command()(alerts)
 app.command()(generate)

@@ -61,7 +61,7 @@ class _Part(NamedTuple):
 def _goes_on(parts: list[_Part], part: _Part, pinned: "_Pinned", cut_as: CutAs, joined_rows: int) -> bool:
     """Whether a part belongs to the piece of those before it."""
     before = parts[-1]
-    if cut_as == "recorded":
+    if part.batch_id == before.batch_id or cut_as == "recorded":
         return part.batch_id == before.batch_id
     is_alike = part.lists is before.lists and pinned.is_alike(part.batch_id, before.batch_id)
     return is_alike and sum(len(each.rows) for each in parts) < joined_rows

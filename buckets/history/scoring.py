@@ -8,7 +8,7 @@ over alerts and policies on the driver take one piece after the other.
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 
 import numpy as np
@@ -51,7 +51,7 @@ class Piece:
     rows: pa.Table
     rule_set: RuleSet
     terms: Terms
-    lists: Lists = NO_LISTS
+    lists: Lists = field(default_factory=lambda: NO_LISTS)
     batches: tuple[int, int] = (0, 0)
     orders: Int64s | None = None
 

@@ -43,7 +43,8 @@ class ShardOwner:
 
     def score(self, messages: Messages) -> list[Produced]:
         """Score a batch."""
-        assert self.scorer is not None and self.rule_set is not None
+        assert self.scorer is not None
+        assert self.rule_set is not None
         found: list[Produced] = []
         for shard, payloads in messages.items():
             if shard not in self.stores:

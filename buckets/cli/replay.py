@@ -1,0 +1,167 @@
+"""The command `buckets replay`: the archive scored once more, compared with what was recorded."""
+
+import json
+import os
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.status import Status
+from rich.table import Table
+from rich.text import Text
+
+from buckets.cli.rule_list import AsJson
+from buckets.cli.time_range import From, To, range_ms
+from buckets.config.job import load_job
+from buckets.errors import BucketsError
+from buckets.history.differences import Difference
+from buckets.history.history import History
+from buckets.history.replay import Replayed, Wanted, replay
+
+LARGE_ROWS = 200_000
+"""With fewer rows the start of processes takes longer than they save."""
+_KINDS = {
+    "recorded_only": "recorded, did not come out again",
+    "replayed_only": "came out, is not recorded",
+    "different": "came out with other fields",
+}
+
+
+class Cuts(StrEnum):
+    """How the stream is cut."""
+
+    AUTO = "auto"
+    RECORDED = "recorded"
+    JOINED = "joined"
+
+
+def replay_job(
+    conf: Annotated[Path, typer.Argument(metavar="CONF", help="A configuration with `archive`.")],
+    begin: From = None,
+    end: To = None,
+    evaluations: Annotated[
+        bool, typer.Option("--evaluations", help="Compare evaluations too, where the job writes them.")
+    ] = False,
+    cuts: Annotated[
+        Cuts, typer.Option(help="Score batch by batch as recorded, or small batches joined to larger ones.")
+    ] = Cuts.AUTO,
+    processes: Annotated[
+        int | None, typer.Option(min=1, help="How many score; as many as there are cores, fewer for a small archive.")
+    ] = None,
+    show: Annotated[int, typer.Option(min=0, help="How many differences are shown.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Score again what has arrived, and compare with the alerts that are recorded.
+
+    Every batch is scored by the rules, lists and settings that it was scored by
+    then, without Spark, and all fields of alerts, shadow alerts and held alerts
+    are compared. --from and --to choose the alerts that are compared, by the
+    time of their events; scoring always begins with the first batch.
+
+    Joined batches give the same rows, but for those that say warm: false where
+    idle keys were evicted. `auto` joins many small batches, and scores again
+    batch by batch if anything differs.
+
+    The exit code is 0 if all is equal, and 1 if something differs.
+
+    \b
+    Examples:
+      buckets replay conf/job.yaml
+      buckets replay conf/job.yaml --from 2026-01-01 --to 2026-02-01
+      buckets replay conf/job.yaml --evaluations --cuts recorded --json
+    """  # noqa: D301 - click needs the backspace itself
+    from_ms, to_ms = range_ms(begin, end)
+    job = load_job(conf)
+    console = Console(stderr=True)
+    with console.status("Reading what has arrived…") as status:
+        history = History.open(job, lambda rows: status.update("Archiving what has arrived…"))
+        rows = history.archive.end()
+        used = processes or (1 if rows < LARGE_ROWS else os.cpu_count() or 1)
+        wanted = Wanted(from_ms, to_ms, evaluations, cuts.value, used)
+        found = replay(history, wanted, lambda so_far: _tell(status, so_far, rows), console.print)
+    if as_json:
+        typer.echo(json.dumps(_as_json(found), indent=2, ensure_ascii=False))
+    else:
+        _show(Console(), found, show)
+    if not found.is_equal:
+        message = f"{found.counts.total():,} rows are not as they are recorded"
+        raise BucketsError(message)
+
+
+def _tell(status: Status, found: Replayed, rows: int) -> None:
+    status.update(f"{found.events:,} of {rows:,} arrivals scored, {found.counts.total():,} differences so far")
+
+
+def _show(console: Console, found: Replayed, show: int) -> None:
+    table = Table(title="Compared", title_justify="left")
+    table.add_column("Output")
+    for name in ("Recorded", "Differences"):
+        table.add_column(name, justify="right")
+    for output, rows in found.compared.items():
+        table.add_row(output, f"{rows:,}", f"{found.of_output[output]:,}")
+    console.print(table)
+    for each in found.differences[:show]:
+        console.print(Text(_line(each)), soft_wrap=True)
+    if len(found.differences) > show:
+        console.print(f"… and {len(found.differences) - show:,} more; --show says how many are shown", highlight=False)
+    lines = [_scored(found)]
+    if found.eviction:
+        lines.append(
+            f"{found.eviction:,} of the differences are of windows that were not complete (warm: false), where joined "
+            "batches evict idle keys at another moment: --cuts recorded decides"
+        )
+    if found.not_compared is not None:
+        lines.append(f"batches up to {found.not_compared:,} are written, and not all of them are archived")
+    lines.append("equal: all that is recorded came out again, and nothing else" if found.is_equal else "not equal")
+    for line in lines:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _scored(found: Replayed) -> str:
+    cut = "batch by batch" if found.cut_as == "recorded" else "small batches joined"
+    return f"{found.events:,} arrivals of {found.batches:,} batches were scored, {cut}"
+
+
+def _line(each: Difference) -> str:
+    """A difference as a few lines."""
+    row = each.row
+    moment = row["event_time"]
+    time = f"{moment:%Y-%m-%d %H:%M:%S}" if isinstance(moment, datetime) else str(moment)
+    about = f"alert {row['alert_id']}" if "alert_id" in row else "evaluation"
+    text = f"{each.output}: {about} of rule {row['rule_id']} at event {row['event_id']} ({time}): {_KINDS[each.kind]}"
+    for name in each.fields:
+        assert each.recorded is not None
+        assert each.replayed is not None
+        text += f"\n  {name}: recorded {_plain(each.recorded[name])}, came out {_plain(each.replayed[name])}"
+    return text
+
+
+def _as_json(found: Replayed) -> dict[str, Any]:
+    return {
+        "equal": found.is_equal,
+        "cuts": found.cut_as,
+        "batches": found.batches,
+        "arrivals": found.events,
+        "last_batch": found.last_batch,
+        "not_archived_until": found.not_compared,
+        "compared": dict(found.compared),
+        "differences": dict(found.counts),
+        "evicted_at_another_moment": found.eviction,
+        "rows": [_difference_json(each) for each in found.differences],
+    }
+
+
+def _difference_json(each: Difference) -> dict[str, Any]:
+    sides = {"recorded": each.recorded, "replayed": each.replayed}
+    rows = {side: row and {name: _plain(value) for name, value in row.items()} for side, row in sides.items()}
+    return {"output": each.output, "kind": each.kind, "fields": each.fields} | rows
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it: moments in ms, decimals as text."""
+    if isinstance(value, datetime):
+        return int((value - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1000)
+    return value if value is None or isinstance(value, bool | int | str | list) else format(value, "f")

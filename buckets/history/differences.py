@@ -1,0 +1,143 @@
+"""Rows as they were recorded compared with rows as they came out again, whatever their order.
+
+Rows that are equal in all columns are found by grouping both sides at once, a column at a time. Only what is left is
+looked at row by row, paired by what a row is about.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from buckets.outputs import columns
+
+Row = dict[str, Any]
+Kind = Literal["recorded_only", "replayed_only", "different"]
+KINDS: tuple[Kind, ...] = ("recorded_only", "replayed_only", "different")
+_ABOUT = {columns.EVALUATIONS: ("rule_id", "event_id", "event_time", "key")}
+_ABOUT_ALERTS = ("alert_id",)
+_SIDE, _ROW = "side", "row"
+_SEPARATOR = "\x1f"
+_WRITTEN_SINCE = (
+    ("tags", ("severity", "tags", "score", "held_back")),
+    ("condition", ("terms", "condition")),
+    ("count_lower", ("count_lower", "count_upper")),
+)
+"""Columns that alerts of earlier releases lack, each time with one that is null in those only (but see `_unknown`)."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A row that is not on both sides alike.
+
+    Attributes:
+        output: its output.
+        kind: `recorded_only`: it did not come out again; `replayed_only`: it came out, and is not recorded;
+            `different`: it is on both sides, and some fields differ.
+        fields: the fields that differ; none where it is on one side only.
+        recorded: the row as it is recorded.
+        replayed: the row as it came out.
+    """
+
+    output: str
+    kind: Kind
+    fields: tuple[str, ...]
+    recorded: Row | None
+    replayed: Row | None
+
+    @property
+    def row(self) -> Row:
+        """The row, as it is recorded where it is."""
+        found = self.recorded if self.recorded is not None else self.replayed
+        assert found is not None
+        return found
+
+    @property
+    def is_cold(self) -> bool:
+        """Whether one of the sides says that its windows were not complete."""
+        return any(row is not None and row.get("warm") is False for row in (self.recorded, self.replayed))
+
+
+def differences(output: str, recorded: pa.Table, replayed: pa.Table) -> list[Difference]:
+    """What is not alike. Cost: O(rows).
+
+    Args:
+        output: of which both are rows.
+        recorded: the rows that are recorded.
+        replayed: the rows that came out, with the same columns in the same types.
+    """
+    rows = _unmatched(recorded, replayed)
+    only_recorded = recorded.take(pa.array(rows[rows < len(recorded)])).to_pylist()
+    only_replayed = replayed.take(pa.array(rows[rows >= len(recorded)] - len(recorded))).to_pylist()
+    return list(_paired(output, only_recorded, only_replayed))
+
+
+def _unmatched(recorded: pa.Table, replayed: pa.Table) -> npt.NDArray[np.int64]:
+    """The rows without an equal row on the other side; those of the other side are counted on."""
+    whole = pa.concat_tables([_plain(recorded), _plain(replayed)])
+    side = np.repeat(np.array([1, -1], np.int64), [len(recorded), len(replayed)])
+    names = whole.column_names
+    numbered = whole.append_column(_SIDE, pa.array(side)).append_column(_ROW, pa.array(np.arange(len(whole))))
+    # Without threads rows come out in the order in which they went in.
+    grouped = numbered.group_by(names, use_threads=False).aggregate([(_SIDE, "sum"), (_ROW, "list")])
+    left = grouped.filter(pc.not_equal(grouped[f"{_SIDE}_sum"], 0))
+    found: list[int] = []
+    for excess, rows in zip(left[f"{_SIDE}_sum"].to_pylist(), left[f"{_ROW}_list"].to_pylist(), strict=True):
+        of_side = [row for row in rows if (row < len(recorded)) == (excess > 0)]
+        found += of_side[-abs(excess) :]
+    return np.array(sorted(found), np.int64)
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    """A table whose columns can be grouped by: lists of texts as one text each."""
+    for index, field in enumerate(table.schema):
+        if pa.types.is_list(field.type):
+            table = table.set_column(index, field.name, pc.binary_join(table.column(index), _SEPARATOR))
+    return table
+
+
+def _paired(output: str, recorded: Iterable[Row], replayed: Iterable[Row]) -> Iterator[Difference]:
+    """Rows of both sides that are about the same, and those that have no other."""
+    about = _ABOUT.get(output, _ABOUT_ALERTS)
+    others: dict[tuple[Any, ...], list[Row]] = {}
+    for row in replayed:
+        others.setdefault(tuple(row[name] for name in about), []).append(row)
+    for row in recorded:
+        same = others.get(tuple(row[name] for name in about))
+        if not same:
+            yield Difference(output, "recorded_only", (), row, None)
+            continue
+        other = same.pop(0)
+        fields = tuple(name for name in row if not _is_same(row[name], other[name]))
+        fields = tuple(name for name in fields if name not in _unknown(row))
+        if fields:
+            yield Difference(output, "different", fields, row, other)
+    for row in (row for same in others.values() for row in same):
+        yield Difference(output, "replayed_only", (), None, row)
+
+
+def _unknown(recorded: Row) -> Sequence[str]:
+    """The columns of a row that the release which wrote it did not know."""
+    found: list[str] = []
+    for sign, names in _WRITTEN_SINCE:
+        is_of_one_value = sign != "count_lower" or recorded.get("count") is not None
+        if sign in recorded and recorded[sign] is None and is_of_one_value:
+            found += names
+    return found
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Whether two values are the same; of objects as JSON the values count, not how they are written."""
+    if one == other:
+        return True
+    if not (isinstance(one, str) and isinstance(other, str) and one[:1] in ("{", "[") and other[:1] == one[:1]):
+        return False
+    try:
+        return bool(json.loads(one) == json.loads(other))
+    except ValueError:
+        return False
