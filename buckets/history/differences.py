@@ -80,6 +80,8 @@ def differences(output: str, recorded: pa.Table, replayed: pa.Table) -> list[Dif
 def _unmatched(recorded: pa.Table, replayed: pa.Table) -> npt.NDArray[np.int64]:
     """The rows without an equal row on the other side; those of the other side are counted on."""
     whole = pa.concat_tables([_plain(recorded), _plain(replayed)])
+    # Copied, for Arrow complains of payloads, whose buffers are not aligned.
+    whole = whole.take(pa.array(np.arange(len(whole))))
     side = np.repeat(np.array([1, -1], np.int64), [len(recorded), len(replayed)])
     names = whole.column_names
     numbered = whole.append_column(_SIDE, pa.array(side)).append_column(_ROW, pa.array(np.arange(len(whole))))
