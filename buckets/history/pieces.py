@@ -24,9 +24,7 @@ JOINED_ROWS = 500_000
 """Batches are joined until they have so many rows."""
 
 
-def pieces_of(
-    archive: Archive, recorded: Recorded, cut_as: CutAs, last_batch: int, joined_rows: int = JOINED_ROWS
-) -> Iterator[Piece]:
+def pieces_of(archive: Archive, recorded: Recorded, cut_as: CutAs, last_batch: int) -> Iterator[Piece]:
     """The archive from its beginning.
 
     Args:
@@ -34,7 +32,6 @@ def pieces_of(
         recorded: the cuts, and what scored each batch.
         cut_as: `recorded`: a piece for each batch; `joined`: batches are joined.
         last_batch: the last batch that is wanted.
-        joined_rows: how many rows are enough for a piece of several batches.
     """
     pinned = _Pinned(recorded)
     parts: list[_Part] = []
@@ -42,7 +39,7 @@ def pieces_of(
         if batch_id > last_batch:
             break
         part = _Part(batch_id, rows, pinned.lists_of(batch_id))
-        if parts and not _goes_on(parts, part, pinned, cut_as, joined_rows):
+        if parts and not _goes_on(parts, part, pinned, cut_as):
             yield pinned.piece(parts)
             parts = []
         parts.append(part)
@@ -58,13 +55,13 @@ class _Part(NamedTuple):
     lists: Lists
 
 
-def _goes_on(parts: list[_Part], part: _Part, pinned: "_Pinned", cut_as: CutAs, joined_rows: int) -> bool:
+def _goes_on(parts: list[_Part], part: _Part, pinned: "_Pinned", cut_as: CutAs) -> bool:
     """Whether a part belongs to the piece of those before it."""
     before = parts[-1]
     if part.batch_id == before.batch_id or cut_as == "recorded":
         return part.batch_id == before.batch_id
     is_alike = part.lists is before.lists and pinned.is_alike(part.batch_id, before.batch_id)
-    return is_alike and sum(len(each.rows) for each in parts) < joined_rows
+    return is_alike and sum(len(each.rows) for each in parts) < JOINED_ROWS
 
 
 class _Pinned:

@@ -121,18 +121,19 @@ class OutputTables:
     def recorded(self, output: str, span: Span) -> pa.Table:
         """The rows of an output that some batches have written."""
         first, last = span.batches
-        return _read(self.folder / output, self._schema(output), span, [f"{_BATCH} between {first} and {last}"])
+        return _read(self.folder / output, self.schema(output), span, [f"{_BATCH} between {first} and {last}"])
 
     def replayed(self, output: str, scored: ScoredPiece) -> pa.Table:
         """The rows as they would be written."""
-        schema = self._schema(output)
+        schema = self.schema(output)
         return scored.table(output).select(schema.names).cast(schema)
 
     def joined(self, output: str, replayed: Sequence[pa.Table]) -> pa.Table:
         """The rows of pieces."""
-        return pa.concat_tables([self._schema(output).empty_table(), *replayed])
+        return pa.concat_tables([self.schema(output).empty_table(), *replayed])
 
-    def _schema(self, output: str) -> pa.Schema:
+    def schema(self, output: str) -> pa.Schema:
+        """The columns that are compared."""
         found = columns.output_columns(self.largest_scale)[output]
         kept = [each for each in found if each.name != "source_order"]
         return pa.schema([pa.field(each.name, MOMENT if each.type == columns.TIME else each.type) for each in kept])
@@ -157,14 +158,14 @@ class AuditedTables:
 
     def recorded(self, output: str, span: Span) -> pa.Table:
         """The messages of an output about arrivals that are archived."""
-        rows = _read(self.folder / output, self._schema(output), span, [])
+        rows = _read(self.folder / output, self.schema(output), span, [])
         last = pc.index_in(rows["source"], pa.array(list(span.ends), pa.string()))
         ends = pa.array(list(span.ends.values()), pa.int64()).take(last)
         return rows.filter(pc.fill_null(pc.less_equal(rows["position"], ends), False))
 
     def replayed(self, output: str, scored: ScoredPiece) -> pa.Table:
         """The messages as they would be sent and read."""
-        table, schema = self.tables[output], self._schema(output)
+        table, schema = self.tables[output], self.schema(output)
         assert table.contract is not None
         messages = Messages(scored.piece.rule_set, scored.piece.terms.event_schema)
         sent = messages.of(output, scored.table(output), 0)
@@ -174,13 +175,14 @@ class AuditedTables:
 
     def joined(self, output: str, replayed: Sequence[pa.Table]) -> pa.Table:
         """The messages of pieces, each once, as the tables have them."""
-        whole = pa.concat_tables([self._schema(output).empty_table(), *replayed])
+        whole = pa.concat_tables([self.schema(output).empty_table(), *replayed])
         identity = self.tables[output].identity
         first = whole.select([identity]).append_column("row", pa.array(np.arange(len(whole))))
         rows = first.group_by(identity, use_threads=False).aggregate([("row", "min")])["row_min"]
         return whole.take(rows)
 
-    def _schema(self, output: str) -> pa.Schema:
+    def schema(self, output: str) -> pa.Schema:
+        """The columns that are compared."""
         contract = self.tables[output].contract
         assert contract is not None
         names = [each.name for each in contract.fields if each.name not in _NOT_COMPARED]

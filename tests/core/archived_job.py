@@ -30,6 +30,7 @@ class ArchivedJob:
         self.checkpoint = Checkpoint(folder / "checkpoint")
         self.archive = Archive(folder / "archive")
         self.archive.prepare(schema)
+        self.pinned: dict[str, int] = {}
         self.terms = Terms(event_schema=schema, engine=self.settings, evaluations=True, output="delta")
 
     def change(self, asked: Sequence[RuleChange], arrived=()) -> None:
@@ -52,7 +53,7 @@ class ArchivedJob:
         offsets = spark_folder(self.checkpoint.path) / "offsets"
         offsets.mkdir(parents=True, exist_ok=True)
         (offsets / str(number)).write_text(f'v1\n{{}}\n{{"logOffset":{number}}}')
-        self.checkpoint.cuts.keep(number, pipeline.rule_set.version, {}, pipeline.accounts[-1].span)
+        self.checkpoint.cuts.keep(number, pipeline.rule_set.version, self.pinned, pipeline.accounts[-1].span)
         if rows:
             self.archive.append(archived(arrivals(rows, self.schema), self.schema, number), self.archive.end())
 

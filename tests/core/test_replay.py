@@ -1,0 +1,284 @@
+"""A replay is equal to what a job has recorded, however the stream was cut, and it finds each row that was changed."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from unittest import mock
+
+import pytest
+from deltalake import DeltaTable
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from buckets.engine import eviction, shard_clock
+from buckets.errors import BucketsError
+from buckets.history import pieces
+from buckets.history import replay as replays
+from buckets.history.replay import Replayed, Wanted, replay
+from buckets.lists.entry import Entry
+from buckets.moment import moment_ms
+from buckets.outputs.columns import EVALUATIONS
+from buckets.rules.change import RuleChange
+from buckets.rules.rule import Rule
+from tests.core import alert_rules
+from tests.core.alert_rules import SCHEMA
+from tests.core.examples import SCHEMA as PAYMENT
+from tests.core.examples import rule
+from tests.core.recorded_job import OUTPUTS, RecordedJob
+
+POLICIES = st.fixed_dictionaries(
+    {},
+    optional={
+        "cooldown": st.sampled_from(["1s", "7s"]),
+        "reset_on_alert": st.just(True),
+        "rollout": st.just("50%"),
+        "require_warm": st.just(True),
+    },
+)
+LISTED = Rule.model_validate(
+    {
+        "rule_id": "listed",
+        "group_by": ["payer"],
+        "features": {"n": {"function": "count", "window": "5s", "where": "card IN LIST cards"}},
+        "when": "n > 0 OR payer IN LIST cards",
+    }
+)
+ALL = {"evaluations": True, "cuts": "recorded"}
+
+
+@st.composite
+def rule_lists(draw, policies: bool = True) -> list[Rule]:
+    """Rules over events and over alerts, over one group and over several, some with policies, and one with a list."""
+    found = []
+    for each in draw(alert_rules.rules()):
+        chosen = draw(POLICIES) if policies and draw(st.booleans()) else {}
+        if each.on == "alerts" or each.when is not None:
+            chosen.pop("reset_on_alert", None)
+        found.append(Rule.model_validate(each.model_dump(by_alias=True, mode="json") | chosen))
+    return [*found, LISTED] if draw(st.booleans()) else found
+
+
+@st.composite
+def steps(draw, policies: bool = True) -> list:
+    """What happens to a job: batches of rows, other rules, cleared state, another list."""
+    rows, found = draw(alert_rules.streams()), []
+    found.append(("rules", draw(rule_lists(policies))))
+    found.append(("list", draw(st.sets(st.sampled_from(["c", "p"])))))
+    for batch in alert_rules.cut(rows, draw(st.lists(st.integers(0, 20), max_size=10))):
+        # Rows of two partitions: within a batch those of the first come first.
+        found.append(("batch", [row | {"source_order": draw(st.integers(0, 1))} for row in batch]))
+        happens = draw(st.sampled_from(["nothing"] * 5 + ["rules", "clear", "clear_all", "list", "broken"]))
+        if happens == "rules":
+            found.append(("rules", draw(rule_lists(policies))))
+        elif happens == "list":
+            found.append(("list", draw(st.sets(st.sampled_from(["c", "d", "p"])))))
+        elif happens == "broken":
+            found.append(("batch", [{"id": "broken", "t": "never", "position": 100 + len(found)}]))
+        elif happens != "nothing":
+            found.append((happens, None))
+    return found
+
+
+def run(job: RecordedJob, happened: list) -> None:
+    """Let a job live through all of it."""
+    for what, how in happened:
+        if what == "rules":
+            job.use(how)
+        elif what == "list":
+            job.use_list("cards", {key: Entry() for key in how})
+        elif what == "batch":
+            job.batch(how)
+        elif job.pipeline.rule_set.rules:
+            kind = "clear_state" if what == "clear" else "clear_all_state"
+            rule_id = job.pipeline.rule_set.rules[0].rule_id if what == "clear" else None
+            job.change([RuleChange.model_validate({"change": kind, "rule_id": rule_id})], job.arrived)
+
+
+@contextmanager
+def lived(happened: list, **engine) -> Iterator[RecordedJob]:
+    with TemporaryDirectory() as folder:
+        job = RecordedJob(Path(folder), SCHEMA, **{"allowed_lateness": "1h", "shards": 3} | engine)
+        run(job, happened)
+        yield job
+
+
+@contextmanager
+def evicting():
+    """Keys are evicted as soon as they may be: one key says how late it is."""
+    with mock.patch.multiple(shard_clock, VOTERS=1, QUORUM=1), mock.patch.object(eviction, "SPARE_VISITS", 2):
+        yield
+
+
+def told(found: Replayed) -> list[str]:
+    return [f"{each.kind} {each.output} {each.fields} {each.row}" for each in found.differences]
+
+
+@pytest.mark.slow
+@settings(max_examples=40)
+@given(steps(), st.sampled_from(["0ms", "2s", "1h"]))
+def test_as_it_was_cut_all_comes_out_again_to_the_last_digit(happened, lateness):
+    with evicting(), lived(happened, allowed_lateness=lateness) as job:
+        if job.archive.end():
+            found = replay(job.history(), Wanted(**ALL))
+            assert told(found) == []
+            assert found.compared[EVALUATIONS] == len(job.rows[EVALUATIONS])
+
+
+@pytest.mark.slow
+@settings(max_examples=40)
+@given(steps(), st.integers(1, 30))
+def test_joined_batches_say_the_same_where_nothing_is_evicted(happened, joined_rows):
+    with mock.patch.object(pieces, "JOINED_ROWS", joined_rows), lived(happened) as job:
+        if job.archive.end():
+            assert told(replay(job.history(), Wanted(evaluations=True, cuts="joined"))) == []
+
+
+@pytest.mark.slow
+@settings(max_examples=40)
+@given(steps(policies=False), st.integers(1, 30))
+def test_joined_batches_say_the_same_of_what_is_warm(happened, joined_rows):
+    """Rules over alerts see alerts that are not warm, so only rules over events keep this law."""
+    with evicting(), lived(happened, allowed_lateness="0ms") as job:
+        if job.archive.end():
+            with mock.patch.object(pieces, "JOINED_ROWS", joined_rows):
+                found = replay(job.history(), Wanted(evaluations=True, cuts="joined"))
+            evaluated = [each for each in found.differences if each.output == EVALUATIONS]
+            assert [each for each in evaluated if not each.is_cold and each.row["rule_id"].startswith("e")] == []
+            assert replay(job.history(), Wanted(evaluations=True, cuts="recorded")).is_equal
+
+
+# Rows that were changed
+
+
+MINUTE_MS = 60_000
+PAYMENTS = [
+    {"id": f"e{n}", "at": n * MINUTE_MS, "payer": f"p{n % 2}", "amount": "60.00", "position": n} for n in range(12)
+]
+
+
+@pytest.fixture
+def job(tmp_path) -> RecordedJob:
+    """Three batches of payments, with an alert at each but the first two; the limit goes up with the last batch."""
+    job = RecordedJob(tmp_path, PAYMENT, shards=2, allowed_lateness="1h")
+    job.use([rule(), rule("shadow", state="SHADOW"), rule("quiet", cooldown="1h")])
+    job.batch(PAYMENTS[:4])
+    job.batch(PAYMENTS[4:8])
+    job.use(
+        [rule(limit={"operator": ">", "value": "200"}), rule("shadow", state="SHADOW"), rule("quiet", cooldown="1h")]
+    )
+    job.batch(PAYMENTS[8:])
+    return job
+
+
+def changed(job: RecordedJob, **wanted) -> list[tuple]:
+    found = replay(job.history(), Wanted(**wanted))
+    assert found.is_equal == (not found.differences)
+    return [(each.output, each.kind, each.fields, each.row["event_id"]) for each in found.differences]
+
+
+def test_nothing_is_changed(job):
+    found = replay(job.history(), Wanted())
+    assert (found.cut_as, found.batches, found.events, found.is_equal) == ("recorded", 3, 12, True)
+    assert found.compared == {output: len(job.rows[output]) for output in OUTPUTS if output != EVALUATIONS}
+    assert min(found.compared.values()) > 0
+
+
+def test_a_field_of_an_alert_is_changed(job):
+    job.rows["alerts"][3] |= {"value": Decimal("1.00000000"), "severity": "high"}
+    event = job.rows["alerts"][3]["event_id"]
+    assert changed(job) == [("alerts", "different", ("value", "severity"), event)]
+
+
+def test_an_alert_is_gone_and_another_one_was_never_raised(job):
+    gone, event = job.rows["held_alerts"].pop(0)["event_id"], job.rows["shadow_alerts"][0]["event_id"]
+    job.rows["shadow_alerts"].append(job.rows["shadow_alerts"][0] | {"alert_id": "made up"})
+    assert sorted(changed(job)) == [
+        ("held_alerts", "replayed_only", (), gone),
+        ("shadow_alerts", "recorded_only", (), event),
+    ]
+
+
+def test_a_row_that_is_recorded_twice_is_found(job):
+    job.rows["alerts"].append(job.rows["alerts"][0])
+    assert changed(job) == [("alerts", "recorded_only", (), job.rows["alerts"][0]["event_id"])]
+
+
+def test_an_arrival_is_gone(job):
+    archive = DeltaTable(job.archive.table_path)
+    archive.delete("id = 'e2'")
+    found = changed(job)
+    assert ("alerts", "recorded_only", (), "e2") in found
+    assert {event for _, _, _, event in found} <= {f"e{n}" for n in range(2, 12, 2)}
+    assert {"value", "lower", "upper"} < set(next(fields for _, kind, fields, _ in found if kind == "different"))
+
+
+def test_only_alerts_of_the_time_asked_for_are_compared(job):
+    for row in job.rows["alerts"]:
+        row["rule"] = "changed"
+    everything = changed(job)
+    begin, end = (datetime.fromtimestamp(minute * 60, UTC) for minute in (5, 9))
+    chosen = changed(job, from_ms=moment_ms(begin), to_ms=moment_ms(end))
+    assert chosen == [each for each in everything if 5 <= int(each[3][1:]) < 9]
+    assert 0 < len(chosen) < len(everything)
+    found = replay(job.history(), Wanted(to_ms=3 * MINUTE_MS))
+    assert (found.last_batch, found.events) == (0, 4)
+
+
+def test_what_an_earlier_release_did_not_write_is_not_compared(job):
+    older = ("severity", "tags", "score", "held_back", "terms", "condition", "count_lower", "count_upper")
+    for row in job.rows["alerts"]:
+        row |= dict.fromkeys(older)
+    job.rows["alerts"][0]["count"] = 77
+    assert changed(job) == [("alerts", "different", ("count",), job.rows["alerts"][0]["event_id"])]
+
+
+def test_joined_batches_that_differ_are_scored_again_one_by_one(job):
+    told = []
+    job.rows["alerts"][0] |= {"warm": False}
+    with mock.patch.object(replays, "FEW_BATCHES", 1):
+        joined = replay(job.history(), Wanted(cuts="joined"))
+        found = replay(job.history(), Wanted(), say=told.append)
+    assert (joined.cut_as, joined.eviction, joined.is_equal) == ("joined", 1, True)
+    assert (found.cut_as, found.eviction, found.is_equal) == ("recorded", 0, False)
+    assert len(told) == 1
+
+
+def test_processes_say_the_same_as_one(job):
+    assert told(replay(job.history(), Wanted(evaluations=True, processes=2))) == []
+
+
+# What is missing
+
+
+def test_without_all_that_was_scored_nothing_is_compared(job, tmp_path):
+    history = job.history()
+    with pytest.raises(BucketsError, match="no event has happened in that time"):
+        replay(history, Wanted(from_ms=10**15))
+    DeltaTable(job.archive.table_path).delete("_batch_id = 2")
+    with pytest.raises(BucketsError, match="ends with batch 1, and the job has written batch 2"):
+        replay(history, Wanted())
+    assert replay(history, Wanted(to_ms=8 * MINUTE_MS)).not_compared == 2
+    shutil.rmtree(tmp_path / "tables" / "held_alerts")
+    with pytest.raises(BucketsError, match="there is no table held_alerts"):
+        replay(history, Wanted())
+
+
+def test_an_empty_archive_says_so(tmp_path):
+    job = RecordedJob(tmp_path, PAYMENT)
+    job.use([rule()])
+    job.batch([])
+    with pytest.raises(BucketsError, match="holds nothing"):
+        replay(job.history(), Wanted())
+
+
+def test_batches_of_an_earlier_release_cannot_be_replayed(job):
+    history = job.history()
+    (cuts,) = (job.checkpoint.path / "buckets" / "cuts").glob("*")
+    cuts.write_text(cuts.read_text().replace('"ruleset_version": 1', '"ruleset_version": 0', 1))
+    with pytest.raises(BucketsError, match="batches up to 0 were scored by a release"):
+        replay(replace(history, recorded=job.recorded), Wanted())
