@@ -122,9 +122,10 @@ class Archive:
             columns: those wanted; `_arrival` comes too. None for all.
         """
         wanted = None if columns is None else list(dict.fromkeys([ARRIVAL, *columns]))
+        whole = pa.schema(DeltaTable(self.table_path).schema().to_arrow())
         for low, high, path in self._files():
             if high >= first and (end is None or low < end):
-                rows = pq.read_table(path, columns=wanted, partitioning=None)
+                rows = _as_declared(pq.read_table(path, columns=wanted, partitioning=None), whole, wanted)
                 inside = pc.greater_equal(rows[ARRIVAL], first)
                 if end is not None:
                     inside = pc.and_(inside, pc.less(rows[ARRIVAL], end))
@@ -139,6 +140,16 @@ class Archive:
     def query(self, sql: str) -> pa.Table:
         """What a query in SQL over the table `archive` finds; files without matches are not read."""
         return pa.table(QueryBuilder().register("archive", DeltaTable(self.table_path)).execute(sql).read_all())
+
+
+def _as_declared(rows: pa.Table, whole: pa.Schema, wanted: Sequence[str] | None) -> pa.Table:
+    """Rows of a file with the columns of the table, of which it may lack some, and have others in another type."""
+    columns = whole if wanted is None else pa.schema([whole.field(name) for name in wanted])
+    if rows.schema.equals(columns):
+        return rows
+    nulls = {field.name: pa.nulls(len(rows), field.type) for field in columns}
+    there = {name: rows[name] for name in rows.column_names}
+    return pa.table([(nulls | there)[name] for name in columns.names], names=columns.names).cast(columns)
 
 
 def by_batch(tables: Iterator[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
