@@ -87,7 +87,8 @@ def replay_job(
     else:
         _show(Console(), found, show)
     if not found.is_equal:
-        message = f"{found.counts.total():,} rows are not as they are recorded"
+        count = found.counts.total()
+        message = f"{count:,} {'row is not as it is' if count == 1 else 'rows are not as they are'} recorded"
         raise BucketsError(message)
 
 

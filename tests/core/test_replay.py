@@ -248,6 +248,15 @@ def test_joined_batches_that_differ_are_scored_again_one_by_one(job):
     assert len(told) == 1
 
 
+def test_in_joined_batches_the_batch_counts_before_the_partition(tmp_path):
+    job = RecordedJob(tmp_path, PAYMENT, allowed_lateness="1h")
+    job.use([rule(limit={"operator": ">", "value": "0"})])
+    job.batch([PAYMENTS[0] | {"source_order": 1}])
+    job.batch([PAYMENTS[2] | {"source_order": 0}])
+    assert told(replay(job.history(), Wanted(evaluations=True, cuts="joined"))) == []
+    assert len(job.rows["alerts"]) == 2
+
+
 def test_processes_say_the_same_as_one(job):
     assert told(replay(job.history(), Wanted(evaluations=True, processes=2))) == []
 

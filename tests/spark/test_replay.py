@@ -1,0 +1,55 @@
+"""`buckets replay` of a real job: equal after a restart with other rules, and each row that was changed is named."""
+
+import json
+import sys
+from dataclasses import dataclass
+
+import pytest
+from deltalake import DeltaTable
+
+from buckets.cli.main import exit_code
+from tests.spark.job_folder import JobFolder
+from tests.spark.payments import RULES, payments
+
+pytestmark = pytest.mark.spark
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A command that has run in this process."""
+
+    code: int
+    out: str
+    err: str
+
+
+def test_a_job_that_was_restarted_with_other_rules_is_replayed(spark, tmp_path, monkeypatch, capsys):
+    def replay(*options: str) -> Ran:
+        monkeypatch.setattr(sys, "argv", ["buckets", "replay", str(job.conf), *options])
+        code = exit_code()
+        return Ran(code, *capsys.readouterr())
+
+    events = payments(120)
+    job = JobFolder(tmp_path, archive={"path": "archive"})
+    job.add_events(events[:60], files=2)
+    job.run(spark)
+    job.write_rules([RULES[0] | {"cooldown": "200ms", "limit": {"operator": ">", "value": "30"}}, *RULES[1:]])
+    job.add_events(events[60:], files=2, first=2)
+    job.run(spark)
+    capsys.readouterr()
+
+    for cuts in ("recorded", "joined"):
+        ran = replay("--evaluations", "--cuts", cuts, "--json")
+        found = json.loads(ran.out)
+        assert (ran.code, found["equal"], found["rows"]) == (0, True, [])
+        assert found["arrivals"] == len(events)
+        assert found["compared"] == {name: len(job.rows(name)) for name in found["compared"]}
+        assert min(found["compared"].values()) > 0
+
+    changed = job.rows("alerts")[0]
+    DeltaTable(job.tables / "alerts").update({"certain": "false"}, f"alert_id = '{changed['alert_id']}'")
+    ran = replay()
+    assert ran.code == 1
+    assert f"alerts: alert {changed['alert_id']} of rule {changed['rule_id']}" in ran.out
+    assert "certain: recorded False, came out True" in ran.out
+    assert ran.err.splitlines()[-1] == "error: 1 row is not as it is recorded"
