@@ -85,7 +85,7 @@ def replay_job(
     if as_json:
         typer.echo(json.dumps(_as_json(found), indent=2, ensure_ascii=False))
     else:
-        _show(Console(), found, show)
+        _show(Console(), found, show, job.settings.output.kind)
     if not found.is_equal:
         count = found.counts.total()
         message = f"{count:,} {'row is not as it is' if count == 1 else 'rows are not as they are'} recorded"
@@ -96,7 +96,7 @@ def _tell(status: Status, found: Replayed, rows: int) -> None:
     status.update(f"{found.events:,} of {rows:,} arrivals scored, {found.counts.total():,} differences so far")
 
 
-def _show(console: Console, found: Replayed, show: int) -> None:
+def _show(console: Console, found: Replayed, show: int, output: str) -> None:
     table = Table(title="Compared", title_justify="left")
     table.add_column("Output")
     for name in ("Recorded", "Differences"):
@@ -106,14 +106,17 @@ def _show(console: Console, found: Replayed, show: int) -> None:
     console.print(table)
     for each in found.differences[:show]:
         console.print(Text(_line(each)), soft_wrap=True)
-    if len(found.differences) > show:
-        console.print(f"… and {len(found.differences) - show:,} more; --show says how many are shown", highlight=False)
+    more = found.of_output.total() - min(show, len(found.differences))
+    if more:
+        console.print(f"… and {more:,} more; --show says how many are shown", highlight=False)
     lines = [_scored(found)]
     if found.eviction:
         lines.append(
             f"{found.eviction:,} of the differences are of windows that were not complete (warm: false), where joined "
             "batches evict idle keys at another moment: --cuts recorded decides"
         )
+    if output == "kafka" and found.counts["replayed_only"]:
+        lines.append("an alert that came out and is not recorded may be one that `buckets audit` has not read yet")
     if found.not_compared is not None:
         lines.append(f"batches up to {found.not_compared:,} are written, and not all of them are archived")
     lines.append("equal: all that is recorded came out again, and nothing else" if found.is_equal else "not equal")

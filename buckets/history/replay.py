@@ -14,6 +14,8 @@ from typing import Literal
 
 import pyarrow as pa
 
+from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.checkpoint.cuts import Cut
 from buckets.errors import BucketsError
 from buckets.history.archive import BATCH, POSITION, SOURCE
 from buckets.history.differences import KINDS, Difference, Kind, differences
@@ -143,6 +145,7 @@ def _check_whole(history: History, wanted: Wanted) -> int | None:
             "stream; only a job that this release has run from its beginning can be replayed"
         )
         raise BucketsError(message)
+    _check_lists(history)
     end, last = archive.last_batch(), max((cut.batch_id for cut in recorded.cuts if cut.span), default=None)
     if end is None:
         message = f"archive {archive.folder}: holds nothing; the job has not scored anything that could be archived"
@@ -156,6 +159,27 @@ def _check_whole(history: History, wanted: Wanted) -> int | None:
         )
         raise BucketsError(message)
     return last
+
+
+def _check_lists(history: History) -> None:
+    """See that the lists of all batches are still there.
+
+    Raises:
+        BucketsError: some are not.
+    """
+    lists = Checkpoint(history.job.checkpoint).lists
+    first: dict[str, Cut] = {}
+    for cut in history.recorded.cuts:
+        first |= {name: cut for name in cut.lists if name not in first}
+    for name, cut in first.items():
+        try:
+            lists.index(name, cut.lists[name])
+        except OSError:
+            message = (
+                f"batch {cut.batch_id} saw version {cut.lists[name]} of list {name}, which is not kept any more: "
+                "versions of lists are kept for good from the time when the configuration got its `archive`"
+            )
+            raise BucketsError(message) from None
 
 
 def _last_batch(history: History, wanted: Wanted) -> int:

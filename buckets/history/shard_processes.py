@@ -99,6 +99,7 @@ class ShardProcesses:
         fresh = multiprocessing.get_context("spawn")
         self._processes = [ProcessPoolExecutor(1, mp_context=fresh) for _ in range(processes)]
         self._rules: str | None = None
+        self._used: list[Future[None]] = []
 
     def __enter__(self) -> "ShardProcesses":
         """Keep them until the end."""
@@ -116,8 +117,8 @@ class ShardProcesses:
         lists = scorer.lists if scorer.lists is not NO_LISTS else None
         rules = rule_set.to_json() if rule_set.to_json() != self._rules else None
         self._rules = rule_set.to_json()
-        for process in self._processes:
-            process.submit(_use, scorer.schema, scorer.engine, scorer.evaluations, lists, rules)
+        settings = scorer.schema, scorer.engine, scorer.evaluations, lists
+        self._used = [process.submit(_use, *settings, rules) for process in self._processes]
 
     def score(self, messages: Messages) -> Pending:
         """Begin to score a batch; a shard always goes to the same process."""
@@ -125,11 +126,15 @@ class ShardProcesses:
         for shard, payloads in messages.items():
             shares[shard % len(shares)][shard] = payloads
         begun = [process.submit(_score, share) for process, share in zip(self._processes, shares, strict=True) if share]
-        return lambda: _results(begun)
+        used = self._used
+        return lambda: _results(used, begun)
 
 
-def _results(begun: Sequence[Future[list[Produced]]]) -> Iterator[Produced]:
+def _results(used: Sequence[Future[None]], begun: Sequence[Future[list[Produced]]]) -> Iterator[Produced]:
+    """What shards put out, once they have taken their settings."""
     try:
+        for settings in used:
+            settings.result()
         for each in begun:
             yield from each.result()
     except BrokenProcessPool:

@@ -37,6 +37,7 @@ class ArchivedJob:
         """Change rules, state or all of them, from the next batch on."""
         before = self.pipeline.rule_set
         made = revise(before, asked, self.schema, arrived, self.settings.allowed_lateness)
+        assert made.refused == []
         if made.rule_set.version != before.version:
             self.checkpoint.versions.keep(made.rule_set, made.made, self.pipeline.batches)
             self.pipeline.rule_set = made.rule_set

@@ -44,8 +44,8 @@ LISTED = Rule.model_validate(
     {
         "rule_id": "listed",
         "group_by": ["payer"],
-        "features": {"n": {"function": "count", "window": "5s", "where": "card IN LIST cards"}},
-        "when": "n > 0 OR payer IN LIST cards",
+        "features": {"listed": {"function": "count", "window": "5s", "where": "card IN LIST cards"}},
+        "when": "listed > 0 OR payer IN LIST cards",
     }
 )
 ALL = {"evaluations": True, "cuts": "recorded"}
@@ -275,6 +275,17 @@ def test_without_all_that_was_scored_nothing_is_compared(job, tmp_path):
     shutil.rmtree(tmp_path / "tables" / "held_alerts")
     with pytest.raises(BucketsError, match="there is no table held_alerts"):
         replay(history, Wanted())
+
+
+def test_a_version_of_a_list_that_is_gone_is_named(tmp_path):
+    job = RecordedJob(tmp_path, SCHEMA)
+    job.use([LISTED])
+    job.use_list("cards", {"c": Entry()})
+    job.batch([{"id": "e", "t": 0, "payer": "p", "card": "c", "amount": "1", "position": 1}])
+    assert told(replay(job.history(), Wanted(evaluations=True, processes=2))) == []
+    shutil.rmtree(tmp_path / "checkpoint" / "buckets" / "lists")
+    with pytest.raises(BucketsError, match="batch 0 saw version 1 of list cards, which is not kept any more"):
+        replay(job.history(), Wanted())
 
 
 def test_an_empty_archive_says_so(tmp_path):

@@ -47,7 +47,7 @@ def test_a_job_that_was_restarted_with_other_rules_is_replayed(spark, tmp_path, 
         assert min(found["compared"].values()) > 0
 
     changed = job.rows("alerts")[0]
-    DeltaTable(job.tables / "alerts").update({"certain": "false"}, f"alert_id = '{changed['alert_id']}'")
+    DeltaTable(job.tables / "alerts").update({"certain": "false"}, predicate=f"alert_id = '{changed['alert_id']}'")
     ran = replay()
     assert ran.code == 1
     assert f"alerts: alert {changed['alert_id']} of rule {changed['rule_id']}" in ran.out
