@@ -9,6 +9,8 @@ import pyarrow as pa
 ALERTS = "alerts"
 SHADOW_ALERTS = "shadow_alerts"
 HELD_ALERTS = "held_alerts"
+VARIANT_ALERTS = "variant_alerts"
+"""What variants of rules would have raised; only in backtests with a sweep."""
 EVALUATIONS = "evaluations"
 LATE_EVENTS = "late_events"
 COLLISIONS = "collisions"
@@ -59,6 +61,15 @@ DUPLICATE_COLUMNS = pa.schema(
         *_OF_GROUP,
         pa.field("event_time", TIME),
         pa.field("warm", pa.bool_()),
+        *_POSITION,
+    ]
+)
+VARIANT_ALERT_COLUMNS = pa.schema(
+    [
+        pa.field("rule_id", pa.string()),
+        pa.field("key", pa.string()),
+        pa.field("event_id", pa.string()),
+        pa.field("event_time", TIME),
         *_POSITION,
     ]
 )
