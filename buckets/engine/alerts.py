@@ -21,7 +21,6 @@ from buckets.numbers.fixed_point import AVERAGE_FACTOR, format_scaled, readable
 from buckets.outputs.columns import TIME, VARIANT_ALERT_COLUMNS, output_columns
 from buckets.rules.rule import Rule
 
-
 _POSITION = ("source", "source_order", "position")
 
 
@@ -119,7 +118,9 @@ def variant_table(group: ScoredGroup, mine: npt.NDArray[np.int64]) -> pa.Table:
     return event_rows(group.table, rows.event[chosen], ids.take(pa.array(rows.rule[chosen])))
 
 
-def event_rows(table: KeyedTable, events: npt.NDArray[np.int64], rule_ids: pa.Array, order: Sequence[str] = ()) -> pa.Table:
+def event_rows(
+    table: KeyedTable, events: npt.NDArray[np.int64], rule_ids: pa.Array, order: Sequence[str] = ()
+) -> pa.Table:
     """Rows of `variant_alerts`.
 
     Args:

@@ -76,7 +76,9 @@ class Outcome:
         return f"is {shown(self.value)}"
 
 
-def parse_expectation(text: str, rules: Collection[str], has_fraud: bool, has_recorded: bool, has_amount: bool) -> Expectation:
+def parse_expectation(
+    text: str, rules: Collection[str], has_fraud: bool, has_recorded: bool, has_amount: bool
+) -> Expectation:
     """Read an expectation.
 
     Args:
@@ -91,7 +93,8 @@ def parse_expectation(text: str, rules: Collection[str], has_fraud: bool, has_re
     """
     found = _FORM.fullmatch(" ".join(text.split()))
     if found is None:
-        raise BucketsError(f"expect {in_quotes(text)}: cannot be read; {_LIKE}; figures: {', '.join(FIGURES)}")
+        message = f"expect {in_quotes(text)}: cannot be read; {_LIKE}; figures: {', '.join(FIGURES)}"
+        raise BucketsError(message)
     figure, rule_id, sign, number, percent, per_day = found.groups()
     fault = None
     if rule_id is not None and rule_id not in rules:

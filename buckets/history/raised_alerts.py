@@ -77,7 +77,9 @@ class AlertsOfRule:
     def joined(cls, parts: "list[AlertsOfRule]") -> "AlertsOfRule":
         """Several one after the other."""
         none = np.empty(0, np.int64)
-        return cls(np.concatenate([none, *(each.row for each in parts)]), np.concatenate([none, *(each.key for each in parts)]))
+        return cls(
+            np.concatenate([none, *(each.row for each in parts)]), np.concatenate([none, *(each.key for each in parts)])
+        )
 
 
 class RaisedAlerts:
@@ -85,9 +87,11 @@ class RaisedAlerts:
 
     Attributes:
         keys: the different keys as JSON, their fields sorted by name.
+        arrived: how many rows have been taken.
+        alerted: at how many of them something has alerted.
         arrivals: how many events of the span have arrived, repeats among them.
-        first_ms: the least event time among them; None where there is none.
-        last_ms: the greatest.
+        in_span_ms: the least and the greatest event time among them; None where there is none.
+        all_ms: the least and the greatest of all event times, in the span or not; None where there is none.
         dead_letters: how many rows were no events, or could not be evaluated by some rule.
     """
 
@@ -101,28 +105,30 @@ class RaisedAlerts:
             variants: by the id of a variant, the rule that it is one of.
         """
         self._schema, self._span, self._amount = schema, span, amount
-        self._shares = {name: rule for name, rule in variants.items() if rule.rollout < WHOLE_SHARE}
+        self._shares = {name: rule for name, rule in variants.items() if _has_share(rule)}
         self._code_of: dict[str, int] = {}
         self._canonical: dict[str, int] = {}
         self._rows: list[tuple[Int64s, Int64s, pa.Array, Int64s]] = []
-        self._row_count, self._arrived = 0, 0
+        self.alerted = self.arrived = 0
         self._found: dict[tuple[str, str], list[AlertsOfRule]] = defaultdict(list)
         self.keys: list[str] = []
         self.arrivals = self.dead_letters = 0
-        self.first_ms: int | None = None
-        self.last_ms: int | None = None
+        self.in_span_ms: tuple[int, int] | None = None
+        self.all_ms: tuple[int, int] | None = None
 
     def take(self, scored: ScoredPiece) -> None:
         """Take a piece into account; pieces come in their order."""
         rows = scored.piece.rows
         self._note_times(rows)
         self.dead_letters += scored.table("dead_letters").num_rows
-        tables = {name: self._in_span(scored.table(name)) for name in (ALERTS, SHADOW_ALERTS, HELD_ALERTS, VARIANT_ALERTS)}
+        tables = {
+            name: self._in_span(scored.table(name)) for name in (ALERTS, SHADOW_ALERTS, HELD_ALERTS, VARIANT_ALERTS)
+        }
         there = {name: table for name, table in tables.items() if table.num_rows}
         if there:
             joined = pa.concat_tables([table.select([*_ORIGIN, "rule_id", "key"]) for table in there.values()])
             self._add(rows, joined, np.repeat(list(there), [table.num_rows for table in there.values()]))
-        self._arrived += rows.num_rows
+        self.arrived += rows.num_rows
 
     @cached_property
     def events(self) -> AlertedEvents:
@@ -130,7 +136,9 @@ class RaisedAlerts:
         arrival, time_ms, event_id, amount = zip(*self._rows, strict=True) if self._rows else ((), (), (), ())
         none = np.empty(0, np.int64)
         ids = pa.chunked_array(list(event_id), pa.string()).combine_chunks()
-        return AlertedEvents(np.concatenate([none, *arrival]), np.concatenate([none, *time_ms]), ids, np.concatenate([none, *amount]))
+        return AlertedEvents(
+            np.concatenate([none, *arrival]), np.concatenate([none, *time_ms]), ids, np.concatenate([none, *amount])
+        )
 
     def of(self, rule_id: str, output: str) -> AlertsOfRule:
         """The alerts of a rule or a variant in an output, once all pieces have been taken."""
@@ -144,10 +152,7 @@ class RaisedAlerts:
         times_ms = _in_ms(rows[self._schema.event_time.field]).filter(rows["_fault"].is_null())
         inside = times_ms.filter(_inside(times_ms, self._span))
         self.arrivals += len(inside)
-        if len(inside):
-            ends = pc.min_max(inside).as_py()
-            self.first_ms = min(ends["min"], ends["min"] if self.first_ms is None else self.first_ms)
-            self.last_ms = max(ends["max"], ends["max"] if self.last_ms is None else self.last_ms)
+        self.in_span_ms, self.all_ms = _wider(self.in_span_ms, inside), _wider(self.all_ms, times_ms)
 
     def _in_span(self, table: pa.Table) -> pa.Table:
         return table.filter(_inside(_in_ms(table["event_time"]), self._span)) if table.num_rows else table
@@ -158,11 +163,13 @@ class RaisedAlerts:
         chosen = rows.select(self._row_columns()).take(pa.array(different))
         amounts = np.zeros(len(different), np.int64)
         if self._amount is not None:
-            amounts, _ = conversion.measures(chosen[self._amount].combine_chunks(), self._schema.measures[self._amount].scale)
+            amounts, _ = conversion.measures(
+                chosen[self._amount].combine_chunks(), self._schema.measures[self._amount].scale
+            )
         times_ms = _in_ms(chosen[self._schema.event_time.field]).to_numpy()
-        self._rows.append((different + self._arrived, times_ms, chosen[self._schema.event_id].combine_chunks(), amounts))
-        row, key = index.astype(np.int64) + self._row_count, self._key_numbers(alerts["key"])
-        self._row_count += len(different)
+        self._rows.append((different + self.arrived, times_ms, chosen[self._schema.event_id].combine_chunks(), amounts))
+        row, key = index.astype(np.int64) + self.alerted, self._key_numbers(alerts["key"])
+        self.alerted += len(different)
         for rule_id, output, mine in _by_rule(alerts["rule_id"], outputs):
             if rule_id in self._shares:
                 mine = mine[[is_in_share(self._shares[rule_id], self.keys[number]) for number in key[mine].tolist()]]
@@ -184,6 +191,11 @@ class RaisedAlerts:
                 self._code_of[text] = self._canonical[canonical]
         numbers = np.array([self._code_of[text] for text in encoded.dictionary.to_pylist()], np.int64)
         return numbers[encoded.indices.to_numpy()]
+
+
+def _has_share(rule: Rule) -> bool:
+    """Whether the alerts of some keys of a rule are for `shadow_alerts` only; its variants are for all keys."""
+    return rule.state == "ACTIVE" and rule.rollout < WHOLE_SHARE
 
 
 def _by_rule(rule_ids: pa.ChunkedArray, outputs: npt.NDArray[np.str_]) -> Iterator[tuple[str, str, Int64s]]:
@@ -209,6 +221,15 @@ def _row_numbers(rows: pa.Table, alerts: pa.Table) -> Int64s:
         message = f"{len(alerts) - len(numbers):,} alerts are of no row of their piece"
         raise RuntimeError(message)
     return numbers
+
+
+def _wider(known: tuple[int, int] | None, times_ms: pa.ChunkedArray) -> tuple[int, int] | None:
+    """The least and the greatest of times, and of what was known before."""
+    if not len(times_ms):
+        return known
+    ends = pc.min_max(times_ms).as_py()
+    before = (ends["min"], ends["max"]) if known is None else known
+    return min(ends["min"], before[0]), max(ends["max"], before[1])
 
 
 def _inside(times_ms: pa.ChunkedArray, span: Span) -> pa.ChunkedArray:

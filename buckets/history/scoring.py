@@ -1,7 +1,7 @@
 """Scores archived arrivals again, by recorded rules or by others, without Spark."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -30,7 +30,7 @@ class Piece:
     rows: pa.Table
     rule_set: RuleSet
     terms: Terms
-    lists: Lists = NO_LISTS
+    lists: Lists = field(default_factory=lambda: NO_LISTS)
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class ScoredPiece:
         """The rows of an output, in no particular order."""
         terms, payloads = self.piece.terms, self.results.payloads.get(output, [])
         if not payloads:
-            return columns.output_columns(terms.event_schema.largest_scale)[output].empty_table()
+            return columns.columns_of(output, terms.event_schema.largest_scale).empty_table()
         return OutputDecoder(self.piece.rule_set, terms.event_schema, terms.engine).table(output, payloads)
 
 

@@ -91,6 +91,9 @@ class SweptRules:
     combinations: tuple[Combination, ...] = ()
 
 
+NO_SWEEP = SweptRules()
+
+
 def parse_sweeps(texts: Iterable[str], rules: Sequence[Rule]) -> tuple[Sweep, ...]:
     """Read sweeps as people write them.
 
@@ -257,7 +260,7 @@ def _values(text: str, is_number: bool, may_be_none: bool) -> list[str]:
             message = f"{steps:,} is no number of values; a range FROM..TO:N has 2 to {MOST_VARIANTS:,}"
             raise ValueError(message)
         ends = [_value(each.strip(), is_number, may_be_none=False) for each in written.groups()[:2]]
-        found = list(_numbers(*map(Decimal, ends), steps) if is_number else _durations(*ends, steps))
+        found = list((_numbers if is_number else _durations)(ends[0], ends[1], steps))
     twice = next((each for each in found if found.count(each) > 1), None)
     if twice is not None:
         message = f"the value {twice} stands there twice; write each once, or fewer of the range"
@@ -277,10 +280,10 @@ def _value(text: str, is_number: bool, may_be_none: bool) -> str:
     return format_duration(parse_duration_ms(text))
 
 
-def _numbers(first: Decimal, last: Decimal, steps: int) -> Iterator[str]:
+def _numbers(first: str, last: str, steps: int) -> Iterator[str]:
     """Evenly spaced numbers, with as few digits as they need, or two more than they are written with."""
     begin, gap = Fraction(first), (Fraction(last) - Fraction(first)) / (steps - 1)
-    least = max(map(digits_after_point, (first, last)))
+    least = max(digits_after_point(Decimal(end)) for end in (first, last))
     exact = [begin + gap * step for step in range(steps)]
     for digits in range(least, least + _MORE_DIGITS + 1):
         if all((each * 10**digits).denominator == 1 for each in exact):

@@ -187,3 +187,8 @@ def output_columns(largest_scale: int) -> dict[str, pa.Schema]:
         DUPLICATES: DUPLICATE_COLUMNS,
         DEAD_LETTERS: DEAD_LETTER_COLUMNS,
     }
+
+
+def columns_of(output: str, largest_scale: int) -> pa.Schema:
+    """The columns of one output that is decoded from payloads, also of `variant_alerts`."""
+    return VARIANT_ALERT_COLUMNS if output == VARIANT_ALERTS else output_columns(largest_scale)[output]

@@ -74,7 +74,7 @@ POLICY_FIELDS = (
 )
 """Fields that are written only where they say something."""
 VARIANT_MARK = "!"
-"""With this begins the id of a variant of a rule, which a backtest tries beside it; no rule of a person has such an id."""
+"""With this begins the id of a variant, which a backtest tries beside its rule; no rule of a person has such an id."""
 LARGEST_VERSION = 2**31 - 1
 """Highest version of a rule: outputs keep it in 32 bits."""
 
