@@ -7,6 +7,7 @@ import typer
 from buckets.cli.alerts import alerts
 from buckets.cli.archive import archive
 from buckets.cli.audit import audit
+from buckets.cli.backtest import backtest
 from buckets.cli.demo import demo
 from buckets.cli.demo_kafka import demo_kafka
 from buckets.cli.evaluate import evaluate
@@ -30,6 +31,7 @@ app.command()(run)
 app.command()(audit)
 app.command()(archive)
 app.command()(evaluate)
+app.command()(backtest)
 app.command()(alerts)
 app.command()(generate)
 app.command()(demo)

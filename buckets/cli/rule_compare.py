@@ -1,7 +1,7 @@
 """The command `buckets rules compare`: what only one, only the other, and both of two rules caught."""
 
 import json
-from datetime import UTC, date, datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +14,7 @@ from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.cli.rule_list import AsJson
 from buckets.config.job import Job, load_job
 from buckets.errors import BucketsError
-from buckets.moment import moment_ms
+from buckets.moment import day_text, moment_ms, time_text
 from buckets.outputs.comparison import PARTS, Caught, Comparison, Part, Sample, compare
 from buckets.outputs.rule_alerts import TABLES, has_alerts, rule_alerts, rules_with_alerts
 from buckets.rules.revision import names
@@ -58,7 +58,7 @@ def compare_rules(
     if a == b:
         message = f"{a!r} is given twice; name two different rules"
         raise BucketsError(message)
-    from_ms, until_ms = _moment_ms("--from", begin), _moment_ms("--to", end)
+    from_ms, until_ms = moment_of_option("--from", begin), moment_of_option("--to", end)
     if from_ms is not None and until_ms is not None and from_ms >= until_ms:
         message = f"--from {begin} is not before --to {end}; no event is in between"
         raise BucketsError(message)
@@ -66,7 +66,7 @@ def compare_rules(
         message = "give either --conf, a job's configuration, or --output, an output folder"
         raise BucketsError(message)
     job = None if conf is None else load_job(conf)
-    folder = _folder(job) if job is not None else output
+    folder = folder_of_alerts(job) if job is not None else output
     assert folder is not None
     if not has_alerts(folder):
         message = f"results {folder}: there are no tables of alerts; name the output folder of a job that has run"
@@ -101,7 +101,12 @@ def _check_known(rules: tuple[str, str], job: Job | None, folder: Path) -> None:
         raise BucketsError(message)
 
 
-def _folder(job: Job) -> Path:
+def folder_of_alerts(job: Job) -> Path:
+    """Where the tables with the alerts of a job are.
+
+    Raises:
+        BucketsError: they go to topics, and there is no audit.
+    """
     settings = job.settings
     if settings.output.kind == "delta":
         return Path(settings.output.path)
@@ -111,7 +116,12 @@ def _folder(job: Job) -> Path:
     return Path(settings.audit.path)
 
 
-def _moment_ms(option: str, text: str | None) -> int | None:
+def moment_of_option(option: str, text: str | None) -> int | None:
+    """A moment as an option gives it, in ms since the epoch; without a zone it is in UTC.
+
+    Raises:
+        BucketsError: it is none.
+    """
     if text is None:
         return None
     try:
@@ -137,12 +147,18 @@ def _show(console: Console, found: Comparison, a: str, b: str, measure: str | No
     )
     days = _table("By day (UTC, event time)", ("Day", *titles.values()))
     for day, counts in found.days.items():
-        days.add_row(_day(day), *(f"{counts[name]:,}" for name in PARTS))
+        days.add_row(day_text(day), *(f"{counts[name]:,}" for name in PARTS))
     console.print(days)
     shown = _table("The latest of each", ("By", "Time (UTC)", "Event", "Key", measure or "Amount"))
     for name in PARTS:
         for each in found.parts[name].samples:
-            shown.add_row(Text(titles[name]), _time(each), Text(each.event_id), Text(_key(each)), _amount(each))
+            shown.add_row(
+                Text(titles[name]),
+                time_text(each.event_time_ms),
+                Text(each.event_id),
+                Text(key_words(each.key)),
+                _amount(each),
+            )
     if shown.row_count:
         console.print(shown)
 
@@ -161,7 +177,7 @@ def _as_json(found: Comparison, a: str, b: str, measure: str | None) -> dict[str
         "share_of_a": found.share_of("only_a"),
         "share_of_b": found.share_of("only_b"),
         **{name: part(name) for name in PARTS},
-        "days": [{"day": _day(day), **counts} for day, counts in found.days.items()],
+        "days": [{"day": day_text(day), **counts} for day, counts in found.days.items()],
     }
 
 
@@ -183,22 +199,9 @@ def _percent(share: float | None) -> str:
     return "0 %" if share is None else f"{share:.1%}".replace("%", " %")
 
 
-def _day(days: int) -> str:
-    try:
-        return f"{date(1970, 1, 1) + timedelta(days=days)}"
-    except OverflowError:
-        return f"day {days}"
-
-
-def _time(each: Sample) -> str:
-    try:
-        return f"{datetime.fromtimestamp(each.event_time_ms // 1000, UTC):%Y-%m-%d %H:%M:%S}"
-    except (ValueError, OverflowError, OSError):
-        return f"{each.event_time_ms} ms"
-
-
-def _key(each: Sample) -> str:
-    return ", ".join(f"{field} {value}" for field, value in json.loads(each.key).items()) or "all events"
+def key_words(key: str) -> str:
+    """A key, which is JSON, in words."""
+    return ", ".join(f"{field} {value}" for field, value in json.loads(key).items()) or "all events"
 
 
 def _table(title: str, columns: tuple[str, ...]) -> Table:

@@ -8,7 +8,6 @@ A backtest of the rules of a job therefore raises the alerts that the job has ra
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 
@@ -24,12 +23,14 @@ from buckets.events.schema import EventSchema
 from buckets.history.backtest_pieces import Scoring
 from buckets.history.backtest_report import BacktestReport, RuleResult, VariantResult
 from buckets.history.confirmed_fraud import ConfirmedFraud
+from buckets.history.expectation import Known
 from buckets.history.fraud_events import FraudEvents
 from buckets.history.raised_alerts import RaisedAlerts, Span
 from buckets.history.reckoning import Reckoning
 from buckets.history.scoring import Piece, score_pieces
 from buckets.history.sweep import NO_SWEEP, SweptRules
 from buckets.lists.index import ListIndex
+from buckets.moment import time_text
 from buckets.outputs.columns import ALERTS, SHADOW_ALERTS
 from buckets.outputs.comparison import Comparison, Sample, compare_events, sample_of
 from buckets.outputs.rule_alerts import TABLES, rule_alerts
@@ -85,7 +86,7 @@ class Backtest:
             raise BucketsError(message)
         begin, end = self.span
         if begin is not None and end is not None and begin >= end:
-            message = f"--from {_time(begin)} is not before --to {_time(end)}; no event is in between"
+            message = f"--from {time_text(begin)} is not before --to {time_text(end)}; no event is in between"
             raise BucketsError(message)
         if self.measure is not None and self.measure not in self.schema.measures:
             known = ", ".join(self.schema.measures) or "none"
@@ -110,6 +111,12 @@ class Backtest:
                 f"windows of the rules reach back; give at least that, or leave it out to read everything"
             )
             raise BucketsError(message)
+
+    @property
+    def known(self) -> Known:
+        """What expectations may ask for."""
+        rules = [rule.rule_id for rule in self._evaluated]
+        return Known(rules, self.confirmed is not None, self.recorded is not None, self.measure is not None)
 
     @cached_property
     def scoring(self) -> Scoring:
@@ -157,8 +164,8 @@ class Backtest:
     def _nothing_there(self, raised: RaisedAlerts) -> str:
         if raised.all_ms is None:
             return "no event has been read; name events, or the configuration of a job that has run"
-        first, last = map(_time, raised.all_ms)
-        begin, end = ("any time" if each is None else _time(each) for each in self.span)
+        first, last = map(time_text, raised.all_ms)
+        begin, end = ("any time" if each is None else time_text(each) for each in self.span)
         return f"no event lies in the range from {begin} to {end}; those that were read go from {first} to {last}"
 
     def _report(self, raised: RaisedAlerts, in_span_ms: tuple[int, int], fraud: FraudEvents | None) -> BacktestReport:
@@ -239,10 +246,3 @@ class Backtest:
 
 _Recorded = dict[tuple[str, str], dict[str, Sample]]
 """By rule and output, the events with a recorded alert."""
-
-
-def _time(time_ms: int) -> str:
-    try:
-        return f"{datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"
-    except (ValueError, OverflowError, OSError):
-        return f"{time_ms} ms"

@@ -76,17 +76,29 @@ class Outcome:
         return f"is {shown(self.value)}"
 
 
-def parse_expectation(
-    text: str, rules: Collection[str], has_fraud: bool, has_recorded: bool, has_amount: bool
-) -> Expectation:
+@dataclass(frozen=True)
+class Known:
+    """What a backtest can tell.
+
+    Attributes:
+        rules: the rules that are evaluated.
+        fraud: whether it is known what confirmed fraud is.
+        recorded: whether there are recorded alerts to compare with.
+        amount: whether events have an amount.
+    """
+
+    rules: Collection[str]
+    fraud: bool
+    recorded: bool
+    amount: bool
+
+
+def parse_expectation(text: str, known: Known) -> Expectation:
     """Read an expectation.
 
     Args:
         text: as at the top of this module.
-        rules: the rules that it may name.
-        has_fraud: whether it is known what confirmed fraud is.
-        has_recorded: whether there are recorded alerts to compare with.
-        has_amount: whether events have an amount.
+        known: what can be asked for.
 
     Raises:
         BucketsError: it cannot be read, names no rule, or asks for what is not known.
@@ -97,13 +109,13 @@ def parse_expectation(
         raise BucketsError(message)
     figure, rule_id, sign, number, percent, per_day = found.groups()
     fault = None
-    if rule_id is not None and rule_id not in rules:
-        fault = f"there is no rule {in_quotes(rule_id)}; rules: {names(rules)}"
-    elif figure in _OF_FRAUD and not has_fraud:
+    if rule_id is not None and rule_id not in known.rules:
+        fault = f"there is no rule {in_quotes(rule_id)}; rules: {names(known.rules)}"
+    elif figure in _OF_FRAUD and not known.fraud:
         fault = f"{figure} needs confirmed fraud; give --fraud"
-    elif figure in _OVERLAP and not has_recorded:
+    elif figure in _OVERLAP and not known.recorded:
         fault = f"{figure} needs recorded alerts; give --conf of a job that has run, or --recorded"
-    elif figure in ("amount", "saved") and not has_amount:
+    elif figure in ("amount", "saved") and not known.amount:
         fault = f"{figure} needs a measure; give --amount"
     elif percent and figure not in _SHARES:
         fault = f"{figure} is no share; leave out the %"

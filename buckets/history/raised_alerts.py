@@ -190,7 +190,8 @@ class RaisedAlerts:
                     self.keys.append(canonical)
                 self._code_of[text] = self._canonical[canonical]
         numbers = np.array([self._code_of[text] for text in encoded.dictionary.to_pylist()], np.int64)
-        return numbers[encoded.indices.to_numpy()]
+        found: Int64s = numbers[encoded.indices.to_numpy()]
+        return found
 
 
 def _has_share(rule: Rule) -> bool:
