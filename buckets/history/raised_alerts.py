@@ -27,7 +27,8 @@ from buckets.rules.rule import Rule
 Int64s = npt.NDArray[np.int64]
 Span = tuple[int | None, int | None]
 """From which event time on, and until which, in ms; None for any."""
-_ORIGIN = ("source", "source_order", "position")
+_ORIGIN = ("source", "source_order", "position", "event_id")
+"""What tells rows apart: a topic that was created again begins with the same positions."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,8 @@ class RaisedAlerts:
 
     def _add(self, rows: pa.Table, alerts: pa.Table, outputs: npt.NDArray[np.str_]) -> None:
         """Add the alerts of a piece."""
-        different, index = np.unique(_row_numbers(rows, alerts), return_inverse=True)
+        there = rows.select([*(f"_{name}" for name in _ORIGIN[:-1]), self._schema.event_id])
+        different, index = np.unique(_row_numbers(there.rename_columns(list(_ORIGIN)), alerts), return_inverse=True)
         chosen = rows.select(self._row_columns()).take(pa.array(different))
         amounts = np.zeros(len(different), np.int64)
         if self._amount is not None:
@@ -211,9 +213,8 @@ def _by_rule(rule_ids: pa.ChunkedArray, outputs: npt.NDArray[np.str_]) -> Iterat
 
 
 def _row_numbers(rows: pa.Table, alerts: pa.Table) -> Int64s:
-    """For each alert the index of the row of its event."""
-    there = rows.select([f"_{name}" for name in _ORIGIN]).rename_columns(list(_ORIGIN))
-    there = there.append_column("row", pa.array(np.arange(len(rows))))
+    """For each alert the index of the row of its event, the first of those that have its origin."""
+    there = rows.append_column("row", pa.array(np.arange(len(rows))))
     wanted = alerts.select(_ORIGIN).append_column("alert", pa.array(np.arange(len(alerts))))
     found = wanted.join(there, list(_ORIGIN), join_type="inner").sort_by([("alert", "ascending"), ("row", "ascending")])
     first = np.unique(found["alert"].to_numpy(), return_index=True)[1]

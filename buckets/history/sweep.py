@@ -200,7 +200,7 @@ def _parse(text: str, rules: Sequence[Rule]) -> Sweep:
     if found is None or (found[1].partition(".")[0] not in _known_words(live)):
         message = f"no rule and parameter; write RULE.limit=1000..10000:10 or RULE.window=1h,6h; rules: {_ids(live)}"
         raise ValueError(message)
-    having = [rule for rule in live if _lack(rule, found[1]) is None]
+    having = live if len(live) == 1 else [rule for rule in live if _lack(rule, found[1]) is None]
     if len(having) != 1:
         reason = "no rule has that" if not having else f"{len(having):,} rules have that"
         message = f"{reason}; name a rule, as in RULE.{found[1]}=…; rules: {_ids(having or live)}"

@@ -79,7 +79,6 @@ SWEEPS = {
     3: {"when.recent": ["-1", "2", "4"], "on_card.window": ["1ms", "30ms", "60ms"], "when.payments": ["1", "2"]},
     4: {"when.payments": ["1", "2", "3"], "payments.window": ["1ms", "10ms"]},
 }
-CONDITIONS = {"recent": "recent > 2", "payments": "payments >= {}"}
 
 
 def changed(form, values):
@@ -110,7 +109,9 @@ def sweeps(draw):
 
 
 @settings(max_examples=60)
-@given(sweeps(), payments(), rule_sets(), st.sampled_from(["add", "evaluate", "drop"]), st.sampled_from(["100%", "40%"]))
+@given(
+    sweeps(), payments(), rule_sets(), st.sampled_from(["add", "evaluate", "drop"]), st.sampled_from(["100%", "40%"])
+)
 def test_a_sweep_in_one_pass_equals_each_of_its_rules_alone(swept, rows, others, late, rollout):
     assume(rows)
     form, values = swept
@@ -126,7 +127,7 @@ def test_a_sweep_in_one_pass_equals_each_of_its_rules_alone(swept, rows, others,
     combinations = list(itertools.product(*values.values()))
     assert [variant.values for variant in report.variants] == combinations
     for variant, chosen in zip(report.variants, combinations, strict=True):
-        alone = rule("swept", **changed(form, dict(zip(values, chosen, strict=True))), **share)
+        alone = rule("swept", form, **changed(form, dict(zip(values, chosen, strict=True))), **share)
         found = run(backtest([alone], **asked), rows).rules[0].figures
         assert variant.figures == replace(found, held=0)
         assert variant.is_as_written == (alone == rules[-1])
@@ -141,7 +142,9 @@ def test_sweeps_of_two_rules_count_the_alerts_of_both_and_events_once(rows):
     report = run(backtest(rules, swept=swept_rules(parse_sweeps(texts, rules), rules)), rows)
     for variant in report.variants:
         changes = {"limit": variant.values[0]}, {"window": variant.values[1]}
-        both = [rule(name, **changed(form, each)) for form, (name, each) in enumerate(zip("ab", changes, strict=True))]
+        both = [
+            rule(name, form, **changed(form, each)) for form, (name, each) in enumerate(zip("ab", changes, strict=True))
+        ]
         assert variant.figures == run(backtest(both), rows).total
 
 
