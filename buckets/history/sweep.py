@@ -200,7 +200,8 @@ def _parse(text: str, rules: Sequence[Rule]) -> Sweep:
     if found is None or (found[1].partition(".")[0] not in _known_words(live)):
         message = f"no rule and parameter; write RULE.limit=1000..10000:10 or RULE.window=1h,6h; rules: {_ids(live)}"
         raise ValueError(message)
-    having = live if len(live) == 1 else [rule for rule in live if _lack(rule, found[1]) is None]
+    tried = [rule for rule in live if rule.is_evaluated] or live
+    having = tried if len(tried) == 1 else [rule for rule in tried if _lack(rule, found[1]) is None]
     if len(having) != 1:
         reason = "no rule has that" if not having else f"{len(having):,} rules have that"
         message = f"{reason}; name a rule, as in RULE.{found[1]}=…; rules: {_ids(having or live)}"
