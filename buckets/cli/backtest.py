@@ -29,7 +29,8 @@ from buckets.history.confirmed_fraud import read_confirmed_fraud
 from buckets.history.expectation import Outcome, check_expectation, parse_expectation
 from buckets.history.history import History
 from buckets.history.scoring import Piece
-from buckets.history.sweep import parse_sweeps, swept_rules
+from buckets.history.sweep import parse_sweeps
+from buckets.history.variants import swept_rules
 from buckets.lists.list_file import load_list
 from buckets.outputs.rule_alerts import has_alerts
 from buckets.resources import DEFAULT_SCHEMA

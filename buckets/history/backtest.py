@@ -28,7 +28,7 @@ from buckets.history.fraud_events import FraudEvents
 from buckets.history.raised_alerts import RaisedAlerts, Span
 from buckets.history.reckoning import Reckoning
 from buckets.history.scoring import Piece, score_pieces
-from buckets.history.sweep import NO_SWEEP, SweptRules
+from buckets.history.variants import NO_SWEEP, SweptRules
 from buckets.lists.index import ListIndex
 from buckets.moment import time_text
 from buckets.outputs.columns import ALERTS, SHADOW_ALERTS

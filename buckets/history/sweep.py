@@ -6,35 +6,31 @@ spike.when.payments=5..20:4      four numbers instead of the one that the condit
 spike.recent.window=1h,2h        two windows of the feature `recent`
 payer-24h.cooldown=none,1h,6h    three cooldowns
 
-Several sweeps are tried in all their combinations. Each different rule that results is a *variant*, which goes through
-the engine as a rule on trial, in the same pass as the rules themselves: it changes nothing for others.
+Several sweeps are tried in all their combinations, see `variants`.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from itertools import product
 from math import prod
-from typing import Any
-
-from pydantic import ValidationError
 
 from buckets.duration import format_duration, parse_duration_ms
 from buckets.errors import BucketsError
-from buckets.expressions.expression import COMPARISONS, Expression, digits_after_point
+from buckets.expressions.expression import digits_after_point
+from buckets.history.condition_number import number_fault
 from buckets.numbers.fixed_point import parse_decimal
 from buckets.printable import in_quotes
 from buckets.rules.revision import names
-from buckets.rules.rule import VARIANT_MARK, Rule
-from buckets.validation import first_fault
+from buckets.rules.rule import Rule
 
 MOST_VARIANTS = 1000
 _WORD = r"[A-Za-z_][A-Za-z0-9_]*"
 _PARAMETER = re.compile(rf"(limit|window|cooldown|when\.{_WORD}|{_WORD}\.window)=(.*)", re.ASCII | re.DOTALL)
 _RANGE = re.compile(r"(.+?)\.\.(.+?):(\d{1,6})", re.ASCII)
-_NONE = "none"
+NONE = "none"
+"""The value of a cooldown that is left out."""
 _MORE_DIGITS = 2
 """So many more digits than they are written with have the values of a range that does not divide evenly."""
 
@@ -57,41 +53,6 @@ class Sweep:
     def name(self) -> str:
         """The parameter with its rule."""
         return f"{self.rule_id}.{self.parameter}"
-
-
-@dataclass(frozen=True)
-class Combination:
-    """One value of each sweep.
-
-    Attributes:
-        values: in the order of the sweeps.
-        rules: the variants whose alerts, taken together, are those of the combination.
-        is_as_written: whether the rules have these values already.
-    """
-
-    values: tuple[str, ...]
-    rules: tuple[str, ...]
-    is_as_written: bool
-
-
-@dataclass(frozen=True)
-class SweptRules:
-    """What is tried beside the rules.
-
-    Attributes:
-        sweeps: what was asked for.
-        rules: the variants, each with an id of its own.
-        written: by the id of a variant, the rule that it is one of.
-        combinations: all of them, the last sweep changing fastest.
-    """
-
-    sweeps: tuple[Sweep, ...] = ()
-    rules: tuple[Rule, ...] = ()
-    written: Mapping[str, Rule] = field(default_factory=dict)
-    combinations: tuple[Combination, ...] = ()
-
-
-NO_SWEEP = SweptRules()
 
 
 def parse_sweeps(texts: Iterable[str], rules: Sequence[Rule]) -> tuple[Sweep, ...]:
@@ -121,68 +82,6 @@ def parse_sweeps(texts: Iterable[str], rules: Sequence[Rule]) -> tuple[Sweep, ..
         message = f"sweep: {count:,} combinations are more than {MOST_VARIANTS:,}; sweep fewer values at once"
         raise BucketsError(message)
     return tuple(sweeps)
-
-
-def swept_rules(sweeps: Sequence[Sweep], rules: Iterable[Rule]) -> SweptRules:
-    """The variants that sweeps ask for.
-
-    Args:
-        sweeps: of `parse_sweeps`.
-        rules: the rules, among which are those that are swept.
-
-    Raises:
-        BucketsError: a value does not make a valid rule.
-    """
-    by_id = {rule.rule_id: rule for rule in rules}
-    swept = [by_id[rule_id] for rule_id in dict.fromkeys(sweep.rule_id for sweep in sweeps)]
-    variants: dict[tuple[str, tuple[str, ...]], Rule] = {}
-    combinations = []
-    for values in product(*(sweep.values for sweep in sweeps)) if sweeps else ():
-        found, is_as_written = [], True
-        for rule in swept:
-            own = [(s, value) for s, value in zip(sweeps, values, strict=True) if s.rule_id == rule.rule_id]
-            identity = rule.rule_id, tuple(value for _, value in own)
-            if identity not in variants:
-                variants[identity] = _variant(rule, own, len(variants))
-            found.append(variants[identity].rule_id)
-            is_as_written &= _same(variants[identity], rule)
-        combinations.append(Combination(values, tuple(found), is_as_written))
-    written = {variant.rule_id: by_id[rule_id] for (rule_id, _), variant in variants.items()}
-    return SweptRules(tuple(sweeps), tuple(variants.values()), written, tuple(combinations))
-
-
-def _same(variant: Rule, rule: Rule) -> bool:
-    return variant.model_copy(update={"rule_id": rule.rule_id, "state": rule.state, "rollout": rule.rollout}) == rule
-
-
-def _variant(rule: Rule, changes: Iterable[tuple[Sweep, str]], number: int) -> Rule:
-    """A rule with other values: on trial, for all keys, and with an id that no rule of a person has."""
-    data = rule.model_dump(by_alias=True, mode="json")
-    for sweep, value in changes:
-        _change(data, sweep.parameter, value)
-        try:
-            Rule.model_validate(data)
-        except ValidationError as error:
-            message = f"sweep {sweep.name}={value}: {first_fault(error)[1]}"
-            raise BucketsError(message) from None
-    return Rule.model_validate(data | {"rule_id": f"{VARIANT_MARK}{number}", "state": "SHADOW", "rollout": "100%"})
-
-
-def _change(data: dict[str, Any], parameter: str, value: str) -> None:
-    """Put a value into a rule as it is written."""
-    head, _, last = parameter.rpartition(".")
-    if parameter == "limit":
-        data["limit"] = data["limit"] | {"value": value}
-    elif parameter == "cooldown":
-        data.pop("cooldown", None)
-        data |= {} if value == _NONE else {"cooldown": value}
-    elif head == "when":
-        data["when"] = _condition_with(data["when"], last, Decimal(value))
-    elif head:
-        feature = data["features"][head]
-        data["features"] = data["features"] | {head: feature | {"window": feature["window"] | {"length": value}}}
-    else:
-        data["window"] = data["window"] | {"length": value}
 
 
 def _parse(text: str, rules: Sequence[Rule]) -> Sweep:
@@ -239,7 +138,7 @@ def _lack(rule: Rule, parameter: str) -> str | None:
         return f"rule {rule.rule_id} has no feature {feature}; it has {', '.join(rule.features)}"
     if head == "when":
         assert rule.when is not None
-        return _ambiguity(rule.when.text, feature)
+        return number_fault(rule.when.text, feature)
     if not feature and parameter != "cooldown" and rule.when is not None:
         first = next(iter(rule.features))
         return f"rule {rule.rule_id} has features; sweep when.{first}, {first}.window or cooldown"
@@ -270,7 +169,7 @@ def _values(text: str, is_number: bool, may_be_none: bool) -> list[str]:
 
 
 def _value(text: str, is_number: bool, may_be_none: bool) -> str:
-    if may_be_none and text == _NONE:
+    if may_be_none and text == NONE:
         return text
     if is_number:
         try:
@@ -296,48 +195,3 @@ def _durations(first: str, last: str, steps: int) -> Iterator[str]:
     begin, end = parse_duration_ms(first), parse_duration_ms(last)
     gap = Fraction(end - begin, steps - 1)
     return (format_duration(round(begin + gap * step)) for step in range(steps))
-
-
-def _ambiguity(when: str, feature: str) -> str | None:
-    """Why it is not clear which number of a condition is meant; None if it is."""
-    from buckets.expressions.parser import parse_expression
-
-    count = sum(1 for _ in _comparisons(parse_expression(when), feature))
-    if count == 1:
-        return None
-    how_often = "with no number" if not count else f"{count:,} times with a number"
-    return f"the condition compares {feature} {how_often}; sweep one that is compared with one, as in {feature} > 5"
-
-
-def _condition_with(when: str, feature: str, number: Decimal) -> str:
-    """A condition with another number instead of the one that is compared with a feature."""
-    from buckets.expressions.parser import parse_expression
-    from buckets.expressions.sql_text import to_sql
-
-    expression = parse_expression(when)
-    (old,) = _comparisons(expression, feature)
-    literal = Expression("number", value=number)
-    operands = tuple(literal if _is_number(each) else each for each in old.operands)
-    return to_sql(_replaced(expression, old, replace(old, operands=operands)))
-
-
-def _comparisons(expression: Expression, feature: str) -> Iterator[Expression]:
-    """The comparisons of a feature with a number as it is written."""
-    operands = expression.operands
-    has_feature = any(each.operator == "field" and each.value == feature for each in operands)
-    if expression.operator in COMPARISONS and has_feature and any(map(_is_number, operands)):
-        yield expression
-    for operand in operands:
-        yield from _comparisons(operand, feature)
-
-
-def _is_number(expression: Expression) -> bool:
-    if expression.operator == "negate":
-        return _is_number(expression.operands[0])
-    return expression.operator == "number"
-
-
-def _replaced(expression: Expression, old: Expression, new: Expression) -> Expression:
-    if expression is old:
-        return new
-    return replace(expression, operands=tuple(_replaced(each, old, new) for each in expression.operands))

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from buckets.errors import BucketsError
 from buckets.evaluation import first_version
 from buckets.history.confirmed_fraud import ConfirmedFraud
-from buckets.history.sweep import parse_sweeps, swept_rules
+from buckets.history.sweep import parse_sweeps
+from buckets.history.variants import swept_rules
 from buckets.outputs.comparison import DAY_MS
 from tests.core.backtests import ENGINE, FORMS, SCHEMA, backtest, payments, rule, run
 from tests.core.pipeline import Pipeline

@@ -1,6 +1,8 @@
 """What a backtest scores: archives of jobs with their lists, and tables of events of every kind."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.csv
@@ -10,6 +12,7 @@ from deltalake import write_deltalake
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import buckets
 from buckets.errors import BucketsError
 from buckets.history.backtest_pieces import archive_pieces, event_pieces, table_pieces
 from buckets.history.history import History
@@ -90,6 +93,16 @@ def test_events_of_every_kind_raise_the_same(tmp_path, kind):
     pieces = table_pieces(table, asked.scoring) if kind == "table" else event_pieces(path, None, asked.scoring)
     report = asked.run(pieces)
     assert (report.arrivals, report.total.alerts, report.total.events) == (20, 54, 18)
+
+
+def test_in_python_a_backtest_is_one_call():
+    table, fraud = pa.Table.from_pylist(ROWS), {"e05": Decimal("99")}
+    begin = datetime.fromtimestamp(ROWS[5]["t"] / 1000, UTC)
+    report = buckets.backtest(table, RULES, SCHEMA, begin=begin, fraud=fraud, sweeps=["sums.limit=0,100"])
+    assert (report.arrivals, report.total.events, report.total.fraud.saved_amount) == (15, 15, Decimal("99"))
+    assert [each.figures.alerts for each in report.variants] == [15, 0]
+    with pytest.raises(BucketsError, match="lists has no list 'known'"):
+        buckets.backtest(table, [rule("r", where="payer IN LIST known")], SCHEMA)
 
 
 def test_a_delta_table_is_read_in_the_order_of_a_column(tmp_path):

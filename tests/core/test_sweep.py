@@ -3,7 +3,8 @@
 import pytest
 
 from buckets.errors import BucketsError
-from buckets.history.sweep import Sweep, parse_sweeps, swept_rules
+from buckets.history.sweep import Sweep, parse_sweeps
+from buckets.history.variants import swept_rules
 from tests.core.backtests import rule
 
 RULES = [
@@ -41,7 +42,7 @@ def test_a_sweep_is_read(text, sweep):
     [
         (["limit"], "no rule and parameter"),
         (["nobody.limit=1,2"], "no rule and parameter; .*rules: of.features, paused, r, r.limit=1"),
-        (["limit=1,2"], "3 rules have that; name a rule"),
+        (["limit=1,2"], "2 rules have that; name a rule"),
         (["unknown.window=1h"], "no rule and parameter"),
         (["r.when.payments=1"], "rule r has no features; it has limit, window and cooldown"),
         (["of.features.limit=1"], "has features; sweep when.recent, recent.window or cooldown"),
