@@ -39,9 +39,10 @@ e4 99.99 1 False
 >>> results.alerts["rule"].to_pylist()
 ['The sum of amount of events of the same card over the last 10m is above 100']
 
-`Evaluator` does the same for tables that arrive one after the other; `backtest` counts what rules would have raised. Schema and rules usually come from files, with
-`load_event_schema` and `load_rules`, lists with `load_list`; `read_output` reads the tables of a job, and
-`read_warmth` says since when its rules are complete.
+`Evaluator` does the same for tables that arrive one after the other; `backtest` counts what rules would have raised,
+also with other numbers and beside confirmed fraud. Schema and rules usually come from files, with `load_event_schema`
+and `load_rules`, lists with `load_list`; `read_output` reads the tables of a job, and `read_warmth` says since when its
+rules are complete.
 """
 
 from importlib import import_module
