@@ -133,8 +133,9 @@ def _parts(overlap: Comparison) -> tuple[str, ...]:
 def _show_variants(console: Console, report: BacktestReport) -> None:
     has_fraud = report.total.fraud is not None
     rest = ("Precision", "Recall", "Saved") if has_fraud else ("Events", report.measure or "Amount")
-    names = tuple(sweep.name for sweep in report.sweeps)
-    table = _table("With other numbers", (*names, "Alerts", "A day", *rest))
+    swept = dict.fromkeys(sweep.rule_id for sweep in report.sweeps)
+    names = tuple(sweep.parameter if len(swept) == 1 else sweep.name for sweep in report.sweeps)
+    table = _table(f"With other numbers of {' and '.join(swept)}", (*names, "Alerts", "A day", *rest))
     for each in report.variants[:_MOST_VARIANTS]:
         figures, fraud = each.figures, each.figures.fraud
         columns = [f"{figures.alerts:,}", decimal_text(report.per_day(figures.alerts), 1)]
@@ -154,7 +155,7 @@ def _show_variants(console: Console, report: BacktestReport) -> None:
 
 def _table(title: str, columns: Sequence[str]) -> Table:
     """A table whose first column, and those of texts, stand left."""
-    table = Table(title=title, title_justify="left")
+    table = Table(title=Text(title), title_justify="left")
     for index, name in enumerate(columns):
         is_text = not index or name in ("Key", "Event", "Time (UTC)")
         table.add_column(Text(name), overflow="fold", justify="left" if is_text else "right")
