@@ -39,9 +39,10 @@ e4 99.99 1 False
 >>> results.alerts["rule"].to_pylist()
 ['The sum of amount of events of the same card over the last 10m is above 100']
 
-`Evaluator` does the same for tables that arrive one after the other. Schema and rules usually come from files, with
-`load_event_schema` and `load_rules`, lists with `load_list`; `read_output` reads the tables of a job, and
-`read_warmth` says since when its rules are complete.
+`Evaluator` does the same for tables that arrive one after the other; `backtest` counts what rules would have raised,
+also with other numbers and beside confirmed fraud. Schema and rules usually come from files, with `load_event_schema`
+and `load_rules`, lists with `load_list`; `read_output` reads the tables of a job, and `read_warmth` says since when its
+rules are complete.
 """
 
 from importlib import import_module
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
     from buckets.errors import BucketsError
     from buckets.evaluation import Evaluator, Results, evaluate
     from buckets.events.schema import EventSchema, load_event_schema
+    from buckets.history.backtest_report import BacktestReport
+    from buckets.history.table_backtest import backtest
     from buckets.lists.list_file import load_list
     from buckets.outputs.reader import read_output
     from buckets.rule_files.yaml_rules import load_rules
@@ -63,6 +66,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "BacktestReport",
     "BatchAccount",
     "BucketsError",
     "EngineSettings",
@@ -72,6 +76,7 @@ __all__ = [
     "Results",
     "Rule",
     "Warmth",
+    "backtest",
     "evaluate",
     "load_engine_settings",
     "load_event_schema",
@@ -82,6 +87,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "BacktestReport": "buckets.history.backtest_report",
     "BatchAccount": "buckets.engine.accounting",
     "BucketsError": "buckets.errors",
     "EngineSettings": "buckets.config.engine",
@@ -91,6 +97,7 @@ _MODULES = {
     "Results": "buckets.evaluation",
     "Rule": "buckets.rules.rule",
     "Warmth": "buckets.rules.warmth",
+    "backtest": "buckets.history.table_backtest",
     "evaluate": "buckets.evaluation",
     "load_engine_settings": "buckets.config.job",
     "load_event_schema": "buckets.events.schema",

@@ -1,6 +1,6 @@
 """Moments as people write them, in ISO 8601, and as the engine counts them: milliseconds since the epoch."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Annotated
 
 from pydantic import AfterValidator, PlainSerializer
@@ -35,6 +35,22 @@ def moment_ms(moment: datetime) -> int:
 def moment_text(moment: datetime) -> str:
     """A moment in UTC as ISO 8601 writes it."""
     return moment.isoformat().replace("+00:00", "Z")
+
+
+def time_text(time_ms: int) -> str:
+    """A time for people, in UTC to the second; one beyond the calendar in milliseconds."""
+    try:
+        return f"{datetime.fromtimestamp(time_ms // 1000, UTC):%Y-%m-%d %H:%M:%S}"
+    except (ValueError, OverflowError, OSError):
+        return f"{time_ms} ms"
+
+
+def day_text(days: int) -> str:
+    """A day for people, by the number of days since 1970."""
+    try:
+        return f"{date(1970, 1, 1) + timedelta(days=days)}"
+    except OverflowError:
+        return f"day {days}"
 
 
 Moment = Annotated[datetime, AfterValidator(in_utc), PlainSerializer(moment_text, return_type=str, when_used="json")]

@@ -53,7 +53,7 @@ def evaluate(
     """  # noqa: D301 - click needs the backspace itself
     event_schema = load_event_schema(schema)
     rule_list = load_rule_files(rules, event_schema)
-    files = _list_files(lists or [])
+    files = list_files(lists or [])
     check_lists("--list", rule_list, files)
     engine = load_engine_settings(conf) if conf else EngineSettings()
     if shards is not None:
@@ -78,8 +78,12 @@ def evaluate(
     Console().print(table)
 
 
-def _list_files(given: list[str]) -> dict[str, Path]:
-    """The files of lists, by name; each is seen to be one."""
+def list_files(given: list[str]) -> dict[str, Path]:
+    """The files of lists as options `--list` name them, by name; each is seen to be one.
+
+    Raises:
+        BucketsError: an option cannot be read, or a file is no list.
+    """
     files: dict[str, Path] = {}
     for each in given:
         name, separator, file = each.partition("=")

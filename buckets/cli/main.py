@@ -7,6 +7,7 @@ import typer
 from buckets.cli.alerts import alerts
 from buckets.cli.archive import archive
 from buckets.cli.audit import audit
+from buckets.cli.backtest import backtest
 from buckets.cli.demo import demo
 from buckets.cli.demo_kafka import demo_kafka
 from buckets.cli.evaluate import evaluate
@@ -32,6 +33,7 @@ app.command()(audit)
 app.command()(archive)
 app.command(name="replay")(replay_job)
 app.command()(evaluate)
+app.command()(backtest)
 app.command()(alerts)
 app.command()(generate)
 app.command()(demo)

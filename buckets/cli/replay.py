@@ -1,7 +1,6 @@
 """The command `buckets replay`: the archive scored once more, compared with what was recorded."""
 
 import json
-import os
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -13,6 +12,7 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
+from buckets.cli.processes import Processes, processes_for
 from buckets.cli.rule_list import AsJson
 from buckets.cli.time_range import From, To, range_ms
 from buckets.config.job import load_job
@@ -21,8 +21,6 @@ from buckets.history.differences import Difference
 from buckets.history.history import History
 from buckets.history.replay import Replayed, Wanted, replay
 
-LARGE_ROWS = 200_000
-"""With fewer rows the start of processes takes longer than they save."""
 _KINDS = {
     "recorded_only": "recorded, did not come out again",
     "replayed_only": "came out, is not recorded",
@@ -48,9 +46,7 @@ def replay_job(
     cuts: Annotated[
         Cuts, typer.Option(help="Score batch by batch as recorded, or small batches joined to larger ones.")
     ] = Cuts.AUTO,
-    processes: Annotated[
-        int | None, typer.Option(min=1, help="How many score; as many as there are cores, fewer for a small archive.")
-    ] = None,
+    processes: Processes = None,
     show: Annotated[int, typer.Option(min=0, help="How many differences are shown.")] = 20,
     as_json: AsJson = False,
 ) -> None:
@@ -79,8 +75,7 @@ def replay_job(
     with console.status("Reading what has arrived…") as status:
         history = History.open(job, lambda rows: status.update("Archiving what has arrived…"))
         rows = history.archive.end()
-        used = processes or (1 if rows < LARGE_ROWS else os.cpu_count() or 1)
-        wanted = Wanted(from_ms, to_ms, evaluations, cuts.value, used)
+        wanted = Wanted(from_ms, to_ms, evaluations, cuts.value, processes_for(rows, processes))
         found = replay(history, wanted, lambda so_far: _tell(status, so_far, rows), console.print)
     if as_json:
         typer.echo(json.dumps(_as_json(found), indent=2, ensure_ascii=False))

@@ -1,7 +1,6 @@
 """The command `buckets rules compare`: what only one, only the other, and both of two rules caught."""
 
 import json
-from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +14,7 @@ from buckets.cli.rule_list import AsJson
 from buckets.cli.time_range import From, To, range_ms
 from buckets.config.job import Job, load_job
 from buckets.errors import BucketsError
+from buckets.moment import day_text, time_text
 from buckets.outputs.comparison import PARTS, Caught, Comparison, Part, Sample, compare
 from buckets.outputs.rule_alerts import TABLES, has_alerts, rule_alerts, rules_with_alerts
 from buckets.rules.revision import names
@@ -59,7 +59,7 @@ def compare_rules(
         message = "give either --conf, a job's configuration, or --output, an output folder"
         raise BucketsError(message)
     job = None if conf is None else load_job(conf)
-    folder = _folder(job) if job is not None else output
+    folder = folder_of_alerts(job) if job is not None else output
     assert folder is not None
     if not has_alerts(folder):
         message = f"results {folder}: there are no tables of alerts; name the output folder of a job that has run"
@@ -94,7 +94,12 @@ def _check_known(rules: tuple[str, str], job: Job | None, folder: Path) -> None:
         raise BucketsError(message)
 
 
-def _folder(job: Job) -> Path:
+def folder_of_alerts(job: Job) -> Path:
+    """Where the tables with the alerts of a job are.
+
+    Raises:
+        BucketsError: they go to topics, and there is no audit.
+    """
     settings = job.settings
     if settings.output.kind == "delta":
         return Path(settings.output.path)
@@ -120,12 +125,18 @@ def _show(console: Console, found: Comparison, a: str, b: str, measure: str | No
     )
     days = _table("By day (UTC, event time)", ("Day", *titles.values()))
     for day, counts in found.days.items():
-        days.add_row(_day(day), *(f"{counts[name]:,}" for name in PARTS))
+        days.add_row(day_text(day), *(f"{counts[name]:,}" for name in PARTS))
     console.print(days)
     shown = _table("The latest of each", ("By", "Time (UTC)", "Event", "Key", measure or "Amount"))
     for name in PARTS:
         for each in found.parts[name].samples:
-            shown.add_row(Text(titles[name]), _time(each), Text(each.event_id), Text(_key(each)), _amount(each))
+            shown.add_row(
+                Text(titles[name]),
+                time_text(each.event_time_ms),
+                Text(each.event_id),
+                Text(key_words(each.key)),
+                _amount(each),
+            )
     if shown.row_count:
         console.print(shown)
 
@@ -144,7 +155,7 @@ def _as_json(found: Comparison, a: str, b: str, measure: str | None) -> dict[str
         "share_of_a": found.share_of("only_a"),
         "share_of_b": found.share_of("only_b"),
         **{name: part(name) for name in PARTS},
-        "days": [{"day": _day(day), **counts} for day, counts in found.days.items()],
+        "days": [{"day": day_text(day), **counts} for day, counts in found.days.items()],
     }
 
 
@@ -166,22 +177,9 @@ def _percent(share: float | None) -> str:
     return "0 %" if share is None else f"{share:.1%}".replace("%", " %")
 
 
-def _day(days: int) -> str:
-    try:
-        return f"{date(1970, 1, 1) + timedelta(days=days)}"
-    except OverflowError:
-        return f"day {days}"
-
-
-def _time(each: Sample) -> str:
-    try:
-        return f"{datetime.fromtimestamp(each.event_time_ms // 1000, UTC):%Y-%m-%d %H:%M:%S}"
-    except (ValueError, OverflowError, OSError):
-        return f"{each.event_time_ms} ms"
-
-
-def _key(each: Sample) -> str:
-    return ", ".join(f"{field} {value}" for field, value in json.loads(each.key).items()) or "all events"
+def key_words(key: str) -> str:
+    """A key, which is JSON, in words."""
+    return ", ".join(f"{field} {value}" for field, value in json.loads(key).items()) or "all events"
 
 
 def _table(title: str, columns: tuple[str, ...]) -> Table:

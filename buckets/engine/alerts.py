@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from buckets.duration import format_duration
+from buckets.engine.keyed_table import KeyedTable
 from buckets.engine.policies import Decided, Fired
 from buckets.engine.rule_values import value_maker
 from buckets.engine.scored_group import ScoredGroup
@@ -17,8 +18,10 @@ from buckets.events.arrivals import INGESTED
 from buckets.kernel.plan import GroupPlan
 from buckets.kernel.result_rows import Rows
 from buckets.numbers.fixed_point import AVERAGE_FACTOR, format_scaled, readable
-from buckets.outputs.columns import TIME, output_columns
+from buckets.outputs.columns import TIME, VARIANT_ALERT_COLUMNS, output_columns
 from buckets.rules.rule import Rule
+
+_POSITION = ("source", "source_order", "position")
 
 
 def alert_id(rule: Rule, key: str, event_id: str, event_time_ms: int) -> str:
@@ -100,6 +103,43 @@ def alert_table(group: ScoredGroup, decided: Decided, output: str, mine: npt.NDA
     }
     table = pa.table({name: found[name] for name in columns.names}, schema=columns)
     return table.append_column(INGESTED, taken[INGESTED]) if INGESTED in taken.column_names else table
+
+
+def variant_table(group: ScoredGroup, mine: npt.NDArray[np.int64]) -> pa.Table:
+    """The rows of `variant_alerts`, which say no more than which event it was: a sweep may have very many.
+
+    Args:
+        group: the scored events.
+        mine: int64, which of its `fired_rows` go there.
+    """
+    rows = group.scored.rows
+    chosen = np.flatnonzero(rows.fired)[mine]
+    ids = pa.array([rule.rule_id for rule in group.plan.rules])
+    return event_rows(group.table, rows.event[chosen], ids.take(pa.array(rows.rule[chosen])))
+
+
+def event_rows(
+    table: KeyedTable, events: npt.NDArray[np.int64], rule_ids: pa.Array, order: Sequence[str] = ()
+) -> pa.Table:
+    """Rows of `variant_alerts`.
+
+    Args:
+        table: the events of a group.
+        events: int64, indices of events.
+        rule_ids: the variant of each.
+        order: of the fields of the key; empty for that of the group.
+    """
+    taken = table.events.select(["event_id", "time_ms", *_POSITION]).take(pa.array(events))
+    found = {
+        "rule_id": rule_ids,
+        "key": table.key_column(events, order),
+        "event_id": taken["event_id"],
+        "event_time": taken["time_ms"].cast(TIME),
+        "source": taken["source"].cast(pa.string()),
+        "source_order": taken["source_order"],
+        "position": taken["position"],
+    }
+    return pa.table(found, schema=VARIANT_ALERT_COLUMNS)
 
 
 def _findings(

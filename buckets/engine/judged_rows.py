@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from buckets.duration import format_duration
-from buckets.engine.alerts import alert_id
+from buckets.engine.alerts import alert_id, event_rows
 from buckets.engine.judging import FeatureValues, Judged
 from buckets.engine.policies import Decided, Fired
 from buckets.events.arrivals import INGESTED
@@ -73,6 +73,18 @@ def judged_alerts(judged: Judged, ruleset_version: int, decided: Decided, output
     found |= {name: pa.nulls(len(rows), columns.field(name).type) for name in _NUMBERS}
     made = pa.table({name: found[name] for name in columns.names}, schema=columns)
     return made.append_column(INGESTED, taken[INGESTED]) if INGESTED in taken.column_names else made
+
+
+def judged_variants(judged: Judged, mine: Int64s) -> pa.Table:
+    """The rows of `variant_alerts`.
+
+    Args:
+        judged: a variant at its events.
+        mine: which of those of `judged_fired` go there.
+    """
+    events = judged.events[np.flatnonzero(judged.fired)[mine]]
+    ids = _repeated(judged.rule.rule_id, pa.string(), len(events))
+    return event_rows(judged.table, events, ids, judged.rule.group_by)
 
 
 def judged_evaluations(judged: Judged, ruleset_version: int) -> pa.Table:

@@ -20,13 +20,13 @@ import pyarrow as pa
 
 from buckets.config.engine import EngineSettings
 from buckets.engine import payload, side_outputs
-from buckets.engine.alerts import alert_table, fired_rows
+from buckets.engine.alerts import alert_table, fired_rows, variant_table
 from buckets.engine.counting_sort import sort_by_code
 from buckets.engine.dead_letters import dead_letter_table
 from buckets.engine.evaluations import compact_evaluations, expand_evaluations
 from buckets.engine.eviction import Eviction
 from buckets.engine.group_parts import group_parts
-from buckets.engine.judged_rows import judged_alerts, judged_evaluations, judged_fired
+from buckets.engine.judged_rows import judged_alerts, judged_evaluations, judged_fired, judged_variants
 from buckets.engine.judging import Judged, judge
 from buckets.engine.keyed_table import KeyedTable
 from buckets.engine.meeting import PARTS, clocks_of, meet, parts_payload
@@ -170,7 +170,12 @@ class Scorer:
         # A small batch is mostly the making of tables: those that would be empty are left out.
         if decided is not None:
             for output, mine in decided.rows().items():
-                makers[output] = partial(alert_table, scored, decided, output, mine)
+                is_brief = output == columns.VARIANT_ALERTS
+                makers[output] = (
+                    partial(variant_table, scored, mine)
+                    if is_brief
+                    else partial(alert_table, scored, decided, output, mine)
+                )
         if outcomes[LATE] or outcomes[TOO_LATE]:
             makers[columns.LATE_EVENTS] = lambda: side_outputs.late_events(scored)
         if side_outputs.has_collisions(scored):
@@ -210,7 +215,10 @@ def judged_outputs(judged: Judged, decided: Decided, version: int, evaluations: 
     """
     group_id = judged.table.group.group_id
     for output, mine in decided.rows().items():
-        table = judged_alerts(judged, version, decided, output, mine)
+        if output == columns.VARIANT_ALERTS:
+            table = judged_variants(judged, mine)
+        else:
+            table = judged_alerts(judged, version, decided, output, mine)
         yield Produced(output, table.num_rows, payload.pack(payload.EVENTS, table, group_id))
     if evaluations and len(judged.events):
         table = judged_evaluations(judged, version)

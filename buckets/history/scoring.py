@@ -77,7 +77,7 @@ class ScoredPiece:
         """The rows of an output, in no particular order."""
         terms, payloads = self.piece.terms, self.results.payloads.get(output, [])
         if not payloads:
-            return columns.output_columns(terms.event_schema.largest_scale)[output].empty_table()
+            return columns.columns_of(output, terms.event_schema.largest_scale).empty_table()
         table = OutputDecoder(self.piece.rule_set, terms.event_schema, terms.engine).table(output, payloads)
         orders = self.piece.orders
         if orders is None or SOURCE_ORDER not in table.column_names:

@@ -9,6 +9,8 @@ import pyarrow as pa
 ALERTS = "alerts"
 SHADOW_ALERTS = "shadow_alerts"
 HELD_ALERTS = "held_alerts"
+VARIANT_ALERTS = "variant_alerts"
+"""What variants of rules would have raised; only in backtests with a sweep."""
 EVALUATIONS = "evaluations"
 LATE_EVENTS = "late_events"
 COLLISIONS = "collisions"
@@ -59,6 +61,15 @@ DUPLICATE_COLUMNS = pa.schema(
         *_OF_GROUP,
         pa.field("event_time", TIME),
         pa.field("warm", pa.bool_()),
+        *_POSITION,
+    ]
+)
+VARIANT_ALERT_COLUMNS = pa.schema(
+    [
+        pa.field("rule_id", pa.string()),
+        pa.field("key", pa.string()),
+        pa.field("event_id", pa.string()),
+        pa.field("event_time", TIME),
         *_POSITION,
     ]
 )
@@ -176,3 +187,8 @@ def output_columns(largest_scale: int) -> dict[str, pa.Schema]:
         DUPLICATES: DUPLICATE_COLUMNS,
         DEAD_LETTERS: DEAD_LETTER_COLUMNS,
     }
+
+
+def columns_of(output: str, largest_scale: int) -> pa.Schema:
+    """The columns of one output that is decoded from payloads, also of `variant_alerts`."""
+    return VARIANT_ALERT_COLUMNS if output == VARIANT_ALERTS else output_columns(largest_scale)[output]

@@ -79,10 +79,19 @@ def compare(alerts: Iterable[Mapping[str, Any]], a: str, b: str, measure: str | 
     """
     caught: dict[str, dict[str, Sample]] = {a: {}, b: {}}
     for alert in alerts:
-        key = json.dumps(alert["key"], sort_keys=True, ensure_ascii=False)
-        found = Sample(alert["event_time"], alert["event_id"], key, _amount(alert["event"], measure))
+        found = sample_of(alert, measure)
         caught[alert["rule_id"]].setdefault(found.event_id, found)
-    of_a, of_b = caught[a], caught[b]
+    return compare_events(caught[a], caught[b], samples)
+
+
+def sample_of(alert: Mapping[str, Any], measure: str | None) -> Sample:
+    """What of an alert is compared; see `compare`."""
+    key = json.dumps(alert["key"], sort_keys=True, ensure_ascii=False)
+    return Sample(alert["event_time"], alert["event_id"], key, _amount(alert["event"], measure))
+
+
+def compare_events(of_a: Mapping[str, Sample], of_b: Mapping[str, Sample], samples: int) -> Comparison:
+    """Compare events that were caught by one and by another, both by the id of the event; see `compare`."""
     events: dict[Caught, list[Sample]] = {
         "only_a": [each for identity, each in of_a.items() if identity not in of_b],
         "only_b": [each for identity, each in of_b.items() if identity not in of_a],

@@ -1,4 +1,4 @@
-"""The alerts of single rules, read from results: only their rows of a time, and only the columns that are needed.
+"""The alerts of single rules or of all, read from results: only their rows of a time, and only the columns needed.
 
 A table of Delta is read in batches of rows, with the rules and the time as filters; files without rows of that time
 are not opened where their statistics say so. JSON lines are read one after the other.
@@ -24,17 +24,17 @@ COLUMNS = ("rule_id", "event_id", "event_time", "key", "event")
 def rule_alerts(
     folder: Path,
     output: str,
-    rules: Collection[str],
+    rules: Collection[str] | None,
     from_ms: int | None = None,
     until_ms: int | None = None,
     with_event: bool = True,
 ) -> Iterator[dict[str, Any]]:
-    """The alerts of some rules, in no order; none where there is no such output.
+    """The alerts of some rules or of all, in no order; none where there is no such output.
 
     Args:
         folder: the output folder of a job or of `buckets evaluate`, or the tables of an audit.
         output: `alerts` or `shadow_alerts`.
-        rules: the rules.
+        rules: the rules; None for all.
         from_ms: the first event time, in ms since the epoch; None for any.
         until_ms: the first event time that does not count; None for any.
         with_event: whether the text of the event is read, which is most of a row.
@@ -94,10 +94,10 @@ def rules_with_alerts(folder: Path) -> list[str]:
 
 
 def _of_table(
-    path: Path, names: Collection[str], rules: Collection[str], from_ms: int | None, until_ms: int | None
+    path: Path, names: Collection[str], rules: Collection[str] | None, from_ms: int | None, until_ms: int | None
 ) -> Iterator[dict[str, Any]]:
     columns = ", ".join(f'"{name}"' for name in names)
-    tests = [f"rule_id in ({', '.join(map(_text, rules))})"]
+    tests = ["true"] if rules is None else [f"rule_id in ({', '.join(map(_text, rules))})"]
     tests += [] if from_ms is None else [f"event_time >= {_moment(from_ms)}"]
     tests += [] if until_ms is None else [f"event_time < {_moment(until_ms)}"]
     for batch in _query(path, f"select {columns} from alerts where {' and '.join(tests)}"):
@@ -124,7 +124,7 @@ def _query(path: Path, query: str) -> Iterator[pa.RecordBatch]:
 
 
 def _of_lines(
-    path: Path, rules: Collection[str], from_ms: int | None, until_ms: int | None
+    path: Path, rules: Collection[str] | None, from_ms: int | None, until_ms: int | None
 ) -> Iterator[dict[str, Any]]:
     try:
         with path.open(encoding="utf-8") as lines:
@@ -133,7 +133,7 @@ def _of_lines(
                 is_in_time = (from_ms is None or row["event_time"] >= from_ms) and (
                     until_ms is None or row["event_time"] < until_ms
                 )
-                if row["rule_id"] in rules and is_in_time:
+                if (rules is None or row["rule_id"] in rules) and is_in_time:
                     yield {name: row[name] for name in COLUMNS}
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         message = f"results {path}: cannot be read as alerts ({first_line(error)}); name an output folder of buckets"

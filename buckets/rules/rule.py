@@ -73,6 +73,8 @@ POLICY_FIELDS = (
     "silence",
 )
 """Fields that are written only where they say something."""
+VARIANT_MARK = "!"
+"""With this begins the id of a variant, which a backtest tries beside its rule; no rule of a person has such an id."""
 LARGEST_VERSION = 2**31 - 1
 """Highest version of a rule: outputs keep it in 32 bits."""
 
@@ -214,6 +216,11 @@ class Rule(BaseModel):
         return self.state in ("ACTIVE", "SHADOW")
 
     @property
+    def is_variant(self) -> bool:
+        """Whether it is a rule with other numbers that a backtest tries: of its alerts only the events are kept."""
+        return self.rule_id.startswith(VARIANT_MARK)
+
+    @property
     def measure(self) -> str | None:
         """The measure that is aggregated; None for a count, which looks at no values, and for a rule with features."""
         return None if self.aggregate is None or self.aggregate.function == "count" else self.aggregate.measure
@@ -342,7 +349,7 @@ def check_new(rule: Rule) -> Fault | None:
     """
     name = rule.rule_id
     location: tuple[str, ...] = ("rule_id",)
-    if name.startswith("!"):
+    if name.startswith(VARIANT_MARK):
         return location, f"{name!r} begins with !, as only the keys of changes do; give the rule another name"
     if name.strip() != name:
         return location, f"{name!r} begins or ends with a blank; leave it out"

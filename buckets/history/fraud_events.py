@@ -1,0 +1,93 @@
+"""The events of a history that are confirmed fraud: when each arrived first, what it was worth, and its keys."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from buckets.events import conversion
+from buckets.events.schema import EventSchema
+from buckets.history.confirmed_fraud import ConfirmedFraud
+
+
+@dataclass(frozen=True)
+class FraudEvent:
+    """An event that is confirmed fraud.
+
+    Attributes:
+        arrival: the number of the row with which it came first.
+        time_ms: when it happened.
+        amount: scaled; 0 where it is not known.
+        fields: the values by which rules group.
+    """
+
+    arrival: int
+    time_ms: int
+    amount: int
+    fields: dict[str, Any]
+
+
+class FraudEvents:
+    """Looks for confirmed fraud in a history.
+
+    Attributes:
+        found: by id, in the order of arrival.
+    """
+
+    def __init__(
+        self, confirmed: ConfirmedFraud, schema: EventSchema, amount: str | None, fields: Iterable[str]
+    ) -> None:
+        """Nothing has been found yet.
+
+        Args:
+            confirmed: what was fraud.
+            schema: the event schema.
+            amount: the measure that is the amount of an event; None for none.
+            fields: by which rules group.
+        """
+        self._confirmed, self._schema, self._amount = confirmed, schema, amount
+        self._fields: Sequence[str] = list(dict.fromkeys(fields))
+        self._ids = pa.array(list(confirmed.amounts), pa.string())
+        self._arrived = 0
+        self.found: dict[str, FraudEvent] = {}
+
+    @property
+    def confirmed(self) -> int:
+        """How many events are confirmed fraud, found or not."""
+        return len(self._ids)
+
+    def take(self, rows: pa.Table) -> None:
+        """Look through the rows of a piece; pieces come in their order."""
+        schema = self._schema
+        mask = pc.and_(pc.is_in(rows[schema.event_id], value_set=self._ids), rows["_fault"].is_null())
+        numbers = np.flatnonzero(mask.to_numpy())
+        if len(numbers):
+            measures = [] if self._amount is None else [self._amount]
+            names = [schema.event_id, schema.event_time.field, *self._fields, *measures]
+            self._note(numbers, rows.select(dict.fromkeys(names)).take(pa.array(numbers)))
+        self._arrived += len(rows)
+
+    def _note(self, numbers: np.ndarray, rows: pa.Table) -> None:
+        amounts = np.zeros(len(rows), np.int64)
+        if self._amount is not None:
+            measure = self._schema.measures[self._amount]
+            amounts, _ = conversion.measures(rows[self._amount].combine_chunks(), measure.scale)
+        times_ms = rows[self._schema.event_time.field].cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
+        fields = rows.select(self._fields).to_pylist() if self._fields else [{}] * len(rows)
+        ids = rows[self._schema.event_id].to_pylist()
+        each = zip(ids, numbers.tolist(), times_ms.to_pylist(), amounts.tolist(), fields, strict=True)
+        for event_id, number, time_ms, amount, values in each:
+            if event_id not in self.found:
+                worth = self._worth(event_id, amount)
+                self.found[event_id] = FraudEvent(self._arrived + number, time_ms, worth, values)
+
+    def _worth(self, event_id: str, own: int) -> int:
+        """The confirmed amount of an event, scaled; its own where none is written."""
+        written = self._confirmed.amounts[event_id]
+        if written is None or self._amount is None:
+            return own
+        scale = self._schema.measures[self._amount].scale
+        return int(written.scaleb(scale).to_integral_value())

@@ -1,0 +1,65 @@
+"""A backtest of a table of events, for people who write Python."""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from decimal import Decimal
+
+import pyarrow as pa
+
+from buckets.config.engine import EngineSettings
+from buckets.events.schema import EventSchema
+from buckets.history.backtest import Backtest
+from buckets.history.backtest_pieces import check_needed_lists, table_pieces
+from buckets.history.backtest_report import BacktestReport
+from buckets.history.confirmed_fraud import ConfirmedFraud
+from buckets.history.sweep import parse_sweeps
+from buckets.history.variants import swept_rules
+from buckets.lists.lists import NO_LISTS, Lists
+from buckets.moment import moment_ms
+from buckets.rules.rule import Rule
+
+
+def backtest(
+    events: pa.Table,
+    rules: Iterable[Rule],
+    schema: EventSchema,
+    engine: EngineSettings | None = None,
+    lists: Lists = NO_LISTS,
+    *,
+    begin: datetime | None = None,
+    end: datetime | None = None,
+    amount: str | None = None,
+    fraud: Mapping[str, Decimal | None] | None = None,
+    sweeps: Iterable[str] = (),
+) -> BacktestReport:
+    """Say what rules would have raised on a table of events.
+
+    Args:
+        events: one row an event, in arrival order, as for `evaluate`.
+        rules: the rules.
+        schema: the event schema.
+        engine: lateness, collisions and precision; the defaults of a job if None.
+        lists: by name, the lists that rules look into.
+        begin: the first event time that is reported; without a zone it is in UTC; None for any.
+        end: the first event time that is not reported any more.
+        amount: the measure that is the amount of an event; the first one if None.
+        fraud: by id, the events that were fraud, with their amounts; None for an event's own amount.
+        sweeps: other numbers that are tried, as in `limit=1000..10000:10`.
+
+    Raises:
+        BucketsError: a rule does not fit the schema, a sweep cannot be read, or no event is in the range.
+    """
+    chosen = tuple(rules)
+    asked = Backtest(
+        rules=chosen,
+        schema=schema,
+        engine=EngineSettings() if engine is None else engine,
+        lists=lists,
+        span=(None if begin is None else moment_ms(begin), None if end is None else moment_ms(end)),
+        measure=next(iter(schema.measures), None) if amount is None else amount,
+        confirmed=None if fraud is None else ConfirmedFraud(fraud),
+        swept=swept_rules(parse_sweeps(sweeps, chosen), chosen),
+    )
+    asked.check()
+    check_needed_lists(asked.scoring.needed_lists, (), "lists")
+    return asked.run(table_pieces(events, asked.scoring))

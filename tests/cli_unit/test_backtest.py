@@ -1,0 +1,149 @@
+"""`buckets backtest`: what it prints and writes, and what it refuses in one line."""
+
+import json
+
+import pytest
+
+from tests.cli_unit.ran import one_line
+
+SCHEMA = """
+name: payment
+event_id: id
+event_time: {field: at, unit: iso8601}
+attributes: {payer: string}
+measures: {amount: {scale: 2}}
+"""
+RULES = """
+rules:
+  - rule_id: payer-1h
+    group_by: [payer]
+    aggregate: {function: sum, measure: amount}
+    window: {length: 1h}
+    limit: {operator: ">", value: "15"}
+  - rule_id: quiet
+    state: DRAFT
+    group_by: [payer]
+    aggregate: {function: count}
+    window: {length: 1h}
+    limit: {operator: ">", value: "100"}
+"""
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """A folder with payments of three days: of each day three, ten minutes apart."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "schema.yaml").write_text(SCHEMA)
+    (tmp_path / "rules.yaml").write_text(RULES)
+    lines = [
+        {"id": f"d{day}-{number}", "at": f"2026-01-0{day}T10:{number}0:00Z", "payer": "p1", "amount": "10"}
+        for day in (1, 2, 3)
+        for number in (0, 1, 2)
+    ]
+    (tmp_path / "day.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    (tmp_path / "fraud.csv").write_text("event_id\nd1-1\nd2-0\nelsewhere\n")
+    return ("rules.yaml", "--events", "day.jsonl", "--schema", "schema.yaml")
+
+
+def test_the_report_is_shown_and_written(buckets, files, tmp_path):
+    options = ("--fraud", "fraud.csv", "--sweep", "limit=5,15,25", "--json", "out.json", "--html", "out.html")
+    ran = buckets(
+        "backtest", *files, *options, "--junit", "out.xml", "--expect", "alerts <= 6", "--expect", "recall > 0"
+    )
+    assert ran.code == 0
+    for text in ("payer-1h", "Beside confirmed fraud", "With other numbers", "met: alerts <= 6 (it is 6)"):
+        assert text in ran.out
+    assert "1 of 3 events of confirmed fraud are not in what was read" in ran.out
+    report = json.loads((tmp_path / "out.json").read_text())
+    assert (report["total"]["alerts"], report["total"]["caught"], report["total"]["after_an_alert"]) == (6, 1, 1)
+    assert [each["alerts"] for each in report["variants"]] == [9, 6, 3]
+    assert [each["as_written"] for each in report["variants"]] == [False, True, False]
+    assert 'failures="0"' in (tmp_path / "out.xml").read_text()
+    assert "<svg" in (tmp_path / "out.html").read_text()
+
+
+def test_json_on_standard_output_is_all_that_is_printed(buckets, files):
+    ran = buckets("backtest", *files, "--from", "2026-01-02", "--to", "2026-01-03", "--json", "-")
+    report = json.loads(ran.out)
+    assert (report["arrivals"], report["days"], report["total"]["alerts"]) == (3, 1, 2)
+    assert report["by_day"] == [{"day": "2026-01-02", "alerts": 2, "rules": {"payer-1h": 2}}]
+
+
+def test_an_expectation_that_is_not_met_is_exit_code_1(buckets, files, tmp_path):
+    ran = buckets(
+        "backtest", *files, "--expect", "alerts < 6", "--expect", "alerts of payer-1h < 7", "--junit", "out.xml"
+    )
+    assert ran.code == 1
+    assert ran.err.endswith("error: 1 of 2 expectations is not met\n")
+    assert "not met: alerts < 6 (it is 6)" in ran.out
+    assert 'failures="1"' in (tmp_path / "out.xml").read_text()
+
+
+def test_drafts_are_tried_where_that_is_asked(buckets, files):
+    report = json.loads(buckets("backtest", *files, "--json", "-").out)
+    assert [rule["rule_id"] for rule in report["rules"]] == ["payer-1h"]
+    active = json.loads(buckets("backtest", *files, "--json", "-", "--active", "--sweep", "quiet.limit=0,2").out)
+    assert [rule["rule_id"] for rule in active["rules"]] == ["payer-1h", "quiet"]
+    assert [each["alerts"] for each in active["variants"]] == [9, 3]
+
+
+def test_recorded_alerts_are_those_of_a_folder(buckets, files, tmp_path):
+    row = {"rule_id": "payer-1h", "event_id": "d1-1", "event_time": 1767262200000, "key": {"payer": "p1"}, "event": {}}
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "alerts.jsonl").write_text(json.dumps(row) + "\n" + json.dumps(row | {"event_id": "x"}) + "\n")
+    ran = buckets("backtest", *files, "--recorded", "old", "--json", "-", "--expect", "only old = 1")
+    overlap = json.loads(ran.out)["overlap"]
+    assert {name: part["events"] for name, part in overlap.items()} == {"only_old": 1, "only_new": 5, "both": 1}
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (("rules.yaml",), "give either --conf, a job with an archive, or --events"),
+        (("rules.yaml", "--events", "nothing.jsonl", "--schema", "schema.yaml"), "no such file"),
+        (("rules.yaml", "--conf", "a.yaml", "--schema", "schema.yaml"), "--schema goes with --events"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(buckets, files, options, reason):
+    assert reason in one_line(buckets("backtest", *options), 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (
+            ("--from", "2027-01-01"),
+            "no event lies in the range from 2027-01-01 00:00:00 to any time; those that were read",
+        ),
+        (("--from", "2026-01-02", "--to", "2026-01-02"), "is not before --to"),
+        (("--from", "soon"), "--from: 'soon' is no moment"),
+        (("--history", "1h"), "give --from too"),
+        (("--from", "2026-01-02", "--history", "59m"), "--history 59m is shorter than 1h"),
+        (("--from", "2026-01-02", "--history", "long"), "--history: 'long' is not a duration"),
+        (("--amount", "fee"), "amount: 'fee' is no measure"),
+        (("--sweep", "payer-2h.limit=1,2"), "no rule and parameter"),
+        (
+            ("--sweep", "payer-1h.limit=1..2000:1000", "--sweep", "window=1h,2h"),
+            "2,000 combinations are more than 1,000",
+        ),
+        (("--expect", "alerts"), "cannot be read"),
+        (("--expect", "precision > 0.5"), "give --fraud"),
+        (("--expect", "only new < 5"), "needs recorded alerts"),
+        (("--fraud", "rules.yaml"), "is of an unknown kind"),
+        (("--recorded", "."), "has no tables or files of alerts"),
+        (("--list", "known"), "write NAME=FILE"),
+    ],
+)
+def test_what_cannot_be_answered_is_one_line(buckets, files, options, reason):
+    assert reason in one_line(buckets("backtest", *files, *options), 1)
+
+
+def test_a_list_that_is_not_given_is_named(buckets, files, tmp_path):
+    (tmp_path / "rules.yaml").write_text(
+        RULES.replace("group_by: [payer]", "group_by: [payer]\n    where: payer IN LIST known", 1)
+    )
+    assert "has no list 'known'" in one_line(buckets("backtest", *files), 1)
+    (tmp_path / "known.csv").write_text("key\np1\n")
+    assert (
+        json.loads(buckets("backtest", *files, "--list", "known=known.csv", "--json", "-").out)["total"]["alerts"] == 6
+    )

@@ -1,0 +1,274 @@
+"""A backtest raises what the job raised, a sweep what each rule alone would have, and its figures are plain counts."""
+
+import itertools
+import json
+from collections import defaultdict
+from dataclasses import replace
+from decimal import Decimal
+from fractions import Fraction
+
+import pyarrow as pa
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from buckets.errors import BucketsError
+from buckets.evaluation import first_version
+from buckets.history.confirmed_fraud import ConfirmedFraud
+from buckets.history.sweep import parse_sweeps
+from buckets.history.variants import swept_rules
+from buckets.outputs.comparison import DAY_MS
+from tests.core.backtests import ENGINE, FORMS, SCHEMA, backtest, payments, rule, run
+from tests.core.pipeline import Pipeline
+from tests.core.test_shard import cut
+from tests.strategies import cuts
+
+
+def rows_of(tables):
+    """The rows of tables, with their times in ms."""
+    found = []
+    for table in tables:
+        for index, field in enumerate(table.schema):
+            if pa.types.is_timestamp(field.type):
+                table = table.set_column(index, field.name, table.column(index).cast(pa.int64()))
+        found += table.to_pylist()
+    return found
+
+
+def in_order(rows):
+    return sorted(rows, key=lambda row: (row["rule_id"], row["position"], row["alert_id"]))
+
+
+@st.composite
+def rule_sets(draw):
+    """Rules of several forms and states, some with a policy, and one over alerts."""
+    found = []
+    for index, form in enumerate(draw(st.lists(st.sampled_from(range(len(FORMS))), min_size=1, max_size=4))):
+        policy = {"state": draw(st.sampled_from(["ACTIVE", "ACTIVE", "SHADOW"]))}
+        policy |= draw(st.sampled_from([{}, {"cooldown": "5ms"}, {"cooldown": "300ms"}, {"rollout": "50%"}]))
+        policy |= {"reset_on_alert": True} if form < 3 and draw(st.booleans()) else {}
+        found.append(rule(f"r{index}", form, **policy))
+    found += [rule("over", 1, on="alerts", group_by=["card"])] if draw(st.booleans()) else []
+    return found
+
+
+def live_job(rules, rows, positions):
+    job = Pipeline(first_version(rules, SCHEMA, backtest(rules).engine), SCHEMA, **ENGINE)
+    for batch in cut(rows, positions):
+        job.batch([batch])
+    return job
+
+
+@settings(max_examples=60)
+@given(rule_sets(), payments(), cuts(), st.integers(1, 60))
+def test_a_backtest_of_the_rules_in_force_raises_the_live_alerts_to_the_digit(rules, rows, positions, size):
+    assume(rows)
+    job, tables = live_job(rules, rows, positions), []
+    report = run(backtest(rules), rows, size, on_alerts=tables.append)
+    assert in_order(rows_of(tables)) == in_order(job.output("alerts"))
+    for result in report.rules:
+        output = "alerts" if result.state == "ACTIVE" else "shadow_alerts"
+        mine = [row for row in job.output(output) if row["rule_id"] == result.rule_id]
+        held = [row for row in job.output("held_alerts") if row["rule_id"] == result.rule_id]
+        assert (result.figures.alerts, result.figures.held) == (len(mine), len(held))
+
+
+SWEEPS = {
+    0: {"limit": ["0", "1", "2.5", "4"], "window": ["5ms", "20ms", "90ms"], "cooldown": ["none", "1ms", "40ms"]},
+    1: {"limit": ["1", "2", "3"], "window": ["1ms", "50ms"]},
+    2: {"limit": ["-0.5", "1.5", "2"], "cooldown": ["7ms", "60ms"]},
+    3: {"when.recent": ["-1", "2", "4"], "on_card.window": ["1ms", "30ms", "60ms"], "when.payments": ["1", "2"]},
+    4: {"when.payments": ["1", "2", "3"], "payments.window": ["1ms", "10ms"]},
+}
+
+
+def changed(form, values):
+    """A form with other values, written down by hand."""
+    found = json.loads(json.dumps(FORMS[form]))
+    for parameter, value in values.items():
+        head, _, last = parameter.rpartition(".")
+        if parameter == "limit":
+            found["limit"]["value"] = value
+        elif parameter == "window":
+            found["window"]["length"] = value
+        elif parameter == "cooldown":
+            found |= {} if value == "none" else {"cooldown": value}
+        elif head == "when":
+            sign = {"recent": ">", "payments": ">="}[last]
+            old = {("recent", 3): "2", ("payments", 3): "2", ("payments", 4): "3"}[last, form]
+            found["when"] = found["when"].replace(f"{last} {sign} {old}", f"{last} {sign} {value}")
+        else:
+            found["features"][head]["window"] = value
+    return found
+
+
+@st.composite
+def sweeps(draw):
+    form = draw(st.sampled_from(list(SWEEPS)))
+    names = draw(st.lists(st.sampled_from(list(SWEEPS[form])), min_size=1, max_size=3, unique=True))
+    return form, {name: draw(st.lists(st.sampled_from(SWEEPS[form][name]), min_size=1, unique=True)) for name in names}
+
+
+@settings(max_examples=60)
+@given(
+    sweeps(), payments(), rule_sets(), st.sampled_from(["add", "evaluate", "drop"]), st.sampled_from(["100%", "40%"])
+)
+def test_a_sweep_in_one_pass_equals_each_of_its_rules_alone(swept, rows, others, late, rollout):
+    assume(rows)
+    form, values = swept
+    share = {"rollout": rollout}
+    rules = [*others, rule("swept", form, **share)]
+    texts = [f"swept.{name}={','.join(each)}" for name, each in values.items()]
+    fraud = ConfirmedFraud({row["id"]: None for row in rows[::3]})
+    asked = {"settings": {"late": late}, "confirmed": fraud}
+    report = run(backtest(rules, swept=swept_rules(parse_sweeps(texts, rules), rules), **asked), rows)
+    without = run(backtest(rules, **asked), rows)
+    assert report.total == without.total
+    assert [each.figures for each in report.rules] == [each.figures for each in without.rules]
+    combinations = list(itertools.product(*values.values()))
+    assert [variant.values for variant in report.variants] == combinations
+    for variant, chosen in zip(report.variants, combinations, strict=True):
+        alone = rule("swept", form, **changed(form, dict(zip(values, chosen, strict=True))), **share)
+        found = run(backtest([alone], **asked), rows).rules[0].figures
+        assert variant.figures == replace(found, held=0)
+        assert variant.is_as_written == (alone == rules[-1])
+
+
+@settings(max_examples=40)
+@given(payments())
+def test_sweeps_of_two_rules_count_the_alerts_of_both_and_events_once(rows):
+    assume(rows)
+    rules = [rule("a"), rule("b", 1)]
+    texts = ["a.limit=0,2", "b.window=1ms,50ms"]
+    report = run(backtest(rules, swept=swept_rules(parse_sweeps(texts, rules), rules)), rows)
+    for variant in report.variants:
+        changes = {"limit": variant.values[0]}, {"window": variant.values[1]}
+        both = [
+            rule(name, form, **changed(form, each)) for form, (name, each) in enumerate(zip("ab", changes, strict=True))
+        ]
+        assert variant.figures == run(backtest(both), rows).total
+
+
+@settings(max_examples=80)
+@given(rule_sets(), payments(), st.data())
+def test_figures_are_those_of_plain_loops(rules, rows, data):
+    assume(rows)
+    times = [row["t"] for row in rows]
+    span = data.draw(st.sampled_from([(None, None), (min(times), max(times)), (times[len(times) // 2], None)]))
+    begin, end = min(times) if span[0] is None else span[0], max(times) + 1 if span[1] is None else span[1]
+    assume(any(begin <= time < end for time in times))
+    ids = sorted({row["id"] for row in rows})
+    fraud = data.draw(st.lists(st.sampled_from(ids), unique=True, min_size=1))
+    written = {each: Decimal(7) if index % 3 == 0 else None for index, each in enumerate(fraud)}
+    report = run(backtest(rules, span=span, confirmed=ConfirmedFraud(written | {"nowhere": None})), rows)
+    alerts = [row for row in live_job(rules, rows, []).output("alerts") if begin <= row["event_time"] < end]
+    first = {}
+    for index, row in enumerate(rows):
+        first.setdefault(row["id"], (index, row))
+    total, caught = report.total, {row["event_id"] for row in alerts} & set(fraud)
+    inside = [each for each in fraud if begin <= first[each][1]["t"] < end]
+    assert report.arrivals == sum(begin <= time < end for time in times)
+    assert (total.alerts, total.events) == (len(alerts), len({row["event_id"] for row in alerts}))
+    assert total.amount == sum(Decimal(first[each][1]["amount"]) for each in {row["event_id"] for row in alerts})
+    assert total.keys == len({tuple(sorted(json.loads(row["key"]).items())) for row in alerts})
+    days = defaultdict(int)
+    for row in alerts:
+        days[row["event_time"] // DAY_MS] += 1
+    assert {day: sum(of_day.values()) for day, of_day in report.days_with_alerts.items()} == days
+    worth = {each: written[each] or Decimal(first[each][1]["amount"]) for each in fraud}
+    group_by = {each.rule_id: each.group_by for each in rules}
+
+    def follows(event_id):
+        index, row = first[event_id]
+        return any(
+            alert["position"] - 1 < index
+            and group_by[alert["rule_id"]]
+            and json.loads(alert["key"]) == {name: row[name] for name in group_by[alert["rule_id"]]}
+            for alert in alerts
+        )
+
+    after = [each for each in inside if each not in caught and follows(each)]
+    found = total.fraud
+    assert (found.confirmed, found.caught, found.after) == (len(inside), len(caught), len(after))
+    assert found.precision == (Fraction(len(caught), total.events) if total.events else None)
+    assert found.recall == (Fraction(len(caught), len(inside)) if inside else None)
+    assert found.saved_amount == sum(worth[each] for each in [*caught, *after])
+    assert report.unknown_fraud == 1
+
+
+def write_alerts(folder, job):
+    for name in ("alerts", "shadow_alerts"):
+        rows = [row | {"key": json.loads(row["key"]), "event": json.loads(row["event"])} for row in job.output(name)]
+        lines = [json.dumps({each: row[each] for each in NAMES}) for row in rows]
+        (folder / f"{name}.jsonl").write_text("".join(f"{line}\n" for line in lines))
+
+
+NAMES = ("rule_id", "event_id", "event_time", "key", "event")
+
+
+@settings(max_examples=40)
+@given(rule_sets(), rule_sets(), payments(), st.sampled_from(["ACTIVE", "SHADOW"]))
+def test_overlap_is_that_of_sets(tmp_path_factory, old, new, rows, state):
+    assume(rows)
+    folder = tmp_path_factory.mktemp("recorded")
+    old = [*old, rule("gone", 0, state=state)]
+    job, again = live_job(old, rows, []), live_job(new, rows, [])
+    write_alerts(folder, job)
+    report = run(backtest(new, recorded=folder), rows)
+
+    def ids(of, rule_id=None, outputs=("alerts",)):
+        return {row["event_id"] for name in outputs for row in of.output(name) if rule_id in (None, row["rule_id"])}
+
+    def parts(overlap):
+        return [{each.event_id for each in overlap.parts[name].samples} for name in ("only_a", "only_b", "both")]
+
+    before, after = ids(job), ids(again)
+    assert parts(report.overlap) == [before - after, after - before, before & after]
+    for result in report.rules:
+        output = "alerts" if result.state == "ACTIVE" else "shadow_alerts"
+        before = ids(job, result.rule_id, ("alerts", "shadow_alerts"))
+        after = ids(again, result.rule_id, (output,))
+        assert parts(result.overlap) == [before - after, after - before, before & after]
+    gone = {each.rule_id: len(ids(job, each.rule_id)) for each in old if each.rule_id not in {r.rule_id for r in new}}
+    assert report.gone == {name: count for name, count in gone.items() if count}
+
+
+@settings(max_examples=60)
+@given(payments(), st.integers(0, 3), st.integers(0, 30))
+def test_a_shorter_history_changes_nothing_of_rules_without_endless_policies(rows, form, longer_ms):
+    assume(rows)
+    rules = [rule("r", form), rule("other", 1)]
+    begin = rows[len(rows) // 2]["t"]
+    whole, part = [], []
+    asked = backtest(rules, span=(begin, None))
+    report = run(asked, rows, on_alerts=whole.append)
+    shorter = replace(asked, history_ms=50 + longer_ms)
+    shorter.check()
+    found = run(shorter, rows, on_alerts=part.append)
+    assert found.total == report.total
+    assert found.rules == report.rules
+    inside = [[row for row in in_order(rows_of(tables)) if row["event_time"] >= begin] for tables in (whole, part)]
+    assert inside[0] == inside[1]
+
+
+def test_a_history_shorter_than_the_windows_is_refused_and_one_with_cooldowns_says_so():
+    rows = [{"id": "e1", "t": 1_000, "payer": "p", "card": "c", "amount": "1", "position": 1}]
+    rules = [rule("r", cooldown="1h")]
+    with pytest.raises(BucketsError, match="--history 19ms is shorter than 20ms"):
+        backtest(rules, span=(1_000, None), history_ms=19)
+    report = run(backtest(rules, span=(1_000, None), history_ms=20), rows)
+    assert any("cooldowns and resets" in note for note in report.notes)
+    with pytest.raises(BucketsError, match="give --from too"):
+        backtest(rules, history_ms=20)
+
+
+def test_nothing_in_the_range_is_one_line_and_no_alert_is_none():
+    rows = [{"id": "e1", "t": 1_000, "payer": "p", "card": "c", "amount": "1", "position": 1}]
+    with pytest.raises(BucketsError, match="no event lies in the range from 1970-01-01 00:00:02 to any time"):
+        run(backtest([rule("r")], span=(2_000, None)), rows)
+    with pytest.raises(BucketsError, match="no event has been read"):
+        run(backtest([rule("r")]), [])
+    report = run(backtest([rule("r")]), rows)
+    assert (report.total.alerts, report.days_with_alerts) == (0, {})
+    with pytest.raises(BucketsError, match="no rule is evaluated"):
+        backtest([rule("r", state="DRAFT")])

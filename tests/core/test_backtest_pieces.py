@@ -1,0 +1,118 @@
+"""What a backtest scores: archives of jobs with their lists, and tables of events of every kind."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+from deltalake import write_deltalake
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import buckets
+from buckets.errors import BucketsError
+from buckets.history.backtest_pieces import archive_pieces, event_pieces, table_pieces
+from buckets.history.history import History
+from buckets.lists.list_file import load_list
+from tests.core.archived_job import ArchivedJob
+from tests.core.backtests import ENGINE, SCHEMA, backtest, payments, rule
+from tests.core.test_backtest import in_order, rows_of
+from tests.core.test_shard import cut
+from tests.strategies import cuts
+
+RULES = [rule("sums"), rule("counts", 1), rule("features", 3)]
+ROWS = [
+    {"id": f"e{index:02}", "t": 1_700_000_000_000 + index * 4, "payer": f"p{index % 2}", "card": "c", "amount": "2.50"}
+    for index in range(20)
+]
+
+
+def archived_job(folder, rows, positions: Sequence[int] = ()) -> tuple[ArchivedJob, History]:
+    job = ArchivedJob(folder, SCHEMA, **ENGINE)
+    job.take(RULES)
+    for batch in cut([{name: row[name] for name in row if name != "position"} for row in rows], positions):
+        job.batch(batch)
+    return job, History(None, job.archive, job.recorded)  # type: ignore[arg-type] - nothing asks for the configuration
+
+
+@settings(max_examples=6)
+@given(payments(), cuts(), st.integers(0, 49), st.integers(1, 30))
+def test_a_backtest_of_an_archive_raises_the_live_alerts_of_every_range(tmp_path_factory, rows, positions, at, longer):
+    rows = [*ROWS, *rows]
+    job, history = archived_job(tmp_path_factory.mktemp("job"), rows, positions)
+    begin = rows[at % len(rows)]["t"]
+    end = begin + longer
+    live = [row for row in job.pipeline.output("alerts") if begin <= row["event_time"] < end]
+    for history_ms in (None, 50 + longer):
+        asked, tables = backtest(RULES, span=(begin, end), history_ms=history_ms), []
+        report = asked.run(archive_pieces(history, asked.scoring, end), on_alerts=tables.append)
+        found = [row for row in rows_of(tables) if begin <= row["event_time"] < end]
+        assert in_order(found) == in_order(live)
+        assert report.total.alerts == len(live)
+
+
+def test_arrivals_after_the_last_one_of_the_range_are_not_read(tmp_path):
+    _, history = archived_job(tmp_path, ROWS, [5, 10])
+    end = ROWS[12]["t"]
+    scoring = backtest(RULES, span=(None, end)).scoring
+    assert sum(len(piece.rows) for piece in archive_pieces(history, scoring, end)) == 12
+    late = [*ROWS, {**ROWS[3], "id": "late"}]
+    _, history = archived_job(tmp_path / "late", late, [5, 10])
+    assert sum(len(piece.rows) for piece in archive_pieces(history, scoring, end)) == 21
+
+
+def test_a_rule_that_looks_into_a_list_needs_it(tmp_path):
+    _, history = archived_job(tmp_path, ROWS)
+    listed = rule("listed", where="payer IN LIST known")
+    asked = backtest([listed])
+    with pytest.raises(BucketsError, match=r"batch 0 has no list 'known'.*give --list known=FILE"):
+        asked.run(archive_pieces(history, asked.scoring, None))
+    (tmp_path / "known.csv").write_text("key\np1\n")
+    given_list = backtest([listed])
+    object.__setattr__(given_list, "lists", {"known": load_list(tmp_path / "known.csv")})
+    report = given_list.run(archive_pieces(history, given_list.scoring, None))
+    assert {each.key for each in report.rules[0].keys} == {'{"payer": "p1"}'}
+
+
+@pytest.mark.parametrize("kind", ["parquet", "jsonl", "csv", "delta", "table"])
+def test_events_of_every_kind_raise_the_same(tmp_path, kind):
+    table = pa.Table.from_pylist(ROWS)
+    asked = backtest(RULES)
+    path = tmp_path / f"events.{kind}"
+    if kind == "parquet":
+        pq.write_table(table, path)
+    elif kind == "csv":
+        pyarrow.csv.write_csv(table, path)
+    elif kind == "jsonl":
+        path.write_text(table.to_pandas().to_json(orient="records", lines=True))
+    elif kind == "delta":
+        write_deltalake(path, table.take(pa.array(range(19, -1, -1))))
+    pieces = table_pieces(table, asked.scoring) if kind == "table" else event_pieces(path, None, asked.scoring)
+    report = asked.run(pieces)
+    assert (report.arrivals, report.total.alerts, report.total.events) == (20, 54, 18)
+
+
+def test_in_python_a_backtest_is_one_call():
+    table, fraud = pa.Table.from_pylist(ROWS), {"e05": Decimal("99")}
+    begin = datetime.fromtimestamp(ROWS[5]["t"] / 1000, UTC)
+    report = buckets.backtest(table, RULES, SCHEMA, begin=begin, fraud=fraud, sweeps=["sums.limit=0,100"])
+    assert (report.arrivals, report.total.events, report.total.fraud.saved_amount) == (15, 15, Decimal("99"))
+    assert [each.figures.alerts for each in report.variants] == [15, 0]
+    with pytest.raises(BucketsError, match="lists has no list 'known'"):
+        buckets.backtest(table, [rule("r", where="payer IN LIST known")], SCHEMA)
+
+
+def test_a_delta_table_is_read_in_the_order_of_a_column(tmp_path):
+    table = pa.Table.from_pylist(ROWS).append_column("offset", pa.array(range(20, 0, -1)))
+    write_deltalake(tmp_path / "events", table)
+    asked = backtest([rule("sums")])
+    by_time = asked.run(event_pieces(tmp_path / "events", None, asked.scoring)).total.alerts
+    backwards = asked.run(event_pieces(tmp_path / "events", "offset", asked.scoring)).total.alerts
+    assert by_time > backwards  # nearly all of them are late then
+    with pytest.raises(BucketsError, match="there is no column 'nothing'; there are: id, t"):
+        asked.run(event_pieces(tmp_path / "events", "nothing", asked.scoring))
+    with pytest.raises(BucketsError, match="is a file, whose rows have an order"):
+        asked.run(event_pieces(tmp_path / "events.csv", "offset", asked.scoring))

@@ -1,0 +1,70 @@
+"""Tables of confirmed fraud: of every kind and form, and what is wrong with one in one line."""
+
+import json
+from decimal import Decimal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import write_deltalake
+
+from buckets.errors import BucketsError
+from buckets.history.confirmed_fraud import read_confirmed_fraud
+from tests.core.backtests import SCHEMA
+
+ROWS = [{"event_id": "007", "amount": "12.50"}, {"event_id": "e2", "amount": None}]
+EXPECTED = {"007": Decimal("12.50"), "e2": None}
+
+
+def read(path):
+    return dict(read_confirmed_fraud(path, SCHEMA, "amount").amounts)
+
+
+def test_every_kind_of_table_is_read(tmp_path):
+    table = pa.Table.from_pylist(ROWS)
+    pq.write_table(table, tmp_path / "fraud.parquet")
+    write_deltalake(tmp_path / "fraud", table)
+    (tmp_path / "fraud.csv").write_text("event_id,amount\n007,12.50\ne2,\n")
+    (tmp_path / "fraud.jsonl").write_text("\n".join(map(json.dumps, ROWS)) + "\n\n")
+    for name in ("fraud.parquet", "fraud", "fraud.csv", "fraud.jsonl"):
+        assert read(tmp_path / name) == EXPECTED, name
+
+
+def test_ids_may_stand_in_the_field_of_the_schema_or_in_lists(tmp_path):
+    (tmp_path / "own.csv").write_text("id,amount,note\ne1,3,seen\n")
+    assert read(tmp_path / "own.csv") == {"e1": Decimal(3)}
+    (tmp_path / "truth.jsonl").write_text('{"event_ids": ["e1", "e2"], "amount": 7}\n{"event_ids": ["e3"]}\n')
+    assert read(tmp_path / "truth.jsonl") == dict.fromkeys(["e1", "e2", "e3"])
+
+
+def test_of_verdicts_only_fraud_counts(tmp_path):
+    (tmp_path / "verdicts.csv").write_text("event_id,verdict\ne1,fraud\ne2,legitimate\ne3,\ne4,unclear\n")
+    assert read(tmp_path / "verdicts.csv") == {"e1": None}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "reason"),
+    [
+        (
+            "fraud.csv",
+            "payment,amount\ne1,3\n",
+            "has no column 'id', 'event_id' or 'event_ids'.*there: payment, amount",
+        ),
+        ("fraud.csv", "event_id\n", "names no event"),
+        ("fraud.csv", "event_id,amount\ne1,much\n", "row 1: the amount 'much' is no number"),
+        ("fraud.jsonl", "[1]\n", "line 1 is no JSON object"),
+        ("fraud.jsonl", "{\n", "cannot be read"),
+        ("fraud.txt", "e1\n", "is of an unknown kind"),
+        ("fraud.parquet", "e1\n", "cannot be read"),
+    ],
+)
+def test_what_is_no_table_of_fraud_is_refused_in_one_line(tmp_path, name, text, reason):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(BucketsError, match=reason) as refused:
+        read(tmp_path / name)
+    assert "\n" not in refused.value.message
+
+
+def test_a_table_that_is_not_there_is_refused_in_one_line(tmp_path):
+    with pytest.raises(BucketsError, match="cannot be read"):
+        read(tmp_path / "nothing.csv")
