@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from buckets.config.job import load_engine_settings
     from buckets.engine.accounting import BatchAccount, GroupAccount
     from buckets.errors import BucketsError
-    from buckets.evaluation import Evaluator, Results, evaluate
+    from buckets.evaluation import Evaluator, Results, evaluate, features
     from buckets.events.schema import EventSchema, load_event_schema
     from buckets.lists.list_file import load_list
     from buckets.outputs.reader import read_output
@@ -73,6 +73,7 @@ __all__ = [
     "Rule",
     "Warmth",
     "evaluate",
+    "features",
     "load_engine_settings",
     "load_event_schema",
     "load_list",
@@ -92,6 +93,7 @@ _MODULES = {
     "Rule": "buckets.rules.rule",
     "Warmth": "buckets.rules.warmth",
     "evaluate": "buckets.evaluation",
+    "features": "buckets.evaluation",
     "load_engine_settings": "buckets.config.job",
     "load_event_schema": "buckets.events.schema",
     "load_list": "buckets.lists.list_file",
