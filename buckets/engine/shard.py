@@ -200,13 +200,12 @@ class Scorer:
             version: of the rule set.
         """
         group_id = judged.table.group.group_id
-        if self.features:
-            table = judged_columns(judged)
-            yield Produced(FEATURES, table.num_rows, payload.pack(payload.ROWS, table, group_id))
-            return
-        for output, mine in decided.rows().items():
+        for output, mine in () if self.features else decided.rows().items():
             table = judged_alerts(judged, version, decided, output, mine)
             yield Produced(output, table.num_rows, payload.pack(payload.EVENTS, table, group_id))
+        if self.features and len(judged.events):
+            table = judged_columns(judged)
+            yield Produced(FEATURES, table.num_rows, payload.pack(payload.ROWS, table, group_id))
         if self.evaluations and len(judged.events):
             table = judged_evaluations(judged, version)
             yield Produced(columns.EVALUATIONS, table.num_rows, payload.pack(payload.ROWS, table, group_id))
