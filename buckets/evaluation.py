@@ -94,7 +94,7 @@ class Evaluator:
         rules = _checked_kinds(rules, schema, settings)
         check_precision_groups("engine settings", settings, rules, schema)
         self._schema = schema
-        self._rule_set = _rule_set(rules, schema, settings)
+        self._rule_set = rule_set_of(rules, schema, settings)
         check_raw_windows("engine settings", rules, settings, schema)
         check_lists("lists", rules, lists)
         self._decoder = OutputDecoder(self._rule_set, schema, settings)
@@ -248,7 +248,7 @@ def _kind(value: object) -> str:
     return type(value).__name__
 
 
-def _rule_set(rules: Sequence[Rule], schema: EventSchema, engine: EngineSettings) -> RuleSet:
+def rule_set_of(rules: Sequence[Rule], schema: EventSchema, engine: EngineSettings) -> RuleSet:
     """The rules as a job would have them in its first version.
 
     Raises:

@@ -116,7 +116,10 @@ class FeatureTable:
             event_id.take(pa.array(chosen)),
             self._times(pieces).take(pa.array(chosen)),
             pa.array(chosen + first),
-            *(self._attribute(pieces, name, self._schema.attributes[name]).take(pa.array(chosen)) for name in self._keys),
+            *(
+                self._attribute(pieces, name, self._schema.attributes[name]).take(pa.array(chosen))
+                for name in self._keys
+            ),
             pa.array(OUTCOMES).take(pa.array(outcomes[chosen])),
             *self._values(by_rule, chosen, first, size),
         ]

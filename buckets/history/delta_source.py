@@ -32,7 +32,8 @@ def delta_arrivals(
     Raises:
         BucketsError: batches overlap, so that the order does not say which row was in which.
     """
-    rows = _Rows(source)
+    assert source.arrival is not None
+    rows = OrderedRows(source.path, source.arrival)
     low = rows.before(cuts[0].span) if cuts else None
     for cut in cuts:
         if cut.span is None:
@@ -45,21 +46,34 @@ def delta_arrivals(
             )
             raise BucketsError(message)
         for piece in rows.between(low, cut.span[1]):
-            yield cut.batch_id, _arrivals(piece, schemas[cut.batch_id])
+            yield cut.batch_id, arrivals_in_order(piece, schemas[cut.batch_id])
         low = cut.span[1]
 
 
-class _Rows:
-    """The rows of a table by their order."""
+class OrderedRows:
+    """The rows of a table that have an order, by it."""
 
-    def __init__(self, source: SourceSettings) -> None:
-        self._table = QueryBuilder().register("events", DeltaTable(source.path))
-        assert source.arrival is not None
-        name = '"' + source.arrival.replace('"', '""') + '"'
-        kind = pa.schema(DeltaTable(source.path).schema().to_arrow()).field(source.arrival).type
+    def __init__(self, path: str, arrival: str) -> None:
+        """Read the order of all rows.
+
+        Args:
+            path: the table.
+            arrival: the column that orders its rows.
+        """
+        self._table = QueryBuilder().register("events", DeltaTable(path))
+        name = '"' + arrival.replace('"', '""') + '"'
+        kind = pa.schema(DeltaTable(path).schema().to_arrow()).field(arrival).type
         self._order = _order_sql(name, kind)
         ordered = f"select {self._order} as o from events where {name} is not null order by o"
         self._orders = pa.table(self._table.execute(ordered).read_all())["o"].to_numpy()
+
+    def __len__(self) -> int:
+        """How many rows there are."""
+        return len(self._orders)
+
+    def all(self) -> Iterator[pa.Table]:
+        """All rows, in pieces of about two million."""
+        return self.between(None, int(self._orders[-1])) if len(self) else iter(())
 
     def before(self, span: tuple[int, int] | None) -> int | None:
         """The greatest order before a batch; None where there is none."""
@@ -85,7 +99,8 @@ def _order_sql(name: str, kind: pa.DataType) -> str:
     return f"arrow_cast({name}, 'Int64')"
 
 
-def _arrivals(rows: pa.Table, schema: EventSchema) -> pa.RecordBatch:
+def arrivals_in_order(rows: pa.Table, schema: EventSchema) -> pa.RecordBatch:
+    """Rows of `OrderedRows` in the form of `events.arrivals`."""
     order = rows[_ORDER].combine_chunks()
     columns = {SOURCE: pa.repeat(pa.scalar(""), len(rows)), SOURCE_ORDER: order, POSITION: order}
     columns[BROKEN] = pa.nulls(len(rows), pa.string())
