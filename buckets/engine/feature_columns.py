@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from buckets.aggregates.aggregate import Computed, Values, joined
+from buckets.aggregates.aggregate import COMPUTED, Computed, Values, joined
 from buckets.engine.judging import Judged
 from buckets.engine.scored_group import ScoredGroup
 from buckets.errors import BucketsError
@@ -63,7 +64,8 @@ def _type_of(named: NamedFeature, schema: EventSchema) -> pa.DataType:
     if aggregate.is_boolean:
         return pa.bool_()
     measure = schema.measures.get(named.feature.of or "")
-    none = Computed(*(_NO_EVENTS,) * len(Computed._fields))
+    nothing: list[npt.NDArray[Any]] = [_NO_EVENTS] * len(COMPUTED)
+    none = Computed(*nothing)
     found = dict.fromkeys((component for component, _ in named.parts()), none)
     return _number_type(aggregate.lower(found, _OfNoEvents(0 if measure is None else measure.scale)).scale)
 
@@ -117,7 +119,8 @@ def rule_columns(group: ScoredGroup) -> Iterator[pa.Table]:
     positions = group.table.events[POSITION].to_numpy()
     for rule, (start, end) in zip(rules, pairwise(starts), strict=True):
         if start < end:
-            chosen = Rows(*(column[order[start:end]] for column in rows))
+            columns: list[npt.NDArray[Any]] = [column[order[start:end]] for column in rows]
+            chosen = Rows(*columns)
             yield _table(rule, positions[chosen.event], chosen.fired, _of_aggregate(rule, group, chosen))
 
 

@@ -25,13 +25,14 @@ from buckets.engine.keyed_table import ATTRIBUTE_TYPES
 from buckets.errors import BucketsError
 from buckets.events import arrivals as arrived
 from buckets.events import conversion
-from buckets.events.schema import EventSchema
+from buckets.events.schema import AttributeType, EventSchema
 from buckets.outputs import columns
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
 
 OUTCOMES = ("filtered", "evaluated", "collision", "late", "too_late", "duplicate", "dead_letter")
-"""What may become of an arrival; of several, as it may be late for one key and not for another, the last one is told."""
+"""What may become of an arrival; where it differs by key, as one may be late for one and not for another, the last one
+of these is told."""
 FILTERED, EVALUATED, COLLISION, LATE, TOO_LATE, DUPLICATE, DEAD_LETTER = range(len(OUTCOMES))
 Int64s = npt.NDArray[np.int64]
 
@@ -141,7 +142,7 @@ class FeatureTable:
             table, rows = tables[source.rule_id]
             yield table[source.column].combine_chunks().take(rows)
 
-    def _attribute(self, pieces: Sequence[pa.RecordBatch], name: str, kind: str) -> pa.Array:
+    def _attribute(self, pieces: Sequence[pa.RecordBatch], name: str, kind: AttributeType) -> pa.Array:
         """A field of all arrivals in its type; null where it is not of that type."""
         column = arrived.field_column(self._schema.field_names.index(name))
         found = [conversion.attributes(piece.column(column), kind)[0] for piece in pieces]

@@ -1,7 +1,7 @@
 """Features of rules at each event of a table or of an archive, as they were when it arrived, some rows at a time."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import pyarrow as pa
 
@@ -31,7 +31,8 @@ def archived_arrivals(history: History, schema: EventSchema) -> Arrivals:
         schema: by which the rows are scored.
     """
     cuts = {cut.batch_id: cut for cut in history.recorded.cuts}
-    lists, versions = NO_LISTS, {}
+    lists: Lists = NO_LISTS
+    versions: Mapping[str, int] = {}
     for batch_id, rows in by_batch(history.archive.tables(columns=[*archive.OWN_COLUMNS.names, *schema.field_names])):
         cut = cuts.get(batch_id)
         if cut is not None and cut.lists != versions:

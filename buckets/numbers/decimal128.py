@@ -69,13 +69,12 @@ def decimals_of(scaled: npt.NDArray[Any], valid: npt.NDArray[np.bool_] | None, k
         OverflowError: an integer has more digits than the type has room for.
     """
     mask = None if valid is None or valid.all() else valid
-    if scaled.dtype == object:
-        numbers = scaled if mask is None else np.where(mask, scaled, 0)
-        if len(numbers) and max(abs(numbers.min()), abs(numbers.max())) >= 10**MOST_DIGITS:
-            message = f"a number has more than {MOST_DIGITS} digits"
-            raise OverflowError(message)
-        data = b"".join(int(number).to_bytes(16, "little", signed=True) for number in numbers)
-    else:
-        data = np.stack([scaled, scaled >> 63], axis=1)
     bits = None if mask is None else pa.py_buffer(np.packbits(mask, bitorder="little"))
+    if scaled.dtype != object:
+        return pa.Array.from_buffers(kind, len(scaled), [bits, pa.py_buffer(np.stack([scaled, scaled >> 63], axis=1))])
+    numbers = scaled if mask is None else np.where(mask, scaled, 0)
+    if len(numbers) and max(abs(numbers.min()), abs(numbers.max())) >= 10**MOST_DIGITS:
+        message = f"a number has more than {MOST_DIGITS} digits"
+        raise OverflowError(message)
+    data = b"".join(int(number).to_bytes(16, "little", signed=True) for number in numbers)
     return pa.Array.from_buffers(kind, len(scaled), [bits, pa.py_buffer(data)])
