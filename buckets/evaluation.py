@@ -4,7 +4,7 @@ events (Arrow) ---> Evaluator, which keeps the timelines ---> Results (Arrow), o
 """
 
 import copy
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -94,7 +94,8 @@ class Evaluator:
         rules = _checked_kinds(rules, schema, settings)
         check_precision_groups("engine settings", settings, rules, schema)
         self._schema = schema
-        self._rule_set = rule_set_of(rules, schema, settings)
+        check_rules(rules, schema)
+        self._rule_set = first_version(rules, schema, settings)
         check_raw_windows("engine settings", rules, settings, schema)
         check_lists("lists", rules, lists)
         self._decoder = OutputDecoder(self._rule_set, schema, settings)
@@ -248,11 +249,17 @@ def _kind(value: object) -> str:
     return type(value).__name__
 
 
-def rule_set_of(rules: Sequence[Rule], schema: EventSchema, engine: EngineSettings) -> RuleSet:
-    """The rules as a job would have them in its first version.
+def first_version(rules: Iterable[Rule], schema: EventSchema, engine: EngineSettings) -> RuleSet:
+    """The rules as a job would have them in its first version."""
+    nothing = RuleSet(0, (), (), {})
+    return revise(nothing, changes_between((), rules), schema, (), engine.allowed_lateness).rule_set
+
+
+def check_rules(rules: Iterable[Rule], schema: EventSchema) -> None:
+    """See that rules are valid and fit an event schema.
 
     Raises:
-        BucketsError: a rule is not valid, or two have the same id.
+        BucketsError: one is not or does not, or two have the same id.
     """
     seen: set[str] = set()
     for rule in rules:
@@ -264,5 +271,3 @@ def rule_set_of(rules: Sequence[Rule], schema: EventSchema, engine: EngineSettin
         if fault is not None:
             message = f"rule {rule.rule_id!r}: {'.'.join(fault[0])}: {fault[1]}"
             raise BucketsError(message)
-    nothing = RuleSet(0, (), (), {})
-    return revise(nothing, changes_between((), rules), schema, (), engine.allowed_lateness).rule_set

@@ -8,7 +8,6 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from buckets.cli.list_files import ListOption, list_files
 from buckets.cli.progress import BatchProgress
 from buckets.config.engine import MOST_SHARDS, EngineSettings
 from buckets.config.job import load_engine_settings
@@ -16,6 +15,8 @@ from buckets.config.lists import check_lists
 from buckets.errors import BucketsError
 from buckets.events.event_file import open_event_file
 from buckets.events.schema import load_event_schema
+from buckets.expressions.expression import LIST_NAME
+from buckets.lists.list_file import read_list
 from buckets.resources import DEFAULT_SCHEMA
 from buckets.rule_files.yaml_rules import load_rule_files
 from buckets.rules.rule_set import first_rule_set
@@ -31,7 +32,10 @@ def evaluate(
     shards: Annotated[
         int | None, typer.Option(min=1, max=MOST_SHARDS, help="Shards, instead of those of the configuration.")
     ] = None,
-    lists: ListOption = None,
+    lists: Annotated[
+        list[str] | None,
+        typer.Option("--list", metavar="NAME=FILE", help="A list that rules look into, in a CSV or YAML file."),
+    ] = None,
 ) -> None:
     """Evaluate rules on a file, and write what came out as JSON lines.
 
@@ -49,7 +53,7 @@ def evaluate(
     """  # noqa: D301 - click needs the backspace itself
     event_schema = load_event_schema(schema)
     rule_list = load_rule_files(rules, event_schema)
-    files = list_files(lists)
+    files = list_files(lists or [])
     check_lists("--list", rule_list, files)
     engine = load_engine_settings(conf) if conf else EngineSettings()
     if shards is not None:
@@ -72,6 +76,26 @@ def evaluate(
     for name, count in lines.items():
         table.add_row(f"{name}.jsonl", f"{count:,}")
     Console().print(table)
+
+
+def list_files(given: list[str]) -> dict[str, Path]:
+    """The files of lists as options `--list` name them, by name; each is seen to be one.
+
+    Raises:
+        BucketsError: an option cannot be read, or a file is no list.
+    """
+    files: dict[str, Path] = {}
+    for each in given:
+        name, separator, file = each.partition("=")
+        if not separator or LIST_NAME.fullmatch(name) is None or not file:
+            message = f"--list {each}: write NAME=FILE, as in payroll=payroll.csv; a name has letters, digits and _"
+            raise BucketsError(message)
+        if name in files:
+            message = f"--list {each}: list {name!r} is given twice; leave one of them out"
+            raise BucketsError(message)
+        files[name] = Path(file)
+        read_list(files[name])
+    return files
 
 
 def _check_out(out: Path) -> None:

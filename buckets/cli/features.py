@@ -11,13 +11,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from buckets.cli.list_files import ListOption, list_files
+from buckets.cli.evaluate import list_files
 from buckets.config.engine import EngineSettings
 from buckets.config.job import Job, check_precision_groups, load_engine_settings, load_job
 from buckets.config.lists import check_lists
 from buckets.config.raw_windows import check_raw_windows
 from buckets.errors import BucketsError
-from buckets.evaluation import rule_set_of
+from buckets.evaluation import check_rules, first_version
 from buckets.events.schema import EventSchema, load_event_schema
 from buckets.history.event_ids import read_ids
 from buckets.history.event_table import open_events
@@ -41,11 +41,16 @@ def features(
         typer.Option(help="A job with `archive`: all that has arrived there, or the events that EVENTS names."),
     ] = None,
     schema: Annotated[Path, typer.Option(help="The event schema, without CONF.")] = DEFAULT_SCHEMA,
-    arrival: Annotated[str | None, typer.Option(help="The column that orders the rows of a Delta table.")] = None,
+    arrival: Annotated[
+        str | None, typer.Option(help="The column that orders a Delta table of EVENTS; else its event time.")
+    ] = None,
     engine: Annotated[
         Path | None, typer.Option(help="A configuration, of which the `engine` part is used, without CONF.")
     ] = None,
-    lists: ListOption = None,
+    lists: Annotated[
+        list[str] | None,
+        typer.Option("--list", metavar="NAME=FILE", help="A list that rules look into, in a CSV or YAML file."),
+    ] = None,
     flags: Annotated[bool, typer.Option("--flags", help="Say of each feature if it is exact, and if warm.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what an earlier run has written.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Say what was written as JSON.")] = False,
@@ -62,7 +67,7 @@ def features(
     \b
     Examples:
       buckets features conf/demo-rules.yaml --events day.parquet --out features.parquet
-      buckets features my-rules.yaml --events table --arrival eventTime --schema my-schema.yaml --out features
+      buckets features my-rules.yaml --events table --schema my-schema.yaml --out features
       buckets features my-rules.yaml --conf conf/demo.yaml --out features.parquet --flags
       buckets features my-rules.yaml --conf conf/demo.yaml --events labels.csv --out features.parquet
     """  # noqa: D301 - click needs the backspace itself
@@ -111,8 +116,8 @@ def _of_events(
     """What computes the features of all events of a file or table, and these."""
     schema = load_event_schema(schema_path)
     engine = EngineSettings() if engine_path is None else load_engine_settings(engine_path)
-    known = {name: load_list(file) for name, file in list_files(lists).items()}
-    rule_set = _rule_set(rules, schema, engine, "" if engine_path is None else f"configuration {engine_path}: ")
+    known = {name: load_list(file) for name, file in list_files(lists or []).items()}
+    rule_set = _rule_set(rules, schema, engine, f"configuration {engine_path}")
     check_lists("--list", rule_set.rules, known)
     run = FeatureRun(rule_set, schema, engine, None, flags)
     opened = open_events(events, schema, rule_set.named_fields, arrival)
@@ -126,7 +131,7 @@ def _of_archive(
     with console.status("Reading what has arrived…"):
         history = History.open(job)
     terms = history.recorded.terms(history.recorded.cuts[-1].batch_id)
-    rule_set = _rule_set(rules, terms.event_schema, terms.engine, f"configuration {conf}: ")
+    rule_set = _rule_set(rules, terms.event_schema, terms.engine, f"configuration {conf}")
     check_lists(f"configuration {conf}", rule_set.rules, job.settings.lists)
     ids = None if events is None else read_ids(events, terms.event_schema.event_id)
     run = FeatureRun(rule_set, terms.event_schema, terms.engine, ids, flags)
@@ -134,11 +139,12 @@ def _of_archive(
 
 
 def _rule_set(path: Path, schema: EventSchema, engine: EngineSettings, origin: str) -> RuleSet:
-    loaded = load_rule_files(path, schema)
-    where = origin.removesuffix(": ") or "rules"
-    check_precision_groups(where, engine, loaded, schema)
-    check_raw_windows(where, loaded, engine, schema)
-    return rule_set_of(loaded, schema, engine)
+    """The rules of a file or folder, which fit the settings."""
+    rules = load_rule_files(path, schema)
+    check_rules(rules, schema)
+    check_precision_groups(origin, engine, rules, schema)
+    check_raw_windows(origin, rules, engine, schema)
+    return first_version(rules, schema, engine)
 
 
 def _say(out: Path, run: FeatureRun, as_json: bool) -> None:

@@ -34,7 +34,7 @@ def open_events(
         path: a file that `buckets evaluate` takes, a folder of such files, or a Delta table.
         schema: the event schema.
         needed: fields that rules use.
-        arrival: the column that orders the rows of a Delta table; None for anything else.
+        arrival: the column that orders the rows of a Delta table; None for its event time, and for anything else.
 
     Raises:
         BucketsError: there is no such thing, it has no events, or a column is missing or cannot order rows.
@@ -67,12 +67,7 @@ def _delta_arrivals(
     except (DeltaError, OSError) as error:
         message = f"events {path}: the Delta table cannot be read ({first_line(error)})"
         raise BucketsError(message) from None
-    if arrival is None:
-        message = (
-            f"events {path}: the rows of a Delta table have no order of their own; name the column that orders them, "
-            f"as with --arrival {schema.event_time.field}"
-        )
-        raise BucketsError(message)
+    arrival = schema.event_time.field if arrival is None else arrival
     check_columns(columns.names, schema, needed | {arrival}, str(path))
     kind = columns.field(arrival).type
     if not can_order(kind):
