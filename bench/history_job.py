@@ -10,10 +10,10 @@ Payments come in the order of their times, each once: SQL's windows know no othe
 
 import json
 import os
-import resource
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -62,13 +62,16 @@ def run(command: Sequence[str]) -> Ran:
     """Run a process; if it fails, this process ends."""
     environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
     started_s = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, text=True)
-    printed, said = process.communicate()
-    seconds = time.perf_counter() - started_s
-    if process.returncode:
-        sys.exit(f"{' '.join(command[3:])} failed ({process.returncode}):\n{said[-3000:]}")
-    largest_kb = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    return Ran(seconds, largest_kb / 1024, printed)
+    with tempfile.TemporaryFile("w+") as printed, tempfile.TemporaryFile("w+") as said:
+        process = subprocess.Popen(command, stdout=printed, stderr=said, env=environment)
+        _, status, used = os.wait4(process.pid, 0)
+        seconds = time.perf_counter() - started_s
+        process.returncode = os.waitstatus_to_exitcode(status)
+        for file in (printed, said):
+            file.seek(0)
+        if process.returncode:
+            sys.exit(f"{' '.join(command[3:])} failed ({process.returncode}):\n{said.read()[-3000:]}")
+        return Ran(seconds, used.ru_maxrss / 1024, printed.read())
 
 
 def rules_yaml() -> dict[str, Any]:
