@@ -30,7 +30,7 @@ BENCHMARKS = (
     *LIVE,
 )
 RUN_ONCE = ("restart", "state", "peers", "history", *LIVE)
-"""Those that say themselves how often: they count bytes, their sides are far apart, or they go on for minutes anyway."""
+"""Those that know how often: they count bytes, their sides are far apart, or they go on for minutes anyway."""
 REPEATS = 2
 
 

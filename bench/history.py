@@ -1,7 +1,7 @@
 """How long do questions about the past take, on an archive of 20,000,000 payments? And a backtest in plain Spark SQL?
 
 Payments of the generator go through `buckets run` into an archive, once (`history_job.py`); then each command is run as
-a user runs it, a process each time: `explain` of alerts and of events that raised none, `replay`, `backtest`, `features`.
+a user runs it, a process each time: `explain` of alerts and of events without one, `replay`, `backtest`, `features`.
 The same rules as window functions of Spark SQL (`history_sql.py`) read the same Delta table on both cores; start of the
 JVM, warm-up and planning of the first day do not count for SQL, start-up counts for ours. Sides take turns; the first
 round is not measured. The alerts of all three - job, backtest, SQL - have to be the same, event by event.
