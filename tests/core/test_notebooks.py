@@ -12,7 +12,7 @@ import pytest
 from buckets.notebooks.to_jupyter import NOTEBOOK, jupyter_text
 
 ROOT = Path(__file__).resolve().parents[2]
-SMALL = {"PAYMENTS": "10000", "OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg", "PYTHONPATH": str(ROOT)}
+SMALL = {"PAYMENTS": "10000", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
 LINE = re.compile(r"^(rules|model) +(\d+) +([\d.]+) +([\d.]+) +(\d+) of (\d+)$", re.MULTILINE)
 pytestmark = pytest.mark.slow
 
