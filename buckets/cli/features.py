@@ -81,9 +81,8 @@ def features(
         message = "there are no events; name a file or table with --events, or a job that has an archive with --conf"
         raise BucketsError(message)
     check_output(out, events, run.columns, overwrite)
-    bar = Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=console
-    )
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    bar = Progress(*columns, console=console, disable=not console.is_terminal)
     with bar:
         task = bar.add_task("Events", total=size)
 

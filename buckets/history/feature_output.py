@@ -1,6 +1,8 @@
 """Where features go: one Parquet file, or a Delta table; whole or not at all."""
 
+import shutil
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -58,13 +60,27 @@ def write_features(path: Path, columns: pa.Schema, tables: Iterable[pa.Table]) -
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        if path.suffix == ".parquet":
-            _write_parquet(path, columns, tables)
-        else:
-            _write_delta(path, columns, tables)
+        with ThreadPoolExecutor(1) as maker:
+            made = _made_ahead(maker, tables)
+            if path.suffix == ".parquet":
+                _write_parquet(path, columns, made)
+            else:
+                _write_delta(path, columns, made)
     except OSError as error:
         message = f"--out {path}: cannot be written ({error.strerror or first_line(error)}); name a place that is yours"
         raise BucketsError(message) from None
+
+
+def _made_ahead(maker: ThreadPoolExecutor, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Tables, each made while the one before it is written.
+
+    They are made in another thread than deltalake's, in which no Delta table could be read.
+    """
+    left = iter(tables)
+    following = maker.submit(next, left, None)
+    while (table := following.result()) is not None:
+        following = maker.submit(next, left, None)
+        yield table
 
 
 def _write_parquet(path: Path, columns: pa.Schema, tables: Iterable[pa.Table]) -> None:
@@ -91,10 +107,12 @@ def _write_delta(path: Path, columns: pa.Schema, tables: Iterable[pa.Table]) -> 
             raised.append(error)
             raise
 
-    reader = pa.RecordBatchReader.from_batches(kinds, batches())
+    is_new, reader = not path.exists(), pa.RecordBatchReader.from_batches(kinds, batches())
     try:
         write_deltalake(path, reader, mode="overwrite", schema_mode="overwrite")
     except Exception:  # what a reader raises comes back as an exception of deltalake's own
+        if is_new:
+            shutil.rmtree(path, ignore_errors=True)
         if raised:
             raise raised[0] from None
         raise
