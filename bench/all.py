@@ -26,10 +26,11 @@ BENCHMARKS = (
     "restart",
     "state",
     "peers",
+    "history",
     *LIVE,
 )
-RUN_ONCE = ("restart", "state", "peers", *LIVE)
-"""Those that are not repeated: they count bytes, their sides are far apart, or they go on for minutes anyway."""
+RUN_ONCE = ("restart", "state", "peers", "history", *LIVE)
+"""Those that know how often: they count bytes, their sides are far apart, or they go on for minutes anyway."""
 REPEATS = 2
 
 

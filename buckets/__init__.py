@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from buckets.config.job import load_engine_settings
     from buckets.engine.accounting import BatchAccount, GroupAccount
     from buckets.errors import BucketsError
-    from buckets.evaluation import Evaluator, Results, evaluate
+    from buckets.evaluation import Evaluator, Results, evaluate, features
     from buckets.events.schema import EventSchema, load_event_schema
     from buckets.history.backtest_report import BacktestReport
     from buckets.history.table_backtest import backtest
@@ -78,6 +78,7 @@ __all__ = [
     "Warmth",
     "backtest",
     "evaluate",
+    "features",
     "load_engine_settings",
     "load_event_schema",
     "load_list",
@@ -99,6 +100,7 @@ _MODULES = {
     "Warmth": "buckets.rules.warmth",
     "backtest": "buckets.history.table_backtest",
     "evaluate": "buckets.evaluation",
+    "features": "buckets.evaluation",
     "load_engine_settings": "buckets.config.job",
     "load_event_schema": "buckets.events.schema",
     "load_list": "buckets.lists.list_file",

@@ -4,10 +4,8 @@ events (Arrow) ---> Evaluator, which keeps the timelines ---> Results (Arrow), o
 """
 
 import copy
-import json
-from collections.abc import Iterable
-from dataclasses import dataclass
-from decimal import Decimal
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +17,7 @@ from buckets.config.job import check_precision_groups
 from buckets.config.lists import check_lists
 from buckets.config.raw_windows import check_raw_windows
 from buckets.engine.accounting import BatchAccount
+from buckets.engine.feature_table import FeatureTable
 from buckets.engine.in_memory import InMemoryJob
 from buckets.engine.output_decoder import OutputDecoder
 from buckets.engine.shard import Scorer
@@ -67,43 +66,6 @@ class Results:
     duplicates: pa.Table
     dead_letters: pa.Table
     account: BatchAccount
-
-    def features(self, rule_id: str) -> pa.Table:
-        """A rule's features as a wide table: one row for an event that it was evaluated at, a column for each feature.
-
-        Values are decimals with the digits of the feature, or booleans; NULL where there is none. The other columns are
-        `position`, `event_id`, `key`, `event_time` and `fired`: what a model trains on.
-
-        Args:
-            rule_id: a rule with features.
-
-        Raises:
-            BucketsError: no event was evaluated by a rule with features of that name.
-        """
-        rows = self.evaluations.filter(pc.and_(pc.equal(self.evaluations["rule_id"], rule_id), self._has_terms()))
-        if not len(rows):
-            message = f"rule {rule_id!r}: was evaluated at no event, or has no features; name a rule with features"
-            raise BucketsError(message)
-        terms = [{term["name"]: term["value"] for term in json.loads(text)} for text in rows["terms"].to_pylist()]
-        columns = {name: _typed([each[name] for each in terms]) for name in terms[0]}
-        return pa.table({name: rows[name] for name in _OF_EVENT} | columns)
-
-    def _has_terms(self) -> pa.ChunkedArray:
-        return self.evaluations["terms"].is_valid()
-
-
-_OF_EVENT = ("position", "event_id", "key", "event_time", "fired")
-
-
-def _typed(values: list[str | bool | None]) -> pa.Array:
-    """Values of a feature as a column: booleans, or decimals as wide as they need to be."""
-    texts = [value for value in values if isinstance(value, str)]
-    if not texts:
-        return pa.array(values, pa.bool_())
-    digits = len(texts[0].partition(".")[2])
-    width = max(len(text.lstrip("-").replace(".", "")) for text in texts)
-    kind = pa.decimal128(38, digits) if width <= 38 else pa.decimal256(76, digits)
-    return pa.array([None if value is None else Decimal(str(value)) for value in values], kind)
 
 
 class Evaluator:
@@ -158,14 +120,36 @@ class Evaluator:
         Raises:
             BucketsError: a column that the schema or a rule needs is missing, or `events` is not an Arrow table.
         """
-        if not isinstance(events, pa.Table):
-            message = f"events: must be a pyarrow.Table, not {_kind(events)}; convert it, as with pa.Table.from_pandas"
-            raise BucketsError(message)
-        arrivals = table_arrivals(events, self._schema, self._rule_set.named_fields)
-        found = self._job.score_batch(arrivals, self._rule_set)
+        found = self._job.score_batch(self._arrivals(events), self._rule_set)
         written = columns.output_columns(self._schema.largest_scale)
         tables = {name: self._table(name, kept, found.payloads.get(name, [])) for name, kept in written.items()}
         return Results(account=found.account, **tables)
+
+    def features(self, events: pa.Table, ids: pa.Array | None = None, flags: bool = False) -> pa.Table:
+        """Evaluate the events that arrive next, as `evaluate` does, and tell what rules have computed at each of them.
+
+        Args:
+            events: as for `evaluate`.
+            ids: Arrow string, the ids of events that are wanted, such as those with a label; None for a row for each
+                event of the table.
+            flags: whether to say of each feature whether it is exact, and whether it is warm.
+
+        Returns:
+            A row for each event, in arrival order, as `buckets.features` describes.
+
+        Raises:
+            BucketsError: as `evaluate`; also if a rule is over alerts, or none is evaluated.
+        """
+        table = FeatureTable(self._rule_set, self._schema, flags)
+        scorer = replace(self._job.scorer, evaluations=False, features=True)
+        rows, _ = table.rows(replace(self._job, scorer=scorer), self._arrivals(events), 0, ids)
+        return rows
+
+    def _arrivals(self, events: pa.Table) -> Iterator[pa.RecordBatch]:
+        if not isinstance(events, pa.Table):
+            message = f"events: must be a pyarrow.Table, not {_kind(events)}; convert it, as with pa.Table.from_pandas"
+            raise BucketsError(message)
+        return table_arrivals(events, self._schema, self._rule_set.named_fields)
 
     def _table(self, output: str, written: pa.Schema, payloads: list[bytes]) -> pa.Table:
         """An output in arrival order, with the columns that it has in a job but for those of its source."""
@@ -206,6 +190,40 @@ def evaluate(
         BucketsError: a rule does not fit the schema, two rules have the same id, or a column is missing.
     """
     return Evaluator(rules, schema, engine, lists).evaluate(events)
+
+
+def features(
+    events: pa.Table,
+    rules: Iterable[Rule],
+    schema: EventSchema,
+    engine: EngineSettings | None = None,
+    lists: Lists = NO_LISTS,
+    ids: pa.Array | None = None,
+    flags: bool = False,
+) -> pa.Table:
+    """The features of rules at each event of a table, as they were when it arrived: what models train on.
+
+    Args:
+        events: as for `Evaluator.evaluate`.
+        rules: the rules, which are evaluated whether they are ACTIVE or SHADOW.
+        schema: the event schema.
+        engine: lateness, collisions and precision; the defaults of a job if None.
+        lists: by name, the lists that rules look into, as `load_list` reads them.
+        ids: Arrow string, the ids of events that are wanted, such as those with a label; repeats of these are left out.
+            None for a row for each event of the table.
+        flags: whether to say of each feature whether it is exact, and whether it is warm.
+
+    Returns:
+        A row for each event, in arrival order, with `event_id`, `event_time`, `position` (the index of its row), the
+        fields by which rules group, `outcome`, and for each rule its features, as `RULE.FEATURE`, and `RULE.fired`; the
+        value of a rule with one aggregate is `RULE.value`. Features are booleans, int64, or decimals with their digits,
+        and NULL where the rule was not evaluated at the event; `outcome` says why: `filtered` (no rule applies to it),
+        `late`, `too_late`, `duplicate`, `collision` (not kept) or `dead_letter`, else it is `evaluated`.
+
+    Raises:
+        BucketsError: as `evaluate`; also if a rule is over alerts, or none is evaluated.
+    """
+    return Evaluator(rules, schema, engine, lists).features(events, ids, flags)
 
 
 def _checked_kinds(rules: Iterable[Rule], schema: EventSchema, engine: EngineSettings) -> tuple[Rule, ...]:

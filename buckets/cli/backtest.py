@@ -15,7 +15,7 @@ from buckets.cli.evaluate import list_files
 from buckets.cli.processes import Processes, processes_for
 from buckets.cli.result_file import write_result
 from buckets.cli.rule_compare import folder_of_alerts
-from buckets.cli.time_range import range_ms
+from buckets.cli.time_range import From, To, range_ms
 from buckets.config.engine import EngineSettings
 from buckets.config.job import Job, load_job
 from buckets.duration import parse_duration_ms

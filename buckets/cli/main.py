@@ -11,6 +11,7 @@ from buckets.cli.backtest import backtest
 from buckets.cli.demo import demo
 from buckets.cli.demo_kafka import demo_kafka
 from buckets.cli.evaluate import evaluate
+from buckets.cli.features import features
 from buckets.cli.generate import generate
 from buckets.cli.kafka import kafka_app
 from buckets.cli.lists import lists_app
@@ -34,6 +35,7 @@ app.command()(archive)
 app.command(name="replay")(replay_job)
 app.command()(evaluate)
 app.command()(backtest)
+app.command()(features)
 app.command()(alerts)
 app.command()(generate)
 app.command()(demo)

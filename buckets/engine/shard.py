@@ -25,6 +25,7 @@ from buckets.engine.counting_sort import sort_by_code
 from buckets.engine.dead_letters import dead_letter_table
 from buckets.engine.evaluations import compact_evaluations, expand_evaluations
 from buckets.engine.eviction import Eviction
+from buckets.engine.feature_columns import FEATURES, judged_columns, rule_columns
 from buckets.engine.group_parts import group_parts
 from buckets.engine.judged_rows import judged_alerts, judged_evaluations, judged_fired, judged_variants
 from buckets.engine.judging import Judged, judge
@@ -86,12 +87,14 @@ class Scorer:
         engine: the settings that decide results.
         evaluations: whether every evaluation is put out, or alerts only.
         lists: those of the batch, into which filters and conditions may look.
+        features: whether features are put out as columns, in place of alerts and evaluations.
     """
 
     schema: EventSchema
     engine: EngineSettings
     evaluations: bool
     lists: Lists = field(default_factory=lambda: NO_LISTS)
+    features: bool = False
 
     def score(self, payloads: Iterable[bytes], rule_set: RuleSet, store: ShardStore) -> Iterator[Produced]:
         """Score what arrived for one shard.
@@ -138,7 +141,7 @@ class Scorer:
             heads,
             stored.read_pages,
             keyed,
-            self.evaluations,
+            self.evaluations or self.features,
             evicted_until_ms=until_ms,
             reset_ms=reset_ms,
         )
@@ -160,7 +163,7 @@ class Scorer:
             eviction.note_policies(plan)
         outcomes = of_group.outcome_counts()
         outputs = chain(
-            *map(partial(judged_outputs, version=version, evaluations=self.evaluations), judged, decided),
+            *map(partial(self.judged_outputs, version=version), judged, decided),
             self._produced(of_group, of_rules, outcomes),
         )
         yield from _counted(group.group_id, outcomes, outputs)
@@ -168,7 +171,7 @@ class Scorer:
     def _produced(self, scored: ScoredGroup, decided: Decided | None, outcomes: Sequence[int]) -> Iterator[Produced]:
         makers: dict[str, Callable[[], pa.Table]] = {}
         # A small batch is mostly the making of tables: those that would be empty are left out.
-        if decided is not None:
+        if decided is not None and not self.features:
             for output, mine in decided.rows().items():
                 is_brief = output == columns.VARIANT_ALERTS
                 makers[output] = (
@@ -186,11 +189,32 @@ class Scorer:
             makers[columns.DEAD_LETTERS] = lambda: dead_letter_table(overflows(scored))
         if self.evaluations and len(scored.scored.rows.event):
             makers[columns.EVALUATIONS] = lambda: compact_evaluations(scored)
-        for output, make in makers.items():
-            table = make()
+        made = ((output, make()) for output, make in makers.items())
+        of_rules = ((FEATURES, table) for table in rule_columns(scored)) if self.features else ()
+        for output, table in chain(made, of_rules):
             if table.num_rows:
                 packed = payload.pack(payload.EVENTS, table, scored.plan.group.group_id)
                 yield Produced(output, table.num_rows, packed)
+
+    def judged_outputs(self, judged: Judged, decided: Decided, version: int) -> Iterator[Produced]:
+        """The alerts and evaluations of a rule with features, or these features as columns.
+
+        Args:
+            judged: the rule.
+            decided: what became of the events at which it fired.
+            version: of the rule set.
+        """
+        group_id = judged.table.group.group_id
+        for output, mine in () if self.features else decided.rows().items():
+            is_brief = output == columns.VARIANT_ALERTS
+            table = judged_variants(judged, mine) if is_brief else judged_alerts(judged, version, decided, output, mine)
+            yield Produced(output, table.num_rows, payload.pack(payload.EVENTS, table, group_id))
+        if self.features and len(judged.events):
+            table = judged_columns(judged)
+            yield Produced(FEATURES, table.num_rows, payload.pack(payload.ROWS, table, group_id))
+        if self.evaluations and len(judged.events):
+            table = judged_evaluations(judged, version)
+            yield Produced(columns.EVALUATIONS, table.num_rows, payload.pack(payload.ROWS, table, group_id))
 
 
 def _counted(group_id: str, outcomes: Sequence[int], outputs: Iterable[Produced]) -> Iterator[Produced]:
@@ -202,27 +226,6 @@ def _counted(group_id: str, outcomes: Sequence[int], outputs: Iterable[Produced]
         yield produced
     counts = {"group_id": group_id, "outcomes": outcomes, **rows}
     yield Produced(COUNTS, 0, json.dumps(counts).encode())
-
-
-def judged_outputs(judged: Judged, decided: Decided, version: int, evaluations: bool) -> Iterator[Produced]:
-    """The alerts and evaluations of a rule with features.
-
-    Args:
-        judged: the rule.
-        decided: what became of the events at which it fired.
-        version: of the rule set.
-        evaluations: whether every evaluation is put out, or alerts only.
-    """
-    group_id = judged.table.group.group_id
-    for output, mine in decided.rows().items():
-        if output == columns.VARIANT_ALERTS:
-            table = judged_variants(judged, mine)
-        else:
-            table = judged_alerts(judged, version, decided, output, mine)
-        yield Produced(output, table.num_rows, payload.pack(payload.EVENTS, table, group_id))
-    if evaluations and len(judged.events):
-        table = judged_evaluations(judged, version)
-        yield Produced(columns.EVALUATIONS, table.num_rows, payload.pack(payload.ROWS, table, group_id))
 
 
 def meeting_outputs(
@@ -247,7 +250,7 @@ def meeting_outputs(
             eviction.note(each.table, each.state.write())
         eviction.end()
     for judged, decided in found:
-        outputs = judged_outputs(judged, decided, rule_set.version, scorer.evaluations)
+        outputs = scorer.judged_outputs(judged, decided, rule_set.version)
         yield from _counted(judged.table.group.group_id, [0] * OUTCOMES, outputs)
 
 

@@ -11,6 +11,7 @@ from buckets.events.arrivals import convert, field_column
 from buckets.events.parquet_rows import MOST_ROWS
 from buckets.events.schema import EventSchema
 from buckets.history import archive
+from buckets.numbers.decimal128 import MOST_DIGITS, decimals_of
 
 _OWN = {
     arrivals.SOURCE: archive.SOURCE,
@@ -59,9 +60,8 @@ def archived(rows: pa.RecordBatch, schema: EventSchema, batch_id: int) -> pa.Tab
 def _decimals(scaled: pa.Array, scale: int) -> pa.Array:
     """Scaled integers as decimals; nulls stay null."""
     whole = scaled.fill_null(0).to_numpy(zero_copy_only=False)
-    words = np.column_stack((whole, whole >> 63))
-    found = pa.Array.from_buffers(pa.decimal128(38, scale), len(whole), [None, pa.py_buffer(words)])
-    return pc.if_else(scaled.is_null(), pa.scalar(None, found.type), found) if scaled.null_count else found
+    valid = scaled.is_valid().to_numpy(zero_copy_only=False)
+    return decimals_of(whole, valid, pa.decimal128(MOST_DIGITS, scale))
 
 
 def arrivals_of(rows: pa.Table, schema: EventSchema) -> Iterator[pa.RecordBatch]:

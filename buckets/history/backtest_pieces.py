@@ -12,16 +12,15 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import DeltaTable
 
 from buckets.checkpoint.terms import Terms
-from buckets.errors import BucketsError, first_line
-from buckets.events.event_file import file_arrivals, open_event_file
-from buckets.events.parquet_rows import MOST_ROWS
+from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
 from buckets.events.table_rows import table_arrivals
 from buckets.history.archive import OWN_COLUMNS, by_batch
 from buckets.history.arrived import archived
+from buckets.history.event_table import open_events
 from buckets.history.history import History
 from buckets.history.scoring import Piece
 from buckets.lists.index import ListIndex
@@ -123,25 +122,19 @@ def _with_fields(rows: pa.Table, schema: EventSchema) -> pa.Table:
 
 
 def event_pieces(path: Path, arrival: str | None, scoring: Scoring) -> Iterator[Piece]:
-    """The events of a file, in the order of its rows, or of a Delta table, which has no order of its own.
+    """The events of a file, a folder of files or a Delta table, in the order in which they count.
 
     Args:
-        path: a .jsonl, .csv or .parquet file, or the folder of a Delta table.
-        arrival: the column of a Delta table that orders its rows; None for the event time, then the id.
+        path: as `open_events` takes it.
+        arrival: the column of a Delta table that orders its rows; None for the event time.
         scoring: by what they are scored.
 
     Raises:
         BucketsError: it cannot be read, or has no events of the schema.
     """
-    schema, needed = scoring.terms.event_schema, scoring.rule_set.named_fields
-    if (path / "_delta_log").exists():
-        arrivals = table_arrivals(_delta_rows(path, schema, arrival), schema, needed)
-    elif arrival is not None:
-        message = f"--arrival {arrival}: events {path} is a file, whose rows have an order; leave --arrival out"
-        raise BucketsError(message)
-    else:
-        arrivals = file_arrivals(open_event_file(path, schema, needed), schema, MOST_ROWS)
-    yield from (scoring.piece(archived(rows, schema, 0)) for rows in arrivals)
+    schema = scoring.terms.event_schema
+    for rows in open_events(path, schema, scoring.rule_set.named_fields, arrival):
+        yield scoring.piece(archived(rows, schema, 0))
 
 
 def table_pieces(events: pa.Table, scoring: Scoring) -> Iterator[Piece]:
@@ -149,20 +142,3 @@ def table_pieces(events: pa.Table, scoring: Scoring) -> Iterator[Piece]:
     schema = scoring.terms.event_schema
     for rows in table_arrivals(events, schema, scoring.rule_set.named_fields):
         yield scoring.piece(archived(rows, schema, 0))
-
-
-def _delta_rows(path: Path, schema: EventSchema, arrival: str | None) -> pa.Table:
-    order = [arrival] if arrival is not None else [schema.event_time.field, schema.event_id]
-    quoted = ", ".join('"' + name.replace('"', '""') + '"' for name in order)
-    try:
-        table = DeltaTable(path)
-        there = [field.name for field in table.schema().fields]
-        missing = next((name for name in order if name not in there), None)
-        if missing is None:
-            found = QueryBuilder().register("events", table).execute(f"select * from events order by {quoted}")
-            return pa.table(found.read_all())
-    except Exception as error:  # deltalake raises plain ones for files that are gone or broken
-        message = f"events {path}: the table cannot be read ({first_line(error)})"
-        raise BucketsError(message) from None
-    message = f"events {path}: there is no column {missing!r}; there are: {', '.join(there)}"
-    raise BucketsError(message)

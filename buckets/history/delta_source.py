@@ -1,6 +1,7 @@
 """The rows of a Delta table that a job has read, in the order of its arrival column."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -32,38 +33,68 @@ def delta_arrivals(
     Raises:
         BucketsError: batches overlap, so that the order does not say which row was in which.
     """
-    rows = _Rows(source)
-    low = rows.before(cuts[0].span) if cuts else None
-    for cut in cuts:
-        if cut.span is None:
-            continue
-        if low is not None and cut.span[0] < low:
+    assert source.arrival is not None
+    found = [(cut, *cut.span) for cut in cuts if cut.span is not None]
+    if not found:
+        return
+    rows = OrderedRows(source.path, source.arrival, schemas[found[0][0].batch_id].event_id)
+    low = rows.before(found[0][1])
+    _check_order(source, found)
+    for table in rows.between(low, found[-1][2]):
+        orders, start = table[_ORDER].to_numpy(), 0
+        for cut, _, last in found:
+            end = int(np.searchsorted(orders, last, "right"))
+            if end > start:
+                yield cut.batch_id, arrivals_in_order(table.slice(start, end - start), schemas[cut.batch_id])
+            start = max(start, end)
+
+
+def _check_order(source: SourceSettings, found: Sequence[tuple[Cut, int, int]]) -> None:
+    """See that batches do not overlap.
+
+    Raises:
+        BucketsError: two do.
+    """
+    for (_, _, before), (cut, first, _) in pairwise(found):
+        if first < before:
             message = (
-                f"events {source.path}: batch {cut.batch_id} begins at {source.arrival} {cut.span[0]}, before the end "
-                f"of an earlier batch ({low}), so that nothing says which rows it read; a table that is taken out of "
+                f"events {source.path}: batch {cut.batch_id} begins at {source.arrival} {first}, before the end of an "
+                f"earlier batch ({before}), so that nothing says which rows it read; a table that is taken out of "
                 "order cannot be archived"
             )
             raise BucketsError(message)
-        for piece in rows.between(low, cut.span[1]):
-            yield cut.batch_id, _arrivals(piece, schemas[cut.batch_id])
-        low = cut.span[1]
 
 
-class _Rows:
-    """The rows of a table by their order."""
+class OrderedRows:
+    """The rows of a table that have an order, by it."""
 
-    def __init__(self, source: SourceSettings) -> None:
-        self._table = QueryBuilder().register("events", DeltaTable(source.path))
-        assert source.arrival is not None
-        name = '"' + source.arrival.replace('"', '""') + '"'
-        kind = pa.schema(DeltaTable(source.path).schema().to_arrow()).field(source.arrival).type
+    def __init__(self, path: str, arrival: str, event_id: str) -> None:
+        """Read the order of all rows.
+
+        Args:
+            path: the table.
+            arrival: the column that orders its rows.
+            event_id: the column that orders rows which share a value of it.
+        """
+        self._table = QueryBuilder().register("events", DeltaTable(path))
+        self._event_id = _quoted(event_id)
+        name = _quoted(arrival)
+        kind = pa.schema(DeltaTable(path).schema().to_arrow()).field(arrival).type
         self._order = _order_sql(name, kind)
         ordered = f"select {self._order} as o from events where {name} is not null order by o"
         self._orders = pa.table(self._table.execute(ordered).read_all())["o"].to_numpy()
 
-    def before(self, span: tuple[int, int] | None) -> int | None:
-        """The greatest order before a batch; None where there is none."""
-        index = 0 if span is None else int(np.searchsorted(self._orders, span[0]))
+    def __len__(self) -> int:
+        """How many rows there are."""
+        return len(self._orders)
+
+    def all(self) -> Iterator[pa.Table]:
+        """All rows, in pieces of about two million."""
+        return self.between(None, int(self._orders[-1])) if len(self) else iter(())
+
+    def before(self, order: int) -> int | None:
+        """The greatest order before another; None where there is none."""
+        index = int(np.searchsorted(self._orders, order))
         return int(self._orders[index - 1]) if index else None
 
     def between(self, low: int | None, high: int) -> Iterator[pa.Table]:
@@ -74,8 +105,12 @@ class _Rows:
             last = int(self._orders[min(first + _MOST_ROWS, end) - 1])
             after = int(self._orders[first])
             sql = f"select *, {self._order} as {_ORDER} from events where {self._order} between {after} and {last}"
-            yield pa.table(self._table.execute(f"{sql} order by {_ORDER}").read_all())
+            yield pa.table(self._table.execute(f"{sql} order by {_ORDER}, {self._event_id}").read_all())
             first = int(np.searchsorted(self._orders, last, "right"))
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _order_sql(name: str, kind: pa.DataType) -> str:
@@ -85,7 +120,8 @@ def _order_sql(name: str, kind: pa.DataType) -> str:
     return f"arrow_cast({name}, 'Int64')"
 
 
-def _arrivals(rows: pa.Table, schema: EventSchema) -> pa.RecordBatch:
+def arrivals_in_order(rows: pa.Table, schema: EventSchema) -> pa.RecordBatch:
+    """Rows of `OrderedRows` in the form of `events.arrivals`."""
     order = rows[_ORDER].combine_chunks()
     columns = {SOURCE: pa.repeat(pa.scalar(""), len(rows)), SOURCE_ORDER: order, POSITION: order}
     columns[BROKEN] = pa.nulls(len(rows), pa.string())

@@ -1,5 +1,7 @@
 """Values of rules as Arrow decimals, exactly: 64-bit integers times powers of ten need 128 bits."""
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -7,6 +9,8 @@ import pyarrow as pa
 from buckets.compiled import compiled
 from buckets.numbers.fixed_point import AVERAGE_FACTOR
 
+MOST_DIGITS = 38
+"""The digits that a decimal of 128 bits has room for, whatever they are."""
 _HALF = np.uint64(0xFFFFFFFF)
 _BITS = np.uint64(32)
 
@@ -51,3 +55,26 @@ def decimals(
     """
     words = _multiply(whole, micro, factor)
     return pa.Array.from_buffers(kind, len(whole), [None, pa.py_buffer(words)])
+
+
+def decimals_of(scaled: npt.NDArray[Any], valid: npt.NDArray[np.bool_] | None, kind: pa.Decimal128Type) -> pa.Array:
+    """Scaled integers as decimals of one type.
+
+    Args:
+        scaled: `(rows,)`, int64, or Python integers.
+        valid: bool `(rows,)`, which are not NULL; None where none is.
+        kind: the decimal type, with the scale of the integers.
+
+    Raises:
+        OverflowError: an integer has more digits than the type has room for.
+    """
+    mask = None if valid is None or valid.all() else valid
+    bits = None if mask is None else pa.py_buffer(np.packbits(mask, bitorder="little"))
+    if scaled.dtype != object:
+        return pa.Array.from_buffers(kind, len(scaled), [bits, pa.py_buffer(np.stack([scaled, scaled >> 63], axis=1))])
+    numbers = scaled if mask is None else np.where(mask, scaled, 0)
+    if len(numbers) and max(abs(numbers.min()), abs(numbers.max())) >= 10**MOST_DIGITS:
+        message = f"a number has more than {MOST_DIGITS} digits"
+        raise OverflowError(message)
+    data = b"".join(int(number).to_bytes(16, "little", signed=True) for number in numbers)
+    return pa.Array.from_buffers(kind, len(scaled), [bits, pa.py_buffer(data)])

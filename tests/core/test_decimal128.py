@@ -4,10 +4,11 @@ from decimal import Decimal, localcontext
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buckets.numbers.decimal128 import decimals
+from buckets.numbers.decimal128 import decimals, decimals_of
 
 LEAST, GREATEST = -(2**63), 2**63 - 1
 SCALE = 18
@@ -42,3 +43,26 @@ def test_the_least_and_the_greatest_value_at_the_largest_factor():
         Decimal("-9223372036854775808"),
         Decimal("9223372036854775807.999999"),
     ]
+
+
+SCALED = st.one_of(st.none(), WHOLES, st.integers(-(10**38) + 1, 10**38 - 1))
+
+
+@given(st.lists(SCALED, max_size=20))
+def test_scaled_integers_of_any_size_are_decimals_and_some_are_null(numbers):
+    valid = np.array([number is not None for number in numbers], np.bool_)
+    filled = [0 if number is None else number for number in numbers]
+    fits = all(LEAST <= number <= GREATEST for number in filled)
+    found = decimals_of(np.array(filled, np.int64 if fits else object), valid, pa.decimal128(38, SCALE))
+    with localcontext() as context:
+        context.prec = 60
+        assert found.to_pylist() == [None if each is None else Decimal(each).scaleb(-SCALE) for each in numbers]
+    found.validate(full=True)
+
+
+@pytest.mark.parametrize("number", [10**38, -(10**38)])
+def test_more_digits_than_a_decimal_has_room_for_are_refused_unless_they_are_null(number):
+    numbers = np.array([1, number], object)
+    with pytest.raises(OverflowError, match="more than 38 digits"):
+        decimals_of(numbers, None, pa.decimal128(38, 0))
+    assert decimals_of(numbers, np.array([True, False]), pa.decimal128(38, 0)).to_pylist() == [1, None]

@@ -412,26 +412,6 @@ def test_what_meets_from_several_groups_leaves_nothing_on_the_terminal(capfd):
     assert capfd.readouterr().err == ""
 
 
-def test_features_as_a_wide_table():
-    written = {"rule_id": "wide", "group_by": ["payer"], "when": "total > 5 AND NOT new"}
-    written["features"] = {
-        "total": {"function": "sum", "of": "amount", "window": "1h"},
-        "spread": {"function": "stddev", "of": "amount", "window": "1h"},
-        "new": {"function": "is_first", "window": "1h"},
-    }
-    rows = [{"id": f"e{n}", "time": START_MS + n, "payer": "p", "amount": Decimal(n + 1)} for n in range(3)]
-    events = pa.table({name: [row[name] for row in rows] for name in rows[0]})
-    results = buckets.evaluate(events, [Rule.model_validate(written)], SCHEMA)
-    wide = results.features("wide")
-    assert wide.column_names == ["position", "event_id", "key", "event_time", "fired", "total", "spread", "new"]
-    assert wide["total"].to_pylist() == [Decimal("1.00"), Decimal("3.00"), Decimal("6.00")]
-    assert wide["spread"].to_pylist() == [None, Decimal("0.70710678"), Decimal("1.00000000")]
-    assert wide["new"].to_pylist() == [True, False, False]
-    assert wide["fired"].to_pylist() == [False, False, True]
-    with pytest.raises(buckets.BucketsError, match="'other': was evaluated at no event"):
-        results.features("other")
-
-
 @settings(max_examples=60)
 @given(rules(), rules(), streams(), st.integers(1, 24))
 def test_what_is_warm_is_as_if_the_rule_had_been_there_from_the_start(first, then, rows, cut):
@@ -480,7 +460,7 @@ def test_values_at_the_ends_of_64_bits_are_exact_whatever_else_is_in_the_batch(f
         {"id": f"e{n}", "time": START_MS + 500 * n, "payer": "p", "flag": True, "n": [extreme, 5][n]} for n in (0, 1)
     ]
     events = pa.table({name: [row[name] for row in rows] for name in rows[0]})
-    first, second = buckets.evaluate(events, [Rule.model_validate(written)], SCHEMA).features("r")["x"].to_pylist()
+    first, second = buckets.features(events, [Rule.model_validate(written)], SCHEMA)["r.x"].to_pylist()
     assert (first, second) == (extreme, 5)
 
 

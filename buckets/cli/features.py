@@ -1,0 +1,160 @@
+"""The command `buckets features`: what rules have computed at each event, as a table to train models on."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import pyarrow as pa
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from buckets.cli.evaluate import list_files
+from buckets.config.engine import EngineSettings
+from buckets.config.job import Job, check_precision_groups, load_engine_settings, load_job
+from buckets.config.lists import check_lists
+from buckets.config.raw_windows import check_raw_windows
+from buckets.errors import BucketsError
+from buckets.evaluation import check_rules, first_version
+from buckets.events.schema import EventSchema, load_event_schema
+from buckets.history.event_ids import read_ids
+from buckets.history.event_table import open_events
+from buckets.history.feature_output import check_output, write_features
+from buckets.history.features import Arrivals, FeatureRun, archived_arrivals
+from buckets.history.history import History
+from buckets.lists.list_file import load_list
+from buckets.resources import DEFAULT_SCHEMA
+from buckets.rule_files.yaml_rules import load_rule_files
+from buckets.rules.rule_set import RuleSet
+
+
+def features(
+    rules: Annotated[Path, typer.Argument(help="A rule file, or a folder of them.")],
+    out: Annotated[Path, typer.Option(help="What is written: a file that ends in .parquet, or a Delta table.")],
+    events: Annotated[
+        Path | None, typer.Option(help="A Delta table, a .parquet, .csv or .jsonl file, or a folder of such files.")
+    ] = None,
+    conf: Annotated[
+        Path | None,
+        typer.Option(help="A job with `archive`: all that has arrived there, or the events that EVENTS names."),
+    ] = None,
+    schema: Annotated[Path, typer.Option(help="The event schema, without CONF.")] = DEFAULT_SCHEMA,
+    arrival: Annotated[
+        str | None, typer.Option(help="The column that orders a Delta table of EVENTS; else its event time.")
+    ] = None,
+    engine: Annotated[
+        Path | None, typer.Option(help="A configuration, of which the `engine` part is used, without CONF.")
+    ] = None,
+    lists: Annotated[
+        list[str] | None,
+        typer.Option("--list", metavar="NAME=FILE", help="A list that rules look into, in a CSV or YAML file."),
+    ] = None,
+    flags: Annotated[bool, typer.Option("--flags", help="Say of each feature if it is exact, and if warm.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what an earlier run has written.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Say what was written as JSON.")] = False,
+) -> None:
+    """Write what rules compute at each event, as it was when the event arrived.
+
+    A row for each row of EVENTS, in their order: event_id, event_time,
+    position, the fields by which rules group, outcome, and for each rule
+    RULE.FEATURE and RULE.fired; RULE.value of a rule with one aggregate.
+    NULL where a rule was not evaluated; outcome says why. With CONF the
+    history is the job's archive, and EVENTS says by id which events get
+    a row, such as those with a label.
+
+    \b
+    Examples:
+      buckets features conf/demo-rules.yaml --events day.parquet --out features.parquet
+      buckets features my-rules.yaml --events table --schema my-schema.yaml --out features
+      buckets features my-rules.yaml --conf conf/demo.yaml --out features.parquet --flags
+      buckets features my-rules.yaml --conf conf/demo.yaml --events labels.csv --out features.parquet
+    """  # noqa: D301 - click needs the backspace itself
+    console = Console(stderr=True)
+    if conf is not None:
+        _check_alone(conf, lists, arrival, engine)
+        run, arrivals, size = _of_archive(load_job(conf), conf, rules, events, flags, console)
+    elif events is not None:
+        run, arrivals, size = _of_events(rules, events, schema, arrival, engine, lists, flags)
+    else:
+        message = "there are no events; name a file or table with --events, or a job that has an archive with --conf"
+        raise BucketsError(message)
+    check_output(out, events, run.columns, overwrite)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    bar = Progress(*columns, console=console, disable=not console.is_terminal)
+    with bar:
+        task = bar.add_task("Events", total=size)
+
+        def tables() -> Iterator[pa.Table]:
+            for table in run.tables(arrivals):
+                bar.update(task, completed=run.arrived)
+                yield table
+
+        write_features(out, run.columns, tables())
+    _say(out, run, as_json)
+
+
+def _check_alone(conf: Path, lists: list[str] | None, arrival: str | None, engine: Path | None) -> None:
+    given = {"--list": lists, "--arrival": arrival, "--engine": engine}
+    option = next((option for option, value in given.items() if value), None)
+    if option is not None:
+        message = f"{option}: goes with events of a file or table; the job {conf} knows its own. Leave one of them out"
+        raise BucketsError(message)
+
+
+def _of_events(
+    rules: Path,
+    events: Path,
+    schema_path: Path,
+    arrival: str | None,
+    engine_path: Path | None,
+    lists: list[str] | None,
+    flags: bool,
+) -> tuple[FeatureRun, Arrivals, int | None]:
+    """What computes the features of all events of a file or table, and these."""
+    schema = load_event_schema(schema_path)
+    engine = EngineSettings() if engine_path is None else load_engine_settings(engine_path)
+    known = {name: load_list(file) for name, file in list_files(lists or []).items()}
+    rule_set = _rule_set(rules, schema, engine, f"configuration {engine_path}")
+    check_lists("--list", rule_set.rules, known)
+    run = FeatureRun(rule_set, schema, engine, None, flags)
+    opened = open_events(events, schema, rule_set.named_fields, arrival)
+    return run, ((known, piece) for piece in opened), None
+
+
+def _of_archive(
+    job: Job, conf: Path, rules: Path, events: Path | None, flags: bool, console: Console
+) -> tuple[FeatureRun, Arrivals, int | None]:
+    """What computes the features of events of an archive, and all that is archived."""
+    with console.status("Reading what has arrived…"):
+        history = History.open(job)
+    terms = history.recorded.terms(history.recorded.cuts[-1].batch_id)
+    rule_set = _rule_set(rules, terms.event_schema, terms.engine, f"configuration {conf}")
+    check_lists(f"configuration {conf}", rule_set.rules, job.settings.lists)
+    ids = None if events is None else read_ids(events, terms.event_schema.event_id)
+    run = FeatureRun(rule_set, terms.event_schema, terms.engine, ids, flags)
+    return run, archived_arrivals(history, terms.event_schema), history.archive.end()
+
+
+def _rule_set(path: Path, schema: EventSchema, engine: EngineSettings, origin: str) -> RuleSet:
+    """The rules of a file or folder, which fit the settings."""
+    rules = load_rule_files(path, schema)
+    check_rules(rules, schema)
+    check_precision_groups(origin, engine, rules, schema)
+    check_raw_windows(origin, rules, engine, schema)
+    return first_version(rules, schema, engine)
+
+
+def _say(out: Path, run: FeatureRun, as_json: bool) -> None:
+    rows = run.outcomes.total()
+    if as_json:
+        found = {"out": str(out), "arrived": run.arrived, "rows": rows, "outcomes": dict(run.outcomes)}
+        typer.echo(json.dumps(found | {"columns": run.columns.names}))
+        return
+    table = Table(title=f"{rows:,} rows of {len(run.columns)} columns in {out}", title_justify="left")
+    table.add_column("Outcome")
+    table.add_column("Rows", justify="right")
+    for outcome, count in run.outcomes.most_common():
+        table.add_row(outcome, f"{count:,}")
+    Console().print(table)

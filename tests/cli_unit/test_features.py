@@ -1,0 +1,197 @@
+"""The command `buckets features`: every kind of input and output, and what is refused."""
+
+import json
+import os
+import re
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
+
+import buckets as library
+from buckets.history.event_ids import read_ids
+from tests.cli_unit.ran import one_line
+from tests.core.examples import SCHEMA, written_rule
+
+ROWS = [
+    {"id": f"e{n}", "at": 1_700_000_000_000 + n * 1000, "payer": f"p{n % 3}", "amount": Decimal(n) + Decimal("0.25")}
+    for n in range(20)
+]
+TABLE = pa.Table.from_pylist(ROWS)
+
+
+class Folder:
+    """A folder with a schema, rules and events."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.rules, self.schema = path / "rules.yaml", path / "schema.yaml"
+        self.schema.write_text(yaml.safe_dump(SCHEMA.model_dump(mode="json", exclude_none=True)))
+        self.write_rules(written_rule())
+
+    def write_rules(self, *rules: dict[str, Any]) -> None:
+        self.rules.write_text(yaml.safe_dump({"rules": list(rules)}))
+
+    def events(self, kind: str) -> Path:
+        """The events in a file, a folder or a table."""
+        path = self.path / f"events.{kind}"
+        if kind == "csv":
+            pacsv.write_csv(TABLE, path)
+        elif kind == "jsonl":
+            path.write_text("".join(json.dumps(row, default=str) + "\n" for row in ROWS))
+        elif kind == "delta":
+            write_deltalake(path, TABLE.take([*range(10, 20), *range(9, -1, -1)]))
+        elif kind == "folder":
+            path.mkdir()
+            for name, rows, modified_s in (("z", TABLE.slice(0, 7), 1), ("a", TABLE.slice(7), 2)):
+                pq.write_table(rows, path / f"{name}.parquet")
+                os.utime(path / f"{name}.parquet", (modified_s, modified_s))
+        else:
+            pq.write_table(TABLE, path)
+        return path
+
+
+@pytest.fixture
+def folder(tmp_path) -> Folder:
+    return Folder(tmp_path)
+
+
+def expected(folder: Folder) -> list[dict[str, Any]]:
+    return library.features(TABLE, library.load_rules(folder.rules, SCHEMA), SCHEMA).to_pylist()
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "jsonl", "folder", "delta"])
+def test_every_kind_of_input_gives_the_same_rows_in_its_order(kind, folder, buckets):
+    out = folder.path / "features.parquet"
+    ran = buckets(
+        "features", folder.rules, "--events", folder.events(kind), "--schema", folder.schema, "--out", out, "--json"
+    )
+    assert ran.code == 0, ran.err
+    assert json.loads(ran.out) == {
+        "out": str(out),
+        "arrived": 20,
+        "rows": 20,
+        "outcomes": {"evaluated": 20},
+        "columns": ["event_id", "event_time", "position", "payer", "outcome", "r.value", "r.fired"],
+    }
+    assert pq.read_table(out).to_pylist() == expected(folder)
+
+
+def test_a_delta_table_in_the_order_of_a_column_and_out_as_a_delta_table(folder, buckets):
+    events, out = folder.path / "ordered", folder.path / "features"
+    write_deltalake(events, TABLE.append_column("number", pa.array(range(20, 0, -1))))
+    asked = [
+        "features",
+        folder.rules,
+        "--events",
+        events,
+        "--schema",
+        folder.schema,
+        "--out",
+        out,
+        "--arrival",
+        "number",
+    ]
+    for overwrite in ([], ["--overwrite"]):
+        assert buckets(*asked, *overwrite).code == 0
+    query = QueryBuilder().register("found", DeltaTable(out)).execute("select * from found order by position")
+    found = pa.table(query.read_all()).to_pylist()
+    backwards = TABLE.take(list(range(19, -1, -1)))
+    rules = library.load_rules(folder.rules, SCHEMA)
+    assert found == library.features(backwards, rules, SCHEMA).to_pylist()
+    assert [row["outcome"] for row in found] == ["evaluated"] * 3 + ["late"] * 17
+
+
+def test_flags_say_of_each_feature_whether_it_is_exact_and_warm(folder, buckets):
+    out = folder.path / "out.parquet"
+    ran = buckets(
+        "features", folder.rules, "--events", folder.events("csv"), "--schema", folder.schema, "--out", out, "--flags"
+    )
+    assert "20 rows of 9 columns" in ran.out
+    found = pq.read_table(out)
+    assert found["r.value.exact"].to_pylist() == found["r.value.warm"].to_pylist() == [True] * 20
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        (["--out", "f.parquet"], "there are no events; name a file or table with --events"),
+        (["--events", "none.csv", "--out", "f.parquet"], "none.csv: no such file"),
+        (["--events", "rules.yaml", "--out", "f.parquet"], "unknown kind '.yaml'"),
+        (
+            ["--events", "events.parquet", "--out", "taken.parquet"],
+            "taken.parquet: is there; name another, or --overwrite",
+        ),
+        (["--events", "events.parquet", "--out", "full"], "full: is there; name another, or --overwrite"),
+        (["--events", "events.parquet", "--out", "full", "--overwrite"], "full: is there and is not a Delta table"),
+        (["--events", "events.parquet", "--out", "events.parquet", "--overwrite"], "holds the events"),
+        (["--events", "events.parquet", "--out", "f", "--arrival", "at"], "--arrival at: is for Delta tables"),
+        (["--events", "events.delta", "--out", "f", "--arrival", "no"], "no column 'no'"),
+        (
+            ["--events", "events.delta", "--out", "f", "--arrival", "amount"],
+            "'amount' is of type .* and cannot order rows",
+        ),
+        (["--events", "full", "--out", "f.parquet"], "full: no files with events in this folder"),
+        (["--events", "other.csv", "--out", "f.parquet"], "no column 'at'"),
+        (
+            ["--conf", "conf.yaml", "--out", "f.parquet", "--arrival", "at"],
+            "--arrival: goes with events of a file or table",
+        ),
+    ],
+)
+def test_what_cannot_be_done_is_refused_in_one_line(asked, reason, folder, buckets, monkeypatch):
+    monkeypatch.chdir(folder.path)
+    folder.events("parquet"), folder.events("delta")
+    (folder.path / "full").mkdir()
+    (folder.path / "full" / "empty.csv").touch()
+    (folder.path / "taken.parquet").touch()
+    (folder.path / "other.csv").write_text("id,when\ne1,2\n")
+    error = one_line(buckets("features", "rules.yaml", "--schema", "schema.yaml", *asked), 1)
+    assert re.search(reason, error), error
+    assert not (folder.path / "f.parquet").exists()
+
+
+def test_rules_that_have_no_features_or_no_name_in_a_delta_table_are_refused(folder, buckets):
+    asked = ["--events", folder.events("csv"), "--schema", folder.schema, "--out", folder.path / "out"]
+    folder.write_rules(written_rule(rule_id="with blanks"))
+    assert "column 'with blanks.value' cannot be in a Delta table" in one_line(
+        buckets("features", folder.rules, *asked), 1
+    )
+    folder.write_rules(written_rule(on="alerts"))
+    assert "is over alerts, and features are of events" in one_line(buckets("features", folder.rules, *asked), 1)
+
+
+def test_nothing_is_left_of_an_output_that_could_not_be_finished(folder, buckets):
+    spread = {"spread": {"function": "variance", "of": "amount", "window": "1h"}}
+    folder.write_rules({"rule_id": "r", "group_by": ["payer"], "features": spread, "when": "spread > 1"})
+    rows = [ROWS[n] | {"amount": Decimal(n) * 10**16} for n in (0, 3, 6, 9)]
+    pq.write_table(pa.Table.from_pylist(rows), folder.path / "large.parquet")
+    before = sorted(folder.path.iterdir())
+    for out in ("out.parquet", "out"):
+        asked = ["--events", folder.path / "large.parquet", "--schema", folder.schema, "--out", folder.path / out]
+        assert "more than 38 digits" in one_line(buckets("features", folder.rules, *asked), 1)
+    assert sorted(folder.path.iterdir()) == before
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "jsonl", "delta"])
+def test_ids_are_read_from_every_kind_of_table(kind, folder):
+    assert sorted(read_ids(folder.events(kind), "id").to_pylist()) == sorted(row["id"] for row in ROWS)
+    with pytest.raises(library.BucketsError, match="no column 'event', which names the events"):
+        read_ids(folder.events(kind) if kind == "parquet" else folder.path / f"events.{kind}", "event")
+
+
+def test_numbers_are_ids_as_they_are_written_and_what_is_no_table_is_refused(tmp_path):
+    (tmp_path / "ids.jsonl").write_text('{"id": 7}\n\n{"id": null}\n{"id": 7}\n{"id": "8"}\n')
+    assert read_ids(tmp_path / "ids.jsonl", "id").to_pylist() == ["7", "8"]
+    pq.write_table(pa.table({"id": [7, None, 8]}), tmp_path / "ids.parquet")
+    assert read_ids(tmp_path / "ids.parquet", "id").to_pylist() == ["7", "8"]
+    (tmp_path / "broken.jsonl").write_text("[1]\n")
+    for name, reason in (("none.csv", "check the path"), ("broken.jsonl", "cannot be read")):
+        with pytest.raises(library.BucketsError, match=reason):
+            read_ids(tmp_path / name, "id")
