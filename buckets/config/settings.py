@@ -202,6 +202,18 @@ class AuditSettings(BaseModel):
     keep_versions: DurationMs = 604_800_000
 
 
+class ArchiveSettings(BaseModel):
+    """Where all that has arrived is kept, typed, with the batch that scored it.
+
+    Attributes:
+        path: the folder of the table.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    path: str = Field(min_length=1)
+
+
 class JobSettings(BaseModel):
     """The whole configuration. Relative paths begin at the folder of the file."""
 
@@ -216,6 +228,7 @@ class JobSettings(BaseModel):
     kafka: KafkaSettings | None = None
     audit: AuditSettings | None = None
     verdicts: VerdictSettings = VerdictSettings()
+    archive: ArchiveSettings | None = None
     partitions: int | None = Field(default=None, ge=1)
     trigger: TriggerSettings = TriggerSettings(available_now=True)
     engine: EngineSettings = EngineSettings()
