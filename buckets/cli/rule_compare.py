@@ -12,19 +12,15 @@ from rich.text import Text
 
 from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.cli.rule_list import AsJson
+from buckets.cli.time_range import From, To, range_ms
 from buckets.config.job import Job, load_job, results_folder
 from buckets.errors import BucketsError
-from buckets.moment import moment_ms
 from buckets.outputs.comparison import PARTS, Caught, Comparison, Part, Sample, compare
 from buckets.outputs.rule_alerts import TABLES, has_alerts, rule_alerts, rules_with_alerts
 from buckets.rules.revision import names
 
 RuleA = Annotated[str, typer.Argument(metavar="A", help="A rule, in force or on trial.")]
 RuleB = Annotated[str, typer.Argument(metavar="B", help="Another one.")]
-From = Annotated[
-    str | None, typer.Option("--from", help="The first event time, as in 2026-01-03 or 2026-01-03T10:00Z.")
-]
-To = Annotated[str | None, typer.Option("--to", help="The first event time that does not count any more.")]
 OfJob = Annotated[Path | None, typer.Option("--conf", help="A job's configuration: its output, or its audit's tables.")]
 Output = Annotated[Path | None, typer.Option("--output", help="An output folder, instead of a configuration.")]
 Measure = Annotated[
@@ -58,10 +54,7 @@ def compare_rules(
     if a == b:
         message = f"{a!r} is given twice; name two different rules"
         raise BucketsError(message)
-    from_ms, until_ms = _moment_ms("--from", begin), _moment_ms("--to", end)
-    if from_ms is not None and until_ms is not None and from_ms >= until_ms:
-        message = f"--from {begin} is not before --to {end}; no event is in between"
-        raise BucketsError(message)
+    from_ms, until_ms = range_ms(begin, end)
     if (conf is None) == (output is None):
         message = "give either --conf, a job's configuration, or --output, an output folder"
         raise BucketsError(message)
@@ -99,16 +92,6 @@ def _check_known(rules: tuple[str, str], job: Job | None, folder: Path) -> None:
         where = "in the job, and none with alerts" if job is not None else f"with alerts in {folder}"
         message = f"there is no rule {unknown!r} {where}; there are: {names(known)}"
         raise BucketsError(message)
-
-
-def _moment_ms(option: str, text: str | None) -> int | None:
-    if text is None:
-        return None
-    try:
-        return moment_ms(datetime.fromisoformat(text))
-    except ValueError:
-        message = f"{option}: {text!r} is no moment; write a day or a time in UTC, as in 2026-01-03 or 2026-01-03T10:00"
-        raise BucketsError(message) from None
 
 
 def _show(console: Console, found: Comparison, a: str, b: str, measure: str | None) -> None:

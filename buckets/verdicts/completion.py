@@ -56,8 +56,13 @@ def _of_alert(verdict: Verdict, alert: RecordedAlert | None, folder: Path, is_ch
     if verdict.event_id not in (None, alert.event_id):
         message = f"alert {quoted(verdict.alert_id)} is of event {quoted(alert.event_id)}, not {verdict.event_id}"
         raise ValueError(message)
-    copied = {"event_id": alert.event_id, "event_time_ms": alert.event_time_ms, "key": alert.key}
-    return replace(verdict, rule_id=alert.rule_id, **copied)
+    return replace(
+        verdict,
+        rule_id=alert.rule_id,
+        event_id=alert.event_id,
+        event_time_ms=alert.event_time_ms,
+        key=alert.key,
+    )
 
 
 def _of_event(verdict: Verdict, known: Mapping[str, tuple[int, Mapping[str, Any]]], is_checked: bool) -> Verdict:

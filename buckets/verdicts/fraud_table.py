@@ -14,8 +14,7 @@ from buckets.errors import BucketsError, first_line
 from buckets.events import conversion
 from buckets.events.schema import EventSchema
 
-EVENT_ID = "event_id"
-"""What the column of ids may be called besides the id field of the event schema."""
+EVENT_ID, EVENT_IDS, AMOUNT, VERDICT = "event_id", "event_ids", "amount", "verdict"
 FraudRow = tuple[str, int | None, Mapping[str, Any]]
 """The id of an event, its time in ms since the epoch where the table has it, and what else the table says of it."""
 
@@ -24,15 +23,17 @@ def read_fraud_table(path: Path, schema: EventSchema) -> list[FraudRow]:
     """The events of a table of fraud.
 
     Args:
-        path: a Delta table, or a .parquet, .csv or .jsonl file. It has a column of ids, which is called as in the event
-            schema or `event_id`; time, measures and attributes are taken by their names where they are there.
+        path: a Delta table, or a .parquet, .csv or .jsonl file. It has a row an event, with the id in a column that is
+            called as in the event schema or `event_id`; or a row a case, with a list `event_ids`. Time, measures and
+            attributes are taken by their names where they are there, and `amount`. Where there is a column `verdict`,
+            only rows that say `fraud` count.
         schema: the event schema.
 
     Raises:
         BucketsError: it cannot be read, or has no ids.
     """
     try:
-        rows = _rows(path)
+        rows = list(_rows(path))
     except BucketsError:
         raise
     except Exception as error:  # deltalake and pyarrow raise plain ones for what is gone or broken
@@ -40,16 +41,29 @@ def read_fraud_table(path: Path, schema: EventSchema) -> list[FraudRow]:
         raise BucketsError(message) from None
     found: list[FraudRow] = []
     for number, row in enumerate(rows, 1):
-        event_id = row.get(schema.event_id, row.get(EVENT_ID))
-        if event_id is None or event_id == "":
+        if row.get(VERDICT, "fraud") != "fraud":
+            continue
+        ids = next((row[name] for name in (schema.event_id, EVENT_ID, EVENT_IDS) if row.get(name)), None)
+        if ids is None:
             message = (
-                f"fraud {path}: row {number} has no {schema.event_id} and no {EVENT_ID}, the id of the event; "
-                "name a table that has one of them"
+                f"fraud {path}: row {number:,} has neither {schema.event_id} nor {EVENT_ID} nor {EVENT_IDS}; name a "
+                "table with the id of each event that was fraud"
             )
             raise BucketsError(message)
-        known = {name: row[name] for name in (*schema.attributes, *schema.measures) if row.get(name) not in (None, "")}
-        found.append((str(event_id), _time_ms(row.get(schema.event_time.field), schema), known))
+        if isinstance(ids, list):
+            found += [(str(event_id), None, {}) for event_id in ids]
+        else:
+            found.append((str(ids), _time_ms(row.get(schema.event_time.field), schema), _known(row, schema)))
     return found
+
+
+def _known(row: Mapping[str, Any], schema: EventSchema) -> Mapping[str, Any]:
+    """What a row says of an event besides its id and time."""
+    names = (*schema.attributes, *schema.measures)
+    known = {name: row[name] for name in names if row.get(name) not in (None, "")}
+    if schema.measures and row.get(AMOUNT) not in (None, ""):
+        known.setdefault(next(iter(schema.measures)), row[AMOUNT])
+    return known
 
 
 def _rows(path: Path) -> Iterable[Mapping[str, Any]]:

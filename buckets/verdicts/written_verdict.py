@@ -1,6 +1,7 @@
 """Verdicts as people and case tools write them: fields of a command, or lines of a CSV or JSON file."""
 
 import csv
+import io
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -131,7 +132,7 @@ def _without_contradictions(lines: list[Line]) -> Iterator[Line]:
 
 
 def _csv_records(path: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any] | str]]:
-    reader = csv.reader(text.splitlines(keepends=True), strict=True)
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     header: list[str] | None = None
     number = 1
     try:
@@ -186,18 +187,17 @@ def _moment(name: str, value: Any) -> int:
 
 
 def _key(value: Any) -> Mapping[str, Any] | None:
+    if value is None:
+        return None
     if isinstance(value, str):
         try:
             value = json.loads(value)
         except (ValueError, RecursionError):
             value = None
-        if value is None:
-            message = 'key: is no JSON object; write it as in {"payerId": "p1"}'
-            raise ValueError(message)
-    if value is not None and not isinstance(value, dict):
+    if not isinstance(value, dict):
         message = 'key: is no JSON object; write it as in {"payerId": "p1"}'
         raise ValueError(message)
-    wrong = next((name for name, each in (value or {}).items() if not isinstance(each, str | int | bool)), None)
+    wrong = next((name for name, each in value.items() if not isinstance(each, str | int | bool)), None)
     if wrong is not None:
         message = f"key: {short_line(wrong)} must be a text, a whole number, true or false"
         raise ValueError(message)
