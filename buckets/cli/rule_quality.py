@@ -39,6 +39,8 @@ Retire = Annotated[
     str, typer.Option(help="Retire one whose precision is below this, likewise, and that caught no fraud alone.")
 ]
 
+_KEEP, _RETIRE = percent(Thresholds.keep), percent(Thresholds.retire)
+
 
 def rules_quality(
     conf: Conf,
@@ -49,8 +51,8 @@ def rules_quality(
     html: Html = None,
     as_json: AsJson = False,
     verdicts: Least = Thresholds.verdicts,
-    keep: Keep = percent(Thresholds.keep),
-    retire: Retire = percent(Thresholds.retire),
+    keep: Keep = _KEEP,
+    retire: Retire = _RETIRE,
 ) -> None:
     """Show how good each rule is, by the verdicts on alerts and by confirmed fraud.
 

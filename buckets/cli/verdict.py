@@ -74,10 +74,11 @@ def verdict(
     if from_file is not None:
         _take_file(job, from_file, read_verdict_file(from_file, author, now_ms), unchecked)
         return
-    said = {"alert_id": alert_id, "event_id": event, "verdict": finding, "note": note, "event_time": at}
-    said |= {"amount": amount, "key": None if key is None else read_key(key, job.event_schema)}
+    fields = None if key is None else read_key(key, job.event_schema)
+    said = {"alert_id": alert_id, "event_id": event, "verdict": finding, "note": note}
+    about = {"event_time": at, "key": fields, "amount": amount}
     try:
-        asked = written_verdict(said, author, now_ms)
+        asked = written_verdict(said | about, author, now_ms)
     except ValueError as error:
         raise BucketsError(first_line(error)) from None
     (found,), faults = complete([asked], results_folder(job), archived_events(job), not unchecked)
