@@ -110,39 +110,36 @@ def _show(console: Console, report: QualityReport) -> None:
 
 
 def _precision_table(report: QualityReport) -> Table:
-    table = Table(title="How often rules are right", title_justify="left")
-    table.add_column("Rule", overflow="fold", ratio=1)
-    for name in ("Alerts", "Verdicts", "Fraud", "Precision", "95 % interval"):
-        table.add_column(name, justify="right")
+    table = _table("How often rules are right", ("Alerts", "Fraud", "Precision"))
     table.add_column("Advice", max_width=10)
     for rule, advice in report.rules:
         precision = rule.precision
-        table.add_row(
-            Text(one_line(rule.rule_id)),
-            alerts_text(rule),
-            f"{rule.judged:,}",
-            f"{rule.verdicts['fraud']:,}",
-            "" if precision is None else percent(precision.share),
-            interval_text(precision),
-            advice.what,
-        )
+        shown = "" if precision is None else f"{percent(precision.share)}\n{interval_text(precision)}"
+        found = f"{rule.verdicts['fraud']:,} of {rule.judged:,}"
+        table.add_row(Text(one_line(rule.rule_id)), alerts_text(rule), found, shown, advice.what)
     return table
 
 
 def _recall_table(report: QualityReport) -> Table:
-    table = Table(title=f"What of {report.frauds:,} confirmed frauds they caught", title_justify="left")
-    table.add_column("Rule", overflow="fold", ratio=1)
-    for name in ("Caught", "Alone", "Recall", "Amount caught", "Missed", "Detected after"):
-        table.add_column(name, justify="right")
+    names = ("Caught", "Alone", "Recall", report.measure or "Amount", "Detected after")
+    frauds = "one confirmed fraud" if report.frauds == 1 else f"{report.frauds:,} confirmed frauds"
+    table = _table(f"What they caught of {frauds}", names)
     for rule, _ in report.rules:
-        recall = rule.recall
+        amounts = f"{readable(rule.amount_caught)}\n{readable(rule.amount_missed)} missed" if report.measure else ""
         table.add_row(
             Text(one_line(rule.rule_id)),
             f"{rule.caught:,}",
             f"{rule.caught_alone:,}",
-            "" if recall is None else percent(recall.share),
-            readable(rule.amount_caught) if report.measure else "",
-            readable(rule.amount_missed) if report.measure else "",
+            "" if rule.recall is None else percent(rule.recall.share),
+            amounts,
             "" if rule.detect_ms is None else duration_text(rule.detect_ms),
         )
+    return table
+
+
+def _table(title: str, columns: tuple[str, ...]) -> Table:
+    table = Table(title=title, title_justify="left")
+    table.add_column("Rule", overflow="fold", ratio=1)
+    for name in columns:
+        table.add_column(Text(name), justify="right")
     return table

@@ -5,7 +5,7 @@ are not opened where their statistics say so. JSON lines are read one after the 
 """
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,7 @@ def rule_alerts(
 def alert_batches(
     table: Path,
     names: Collection[str],
-    rules: Collection[str] | None = None,
+    only: Mapping[str, Collection[str]] | None = None,
     from_ms: int | None = None,
     until_ms: int | None = None,
     optional: Collection[str] = (),
@@ -65,7 +65,7 @@ def alert_batches(
     Args:
         table: the table; one that is not there has no rows.
         names: the columns that are read.
-        rules: only alerts of these; None for all.
+        only: by column, the values of the rows that are read; None for all rows.
         from_ms: the first event time, in ms since the epoch; None for any.
         until_ms: the first event time that does not count; None for any.
         optional: which of the columns are null where the table lacks them.
@@ -80,7 +80,7 @@ def alert_batches(
         return
     lacking = frozenset(optional).difference(_columns_of(table)) if optional else ()
     columns = ", ".join(f'null as "{name}"' if name in lacking else f'"{name}"' for name in names)
-    tests = [] if rules is None else [f"rule_id in ({', '.join(map(_text, rules))})"]
+    tests = [f'"{name}" in ({", ".join(map(_text, values))})' for name, values in (only or {}).items()]
     tests += [] if from_ms is None else [f"event_time >= {_moment(from_ms)}"]
     tests += [] if until_ms is None else [f"event_time < {_moment(until_ms)}"]
     where = f" where {' and '.join(tests)}" if tests else ""
@@ -135,7 +135,7 @@ def rules_with_alerts(folder: Path) -> list[str]:
 def _of_table(
     path: Path, names: Collection[str], rules: Collection[str], from_ms: int | None, until_ms: int | None
 ) -> Iterator[dict[str, Any]]:
-    for batch in alert_batches(path, names, rules, from_ms, until_ms):
+    for batch in alert_batches(path, names, {"rule_id": rules}, from_ms, until_ms):
         for row in batch.to_pylist():
             yield {"event": None} | row | {"key": _object(path, row["key"])} | _event(path, row)
 

@@ -50,14 +50,14 @@ def advise(rule: RuleQuality, thresholds: Thresholds) -> Advice:
     keep, retire = percent(thresholds.keep), percent(thresholds.retire)
     if precision.low >= thresholds.keep:
         return Advice("keep", f"{said} at least {percent(precision.low)}, and {keep} is asked for")
-    alone = "one fraud" if rule.caught_alone == 1 else f"{rule.caught_alone:,} frauds"
+    alone = {0: "no fraud", 1: "one fraud"}.get(rule.caught_alone, f"{rule.caught_alone:,} frauds")
     if precision.high >= thresholds.retire:
         between = f"{percent(precision.low)} to {percent(precision.high)}"
-        return Advice("tune", f"{said} {between}, and at least {keep} is asked for; {alone} caught by it alone")
+        return Advice("tune", f"{said} {between}, and at least {keep} is asked for; it caught {alone} alone")
     below = f"{said} at most {percent(precision.high)}, and {retire} is the least"
     if rule.caught_alone:
-        return Advice("tune", f"{below}; but {alone} caught by it alone")
-    return Advice("retire", f"{below}; it caught no fraud alone")
+        return Advice("tune", f"{below}; but it caught {alone} alone")
+    return Advice("retire", f"{below}; it caught {alone} alone")
 
 
 def _judged(rule: RuleQuality) -> str:

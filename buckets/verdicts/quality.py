@@ -103,7 +103,7 @@ class _Tally:
     held: set[str] = field(default_factory=set)
     groupings: set[tuple[str, ...]] = field(default_factory=set)
     detected_ms: dict[str, int] = field(default_factory=dict)
-    decided_ms: array[int] = field(default_factory=lambda: array("q"))
+    decided_ms: "array[int]" = field(default_factory=lambda: array("q"))
 
 
 def quality(

@@ -6,9 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from buckets.errors import BucketsError
 from buckets.outputs.columns import ALERTS, HELD_ALERTS, SHADOW_ALERTS
 from buckets.outputs.rule_alerts import alert_batches
@@ -72,8 +69,8 @@ def find_alerts(folder: Path, alert_ids: Collection[str]) -> dict[str, RecordedA
     if not alert_ids:
         return found
     for output in OUTPUTS:
-        for batch in alert_batches(folder / output, _COLUMNS, optional=_OPTIONAL):
-            for row in _chosen(batch, "alert_id", alert_ids):
+        for batch in alert_batches(folder / output, _COLUMNS, {"alert_id": alert_ids}, optional=_OPTIONAL):
+            for row in batch.to_pylist():
                 found.setdefault(row["alert_id"], _alert(folder / output, row))
     return found
 
@@ -88,19 +85,11 @@ def alerted_events(folder: Path, event_ids: Collection[str]) -> dict[str, tuple[
     if not event_ids:
         return found
     for output in OUTPUTS:
-        for batch in alert_batches(folder / output, ("event_id", "event_time", "event")):
-            for row in _chosen(batch, "event_id", event_ids):
+        for batch in alert_batches(folder / output, ("event_id", "event_time", "event"), {"event_id": event_ids}):
+            for row in batch.to_pylist():
                 if row["event_id"] not in found:
                     found[row["event_id"]] = row["event_time"], _object(folder / output, row["event"])
     return found
-
-
-def _chosen(batch: pa.RecordBatch, name: str, wanted: Collection[str]) -> list[dict[str, Any]]:
-    column = batch.column(name)
-    chosen: list[dict[str, Any]] = batch.filter(
-        pc.is_in(column, value_set=pa.array(list(wanted), pa.string()).cast(column.type))
-    ).to_pylist()
-    return chosen
 
 
 def _alert(table: Path, row: Mapping[str, Any]) -> RecordedAlert:

@@ -6,6 +6,7 @@ a verdict that was written twice has the same id twice, and is read once.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -175,7 +176,9 @@ def _verdict(table: Path, row: Mapping[str, Any]) -> Verdict:
         raise BucketsError(message)
     said_fields = dict(row)
     moments = {f"{name}_ms": said_fields.pop(name) for name in ("made_at", "event_time")}
-    return Verdict(**said_fields | moments | {"key": _key(table, named, row["key"])})
+    # Without the zeros that pad it in its column.
+    amount = None if row["amount"] is None else Decimal(row["amount"]).normalize()
+    return Verdict(**said_fields | moments | {"key": _key(table, named, row["key"]), "amount": amount})
 
 
 def _key(table: Path, named: str, text: Any) -> dict[str, Any] | None:
