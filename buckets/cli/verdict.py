@@ -140,7 +140,8 @@ def _take_file(job: Job, file: Path, lines: list[Line], unchecked: bool) -> None
     written, where = _write(job, found)
     known = len(found) - written
     left_out = f"; {known:,} were there already, or twice in the file" if known else ""
-    typer.echo(f"{written:,} verdicts of {file} are in {where}{left_out}")
+    said = "1 verdict" if written == 1 else f"{written:,} verdicts"
+    typer.echo(f"{said} of {file} in {where}{left_out}")
 
 
 def _write(job: Job, verdicts: list[Verdict]) -> tuple[int, str]:
