@@ -13,7 +13,6 @@ What each number is:
 - Time to decide runs from the time of an event to when the alert on it was decided on, by the clock of the machine.
 """
 
-import json
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -27,6 +26,10 @@ from buckets.verdicts.confirmed import Fraud
 from buckets.verdicts.findings import Findings
 from buckets.verdicts.interval import Interval, wilson
 from buckets.verdicts.recorded_alerts import RecordedAlert
+
+_Grouping = tuple[str, ...]
+_Key = tuple[tuple[str, str], ...]
+"""Fields by name, each with its value as text."""
 
 
 @dataclass(frozen=True)
@@ -101,8 +104,8 @@ class _Tally:
     by_event: int = 0
     caught: set[str] = field(default_factory=set)
     held: set[str] = field(default_factory=set)
-    groupings: set[tuple[str, ...]] = field(default_factory=set)
-    detected_ms: dict[str, int] = field(default_factory=dict)
+    groupings: set[_Grouping] = field(default_factory=set)
+    detected_ms: dict[_Key, int] = field(default_factory=dict)
     decided_ms: "array[int]" = field(default_factory=lambda: array("q"))
 
 
@@ -124,7 +127,7 @@ def quality(
         By rule id.
     """
     tallies = {rule_id: _Tally() for rule_id in rules}
-    first_frauds: dict[tuple[str, ...], dict[str, int]] = {}
+    first_frauds: dict[_Grouping, dict[_Key, int]] = {}
     alerting: dict[str, set[str]] = {}
     for alert in alerts:
         tally = tallies.setdefault(alert.rule_id, _Tally())
@@ -137,11 +140,12 @@ def quality(
             tally.caught.add(alert.event_id)
             if alert.output == ALERTS:
                 alerting.setdefault(alert.event_id, set()).add(alert.rule_id)
-        grouping = tuple(sorted(alert.key))
+        key = _key_of(alert.key)
+        grouping = tuple(name for name, _ in key)
         if grouping not in first_frauds:
             first_frauds[grouping] = _first_frauds(grouping, frauds.values())
         tally.groupings.add(grouping)
-        _detect(tally, alert, first_frauds[grouping])
+        _detect(tally, key, alert.event_time_ms, first_frauds[grouping])
     return [
         _quality_of(rule_id, rules.get(rule_id), tallies[rule_id], frauds, first_frauds, alerting)
         for rule_id in sorted(tallies)
@@ -157,28 +161,26 @@ def _count_verdict(tally: _Tally, alert: RecordedAlert, found: Findings) -> None
         tally.decided_ms.append(alert.decided_ms - alert.event_time_ms)
 
 
-def _detect(tally: _Tally, alert: RecordedAlert, first_frauds: Mapping[str, int]) -> None:
-    key = _key_text(alert.key)
+def _detect(tally: _Tally, key: _Key, event_time_ms: int, first_frauds: Mapping[_Key, int]) -> None:
     first_ms = first_frauds.get(key)
-    if first_ms is not None and alert.event_time_ms >= first_ms:
-        known_ms = tally.detected_ms.get(key, alert.event_time_ms)
-        tally.detected_ms[key] = min(known_ms, alert.event_time_ms)
+    if first_ms is not None and event_time_ms >= first_ms:
+        tally.detected_ms[key] = min(tally.detected_ms.get(key, event_time_ms), event_time_ms)
 
 
-def _first_frauds(grouping: tuple[str, ...], frauds: Iterable[Fraud]) -> dict[str, int]:
+def _first_frauds(grouping: _Grouping, frauds: Iterable[Fraud]) -> dict[_Key, int]:
     """When each key of a grouping had its first confirmed fraud, of those whose time and fields are known."""
-    first: dict[str, int] = {}
+    first: dict[_Key, int] = {}
     for fraud in frauds:
         if fraud.event_time_ms is not None and all(fraud.fields.get(name) is not None for name in grouping):
-            key = _key_text({name: fraud.fields[name] for name in grouping})
+            key = _key_of({name: fraud.fields[name] for name in grouping})
             first[key] = min(first.get(key, fraud.event_time_ms), fraud.event_time_ms)
     return first
 
 
-def _key_text(key: Mapping[str, Any]) -> str:
-    """A key as text, the same whether its values are typed or were read from a file of text."""
-    typed = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in key.items()}
-    return json.dumps(typed, sort_keys=True)
+def _key_of(fields: Mapping[str, Any]) -> _Key:
+    """A key by the names of its fields, the same whether its values are typed or were read from a file of text."""
+    texts = ((name, str(value).lower() if isinstance(value, bool) else str(value)) for name, value in fields.items())
+    return tuple(sorted(texts))
 
 
 def _quality_of(
@@ -186,10 +188,10 @@ def _quality_of(
     state: str | None,
     tally: _Tally,
     frauds: Mapping[str, Fraud],
-    first_frauds: Mapping[tuple[str, ...], Mapping[str, int]],
+    first_frauds: Mapping[_Grouping, Mapping[_Key, int]],
     alerting: Mapping[str, set[str]],
 ) -> RuleQuality:
-    first: dict[str, int] = {}
+    first: dict[_Key, int] = {}
     for grouping in tally.groupings:
         first |= first_frauds[grouping]
     waits = [at_ms - first[key] for key, at_ms in tally.detected_ms.items()]

@@ -51,12 +51,12 @@ def recorded_alerts(folder: Path, from_ms: int | None = None, until_ms: int | No
         BucketsError: a table cannot be read.
     """
     seen: set[str] = set()
-    for output in OUTPUTS:
-        for batch in alert_batches(folder / output, _COLUMNS, None, from_ms, until_ms, _OPTIONAL):
+    for table in (folder / output for output in OUTPUTS):
+        for batch in alert_batches(table, _COLUMNS, None, from_ms, until_ms, _OPTIONAL):
             for row in batch.to_pylist():
                 if row["alert_id"] not in seen:
                     seen.add(row["alert_id"])
-                    yield _alert(folder / output, row)
+                    yield _alert(table, row)
 
 
 def find_alerts(folder: Path, alert_ids: Collection[str]) -> dict[str, RecordedAlert]:
