@@ -67,5 +67,6 @@ def _judged(rule: RuleQuality) -> str:
 
 
 def percent(share: float) -> str:
-    """A share as people read it."""
-    return f"{share * 100:.0f} %" if 0.095 <= share <= 0.995 or share in (0, 1) else f"{share * 100:.1f} %"
+    """A share as people read it: with a digit after the point where that may matter, near none and near all."""
+    text = f"{share * 100:.{0 if 0.2 <= share <= 0.99 else 1}f}".removesuffix(".0")
+    return f"{text} %"

@@ -75,7 +75,7 @@ def load_verdicts(table: Path) -> list[Verdict]:
     Raises:
         BucketsError: it is no table of verdicts, or cannot be read.
     """
-    if not table.exists():
+    if not _is_made(table):
         return []
     there = _columns_of(table)
     columns = ", ".join(f'"{name}"' if name in there else f'null as "{name}"' for name in _READ)
@@ -116,6 +116,20 @@ def append_verdicts(table: Path, verdicts: Sequence[Verdict]) -> int:
     return len(new)
 
 
+def _is_made(table: Path) -> bool:
+    """Whether there is a table; another process may be making it just now, and has not committed it yet.
+
+    Raises:
+        BucketsError: there is something else.
+    """
+    if any((table / "_delta_log").glob("[0-9]*")):
+        return True
+    if table.exists() and not (table / "_delta_log").exists() and (not table.is_dir() or any(table.iterdir())):
+        message = f"verdicts {table}: is no table of verdicts, but something else; name another one as `verdicts.table`"
+        raise BucketsError(message)
+    return False
+
+
 def _as_table(rows: Iterable[Mapping[str, Any]], names: Sequence[str]) -> pa.Table:
     kept = [field for field in COLUMNS if field.name in names]
     return pa.Table.from_pylist([dict(row) for row in rows], pa.schema(kept))
@@ -124,7 +138,7 @@ def _as_table(rows: Iterable[Mapping[str, Any]], names: Sequence[str]) -> pa.Tab
 def _open_or_make(table: Path) -> DeltaTable:
     """The table; of several that make it at once, one makes it and the others find it made."""
     for _ in range(_ATTEMPTS):
-        if DeltaTable.is_deltatable(str(table)):
+        if _is_made(table):
             break
         try:
             return DeltaTable.create(table, COLUMNS, name=VERDICTS, description=TABLE.comment, mode="error")

@@ -236,8 +236,8 @@ ADVICE = [
         "0 of 40 were fraud: with 95 % confidence at most 8.8 %, and 10 % is the least; it caught",
     ),
     (rule(0, 40, 2), "tune", "is the least; but it caught 2 frauds alone"),
-    (rule(10, 30, 1), "tune", "14 % to 40 %, and at least 30 % is asked for; it caught one fraud alone"),
-    (rule(0, 30), "tune", "0 % to 11 %"),
+    (rule(10, 30, 1), "tune", "14.2 % to 40 %, and at least 30 % is asked for; it caught one fraud alone"),
+    (rule(0, 30), "tune", "0 % to 11.4 %"),
 ]
 
 
@@ -413,10 +413,15 @@ def test_a_table_that_is_none_of_verdicts_is_refused_in_one_line_that_says_why(t
     assert DeltaTable(tmp_path / "t").version() == 0
 
 
-def test_a_folder_that_is_no_table_is_refused(tmp_path):
-    (tmp_path / "t").mkdir()
-    with pytest.raises(BucketsError, match="is no table of verdicts"):
-        load_verdicts(tmp_path / "t")
+def test_a_folder_that_is_no_table_is_refused_and_one_whose_table_is_being_made_has_no_verdicts(tmp_path):
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "letter.txt").write_text("mine")
+    (tmp_path / "made" / "_delta_log").mkdir(parents=True)
+    for path in (tmp_path / "other", tmp_path / "other" / "letter.txt"):
+        with pytest.raises(BucketsError, match="is no table of verdicts, but something else"):
+            load_verdicts(path)
+    assert load_verdicts(tmp_path / "made") == []
+    assert append_verdicts(tmp_path / "made", [Verdict("1", "fraud", "ann", 0, "a")]) == 1
 
 
 def test_a_verdict_that_says_the_same_has_the_same_id_and_any_difference_another():
