@@ -49,15 +49,20 @@ FindEvents = Callable[[Collection[str]], Mapping[str, tuple[int, Mapping[str, An
 
 
 def confirmed_fraud(
-    job: Job, table: Path | None = None, measure: str | None = None, find_events: FindEvents | None = None
+    job: Job,
+    table: Path | None = None,
+    measure: str | None = None,
+    find_events: FindEvents | None = None,
+    found: Findings | None = None,
 ) -> dict[str, Fraud]:
     """The events that were fraud by the verdicts of a job, or by a table of cases.
 
     Args:
         job: the job.
-        table: a Delta table or a file with a row for each event that was fraud.
+        table: a Delta table or a file of further fraud; see `read_fraud_table`.
         measure: whose values are the amounts; the first measure of the event schema where it is left out.
         find_events: looks for events in the archive.
+        found: the verdicts that count, where they have been read.
 
     Returns:
         By event id: so `set` of it is all ids.
@@ -65,34 +70,7 @@ def confirmed_fraud(
     Raises:
         BucketsError: verdicts, alerts or the table cannot be read.
     """
-    return fraud_of(job, findings(job_verdicts(job)), table, measure, find_events)
-
-
-def job_verdicts(job: Job) -> list[Verdict]:
-    """All verdicts of a job, oldest first; where one names its alert alone, the event of the alert is added.
-
-    Raises:
-        BucketsError: verdicts or alerts cannot be read.
-    """
-    verdicts = load_verdicts(verdict_table(job))
-    lacking = {verdict.alert_id for verdict in verdicts if verdict.event_id is None and verdict.alert_id is not None}
-    known = find_alerts(results_folder(job), lacking) if lacking else {}
-    return [
-        replace(verdict, event_id=known[verdict.alert_id].event_id)
-        if verdict.event_id is None and verdict.alert_id in known
-        else verdict
-        for verdict in verdicts
-    ]
-
-
-def fraud_of(
-    job: Job,
-    found: Findings,
-    table: Path | None = None,
-    measure: str | None = None,
-    find_events: FindEvents | None = None,
-) -> dict[str, Fraud]:
-    """As `confirmed_fraud`, of verdicts that have been read."""
+    found = findings(job_verdicts(job)) if found is None else found
     measure = measure or next(iter(job.event_schema.measures), None)
     said = [_of_verdict(verdict) for verdict in found.by_event.values() if verdict.verdict == "fraud"]
     listed = [] if table is None else read_fraud_table(table, job.event_schema)
@@ -110,6 +88,23 @@ def fraud_of(
             known = frauds.get(each.event_id)
             frauds[each.event_id] = each if known is None else known.completed(each)
     return frauds
+
+
+def job_verdicts(job: Job) -> list[Verdict]:
+    """All verdicts of a job, oldest first; where one names its alert alone, the event of the alert is added.
+
+    Raises:
+        BucketsError: verdicts or alerts cannot be read.
+    """
+    verdicts = load_verdicts(verdict_table(job))
+    lacking = {verdict.alert_id for verdict in verdicts if verdict.event_id is None and verdict.alert_id is not None}
+    known = find_alerts(results_folder(job), lacking) if lacking else {}
+    return [
+        replace(verdict, event_id=known[verdict.alert_id].event_id)
+        if verdict.event_id is None and verdict.alert_id in known
+        else verdict
+        for verdict in verdicts
+    ]
 
 
 def _of_verdict(verdict: Verdict) -> Fraud:

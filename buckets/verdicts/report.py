@@ -10,7 +10,7 @@ from buckets.config.job import Job, results_folder
 from buckets.errors import BucketsError
 from buckets.outputs.rule_alerts import has_alerts
 from buckets.verdicts.advice import Advice, Thresholds, advise
-from buckets.verdicts.confirmed import FindEvents, Fraud, fraud_of, job_verdicts
+from buckets.verdicts.confirmed import FindEvents, Fraud, confirmed_fraud, job_verdicts
 from buckets.verdicts.findings import findings
 from buckets.verdicts.interval import Interval
 from buckets.verdicts.quality import RuleQuality, quality
@@ -89,7 +89,7 @@ def quality_report(
         message = f"--measure {measure}: the events have no such measure; there are {', '.join(measures) or 'none'}"
         raise BucketsError(message)
     found = findings(job_verdicts(job))
-    known = fraud_of(job, found, fraud, measure, find_events)
+    known = confirmed_fraud(job, fraud, measure, find_events, found)
     frauds = {event_id: each for event_id, each in known.items() if _is_inside(each, from_ms, until_ms)}
     rules = quality(recorded_alerts(folder, from_ms, until_ms), found, frauds, _states(job))
     is_bounded = from_ms is not None or until_ms is not None
