@@ -18,6 +18,8 @@ from buckets.verdicts.verdict import Finding, Verdict, identity
 
 FIELDS = ("alert_id", "event_id", "verdict", "by", "note", "made_at", "event_time", "key", "amount")
 """What may be said of a verdict."""
+_FIRST_MS = 946_684_800_000
+"""The year 2000: seconds that are taken for milliseconds lie before it."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,9 @@ def written_verdict(fields: Mapping[str, Any], by: str | None, now_ms: int) -> V
     made_ms = _moment("made_at", given.get("made_at", now_ms))
     if made_ms > now_ms:
         message = f"made_at: {given['made_at']} is yet to come; a verdict of the future would count for ever"
+        raise ValueError(message)
+    if made_ms < _FIRST_MS:
+        message = f"made_at: {given['made_at']} is before the year 2000; write ms since 1970, not seconds, or ISO 8601"
         raise ValueError(message)
     subject = given.get("alert_id"), given.get("event_id")
     if subject == (None, None):
@@ -102,6 +107,9 @@ def read_verdict_file(path: Path, by: str | None, now_ms: int) -> list[Line]:
     except UnicodeDecodeError as error:
         message = f"verdicts {path}: is not valid UTF-8 at byte {error.start}; save it as UTF-8"
         raise BucketsError(message) from None
+    if path.suffix == ".csv" and not text.strip():
+        message = f"verdicts {path}: is empty; the first line names the columns, some of {', '.join(FIELDS)}"
+        raise BucketsError(message)
     records = _csv_records(path, text) if path.suffix == ".csv" else _json_records(text)
     lines = []
     for number, fields in records:

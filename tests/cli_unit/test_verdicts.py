@@ -204,6 +204,7 @@ a2,,unclear,2999-01-01,
 a3,,unclear,soon,
 ,e1,fraud,,p1
 a1,,legitimate,,
+a3,,fraud,1769940000,
 """
 BAD_LINES = {
     4: "there is no alert nope in ",
@@ -215,6 +216,7 @@ BAD_LINES = {
     10: "made_at: soon is no moment",
     11: "key: is no JSON object",
     12: "says legitimate, and line 2 says fraud of the same; say with made_at which is the later one",
+    13: "made_at: 1769940000 is before the year 2000; write ms since 1970, not seconds",
 }
 
 
@@ -222,7 +224,7 @@ def test_every_bad_line_is_named_and_nothing_of_the_file_is_written(buckets, job
     ran = take(buckets, job, BAD_CSV)
     *lines, last = ran.err.splitlines()
     assert (ran.code, ran.out) == (1, "")
-    assert "9 of 11 lines are wrong; nothing has been written, correct them" in last
+    assert "10 of 12 lines are wrong; nothing has been written, correct them" in last
     for line, (number, reason) in zip(lines, BAD_LINES.items(), strict=True):
         assert line.startswith(f"{job.root / 'cases.csv'}:{number}: {reason}")
     assert not job.verdicts.exists()
@@ -260,8 +262,9 @@ def test_a_file_that_was_cut_off_or_holds_something_else_is_not_taken(buckets, j
         ("alert_id,verdict,verdict\na1,fraud,fraud\n", "cases.csv", "has the column verdict twice"),
         (b"alert_id,verdict\n\xff,fraud\n", "cases.csv", "is not valid UTF-8 at byte 17"),
         ("", "cases.txt", "is neither .csv nor .jsonl"),
+        ("\n", "cases.csv", "is empty; the first line names the columns"),
     ],
-    ids=range(5),
+    ids=range(6),
 )
 def test_a_file_that_cannot_be_read_at_all_is_one_line(buckets, job, text, name, reason):
     assert reason in one_line(take(buckets, job, text, name), 1)
