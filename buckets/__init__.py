@@ -41,8 +41,8 @@ e4 99.99 1 False
 
 `Evaluator` does the same for tables that arrive one after the other; `backtest` counts what rules would have raised,
 also with other numbers and beside confirmed fraud. Schema and rules usually come from files, with `load_event_schema`
-and `load_rules`, lists with `load_list`; `read_output` reads the tables of a job, and `read_warmth` says since when its
-rules are complete.
+and `load_rules`, lists with `load_list`; `read_output` reads the tables of a job, `read_verdicts` what people have
+found about its alerts, and `read_warmth` says since when its rules are complete.
 """
 
 from importlib import import_module
@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from buckets.rule_files.yaml_rules import load_rules
     from buckets.rules.rule import Rule
     from buckets.rules.warmth import Warmth
+    from buckets.verdicts.verdict_table import read_verdicts
 
 __version__ = "0.1.0"
 __all__ = [
@@ -84,6 +85,7 @@ __all__ = [
     "load_list",
     "load_rules",
     "read_output",
+    "read_verdicts",
     "read_warmth",
 ]
 
@@ -106,6 +108,7 @@ _MODULES = {
     "load_list": "buckets.lists.list_file",
     "load_rules": "buckets.rule_files.yaml_rules",
     "read_output": "buckets.outputs.reader",
+    "read_verdicts": "buckets.verdicts.verdict_table",
     "read_warmth": "buckets.checkpoint.rule_warmth",
 }
 

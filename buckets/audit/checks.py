@@ -111,6 +111,13 @@ _OF_OUTPUTS: dict[str, tuple[Check, ...]] = {
             lambda row: not (row["too_late"] and row["applied"]),
         ),
     ),
+    columns.VERDICTS: (
+        Check(
+            "alert_or_event",
+            "alert_id IS NOT NULL OR event_id IS NOT NULL",
+            lambda row: row["alert_id"] is not None or row["event_id"] is not None,
+        ),
+    ),
     columns.COLLISIONS: (
         Check("two_events", "event_id <> other_event_id", lambda row: bool(row["event_id"] != row["other_event_id"])),
     ),

@@ -23,6 +23,7 @@ from buckets.config.job import Job
 from buckets.config.settings import AuditSettings
 from buckets.errors import BucketsError
 from buckets.files import holds_more_than, write_whole
+from buckets.outputs.columns import VERDICTS
 
 FORMAT = 1
 
@@ -45,8 +46,10 @@ def audit_settings(job: Job) -> AuditSettings:
 def topics_of(job: Job) -> dict[str, str]:
     """The topics that are kept, each with the name of its table."""
     assert job.settings.source.topic is not None
-    outputs = {topic: output for output, topic in job.settings.output.topics_in_use().items()}
-    return {job.settings.source.topic: TRANSACTIONS, **outputs}
+    topics = {topic: output for output, topic in job.settings.output.topics_in_use().items()}
+    if job.settings.verdicts.topic is not None:
+        topics[job.settings.verdicts.topic] = VERDICTS
+    return {job.settings.source.topic: TRANSACTIONS, **topics}
 
 
 @dataclass(frozen=True)

@@ -74,11 +74,11 @@ class MessageReader:
             row, fault = _row(table, key, value)
             rows.append(row)
             faults.append(fault)
-        moments = zip(rows, published.cast(pa.int64()).to_pylist(), strict=True)
+        moments = zip(tables, rows, published.cast(pa.int64()).to_pylist(), strict=True)
         columns = {
             TABLE: pa.array([table.name for table in tables], pa.string()),
             FAULT: pa.array(faults, pa.string()),
-            DAY: pa.array([row.get("event_time", at) // _MICROS_OF_DAY for row, at in moments], pa.date32()),
+            DAY: pa.array([_moment(*each) // _MICROS_OF_DAY for each in moments], pa.date32()),
             PUBLISHED_AT: published,
             "raw_headers": batch.column("headers").cast(_HEADERS),
         }
@@ -87,6 +87,11 @@ class MessageReader:
             if field.name not in columns:
                 columns[field.name] = pa.array([row.get(field.name) for row in rows], field.type)
         return pa.record_batch([columns[name] for name in self.schema.names], schema=self.schema)
+
+
+def _moment(table: Table, row: Row, published: int) -> int:
+    """The moment whose day a row is of, in microseconds."""
+    return int(row.get("event_time", published)) if table.has_event_day else published
 
 
 def _row(table: Table, key: bytes | None, value: bytes | None) -> tuple[Row, str | None]:

@@ -45,7 +45,8 @@ class Table:
         checks: what every row fulfils.
         contract: what its messages hold; None where they are kept as they are.
         identity: the column by which repeats are recognised; None where there are none.
-        repeats_share: columns in which a repeat equals the first message, so that only rows like it are searched.
+        repeats_share: columns in which a repeat equals the first message, so that only rows like it are searched;
+            without any, all are.
     """
 
     name: str
@@ -55,6 +56,11 @@ class Table:
     contract: Contract | None = None
     identity: str | None = None
     repeats_share: tuple[str, ...] = ()
+
+    @property
+    def has_event_day(self) -> bool:
+        """Whether the day of a row is that of its transaction, and not that of the message."""
+        return _EVENT_DAY in self.columns
 
 
 _ORIGIN = (
@@ -82,14 +88,18 @@ _REPEATS_SHARE = {
     columns.HELD_ALERTS: (DAY,),
     # A dead letter has no time of its own, and may be sent again on another day.
     columns.DEAD_LETTERS: ("position",),
+    # A case tool may send a verdict again on any day; there are few of them.
+    columns.VERDICTS: (),
 }
+_IDENTITIES = dict.fromkeys((columns.ALERTS, columns.SHADOW_ALERTS, columns.HELD_ALERTS), "alert_id")
+"""The field by which messages are known, where it is not `id`."""
 
 
 def audit_tables(topics: Iterable[str]) -> dict[str, Table]:
-    """The tables of outputs, and those of transactions and of what cannot be read.
+    """The tables of outputs and of verdicts, and those of transactions and of what cannot be read.
 
     Args:
-        topics: the outputs.
+        topics: the outputs, and `verdicts` where they have a topic.
     """
     tables = [*map(_output_table, topics), _TRANSACTIONS_TABLE, _UNREADABLE_TABLE]
     return {table.name: table for table in tables}
@@ -100,7 +110,7 @@ _TRANSACTIONS_TABLE = Table(
 )
 _UNREADABLE_TABLE = Table(
     UNREADABLE,
-    "Messages of output topics that do not fit their schema.",
+    "Messages of topics that do not fit their schema.",
     (*_ORIGIN, Column("reason", pa.string(), False, "Why."), *_MESSAGE, _PUBLISHED_DAY),
 )
 
@@ -108,14 +118,15 @@ _UNREADABLE_TABLE = Table(
 def _output_table(output: str) -> Table:
     contract = load_contract(CONTRACTS[output])
     fields = tuple(map(_column, contract.fields))
-    day = _EVENT_DAY if any(field.name == "event_time" for field in contract.fields) else _PUBLISHED_DAY
+    is_of_event = any(field.name == "event_time" and not field.nullable for field in contract.fields)
+    day = _EVENT_DAY if is_of_event else _PUBLISHED_DAY
     return Table(
         name=output,
         comment=f"{contract.title}: messages of the output {output}, each once.",
         columns=(*fields, _OTHERS, *_ORIGIN, day),
         checks=row_checks(output, contract.fields),
         contract=contract,
-        identity="alert_id" if any(field.name == "alert_id" for field in contract.fields) else "id",
+        identity=_IDENTITIES.get(output, "id"),
         repeats_share=_REPEATS_SHARE.get(output, (DAY, "position")),
     )
 

@@ -109,7 +109,7 @@ class AuditWriter:
         if "position" in table.repeats_share:
             span = pc.min_max(rows["position"]).as_py()
             where.append(f"position between {span['min']} and {span['max']}")
-        query = f"select {table.identity} from rows where {' and '.join(where)}"
+        query = f"select {table.identity} from rows where {' and '.join(where or ['true'])}"
         found = QueryBuilder().register("rows", self._open[table.name]).execute(query)
         known = pa.table(found.read_all())[table.identity].cast(pa.string())
         return rows.filter(pc.invert(pc.is_in(rows[table.identity], value_set=known.combine_chunks())))

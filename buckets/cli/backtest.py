@@ -14,10 +14,9 @@ from buckets.cli.backtest_view import show_report
 from buckets.cli.evaluate import list_files
 from buckets.cli.processes import Processes, processes_for
 from buckets.cli.result_file import write_result
-from buckets.cli.rule_compare import folder_of_alerts
 from buckets.cli.time_range import From, To, range_ms
 from buckets.config.engine import EngineSettings
-from buckets.config.job import Job, load_job
+from buckets.config.job import Job, load_job, results_folder
 from buckets.duration import parse_duration_ms
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema, load_event_schema
@@ -187,7 +186,7 @@ class _Origin:
         """The folder with the alerts of the job; None where there is none."""
         if self.job is None or (self.job.settings.output.kind != "delta" and self.job.settings.audit is None):
             return None
-        folder = folder_of_alerts(self.job)
+        folder = results_folder(self.job)
         return folder if has_alerts(folder) else None
 
     def pieces(self, asked: Backtest, on_archived: Callable[[int], None]) -> tuple[int, Iterator[Piece]]:

@@ -20,6 +20,8 @@ from buckets.cli.rules import rules_app
 from buckets.cli.run import run
 from buckets.cli.snooze import snooze
 from buckets.cli.state import state_app
+from buckets.cli.verdict import verdict
+from buckets.cli.verdict_list import verdicts
 from buckets.cli.watch import watch
 from buckets.errors import BucketsError
 
@@ -42,6 +44,8 @@ app.command()(demo)
 app.command()(demo_kafka)
 app.command()(watch)
 app.command()(snooze)
+app.command()(verdict)
+app.command()(verdicts)
 app.add_typer(rules_app, name="rules")
 app.add_typer(lists_app, name="lists")
 app.add_typer(state_app, name="state")

@@ -12,7 +12,7 @@ from rich.text import Text
 from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.cli.rule_list import AsJson
 from buckets.cli.time_range import From, To, range_ms
-from buckets.config.job import Job, load_job
+from buckets.config.job import Job, load_job, results_folder
 from buckets.errors import BucketsError
 from buckets.moment import day_text, time_text
 from buckets.outputs.comparison import PARTS, Caught, Comparison, Part, Sample, compare
@@ -59,7 +59,7 @@ def compare_rules(
         message = "give either --conf, a job's configuration, or --output, an output folder"
         raise BucketsError(message)
     job = None if conf is None else load_job(conf)
-    folder = folder_of_alerts(job) if job is not None else output
+    folder = results_folder(job) if job is not None else output
     assert folder is not None
     if not has_alerts(folder):
         message = f"results {folder}: there are no tables of alerts; name the output folder of a job that has run"
@@ -92,21 +92,6 @@ def _check_known(rules: tuple[str, str], job: Job | None, folder: Path) -> None:
         where = "in the job, and none with alerts" if job is not None else f"with alerts in {folder}"
         message = f"there is no rule {unknown!r} {where}; there are: {names(known)}"
         raise BucketsError(message)
-
-
-def folder_of_alerts(job: Job) -> Path:
-    """Where the tables with the alerts of a job are.
-
-    Raises:
-        BucketsError: they go to topics, and there is no audit.
-    """
-    settings = job.settings
-    if settings.output.kind == "delta":
-        return Path(settings.output.path)
-    if settings.audit is None:
-        message = "the job's alerts go to topics, and no tables of them are kept; add `audit` and run `buckets audit`"
-        raise BucketsError(message)
-    return Path(settings.audit.path)
 
 
 def _show(console: Console, found: Comparison, a: str, b: str, measure: str | None) -> None:

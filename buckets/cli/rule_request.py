@@ -60,10 +60,11 @@ def author_and_reason(author: str | None, reason: str) -> dict[str, Any]:
         except ValueError as error:
             message = f"{name}: {error}"
             raise BucketsError(message) from None
-    return {"author": _login() if author is None else author, "reason": reason}
+    return {"author": login_name() if author is None else author, "reason": reason}
 
 
-def _login() -> str:
+def login_name() -> str:
+    """The name of the person who runs this; empty where it is not known."""
     try:
         return getpass.getuser()
     except (OSError, KeyError, ImportError):

@@ -17,6 +17,7 @@ from buckets.cli import (
     rule_draft,
     rule_list,
     rule_promote,
+    rule_quality,
     rule_rollback,
     rule_state,
     rule_tests,
@@ -191,6 +192,7 @@ def export(
 rules_app.command(name="import")(import_rules)
 rules_app.command(name="list")(rule_list.list_rules)
 rules_app.command(name="compare")(rule_compare.compare_rules)
+rules_app.command(name="quality")(rule_quality.rules_quality)
 for _command in (
     rule_check.check,
     rule_draft.new,

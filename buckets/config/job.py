@@ -51,6 +51,8 @@ def load_job(path: Path) -> Job:
             written = {"checkpoint": checkpoint}
             if settings.output.kind == "delta":
                 written["output.path"] = Path(settings.output.path)
+            if settings.verdicts.table is not None:
+                written["verdicts.table"] = Path(settings.verdicts.table)
             if settings.archive is not None:
                 written["archive.path"] = Path(settings.archive.path)
             _check_apart(path, settings.source, written)
@@ -61,6 +63,21 @@ def load_job(path: Path) -> Job:
         check_raw_windows(f"configuration {path}", rules, settings.engine, schema)
         check_lists(f"configuration {path}", rules, settings.lists)
     return Job(settings=settings, event_schema=schema, rules=rules, checkpoint=checkpoint)
+
+
+def results_folder(job: Job) -> Path:
+    """The folder of a job's tables of alerts: its output, or the tables of its audit.
+
+    Raises:
+        BucketsError: its alerts go to topics, of which no tables are kept.
+    """
+    settings = job.settings
+    if settings.output.kind == "delta":
+        return Path(settings.output.path)
+    if settings.audit is None:
+        message = "the job's alerts go to topics, and no tables of them are kept; add `audit` and run `buckets audit`"
+        raise BucketsError(message)
+    return Path(settings.audit.path)
 
 
 def _absolute(settings: JobSettings, base: Path) -> JobSettings:
@@ -77,6 +94,8 @@ def _absolute(settings: JobSettings, base: Path) -> JobSettings:
         name: each if each.kind == "kafka" else each.model_copy(update={"path": str(base / each.path)})
         for name, each in settings.lists.items()
     }
+    if settings.verdicts.table is not None:
+        found["verdicts"] = settings.verdicts.model_copy(update={"table": str(base / settings.verdicts.table)})
     if settings.audit is not None:
         folders = {"path": str(base / settings.audit.path), "checkpoint": str(base / settings.audit.checkpoint)}
         found["audit"] = settings.audit.model_copy(update=folders)

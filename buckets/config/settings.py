@@ -8,6 +8,7 @@ from buckets.config.engine import EngineSettings
 from buckets.config.kafka import KafkaSettings
 from buckets.config.lists import ListName, ListSettings
 from buckets.config.state import StateSettings
+from buckets.config.verdicts import VerdictSettings
 from buckets.duration import DurationMs
 from buckets.events.schema import SourceKind
 from buckets.outputs.columns import EVALUATIONS, TOPICS
@@ -226,6 +227,7 @@ class JobSettings(BaseModel):
     output: OutputSettings
     kafka: KafkaSettings | None = None
     audit: AuditSettings | None = None
+    verdicts: VerdictSettings = VerdictSettings()
     archive: ArchiveSettings | None = None
     partitions: int | None = Field(default=None, ge=1)
     trigger: TriggerSettings = TriggerSettings(available_now=True)
@@ -244,6 +246,7 @@ class JobSettings(BaseModel):
             "source.kind": self.source.kind == "kafka",
             "output.kind": self.output.kind == "kafka",
             "rules.topic": self.rules.topic is not None,
+            "verdicts.topic": self.verdicts.topic is not None,
             **{f"lists.{name}.topic": each.kind == "kafka" for name, each in self.lists.items()},
         }
         if self.kafka is None and any(uses.values()):
@@ -255,6 +258,9 @@ class JobSettings(BaseModel):
             raise ValueError(message)
         if self.audit is not None and (self.source.kind, self.output.kind) != ("kafka", "kafka"):
             message = "audit: keeps topics as tables, and needs `kind: kafka` for source and output"
+            raise ValueError(message)
+        if self.verdicts.topic is not None and self.audit is None:
+            message = "verdicts.topic: needs `audit`, which keeps the topic as a table; add it, or write `table`"
             raise ValueError(message)
         if self.kafka is not None:
             self._check_topics()
@@ -273,6 +279,8 @@ class JobSettings(BaseModel):
                 "rules.rejected_topic": self.rules.rejected,
                 "rules.export_topic": self.rules.exported,
             }
+        if self.verdicts.topic is not None:
+            named["verdicts.topic"] = self.verdicts.topic
         named |= {f"lists.{name}.topic": each.topic for name, each in self.lists.items() if each.topic is not None}
         for role, topic in named.items():
             if topic in roles:

@@ -38,7 +38,7 @@ def wanted_topics(job: Job, partitions: int) -> list[NewTopic]:
 
     Args:
         job: the configuration.
-        partitions: of the source and of each output; topics of rules and lists have one.
+        partitions: of the source, of each output and of verdicts; topics of rules and lists have one.
     """
     settings = job.settings
     rules = settings.rules
@@ -47,6 +47,8 @@ def wanted_topics(job: Job, partitions: int) -> list[NewTopic]:
         partitioned.append(settings.source.topic)
     if settings.output.kind == "kafka":
         partitioned += settings.output.topics_in_use().values()
+    if settings.verdicts.topic is not None:
+        partitioned.append(settings.verdicts.topic)
     wanted = [NewTopic(topic, partitions, _BROKERS_DEFAULT) for topic in partitioned]
     if rules.topic is not None:
         # Changes of rules need one order, and the last change of each rule is kept for ever.

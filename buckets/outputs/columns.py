@@ -17,6 +17,8 @@ COLLISIONS = "collisions"
 DUPLICATES = "duplicates"
 DEAD_LETTERS = "dead_letters"
 BATCHES = "batches"
+VERDICTS = "verdicts"
+"""What people have found about alerts: no output of scoring, but a topic, or a table, beside those."""
 
 TOPICS = (ALERTS, SHADOW_ALERTS, HELD_ALERTS, EVALUATIONS, LATE_EVENTS, COLLISIONS, DUPLICATES, DEAD_LETTERS)
 """The outputs that may go to topics."""

@@ -43,8 +43,9 @@ CONTRACTS = {
     columns.COLLISIONS: "collision-v1",
     columns.DUPLICATES: "duplicate-v1",
     columns.DEAD_LETTERS: "dead-letter-v1",
+    columns.VERDICTS: "verdict-v1",
 }
-"""The schema of each output's messages."""
+"""The schema of each output's messages, and of verdicts."""
 _KINDS: dict[tuple[str, str | None], Kind] = {
     ("string", None): "text",
     ("string", "decimal"): "decimal",

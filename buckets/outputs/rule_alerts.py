@@ -5,7 +5,7 @@ are not opened where their statistics say so. JSON lines are read one after the 
 """
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,45 @@ def rule_alerts(
         yield from _of_lines(folder / f"{output}.jsonl", rules, from_ms, until_ms)
 
 
+def alert_batches(
+    table: Path,
+    names: Collection[str],
+    only: Mapping[str, Collection[str]] | None = None,
+    from_ms: int | None = None,
+    until_ms: int | None = None,
+    optional: Collection[str] = (),
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a Delta table of alerts, in no order and in batches.
+
+    Args:
+        table: the table; one that is not there has no rows.
+        names: the columns that are read.
+        only: by column, the values of the rows that are read; None for all rows.
+        from_ms: the first event time, in ms since the epoch; None for any.
+        until_ms: the first event time that does not count; None for any.
+        optional: which of the columns are null where the table lacks them.
+
+    Yields:
+        Columns in the order of `names`, moments as int64 in ms since the epoch.
+
+    Raises:
+        BucketsError: it cannot be read.
+    """
+    if not (table / "_delta_log").exists():
+        return
+    lacking = frozenset(optional).difference(_columns_of(table)) if optional else ()
+    columns = ", ".join(f'null as "{name}"' if name in lacking else f'"{name}"' for name in names)
+    tests = [f'"{name}" in ({", ".join(map(_text, values))})' for name, values in (only or {}).items()]
+    tests += [] if from_ms is None else [f"event_time >= {_moment(from_ms)}"]
+    tests += [] if until_ms is None else [f"event_time < {_moment(until_ms)}"]
+    where = f" where {' and '.join(tests)}" if tests else ""
+    for batch in _query(table, f"select {columns} from alerts{where}"):
+        for index, field in enumerate(batch.schema):
+            if pa.types.is_timestamp(field.type):
+                batch = batch.set_column(index, field.name, _in_ms(batch.column(index)))
+        yield batch
+
+
 def has_alerts(folder: Path) -> bool:
     """Whether a folder has an output of alerts, with rows or without."""
     return any((folder / name / "_delta_log").exists() or (folder / f"{name}.jsonl").exists() for name in TABLES)
@@ -96,14 +135,18 @@ def rules_with_alerts(folder: Path) -> list[str]:
 def _of_table(
     path: Path, names: Collection[str], rules: Collection[str] | None, from_ms: int | None, until_ms: int | None
 ) -> Iterator[dict[str, Any]]:
-    columns = ", ".join(f'"{name}"' for name in names)
-    tests = ["true"] if rules is None else [f"rule_id in ({', '.join(map(_text, rules))})"]
-    tests += [] if from_ms is None else [f"event_time >= {_moment(from_ms)}"]
-    tests += [] if until_ms is None else [f"event_time < {_moment(until_ms)}"]
-    for batch in _query(path, f"select {columns} from alerts where {' and '.join(tests)}"):
-        index = batch.schema.get_field_index("event_time")
-        for row in batch.set_column(index, "event_time", _in_ms(batch.column(index))).to_pylist():
+    only = None if rules is None else {"rule_id": rules}
+    for batch in alert_batches(path, names, only, from_ms, until_ms):
+        for row in batch.to_pylist():
             yield {"event": None} | row | {"key": _object(path, row["key"])} | _event(path, row)
+
+
+def _columns_of(path: Path) -> frozenset[str]:
+    try:
+        return frozenset(field.name for field in DeltaTable(path).schema().fields)
+    except Exception as error:  # deltalake raises plain ones for logs that are gone or broken
+        message = f"results {path}: the table cannot be read ({first_line(error)})"
+        raise BucketsError(message) from None
 
 
 def _in_ms(moments: pa.Array) -> pa.Array:

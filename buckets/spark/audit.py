@@ -23,7 +23,7 @@ from buckets.config.job import Job
 from buckets.config.kafka import KafkaSettings
 from buckets.config.settings import AuditSettings
 from buckets.kafka.faults import Broker, Outage
-from buckets.outputs.columns import TOPICS
+from buckets.outputs.contract import CONTRACTS
 from buckets.spark.audit_tables import make_tables
 from buckets.spark.kafka_faults import patience_with
 from buckets.spark.kafka_source import kafka_options
@@ -54,7 +54,7 @@ class Audit:
     @property
     def tables(self) -> list[Table]:
         """The tables."""
-        return list(audit_tables(output for output in TOPICS if output in self.topics.values()).values())
+        return list(audit_tables(name for name in CONTRACTS if name in self.topics.values()).values())
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 import json
 import shutil
 import time
+import uuid
 from collections.abc import Callable
 from datetime import timedelta
 from decimal import Decimal
@@ -260,6 +261,40 @@ def test_checks_in_python_and_in_sql_say_the_same_of_rows_good_and_bad(spark, ke
         if row["operator"] != "?":
             (fired,) = (check for check in table.checks if check.name == "fired")
             assert fired.holds(row) == by_sql["fired"], row
+
+
+def test_verdicts_go_through_a_topic_and_count_for_the_quality_of_rules(broker, buckets, spark, tmp_path, sent):
+    """Those of a command and of another program; what is none is kept as unreadable."""
+    topic = f"verdicts-{uuid.uuid4().hex[:8]}"
+    job = AuditJob(broker, tmp_path, verdicts={"topic": topic})
+    job.put(columns.ALERTS, sent[columns.ALERTS])
+    job.audit(spark)
+    one, other = (json.loads(message.value) for message in sent[columns.ALERTS][:2])
+    for verdict in ("unclear", "fraud"):
+        ran = buckets("verdict", one["alert_id"], verdict, "--by", "ann", "--conf", job.conf)
+        assert ran.out == f"alert {one['alert_id']} of {one['rule_id']}, event {one['event_id']}: {verdict}, by ann\n"
+    case = {
+        "version": 1,
+        "id": "case-7",
+        "alert_id": other["alert_id"],
+        "verdict": "legitimate",
+        "by": "c",
+        "made_at": 1,
+    }
+    broker.produce(topic, [json.dumps(case), json.dumps(case), json.dumps(case | {"verdict": "?"})], ["k", "k", "k"])
+    (report,) = job.audit(spark)
+
+    assert (report.written.repeats, report.written.unreadable) == (1, 1)
+    said = [(row["alert_id"], row["event_id"], row["verdict"]) for row in job.rows(columns.VERDICTS)]
+    kept = [(one["alert_id"], one["event_id"], verdict) for verdict in ("unclear", "fraud")]
+    assert sorted(said, key=str) == sorted([*kept, (other["alert_id"], None, "legitimate")], key=str)
+    assert [row["reason"] for row in job.rows(UNREADABLE)] == ['verdict: "?" is none of fraud, legitimate, unclear']
+    quality = json.loads(buckets("rules", "quality", job.conf, "--json").out)
+    found = {each["rule_id"]: each for each in quality["rules"]}
+    assert quality["frauds"] == 1
+    assert found[one["rule_id"]]["fraud"] >= 1
+    assert found[other["rule_id"]]["legitimate"] >= 1
+    assert found[one["rule_id"]]["time_to_decide"] is not None
 
 
 def test_small_files_are_joined_and_old_ones_removed_when_it_is_time(broker, spark, tmp_path, sent):

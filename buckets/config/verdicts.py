@@ -1,0 +1,24 @@
+"""Where the verdicts of a job are kept: what people have found about its alerts."""
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class VerdictSettings(BaseModel):
+    """Where verdicts are kept: in a table, which is the default, or in a topic that the audit keeps as a table.
+
+    Attributes:
+        table: a Delta table; where it is left out, one beside the tables of alerts.
+        topic: a topic, which other programs may write to as well.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    table: str | None = Field(default=None, min_length=1)
+    topic: str | None = Field(default=None, pattern=r"^[A-Za-z0-9._-]{1,249}$")
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> "VerdictSettings":
+        if self.table is not None and self.topic is not None:
+            message = "give one of `table` and `topic`"
+            raise ValueError(message)
+        return self

@@ -1,0 +1,151 @@
+"""The quality of all rules of a job, and what to do with each, from its tables and its verdicts."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from buckets.checkpoint.rule_versions import RuleVersions
+from buckets.config.job import Job, results_folder
+from buckets.errors import BucketsError
+from buckets.outputs.rule_alerts import has_alerts
+from buckets.verdicts.advice import Advice, Thresholds, advise
+from buckets.verdicts.confirmed import FindEvents, Fraud, confirmed_fraud, job_verdicts
+from buckets.verdicts.findings import findings
+from buckets.verdicts.interval import Interval
+from buckets.verdicts.quality import RuleQuality, quality
+from buckets.verdicts.recorded_alerts import recorded_alerts
+
+_EVALUATED = ("ACTIVE", "SHADOW")
+
+
+@dataclass(frozen=True)
+class QualityReport:
+    """The quality of rules.
+
+    Attributes:
+        rules: each with what to do with it, by rule id.
+        frauds: how many frauds are confirmed in the time that was asked for.
+        without_time: how many others were left out, because it is not known when they happened.
+        without_amount: of how many of `frauds` the amount is not known.
+        measure: the measure of amounts; None where the events have none.
+        thresholds: what the advice goes by.
+        from_ms: the first event time, in ms since the epoch; None for any.
+        until_ms: the first event time that does not count; None for any.
+    """
+
+    rules: list[tuple[RuleQuality, Advice]]
+    frauds: int
+    without_time: int
+    without_amount: int
+    measure: str | None
+    thresholds: Thresholds
+    from_ms: int | None
+    until_ms: int | None
+
+    def as_json(self) -> dict[str, Any]:
+        """As an object that JSON can hold: moments and durations in ms, amounts as text."""
+        return {
+            "from": self.from_ms,
+            "to": self.until_ms,
+            "measure": self.measure,
+            "frauds": self.frauds,
+            "frauds_without_time": self.without_time,
+            "frauds_without_amount": self.without_amount,
+            "thresholds": asdict(self.thresholds),
+            "rules": [_rule(rule, advice) for rule, advice in self.rules],
+        }
+
+
+def quality_report(
+    job: Job,
+    thresholds: Thresholds,
+    from_ms: int | None = None,
+    until_ms: int | None = None,
+    fraud: Path | None = None,
+    measure: str | None = None,
+    find_events: FindEvents | None = None,
+) -> QualityReport:
+    """How good the rules of a job are.
+
+    Args:
+        job: the job.
+        thresholds: what the advice goes by.
+        from_ms: the first event time, of alerts and of frauds alike; None for any.
+        until_ms: the first event time that does not count; None for any.
+        fraud: a table of further confirmed frauds; see `read_fraud_table`.
+        measure: whose values are amounts; the first measure where it is left out.
+        find_events: looks for events in the archive.
+
+    Raises:
+        BucketsError: there are no alerts, or something cannot be read.
+    """
+    folder = results_folder(job)
+    if not has_alerts(folder):
+        message = f"results {folder}: there are no tables of alerts; run the job first, and `buckets audit` for topics"
+        raise BucketsError(message)
+    measures = job.event_schema.measures
+    if measure is not None and measure not in measures:
+        message = f"--measure {measure}: the events have no such measure; there are {', '.join(measures) or 'none'}"
+        raise BucketsError(message)
+    found = findings(job_verdicts(job))
+    known = confirmed_fraud(job, fraud, measure, find_events, found)
+    frauds = {event_id: each for event_id, each in known.items() if _is_inside(each, from_ms, until_ms)}
+    rules = quality(recorded_alerts(folder, from_ms, until_ms), found, frauds, _states(job))
+    is_bounded = from_ms is not None or until_ms is not None
+    return QualityReport(
+        rules=[(rule, advise(rule, thresholds)) for rule in rules],
+        frauds=len(frauds),
+        without_time=sum(each.event_time_ms is None for each in known.values()) if is_bounded else 0,
+        without_amount=sum(each.amount is None for each in frauds.values()),
+        measure=measure or next(iter(measures), None),
+        thresholds=thresholds,
+        from_ms=from_ms,
+        until_ms=until_ms,
+    )
+
+
+def _is_inside(fraud: Fraud, from_ms: int | None, until_ms: int | None) -> bool:
+    if from_ms is None and until_ms is None:
+        return True
+    if fraud.event_time_ms is None:
+        return False
+    return (from_ms is None or fraud.event_time_ms >= from_ms) and (until_ms is None or fraud.event_time_ms < until_ms)
+
+
+def _states(job: Job) -> Mapping[str, str]:
+    """The rules that are evaluated now: as the job had them last, or before its first start as its files have them."""
+    rule_set = RuleVersions(job.checkpoint).latest_rule_set()
+    rules = job.rules if rule_set is None else rule_set.rules
+    return {rule.rule_id: rule.state for rule in rules if rule.state in _EVALUATED}
+
+
+def _rule(rule: RuleQuality, advice: Advice) -> dict[str, Any]:
+    return {
+        "rule_id": rule.rule_id,
+        "state": rule.state,
+        "alerts": rule.alerts,
+        "shadow_alerts": rule.shadow_alerts,
+        "held_alerts": rule.held_alerts,
+        **rule.verdicts,
+        "verdict_by_event": rule.by_event,
+        "precision": _interval(rule.precision),
+        "false_positives": rule.false_positives,
+        "recall": _interval(rule.recall),
+        "caught": rule.caught,
+        "missed": rule.frauds - rule.caught,
+        "caught_alone": rule.caught_alone,
+        "missed_but_held": rule.caught_held,
+        "amount_caught": format(rule.amount_caught, "f"),
+        "amount_missed": format(rule.amount_missed, "f"),
+        "keys_with_fraud": rule.fraud_keys,
+        "keys_detected": rule.detected_keys,
+        "time_to_detect": rule.detect_ms,
+        "time_to_decide": rule.decide_ms,
+        "advice": advice.what,
+        "reason": advice.reason,
+    }
+
+
+def _interval(interval: Interval | None) -> dict[str, float] | None:
+    return None if interval is None else asdict(interval)

@@ -1,0 +1,208 @@
+"""Verdicts in a Delta table: one of their own, which people add to at any time, or that of an audit.
+
+Each command appends its rows in one commit. Appends do not conflict, so whoever writes at the same time loses nothing;
+a verdict that was written twice has the same id twice, and is read once.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
+from deltalake.exceptions import DeltaError
+
+from buckets.config.job import Job, results_folder
+from buckets.errors import BucketsError, first_line
+from buckets.outputs.columns import VERDICTS
+from buckets.outputs.contract import MOMENT, OTHER_FIELDS
+from buckets.printable import quoted
+from buckets.verdicts.verdict import FINDINGS, TABLE, Verdict
+
+_FIELDS = [field.name for field in TABLE.contract.fields] if TABLE.contract is not None else []
+COLUMNS = pa.schema(
+    [
+        pa.field(column.name, column.type, column.nullable)
+        for column in TABLE.columns
+        if column.name in (*_FIELDS, OTHER_FIELDS)
+    ]
+)
+"""The columns of a table of verdicts; that of an audit says besides where each message came from."""
+_NEEDED = ("id", "alert_id", "event_id", "verdict", "by", "made_at")
+_READ = (*_NEEDED, "note", "rule_id", "event_time", "key", "amount")
+_ATTEMPTS = 5
+
+
+def verdict_table(job: Job) -> Path:
+    """Where the verdicts of a job are as a table: where `verdicts` says, or beside its tables of alerts.
+
+    Raises:
+        BucketsError: its alerts go to topics, of which no tables are kept.
+    """
+    settings = job.settings.verdicts
+    if settings.table is not None:
+        return Path(settings.table)
+    folder = results_folder(job)
+    return folder / VERDICTS if settings.topic is not None else folder.with_name(f"{folder.name}-{VERDICTS}")
+
+
+def read_verdicts(table: str | Path, latest: bool = False) -> list[dict[str, Any]]:
+    """The verdicts of a table, oldest first.
+
+    Args:
+        table: the table; one that is not there yet has none.
+        latest: whether only the one that counts is wanted of each alert, or event without an alert.
+
+    Returns:
+        One dictionary a verdict, with `id`, `alert_id`, `event_id`, `verdict`, `by`, `made_at` and `event_time` in ms
+        since the epoch, `note`, `rule_id`, `key` as a dictionary, and `amount` as a decimal.
+
+    Raises:
+        BucketsError: it is no table of verdicts, or cannot be read.
+    """
+    found = load_verdicts(Path(table))
+    if latest:
+        found = list({verdict.subject: verdict for verdict in found}.values())
+    names = {"made_at": "made_at_ms", "event_time": "event_time_ms"}
+    return [{name: getattr(verdict, names.get(name, name)) for name in _READ} for verdict in found]
+
+
+def load_verdicts(table: Path) -> list[Verdict]:
+    """All verdicts of a table, each id once, oldest first; none where there is no table.
+
+    Raises:
+        BucketsError: it is no table of verdicts, or cannot be read.
+    """
+    if not _is_made(table):
+        return []
+    there = _columns_of(table)
+    columns = ", ".join(f'"{name}"' if name in there else f'null as "{name}"' for name in _READ)
+    try:
+        source = QueryBuilder().register("rows", DeltaTable(table))
+        rows = pa.table(source.execute(f"select {columns} from rows").read_all())
+    except Exception as error:  # deltalake raises plain ones for files that are gone or broken
+        message = f"verdicts {table}: the table cannot be read ({first_line(error)})"
+        raise BucketsError(message) from None
+    found = sorted((_verdict(table, row) for row in _in_ms(rows).to_pylist()), key=lambda each: each.age)
+    return list({verdict.id: verdict for verdict in found}.values())
+
+
+def append_verdicts(table: Path, verdicts: Sequence[Verdict]) -> int:
+    """Add verdicts to a table in one commit, which makes the table where it is not there yet.
+
+    Args:
+        table: the table.
+        verdicts: verdicts that fit the schema; those that the table has already are left out.
+
+    Returns:
+        How many were added.
+
+    Raises:
+        BucketsError: it is no table of verdicts, or cannot be written; nothing has been written then.
+    """
+    known = {verdict.id for verdict in load_verdicts(table)}
+    new = {verdict.id: verdict.row() for verdict in verdicts if verdict.id not in known}
+    if not new:
+        return 0
+    try:
+        there = _open_or_make(table)
+        names = [field.name for field in there.schema().fields]
+        write_deltalake(there, _as_table(new.values(), names), mode="append")
+    except Exception as error:  # deltalake has no class for all that may be wrong with a table
+        message = f"verdicts {table}: the table cannot be written ({first_line(error)}); nothing has been written"
+        raise BucketsError(message) from None
+    return len(new)
+
+
+def _is_made(table: Path) -> bool:
+    """Whether there is a table; another process may be making it just now, and has not committed it yet.
+
+    Raises:
+        BucketsError: there is something else.
+    """
+    if any((table / "_delta_log").glob("[0-9]*")):
+        return True
+    if table.exists() and not (table / "_delta_log").exists() and (not table.is_dir() or any(table.iterdir())):
+        message = f"verdicts {table}: is no table of verdicts, but something else; name another one as `verdicts.table`"
+        raise BucketsError(message)
+    return False
+
+
+def _as_table(rows: Iterable[Mapping[str, Any]], names: Sequence[str]) -> pa.Table:
+    kept = [field for field in COLUMNS if field.name in names]
+    return pa.Table.from_pylist([dict(row) for row in rows], pa.schema(kept))
+
+
+def _open_or_make(table: Path) -> DeltaTable:
+    """The table; of several that make it at once, one makes it and the others find it made."""
+    for _ in range(_ATTEMPTS):
+        if _is_made(table):
+            break
+        try:
+            return DeltaTable.create(table, COLUMNS, name=VERDICTS, description=TABLE.comment, mode="error")
+        except DeltaError:
+            continue
+    return DeltaTable(table)
+
+
+def _columns_of(table: Path) -> frozenset[str]:
+    """The columns of a table of verdicts.
+
+    Raises:
+        BucketsError: it is none.
+    """
+    try:
+        there = frozenset(field.name for field in DeltaTable(table).schema().fields)
+    except Exception as error:  # deltalake raises plain ones for logs that are gone or broken
+        message = (
+            f"verdicts {table}: is no table of verdicts ({first_line(error)}); name another one as `verdicts.table`"
+        )
+        raise BucketsError(message) from None
+    missing = next((name for name in _NEEDED if name not in there), None)
+    if missing is not None:
+        message = (
+            f"verdicts {table}: is no table of verdicts, for it has no column {missing!r}; name another one as "
+            "`verdicts.table`"
+        )
+        raise BucketsError(message)
+    return there
+
+
+def _in_ms(rows: pa.Table) -> pa.Table:
+    for name in ("made_at", "event_time"):
+        moments = rows[name].cast(MOMENT).cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
+        rows = rows.set_column(rows.schema.get_field_index(name), name, moments)
+    return rows
+
+
+def _verdict(table: Path, row: Mapping[str, Any]) -> Verdict:
+    named = quoted(str(row["id"]))
+    missing = next((name for name in ("id", "by", "made_at") if row[name] in (None, "")), None)
+    if missing is not None or (row["alert_id"] is None and row["event_id"] is None):
+        what = missing or "alert_id nor event_id"
+        message = f"verdicts {table}: the verdict {named} has no {what}; correct the row or remove it"
+        raise BucketsError(message)
+    if row["verdict"] not in FINDINGS:
+        said = quoted(str(row["verdict"]))
+        message = f"verdicts {table}: the verdict {named} says {said}, none of {', '.join(FINDINGS)}; correct the row"
+        raise BucketsError(message)
+    said_fields = dict(row)
+    moments = {f"{name}_ms": said_fields.pop(name) for name in ("made_at", "event_time")}
+    # Without the zeros that pad it in its column.
+    amount = None if row["amount"] is None else Decimal(row["amount"]).normalize()
+    return Verdict(**said_fields | moments | {"key": _key(table, named, row["key"]), "amount": amount})
+
+
+def _key(table: Path, named: str, text: Any) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    try:
+        key = json.loads(text)
+    except (ValueError, TypeError, RecursionError):
+        key = None
+    if not isinstance(key, dict):
+        message = f"verdicts {table}: the key of verdict {named} is no JSON object; correct the row"
+        raise BucketsError(message)
+    return key

@@ -1,0 +1,225 @@
+"""Verdicts as people and case tools write them: fields of a command, or lines of a CSV or JSON file."""
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, cast
+
+from buckets.errors import BucketsError, first_line
+from buckets.moment import moment_ms
+from buckets.numbers.fixed_point import parse_decimal
+from buckets.printable import quoted, short_line
+from buckets.verdicts.verdict import Finding, Verdict, identity
+
+FIELDS = ("alert_id", "event_id", "verdict", "by", "note", "made_at", "event_time", "key", "amount")
+"""What may be said of a verdict."""
+_FIRST_MS = 946_684_800_000
+"""The year 2000: seconds that are taken for milliseconds lie before it."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a file.
+
+    Attributes:
+        number: from 1; of a record of several lines, that of the first.
+        verdict: what it says; None where it says none.
+        fault: why not.
+    """
+
+    number: int
+    verdict: Verdict | None
+    fault: str = ""
+
+
+def written_verdict(fields: Mapping[str, Any], by: str | None, now_ms: int) -> Verdict:
+    """A verdict from its fields; those that are empty count as left out.
+
+    Args:
+        fields: some of `FIELDS`. Moments are ISO 8601, or ms since the epoch.
+        by: who has found it, where the fields do not say so.
+        now_ms: when it was found, where they do not; and the last moment at which it can have been.
+
+    Raises:
+        ValueError: it is no verdict; says why.
+    """
+    unknown = next((name for name in fields if name not in FIELDS), None)
+    if unknown is not None:
+        message = f"{short_line(str(unknown))}: unknown field; there are {', '.join(FIELDS)}"
+        raise ValueError(message)
+    given = {name: value for name, value in fields.items() if value is not None and value != ""}
+    made_ms = _moment("made_at", given.get("made_at", now_ms))
+    if made_ms > now_ms:
+        message = f"made_at: {given['made_at']} is yet to come; a verdict of the future would count for ever"
+        raise ValueError(message)
+    if made_ms < _FIRST_MS:
+        message = f"made_at: {given['made_at']} is before the year 2000; write ms since 1970, not seconds, or ISO 8601"
+        raise ValueError(message)
+    subject = given.get("alert_id"), given.get("event_id")
+    if subject == (None, None):
+        message = "names neither alert_id nor event_id; say what it is about"
+        raise ValueError(message)
+    about = (subject[0], None) if subject[0] is not None else subject
+    note, author = given.get("note"), given.get("by", by)
+    text = note.replace("\r\n", "\n") if isinstance(note, str) else note
+    author = author.strip() if isinstance(author, str) else author
+    time_ms = None if "event_time" not in given else _moment("event_time", given["event_time"])
+    verdict = Verdict(
+        id=identity(about, given.get("verdict", ""), author or "", made_ms, text),
+        verdict=cast(Finding, given.get("verdict")),
+        by=author or "",
+        made_at_ms=made_ms,
+        alert_id=subject[0],
+        event_id=subject[1],
+        note=text,
+        event_time_ms=time_ms,
+        key=_key(given.get("key")),
+        amount=_amount(given.get("amount")),
+    )
+    verdict.row()
+    return verdict
+
+
+def read_verdict_file(path: Path, by: str | None, now_ms: int) -> list[Line]:
+    """The verdicts of a file, line by line, and what is wrong with lines that are none.
+
+    Args:
+        path: a .csv file with a header line, or a .jsonl file with an object a line.
+        by: who has found them, where lines do not say so.
+        now_ms: when they were found, where lines do not say so.
+
+    Raises:
+        BucketsError: it cannot be read at all.
+    """
+    if path.suffix not in (".csv", ".jsonl"):
+        message = f"verdicts {path}: is neither .csv nor .jsonl; name a file of one of these kinds"
+        raise BucketsError(message)
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        message = f"verdicts {path}: cannot be read ({error.strerror}); see that it is there and who may read it"
+        raise BucketsError(message) from None
+    except UnicodeDecodeError as error:
+        message = f"verdicts {path}: is not valid UTF-8 at byte {error.start}; save it as UTF-8"
+        raise BucketsError(message) from None
+    if path.suffix == ".csv" and not text.strip():
+        message = f"verdicts {path}: is empty; the first line names the columns, some of {', '.join(FIELDS)}"
+        raise BucketsError(message)
+    records = _csv_records(path, text) if path.suffix == ".csv" else _json_records(text)
+    lines = []
+    for number, fields in records:
+        if isinstance(fields, str):
+            lines.append(Line(number, None, fields))
+            continue
+        try:
+            lines.append(Line(number, written_verdict(fields, by, now_ms)))
+        except (ValueError, TypeError, AttributeError) as error:
+            lines.append(Line(number, None, first_line(error)))
+    return list(_without_contradictions(lines))
+
+
+def _without_contradictions(lines: list[Line]) -> Iterator[Line]:
+    """The lines, with a fault where two say different things of one alert at one moment: none is the latest then."""
+    first: dict[tuple[Any, ...], tuple[int, str]] = {}
+    for line in lines:
+        if line.verdict is None:
+            yield line
+            continue
+        found = line.verdict.verdict
+        number, said = first.setdefault((*line.verdict.subject, line.verdict.made_at_ms), (line.number, found))
+        if said == found:
+            yield line
+        else:
+            remedy = "say with made_at which is the later one"
+            yield Line(line.number, None, f"says {found}, and line {number} says {said} of the same; {remedy}")
+
+
+def _csv_records(path: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any] | str]]:
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    header: list[str] | None = None
+    number = 1
+    try:
+        for cells in reader:
+            if header is None:
+                header = [cell.strip() for cell in cells]
+                _check_header(path, header)
+            elif len(cells) != len(header) and cells:
+                yield number, f"has {len(cells)} of {len(header)} columns"
+            elif cells:
+                yield number, dict(zip(header, cells, strict=True))
+            number = reader.line_num + 1
+    except csv.Error as error:
+        yield number, f"is broken CSV ({first_line(error)})"
+
+
+def _check_header(path: Path, header: list[str]) -> None:
+    unknown = next((name for name in header if name not in FIELDS), None)
+    twice = next((name for name in header if header.count(name) > 1), None)
+    if unknown is not None or twice is not None or "verdict" not in header:
+        what = f"has an unknown column {quoted(unknown)}" if unknown is not None else "has no column verdict"
+        what = f"has the column {twice} twice" if twice is not None and unknown is None else what
+        message = f"verdicts {path}:1: {what}; columns are {', '.join(FIELDS)}"
+        raise BucketsError(message)
+
+
+def _json_records(text: str) -> Iterator[tuple[int, Mapping[str, Any] | str]]:
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            fields = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            yield number, f"is broken JSON ({first_line(error)})"
+            continue
+        yield number, fields if isinstance(fields, dict) else "is no JSON object"
+
+
+def _moment(name: str, value: Any) -> int:
+    """A moment in ms since the epoch."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        if value.removeprefix("-").isdecimal() and value.isascii() and len(value) > len("20260103"):
+            return int(value)
+        try:
+            return moment_ms(datetime.fromisoformat(value))
+        except (ValueError, OverflowError):
+            pass
+    message = f"{name}: {short_line(str(value))} is no moment; write ISO 8601 as in 2026-01-03T10:00Z, or ms since 1970"
+    raise ValueError(message)
+
+
+def _key(value: Any) -> Mapping[str, Any] | None:
+    if value is None:
+        return None
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            value = None
+    if not isinstance(value, dict):
+        message = 'key: is no JSON object; write it as in {"payerId": "p1"}'
+        raise ValueError(message)
+    wrong = next((name for name, each in value.items() if not isinstance(each, str | int | bool)), None)
+    if wrong is not None:
+        message = f"key: {short_line(wrong)} must be a text, a whole number, true or false"
+        raise ValueError(message)
+    return value
+
+
+def _amount(value: Any) -> Decimal | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, str | int | float | Decimal):
+        message = f"amount: {short_line(str(value))} is not a decimal number"
+        raise ValueError(message)
+    try:
+        return parse_decimal(str(value))
+    except ValueError as error:
+        message = f"amount: {error}"
+        raise ValueError(message) from None
