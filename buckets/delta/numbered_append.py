@@ -8,20 +8,27 @@ have both passed the check, one commits and the other looks again.
 from collections.abc import Callable
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 NewRows = Callable[[int | None], tuple[int, pa.Table] | None]
 """Given the number of the last append (None before the first), the next one and its rows; None if nothing is new."""
 
 
-def append_new(table: DeltaTable, application: str, new_rows: NewRows) -> None:
+WHOLE = 1 << 40
+"""More bytes than any file has: rows that are appended at once become one file."""
+
+
+def append_new(
+    table: DeltaTable, application: str, new_rows: NewRows, properties: WriterProperties | None = None
+) -> None:
     """Append what is new, once.
 
     Args:
         table: the table as it was last read; brought up to date by this.
         application: whose numbers these are.
         new_rows: what is new; asked again, with the table brought up to date, if another writer was faster.
+        properties: how files are laid out, each append in one file; None: as delta-rs likes it.
 
     Raises:
         CommitFailedError: something else has come in between, such as a change of the table's properties.
@@ -34,7 +41,14 @@ def append_new(table: DeltaTable, application: str, new_rows: NewRows) -> None:
         number, rows = found
         once = CommitProperties(app_transactions=[Transaction(application, number)])
         try:
-            write_deltalake(table, rows, mode="append", commit_properties=once)
+            write_deltalake(
+                table,
+                rows,
+                mode="append",
+                commit_properties=once,
+                writer_properties=properties,
+                target_file_size=None if properties is None else WHOLE,
+            )
         except CommitFailedError:
             table.update_incremental()
             if table.transaction_version(application) == last:

@@ -54,7 +54,7 @@ def extend_archive(job: Job, recorded: Recorded, on_rows: Callable[[int], None] 
     folder.is_of(identity)
     assert identity is not None
     folder.take(identity)
-    archive.prepare(recorded.terms(recorded.cuts[-1].batch_id).event_schema)
+    archive.prepare(recorded.terms(recorded.cuts[-1].batch_id).event_schema, _cluster_by(job, recorded))
     begun = archive.last_batch()
     stretch = _stretch(recorded, begun)
     appended, first = 0, archive.end()
@@ -65,6 +65,15 @@ def extend_archive(job: Job, recorded: Recorded, on_rows: Callable[[int], None] 
         appended += len(rows)
         on_rows(len(rows))
     return appended
+
+
+def _cluster_by(job: Job, recorded: Recorded) -> str | None:
+    """The field by which files are sorted: the one that the configuration names, or the first that rules group by."""
+    assert job.settings.archive is not None
+    if job.settings.archive.cluster_by is not None:
+        return job.settings.archive.cluster_by
+    groups = recorded.rule_set(recorded.cuts[0].ruleset_version).groups
+    return next((field for group in groups for field in group.fields), None)
 
 
 def _stretch(recorded: Recorded, begun: tuple[int, int] | None) -> Stretch:
