@@ -41,14 +41,17 @@ def append_new(
         number, rows = found
         once = CommitProperties(app_transactions=[Transaction(application, number)])
         try:
-            write_deltalake(
-                table,
-                rows,
-                mode="append",
-                commit_properties=once,
-                writer_properties=properties,
-                target_file_size=None if properties is None else WHOLE,
-            )
+            if properties is None:
+                write_deltalake(table, rows, mode="append", commit_properties=once)
+            else:
+                write_deltalake(
+                    table,
+                    rows,
+                    mode="append",
+                    commit_properties=once,
+                    writer_properties=properties,
+                    target_file_size=WHOLE,
+                )
         except CommitFailedError:
             table.update_incremental()
             if table.transaction_version(application) == last:

@@ -18,8 +18,10 @@ from deltalake import DeltaTable, QueryBuilder
 from buckets.delta.numbered_append import append_new
 from buckets.delta.table_upgrade import add_missing_columns
 from buckets.events.schema import EventSchema
-from buckets.history.archive_layout import ARRIVAL, CLUSTER_BY, clustered, file_properties, files_of, join_small_files
+from buckets.history import archive_layout
+from buckets.history.archive_layout import CLUSTER_BY, clustered, file_properties, files_of, join_small_files
 
+ARRIVAL = archive_layout.ARRIVAL
 BATCH = "_batch_id"
 SOURCE, SOURCE_ORDER, POSITION = "_source", "_source_order", "_position"
 INGESTED = "_ingested_ms"
