@@ -153,7 +153,12 @@ class Archive:
 
     def query(self, sql: str) -> pa.Table:
         """What a query in SQL over the table `archive` finds; files without matches are not read."""
-        return pa.table(QueryBuilder().register("archive", DeltaTable(self.table_path)).execute(sql).read_all())
+        found = pa.table(QueryBuilder().register("archive", DeltaTable(self.table_path)).execute(sql).read_all())
+        # Arrow sorts and takes no views of texts.
+        plain = [
+            field.with_type(pa.string()) if field.type == pa.string_view() else field for field in found.schema
+        ]
+        return found.cast(pa.schema(plain))
 
 
 def by_batch(tables: Iterator[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
