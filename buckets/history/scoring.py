@@ -1,7 +1,7 @@
 """Scores archived arrivals again, by recorded rules or by others, without Spark."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -30,7 +30,7 @@ class Piece:
     rows: pa.Table
     rule_set: RuleSet
     terms: Terms
-    lists: Lists = NO_LISTS
+    lists: Lists = field(default_factory=lambda: NO_LISTS)
 
 
 @dataclass(frozen=True)
