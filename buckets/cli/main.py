@@ -10,6 +10,7 @@ from buckets.cli.audit import audit
 from buckets.cli.demo import demo
 from buckets.cli.demo_kafka import demo_kafka
 from buckets.cli.evaluate import evaluate
+from buckets.cli.explain import explain
 from buckets.cli.generate import generate
 from buckets.cli.kafka import kafka_app
 from buckets.cli.lists import lists_app
@@ -29,6 +30,7 @@ app = typer.Typer(
 app.command()(run)
 app.command()(audit)
 app.command()(archive)
+app.command()(explain)
 app.command()(evaluate)
 app.command()(alerts)
 app.command()(generate)

@@ -155,9 +155,7 @@ class Archive:
         """What a query in SQL over the table `archive` finds; files without matches are not read."""
         found = pa.table(QueryBuilder().register("archive", DeltaTable(self.table_path)).execute(sql).read_all())
         # Arrow sorts and takes no views of texts.
-        plain = [
-            field.with_type(pa.string()) if field.type == pa.string_view() else field for field in found.schema
-        ]
+        plain = [field.with_type(pa.string()) if field.type == pa.string_view() else field for field in found.schema]
         return found.cast(pa.schema(plain))
 
 

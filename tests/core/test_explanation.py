@@ -7,20 +7,17 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from buckets.history.explanation import Explanation, as_json
 from buckets.outputs import columns
-from buckets.rules.change import changes_between
 from buckets.rules.completeness import stretches_of
-from buckets.rules.revision import revise
 from buckets.rules.rule import Rule
-from buckets.rules.rule_set import RuleSet, next_rule_set
 from tests.core.alert_rules import SCHEMA, Row
-from tests.core.past import RecordedJob
-
-import numpy as np
+from tests.core.archived_job import ArchivedJob
+from tests.core.past import explainer_of
 
 START_MS = 1_700_000_000_000
 FUNCTIONS = {
@@ -53,7 +50,10 @@ def moment(time_ms: int) -> str:
 
 @st.composite
 def rules(draw: st.DrawFn, rule_id: str) -> Rule:
-    written: dict[str, Any] = {"rule_id": rule_id, "group_by": draw(st.sampled_from([["payer"], ["payer"], ["kind"], []]))}
+    written: dict[str, Any] = {
+        "rule_id": rule_id,
+        "group_by": draw(st.sampled_from([["payer"], ["payer"], ["kind"], []])),
+    }
     written["state"] = draw(st.sampled_from(["ACTIVE", "ACTIVE", "ACTIVE", "SHADOW", "PAUSE", "DRAFT"]))
     where = draw(st.sampled_from([None, *WHERES]))
     written |= {"where": where} if where else {}
@@ -79,7 +79,9 @@ def rules(draw: st.DrawFn, rule_id: str) -> Rule:
             fields = draw(st.sampled_from([None, None, ["payer"], ["kind"], []]))
             features[name] |= {} if fields is None else {"group_by": fields}
         tests = [
-            name if each["function"] == "is_first" else f"{name} {draw(st.sampled_from(['>', '<=']))} {draw(st.sampled_from(LIMITS))}"
+            name
+            if each["function"] == "is_first"
+            else f"{name} {draw(st.sampled_from(['>', '<=']))} {draw(st.sampled_from(LIMITS))}"
             for name, each in features.items()
         ]
         written |= {"features": features, "when": draw(st.sampled_from([" AND ", " OR "])).join([*tests, "n > -2"])}
@@ -139,16 +141,14 @@ def engines(draw: st.DrawFn) -> dict[str, Any]:
     return found
 
 
-def job_of(folder: Path, first: list[Rule], more: list[Rule], rows: list[Row], cut: int, **engine: Any) -> RecordedJob:
+def job_of(folder: Path, first: list[Rule], more: list[Rule], rows: list[Row], cut: int, **engine: Any) -> ArchivedJob:
     """A job whose rules are joined by more of them before a batch."""
-    rule_set = revise(RuleSet(0, (), (), {}), changes_between((), first), SCHEMA, (), 0).rule_set
-    job = RecordedJob(folder, rule_set, SCHEMA, **engine)
+    job = ArchivedJob(folder, SCHEMA, **engine)
+    job.take(first)
     job.batch(rows[: cut // 2])
     job.batch(rows[cut // 2 : cut])
-    lateness_ms = job.pipeline.scorer.engine.allowed_lateness
     if more:
-        arrived = stretches_of(np.array([row["t"] for row in rows[:cut]], np.int64))
-        job.use(next_rule_set(rule_set, [*rule_set.rules, *more], arrived, lateness_ms))
+        job.take([*first, *more], stretches_of(np.array([row["t"] for row in rows[:cut]], np.int64)))
     job.batch(rows[cut:])
     return job
 
@@ -185,7 +185,9 @@ CODES = {
 
 @settings(max_examples=40, deadline=None, phases=[Phase.generate], derandomize=True)
 @given(
-    st.lists(st.integers(0, 5), min_size=1, max_size=2).flatmap(lambda ids: st.tuples(*(rules(f"r{i}") for i, _ in enumerate(ids)))),
+    st.lists(st.integers(0, 5), min_size=1, max_size=2).flatmap(
+        lambda ids: st.tuples(*(rules(f"r{i}") for i, _ in enumerate(ids)))
+    ),
     st.lists(rules("late"), max_size=1),
     streams(),
     engines(),
@@ -196,12 +198,12 @@ CODES = {
 def test_what_is_computed_again_is_what_the_engine_computed(first, more, rows, engine, cut, recorded, data):
     with tempfile.TemporaryDirectory() as folder:
         job = job_of(Path(folder), list(first), more, rows, min(cut, len(rows)), **engine)
-        explainer = job.explainer(evaluations=recorded)
-        evaluated = {
-            (row["position"], row["rule_id"]): row for row in job.pipeline.output(columns.EVALUATIONS)
-        }
+        explainer = explainer_of(job, Path(folder) / "results", recorded)
+        evaluated = {(row["position"], row["rule_id"]): row for row in job.pipeline.output(columns.EVALUATIONS)}
         out = {
-            (row["position"], row["rule_id"]): (output, row) for output in OUTPUTS for row in job.pipeline.output(output)
+            (row["position"], row["rule_id"]): (output, row)
+            for output in OUTPUTS
+            for row in job.pipeline.output(output)
         }
         firsts = list({(row["id"], row["t"]): row for row in reversed(rows)}.values())
         for row in data.draw(st.lists(st.sampled_from(firsts), max_size=3, unique_by=lambda row: row["position"])):
@@ -242,7 +244,11 @@ def test_what_is_computed_again_is_what_the_engine_computed(first, more, rows, e
                 if any(each["id"] == row["event_id"] and each["position"] < row["position"] for each in rows):
                     continue
                 for rule in first:
-                    if rule.when is None and list(rule.group_by) == row["group_by"] and (row["position"], rule.rule_id) not in evaluated:
+                    if (
+                        rule.when is None
+                        and list(rule.group_by) == row["group_by"]
+                        and (row["position"], rule.rule_id) not in evaluated
+                    ):
                         found = explainer.event(row["event_id"], rule.rule_id, row["event_time"])
                         other = {"paused", "draft", "not effective", "filter"}
                         assert {reason.code for reason in found.reasons} & (codes | other)
