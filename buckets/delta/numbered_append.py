@@ -5,7 +5,7 @@ snapshot: delta-rs refuses a commit if the same application has committed since 
 have both passed the check, one commits and the other looks again.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties, write_deltalake
@@ -20,7 +20,11 @@ WHOLE = 1 << 40
 
 
 def append_new(
-    table: DeltaTable, application: str, new_rows: NewRows, properties: WriterProperties | None = None
+    table: DeltaTable,
+    application: str,
+    new_rows: NewRows,
+    properties: WriterProperties | None = None,
+    besides: Sequence[Transaction] = (),
 ) -> None:
     """Append what is new, once.
 
@@ -29,6 +33,7 @@ def append_new(
         application: whose numbers these are.
         new_rows: what is new; asked again, with the table brought up to date, if another writer was faster.
         properties: how files are laid out, each append in one file; None: as delta-rs likes it.
+        besides: other numbers that are written with the rows.
 
     Raises:
         CommitFailedError: something else has come in between, such as a change of the table's properties.
@@ -39,7 +44,7 @@ def append_new(
         if found is None:
             return
         number, rows = found
-        once = CommitProperties(app_transactions=[Transaction(application, number)])
+        once = CommitProperties(app_transactions=[Transaction(application, number), *besides])
         try:
             if properties is None:
                 write_deltalake(table, rows, mode="append", commit_properties=once)

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import DeltaTable, QueryBuilder, Transaction
 
 from buckets.delta.numbered_append import append_new
 from buckets.delta.table_upgrade import add_missing_columns
@@ -44,6 +44,7 @@ OWN_COLUMNS = pa.schema(
 TIME = pa.timestamp("us", "UTC")
 _TYPES = {"string": pa.string(), "long": pa.int64(), "boolean": pa.bool_()}
 _APPLICATION = "archive"
+_BATCHES = "archive-batches"
 _TABLE = "arrivals"
 
 
@@ -96,12 +97,17 @@ class Archive:
         rows = self.query(f"select count(*) as rows from archive where {BATCH} = {last}")["rows"][0].as_py()
         return last, rows
 
-    def append(self, rows: pa.Table, first: int) -> bool:
+    def complete_batch(self) -> int | None:
+        """The last batch that is known to be archived as a whole; None where none is."""
+        return DeltaTable(self.table_path).transaction_version(_BATCHES) if self.exists() else None
+
+    def append(self, rows: pa.Table, first: int, complete: int | None = None) -> bool:
         """Append rows in the order of arrival, once.
 
         Args:
             rows: columns of `archive_columns`, some of which may be missing, and then are null; without `_arrival`.
             first: the number of the first of them.
+            complete: the batch that is archived as a whole with them; None where they end within one.
 
         Returns:
             Whether they are what comes next; if another process was faster, they are not written.
@@ -119,7 +125,8 @@ class Archive:
             written = (last or 0) == first
             return (first + len(rows), numbered) if written else None
 
-        append_new(table, _APPLICATION, new_rows, file_properties(columns))
+        besides = [] if complete is None else [Transaction(_BATCHES, complete)]
+        append_new(table, _APPLICATION, new_rows, file_properties(columns), besides)
         return written
 
     def tidy(self) -> int:
