@@ -1,6 +1,5 @@
 """Explanations: what is computed again equals what the engine computed, and reasons are those that applied."""
 
-import json
 import tempfile
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -12,6 +11,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from buckets.history.explanation import Explanation, as_json
+from buckets.history.explanation_maker import Explainer
 from buckets.outputs import columns
 from buckets.rules.completeness import stretches_of
 from buckets.rules.rule import Rule
@@ -41,6 +41,7 @@ FUNCTIONS = {
     "time_since_previous": None,
 }
 WHERES = [None, "kind = 'a'", "amount > 2 OR vip", {"kind": "b", "amount": {"<=": "5"}}]
+COMPARED = st.sampled_from([">", "<="])
 LIMITS = ["0", "1", "2", "5.5", "12"]
 
 
@@ -79,9 +80,7 @@ def rules(draw: st.DrawFn, rule_id: str) -> Rule:
             fields = draw(st.sampled_from([None, None, ["payer"], ["kind"], []]))
             features[name] |= {} if fields is None else {"group_by": fields}
         tests = [
-            name
-            if each["function"] == "is_first"
-            else f"{name} {draw(st.sampled_from(['>', '<=']))} {draw(st.sampled_from(LIMITS))}"
+            name if each["function"] == "is_first" else f"{name} {draw(COMPARED)} {draw(st.sampled_from(LIMITS))}"
             for name, each in features.items()
         ]
         written |= {"features": features, "when": draw(st.sampled_from([" AND ", " OR "])).join([*tests, "n > -2"])}
@@ -171,23 +170,60 @@ def check_windows(found: Explanation, rows: list[Row]) -> None:
         assert all((entry.fate == "not yet") == (entry.position > own) for entry in feature.entries)
 
 
-def key_of(rule: Rule, row: Row) -> str:
-    return json.dumps({name: row[name] for name in rule.group_by})
-
-
 OUTPUTS = {columns.ALERTS: "alert", columns.SHADOW_ALERTS: "shadow alert", columns.HELD_ALERTS: "held back"}
 CODES = {
     columns.LATE_EVENTS: {"late", "too late", "dropped"},
     columns.DUPLICATES: {"repeat"},
     columns.COLLISIONS: {"not kept"},
 }
+OF_RULE = {"paused", "draft", "not effective", "filter"}
+QUICK = settings(max_examples=30, deadline=None, derandomize=True, phases=[Phase.generate])
 
 
-@settings(max_examples=40, deadline=None, phases=[Phase.generate], derandomize=True)
+class Outcomes:
+    """What came out of a job, by event and rule."""
+
+    def __init__(self, job: ArchivedJob) -> None:
+        self.job = job
+        self.evaluated = {_what(row): row for row in job.pipeline.output(columns.EVALUATIONS)}
+        self.out = {_what(row): (output, row) for output in OUTPUTS for row in job.pipeline.output(output)}
+
+    def check(self, found: Explanation, what: tuple[int, str], explainer: Explainer) -> None:
+        """See that an explanation says what came out."""
+        evaluation = self.evaluated.get(what)
+        if evaluation is None:
+            assert found.outcome == "not evaluated"
+            assert found.reasons
+            return
+        assert not found.is_faulty, [feature.comparison for feature in found.features]
+        assert found.outcome != "not evaluated", found.reasons
+        if found.warm:
+            assert (found.condition.truth == "true") == evaluation["fired"]
+            assert all(each.comparison.equal or each.comparison.within for each in found.features)
+            if evaluation["exact"] and evaluation["count"] is not None:
+                assert found.features[0].comparison.equal
+                assert found.features[0].count == evaluation["count"]
+        if what not in self.out:
+            assert found.outcome == "did not fire"
+            return
+        output, alert = self.out[what]
+        assert found.outcome == OUTPUTS[output]
+        if output == columns.HELD_ALERTS:
+            assert found.reasons[0].code == alert["held_by"]
+        else:
+            assert not {"warm", "snooze", "cooldown"} & {reason.code for reason in found.policy}
+        of_alert = explainer.alert(alert["alert_id"])
+        assert of_alert.features == found.features
+        assert of_alert.alert_id == alert["alert_id"]
+
+
+def _what(row: Row) -> tuple[int, str]:
+    return row["position"], row["rule_id"]
+
+
+@QUICK
 @given(
-    st.lists(st.integers(0, 5), min_size=1, max_size=2).flatmap(
-        lambda ids: st.tuples(*(rules(f"r{i}") for i, _ in enumerate(ids)))
-    ),
+    st.tuples(rules("r0"), rules("r1")),
     st.lists(rules("late"), max_size=1),
     streams(),
     engines(),
@@ -198,57 +234,48 @@ CODES = {
 def test_what_is_computed_again_is_what_the_engine_computed(first, more, rows, engine, cut, recorded, data):
     with tempfile.TemporaryDirectory() as folder:
         job = job_of(Path(folder), list(first), more, rows, min(cut, len(rows)), **engine)
-        explainer = explainer_of(job, Path(folder) / "results", recorded)
-        evaluated = {(row["position"], row["rule_id"]): row for row in job.pipeline.output(columns.EVALUATIONS)}
-        out = {
-            (row["position"], row["rule_id"]): (output, row)
-            for output in OUTPUTS
-            for row in job.pipeline.output(output)
-        }
-        firsts = list({(row["id"], row["t"]): row for row in reversed(rows)}.values())
-        for row in data.draw(st.lists(st.sampled_from(firsts), max_size=3, unique_by=lambda row: row["position"])):
-            for rule in [*first, *more]:
-                found = explainer.event(row["id"], rule.rule_id, row["t"])
-                as_json(found)
-                check_windows(found, rows)
-                what = (row["position"], rule.rule_id)
-                evaluation = evaluated.get(what)
-                if evaluation is None:
-                    assert found.outcome == "not evaluated"
-                    assert found.reasons
-                    continue
-                assert not found.is_faulty, [feature.comparison for feature in found.features]
-                assert (found.outcome != "not evaluated") is True, found.reasons
-                assert found.condition.truth == ("true" if evaluation["fired"] else found.condition.truth)
-                if found.warm:
-                    assert (found.condition.truth == "true") == evaluation["fired"]
-                    assert all(feature.comparison.equal for feature in found.features)
-                    if evaluation["count"] is not None:
-                        assert found.features[0].count == evaluation["count"]
-                if what not in out:
-                    assert found.outcome == "did not fire"
-                    continue
-                output, alert = out[what]
-                assert found.outcome == OUTPUTS[output]
-                if output == columns.HELD_ALERTS:
-                    assert found.reasons[0].code == alert["held_by"]
-                else:
-                    assert not {"warm", "snooze", "cooldown"} & {reason.code for reason in found.policy}
-                of_alert = explainer.alert(alert["alert_id"])
-                assert of_alert.features == found.features
-                assert of_alert.alert_id == alert["alert_id"]
+        explainer, outcomes = explainer_of(job, Path(folder) / "results", recorded), Outcomes(job)
+        fired = [what for what in outcomes.out if what in outcomes.evaluated]
+        by_position = {row["position"]: row for row in reversed(rows)}
+        asked = data.draw(st.lists(st.sampled_from(fired), max_size=3, unique=True)) if fired else []
+        firsts = {(row["id"], row["t"]): row["position"] for row in reversed(rows)}
+        chosen = data.draw(st.lists(st.sampled_from(sorted(firsts.values())), max_size=2, unique=True))
+        asked += [(position, rule.rule_id) for position in chosen for rule in [*first, *more]]
+        for position, rule_id in asked:
+            row = by_position[position]
+            if firsts[row["id"], row["t"]] != position:
+                continue
+            found = explainer.event(row["id"], rule_id, row["t"])
+            as_json(found)
+            check_windows(found, rows)
+            outcomes.check(found, (position, rule_id), explainer)
         for output, codes in CODES.items():
             for row in job.pipeline.output(output)[:2]:
-                if row.get("kept"):
-                    continue
-                if any(each["id"] == row["event_id"] and each["position"] < row["position"] for each in rows):
-                    continue
-                for rule in first:
-                    if (
-                        rule.when is None
-                        and list(rule.group_by) == row["group_by"]
-                        and (row["position"], rule.rule_id) not in evaluated
-                    ):
+                is_first = firsts[row["event_id"], row["event_time"]] == row["position"]
+                for rule in first if is_first and not row.get("kept") else ():
+                    is_evaluated = (row["position"], rule.rule_id) in outcomes.evaluated
+                    if rule.when is None and list(rule.group_by) == row["group_by"] and not is_evaluated:
                         found = explainer.event(row["event_id"], rule.rule_id, row["event_time"])
-                        other = {"paused", "draft", "not effective", "filter"}
-                        assert {reason.code for reason in found.reasons} & (codes | other)
+                        assert {reason.code for reason in found.reasons} & (codes | OF_RULE)
+
+
+@QUICK
+@given(
+    rules("r0").filter(lambda rule: rule.aggregate is not None and not rule.reset_on_alert),
+    streams(),
+    st.sampled_from(["include", "exclude", "prorate"]),
+    st.sampled_from(["0ms", "1s", "3s"]),
+    st.data(),
+)
+def test_an_exact_value_lies_within_the_bounds_of_buckets(rule, rows, edge, tail, data):
+    precision = {"tail": tail, "resolution": "2s", "tiers": [{"after": "9s", "resolution": "6s"}], "edge": edge}
+    with tempfile.TemporaryDirectory() as folder:
+        job = job_of(Path(folder), [rule], [], rows, len(rows), allowed_lateness="60s", shards=2, precision=precision)
+        explainer, outcomes = explainer_of(job, Path(folder) / "results"), Outcomes(job)
+        if outcomes.evaluated:
+            by_position = {row["position"]: row for row in rows}
+            uncertain = [what for what, row in outcomes.evaluated.items() if not row["exact"]]
+            for what in data.draw(st.lists(st.sampled_from(uncertain or list(outcomes.evaluated)), max_size=4)):
+                row = by_position[what[0]]
+                if sum((each["id"], each["t"]) == (row["id"], row["t"]) for each in rows) == 1:
+                    outcomes.check(explainer.event(row["id"], "r0", row["t"]), what, explainer)
