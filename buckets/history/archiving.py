@@ -108,7 +108,8 @@ def _chunks(tables: Iterator[tuple[int, pa.Table]], skip: int) -> Iterator[tuple
     """
     joined: list[pa.Table] = []
     batch_id: int | None = None
-    for batch_id, table in tables:
+    for number, table in tables:
+        batch_id = number
         skipped = min(skip, len(table))
         skip -= skipped
         joined.append(table.slice(skipped))
