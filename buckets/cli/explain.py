@@ -77,6 +77,8 @@ def _check_asked(alert_id: str | None, event: str | None, rule: str | None, at: 
 def _found(
     conf: Path, alert_id: str | None, event: str | None, rule: str | None, at: str | None, most: int | None
 ) -> "Explanation":
+    from rich.console import Console
+
     from buckets.checkpoint.rule_versions import RuleVersions
     from buckets.config.job import load_job
     from buckets.history.explanation_maker import Explainer
@@ -85,7 +87,8 @@ def _found(
     from buckets.history.history import History
 
     job = load_job(conf)
-    history = History.open(job)
+    with Console(stderr=True).status("Reading what has arrived…") as status:
+        history = History.open(job, lambda rows: status.update(f"{rows:,} rows archived…"))
     results, versions = RecordedResults.of(job), RuleVersions(job.checkpoint)
     explainer = Explainer(Past(history.archive, history.recorded, results, versions), most)
     if alert_id is not None:
