@@ -76,6 +76,15 @@ class RuleVersions:
         """
         return [_read_version(file) for file in self._files() if int(file.stem) > after]
 
+    def latest_change(self, rule_id: str, version: int) -> tuple[Version, Change] | None:
+        """The last change of a rule up to a version of all rules; None where none is written down."""
+        for file in reversed([file for file in self._files() if int(file.stem) <= version]):
+            found = _read_version(file)
+            for change in found.changes:
+                if change.rule_id == rule_id:
+                    return found, change
+        return None
+
     def keep(
         self,
         rule_set: RuleSet,

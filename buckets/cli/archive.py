@@ -35,4 +35,6 @@ def archive(
             status.update(f"{appended:,} rows archived…")
 
         history = History.open(job, on_rows)
+        status.update("Joining small files…")
+        history.archive.tidy()
     typer.echo(f"{appended:,} rows archived; {history.archive.end():,} are in {history.archive.folder}")

@@ -11,6 +11,7 @@ from buckets.cli.backtest import backtest
 from buckets.cli.demo import demo
 from buckets.cli.demo_kafka import demo_kafka
 from buckets.cli.evaluate import evaluate
+from buckets.cli.explain import explain
 from buckets.cli.features import features
 from buckets.cli.generate import generate
 from buckets.cli.kafka import kafka_app
@@ -35,6 +36,7 @@ app.command()(run)
 app.command()(audit)
 app.command()(archive)
 app.command(name="replay")(replay_job)
+app.command()(explain)
 app.command()(evaluate)
 app.command()(backtest)
 app.command()(features)

@@ -207,11 +207,13 @@ class ArchiveSettings(BaseModel):
 
     Attributes:
         path: the folder of the table.
+        cluster_by: the field by which its files are sorted; None: the first one that the first rules group by.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     path: str = Field(min_length=1)
+    cluster_by: str | None = None
 
 
 class JobSettings(BaseModel):

@@ -5,23 +5,35 @@ snapshot: delta-rs refuses a commit if the same application has committed since 
 have both passed the check, one commits and the other looks again.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 NewRows = Callable[[int | None], tuple[int, pa.Table] | None]
 """Given the number of the last append (None before the first), the next one and its rows; None if nothing is new."""
 
 
-def append_new(table: DeltaTable, application: str, new_rows: NewRows) -> None:
+WHOLE = 1 << 40
+"""More bytes than any file has: rows that are appended at once become one file."""
+
+
+def append_new(
+    table: DeltaTable,
+    application: str,
+    new_rows: NewRows,
+    properties: WriterProperties | None = None,
+    besides: Sequence[Transaction] = (),
+) -> None:
     """Append what is new, once.
 
     Args:
         table: the table as it was last read; brought up to date by this.
         application: whose numbers these are.
         new_rows: what is new; asked again, with the table brought up to date, if another writer was faster.
+        properties: how files are laid out, each append in one file; None: as delta-rs likes it.
+        besides: other numbers that are written with the rows.
 
     Raises:
         CommitFailedError: something else has come in between, such as a change of the table's properties.
@@ -32,9 +44,19 @@ def append_new(table: DeltaTable, application: str, new_rows: NewRows) -> None:
         if found is None:
             return
         number, rows = found
-        once = CommitProperties(app_transactions=[Transaction(application, number)])
+        once = CommitProperties(app_transactions=[Transaction(application, number), *besides])
         try:
-            write_deltalake(table, rows, mode="append", commit_properties=once)
+            if properties is None:
+                write_deltalake(table, rows, mode="append", commit_properties=once)
+            else:
+                write_deltalake(
+                    table,
+                    rows,
+                    mode="append",
+                    commit_properties=once,
+                    writer_properties=properties,
+                    target_file_size=WHOLE,
+                )
         except CommitFailedError:
             table.update_incremental()
             if table.transaction_version(application) == last:

@@ -93,6 +93,18 @@ def possible_truths(expression: Expression, row: Row, lists: ListsAt | None = No
     return _truths(expression, _Row(row, lists))
 
 
+def possible_number(expression: Expression, row: Row, lists: ListsAt | None = None) -> Interval | None:
+    """Between what bounds a value lies on one row; None where it is NULL, or no number.
+
+    Args:
+        expression: a value, whose kinds have been checked.
+        row: a value for each of its fields.
+        lists: at the time of the row; only needed where it looks into one.
+    """
+    found = _value(expression, _Row(row, lists))
+    return found if isinstance(found, Interval) else None
+
+
 def _value(expression: Expression, row: _Row) -> _Found:
     return _BY_OPERATOR[expression.operator](expression, row)
 

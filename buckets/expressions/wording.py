@@ -43,6 +43,11 @@ def in_words(expression: Expression, words: Words | None = None) -> str:
     return one_line(_Writer(words if callable(words) else _looked_up(words)).condition(expression))
 
 
+def value_in_words(expression: Expression) -> str:
+    """A value in English, on one line."""
+    return one_line(_Writer(_name).value(expression))
+
+
 def _looked_up(words: Mapping[str, str]) -> Callable[[str], str]:
     return lambda name: words[name] if name in words else _name(name)
 

@@ -1,7 +1,8 @@
 """The archive: all that has arrived, typed, with the batch that scored it, as one Delta table in the order of arrival.
 
 Besides the declared fields each row has columns of the archive's own, whose names begin with `_`. Repeats, late events
-and rows that are no events are in it too: it is what arrived, not what counted.
+and rows that are no events are in it too: it is what arrived, not what counted. How files are laid out, so that the
+events of one key are found without reading the others, is in `archive_layout`.
 """
 
 import itertools
@@ -12,14 +13,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import DeltaTable, QueryBuilder, Transaction
 
 from buckets.delta.numbered_append import append_new
 from buckets.delta.table_upgrade import add_missing_columns
 from buckets.events.schema import EventSchema
+from buckets.history import archive_layout
+from buckets.history.archive_layout import CLUSTER_BY, clustered, file_properties, files_of, join_small_files
 
-ARRIVAL = "_arrival"
-"""The number of a row in the order of arrival, from 0."""
+ARRIVAL = archive_layout.ARRIVAL
 BATCH = "_batch_id"
 SOURCE, SOURCE_ORDER, POSITION = "_source", "_source_order", "_position"
 INGESTED = "_ingested_ms"
@@ -42,6 +44,7 @@ OWN_COLUMNS = pa.schema(
 TIME = pa.timestamp("us", "UTC")
 _TYPES = {"string": pa.string(), "long": pa.int64(), "boolean": pa.bool_()}
 _APPLICATION = "archive"
+_BATCHES = "archive-batches"
 _TABLE = "arrivals"
 
 
@@ -65,13 +68,22 @@ class Archive:
         """Whether anything has been archived."""
         return (self.table_path / "_delta_log").exists()
 
-    def prepare(self, schema: EventSchema) -> None:
-        """Make the table, or give it the columns of fields that it lacks."""
+    def prepare(self, schema: EventSchema, cluster_by: str | None = None) -> None:
+        """Make the table, or give it the columns of fields that it lacks.
+
+        Args:
+            schema: the event schema.
+            cluster_by: the field by whose values rows are sorted within a file from now on; None: as until now.
+        """
         columns = archive_columns(schema)
-        if self.exists():
-            add_missing_columns(self.table_path, columns)
-        else:
-            DeltaTable.create(self.table_path, columns)
+        if not self.exists():
+            settings = None if cluster_by is None else {CLUSTER_BY: cluster_by}
+            DeltaTable.create(self.table_path, columns, configuration=settings, raise_if_key_not_exists=False)
+            return
+        add_missing_columns(self.table_path, columns)
+        table = DeltaTable(self.table_path)
+        if cluster_by is not None and table.metadata().configuration.get(CLUSTER_BY) != cluster_by:
+            table.alter.set_table_properties({CLUSTER_BY: cluster_by}, raise_if_not_exists=False)
 
     def end(self) -> int:
         """How many rows there are, which is the number of the next arrival."""
@@ -85,12 +97,17 @@ class Archive:
         rows = self.query(f"select count(*) as rows from archive where {BATCH} = {last}")["rows"][0].as_py()
         return last, rows
 
-    def append(self, rows: pa.Table, first: int) -> bool:
+    def complete_batch(self) -> int | None:
+        """The last batch that is known to be archived as a whole; None where none is."""
+        return DeltaTable(self.table_path).transaction_version(_BATCHES) if self.exists() else None
+
+    def append(self, rows: pa.Table, first: int, complete: int | None = None) -> bool:
         """Append rows in the order of arrival, once.
 
         Args:
             rows: columns of `archive_columns`, some of which may be missing, and then are null; without `_arrival`.
             first: the number of the first of them.
+            complete: the batch that is archived as a whole with them; None where they end within one.
 
         Returns:
             Whether they are what comes next; if another process was faster, they are not written.
@@ -100,7 +117,7 @@ class Archive:
         numbers = pa.array(np.arange(first, first + len(rows)))
         whole = {name: rows[name] for name in rows.column_names} | {ARRIVAL: numbers}
         arrays = [whole.get(field.name, pa.nulls(len(rows), field.type)) for field in columns]
-        numbered = pa.table(arrays, names=columns.names).cast(columns)
+        numbered = clustered(pa.table(arrays, names=columns.names).cast(columns), table)
         written = False
 
         def new_rows(last: int | None) -> tuple[int, pa.Table] | None:
@@ -108,8 +125,13 @@ class Archive:
             written = (last or 0) == first
             return (first + len(rows), numbered) if written else None
 
-        append_new(table, _APPLICATION, new_rows)
+        besides = [] if complete is None else [Transaction(_BATCHES, complete)]
+        append_new(table, _APPLICATION, new_rows, file_properties(columns), besides)
         return written
+
+    def tidy(self) -> int:
+        """Join small files, as many appends leave them. Returns how many files there are fewer."""
+        return join_small_files(self.table_path) if self.exists() else 0
 
     def tables(
         self, first: int = 0, end: int | None = None, columns: Sequence[str] | None = None
@@ -134,12 +156,15 @@ class Archive:
 
     def _files(self) -> list[tuple[int, int, Path]]:
         """The files of the table with the numbers of their first and last arrival, in order: they do not overlap."""
-        added = pa.table(DeltaTable(self.table_path).get_add_actions(flatten=True)).to_pylist()
-        return sorted((row[f"min.{ARRIVAL}"], row[f"max.{ARRIVAL}"], self.table_path / row["path"]) for row in added)
+        added = files_of(DeltaTable(self.table_path))
+        return [(each.first, each.last, self.table_path / each.path) for each in added]
 
     def query(self, sql: str) -> pa.Table:
         """What a query in SQL over the table `archive` finds; files without matches are not read."""
-        return pa.table(QueryBuilder().register("archive", DeltaTable(self.table_path)).execute(sql).read_all())
+        found = pa.table(QueryBuilder().register("archive", DeltaTable(self.table_path)).execute(sql).read_all())
+        # Arrow sorts and takes no views of texts.
+        plain = [field.with_type(pa.string()) if field.type == pa.string_view() else field for field in found.schema]
+        return found.cast(pa.schema(plain))
 
 
 def _as_declared(rows: pa.Table, whole: pa.Schema, wanted: Sequence[str] | None) -> pa.Table:

@@ -1,0 +1,126 @@
+"""How the files of the archive are laid out, so that what belongs to one key is found without reading the rest.
+
+Arrivals come in the order of time, so files do, and the log's statistics leave out those of another time. Within a file
+of up to about a million rows they are sorted by one field, that by which the first rules group: the rows of one of its
+values lie in one row group of each file, and the others are left out by their statistics. For all other fields by which
+rules may group, and for the id, each row group has a Bloom filter: who looks for a card reads the row groups that have
+it. `_arrival` says in which order they arrived.
+"""
+
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import BloomFilterProperties, ColumnProperties, DeltaTable, WriterProperties, write_deltalake
+from deltalake.exceptions import CommitFailedError
+
+from buckets.delta.numbered_append import WHOLE
+
+ARRIVAL = "_arrival"
+"""The number of a row in the order of arrival, from 0."""
+CLUSTER_BY = "buckets.clusterBy"
+"""The property of the table that names the field by which files are sorted."""
+FULL_ROWS = 1_000_000
+"""Rows of a file that is joined from small ones, at most."""
+_SMALL_ROWS = FULL_ROWS // 2
+_ROW_GROUP = 32_768
+"""Rows that are read together, or left out together."""
+_PAGE = 8_192
+_WRONG_HITS = 0.01
+"""The share of row groups that a Bloom filter lets through though they lack the value."""
+
+
+class ArchiveFile(NamedTuple):
+    """A file of the archive: the numbers of its first and last arrival, its path within the table, and its rows."""
+
+    first: int
+    last: int
+    path: str
+    rows: int
+
+
+def files_of(table: DeltaTable) -> list[ArchiveFile]:
+    """The files of a table in the order of arrival; they do not overlap."""
+    added = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    names = (f"min.{ARRIVAL}", f"max.{ARRIVAL}", "path", "num_records")
+    return sorted(ArchiveFile(*(row[name] for name in names)) for row in added)
+
+
+def clustered(rows: pa.Table, table: DeltaTable) -> pa.Table:
+    """Rows that become one file, in the order in which they lie there."""
+    field = table.metadata().configuration.get(CLUSTER_BY)
+    if field not in rows.column_names:
+        return rows.sort_by(ARRIVAL)
+    return rows.sort_by([(field, "ascending"), (ARRIVAL, "ascending")])
+
+
+def file_properties(columns: pa.Schema) -> WriterProperties:
+    """How a file with these columns is written."""
+    is_looked_for = [
+        field.name
+        for field in columns
+        if not field.name.startswith("_") and (pa.types.is_string(field.type) or pa.types.is_int64(field.type))
+    ]
+    bloom = BloomFilterProperties(set_bloom_filter_enabled=True, fpp=_WRONG_HITS, ndv=_ROW_GROUP)
+    return WriterProperties(
+        max_row_group_size=_ROW_GROUP,
+        data_page_row_count_limit=_PAGE,
+        compression="ZSTD",
+        compression_level=3,
+        default_column_properties=ColumnProperties(statistics_enabled="PAGE"),
+        column_properties={
+            name: ColumnProperties(statistics_enabled="PAGE", bloom_filter_properties=bloom) for name in is_looked_for
+        },
+    )
+
+
+def join_small_files(path: object) -> int:
+    """Join small files that follow each other, each run of them with one commit.
+
+    Another process may append meanwhile. If one joins files too, the first has done it.
+
+    Args:
+        path: the table.
+
+    Returns:
+        How many files there are fewer.
+    """
+    table = DeltaTable(str(path))
+    before = files_of(table)
+    for run in _runs(before):
+        tables = [pq.read_table(f"{path}/{each.path}", partitioning=None) for each in run]
+        columns = pa.schema(table.schema().to_arrow())
+        rows = pa.concat_tables(tables, promote_options="default")
+        arrays = [
+            rows[field.name] if field.name in rows.column_names else pa.nulls(len(rows), field.type)
+            for field in columns
+        ]
+        try:
+            write_deltalake(
+                table,
+                clustered(pa.table(arrays, names=columns.names).cast(columns), table),
+                mode="overwrite",
+                predicate=f"{ARRIVAL} >= {run[0].first} AND {ARRIVAL} <= {run[-1].last}",
+                writer_properties=file_properties(columns),
+                target_file_size=WHOLE,
+            )
+        except CommitFailedError:
+            break
+    table.update_incremental()
+    after = files_of(table)
+    if len(after) < len(before):
+        table.vacuum(dry_run=False)
+    return len(before) - len(after)
+
+
+def _runs(files: list[ArchiveFile]) -> list[list[ArchiveFile]]:
+    """Small files that follow each other and together make no more than a full one."""
+    runs: list[list[ArchiveFile]] = [[]]
+    for each in files:
+        run = runs[-1]
+        fits = not run or sum(small.rows for small in run) + each.rows <= FULL_ROWS
+        if each.rows > _SMALL_ROWS or not fits:
+            runs.append([])
+        if each.rows <= _SMALL_ROWS:
+            runs[-1].append(each)
+    return [run for run in runs if len(run) > 1]

@@ -1,0 +1,159 @@
+"""Why a rule was not evaluated at an event: the first of these reasons that applies."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from buckets.expressions.interval import scaled_down
+from buckets.history.explanation import Part, Reason
+from buckets.history.explanation_condition import KnownValues, explain_condition, shown
+from buckets.history.explanation_key import KeyHistory, Target
+from buckets.history.explanation_past import Past
+from buckets.history.explanation_policy import moment
+from buckets.history.explanation_window import Computation
+from buckets.lists.lists import ListsAt
+from buckets.numbers.fixed_point import format_scaled
+from buckets.rules.filter import Condition, Filter, describe_filter
+from buckets.rules.rule import Rule
+from buckets.rules.rule_set import RuleSet
+from buckets.rules.sql_filter import SqlFilter
+
+
+def missing_rule(past: Past, rule_id: str, target: Target) -> Reason:
+    """Why the rules of an event's batch lack a rule."""
+    version = past.cuts[target.batch_id].ruleset_version
+    last = past.versions.latest_change(rule_id, version)
+    if last is not None:
+        made, change = last
+        by = f" by {change.author}" if change.author else ""
+        when = "" if made.made_ms is None else f" at {moment(made.made_ms)}"
+        return Reason("deleted", f"rule {rule_id} had been deleted{by}{when}, in version {made.version} of the rules")
+    later = next(
+        (each for each in past.versions.history(version) if any(change.rule_id == rule_id for change in each.changes)),
+        None,
+    )
+    if later is None:
+        return Reason("no rule", f"there is no rule {rule_id}, and there never was one")
+    when = "" if later.made_ms is None else f" at {moment(later.made_ms)}"
+    since = f"it came with version {later.version}{when}, from batch {later.first_batch} on"
+    return Reason("not yet", f"rule {rule_id} did not exist yet in batch {target.batch_id}: {since}")
+
+
+def of_state(rule: Rule, target: Target) -> Iterator[Reason]:
+    """Whether its state or its time keeps a rule from being evaluated."""
+    if rule.state == "PAUSE":
+        yield Reason("paused", "the rule was paused (PAUSE): it kept its events and was not evaluated")
+    if not rule.is_in_force:
+        yield Reason("draft", f"the rule was a draft ({rule.state}): it was not in force")
+    if rule.effective is not None:
+        first_ms, end_ms = rule.effective.span_ms()
+        if not first_ms <= target.time_ms < end_ms:
+            start = "" if rule.effective.start is None else f" from {moment(first_ms)}"
+            until = "" if rule.effective.until is None else f" until {moment(end_ms)}"
+            yield Reason("not effective", f"the rule is in effect{start}{until}, and the event is outside of that")
+
+
+def of_event(rule: Rule, rule_set: RuleSet, target: Target) -> Iterator[Reason]:
+    """Whether the event lacks a field that the rules need."""
+    groups = rule_set.groups if target.on == "events" else rule_set.alert_groups
+    needed = rule_set.needed_fields
+    if target.on == "alerts":
+        mine = (group.needed_fields for group in groups if any(each.rule_id == rule.rule_id for each in group.rules))
+        needed = frozenset().union(*mine)
+    for name in sorted(needed):
+        if target.value(name) is None:
+            yield Reason("dead letter", f"the event was a dead letter: {name}: is missing or null")
+
+
+def of_filter(past: Past, rule: Rule, target: Target) -> Iterator[Reason]:
+    """Which parts of the rule's filter do not hold for the event."""
+    if not rule.where or past.passing(rule.where, target.arrivals).all():
+        return
+    if isinstance(rule.where, SqlFilter):
+        parts = [part.text for part in explain_filter(past, rule.where, target).tests() if part.truth != "true"]
+    else:
+        parts = [
+            f"{describe_filter((test,))}, and {test.field} is {_value(target, test)}"
+            for test in rule.where
+            if not past.passing((test,), target.arrivals).all()
+        ]
+    yield Reason("filter", f"the rule does not apply to the event: {'; '.join(parts)}")
+
+
+def explain_filter(past: Past, where: SqlFilter, target: Target) -> Part:
+    """A filter in SQL in its parts."""
+    known = known_fields(past, where, target)
+    return explain_condition(where, known)
+
+
+def known_fields(past: Past, where: Filter, target: Target) -> KnownValues:
+    """The fields of the event that a condition names, and the lists as they were."""
+    schema = target.arrivals.schema
+    names = where.expression.fields() if isinstance(where, SqlFilter) else [test.field for test in where]
+    values = {}
+    for name in set(names) & set(schema.field_names):
+        value = target.value(name)
+        measure = schema.measures.get(name)
+        if measure is not None and value is not None:
+            value = scaled_down(value, measure.scale)
+        values[name] = value
+    lists = past.lists(target.batch_id)
+    return KnownValues(values, {}, ListsAt(lists, np.array([target.time_ms])))
+
+
+def _value(target: Target, test: Condition) -> str:
+    value, measure = target.value(test.field), target.arrivals.schema.measures.get(test.field)
+    if value is None:
+        return "missing"
+    return format_scaled(value, measure.scale) if measure is not None else shown(value)
+
+
+def of_key(past: Past, history: KeyHistory, target: Target) -> Iterator[Reason]:
+    """What became of the event in a group, where that keeps rules from being evaluated."""
+    group, fate, clock_ms = history.group.name, history.fate, history.clock_ms
+    behind = "" if clock_ms is None else f"the latest event of its key in group {group} was at {moment(clock_ms)}"
+    other = history.others.get(history.target)
+    name = "" if other is None else history.arrivals.ids[other].as_py()
+    said = {
+        "too late": f"the event came too late: {behind}, and further back nothing is kept",
+        "dropped": f"the event came late, and the job drops late events: {behind}",
+        "repeat": f"the event is a repeat: its id and time had arrived before, in batch {_batch_of(history, other)}",
+        "not kept": f"the event shares its time with {name}, which came first and is kept instead",
+        "refused": f"the event was a dead letter: {_refusal(past, history)}",
+        "malformed": f"the event was a dead letter of group {group}: a field that its rules need is missing",
+        "left out": f"the filter of group {group} leaves the event out",
+        "before": f"group {group} was not kept yet",
+    }
+    if fate in said:
+        codes = {"refused": "dead letter", "malformed": "dead letter", "left out": "filter"}
+        yield Reason(codes.get(fate, fate), said[fate])
+    elif fate == "late" and history.regime.late == "add":
+        yield Reason("late", f"the event came late, and the job only adds late events (`late: add`): {behind}")
+    elif fate == "late" and not history.regime.is_raw(target.time_ms, clock_ms or target.time_ms):
+        yield Reason("late", f"the event came later than events are kept one by one: {behind}")
+
+
+def of_patience(rule: Rule, computed: Computation, history: KeyHistory, target: Target) -> Iterator[Reason]:
+    """Whether the window of a late event reaches further back than what is kept."""
+    if history.fate != "late" or history.clock_ms is None:
+        return
+    kept = [each for each in history.group.rules if each.state == "ACTIVE" or rule.state != "ACTIVE"]
+    windows = [window.length_ms for each in kept for window in each.windows(history.group.fields)]
+    lateness_ms = history.regime.horizon_ms - history.group.longest_window_ms
+    kept_ms, tail_ms = max(windows, default=0) + lateness_ms, history.regime.precision.tail
+    if rule.reset_on_alert and tail_ms is not None:
+        kept_ms = min(kept_ms, tail_ms)
+    if computed.start_ms(target.time_ms) < history.clock_ms - kept_ms:
+        behind = f"the latest event of its key was at {moment(history.clock_ms)}"
+        yield Reason("late", f"the event came so late that its window is not whole any more: {behind}")
+
+
+def _batch_of(history: KeyHistory, other: int | None) -> int | None:
+    return None if other is None else int(history.arrivals.batches[other])
+
+
+def _refusal(past: Past, history: KeyHistory) -> str:
+    if history.fate != "refused":
+        return ""
+    source, _, position = history.arrivals.origins[history.target]
+    return past.refused[source, position]

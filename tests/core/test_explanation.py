@@ -1,0 +1,281 @@
+"""Explanations: what is computed again equals what the engine computed, and reasons are those that applied."""
+
+import tempfile
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from buckets.history.explanation import Explanation, as_json
+from buckets.history.explanation_maker import Explainer
+from buckets.outputs import columns
+from buckets.rules.completeness import stretches_of
+from buckets.rules.rule import Rule
+from tests.core.alert_rules import SCHEMA, Row
+from tests.core.archived_job import ArchivedJob
+from tests.core.past import explainer_of
+
+START_MS = 1_700_000_000_000
+FUNCTIONS = {
+    "count": None,
+    "is_first": None,
+    "sum": "amount",
+    "min": "amount",
+    "max": "n",
+    "avg": "amount",
+    "variance": "amount",
+    "stddev": "n",
+    "same_count": "card",
+    "count_distinct": "kind",
+    "first": "amount",
+    "last": "n",
+    "previous": "amount",
+    "median": "amount",
+    "percentile": "amount",
+    "mode": "n",
+    "time_since_first": None,
+    "time_since_previous": None,
+}
+WHERES = [None, "kind = 'a'", "amount > 2 OR vip", {"kind": "b", "amount": {"<=": "5"}}]
+COMPARED = st.sampled_from([">", "<="])
+LIMITS = ["0", "1", "2", "5.5", "12"]
+
+
+def moment(time_ms: int) -> str:
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=time_ms)).isoformat()
+
+
+@st.composite
+def rules(draw: st.DrawFn, rule_id: str) -> Rule:
+    written: dict[str, Any] = {
+        "rule_id": rule_id,
+        "group_by": draw(st.sampled_from([["payer"], ["payer"], ["kind"], []])),
+    }
+    written["state"] = draw(st.sampled_from(["ACTIVE", "ACTIVE", "ACTIVE", "SHADOW", "PAUSE", "DRAFT"]))
+    where = draw(st.sampled_from([None, *WHERES]))
+    written |= {"where": where} if where else {}
+    window = st.sampled_from(["1s", "5s", "20s"])
+    left = st.sampled_from(["closed", "open"])
+    if draw(st.booleans()):
+        function = draw(st.sampled_from(["count", "sum", "avg", "min", "max"]))
+        aggregate = {"function": function} | ({"measure": "amount"} if function != "count" else {})
+        limit = {"operator": draw(st.sampled_from([">", ">=", "<", "=", "!="])), "value": draw(st.sampled_from(LIMITS))}
+        written |= {"aggregate": aggregate, "limit": limit}
+        written["window"] = {"length": draw(window), "left": draw(left)}
+        written["reset_on_alert"] = draw(st.integers(0, 3)) == 0
+    else:
+        features = {}
+        for name in ("one", "two")[: draw(st.integers(1, 2))]:
+            function = draw(st.sampled_from(list(FUNCTIONS)))
+            of = FUNCTIONS[function]
+            features[name] = {"function": function, "window": {"length": draw(window), "left": draw(left)}}
+            features[name] |= {"of": of} if of else {}
+            features[name] |= {"p": 75} if function == "percentile" else {}
+            counted = draw(st.sampled_from([None, *WHERES, {}]))
+            features[name] |= {} if counted is None else {"where": counted}
+            fields = draw(st.sampled_from([None, None, ["payer"], ["kind"], []]))
+            features[name] |= {} if fields is None else {"group_by": fields}
+        tests = [
+            name if each["function"] == "is_first" else f"{name} {draw(COMPARED)} {draw(st.sampled_from(LIMITS))}"
+            for name, each in features.items()
+        ]
+        written |= {"features": features, "when": draw(st.sampled_from([" AND ", " OR "])).join([*tests, "n > -2"])}
+    return Rule.model_validate(written | draw(policies()))
+
+
+@st.composite
+def policies(draw: st.DrawFn) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if draw(st.integers(0, 2)) == 0:
+        found["cooldown"] = draw(st.sampled_from(["1ms", "600ms", "5s", "60s"]))
+    if draw(st.integers(0, 4)) == 0:
+        found["require_warm"] = True
+    if draw(st.integers(0, 4)) == 0:
+        found["rollout"] = "50%"
+    if draw(st.integers(0, 5)) == 0:
+        found["effective"] = {"from": moment(START_MS + 1000), "until": moment(START_MS + 20_000)}
+    if draw(st.integers(0, 4)) == 0:
+        until = moment(START_MS + draw(st.sampled_from([1000, 4000, 30_000])))
+        found["snoozes"] = [{"until": until, "reason": "known", "author": "ann"}]
+    return found
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> list[Row]:
+    rows: list[Row] = []
+    time_ms = START_MS
+    for number in range(draw(st.integers(5, 40))):
+        step_ms = draw(st.sampled_from([0, 1, 500, 500, 1000, 2000, -700, -1500, -6000, "again"]))
+        if step_ms == "again":
+            if rows:
+                rows.append(rows[-min(len(rows), draw(st.integers(1, 3)))] | {"position": number + 1})
+            continue
+        event_ms = time_ms + step_ms
+        time_ms = max(time_ms, event_ms)
+        rows.append(
+            {
+                "position": number + 1,
+                "id": f"é{number}",
+                "t": event_ms,
+                "payer": draw(st.sampled_from("ppq")),
+                "card": draw(st.sampled_from("cd")),
+                "kind": draw(st.sampled_from("ab")),
+                "vip": "true" if draw(st.booleans()) else "false",
+                "n": draw(st.integers(-3, 3)),
+                "amount": Decimal(draw(st.sampled_from(["1.00", "2.50", "7.25", "-3.10"]))),
+            }
+        )
+    return rows
+
+
+@st.composite
+def engines(draw: st.DrawFn) -> dict[str, Any]:
+    found: dict[str, Any] = {"allowed_lateness": draw(st.sampled_from(["0ms", "2s", "60s"])), "shards": 2}
+    found["late"] = draw(st.sampled_from(["add", "evaluate", "drop"]))
+    found["collision"] = draw(st.sampled_from(["keep", "keep", "keep_first", "replace"]))
+    return found
+
+
+def job_of(folder: Path, first: list[Rule], more: list[Rule], rows: list[Row], cut: int, **engine: Any) -> ArchivedJob:
+    """A job whose rules are joined by more of them before a batch."""
+    job = ArchivedJob(folder, SCHEMA, **engine)
+    job.take(first)
+    job.batch(rows[: cut // 2])
+    job.batch(rows[cut // 2 : cut])
+    if more:
+        job.take([*first, *more], stretches_of(np.array([row["t"] for row in rows[:cut]], np.int64)))
+    job.batch(rows[cut:])
+    return job
+
+
+def check_windows(found: Explanation, rows: list[Row]) -> None:
+    """The events of each window are those that a loop finds: of the key, and with a time in the window."""
+    for feature in found.features:
+        begin_ms = feature.start_ms + (feature.left == "open")
+        inside = [
+            (row["t"], row["position"])
+            for row in rows
+            if begin_ms <= row["t"] <= feature.end_ms and all(row[name] == feature.key[name] for name in feature.key)
+        ]
+        assert sorted(inside) == [(entry.time_ms, entry.position) for entry in feature.entries]
+        assert sum(feature.fates.values()) == len(inside)
+        assert sum(entry.counts for entry in feature.entries) == feature.count
+        assert found.event is not None
+        own = found.event.position
+        assert all(entry.position <= own for entry in feature.entries if entry.counts)
+        assert all((entry.fate == "not yet") == (entry.position > own) for entry in feature.entries)
+
+
+OUTPUTS = {columns.ALERTS: "alert", columns.SHADOW_ALERTS: "shadow alert", columns.HELD_ALERTS: "held back"}
+CODES = {
+    columns.LATE_EVENTS: {"late", "too late", "dropped"},
+    columns.DUPLICATES: {"repeat"},
+    columns.COLLISIONS: {"not kept"},
+}
+OF_RULE = {"paused", "draft", "not effective", "filter"}
+QUICK = settings(max_examples=30, deadline=None, derandomize=True, phases=[Phase.generate])
+
+
+class Outcomes:
+    """What came out of a job, by event and rule."""
+
+    def __init__(self, job: ArchivedJob) -> None:
+        self.job = job
+        self.evaluated = {_what(row): row for row in job.pipeline.output(columns.EVALUATIONS)}
+        self.out = {_what(row): (output, row) for output in OUTPUTS for row in job.pipeline.output(output)}
+
+    def check(self, found: Explanation, what: tuple[int, str], explainer: Explainer) -> None:
+        """See that an explanation says what came out."""
+        evaluation = self.evaluated.get(what)
+        if evaluation is None:
+            assert found.outcome == "not evaluated"
+            assert found.reasons
+            return
+        assert not found.is_faulty, [feature.comparison for feature in found.features]
+        assert found.outcome != "not evaluated", found.reasons
+        if found.warm:
+            assert (found.condition.truth == "true") == evaluation["fired"]
+            assert all(each.comparison.equal or each.comparison.within for each in found.features)
+            if evaluation["exact"] and evaluation["count"] is not None:
+                assert found.features[0].comparison.equal
+                assert found.features[0].count == evaluation["count"]
+        if what not in self.out:
+            assert found.outcome == "did not fire"
+            return
+        output, alert = self.out[what]
+        assert found.outcome == OUTPUTS[output]
+        if output == columns.HELD_ALERTS:
+            assert found.reasons[0].code == alert["held_by"]
+        else:
+            assert not {"warm", "snooze", "cooldown"} & {reason.code for reason in found.policy}
+        of_alert = explainer.alert(alert["alert_id"])
+        assert of_alert.features == found.features
+        assert of_alert.alert_id == alert["alert_id"]
+
+
+def _what(row: Row) -> tuple[int, str]:
+    return row["position"], row["rule_id"]
+
+
+@QUICK
+@given(
+    st.tuples(rules("r0"), rules("r1")),
+    st.lists(rules("late"), max_size=1),
+    streams(),
+    engines(),
+    st.integers(0, 40),
+    st.booleans(),
+    st.data(),
+)
+def test_what_is_computed_again_is_what_the_engine_computed(first, more, rows, engine, cut, recorded, data):
+    with tempfile.TemporaryDirectory() as folder:
+        job = job_of(Path(folder), list(first), more, rows, min(cut, len(rows)), **engine)
+        explainer, outcomes = explainer_of(job, Path(folder) / "results", recorded), Outcomes(job)
+        fired = [what for what in outcomes.out if what in outcomes.evaluated]
+        by_position = {row["position"]: row for row in reversed(rows)}
+        asked = data.draw(st.lists(st.sampled_from(fired), max_size=3, unique=True)) if fired else []
+        firsts = {(row["id"], row["t"]): row["position"] for row in reversed(rows)}
+        chosen = data.draw(st.lists(st.sampled_from(sorted(firsts.values())), max_size=2, unique=True))
+        asked += [(position, rule.rule_id) for position in chosen for rule in [*first, *more]]
+        for position, rule_id in asked:
+            row = by_position[position]
+            if firsts[row["id"], row["t"]] != position:
+                continue
+            found = explainer.event(row["id"], rule_id, row["t"])
+            as_json(found)
+            check_windows(found, rows)
+            outcomes.check(found, (position, rule_id), explainer)
+        for output, codes in CODES.items():
+            for row in job.pipeline.output(output)[:2]:
+                is_first = firsts[row["event_id"], row["event_time"]] == row["position"]
+                for rule in first if is_first and not row.get("kept") else ():
+                    is_evaluated = (row["position"], rule.rule_id) in outcomes.evaluated
+                    if rule.when is None and list(rule.group_by) == row["group_by"] and not is_evaluated:
+                        found = explainer.event(row["event_id"], rule.rule_id, row["event_time"])
+                        assert {reason.code for reason in found.reasons} & (codes | OF_RULE)
+
+
+@QUICK
+@given(
+    rules("r0").filter(lambda rule: rule.aggregate is not None and not rule.reset_on_alert),
+    streams(),
+    st.sampled_from(["include", "exclude", "prorate"]),
+    st.sampled_from(["0ms", "1s", "3s"]),
+    st.data(),
+)
+def test_an_exact_value_lies_within_the_bounds_of_buckets(rule, rows, edge, tail, data):
+    precision = {"tail": tail, "resolution": "2s", "tiers": [{"after": "9s", "resolution": "6s"}], "edge": edge}
+    with tempfile.TemporaryDirectory() as folder:
+        job = job_of(Path(folder), [rule], [], rows, len(rows), allowed_lateness="60s", shards=2, precision=precision)
+        explainer, outcomes = explainer_of(job, Path(folder) / "results"), Outcomes(job)
+        if outcomes.evaluated:
+            by_position = {row["position"]: row for row in rows}
+            uncertain = [what for what, row in outcomes.evaluated.items() if not row["exact"]]
+            for what in data.draw(st.lists(st.sampled_from(uncertain or list(outcomes.evaluated)), max_size=4)):
+                row = by_position[what[0]]
+                if sum((each["id"], each["t"]) == (row["id"], row["t"]) for each in rows) == 1:
+                    outcomes.check(explainer.event(row["id"], "r0", row["t"]), what, explainer)

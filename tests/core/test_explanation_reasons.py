@@ -1,0 +1,251 @@
+"""Why there was no alert, in one line each; rules over alerts, buckets and pages."""
+
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from buckets.cli.explain_page import page_of
+from buckets.cli.explain_view import headline, show
+from buckets.errors import BucketsError
+from buckets.history.explanation import Explanation
+from buckets.history.explanation_maker import Explainer
+from buckets.outputs import columns
+from tests.core.archived_job import ArchivedJob
+from tests.core.examples import SCHEMA, rule
+from tests.core.past import explainer_of
+
+START_MS = 1_700_000_000_000
+HOUR_MS = 3_600_000
+
+
+def event(number: int, at_ms: int = 0, **changes: Any) -> dict[str, Any]:
+    fields = {"id": f"e{number}", "at": START_MS + at_ms, "payer": "p", "kind": "a", "account": 7, "vip": "true"}
+    return fields | {"amount": "60.00", "fee": 1, "position": number} | changes
+
+
+@pytest.fixture
+def explained(tmp_path: Path):
+    """Scores batches of events under one rule, and explains it at one of them."""
+
+    def run(one, *batches, at: str = "e2", **engine: Any) -> Explanation:
+        job = ArchivedJob(tmp_path, SCHEMA, **{"allowed_lateness": "1h", "shards": 1} | engine)
+        job.take(one if isinstance(one, list) else [one])
+        for batch in batches:
+            job.batch(batch)
+        return explainer_of(job, tmp_path / "results").event(at, "r")
+
+    return run
+
+
+def reasons(found: Explanation) -> list[tuple[str, str]]:
+    return [(reason.code, reason.sentence) for reason in found.reasons]
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "said"),
+    [
+        ({"state": "PAUSE"}, "paused", "the rule was paused (PAUSE): it kept its events and was not evaluated"),
+        ({"state": "DRAFT"}, "draft", "the rule was a draft (DRAFT): it was not in force"),
+        (
+            {"effective": {"from": "2030-01-01"}},
+            "not effective",
+            "the rule is in effect from 2030-01-01 00:00:00.000, and the event is outside of that",
+        ),
+        (
+            {"where": {"kind": "b", "amount": {">": "10"}}},
+            "filter",
+            "the rule does not apply to the event: kind is b, and kind is a",
+        ),
+        (
+            {"where": "amount > 100 OR (kind = 'b' AND vip)"},
+            "filter",
+            "the rule does not apply to the event: amount 60 is not above 100 by 40; kind (a) is b: does not hold",
+        ),
+    ],
+)
+def test_a_rule_that_is_not_evaluated_says_why(explained, changes, code, said):
+    assert reasons(explained(rule(**changes), [event(1), event(2, 5)])) == [(code, said)]
+
+
+@pytest.mark.parametrize(
+    ("second", "engine", "code", "said"),
+    [
+        (event(2, -5), {}, "late", "the event came late, and the job only adds late events (`late: add`): the latest"),
+        (event(2, -5), {"late": "drop"}, "dropped", "the event came late, and the job drops late events: the latest"),
+        (event(2, -3 * HOUR_MS), {}, "too late", "the event came too late: the latest event of its key in group payer"),
+        (event(2), {"collision": "keep_first"}, "not kept", "the event shares its time with e1, which came first and"),
+        (event(2, payer=None), {}, "dead letter", "the event was a dead letter: payer: is missing or null"),
+        (
+            event(2, 1, amount="92233720368547758.07"),
+            {},
+            "dead letter",
+            "the event was a dead letter: amount: with this",
+        ),
+    ],
+)
+def test_an_event_that_is_not_evaluated_says_what_became_of_it(explained, second, engine, code, said):
+    found = explained(rule(), [event(1)], [second], **engine)
+    ((known, sentence),) = reasons(found)
+    assert (known, sentence[: len(said)]) == (code, said)
+    assert found.outcome == "not evaluated"
+
+
+def test_a_rule_that_there_was_not_says_when_it_came_or_went(tmp_path):
+    job = ArchivedJob(tmp_path, SCHEMA, allowed_lateness="1h", shards=1)
+    for rules, number in (([rule("other")], 1), ([rule("other"), rule()], 2), ([rule("other")], 3)):
+        job.take(rules)
+        job.batch([event(number, number)])
+    explainer = explainer_of(job, tmp_path / "results")
+    assert [explainer.event(f"e{number}", "r").reasons[0].code for number in (1, 3)] == ["not yet", "deleted"]
+    assert "it came with version 2" in explainer.event("e1", "r").reasons[0].sentence
+    assert reasons(explainer.event("e1", "nix")) == [("no rule", "there is no rule nix, and there never was one")]
+    assert explainer.event("e2", "r").outcome == "alert"
+
+
+def test_what_cannot_be_found_is_said_in_one_line(tmp_path):
+    job = ArchivedJob(tmp_path, SCHEMA, allowed_lateness="1h", shards=1)
+    job.take([rule()])
+    job.batch([event(1), event(1, 5), {"id": "odd", "at": "never", "raw": '{"id": "odd"}', "position": 3}])
+    explainer = explainer_of(job, tmp_path / "results")
+    with pytest.raises(BucketsError, match=r"^2 events have the id 'e1', at 2023-11-14 22:13:20.000, .*; say which"):
+        explainer.event("e1", "r")
+    assert explainer.event("e1", "r", START_MS + 5).outcome == "alert"
+    with pytest.raises(BucketsError, match=r"^event 'e9' is not in the archive .*; check the id$"):
+        explainer.event("e9", "r")
+    with pytest.raises(BucketsError, match=r"^there is no alert 'x' in .*`buckets alerts DIR` shows some$"):
+        explainer.alert("x")
+    ((code, said),) = reasons(explainer.event("odd", "r"))
+    assert code == "dead letter"
+    assert said.endswith("at: 'never' is not a decimal number")
+
+
+def test_parts_of_a_condition_say_how_far_they_are_from_their_limit(explained):
+    features = {
+        "recent": {"function": "sum", "of": "amount", "window": "1m"},
+        "usual": {"function": "avg", "of": "amount", "window": "1h", "where": "kind = 'b'"},
+        "payments": {"function": "count", "window": "1h"},
+    }
+    when = "recent > 5 * usual OR payments >= 10 AND kind = 'a'"
+    one = rule(aggregate=None, window=None, limit=None, features=features, when=when)
+    found = explained(one, [event(1, kind="b"), event(2, 5, amount="240.01"), event(3, 6)])
+    assert [(part.truth, part.text) for part in found.condition.tests()] == [
+        ("true", "recent 300.01 is above 5 times usual 300 by 0.01"),
+        ("false", "payments 2 is below 10 by 8"),
+        ("true", "kind (a) is a: holds"),
+    ]
+    assert found.outcome == "alert"
+    usual = found.features[1]
+    assert [(entry.event_id, entry.counts, entry.note) for entry in usual.entries] == [
+        ("e1", True, ""),
+        ("e2", False, "the filter leaves it out; the event itself"),
+    ]
+    assert found.features[2].fates == {"counts": 2}
+
+
+def test_a_part_without_a_value_says_why(explained):
+    features = {"usual": {"function": "avg", "of": "amount", "window": "1h", "where": "kind = 'b'"}}
+    one = rule(aggregate=None, window=None, limit=None, features=features, when="usual > 5")
+    (part,) = explained(one, [event(2)]).condition.tests()
+    assert (part.truth, part.text) == (
+        "unknown",
+        "usual (no value) is above 5 is unknown: no event in its window counts",
+    )
+
+
+def test_an_exact_value_lies_within_the_bounds_of_buckets(explained):
+    precision = {"tail": "1m", "resolution": "10m", "edge": "include"}
+    batch = [event(1, 0), event(2, 5 * 60_000), event(3, HOUR_MS - 1), event(4, HOUR_MS + 60_000)]
+    found = explained(rule(), batch, at="e4", precision=precision)
+    (feature,) = found.features
+    assert (feature.comparison.equal, feature.comparison.within) == (False, True)
+    sentence = "computed again: 180, within the recorded bounds 120 and 240 (of 240)"
+    assert feature.comparison.sentence == sentence
+    assert found.condition.text == "value 240 is above 100 by 140"
+    assert not found.is_faulty
+
+
+def test_a_recorded_value_that_is_wrong_is_a_fault(tmp_path):
+    job = ArchivedJob(tmp_path, SCHEMA, allowed_lateness="1h", shards=1)
+    job.take([rule()])
+    job.batch([event(1), event(2, 5)])
+    for row in job.pipeline.found[columns.EVALUATIONS]:
+        row["value"] += 1
+    found = explainer_of(job, tmp_path / "results").event("e1", "r")
+    assert found.is_faulty
+    assert found.features[0].comparison.sentence == "computed again: 60, and 61 is recorded: they differ"
+
+
+def over_alerts(tmp_path: Path) -> tuple[ArchivedJob, Explainer]:
+    job = ArchivedJob(tmp_path, SCHEMA, allowed_lateness="1h", shards=1)
+    features = {"alerts": {"function": "count", "window": "1h"}}
+    often = rule("often", aggregate=None, window=None, limit=None, features=features, when="alerts >= 2", on="alerts")
+    job.take([rule("large", score=5), rule("count", None, limit={"operator": ">", "value": "1"}), often])
+    job.batch([event(1), event(2, 5), event(3, 9)])
+    return job, explainer_of(job, tmp_path / "results")
+
+
+def test_a_rule_over_alerts_is_explained_by_the_alerts_of_its_window(tmp_path):
+    job, explainer = over_alerts(tmp_path)
+    raised = [row for row in job.pipeline.output(columns.ALERTS) if row["rule_id"] == "often"]
+    assert len(raised) == 3
+    for count, row in enumerate(sorted(raised, key=lambda row: (row["position"], row["terms"])), 2):
+        found = explainer.alert(row["alert_id"])
+        (feature,) = found.features
+        assert (found.outcome, feature.count, feature.comparison.equal) == ("alert", count, True)
+        assert sum(entry.counts for entry in feature.entries) == count
+    found = explainer.event("e1", "often")
+    assert reasons(found) == [("no alert", "the event raised no alert, and the rule counts alerts")]
+    first = explainer.event("e2", "often")
+    assert first.notes == ("the event raised 2 alerts; this is of the first",)
+    assert (first.outcome, first.features[0].count) == ("did not fire", 1)
+
+
+def test_of_many_events_the_first_and_the_last_are_shown(tmp_path):
+    job = ArchivedJob(tmp_path, SCHEMA, allowed_lateness="1h", shards=1)
+    job.take([rule()])
+    job.batch([event(number, number) for number in range(1, 31)])
+    (feature,) = explainer_of(job, tmp_path / "results", most=6).event("e30", "r").features
+    assert [entry.event_id for entry in feature.entries] == ["e1", "e2", "e3", "e28", "e29", "e30"]
+    assert (feature.left_out, feature.count) == (24, 30)
+
+
+class Checked(HTMLParser):
+    """What a page would load from elsewhere or run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.outside: list[str] = []
+        self.titles: list[str] = []
+        self._in_title = False
+
+    def handle_starttag(self, tag, attrs):
+        names = dict(attrs)
+        if tag in ("script", "link", "img", "iframe") or "src" in names or "href" in names or "onload" in names:
+            self.outside.append(tag)
+        self._in_title = tag == "title"
+
+    def handle_data(self, data):
+        if self._in_title:
+            self.titles.append(data)
+            self._in_title = False
+
+
+def test_a_page_needs_nothing_else_and_shows_text_as_text(explained, capsys):
+    nasty = "<script>alert('x')</script>"
+    batch = [event(1, kind=nasty), event(2, 5, id=nasty, kind=nasty)]
+    found = explained(rule(where={"kind": nasty}), batch, at=nasty)
+    assert found.outcome == "alert"
+    page = page_of(found)
+    assert nasty not in page
+    checked = Checked()
+    checked.feed(page)
+    assert checked.outside == []
+    assert any(
+        title.startswith(f"{nasty}, 2023-11-14 22:13:20.005, 60.00 (the event itself)") for title in checked.titles
+    )
+    show(found)
+    text = capsys.readouterr().out
+    assert headline(found) in " ".join(text.split())
+    assert all(len(line) <= 80 for line in text.splitlines())
