@@ -21,7 +21,7 @@ from buckets.history.differences import Difference
 from buckets.history.history import History
 from buckets.history.replay import Replayed, Wanted, replay
 
-LARGE_ROWS = 200_000
+LARGE_ROWS = 1_000_000
 """With fewer rows the start of processes takes longer than they save."""
 _KINDS = {
     "recorded_only": "recorded, did not come out again",

@@ -26,9 +26,9 @@ from buckets.history.scoring import ScoredPiece, score_pieces
 from buckets.outputs import columns
 
 CutChoice = Literal["auto", "recorded", "joined"]
-FEW_BATCHES = 1_000
-LARGE_BATCH_ROWS = 20_000
-"""Batches are not joined where there are few of them, or where they have so many rows."""
+FEW_BATCHES = 20
+LARGE_BATCH_ROWS = 200_000
+"""Batches are not joined where there are few of them, or where they have so many rows: a batch costs 25 ms and more."""
 COMPARED_BYTES = 1 << 28
 """So much of what came out is compared at once, where what is recorded can be read a few batches at a time."""
 KEPT = 10_000
