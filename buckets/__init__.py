@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from buckets.errors import BucketsError
     from buckets.evaluation import Evaluator, Results, evaluate
     from buckets.events.schema import EventSchema, load_event_schema
+    from buckets.history.replay import replay
     from buckets.lists.list_file import load_list
     from buckets.outputs.reader import read_output
     from buckets.rule_files.yaml_rules import load_rules
@@ -79,6 +80,7 @@ __all__ = [
     "load_rules",
     "read_output",
     "read_warmth",
+    "replay",
 ]
 
 _MODULES = {
@@ -98,6 +100,7 @@ _MODULES = {
     "load_rules": "buckets.rule_files.yaml_rules",
     "read_output": "buckets.outputs.reader",
     "read_warmth": "buckets.checkpoint.rule_warmth",
+    "replay": "buckets.history.replay",
 }
 
 if not TYPE_CHECKING:  # mypy would take every name for one that is there

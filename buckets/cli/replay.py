@@ -19,7 +19,7 @@ from buckets.config.job import load_job
 from buckets.errors import BucketsError
 from buckets.history.differences import Difference
 from buckets.history.history import History
-from buckets.history.replay import Replayed, Wanted, replay
+from buckets.history.replay import Replayed, Wanted, replay_history
 
 LARGE_ROWS = 1_000_000
 """With fewer rows the start of processes takes longer than they save."""
@@ -81,7 +81,7 @@ def replay_job(
         rows = history.archive.end()
         used = processes or (1 if rows < LARGE_ROWS else os.cpu_count() or 1)
         wanted = Wanted(from_ms, to_ms, evaluations, cuts.value, used)
-        found = replay(history, wanted, lambda so_far: _tell(status, so_far, rows), console.print)
+        found = replay_history(history, wanted, lambda so_far: _tell(status, so_far, rows), console.print)
     if as_json:
         typer.echo(json.dumps(_as_json(found), indent=2, ensure_ascii=False))
     else:
