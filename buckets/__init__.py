@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from buckets.evaluation import Evaluator, Results, evaluate, features
     from buckets.events.schema import EventSchema, load_event_schema
     from buckets.history.backtest_report import BacktestReport
+    from buckets.history.replay import replay
     from buckets.history.table_backtest import backtest
     from buckets.lists.list_file import load_list
     from buckets.outputs.reader import read_output
@@ -87,6 +88,7 @@ __all__ = [
     "read_output",
     "read_verdicts",
     "read_warmth",
+    "replay",
 ]
 
 _MODULES = {
@@ -110,6 +112,7 @@ _MODULES = {
     "read_output": "buckets.outputs.reader",
     "read_verdicts": "buckets.verdicts.verdict_table",
     "read_warmth": "buckets.checkpoint.rule_warmth",
+    "replay": "buckets.history.replay",
 }
 
 if not TYPE_CHECKING:  # mypy would take every name for one that is there

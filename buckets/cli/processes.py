@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-LARGE_ROWS = 200_000
+LARGE_ROWS = 1_000_000
 """With fewer rows the start of processes takes longer than they save."""
 
 Processes = Annotated[

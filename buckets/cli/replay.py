@@ -19,7 +19,7 @@ from buckets.config.job import load_job
 from buckets.errors import BucketsError
 from buckets.history.differences import Difference
 from buckets.history.history import History
-from buckets.history.replay import Replayed, Wanted, replay
+from buckets.history.replay import Replayed, Wanted, replay_history
 
 _KINDS = {
     "recorded_only": "recorded, did not come out again",
@@ -76,7 +76,7 @@ def replay_job(
         history = History.open(job, lambda rows: status.update("Archiving what has arrived…"))
         rows = history.archive.end()
         wanted = Wanted(from_ms, to_ms, evaluations, cuts.value, processes_for(rows, processes))
-        found = replay(history, wanted, lambda so_far: _tell(status, so_far, rows), console.print)
+        found = replay_history(history, wanted, lambda so_far: _tell(status, so_far, rows), console.print)
     if as_json:
         typer.echo(json.dumps(_as_json(found), indent=2, ensure_ascii=False))
     else:

@@ -93,6 +93,9 @@ def recorded_rows(job: Job, evaluations: bool) -> RecordedRows:
     else:
         folder, missing = Path(settings.audit.path), "run `buckets audit CONF --once` first, or put its folder back"
     gone = next((name for name in outputs if not (folder / name / "_delta_log").exists()), None)
+    if gone == columns.EVALUATIONS and not settings.output.evaluations:
+        message = f"results {folder}: the job writes no evaluations to compare with; leave --evaluations out"
+        raise BucketsError(message)
     if gone is not None:
         message = f"results {folder}: there is no table {gone} to compare with; {missing}"
         raise BucketsError(message)

@@ -10,12 +10,15 @@ batch that holds an event of the time that is asked for.
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
 from typing import Literal
 
 import pyarrow as pa
 
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.cuts import Cut
+from buckets.config.job import load_job
 from buckets.errors import BucketsError
 from buckets.history.archive import BATCH, POSITION, SOURCE
 from buckets.history.differences import KINDS, Difference, Kind, differences
@@ -23,12 +26,13 @@ from buckets.history.history import History
 from buckets.history.pieces import CutAs, pieces_of
 from buckets.history.recorded_rows import ALERTS, RecordedRows, Span, recorded_rows
 from buckets.history.scoring import ScoredPiece, score_pieces
+from buckets.moment import moment_ms
 from buckets.outputs import columns
 
 CutChoice = Literal["auto", "recorded", "joined"]
-FEW_BATCHES = 1_000
-LARGE_BATCH_ROWS = 20_000
-"""Batches are not joined where there are few of them, or where they have so many rows."""
+FEW_BATCHES = 20
+LARGE_BATCH_ROWS = 200_000
+"""Batches are not joined where there are few of them, or where they have so many rows: a batch costs 25 ms and more."""
 COMPARED_BYTES = 1 << 28
 """So much of what came out is compared at once, where what is recorded can be read a few batches at a time."""
 KEPT = 10_000
@@ -101,6 +105,33 @@ class Replayed:
 
 
 def replay(
+    conf: str | Path,
+    begin: datetime | None = None,
+    end: datetime | None = None,
+    evaluations: bool = False,
+    cuts: CutChoice = "auto",
+    processes: int = 1,
+) -> Replayed:
+    """Score again what has arrived at a job, and compare with what it has recorded, as `buckets replay` does.
+
+    Args:
+        conf: the job's configuration, with `archive`.
+        begin: the first event time whose rows are compared; UTC where it has no zone.
+        end: the first event time that is not compared any more.
+        evaluations: whether evaluations are compared too, where the job writes them.
+        cuts: as in `Wanted`.
+        processes: how many score. More than one start Python again, so a script then calls this below
+            `if __name__ == "__main__"`.
+
+    Raises:
+        BucketsError: something is missing that is needed to score again or to compare, or no event is in that time.
+    """
+    from_ms, to_ms = (None if each is None else moment_ms(each) for each in (begin, end))
+    wanted = Wanted(from_ms, to_ms, evaluations, cuts, processes)
+    return replay_history(History.open(load_job(Path(conf))), wanted)
+
+
+def replay_history(
     history: History,
     wanted: Wanted,
     on_piece: Callable[[Replayed], None] = lambda found: None,

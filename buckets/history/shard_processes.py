@@ -138,7 +138,7 @@ def _results(used: Sequence[Future[None]], begun: Sequence[Future[list[Produced]
         for each in begun:
             yield from each.result()
     except BrokenProcessPool:
-        message = "a process that scores shards has ended, most likely for want of memory; use fewer with --processes"
+        message = "a process that scores shards has ended, most likely for want of memory: all timelines are kept in it"
         raise BucketsError(message) from None
 
 

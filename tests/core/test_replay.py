@@ -19,7 +19,7 @@ from buckets.engine import eviction, shard_clock
 from buckets.errors import BucketsError
 from buckets.history import pieces
 from buckets.history import replay as replays
-from buckets.history.replay import Replayed, Wanted, replay
+from buckets.history.replay import Replayed, Wanted, replay_history
 from buckets.lists.entry import Entry
 from buckets.moment import moment_ms
 from buckets.outputs.columns import EVALUATIONS
@@ -124,7 +124,7 @@ def told(found: Replayed) -> list[str]:
 def test_as_it_was_cut_all_comes_out_again_to_the_last_digit(happened, lateness):
     with evicting(), lived(happened, allowed_lateness=lateness) as job:
         if job.archive.end():
-            found = replay(job.history(), Wanted(**ALL))
+            found = replay_history(job.history(), Wanted(**ALL))
             assert told(found) == []
             assert found.compared[EVALUATIONS] == len(job.rows[EVALUATIONS])
 
@@ -135,7 +135,7 @@ def test_as_it_was_cut_all_comes_out_again_to_the_last_digit(happened, lateness)
 def test_joined_batches_say_the_same_where_nothing_is_evicted(happened, joined_rows):
     with mock.patch.object(pieces, "JOINED_ROWS", joined_rows), lived(happened) as job:
         if job.archive.end():
-            assert told(replay(job.history(), Wanted(evaluations=True, cuts="joined"))) == []
+            assert told(replay_history(job.history(), Wanted(evaluations=True, cuts="joined"))) == []
 
 
 @pytest.mark.slow
@@ -146,10 +146,10 @@ def test_joined_batches_say_the_same_of_what_is_warm(happened, joined_rows):
     with evicting(), lived(happened, allowed_lateness="0ms") as job:
         if job.archive.end():
             with mock.patch.object(pieces, "JOINED_ROWS", joined_rows):
-                found = replay(job.history(), Wanted(evaluations=True, cuts="joined"))
+                found = replay_history(job.history(), Wanted(evaluations=True, cuts="joined"))
             evaluated = [each for each in found.differences if each.output == EVALUATIONS]
             assert [each for each in evaluated if not each.is_cold and each.row["rule_id"].startswith("e")] == []
-            assert replay(job.history(), Wanted(evaluations=True, cuts="recorded")).is_equal
+            assert replay_history(job.history(), Wanted(evaluations=True, cuts="recorded")).is_equal
 
 
 # Rows that were changed
@@ -176,13 +176,13 @@ def job(tmp_path) -> RecordedJob:
 
 
 def changed(job: RecordedJob, **wanted) -> list[tuple]:
-    found = replay(job.history(), Wanted(**wanted))
+    found = replay_history(job.history(), Wanted(**wanted))
     assert found.is_equal == (not found.differences)
     return [(each.output, each.kind, each.fields, each.row["event_id"]) for each in found.differences]
 
 
 def test_nothing_is_changed(job):
-    found = replay(job.history(), Wanted())
+    found = replay_history(job.history(), Wanted())
     assert (found.cut_as, found.batches, found.events, found.is_equal) == ("recorded", 3, 12, True)
     assert found.compared == {output: len(job.rows[output]) for output in OUTPUTS if output != EVALUATIONS}
     assert min(found.compared.values()) > 0
@@ -225,7 +225,7 @@ def test_only_alerts_of_the_time_asked_for_are_compared(job):
     chosen = changed(job, from_ms=moment_ms(begin), to_ms=moment_ms(end))
     assert chosen == [each for each in everything if 5 <= int(each[3][1:]) < 9]
     assert 0 < len(chosen) < len(everything)
-    found = replay(job.history(), Wanted(to_ms=3 * MINUTE_MS))
+    found = replay_history(job.history(), Wanted(to_ms=3 * MINUTE_MS))
     assert (found.last_batch, found.events) == (0, 4)
 
 
@@ -241,8 +241,8 @@ def test_joined_batches_that_differ_are_scored_again_one_by_one(job):
     told = []
     job.rows["alerts"][0] |= {"warm": False}
     with mock.patch.object(replays, "FEW_BATCHES", 1):
-        joined = replay(job.history(), Wanted(cuts="joined"))
-        found = replay(job.history(), Wanted(), say=told.append)
+        joined = replay_history(job.history(), Wanted(cuts="joined"))
+        found = replay_history(job.history(), Wanted(), say=told.append)
     assert (joined.cut_as, joined.eviction, joined.is_equal) == ("joined", 1, True)
     assert (found.cut_as, found.eviction, found.is_equal) == ("recorded", 0, False)
     assert len(told) == 1
@@ -253,12 +253,12 @@ def test_in_joined_batches_the_batch_counts_before_the_partition(tmp_path):
     job.use([rule(limit={"operator": ">", "value": "0"})])
     job.batch([PAYMENTS[0] | {"source_order": 1}])
     job.batch([PAYMENTS[2] | {"source_order": 0}])
-    assert told(replay(job.history(), Wanted(evaluations=True, cuts="joined"))) == []
+    assert told(replay_history(job.history(), Wanted(evaluations=True, cuts="joined"))) == []
     assert len(job.rows["alerts"]) == 2
 
 
 def test_processes_say_the_same_as_one(job):
-    assert told(replay(job.history(), Wanted(evaluations=True, processes=2))) == []
+    assert told(replay_history(job.history(), Wanted(evaluations=True, processes=2))) == []
 
 
 # What is missing
@@ -267,14 +267,14 @@ def test_processes_say_the_same_as_one(job):
 def test_without_all_that_was_scored_nothing_is_compared(job, tmp_path):
     history = job.history()
     with pytest.raises(BucketsError, match="no event has happened in that time"):
-        replay(history, Wanted(from_ms=10**15))
+        replay_history(history, Wanted(from_ms=10**15))
     DeltaTable(job.archive.table_path).delete("_batch_id = 2")
     with pytest.raises(BucketsError, match="ends with batch 1, and the job has written batch 2"):
-        replay(history, Wanted())
-    assert replay(history, Wanted(to_ms=8 * MINUTE_MS)).not_compared == 2
+        replay_history(history, Wanted())
+    assert replay_history(history, Wanted(to_ms=8 * MINUTE_MS)).not_compared == 2
     shutil.rmtree(tmp_path / "tables" / "held_alerts")
     with pytest.raises(BucketsError, match="there is no table held_alerts"):
-        replay(history, Wanted())
+        replay_history(history, Wanted())
 
 
 def test_a_version_of_a_list_that_is_gone_is_named(tmp_path):
@@ -282,10 +282,10 @@ def test_a_version_of_a_list_that_is_gone_is_named(tmp_path):
     job.use([LISTED])
     job.use_list("cards", {"c": Entry()})
     job.batch([{"id": "e", "t": 0, "payer": "p", "card": "c", "amount": "1", "position": 1}])
-    assert told(replay(job.history(), Wanted(evaluations=True, processes=2))) == []
+    assert told(replay_history(job.history(), Wanted(evaluations=True, processes=2))) == []
     shutil.rmtree(tmp_path / "checkpoint" / "buckets" / "lists")
     with pytest.raises(BucketsError, match="batch 0 saw version 1 of list cards, which is not kept any more"):
-        replay(job.history(), Wanted())
+        replay_history(job.history(), Wanted())
 
 
 def test_an_empty_archive_says_so(tmp_path):
@@ -293,7 +293,7 @@ def test_an_empty_archive_says_so(tmp_path):
     job.use([rule()])
     job.batch([])
     with pytest.raises(BucketsError, match="holds nothing"):
-        replay(job.history(), Wanted())
+        replay_history(job.history(), Wanted())
 
 
 def test_batches_of_an_earlier_release_cannot_be_replayed(job):
@@ -301,4 +301,4 @@ def test_batches_of_an_earlier_release_cannot_be_replayed(job):
     (cuts,) = (job.checkpoint.path / "buckets" / "cuts").glob("*")
     cuts.write_text(cuts.read_text().replace('"ruleset_version": 1', '"ruleset_version": 0', 1))
     with pytest.raises(BucketsError, match="batches up to 0 were scored by a release"):
-        replay(replace(history, recorded=job.recorded), Wanted())
+        replay_history(replace(history, recorded=job.recorded), Wanted())

@@ -8,7 +8,7 @@ from buckets.config.job import load_job
 from buckets.errors import BucketsError
 from buckets.history.archive import by_batch
 from buckets.history.history import History
-from buckets.history.replay import Wanted, replay
+from buckets.history.replay import Wanted, replay_history
 from buckets.history.scoring import Piece, score_pieces
 from buckets.outputs.columns import ALERTS
 from buckets.spark.prepared_job import Listener, prepare
@@ -49,7 +49,7 @@ def test_messages_are_archived_as_far_as_the_audit_has_come_and_score_the_same(b
     again = sorted((row["alert_id"], row["source"], row["position"], row["warm"]) for row in found)
     assert again == sorted((row["alert_id"], row["source"], row["position"], row["warm"]) for row in job.rows(ALERTS))
     assert again
-    replayed = replay(history, Wanted())
-    joined = replay(history, Wanted(cuts="joined"))
+    replayed = replay_history(history, Wanted())
+    joined = replay_history(history, Wanted(cuts="joined"))
     assert (replayed.differences, joined.differences) == ([], [])
     assert replayed.compared[ALERTS] == joined.compared[ALERTS] == len(again)

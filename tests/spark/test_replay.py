@@ -3,10 +3,12 @@
 import json
 import sys
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import pytest
 from deltalake import DeltaTable
 
+import buckets
 from buckets.cli.main import exit_code
 from tests.spark.job_folder import JobFolder
 from tests.spark.payments import RULES, payments
@@ -24,7 +26,7 @@ class Ran:
 
 
 def test_a_job_that_was_restarted_with_other_rules_is_replayed(spark, tmp_path, monkeypatch, capsys):
-    def replay(*options: str) -> Ran:
+    def command(*options: str) -> Ran:
         monkeypatch.setattr(sys, "argv", ["buckets", "replay", str(job.conf), *options])
         code = exit_code()
         return Ran(code, *capsys.readouterr())
@@ -39,16 +41,19 @@ def test_a_job_that_was_restarted_with_other_rules_is_replayed(spark, tmp_path, 
     capsys.readouterr()
 
     for cuts in ("recorded", "joined"):
-        ran = replay("--evaluations", "--cuts", cuts, "--json")
+        ran = command("--evaluations", "--cuts", cuts, "--json")
         found = json.loads(ran.out)
         assert (ran.code, found["equal"], found["rows"]) == (0, True, [])
         assert found["arrivals"] == len(events)
         assert found["compared"] == {name: len(job.rows(name)) for name in found["compared"]}
         assert min(found["compared"].values()) > 0
 
+    replayed = buckets.replay(job.conf, end=datetime(1970, 1, 1, tzinfo=UTC))
+    assert replayed.is_equal
+    assert replayed.compared["alerts"] == sum(row["event_time"].year < 1970 for row in job.rows("alerts")) > 0
     changed = job.rows("alerts")[0]
     DeltaTable(job.tables / "alerts").update({"certain": "false"}, predicate=f"alert_id = '{changed['alert_id']}'")
-    ran = replay()
+    ran = command()
     assert ran.code == 1
     assert f"alerts: alert {changed['alert_id']} of rule {changed['rule_id']}" in ran.out
     assert "certain: recorded False, came out True" in ran.out

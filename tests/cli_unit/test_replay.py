@@ -1,0 +1,47 @@
+"""`buckets replay` before anything is scored: what is missing is said in one line."""
+
+import pytest
+import yaml
+
+from tests.cli_unit.ran import one_line
+from tests.cli_unit.test_cli import GOOD_RULES, SCHEMA
+
+
+@pytest.fixture
+def conf(tmp_path):
+    (tmp_path / "source").mkdir()
+    (tmp_path / "rules.yaml").write_text(GOOD_RULES)
+    written = {
+        "source": {"kind": "json", "path": "source"},
+        "schema": SCHEMA,
+        "rules": "rules.yaml",
+        "checkpoint": "checkpoint",
+        "output": {"path": "tables"},
+    }
+    path = tmp_path / "conf.yaml"
+    path.write_text(yaml.safe_dump(written))
+    return path
+
+
+def test_a_configuration_without_archive_is_one_line(buckets, conf):
+    assert one_line(buckets("replay", conf), 1).startswith("the configuration has no `archive`")
+
+
+def test_a_job_that_has_not_run_is_one_line(buckets, conf):
+    conf.write_text(conf.read_text() + "archive: {path: archive}\n")
+    assert "has no record of where the stream was cut into batches" in one_line(buckets("replay", conf), 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--from", "soon"), "--from: 'soon' is no moment"),
+        (("--from", "2026-02-01", "--to", "2026-01-01"), "--from 2026-02-01 is not before --to 2026-01-01"),
+    ],
+)
+def test_a_time_that_is_none_is_one_line(buckets, conf, options, said):
+    assert one_line(buckets("replay", conf, *options), 1).startswith(said)
+
+
+def test_other_cuts_than_these_are_a_wrong_option(buckets, conf):
+    assert buckets("replay", conf, "--cuts", "mine").code == 2
