@@ -146,7 +146,8 @@ class Backtest:
         Args:
             pieces: made by `scoring`.
             on_rows: called after each piece with the rows so far, and the events that alerted.
-            on_alerts: called with the alerts of each piece, in and out of the range.
+            on_alerts: called with the alerts of each piece, in and out of the range; their `source_order` is the number
+                of the arrival.
 
         Raises:
             BucketsError: no event is in the range.

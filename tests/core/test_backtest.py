@@ -36,7 +36,9 @@ def rows_of(tables):
 
 
 def in_order(rows):
-    return sorted(rows, key=lambda row: (row["rule_id"], row["position"], row["alert_id"]))
+    """Rows of alerts without the number of their arrival, in one order."""
+    ordered = sorted(rows, key=lambda row: (row["rule_id"], row["position"], row["alert_id"]))
+    return [{name: row[name] for name in row if name != "source_order"} for row in ordered]
 
 
 @st.composite
