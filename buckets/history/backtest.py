@@ -34,7 +34,11 @@ from buckets.moment import time_text
 from buckets.outputs.columns import ALERTS, SHADOW_ALERTS
 from buckets.outputs.comparison import Comparison, Sample, compare_events, sample_of
 from buckets.outputs.rule_alerts import TABLES, rule_alerts
+from buckets.rules.revision import names
 from buckets.rules.rule import Rule, check_against_schema
+
+_Recorded = dict[tuple[str, str], dict[str, Sample]]
+"""By rule and output, the events with a recorded alert."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +147,8 @@ class Backtest:
         Args:
             pieces: made by `scoring`.
             on_rows: called after each piece with the rows so far, and the events that alerted.
-            on_alerts: called with the alerts of each piece, in and out of the range.
+            on_alerts: called with the alerts of each piece, in and out of the range; their `source_order` is the number
+                of the arrival.
             processes: how many score.
 
         Raises:
@@ -198,7 +203,7 @@ class Backtest:
             notes=tuple(self._notes(raised, fraud)),
         )
 
-    def _result(self, rule: Rule, reckoning: Reckoning, recorded: "_Recorded | None") -> RuleResult:
+    def _result(self, rule: Rule, reckoning: Reckoning, recorded: _Recorded | None) -> RuleResult:
         overlap: Comparison | None = None
         if recorded is not None:
             of_rule = [samples for (rule_id, _), samples in recorded.items() if rule_id == rule.rule_id]
@@ -213,7 +218,7 @@ class Backtest:
             figures = reckoning.of_variants((rule_id, written[rule_id]) for rule_id in each.rules)
             yield VariantResult(each.values, each.is_as_written, figures)
 
-    def _recorded(self, folder: Path) -> "_Recorded":
+    def _recorded(self, folder: Path) -> _Recorded:
         """The recorded alerts of the range."""
         found: dict[tuple[str, str], dict[str, Sample]] = {}
         for output in TABLES:
@@ -222,7 +227,7 @@ class Backtest:
                 found.setdefault((row["rule_id"], output), {}).setdefault(sample.event_id, sample)
         return found
 
-    def _gone(self, recorded: "_Recorded") -> dict[str, int]:
+    def _gone(self, recorded: _Recorded) -> dict[str, int]:
         here = {rule.rule_id for rule in self._evaluated}
         gone: Counter[str] = Counter()
         for (rule_id, output), samples in recorded.items():
@@ -238,13 +243,14 @@ class Backtest:
         if fraud is not None and fraud.confirmed > len(fraud.found):
             missing = fraud.confirmed - len(fraud.found)
             yield f"{missing:,} of {fraud.confirmed:,} events of confirmed fraud are not in what was read"
-        endless = [rule.rule_id for rule in self._evaluated if rule.cooldown is not None or rule.reset_on_alert]
+        endless = [rule.rule_id for rule in self._evaluated if _depends_on_alerts(rule)]
         if self.history_ms is not None and endless:
             yield (
-                f"cooldowns and resets began with --history: alerts of {', '.join(endless)} may differ from those of "
-                "the whole history"
+                f"alerts before --history count for nothing: those of {names(endless)} may differ from what the whole "
+                "history gives, for cooldowns, resets and rules over alerts depend on earlier alerts"
             )
 
 
-_Recorded = dict[tuple[str, str], dict[str, Sample]]
-"""By rule and output, the events with a recorded alert."""
+def _depends_on_alerts(rule: Rule) -> bool:
+    """Whether an alert of a rule may depend on any earlier alert."""
+    return rule.cooldown is not None or rule.reset_on_alert or rule.on == "alerts"

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
@@ -18,7 +19,7 @@ from buckets.checkpoint.terms import Terms
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
 from buckets.events.table_rows import table_arrivals
-from buckets.history.archive import OWN_COLUMNS, by_batch
+from buckets.history.archive import ARRIVAL, OWN_COLUMNS, SOURCE_ORDER, by_batch
 from buckets.history.arrived import archived
 from buckets.history.event_table import open_events
 from buckets.history.history import History
@@ -50,7 +51,16 @@ class Scoring:
         return frozenset().union(*(rule.lists for rule in self.rule_set.rules)).difference(self.lists)
 
     def piece(self, rows: pa.Table, recorded: Lists = NO_LISTS) -> Piece:
-        """Rows as a piece, without events that do not count."""
+        """Rows as a piece, without events that do not count.
+
+        A piece may hold many batches. The engine orders events by `source_order`, which orders those of a batch only:
+        in a piece it is the number of the arrival.
+
+        Args:
+            rows: of the archive, with `_arrival`.
+            recorded: the lists as they were.
+        """
+        rows = rows.set_column(rows.column_names.index(SOURCE_ORDER), SOURCE_ORDER, rows[ARRIVAL])
         if self.from_ms is not None:
             times_ms = rows[self.terms.event_schema.event_time.field].cast(pa.timestamp("ms", "UTC"), safe=False)
             rows = rows.filter(pc.greater_equal(times_ms.cast(pa.int64()), self.from_ms))
@@ -132,13 +142,20 @@ def event_pieces(path: Path, arrival: str | None, scoring: Scoring) -> Iterator[
     Raises:
         BucketsError: it cannot be read, or has no events of the schema.
     """
-    schema = scoring.terms.event_schema
-    for rows in open_events(path, schema, scoring.rule_set.named_fields, arrival):
-        yield scoring.piece(archived(rows, schema, 0))
+    arrivals = open_events(path, scoring.terms.event_schema, scoring.rule_set.named_fields, arrival)
+    yield from _numbered(arrivals, scoring)
 
 
 def table_pieces(events: pa.Table, scoring: Scoring) -> Iterator[Piece]:
     """The events of a table, in the order of its rows."""
-    schema = scoring.terms.event_schema
-    for rows in table_arrivals(events, schema, scoring.rule_set.named_fields):
-        yield scoring.piece(archived(rows, schema, 0))
+    arrivals = table_arrivals(events, scoring.terms.event_schema, scoring.rule_set.named_fields)
+    return _numbered(arrivals, scoring)
+
+
+def _numbered(arrivals: Iterable[pa.RecordBatch], scoring: Scoring) -> Iterator[Piece]:
+    """Arrivals that are in no archive as pieces."""
+    first = 0
+    for rows in arrivals:
+        numbers = pa.array(np.arange(first, first + len(rows)))
+        yield scoring.piece(archived(rows, scoring.terms.event_schema, 0).append_column(ARRIVAL, numbers))
+        first += len(rows)

@@ -2,7 +2,8 @@
 
 A table has one row an event, with its id in the field that the event schema declares, or in `event_id`; or one row a
 case, with a list `event_ids`, as the truth of generated payments has. Amounts stand in `amount` or in the measure's own
-column; without them an event's own amount counts. A table with a column `verdict` counts where that is `fraud`.
+column; without them an event's own amount counts. In a table with a column `verdict`, an event counts whose last
+row says `fraud`: the last by `made_at`, as in a table of verdicts, or else by the order of the rows.
 """
 
 import json
@@ -20,7 +21,8 @@ from deltalake import DeltaTable, QueryBuilder
 from buckets.errors import BucketsError, first_line
 from buckets.events.schema import EventSchema
 
-_ID, _IDS, _AMOUNT, _VERDICT, _FRAUD = "event_id", "event_ids", "amount", "verdict", "fraud"
+_ID, _IDS, _AMOUNT = "event_id", "event_ids", "amount"
+_VERDICT, _FRAUD, _MADE_AT = "verdict", "fraud", "made_at"
 _KINDS = "a .csv, .jsonl or .parquet file, or a Delta table"
 
 
@@ -47,6 +49,8 @@ def read_confirmed_fraud(path: Path, schema: EventSchema, measure: str | None) -
         BucketsError: it cannot be read, or has no column of ids, or an amount in it is no number.
     """
     rows = list(_rows(path))
+    if rows and all(row.get(_MADE_AT) is not None for row in rows):
+        rows.sort(key=lambda row: row[_MADE_AT])
     there = list(dict.fromkeys(name for row in rows for name in row))
     column = next((name for name in (schema.event_id, _ID, _IDS) if name in there), None)
     if rows and column is None:
@@ -58,7 +62,10 @@ def read_confirmed_fraud(path: Path, schema: EventSchema, measure: str | None) -
     amounts: dict[str, Decimal | None] = {}
     for number, row in enumerate(rows, 1):
         written = row.get(column or "")
-        if written is None or (_VERDICT in there and row.get(_VERDICT) != _FRAUD):
+        if written is None:
+            continue
+        if _VERDICT in there and row.get(_VERDICT) != _FRAUD:
+            amounts.pop(str(written), None)
             continue
         amount = next(
             (row[name] for name in (_AMOUNT, measure) if name is not None and row.get(name) is not None), None

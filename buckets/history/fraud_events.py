@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from buckets.events import conversion
 from buckets.events.schema import EventSchema
+from buckets.history.archive import ARRIVAL
 from buckets.history.confirmed_fraud import ConfirmedFraud
 
 
@@ -18,7 +19,7 @@ class FraudEvent:
     """An event that is confirmed fraud.
 
     Attributes:
-        arrival: the number of the row with which it came first.
+        arrival: the number of the arrival with which it came first.
         time_ms: when it happened.
         amount: scaled; 0 where it is not known.
         fields: the values by which rules group.
@@ -51,7 +52,6 @@ class FraudEvents:
         self._confirmed, self._schema, self._amount = confirmed, schema, amount
         self._fields: Sequence[str] = list(dict.fromkeys(fields))
         self._ids = pa.array(list(confirmed.amounts), pa.string())
-        self._arrived = 0
         self.found: dict[str, FraudEvent] = {}
 
     @property
@@ -67,10 +67,9 @@ class FraudEvents:
         if len(numbers):
             measures = [] if self._amount is None else [self._amount]
             names = [schema.event_id, schema.event_time.field, *self._fields, *measures]
-            self._note(numbers, rows.select(dict.fromkeys(names)).take(pa.array(numbers)))
-        self._arrived += len(rows)
+            self._note(rows.select(dict.fromkeys([ARRIVAL, *names])).take(pa.array(numbers)))
 
-    def _note(self, numbers: np.ndarray, rows: pa.Table) -> None:
+    def _note(self, rows: pa.Table) -> None:
         amounts = np.zeros(len(rows), np.int64)
         if self._amount is not None:
             measure = self._schema.measures[self._amount]
@@ -78,11 +77,11 @@ class FraudEvents:
         times_ms = rows[self._schema.event_time.field].cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
         fields = rows.select(self._fields).to_pylist() if self._fields else [{}] * len(rows)
         ids = rows[self._schema.event_id].to_pylist()
-        each = zip(ids, numbers.tolist(), times_ms.to_pylist(), amounts.tolist(), fields, strict=True)
-        for event_id, number, time_ms, amount, values in each:
+        each = zip(ids, rows[ARRIVAL].to_pylist(), times_ms.to_pylist(), amounts.tolist(), fields, strict=True)
+        for event_id, arrival, time_ms, amount, values in each:
             if event_id not in self.found:
                 worth = self._worth(event_id, amount)
-                self.found[event_id] = FraudEvent(self._arrived + number, time_ms, worth, values)
+                self.found[event_id] = FraudEvent(arrival, time_ms, worth, values)
 
     def _worth(self, event_id: str, own: int) -> int:
         """The confirmed amount of an event, scaled; its own where none is written."""

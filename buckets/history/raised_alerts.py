@@ -1,8 +1,8 @@
 """The alerts that a backtest raises, gathered piece by piece: of each the rule, the key and the event, as numbers.
 
-Events are rows of the pieces, and numbered in the order of arrival from the first row of the first piece on. So it is
-known which of two came first. An event that alerts is kept once, whatever the number of rules and variants that it
-alerts for; a sweep of a thousand limits costs twelve bytes for each of its alerts.
+Events are rows of the pieces, known by the number of their arrival. So it is known which of two came first. An event
+that alerts is kept once, whatever the number of rules and variants that it alerts for; of an alert there are two
+numbers.
 """
 
 import json
@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from buckets.engine.policies import is_in_share
 from buckets.events import conversion
 from buckets.events.schema import EventSchema
+from buckets.history.archive import ARRIVAL
 from buckets.history.scoring import ScoredPiece
 from buckets.outputs.columns import ALERTS, HELD_ALERTS, SHADOW_ALERTS, VARIANT_ALERTS
 from buckets.rules.policy import WHOLE_SHARE
@@ -27,8 +28,8 @@ from buckets.rules.rule import Rule
 Int64s = npt.NDArray[np.int64]
 Span = tuple[int | None, int | None]
 """From which event time on, and until which, in ms; None for any."""
-_ORIGIN = ("source", "source_order", "position", "event_id")
-"""What tells rows apart: a topic that was created again begins with the same positions."""
+_ARRIVAL = "source_order"
+"""The column of alerts that holds the number of their arrival, see `Scoring.piece`."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ class RaisedAlerts:
         }
         there = {name: table for name, table in tables.items() if table.num_rows}
         if there:
-            joined = pa.concat_tables([table.select([*_ORIGIN, "rule_id", "key"]) for table in there.values()])
+            joined = pa.concat_tables([table.select([_ARRIVAL, "rule_id", "key"]) for table in there.values()])
             self._add(rows, joined, np.repeat(list(there), [table.num_rows for table in there.values()]))
         self.arrived += rows.num_rows
 
@@ -160,8 +161,8 @@ class RaisedAlerts:
 
     def _add(self, rows: pa.Table, alerts: pa.Table, outputs: npt.NDArray[np.str_]) -> None:
         """Add the alerts of a piece."""
-        there = rows.select([*(f"_{name}" for name in _ORIGIN[:-1]), self._schema.event_id])
-        different, index = np.unique(_row_numbers(there.rename_columns(list(_ORIGIN)), alerts), return_inverse=True)
+        arrivals, index = np.unique(alerts[_ARRIVAL].to_numpy(), return_inverse=True)
+        different = np.searchsorted(rows[ARRIVAL].to_numpy(), arrivals)
         chosen = rows.select(self._row_columns()).take(pa.array(different))
         amounts = np.zeros(len(different), np.int64)
         if self._amount is not None:
@@ -169,7 +170,7 @@ class RaisedAlerts:
                 chosen[self._amount].combine_chunks(), self._schema.measures[self._amount].scale
             )
         times_ms = _in_ms(chosen[self._schema.event_time.field]).to_numpy()
-        self._rows.append((different + self.arrived, times_ms, chosen[self._schema.event_id].combine_chunks(), amounts))
+        self._rows.append((arrivals, times_ms, chosen[self._schema.event_id].combine_chunks(), amounts))
         row, key = index.astype(np.int64) + self.alerted, self._key_numbers(alerts["key"])
         self.alerted += len(different)
         for rule_id, output, mine in _by_rule(alerts["rule_id"], outputs):
@@ -210,19 +211,6 @@ def _by_rule(rule_ids: pa.ChunkedArray, outputs: npt.NDArray[np.str_]) -> Iterat
     for mine in np.split(order, np.flatnonzero(np.diff(codes[order])) + 1):
         rule, output = divmod(int(codes[mine[0]]), len(names))
         yield encoded.dictionary[rule].as_py(), str(names[output]), mine
-
-
-def _row_numbers(rows: pa.Table, alerts: pa.Table) -> Int64s:
-    """For each alert the index of the row of its event, the first of those that have its origin."""
-    there = rows.append_column("row", pa.array(np.arange(len(rows))))
-    wanted = alerts.select(_ORIGIN).append_column("alert", pa.array(np.arange(len(alerts))))
-    found = wanted.join(there, list(_ORIGIN), join_type="inner").sort_by([("alert", "ascending"), ("row", "ascending")])
-    first = np.unique(found["alert"].to_numpy(), return_index=True)[1]
-    numbers: Int64s = found["row"].to_numpy()[first]
-    if len(numbers) != len(alerts):
-        message = f"{len(alerts) - len(numbers):,} alerts are of no row of their piece"
-        raise RuntimeError(message)
-    return numbers
 
 
 def _wider(known: tuple[int, int] | None, times_ms: pa.ChunkedArray) -> tuple[int, int] | None:

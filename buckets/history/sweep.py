@@ -41,7 +41,7 @@ class Sweep:
 
     Attributes:
         rule_id: the rule.
-        parameter: `limit`, `window`, `cooldown`, `when.FEATURE` or `FEATURE.window`.
+        parameter: `limit`, `window` or `cooldown`; `when.` and a feature; or a feature and `.window`.
         values: as they are shown, in their order.
     """
 

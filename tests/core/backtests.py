@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 from hypothesis import strategies as st
 
 from buckets.config.engine import EngineSettings
 from buckets.events.schema import EventSchema
+from buckets.history.archive import ARRIVAL
 from buckets.history.arrived import archived
 from buckets.history.backtest import Backtest
 from buckets.history.backtest_report import BacktestReport
@@ -95,5 +97,6 @@ def backtest(rules: Sequence[Rule], **changes: Any) -> Backtest:
 
 def run(asked: Backtest, rows: Sequence[Row], size: int = 7, **options: Any) -> BacktestReport:
     """Score rows in pieces of a size."""
-    pieces = [arrivals(rows[start : start + size], SCHEMA) for start in range(0, len(rows), size)]
-    return asked.run((asked.scoring.piece(archived(piece, SCHEMA, 0)) for piece in pieces), **options)
+    whole = archived(arrivals(rows, SCHEMA), SCHEMA, 0).append_column(ARRIVAL, pa.array(range(len(rows)), pa.int64()))
+    pieces = (whole.slice(start, size) for start in range(0, len(rows), size))
+    return asked.run(map(asked.scoring.piece, pieces), **options)

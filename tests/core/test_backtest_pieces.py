@@ -54,6 +54,21 @@ def test_a_backtest_of_an_archive_raises_the_live_alerts_of_every_range(tmp_path
         assert report.total.alerts == len(live)
 
 
+@settings(max_examples=6)
+@given(payments(), st.lists(st.integers(1, 60), min_size=1, max_size=4))
+def test_a_piece_of_many_batches_is_scored_in_the_order_of_their_arrival(tmp_path_factory, rows, positions):
+    rows = [*ROWS, *rows]
+    job = ArchivedJob(tmp_path_factory.mktemp("job"), SCHEMA, **ENGINE)
+    job.take(RULES)
+    for number, batch in enumerate(cut(rows, positions)):
+        # Files that are older than those that were read before them.
+        job.batch([row | {"source_order": -number, "position": at} for at, row in enumerate(batch)])
+    asked, tables = backtest(RULES), []
+    piece = asked.scoring.piece(pa.concat_tables(job.archive.tables()))
+    asked.run([piece], on_alerts=tables.append)
+    assert in_order(rows_of(tables)) == in_order(job.pipeline.output("alerts"))
+
+
 def test_arrivals_after_the_last_one_of_the_range_are_not_read(tmp_path):
     _, history = archived_job(tmp_path, ROWS, [5, 10])
     end = ROWS[12]["t"]

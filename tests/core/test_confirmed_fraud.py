@@ -40,6 +40,9 @@ def test_ids_may_stand_in_the_field_of_the_schema_or_in_lists(tmp_path):
 def test_of_verdicts_only_fraud_counts(tmp_path):
     (tmp_path / "verdicts.csv").write_text("event_id,verdict\ne1,fraud\ne2,legitimate\ne3,\ne4,unclear\n")
     assert read(tmp_path / "verdicts.csv") == {"e1": None}
+    lines = ["event_id,verdict,made_at", "e1,fraud,1", "e2,fraud,3", "e1,unclear,2", "e2,unclear,2"]
+    (tmp_path / "changed.csv").write_text("\n".join(lines))
+    assert read(tmp_path / "changed.csv") == {"e2": None}
 
 
 @pytest.mark.parametrize(
