@@ -122,10 +122,13 @@ def make_job(work: Path, events: int, payers: int, console: Console) -> dict[str
         found: dict[str, Any] = json.loads(made.read_text(encoding="utf-8"))
         if found["size"] == size:
             return found
+    payments = work / "transactions"
+    if work.exists() and any(work.iterdir()) and not payments.exists():
+        sys.exit(f"--work {work}: holds something else; name an empty folder, or one that this benchmark has made")
     shutil.rmtree(work, ignore_errors=True)
     console.print(f"making {events:,} payments and their archive in {work}", highlight=False)
     started_s = time.perf_counter()
-    write_payments(work / "transactions", events, payers)
+    write_payments(payments, events, payers)
     seconds = {"generate": time.perf_counter() - started_s}
     conf = {
         "source": {"kind": "parquet", "path": "transactions", "max_files_per_trigger": 2},

@@ -17,7 +17,7 @@ from buckets.config.job import check_precision_groups
 from buckets.config.lists import check_lists
 from buckets.config.raw_windows import check_raw_windows
 from buckets.engine.accounting import BatchAccount
-from buckets.engine.feature_table import FeatureTable
+from buckets.engine.feature_table import FeatureTable, numbered
 from buckets.engine.in_memory import InMemoryJob
 from buckets.engine.output_decoder import OutputDecoder
 from buckets.engine.shard import Scorer
@@ -141,9 +141,9 @@ class Evaluator:
             BucketsError: as `evaluate`; also if a rule is over alerts, or none is evaluated.
         """
         table = FeatureTable(self._rule_set, self._schema, flags)
-        scorer = replace(self._job.scorer, evaluations=False, features=True)
-        rows, _ = table.rows(replace(self._job, scorer=scorer), self._arrivals(events), 0, ids)
-        return rows
+        job = replace(self._job, scorer=replace(self._job.scorer, evaluations=False, features=True))
+        pieces = list(numbered(self._arrivals(events), 0))
+        return table.rows(pieces, job.score_batch(pieces, self._rule_set).payloads, ids)
 
     def _arrivals(self, events: pa.Table) -> Iterator[pa.RecordBatch]:
         if not isinstance(events, pa.Table):

@@ -152,7 +152,8 @@ def _say(out: Path, run: FeatureRun, as_json: bool) -> None:
         found = {"out": str(out), "arrived": run.arrived, "rows": rows, "outcomes": dict(run.outcomes)}
         typer.echo(json.dumps(found | {"columns": run.columns.names}))
         return
-    table = Table(title=f"{rows:,} rows of {len(run.columns)} columns in {out}", title_justify="left")
+    typer.echo(f"{rows:,} rows of {len(run.columns)} columns in {out}")
+    table = Table()
     table.add_column("Outcome")
     table.add_column("Rows", justify="right")
     for outcome, count in run.outcomes.most_common():

@@ -1,6 +1,6 @@
 """Tables of features: one row for each arrival, in arrival order, with columns for the features of all rules."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, count
 
@@ -20,7 +20,6 @@ from buckets.engine.feature_columns import (
     value_column,
     warm_column,
 )
-from buckets.engine.in_memory import InMemoryJob
 from buckets.engine.keyed_table import ATTRIBUTE_TYPES
 from buckets.errors import BucketsError
 from buckets.events import arrivals as arrived
@@ -83,26 +82,17 @@ class FeatureTable:
         self.columns = pa.schema(list(zip(names, kinds, strict=True)))
 
     def rows(
-        self, job: InMemoryJob, arrivals: Iterable[pa.RecordBatch], first: int, ids: pa.Array | None = None
-    ) -> tuple[pa.Table, int]:
-        """Score the arrivals that come next, and tell their features.
+        self, pieces: Sequence[pa.RecordBatch], payloads: Mapping[str, list[bytes]], ids: pa.Array | None = None
+    ) -> pa.Table:
+        """The rows of arrivals that were scored together.
 
         Args:
-            job: whose scorer puts features out.
-            arrivals: in the form of `events.arrivals`, in arrival order, whatever `source_order` and `position` say.
-            first: the position of the first of them.
+            pieces: the arrivals, as `numbered` gives them.
+            payloads: what a scorer that puts features out has made of them, by output.
             ids: Arrow string, the ids of events that are wanted; repeats of these are left out. None for a row for each
                 arrival.
-
-        Returns:
-            The rows, and how many arrivals there were.
-
-        Raises:
-            BucketsError: a value has more digits than a column has room for.
         """
-        pieces = list(_numbered(arrivals, first))
-        size = sum(map(len, pieces))
-        payloads = job.score_batch(pieces, self._rule_set).payloads
+        first, size = _first_of(pieces), sum(map(len, pieces))
         by_rule: dict[str, list[pa.Table]] = {}
         for packed in payloads.get(FEATURES, []):
             table = payload.unpack(packed)
@@ -124,7 +114,7 @@ class FeatureTable:
             pa.array(OUTCOMES).take(pa.array(outcomes[chosen])),
             *self._values(by_rule, chosen, first, size),
         ]
-        return pa.table(values, schema=self.columns), size
+        return pa.table(values, schema=self.columns)
 
     def _values(self, by_rule: dict[str, list[pa.Table]], chosen: Int64s, first: int, size: int) -> Iterator[pa.Array]:
         """The columns of rules at the rows that are wanted; NULL where a rule was not evaluated."""
@@ -201,8 +191,13 @@ def _versions(name: str) -> Iterator[str]:
     yield from (f"{name}_{number}" for number in count(2))
 
 
-def _numbered(arrivals: Iterable[pa.RecordBatch], first: int) -> Iterator[pa.RecordBatch]:
-    """Arrivals of one source, whose positions say how many came before."""
+def numbered(arrivals: Iterable[pa.RecordBatch], first: int) -> Iterator[pa.RecordBatch]:
+    """Arrivals as those of one source, whose positions say how many came before.
+
+    Args:
+        arrivals: in the form of `events.arrivals`, in arrival order, whatever `source_order` and `position` say.
+        first: how many came before the first of them.
+    """
     for piece in arrivals:
         found = dict(zip(piece.schema.names, piece.columns, strict=True))
         found[arrived.SOURCE] = pa.repeat(pa.scalar(""), len(piece))
@@ -212,8 +207,13 @@ def _numbered(arrivals: Iterable[pa.RecordBatch], first: int) -> Iterator[pa.Rec
         yield pa.record_batch(found)
 
 
+def _first_of(pieces: Sequence[pa.RecordBatch]) -> int:
+    """The position of the first arrival."""
+    return next((piece.column(arrived.POSITION)[0].as_py() for piece in pieces if len(piece)), 0)
+
+
 def _outcomes(
-    payloads: dict[str, list[bytes]], by_rule: dict[str, list[pa.Table]], first: int, size: int
+    payloads: Mapping[str, list[bytes]], by_rule: dict[str, list[pa.Table]], first: int, size: int
 ) -> npt.NDArray[np.int8]:
     """What became of each arrival, as an index into `OUTCOMES`."""
     outcomes = np.zeros(size, np.int8)

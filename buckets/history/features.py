@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import pyarrow as pa
 
 from buckets.config.engine import EngineSettings
-from buckets.engine.feature_table import FeatureTable
+from buckets.engine.feature_table import FeatureTable, numbered
 from buckets.engine.in_memory import InMemoryJob
 from buckets.engine.shard import Scorer
 from buckets.events.schema import EventSchema
@@ -65,7 +65,7 @@ class FeatureRun:
         Raises:
             BucketsError: a rule is over alerts, or none is evaluated.
         """
-        self._schema, self._engine, self._ids = schema, engine, ids
+        self._rule_set, self._schema, self._engine, self._ids = rule_set, schema, engine, ids
         self._table = FeatureTable(rule_set, schema, flags)
         self.columns = self._table.columns
         self.arrived, self.outcomes = 0, Counter[str]()
@@ -80,10 +80,11 @@ class FeatureRun:
             BucketsError: a value has more digits than a column has room for, or an event cannot be read.
         """
         job = InMemoryJob(self._scorer(NO_LISTS))
-        for lists, pieces in _together(arrivals):
+        for lists, found in _together(arrivals):
             job.scorer = self._scorer(lists)
-            rows, size = self._table.rows(job, pieces, self.arrived, self._ids)
-            self.arrived += size
+            pieces = list(numbered(found, self.arrived))
+            rows = self._table.rows(pieces, job.score_batch(pieces, self._rule_set).payloads, self._ids)
+            self.arrived += sum(map(len, pieces))
             for each in rows["outcome"].value_counts().to_pylist():
                 self.outcomes[each["values"]] += each["counts"]
             yield rows
