@@ -1,15 +1,17 @@
 """The files of a checkpoint besides its state: which of them are carried over, and Spark's notes on the source.
 
-Spark keeps for each batch the offset in the source where it ends. The new checkpoint begins after the last batch, so it
-needs the offsets of that batch, in the form in which Spark wrote them, and what the source has noted itself: a source of
-files lists all files that it has ever taken.
+Spark keeps for each batch the offset in the source where it ends. The new checkpoint begins after the last batch, so
+it needs the offsets of that batch, in the form in which Spark wrote them, and what the source has noted itself: a
+source of files lists all files that it has ever taken.
 """
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 from buckets.checkpoint.folders import records_folder, spark_folder
 from buckets.errors import BucketsError
+from buckets.files import write_whole
 
 _LEFT_OUT = ("in_use", "live.json", "job.json")
 """Records of one checkpoint alone."""
@@ -69,3 +71,43 @@ def with_offsets(own: str, carried: str) -> str:
         message = f"Spark's file of offsets has a form that this release does not know ({carried_lines[0][:40]!r})"
         raise BucketsError(message)
     return "\n".join([*own_lines[:_HEADER_LINES], *carried_lines[_HEADER_LINES:]])
+
+
+def renumber_batch(spark: Path, carried: Path, batch_id: int) -> None:
+    """Make of Spark's part of a checkpoint, of one batch 0, one whose last batch is that of the one carried over.
+
+    The state after a batch is a snapshot of each partition's store, whose name is the number of the next batch; nothing
+    in it says so again.
+
+    Args:
+        spark: Spark's folder of the new checkpoint.
+        carried: what is carried over of that of the old one: the notes of its source, and the offsets of its last batches.
+        batch_id: the last batch.
+
+    Raises:
+        BucketsError: Spark wrote something in a form that is not known here.
+    """
+    own = (spark / "offsets" / "0").read_text(encoding="utf-8")
+    commit = (spark / "commits" / "0").read_text(encoding="utf-8")
+    for folder in ("offsets", "commits", "sources"):
+        shutil.rmtree(spark / folder)
+    if (carried / "sources").exists():
+        shutil.copytree(carried / "sources", spark / "sources")
+    for file in (carried / "offsets").iterdir():
+        write_whole(spark / "offsets" / file.name, with_offsets(own, file.read_text(encoding="utf-8")))
+    write_whole(spark / "commits" / str(batch_id), commit)
+    for partition in (spark / "state" / "0").glob("[0-9]*"):
+        _renumber_store(partition, batch_id + 1)
+
+
+def _renumber_store(partition: Path, version: int) -> None:
+    snapshot = partition / "1.zip"
+    if not snapshot.exists():
+        message = f"Spark has written no snapshot of the state in {partition}, as this release expects of it"
+        raise BucketsError(message)
+    for other in partition.glob("*.changelog"):
+        other.unlink()
+    # With another name, Hadoop's checksum file does not belong to it any more.
+    for checksum in partition.glob(".*.crc"):
+        checksum.unlink()
+    snapshot.rename(partition / f"{version}.zip")

@@ -81,17 +81,19 @@ class Manifest(BaseModel):
             raise BucketsError(message)
         try:
             written = json.loads(file.read_bytes())
-            if written["format"] > FORMAT:
-                message = f"export {folder} has format {written['format']}, and this release reads 1 to {FORMAT}"
-                raise BucketsError(f"{message}; run a release that is as new as the one that wrote it")
+            _check_format(written["format"])
             found = cls.model_validate(written)
             check_release(found.job)
         except BucketsError as error:
-            if error.message.startswith("export "):
-                raise
             message = f"export {folder} {error.message}; run a release that is as new as the one that wrote it"
             raise BucketsError(message) from error
         except (ValidationError, ValueError, KeyError, TypeError) as error:
             message = f"export {folder} is damaged: {FILE} cannot be read ({first_line(error)}); export the state again"
             raise BucketsError(message) from None
         return found
+
+
+def _check_format(written: int) -> None:
+    if written > FORMAT:
+        message = f"has format {written}, and this release reads 1 to {FORMAT}"
+        raise BucketsError(message)

@@ -35,6 +35,10 @@ class ShardTimes:
         evicted_until_ms = json.loads(overview).get("evicted_until_ms", {}) if overview else {}
         return cls(evicted_until_ms, ShardClock.from_bytes(clock).voters)
 
+    def overview(self) -> bytes:
+        """What of it is not in the votes, as `read` takes it."""
+        return json.dumps({"evicted_until_ms": self.evicted_until_ms}).encode()
+
     def clock(self) -> ShardClock:
         """The clock by these votes."""
         return ShardClock.of_voters(self.voters)

@@ -1,13 +1,15 @@
 """Stores in memory, carried over: those of a job's driver, and of a job without Spark."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
 
 from buckets.carry.installer import CarriedKey, Installer
 from buckets.carry.regrouping import Regrouping
 from buckets.carry.shard_times import Resolved, ShardTimes, carried_times, resolve
+from buckets.engine.driver_store import Values
 from buckets.engine.eviction_schedule import CLOCK, OVERVIEW
 from buckets.engine.in_memory import memory_store
-from buckets.engine.shard_store import ShardStore, head_keys, page_key, split_head_key, split_page_key
+from buckets.engine.shard_store import DriverStores, ShardStore, head_keys, page_key, split_head_key, split_page_key
 
 
 def carried_state_keys(state_keys: Sequence[bytes], carried: Regrouping) -> list[tuple[int, bytes] | None]:
@@ -59,6 +61,27 @@ def carried_stores(
         _carry_pages(store, carried, installers)
     for shard, each in carried_times(times, resolved, carried).items():
         installers[shard].end(each)
+    return found
+
+
+def carried_driver(entries: Values, carried: Regrouping) -> dict[tuple[str, bytes], bytes]:
+    """The state on the driver under other settings.
+
+    Args:
+        entries: as they were, by the names of a store and of a map in it, and a key.
+        carried: what becomes of the groups.
+    """
+    maps = [field.name for field in fields(ShardStore)]
+    stores = {field.name: memory_store() for field in fields(DriverStores)}
+    for (name, key), value in entries.items():
+        store, _, of_store = name.partition(".")
+        getattr(stores[store], of_store).put([(key, value)])
+    found: dict[tuple[str, bytes], bytes] = {}
+    for name, store in stores.items():
+        now = carried_stores({0: store}, carried.on_driver())[0]
+        for of_store in maps:
+            each = getattr(now, of_store)
+            found |= {(f"{name}.{of_store}", key): each.get([key])[0] for key in each.list_keys()}
     return found
 
 

@@ -26,6 +26,10 @@ class OwnedFolder:
         self._setting = setting
         self._life = life
 
+    def identity(self) -> str | None:
+        """The identity of the checkpoint that it belongs to; None where it belongs to none."""
+        return str(json.loads(self.owner.read_text(encoding="utf-8"))["checkpoint"]) if self.owner.exists() else None
+
     def is_of(self, identity: str | None) -> bool:
         """Whether it belongs to a checkpoint; if not, it is nobody's yet.
 
