@@ -81,7 +81,7 @@ def renumber_batch(spark: Path, carried: Path, batch_id: int) -> None:
 
     Args:
         spark: Spark's folder of the new checkpoint.
-        carried: what is carried over of that of the old one: the notes of its source, and the offsets of its last batches.
+        carried: what is carried over of that of the old one: the notes of its source, offsets of its last batches.
         batch_id: the last batch.
 
     Raises:

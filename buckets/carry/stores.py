@@ -74,8 +74,8 @@ def carried_driver(entries: Values, carried: Regrouping) -> dict[tuple[str, byte
     maps = [field.name for field in fields(ShardStore)]
     stores = {field.name: memory_store() for field in fields(DriverStores)}
     for (name, key), value in entries.items():
-        store, _, of_store = name.partition(".")
-        getattr(stores[store], of_store).put([(key, value)])
+        of_driver, _, of_store = name.partition(".")
+        getattr(stores[of_driver], of_store).put([(key, value)])
     found: dict[tuple[str, bytes], bytes] = {}
     for name, store in stores.items():
         now = carried_stores({0: store}, carried.on_driver())[0]

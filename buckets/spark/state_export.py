@@ -1,10 +1,11 @@
 """`buckets state export`: the state of a checkpoint as a folder of Delta tables, see `carry.manifest`."""
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pyarrow as pa
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -82,7 +83,7 @@ def export_state(spark: SparkSession, checkpoint: Path, folder: Path, say: Calla
         raise BucketsError(message)
     with locked(checkpoint):
         batch_id = last_batch(checkpoint)
-        say(f"{checkpoint}: state after batch {batch_id}")
+        say(f"reading the state after batch {batch_id}")
         rule_set = known.versions.latest_rule_set()
         assert rule_set is not None
         groups = known.versions.groups()
@@ -90,7 +91,8 @@ def export_state(spark: SparkSession, checkpoint: Path, folder: Path, say: Calla
         _write(_pages(spark, checkpoint), folder / PAGES)
         write_deltalake(folder / SHARDS, _shards(spark, checkpoint))
         write_deltalake(folder / RECORDS, _records(checkpoint, batch_id))
-        tables = {name: check_table(spark, folder / name) for name in CHECKED}
+        say("computing checksums")
+        tables = {name: check_table(folder / name) for name in CHECKED}
     manifest = Manifest(
         release=buckets.__version__,
         made_ms=epoch_ms(),
@@ -104,12 +106,16 @@ def export_state(spark: SparkSession, checkpoint: Path, folder: Path, say: Calla
     return manifest
 
 
-def check_table(spark: SparkSession, table: Path) -> TableCheck:
-    """Count the rows of a table, and compute a checksum of them in any order."""
-    frame, columns = spark.read.format("delta").load(str(table)), CHECKED[table.name]
-    rows = frame.select(F.xxhash64(*columns).alias("row"))
-    found = rows.agg(F.count("*").alias("rows"), F.sum(F.col("row").cast("decimal(20, 0)")).alias("sum")).collect()[0]
-    return TableCheck(rows=found["rows"], checksum=int(found["sum"] or 0) % 2**63)
+def check_table(table: Path) -> TableCheck:
+    """Count the rows of a table, and compute a checksum of them in any order. Cost: about 3 us a row."""
+    rows = checksum = 0
+    for batch in DeltaTable(table).to_pyarrow_dataset().to_batches(columns=list(CHECKED[table.name])):
+        for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            fields = [each if isinstance(each, bytes) else str(each).encode() for each in row]
+            text = b"".join([*(len(field).to_bytes(8) for field in fields), *fields])
+            checksum = (checksum + int.from_bytes(hashlib.blake2b(text, digest_size=8).digest())) % 2**64
+        rows += batch.num_rows
+    return TableCheck(rows=rows, checksum=checksum)
 
 
 def _write(frame: DataFrame, table: Path) -> None:

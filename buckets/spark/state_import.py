@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from buckets.carry.checkpoint_files import renumber_batch
 from buckets.carry.manifest import KEYS, PAGES, RECORDS, SHARDS, Manifest
@@ -39,6 +39,9 @@ from buckets.outputs.columns import BATCHES
 from buckets.rules.renaming import Names
 from buckets.spark.state_export import CHECKED, check_table
 from buckets.spark.state_install import MESSAGES, install
+
+RESOLVED = pa.schema([("shard", pa.int32()), ("group_id", pa.string()), ("voter", pa.int64()), ("key", pa.string())])
+"""The columns of voters whose keys have been found."""
 
 
 def plan_of(folder: Path, job: Job, names: Names) -> CarryPlan:
@@ -80,7 +83,7 @@ def import_state(spark: SparkSession, folder: Path, job: Job, plan: CarryPlan, s
         check_free(before)
     say("checking the export")
     for name in CHECKED:
-        if check_table(spark, folder / name) != plan.manifest.tables[name]:
+        if check_table(folder / name) != plan.manifest.tables[name]:
             message = f"export {folder} is damaged: table {name} does not hold what was written; export the state again"
             raise BucketsError(message)
     try:
@@ -154,8 +157,8 @@ def _carry_rules_and_driver(checkpoint: Path, plan: CarryPlan) -> None:
 
 def _messages(spark: SparkSession, folder: Path, carried: Regrouping, to: Path) -> None:
     """Write what is put into the state, as files of `MESSAGES`."""
-    keys = spark.read.format("delta").load(str(folder / KEYS)).select("shard", "state_key", "head", "policies")
-    pages = spark.read.format("delta").load(str(folder / PAGES)).select("shard", "state_key", "page")
+    keys = _rows(spark, folder / KEYS, "shard int, state_key binary, head binary, policies binary")
+    pages = _rows(spark, folder / PAGES, "shard int, state_key binary, page binary")
     keys.mapInArrow(partial(_carried_keys, carried), MESSAGES).write.option("compression", "zstd").parquet(str(to))
     made = pages.mapInArrow(partial(_carried_pages, carried), MESSAGES)
     made.write.mode("append").option("compression", "zstd").parquet(str(to))
@@ -172,6 +175,12 @@ def _messages(spark: SparkSession, folder: Path, carried: Regrouping, to: Path) 
     pq.write_table(pa.Table.from_pylist(written, schema=schema), to / "times.parquet")
 
 
+def _rows(spark: SparkSession, table: Path, columns: str) -> DataFrame:
+    """Columns of a table, from its files themselves: for Delta, Spark would run jobs over the table's log first."""
+    files = DeltaTable(table).file_uris()
+    return spark.read.schema(columns).parquet(*files) if files else spark.createDataFrame([], columns)
+
+
 def _resolved(keys: DataFrame, times: dict[int, ShardTimes]) -> list[Resolved]:
     """The keys of voters."""
 
@@ -181,13 +190,11 @@ def _resolved(keys: DataFrame, times: dict[int, ShardTimes]) -> list[Resolved]:
             for shard, state_key in zip(batch["shard"].to_pylist(), batch["state_key"].to_pylist(), strict=True):
                 group_id, key = split_head_key(state_key)
                 found += resolve(shard, group_id, [key], times)
-            columns = [*zip(*found, strict=True)] or [[], [], [], []]
-            types = (pa.int32(), pa.string(), pa.int64(), pa.string())
-            arrays = [pa.array(column, kind) for column, kind in zip(columns, types, strict=True)]
-            yield pa.RecordBatch.from_arrays(arrays, ["shard", "group_id", "voter", "key"])
+            rows = [dict(zip(RESOLVED.names, each, strict=True)) for each in found]
+            yield pa.RecordBatch.from_pylist(rows, schema=RESOLVED)
 
-    rows = keys.select("shard", "state_key").mapInArrow(find, "shard int, group_id string, voter long, key string")
-    return [(row.shard, row.group_id, row.voter, row.key) for row in rows.collect()]
+    rows = keys.select("shard", "state_key").mapInArrow(find, from_arrow_schema(RESOLVED)).collect()
+    return [(row.shard, row.group_id, row.voter, row.key) for row in rows]
 
 
 def _carried_keys(carried: Regrouping, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
