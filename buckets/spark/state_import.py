@@ -29,8 +29,10 @@ from buckets.carry.stores import carried_driver, carried_state_keys
 from buckets.checkpoint.basis import Basis
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.folders import spark_folder
+from buckets.checkpoint.imports import Import
 from buckets.checkpoint.lock import check_free, locked
 from buckets.checkpoint.owned_folder import OwnedFolder
+from buckets.clock import epoch_ms
 from buckets.config.job import Job
 from buckets.engine.shard_store import PAGE_BYTES, split_head_key
 from buckets.errors import BucketsError
@@ -89,7 +91,7 @@ def import_state(spark: SparkSession, folder: Path, job: Job, plan: CarryPlan, s
     try:
         with locked(job.checkpoint), tempfile.TemporaryDirectory(dir=job.checkpoint) as work:
             _write_records(folder, job.checkpoint)
-            _carry_rules_and_driver(job.checkpoint, plan)
+            _carry_records(job.checkpoint, plan)
             say("writing the state")
             messages = Path(work) / "messages"
             _messages(spark, folder, plan.carried, messages)
@@ -142,8 +144,13 @@ def _write_records(folder: Path, checkpoint: Path) -> None:
             write_whole(checkpoint / path, content)
 
 
-def _carry_rules_and_driver(checkpoint: Path, plan: CarryPlan) -> None:
-    known, batch_id = Checkpoint(checkpoint), plan.manifest.batch_id
+def _carry_records(checkpoint: Path, plan: CarryPlan) -> None:
+    """Write what is different in the records: the rules, the driver's state, and that there was an import."""
+    known, batch_id, engine = Checkpoint(checkpoint), plan.manifest.batch_id, plan.basis.engine
+    made = Import(
+        batch_id, epoch_ms(), plan.manifest.checkpoint, dict(plan.names), engine.shards, engine.allowed_lateness
+    )
+    known.imports.keep(made)
     if plan.rule_set.version != plan.before.version:
         latest = known.versions.history()[-1]
         position = None if latest.origin is None else known.versions.position(latest.origin)
