@@ -71,10 +71,11 @@ def partitions_of(checkpoint: Path) -> int:
 
 
 def plain(rows: list[Row]) -> list[str]:
-    """Rows without what names the field, or counts versions of the rule set."""
+    """Rows without what names the field or the folder, or counts versions of the rule set."""
     names = ("ruleset_version", "group_id", "alert_id", "decided_at", "ingested_at")
     kept = ({name: value for name, value in row.items() if name not in names} for row in rows)
-    return sorted(repr(row).replace(OTHER, NAME).replace(', "more": null', "") for row in kept)
+    named = (row | ({"source": Path(row["source"]).name} if row.get("source") else {}) for row in kept)
+    return sorted(repr(row).replace(OTHER, NAME).replace(', "more": null', "") for row in named)
 
 
 def test_a_job_goes_on_under_other_settings_and_back_again_as_if_nothing_had_happened(spark, tmp_path):
