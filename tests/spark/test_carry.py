@@ -84,7 +84,9 @@ def plain(rows: list[Row]) -> list[str]:
 def test_a_job_goes_on_under_other_settings_and_back_again_as_if_nothing_had_happened(spark, tmp_path):
     never = JobFolder(tmp_path / "never", engine=OLD)
     never.write_rules(json.loads(TEXT))
-    never.add_events(EVENTS, files=6)
+    never.add_events(EVENTS[:60], files=2)
+    never.add_events(EVENTS[60:120], files=1, first=2)
+    never.add_events(EVENTS[120:], files=1, first=3)
     never.run(spark)
 
     job = JobFolder(tmp_path / "job", engine=OLD)
@@ -97,11 +99,11 @@ def test_a_job_goes_on_under_other_settings_and_back_again_as_if_nothing_had_hap
 
     goes_on(spark, job, "second", 3, f"{NAME}={OTHER}", NEW)
     assert partitions_of(job.checkpoint) == 3
-    job.add_events(with_name(EVENTS[60:120]), files=2, first=2)
+    job.add_events(with_name(EVENTS[60:120]), files=1, first=2)
     job.run(spark)
     goes_on(spark, job, "third", 1, f"{OTHER}={NAME}", OLD)
     assert partitions_of(job.checkpoint) == 1
-    job.add_events(EVENTS[120:], files=2, first=4)
+    job.add_events(EVENTS[120:], files=1, first=3)
     job.run(spark)
 
     expected, found = never.all_rows(), job.all_rows()
