@@ -81,8 +81,8 @@ class Basis:
         for name, (before, after) in single.items():
             if before != after:
                 return f"was made with {name} {before}, not {after}, in event schema {written.name!r}"
-        roles = _roles(now)
-        for name, role in _roles(written).items():
+        roles = now.roles
+        for name, role in written.roles.items():
             if name not in roles:
                 return f"was made with {name} as {role}, which the event schema does not declare any more"
             if roles[name] != role:
@@ -93,11 +93,15 @@ class Basis:
         """What has changed and does not keep the job from going on with its state, as text; None if nothing."""
         said = [
             *_format_changes(written["format"]),
-            *self._precision_changes(written),
-            *self._policy_changes(written.get("policies")),
+            *self.settings_changed(written),
             *self._schema_changes(EventSchema.model_validate(written["event_schema"])),
         ]
         return "; ".join(said) or None
+
+    def settings_changed(self, written: dict[str, Any]) -> Iterator[str]:
+        """What has changed in the settings that may change under a checkpoint, a text each."""
+        yield from self._precision_changes(written)
+        yield from self._policy_changes(written.get("policies"))
 
     def _precision_changes(self, written: dict[str, Any]) -> Iterator[str]:
         before = written.get("precision", {"all groups": Precision().describe()})
@@ -131,8 +135,8 @@ class Basis:
             if before_ms != now_ms:
                 said = _until_now(earlier.isoformat(), later.isoformat())
                 yield f"event_time.{name} has changed ({said}); events that have been taken already stay"
-        known = _roles(written)
-        for name, role in _roles(self.schema).items():
+        known = written.roles
+        for name, role in self.schema.roles.items():
             if name not in known:
                 yield f"the event schema has a field more, {name} as {role}"
 
@@ -175,9 +179,3 @@ def _format_changes(format_before: int) -> Iterator[str]:
 
 def _until_now(before: str, now: str) -> str:
     return f"{before} until now, {now} from now on"
-
-
-def _roles(schema: EventSchema) -> dict[str, str]:
-    """What each field is, but for id and time, as text."""
-    attributes = {name: f"a {kind} attribute" for name, kind in schema.attributes.items()}
-    return attributes | {name: f"a measure of scale {measure.scale}" for name, measure in schema.measures.items()}

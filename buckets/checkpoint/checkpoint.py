@@ -5,6 +5,7 @@ from pathlib import Path
 from buckets.checkpoint.batch_records import BatchRecords
 from buckets.checkpoint.cuts import Cuts
 from buckets.checkpoint.driver_state import DriverState
+from buckets.checkpoint.imports import Imports
 from buckets.checkpoint.job_record import JobRecord
 from buckets.checkpoint.list_versions import ListVersions
 from buckets.checkpoint.rule_versions import RuleVersions
@@ -21,6 +22,7 @@ class Checkpoint:
         cuts: where the stream was cut into batches, and what scored each.
         driver: the state that the driver keeps besides the shards'.
         lists: the versions of the lists.
+        imports: by which its state came from other checkpoints.
     """
 
     def __init__(self, path: Path) -> None:
@@ -32,3 +34,4 @@ class Checkpoint:
         self.cuts = Cuts(path)
         self.driver = DriverState(path)
         self.lists = ListVersions(path)
+        self.imports = Imports(path)

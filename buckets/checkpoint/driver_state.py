@@ -89,6 +89,15 @@ class DriverState:
             self._write(batch_id, _WHOLE, whole())
         self._forget(batch_id - KEPT_BATCHES)
 
+    def begin(self, batch_id: int, values: Values) -> None:
+        """Begin with the state after a batch, whatever was there."""
+        for suffix in (_WHOLE, _CHANGES):
+            for number in self._numbers(suffix):
+                self._file(number, suffix).unlink()
+        # The changes of the next batch name those of the one before.
+        for suffix in (_CHANGES, _WHOLE):
+            self._write(batch_id, suffix, values)
+
     def _forget(self, batch_id: int) -> None:
         """Remove what is older than all of the state that a batch, or any later one, can be read from."""
         base = max((number for number in self._numbers(_WHOLE) if number <= batch_id), default=NOTHING)

@@ -55,10 +55,35 @@ class JobRecord:
             BucketsError: as `identity`.
         """
         identity = self.identity(basis) or uuid.uuid4().hex
-        text = json.dumps({**basis.to_json(), "id": identity}, indent=1)
+        self._write(basis, identity, self.life)
+        return identity
+
+    @property
+    def life(self) -> str | None:
+        """Which of the checkpoints of one identity it is; None of one that began without an import.
+
+        State that is imported keeps its identity, so that results go on in the tables that there are. Only the last
+        checkpoint into which it was imported may write to them.
+        """
+        return self._read().get("life") if self._file.exists() else None
+
+    def begin_imported(self, basis: Basis, identity: str, life: str) -> None:
+        """Make the record of a checkpoint into which state is imported; with it the checkpoint is whole."""
+        self._write(basis, identity, life)
+
+    def written(self) -> dict[str, Any]:
+        """The record as it is written.
+
+        Raises:
+            BucketsError: as `event_schema`.
+        """
+        self.event_schema()
+        return self._read()
+
+    def _write(self, basis: Basis, identity: str, life: str | None) -> None:
+        text = json.dumps({**basis.to_json(), "id": identity} | ({} if life is None else {"life": life}), indent=1)
         if not self._file.exists() or self._file.read_text(encoding="utf-8") != text:
             write_whole(self._file, text)
-        return identity
 
     def known_identity(self) -> str | None:
         """The identity of the checkpoint, whatever it was made from; None where there is no checkpoint yet."""

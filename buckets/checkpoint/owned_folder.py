@@ -13,11 +13,22 @@ OWNER = "_buckets.json"
 class OwnedFolder:
     """A folder that is new, or belongs to a checkpoint."""
 
-    def __init__(self, path: Path, setting: str) -> None:
-        """Name the folder and its setting; nothing is written yet."""
+    def __init__(self, path: Path, setting: str, life: str | None = None) -> None:
+        """Name the folder and its setting; nothing is written yet.
+
+        Args:
+            path: the folder.
+            setting: that names it.
+            life: of the checkpoint, see `JobRecord.life`.
+        """
         self.path = path
         self.owner = path / OWNER
         self._setting = setting
+        self._life = life
+
+    def identity(self) -> str | None:
+        """The identity of the checkpoint that it belongs to; None where it belongs to none."""
+        return str(json.loads(self.owner.read_text(encoding="utf-8"))["checkpoint"]) if self.owner.exists() else None
 
     def is_of(self, identity: str | None) -> bool:
         """Whether it belongs to a checkpoint; if not, it is nobody's yet.
@@ -29,10 +40,18 @@ class OwnedFolder:
             BucketsError: it belongs to another one, or holds something else.
         """
         if self.owner.exists():
-            if json.loads(self.owner.read_text(encoding="utf-8"))["checkpoint"] != identity:
+            written = json.loads(self.owner.read_text(encoding="utf-8"))
+            if written["checkpoint"] != identity:
                 message = (
                     f"{self._setting} {self.path} holds tables of another checkpoint, which this one would mix with "
                     f"its own; name a new {self._setting}, or go on with the checkpoint that it belongs to"
+                )
+                raise BucketsError(message)
+            if written.get("life") != self._life:
+                message = (
+                    f"{self._setting} {self.path} goes on with a checkpoint into which the state of this one, or one "
+                    "before it, was imported; go on with that, or carry its state back with `buckets state export` "
+                    "and `buckets state import`"
                 )
                 raise BucketsError(message)
             return True
@@ -47,4 +66,9 @@ class OwnedFolder:
     def take(self, identity: str) -> None:
         """Make it the folder of a checkpoint, if it is not that already."""
         if not self.owner.exists():
-            write_whole(self.owner, json.dumps({"checkpoint": identity}))
+            self.hand_over(identity)
+
+    def hand_over(self, identity: str) -> None:
+        """Make it the folder of a checkpoint, whosever it is."""
+        life = {} if self._life is None else {"life": self._life}
+        write_whole(self.owner, json.dumps({"checkpoint": identity} | life))

@@ -1,4 +1,4 @@
-"""The commands `buckets state stats` and `buckets state show`."""
+"""The commands `buckets state stats` and `buckets state show`; `export` and `import` are in `state_carry`."""
 
 import json
 from datetime import UTC, datetime
@@ -12,6 +12,7 @@ from rich.text import Text
 
 from buckets.checkpoint.job_record import JobRecord
 from buckets.checkpoint.rule_versions import RuleVersions
+from buckets.cli.state_carry import export_command, import_command
 from buckets.duration import format_duration
 from buckets.engine.key import key_json, key_of_values
 from buckets.engine.shard_store import split_head_key
@@ -21,7 +22,9 @@ from buckets.numbers.fixed_point import format_scaled
 from buckets.rules.rule_set import Group
 from buckets.timeline.inspection import CellView
 
-state_app = typer.Typer(help="Read the state of a job.", rich_markup_mode=None)
+state_app = typer.Typer(help="Read the state of a job, and carry it over.", rich_markup_mode=None)
+state_app.command("export")(export_command)
+state_app.command("import")(import_command)
 
 Checkpoint = Annotated[
     Path, typer.Argument(metavar="CHECKPOINT", help="The folder that a configuration names as `checkpoint`.")

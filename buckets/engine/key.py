@@ -73,6 +73,12 @@ def key_of_values(group: Group, values: Sequence[str], schema: EventSchema) -> s
     return key
 
 
+def reordered(key: str, order: Sequence[int]) -> str:
+    """A key whose values stand in another order: of each, its index in the key as it is."""
+    values = key.split(_SEPARATOR)
+    return _SEPARATOR.join(values[index] for index in order) if len(order) > 1 else key
+
+
 def _unescaped(text: str) -> str:
     return text.replace("\x01\x01", _SEPARATOR).replace("\x01\x02", _ESCAPE) if _ESCAPE in text else text
 

@@ -15,7 +15,7 @@ hash of its key in 4 bytes and its clock in ms in 8; the voter that had an event
 
 import struct
 import zlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import starmap
 from typing import Final
@@ -28,6 +28,8 @@ from buckets.timeline.head import NO_CLOCK
 
 VOTERS: Final = 63
 QUORUM: Final = 8
+Voter = tuple[int, int]
+"""The hash of a key, and its clock in ms."""
 _COUNT: Final = struct.Struct("<H")
 _VOTER: Final = struct.Struct("<Iq")
 
@@ -77,6 +79,18 @@ class ShardClock:
             parts += [bytes.fromhex(group_id), _COUNT.pack(len(voters.clock_ms))]
             parts += starmap(_VOTER.pack, voters.clock_ms.items())
         return b"".join(parts)
+
+    @classmethod
+    def of_voters(cls, voters: Mapping[str, Iterable[Voter]]) -> "ShardClock":
+        """The clock of these voters."""
+        clock = cls()
+        clock._voters = {group_id: _Voters.of(dict(of_group)) for group_id, of_group in voters.items()}
+        return clock
+
+    @property
+    def voters(self) -> dict[str, list[Voter]]:
+        """By group, its voters; who had an event last comes last."""
+        return {group_id: [*voters.clock_ms.items()] for group_id, voters in self._voters.items()}
 
     @property
     def time_ms(self) -> int | None:

@@ -83,6 +83,12 @@ class EventSchema(BaseModel):
         return [self.event_id, self.event_time.field, *self.attributes, *self.measures]
 
     @property
+    def roles(self) -> dict[str, str]:
+        """What each field is, but for id and time, as text."""
+        attributes = {name: f"a {kind} attribute" for name, kind in self.attributes.items()}
+        return attributes | {name: f"a measure of scale {measure.scale}" for name, measure in self.measures.items()}
+
+    @property
     def largest_scale(self) -> int:
         """The most digits after the point that any measure has."""
         return max((measure.scale for measure in self.measures.values()), default=0)

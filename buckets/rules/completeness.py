@@ -87,6 +87,13 @@ def complete_behind(arrived: Stretches, distance_ms: int, lateness_ms: int) -> C
     return tuple(Since(start, each.last_ms + distance_ms) for start, each in zip(starts_ms, arrived, strict=True))
 
 
+def earlier_from(completeness: Completeness, by_ms: int) -> Completeness:
+    """The same history, where each step holds for events from an earlier time on."""
+    return tuple(
+        since if since.from_ms == ALWAYS_MS else Since(since.from_ms - by_ms, since.since_ms) for since in completeness
+    )
+
+
 def later(one: Completeness, other: Completeness) -> Completeness:
     """What is complete in both of two histories; if there are too many steps, the oldest are joined."""
     steps: list[Since] = []

@@ -16,13 +16,22 @@ by then (see `arrived`); one whose horizon has grown reaches back as far as the 
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 
 from buckets.events.schema import EventSchema
 from buckets.printable import quoted
 from buckets.rules.alert_schema import ALERT_FIELDS, Counted, schema_on
-from buckets.rules.completeness import ALWAYS_MS, FROM_THE_FIRST, Completeness, Since, Stretches, complete_behind, later
+from buckets.rules.completeness import (
+    ALWAYS_MS,
+    FROM_THE_FIRST,
+    Completeness,
+    Since,
+    Stretches,
+    complete_behind,
+    earlier_from,
+    later,
+)
 from buckets.rules.filter import Filter, canonical_filter, describe_filter, filter_identity
 from buckets.rules.part import Part
 from buckets.rules.prepared import PreparedRules, prepare
@@ -364,6 +373,37 @@ def next_rule_set(
         complete[identity] = _complete(known.get(identity), members, arrived, lateness_ms)
         generations[identity] = known[identity].generation if identity in known else version
     return _assemble(version, ordered, columns, complete, generations)
+
+
+def with_lateness(before: RuleSet, version: int, arrived: Stretches, before_ms: int, now_ms: int) -> RuleSet:
+    """The rule set of a job that goes on with another allowed lateness.
+
+    Timelines reach back as far as the lesser of both horizons did. With a greater lateness, an event may be evaluated
+    whose windows reach back further than that: they are not complete.
+
+    Args:
+        before: the rule set in force until now.
+        version: of the new one.
+        arrived: the event times that have arrived.
+        before_ms: the allowed lateness until now.
+        now_ms: the allowed lateness from now on.
+    """
+
+    def complete(group: Group) -> dict[str, Completeness | None]:
+        if not arrived or now_ms <= before_ms:
+            return group.complete
+        reach = complete_behind(arrived, -group.longest_window_ms - before_ms, now_ms)
+        since = {
+            track: reach if kept is None else earlier_from(kept, now_ms - before_ms)
+            for track, kept in group.complete.items()
+        }
+        return {track: later(reach, kept) for track, kept in since.items()}
+
+    groups, alert_groups = (
+        tuple(replace(group, complete=complete(group)) for group in groups)
+        for groups in (before.groups, before.alert_groups)
+    )
+    return RuleSet(version, before.rules, groups, before.columns, alert_groups)
 
 
 def _complete(

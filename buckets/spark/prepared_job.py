@@ -151,8 +151,9 @@ def prepare(job: Job) -> PreparedJob:
     check_free(job.checkpoint)
     source, checkpoint = settings.source, Checkpoint(job.checkpoint)
     basis = Basis(source.name, job.event_schema, settings.engine, source.subfolders)
-    output = OwnedFolder(Path(settings.output.path), "output.path") if settings.output.kind == "delta" else None
-    known = checkpoint.job.identity(basis)
+    known, output = checkpoint.job.identity(basis), None
+    if settings.output.kind == "delta":
+        output = OwnedFolder(Path(settings.output.path), "output.path", checkpoint.job.life)
     if output is not None:
         check_output(output, checkpoint, known)
         check_digits(output.path, job.event_schema)

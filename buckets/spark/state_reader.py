@@ -75,13 +75,24 @@ def read_entries(spark: SparkSession, checkpoint: Path, section: bytes) -> DataF
         checkpoint: of a job.
         section: which map.
     """
+    return read_sharded(spark, checkpoint, section).drop("shard")
+
+
+def read_sharded(spark: SparkSession, checkpoint: Path, section: bytes) -> DataFrame:
+    """As `read_entries`, with the column `shard`.
+
+    Args:
+        spark: a session.
+        checkpoint: of a job.
+        section: which map.
+    """
     # The reader reports to the coordinator of state stores, which comes with the session's query manager.
     _ = spark.streams.active
     reader = spark.read.format("statestore").option("path", str(spark_folder(checkpoint))).option("stateVarName", STATE)
     shard, key, value = F.col("key.shard"), F.col("user_map_key.key"), F.col("user_map_value.timeline")
     stored = reader.load().select(shard.alias("shard"), key.alias("state_key"), value.alias("value"))
     # Pages are never in the log.
-    entries = (stored if section == PAGES else _with_log(stored)).drop("shard")
+    entries = stored if section == PAGES else _with_log(stored)
     first = F.substring("state_key", 1, GROUP_BYTES)
     if section == HEADS:
         return entries.where(~first.isin([F.lit(bytearray(other)) for other in (PAGES, SCHEDULE, POLICIES)]))

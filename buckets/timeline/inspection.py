@@ -78,6 +78,44 @@ class HeadSummary:
     pages: npt.NDArray[np.int64]
 
 
+@compiled
+def _extents(pool, heads, directory):
+    """How many events each timeline holds, and the times of its first and its last one, from the heads alone."""
+    keys = heads.clock_ms.shape[0]
+    found, no_pages = np.zeros((3, keys), np.int64), np.zeros(directory.start[keys], np.int64)
+    most = 0
+    for key in range(keys):
+        most = max(most, heads.cells[key] + directory.start[key + 1] - directory.start[key])
+    timeline = new_timeline(most, np.zeros(0, np.bool_))
+    for key in range(keys):
+        load_timeline(timeline, pool, heads, directory, key, no_pages)
+        size = timeline.size[0]
+        if size:
+            found[0, key] = timeline.prefix_count[size]
+            found[1, key] = timeline.first_ms[0]
+            found[2, key] = timeline.last_ms[size - 1]
+    return found
+
+
+@dataclass(frozen=True)
+class Extents:
+    """What timelines hold: int64 arrays of shape `(keys,)`; times are 0 where there is no event."""
+
+    events: npt.NDArray[np.int64]
+    first_ms: npt.NDArray[np.int64]
+    last_ms: npt.NDArray[np.int64]
+
+
+def extents_of(heads: Sequence[bytes]) -> Extents:
+    """What timelines hold, from their heads alone.
+
+    Raises:
+        BucketsError: one was written by an unknown version of the codec.
+    """
+    pool, start = _joined(heads)
+    return Extents(*_extents(pool, *read_heads(pool, start, ANY_GENERATION, 0)))
+
+
 def _check_versions(pool: npt.NDArray[np.uint8], start: npt.NDArray[np.int64]) -> None:
     key = unreadable(pool, start)
     if key >= 0:

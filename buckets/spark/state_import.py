@@ -1,0 +1,241 @@
+"""`buckets state import`: a checkpoint for other settings, with the state of an export.
+
+1. The records are written as they were, and a new version of the rules where fields have other names.
+2. The state is written by Spark's own state store, in one batch of an operator that does nothing else.
+3. That batch gets the number of the last batch of the export: its offsets, and the versions of the stores. So batches
+   go on being numbered, and Delta tables take the next one as what comes after all that they have.
+4. The record of the job is written last; until then the folder is no checkpoint.
+"""
+
+import shutil
+import tempfile
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from buckets.carry.checkpoint_files import renumber_batch
+from buckets.carry.manifest import KEYS, PAGES, RECORDS, SHARDS, Manifest
+from buckets.carry.plan import CarryPlan, plan_import
+from buckets.carry.regrouping import Regrouping
+from buckets.carry.shard_times import Resolved, ShardTimes, carried_times, resolve
+from buckets.carry.stores import carried_driver, carried_state_keys
+from buckets.checkpoint.basis import Basis
+from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.checkpoint.folders import spark_folder
+from buckets.checkpoint.imports import Import
+from buckets.checkpoint.lock import check_free, locked
+from buckets.checkpoint.owned_folder import OwnedFolder
+from buckets.clock import epoch_ms
+from buckets.config.job import Job
+from buckets.engine.shard_store import PAGE_BYTES, split_head_key
+from buckets.errors import BucketsError
+from buckets.files import write_whole
+from buckets.outputs.columns import BATCHES
+from buckets.rules.renaming import Names
+from buckets.spark.state_export import CHECKED, check_table
+from buckets.spark.state_install import MESSAGES, install
+
+RESOLVED = pa.schema([("shard", pa.int32()), ("group_id", pa.string()), ("voter", pa.int64()), ("key", pa.string())])
+"""The columns of voters whose keys have been found."""
+
+
+def plan_of(folder: Path, job: Job, names: Names) -> CarryPlan:
+    """See what an import does.
+
+    Args:
+        folder: of the export.
+        job: the configuration.
+        names: the new names of fields.
+
+    Raises:
+        BucketsError: the export is not whole, or the state cannot go on under the configuration.
+    """
+    manifest, source = Manifest.read(folder), job.settings.source
+    basis = Basis(source.name, job.event_schema, job.settings.engine, source.subfolders)
+    with tempfile.TemporaryDirectory() as work:
+        _write_records(folder, Path(work))
+        known = Checkpoint(Path(work))
+        rule_set = known.versions.rule_set(manifest.ruleset_version)
+        return plan_import(manifest, rule_set, known.batches.arrived(), basis, names)
+
+
+def import_state(spark: SparkSession, folder: Path, job: Job, plan: CarryPlan, say: Callable[[str], None]) -> None:
+    """Make the checkpoint of a configuration, and take its output folder over.
+
+    Args:
+        spark: the job's session.
+        folder: of the export.
+        job: the configuration.
+        plan: what the import does.
+        say: told what is done, a line each.
+
+    Raises:
+        BucketsError: the export is not whole, the checkpoint is there already, or the output belongs to something else.
+    """
+    life, before = uuid.uuid4().hex, Path(plan.manifest.checkpoint)
+    check_target(job, plan.manifest)
+    if before.exists():
+        check_free(before)
+    say("checking the export")
+    for name in CHECKED:
+        if check_table(folder / name) != plan.manifest.tables[name]:
+            message = f"export {folder} is damaged: table {name} does not hold what was written; export the state again"
+            raise BucketsError(message)
+    try:
+        with locked(job.checkpoint), tempfile.TemporaryDirectory(dir=job.checkpoint) as work:
+            _write_records(folder, job.checkpoint)
+            _carry_records(job.checkpoint, plan)
+            say("writing the state")
+            messages = Path(work) / "messages"
+            _messages(spark, folder, plan.carried, messages)
+            _install(spark, job.checkpoint, messages, plan)
+            Checkpoint(job.checkpoint).job.begin_imported(plan.basis, plan.manifest.identity, life)
+    except BaseException:
+        shutil.rmtree(job.checkpoint, ignore_errors=True)
+        raise
+    if job.settings.output.kind == "delta":
+        OwnedFolder(Path(job.settings.output.path), "output.path", life).hand_over(plan.manifest.identity)
+
+
+def check_target(job: Job, manifest: Manifest) -> None:
+    """See that a checkpoint can be made, and that its output holds what came out until the export.
+
+    Raises:
+        BucketsError: it is there already, or the output belongs to something else.
+    """
+    if job.checkpoint.exists() and any(job.checkpoint.iterdir()):
+        message = (
+            f"checkpoint {job.checkpoint} is there already, and state is imported into a new one; name another folder "
+            "as `checkpoint` of the configuration"
+        )
+        raise BucketsError(message)
+    output = Path(job.settings.output.path)
+    if job.settings.output.kind != "delta" or not (output.exists() and any(output.iterdir())):
+        return
+    owner = OwnedFolder(output, "output.path")
+    written_by = owner.identity()
+    table = output / BATCHES
+    last = DeltaTable(table).transaction_version(f"{manifest.identity}-{BATCHES}") if table.exists() else None
+    if written_by != manifest.identity:
+        message = (
+            f"output.path {output} holds tables of another checkpoint than the one that was exported; name the output "
+            "folder of that one, or a new one"
+        )
+        raise BucketsError(message)
+    if last is not None and last > manifest.batch_id:
+        message = (
+            f"output.path {output} holds results up to batch {last}, and the export ends with batch "
+            f"{manifest.batch_id}; export the checkpoint that wrote them, or name a new output folder"
+        )
+        raise BucketsError(message)
+
+
+def _write_records(folder: Path, checkpoint: Path) -> None:
+    """Write the files that are carried over as they are."""
+    for batch in DeltaTable(folder / RECORDS).to_pyarrow_dataset().to_batches():
+        for path, content in zip(batch["path"].to_pylist(), batch["content"].to_pylist(), strict=True):
+            write_whole(checkpoint / path, content)
+
+
+def _carry_records(checkpoint: Path, plan: CarryPlan) -> None:
+    """Write what is different in the records: the rules, the driver's state, and that there was an import."""
+    known, batch_id, engine = Checkpoint(checkpoint), plan.manifest.batch_id, plan.basis.engine
+    made = Import(
+        batch_id, epoch_ms(), plan.manifest.checkpoint, dict(plan.names), engine.shards, engine.allowed_lateness
+    )
+    known.imports.keep(made)
+    if plan.rule_set.version != plan.before.version:
+        latest = known.versions.history()[-1]
+        position = None if latest.origin is None else known.versions.position(latest.origin)
+        gone = known.versions.gone_rules()
+        known.versions.keep(plan.rule_set, (), batch_id + 1, position, latest.origin, gone)
+    entries = known.driver.read(batch_id)
+    if entries:
+        carried = carried_driver(entries, plan.carried)
+        known.driver.begin(batch_id, carried)
+
+
+def _messages(spark: SparkSession, folder: Path, carried: Regrouping, to: Path) -> None:
+    """Write what is put into the state, as files of `MESSAGES`."""
+    keys = _rows(spark, folder / KEYS, "shard int, state_key binary, head binary, policies binary")
+    pages = _rows(spark, folder / PAGES, "shard int, state_key binary, page binary")
+    keys.mapInArrow(partial(_carried_keys, carried), MESSAGES).write.option("compression", "zstd").parquet(str(to))
+    made = pages.mapInArrow(partial(_carried_pages, carried), MESSAGES)
+    made.write.mode("append").option("compression", "zstd").parquet(str(to))
+    rows = DeltaTable(folder / SHARDS).to_pyarrow_table().to_pylist()
+    times = {row["shard"]: ShardTimes.read(row["overview"], row["voters"]) for row in rows}
+    now = carried_times(times, _resolved(keys, times), carried)
+    blank = dict.fromkeys(MESSAGES.names)
+    written = [
+        blank | {"shard": shard, "overview": each.overview(), "voters": each.clock().to_bytes()}
+        for shard, each in now.items()
+    ]
+    types = {"shard": pa.int32()}
+    schema = pa.schema([pa.field(name, types.get(name, pa.binary())) for name in MESSAGES.names])
+    pq.write_table(pa.Table.from_pylist(written, schema=schema), to / "times.parquet")
+
+
+def _rows(spark: SparkSession, table: Path, columns: str) -> DataFrame:
+    """Columns of a table, from its files themselves: for Delta, Spark would run jobs over the table's log first."""
+    files = DeltaTable(table).file_uris()
+    return spark.read.schema(columns).parquet(*files) if files else spark.createDataFrame([], columns)
+
+
+def _resolved(keys: DataFrame, times: dict[int, ShardTimes]) -> list[Resolved]:
+    """The keys of voters."""
+
+    def find(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            found: list[Resolved] = []
+            for shard, state_key in zip(batch["shard"].to_pylist(), batch["state_key"].to_pylist(), strict=True):
+                group_id, key = split_head_key(state_key)
+                found += resolve(shard, group_id, [key], times)
+            rows = [dict(zip(RESOLVED.names, each, strict=True)) for each in found]
+            yield pa.RecordBatch.from_pylist(rows, schema=RESOLVED)
+
+    rows = keys.select("shard", "state_key").mapInArrow(find, from_arrow_schema(RESOLVED)).collect()
+    return [(row.shard, row.group_id, row.voter, row.key) for row in rows]
+
+
+def _carried_keys(carried: Regrouping, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        now = carried_state_keys(batch["state_key"].to_pylist(), carried)
+        yield _message_batch(now, batch, ["head", "policies"])
+
+
+def _carried_pages(carried: Regrouping, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        state_keys = batch["state_key"].to_pylist()
+        heads = carried_state_keys([state_key[:-PAGE_BYTES] for state_key in state_keys], carried)
+        now = [
+            None if head is None else (head[0], head[1] + state_key[-PAGE_BYTES:])
+            for head, state_key in zip(heads, state_keys, strict=True)
+        ]
+        yield _message_batch(now, batch, ["page"])
+
+
+def _message_batch(now: list[tuple[int, bytes] | None], batch: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:
+    """Messages to the shards and keys that entries have now; those that have none are left out."""
+    kept = pa.array([index for index, each in enumerate(now) if each is not None], pa.int64())
+    mine = [each for each in now if each is not None]
+    columns = {
+        "shard": pa.array([shard for shard, _ in mine], pa.int32()),
+        "state_key": pa.array([state_key for _, state_key in mine], pa.binary()),
+    } | {name: batch[name].take(kept) for name in names}
+    arrays = [columns.get(name, pa.nulls(len(mine), pa.binary())) for name in MESSAGES.names]
+    return pa.RecordBatch.from_arrays(arrays, MESSAGES.names)
+
+
+def _install(spark: SparkSession, checkpoint: Path, messages: Path, plan: CarryPlan) -> None:
+    """Let Spark write the state, and give its batch the number and the offsets of the last one of the export."""
+    folder, kept = spark_folder(checkpoint), messages.parent / "kept"
+    folder.rename(kept)
+    install(spark, messages, list(plan.carried.groups.values()), folder)
+    renumber_batch(folder, kept, plan.manifest.batch_id)

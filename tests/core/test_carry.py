@@ -1,0 +1,221 @@
+"""State that is carried into a job of other settings: the job goes on as if it had always had them."""
+
+from dataclasses import replace
+from itertools import pairwise
+from unittest import mock
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from buckets.carry.regrouping import regrouping
+from buckets.carry.stores import carried_state_keys, carried_stores
+from buckets.engine import eviction, shard_clock
+from buckets.engine.key import encode_keys, shards_of
+from buckets.engine.shard_store import DriverStores, head_keys, split_head_key
+from buckets.events.schema import EventSchema
+from buckets.expressions.parser import parse_expression
+from buckets.outputs import columns
+from buckets.rules.completeness import joined
+from buckets.rules.renaming import renamed_rule, renamed_rules, renamed_sql
+from buckets.rules.rule import Rule
+from buckets.rules.rule_set import Group, RuleSet, first_rule_set, next_rule_set, with_lateness
+from tests.core import test_evicted_keys as evicted
+from tests.core.examples import SCHEMA, rule, since, until, written_rule
+from tests.core.pipeline import Pipeline
+from tests.core.test_evicted_keys import CUTS, EVENTS, LAGS_MS, check, stream
+
+NAMES = {"payer": "a0payer", "kind": "zzkind", "fee": "fee_x"}
+SHARDS = st.sampled_from([1, 2, 3, 5])
+RULES = [
+    *evicted.RULES,
+    rule("pairs", length="60ms", group_by=["payer", "kind"]),
+    rule("sql", length="30ms", where="kind = 'a' AND coalesce(fee, 0) < 4"),
+    Rule.model_validate(
+        {
+            "rule_id": "condition",
+            "group_by": ["payer"],
+            "cooldown": "20ms",
+            "features": {
+                "mine": {"function": "sum", "of": "fee", "window": "30ms", "where": "kind = 'a'"},
+                "everybody": {"function": "count", "window": "50ms", "group_by": ["kind"]},
+            },
+            "when": "mine >= 1 AND everybody >= 2 AND payer <> 'p9'",
+        }
+    ),
+]
+
+
+def renamed_schema(names) -> EventSchema:
+    written = SCHEMA.model_dump(mode="json")
+    for role in ("attributes", "measures"):
+        written[role] = {names.get(name, name): kind for name, kind in written[role].items()}
+    return EventSchema.model_validate(written)
+
+
+def renamed_rows(rows, names):
+    return [{names.get(name, name): value for name, value in row.items()} for row in rows]
+
+
+def job_of(rules, schema=SCHEMA, lateness_ms: int = evicted.LATENESS_MS, **engine) -> Pipeline:
+    return Pipeline(first_rule_set(rules), schema, allowed_lateness=f"{lateness_ms}ms", **engine)
+
+
+def take(job: Pipeline, rows, cuts) -> Pipeline:
+    """Take in rows, cut at some indexes."""
+    ends = sorted({min(index, len(rows)) for index in cuts} | {0, len(rows)})
+    for start, end in pairwise(ends):
+        job.batch([rows[start:end]])
+    return job
+
+
+def carried(job: Pipeline, shards: int, lateness_ms: int | None = None, names=None) -> Pipeline:
+    """A job that goes on from another one, with other shards, lateness, or names of fields."""
+    engine, before, names = job.scorer.engine, job.rule_set, names or {}
+    now_ms = engine.allowed_lateness if lateness_ms is None else lateness_ms
+    renamed = renamed_rules(before, names, before.version)
+    arrived = joined(stretch for account in job.accounts for stretch in account.arrived)
+    rule_set = with_lateness(renamed.rule_set, before.version, arrived, engine.allowed_lateness, now_ms)
+    policies = {"late": engine.late, "collision": engine.collision}
+    found = job_of([], renamed_schema(names), now_ms, shards=shards, **policies)
+    found.rule_set, found.found, found.accounts = rule_set, job.found, job.accounts
+    pairs = [(group, renamed.groups[group.group_id]) for group in (*before.groups, *before.alert_groups)]
+    into = regrouping(pairs, names, now_ms, engine.shards, shards)
+    found.stores = carried_stores(job.stores, into)
+    stores = vars(job.driver).values()
+    found.driver = DriverStores(*(carried_stores({0: store}, into.on_driver())[0] for store in stores))
+    return found
+
+
+def layout(rule_set: RuleSet) -> list[Group]:
+    """Groups and columns, whatever is complete of them."""
+    return [replace(group, complete={}) for group in rule_set.groups]
+
+
+def warm_alerts(job: Pipeline) -> set[str]:
+    """The alerts that are warm, and what became of them; with other names of fields, they have other ids."""
+    outputs = ((output, row) for output in (columns.ALERTS, columns.HELD_ALERTS) for row in job.output(output))
+    return {repr((output, row | {"alert_id": ""})) for output, row in outputs if row["warm"]}
+
+
+def in_old_names(job: Pipeline, names) -> Pipeline:
+    """The same results, as they would be without the new names."""
+
+    def old(value):
+        if isinstance(value, list):
+            return [old(each) for each in value]
+        for name, new in names.items():
+            value = value.replace(new, name) if isinstance(value, str) else value
+        return value
+
+    job.found = {
+        output: [{name: old(value) for name, value in row.items()} for row in rows]
+        for output, rows in job.found.items()
+    }
+    return job
+
+
+@settings(max_examples=40)
+@given(
+    EVENTS,
+    LAGS_MS,
+    CUTS.filter(lambda cuts: cuts is not None),
+    st.integers(0, 80),
+    SHARDS,
+    SHARDS,
+    st.sampled_from([evicted.LATENESS_MS, 0, 25, 300]),
+    st.sampled_from([{}, NAMES, {"payer": "a0payer"}, {"amount": "other"}]),
+    evicted.LATE,
+    evicted.COLLISION,
+)
+def test_a_job_that_was_carried_over_and_back_goes_on_as_if_nothing_had_happened(
+    events, lags_ms, cuts, at, shards, other_shards, lateness_ms, names, late, collision
+):
+    """Whatever says that it is warm is what a job says that was never stopped, and never had other settings."""
+    rows = stream(events, lags_ms)
+    pieces = [rows[:at], rows[at : at + 30], rows[at + 30 :]]
+    policies = {"late": late, "collision": collision}
+    with mock.patch.multiple(shard_clock, VOTERS=3, QUORUM=2), mock.patch.object(eviction, "SPARE_VISITS", 100):
+        job = take(job_of(RULES, shards=shards, **policies), pieces[0], cuts)
+        there = take(carried(job, other_shards, lateness_ms, names), renamed_rows(pieces[1], names), cuts)
+        back = carried(
+            in_old_names(there, names), shards, evicted.LATENESS_MS, {new: old for old, new in names.items()}
+        )
+        assert layout(back.rule_set) == layout(job.rule_set)
+        back = take(back, pieces[2], cuts)
+    with mock.patch.object(shard_clock, "QUORUM", 10**9):
+        never = take(job_of(RULES, shards=1, lateness_ms=evicted.LATENESS_MS, **policies), rows, [])
+    check(back, never)
+    assert warm_alerts(back) <= warm_alerts(never)
+
+
+KEYS = st.lists(st.tuples(st.text(max_size=4), st.text(max_size=4)), min_size=1, max_size=20, unique=True)
+
+
+@settings(max_examples=50)
+@given(KEYS, st.sampled_from([{}, NAMES, {"kind": "zzkind"}]), SHARDS)
+def test_a_key_that_is_carried_over_is_the_key_that_events_have_from_now_on(values, names, shards):
+    before = first_rule_set([rule("pairs", group_by=["payer", "kind"])])
+    (group,) = before.groups
+    now = renamed_rules(before, names, 2).groups[group.group_id]
+    values_of = {"payer": pa.array([a for a, _ in values]), "kind": pa.array([b for _, b in values])}
+    new_columns = {names.get(name, name): column for name, column in values_of.items()}
+    into = regrouping([(group, now)], names, 0, 4, shards)
+    expected = encode_keys(now, new_columns, len(values))
+    found = carried_state_keys(head_keys(group.group_id, encode_keys(group, values_of, len(values)).to_pylist()), into)
+    keys = [each and split_head_key(each[1]) for each in found]
+    assert keys == [(now.group_id, key) for key in expected.to_pylist()]
+    assert [each and each[0] for each in found] == shards_of(now, expected, shards).tolist()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("payer = 'payer' AND kind IN ('payer')", "new = 'payer' AND kind IN ('payer')"),
+        ("`payer` = `a payer` OR payer IS NULL", "new = `a payer` OR new IS NULL"),
+        ("payer IN LIST payer AND lookup(payer, payer, 'payer') > 1", None),
+        ("hour(payer) > payers - payer", "hour(new) > payers - new"),
+        ("NOT (payer BETWEEN 1 AND payer % 3)", "NOT (new BETWEEN 1 AND new % 3)"),
+    ],
+)
+def test_a_condition_with_other_names_is_written_as_it_was(text, expected):
+    renamed = renamed_sql(text, {"payer": "new"})
+    assert expected is None or renamed == expected
+    fields = parse_expression(text).fields()
+    assert [*parse_expression(renamed).fields()] == ["new" if field == "payer" else field for field in fields]
+    assert [*parse_expression(renamed).lists()] == [*parse_expression(text).lists()]
+
+
+def test_a_name_that_is_no_word_is_written_in_backticks():
+    assert renamed_sql("a > 1 AND `b``c` < a", {"a": "select", "b`c": "b c"}) == "`select` > 1 AND `b c` < `select`"
+
+
+def test_a_rule_over_alerts_keeps_the_fields_of_alerts():
+    over = rule(on="alerts", group_by=["payer", "alert_rule"], where={"alert_severity": "high"}, measure="alert_score")
+    now = renamed_rule(over, {"payer": "p", "alert_score": "s", "alert_severity": "x"})
+    assert (now.group_by, now.measure) == (("p", "alert_rule"), "alert_score")
+    assert now.where == over.where
+
+
+def test_snoozes_of_a_key_go_with_its_names():
+    snooze = {"key": {"payer": "p1"}, "until": "2030-01-01T00:00:00Z", "reason": "known"}
+    (renamed,) = renamed_rule(Rule.model_validate(written_rule(snoozes=[snooze])), {"payer": "p"}).snoozes
+    assert renamed.key == {"p": "p1"}
+
+
+def test_columns_of_rules_that_are_gone_keep_their_place_and_are_never_taken_for_others():
+    first = first_rule_set([rule("sum", "fee"), rule("r", "amount")])
+    gone = next_rule_set(first, [rule("r", "amount")], until(5), 0)
+    there = renamed_rules(gone, {"fee": "charge"}, 3)
+    (group,) = there.rule_set.groups
+    assert group.measures == ("charge", "amount")
+    assert there.rule_set.columns[group.group_id] == group.measures
+
+
+def test_with_a_greater_lateness_windows_are_complete_as_far_as_timelines_reach():
+    before = first_rule_set([rule(length="40ms")])
+    now = with_lateness(before, 2, until(1_000), 10, 25)
+    assert since(now.groups[0]) == {"": 950, "amount": 950}
+    assert with_lateness(before, 2, until(1_000), 25, 10).groups == before.groups
+    assert with_lateness(before, 2, (), 10, 25).groups == before.groups

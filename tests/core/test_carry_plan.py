@@ -1,0 +1,235 @@
+"""What an import does and refuses: settings, names, manifests, Spark's notes on the source, who owns an output."""
+
+import json
+
+import pytest
+
+from buckets.carry.checkpoint_files import carried_files, last_batch, renumber_batch, with_offsets
+from buckets.carry.manifest import FILE, Manifest, TableCheck
+from buckets.carry.plan import parse_names, plan_import
+from buckets.checkpoint.batch_records import BatchRecord
+from buckets.checkpoint.folders import spark_folder
+from buckets.checkpoint.job_record import JobRecord
+from buckets.checkpoint.owned_folder import OwnedFolder
+from buckets.errors import BucketsError
+from buckets.rules.rule_set import first_rule_set
+from tests.core.checkpoints import basis, schema_with, with_attributes, with_measures
+from tests.core.examples import rule, until
+
+RULES = first_rule_set([rule(), rule("kinds", "fee", group_by=["kind", "payer"], where="fee > 1")])
+
+
+def manifest(**engine) -> Manifest:
+    job = basis(**engine).to_json() | {"id": "me"}
+    tables = {name: TableCheck(rows=1, checksum=2) for name in ("keys", "pages", "shards", "records")}
+    return Manifest(
+        release="0", made_ms=0, checkpoint="/old", job=job, batch_id=7, ruleset_version=RULES.version, tables=tables
+    )
+
+
+def plan(now, names=None, arrived_ms=None, **engine):
+    return plan_import(manifest(**engine), RULES, until(arrived_ms), now, names or {})
+
+
+def renamed(**names):
+    attributes, measures = basis().schema.attributes, basis().schema.model_dump()["measures"]
+    return schema_with(
+        attributes={names.get(name, name): kind for name, kind in attributes.items()},
+        measures={names.get(name, name): measure for name, measure in measures.items()},
+    )
+
+
+@pytest.mark.parametrize(
+    ("now", "names", "said"),
+    [
+        (basis("csv /events"), {}, "is that of source json /events, and the configuration names csv /events"),
+        (basis(subfolders=True), {}, "was made with source.subfolders false"),
+        (basis(schema=schema_with(event_id="uuid")), {}, "was made with event_id id, and the configuration says uuid"),
+        (basis(schema=with_attributes(vip="string")), {}, "was made with vip as a boolean attribute"),
+        (basis(schema=with_measures(fee={"scale": 3})), {}, "was made with fee as a measure of scale 0"),
+        (basis(schema=with_attributes(payer=None)), {}, "'payer' is no attribute of event schema"),
+        (basis(), {"nobody": "payer"}, "nobody is no field so far; fields: id, at, payer"),
+        (basis(), {"payer": "kind"}, "there is a field kind already"),
+        (basis(), {"payer": "who"}, "event schema 'payment' does not declare who"),
+    ],
+    ids=["source", "subfolders", "id", "type", "scale", "rule's field", "no field", "taken", "not declared"],
+)
+def test_what_state_cannot_be_carried_into_is_said_in_one_line(now, names, said):
+    with pytest.raises(BucketsError) as error:
+        plan(now, names)
+    assert said in error.value.message
+    assert "\n" not in error.value.message
+
+
+@pytest.mark.parametrize("written", ["payer", "=new", "old=", "a=a"])
+def test_a_name_that_is_not_written_as_one_is_refused(written):
+    with pytest.raises(BucketsError, match="write it as in --rename payerId=payer"):
+        parse_names([written])
+
+
+@pytest.mark.parametrize("written", [["a=b", "a=c"], ["a=c", "b=c"]])
+def test_names_are_each_used_once(written):
+    with pytest.raises(BucketsError, match="each field is renamed once"):
+        parse_names(written)
+
+
+def test_two_fields_can_change_their_names():
+    found = plan(basis(schema=renamed(payer="kind", kind="payer")), parse_names(["payer=kind", "kind=payer"]))
+    assert [each.group_by for each in found.rule_set.rules] == [("kind",), ("payer", "kind")]
+
+
+def test_more_shards_leave_the_rules_as_they_are_and_are_said():
+    found = plan(basis(shards=64), shards=16)
+    assert found.rule_set is RULES
+    assert (found.carried.shards_before, found.carried.shards) == (16, 64)
+    (said,) = found.differences
+    assert said.startswith("engine.shards: 16 until now, 64 from now on; ")
+
+
+def test_nothing_is_different_where_nothing_is():
+    assert plan(basis()).differences == ()
+
+
+def test_a_greater_lateness_and_other_names_make_a_version_of_the_rule_set_and_none_of_a_rule():
+    now = basis(schema=renamed(payer="who"), allowed_lateness="5h")
+    found = plan(now, {"payer": "who"}, arrived_ms=10**9)
+    assert found.rule_set.version == RULES.version + 1
+    assert [each.version for each in found.rule_set.rules] == [1, 1]
+    assert [said.split(":")[0].split(";")[0] for said in found.differences] == [
+        "engine.allowed_lateness",
+        "payer is who from now on",
+        "the rule set gets version 2",
+    ]
+
+
+def test_fields_that_come_and_go_are_said_where_no_rule_needs_them():
+    found = plan(basis(schema=with_attributes(vip=None, country="string")))
+    assert found.differences == (
+        "the event schema has a field more, country as a string attribute",
+        "the event schema does not declare vip any more; no rule in force names it",
+    )
+
+
+def test_a_manifest_is_read_as_it_was_written(tmp_path):
+    manifest().write(tmp_path)
+    assert Manifest.read(tmp_path) == manifest()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda written: None, f"is no whole export: there is no {FILE} in it"),
+        (lambda written: written | {"format": 99}, "has format 99, and this release reads 1 to 1"),
+        (lambda written: written | {"job": written["job"] | {"format": 99}}, "has format 99, and this release reads 1"),
+        (lambda written: written | {"job": written["job"] | {"codec": 99}}, "was written by codec version 99"),
+        (lambda written: written | {"tables": 5}, "is damaged"),
+        (lambda written: {}, "is damaged"),
+    ],
+    ids=["half", "newer export", "newer checkpoint", "newer codec", "damaged", "empty"],
+)
+def test_what_is_no_whole_export_that_this_release_reads_is_refused(tmp_path, change, said):
+    manifest().write(tmp_path)
+    file = tmp_path / FILE
+    now = change(json.loads(file.read_text()))
+    file.unlink()
+    if now is not None:
+        file.write_text(json.dumps(now))
+    with pytest.raises(BucketsError) as error:
+        Manifest.read(tmp_path)
+    assert said in error.value.message
+    assert "\n" not in error.value.message
+
+
+def committed(checkpoint, batch_id: int) -> None:
+    for folder in ("commits", "offsets"):
+        (spark_folder(checkpoint.path) / folder).mkdir(parents=True, exist_ok=True)
+        (spark_folder(checkpoint.path) / folder / str(batch_id)).write_text("v1\n{}\n{}")
+
+
+def test_the_state_is_that_after_the_last_batch_that_has_ended(checkpoint):
+    with pytest.raises(BucketsError, match="no batch has ended"):
+        last_batch(checkpoint.path)
+    for batch_id in (8, 9, 10):
+        committed(checkpoint, batch_id)
+        checkpoint.batches.keep(batch_id, BatchRecord(1, (), done=True))
+    assert last_batch(checkpoint.path) == 10
+    checkpoint.batches.keep(11, BatchRecord(1, (), done=False))
+    with pytest.raises(BucketsError, match="batch 11 has begun and not ended"):
+        last_batch(checkpoint.path)
+
+
+def test_records_and_the_notes_of_the_source_are_carried_over_and_what_is_of_one_checkpoint_is_not(checkpoint):
+    checkpoint.job.open(basis())
+    for batch_id in (8, 9, 10):
+        committed(checkpoint, batch_id)
+        checkpoint.batches.keep(batch_id, BatchRecord(1, (), done=True))
+    notes = spark_folder(checkpoint.path) / "sources" / "0"
+    notes.mkdir(parents=True)
+    for name in ("3", "9.compact", ".3.crc"):
+        (notes / name).write_text("v1")
+    assert {str(file) for file in carried_files(checkpoint.path, 10)} == {
+        *(f"buckets/batches/{batch_id:09d}.json" for batch_id in (8, 9, 10)),
+        "spark/sources/0/3",
+        "spark/sources/0/9.compact",
+        "spark/offsets/9",
+        "spark/offsets/10",
+    }
+
+
+OWN = 'v1\n{"conf":{"spark.sql.shuffle.partitions":"3"}}\n{"logOffset":0}'
+
+
+@pytest.mark.parametrize(
+    "offset",
+    [
+        '{"logOffset":41}',
+        '{"transactions":{"0":23,"1":5}}',
+        '{"sourceVersion":1,"reservoirId":"a","reservoirVersion":4,"index":-1,"isStartingVersion":false}',
+        "-",
+    ],
+    ids=["files", "topic", "delta", "none"],
+)
+def test_a_batch_has_the_offsets_of_the_old_checkpoint_and_the_partitions_of_the_new_one(offset):
+    old = f'v1\n{{"conf":{{"spark.sql.shuffle.partitions":"2"}}}}\n{offset}'
+    assert with_offsets(OWN, old) == f'v1\n{{"conf":{{"spark.sql.shuffle.partitions":"3"}}}}\n{offset}'
+
+
+@pytest.mark.parametrize(("own", "old"), [(OWN, "v2\n{}\n{}"), ("v9\n{}\n{}", OWN), (OWN, "v1\n{}")])
+def test_offsets_in_a_form_that_is_not_known_are_refused(own, old):
+    with pytest.raises(BucketsError, match="has a form that this release does not know"):
+        with_offsets(own, old)
+
+
+@pytest.mark.parametrize("batch_id", [0, 1, 41])
+def test_a_batch_0_becomes_the_last_batch_of_the_old_checkpoint(tmp_path, batch_id):
+    spark, kept = tmp_path / "spark", tmp_path / "kept"
+    written = {"offsets/0": OWN, "commits/0": "v1\n{}", "sources/0/0": "messages", "metadata": "{}"}
+    written |= {f"state/0/{partition}/1.{kind}": "state" for partition in range(3) for kind in ("zip", "changelog")}
+    carried = {f"offsets/{number}": f"v1\n{{}}\n{number}" for number in {max(batch_id - 1, 0), batch_id}}
+    carried |= {"sources/0/5": "files"}
+    for folder, files in ((spark, written), (kept, carried)):
+        for name, text in files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text)
+    renumber_batch(spark, kept, batch_id)
+    found = {str(path.relative_to(spark)): path.read_text() for path in spark.rglob("*") if path.is_file()}
+    expected = {"metadata": "{}", f"commits/{batch_id}": "v1\n{}", "sources/0/5": "files"}
+    expected |= {f"state/0/{partition}/{batch_id + 1}.zip": "state" for partition in range(3)}
+    expected |= {
+        f"offsets/{number}": with_offsets(OWN, f"v1\n{{}}\n{number}") for number in {max(batch_id - 1, 0), batch_id}
+    }
+    assert found == expected
+
+
+def test_an_output_folder_goes_on_with_the_checkpoint_into_which_state_was_imported_last(checkpoint, tmp_path):
+    identity = checkpoint.job.open(basis())
+    output = tmp_path / "tables"
+    OwnedFolder(output, "output.path", checkpoint.job.life).take(identity)
+    assert OwnedFolder(output, "output.path", checkpoint.job.life).is_of(identity)
+    imported = JobRecord(tmp_path / "new")
+    imported.begin_imported(basis(shards=64), identity, "second")
+    OwnedFolder(output, "output.path", "second").hand_over(identity)
+    assert OwnedFolder(output, "output.path", imported.life).is_of(imported.open(basis(shards=64)))
+    assert imported.life == "second"
+    with pytest.raises(BucketsError, match="goes on with a checkpoint into which the state"):
+        OwnedFolder(output, "output.path", checkpoint.job.life).is_of(identity)
