@@ -71,6 +71,9 @@ def fan_out(
         passed = np.flatnonzero(mask.to_numpy(zero_copy_only=False)) if mask is not None else None
         filtered[group.group_id] = 0 if passed is None else len(events) - len(passed)
         yield from _messages(events, group, passed, shards)
+    if rule_set.fills:
+        # Also a shard without an event goes on: all must be done in one batch.
+        yield from (ShardMessage(shard, payload.FILL) for shard in range(shards))
     if dead_letters:
         yield ShardMessage(PASSING, payload.pack(payload.DEAD_LETTERS, dead_letter_table(dead_letters)))
     arrived = stretches_of(events.times_ms)

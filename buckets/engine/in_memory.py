@@ -11,6 +11,7 @@ import pyarrow as pa
 from buckets.engine.accounting import BatchAccount, account_batch
 from buckets.engine.alert_stage import alert_outputs
 from buckets.engine.fan_out import fan_out
+from buckets.engine.filling import FILLS, NO_FEEDS, Feeds
 from buckets.engine.meeting import PARTS
 from buckets.engine.shard import COUNTS, Produced, Scorer, meeting_outputs
 from buckets.engine.shard_store import DriverStores, ShardStore
@@ -64,10 +65,12 @@ class BatchResults:
     Attributes:
         payloads: by output, what the shards produced of it, for `OutputDecoder`; outputs without rows are left out.
         account: what became of each event.
+        fills: how far each shard has come with each fill, as JSON.
     """
 
     payloads: dict[str, list[bytes]]
     account: BatchAccount
+    fills: list[bytes] = field(default_factory=list)
 
 
 @dataclass
@@ -88,18 +91,24 @@ class InMemoryJob:
     driver: DriverStores = field(default_factory=memory_stores)
     batches: int = 0
 
-    def score_batch(self, arrivals: Iterable[pa.RecordBatch], rule_set: RuleSet) -> BatchResults:
+    def score_batch(
+        self,
+        arrivals: Iterable[pa.RecordBatch],
+        rule_set: RuleSet,
+        feeds_of: Callable[[int], Feeds] = lambda shard: NO_FEEDS,
+    ) -> BatchResults:
         """Score one micro-batch.
 
         Args:
             arrivals: the rows, in the form of `events.arrivals`, in one or more record batches.
             rule_set: the rules of this batch.
+            feeds_of: gives the history of what is being filled, for a shard.
 
         Raises:
             RuntimeError: an event is unaccounted for, which is a defect of this project.
         """
         found: dict[str, list[bytes]] = {COUNTS: []}
-        for produced in self._produced(arrivals, rule_set):
+        for produced in self._produced(arrivals, rule_set, feeds_of):
             found.setdefault(produced.output, []).append(produced.payload)
         for produced in meeting_outputs(self.scorer, found.pop(PARTS, []), rule_set, self.driver.meeting):
             found.setdefault(produced.output, []).append(produced.payload)
@@ -108,9 +117,12 @@ class InMemoryJob:
         account = account_batch(self.batches, rule_set, found.pop(COUNTS))
         account.check()
         self.batches += 1
-        return BatchResults(found, account)
+        fills = found.pop(FILLS, [])
+        return BatchResults(found, account, fills)
 
-    def _produced(self, arrivals: Iterable[pa.RecordBatch], rule_set: RuleSet) -> Iterator[Produced]:
+    def _produced(
+        self, arrivals: Iterable[pa.RecordBatch], rule_set: RuleSet, feeds_of: Callable[[int], Feeds]
+    ) -> Iterator[Produced]:
         """What both stages put out, shard by shard."""
         scorer = self.scorer
         by_shard: dict[int, list[bytes]] = {}
@@ -120,4 +132,4 @@ class InMemoryJob:
         for shard, payloads in by_shard.items():
             if shard not in self.stores:
                 self.stores[shard] = self.new_store()
-            yield from scorer.score(payloads, rule_set, self.stores[shard])
+            yield from scorer.score(payloads, rule_set, self.stores[shard], feeds_of(shard))

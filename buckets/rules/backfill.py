@@ -1,0 +1,137 @@
+"""Backfill as far as it is a matter of rules: which groups are filled from the archive, and what becomes of a fill.
+
+    asked     a rule that is in force, and whose groups have not seen all that the archive has
+    filling   the group is evaluated as before; its timelines are filled under an identity of their own
+    complete  the group goes over to these; its rules are as if they had been there from the beginning of the archive
+
+A fill ends early when none of the rules that asked for it is evaluated any more, or when its group starts again. It
+begins again when the group needs something that the fill has not taken in: a track, a longer window, another policy.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from buckets.rules.completeness import ALWAYS_MS, FROM_THE_FIRST, Completeness, at
+from buckets.rules.fill import Fill
+from buckets.rules.rule import Rule
+from buckets.rules.rule_set import Group, RuleSet, group_id, used_tracks
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A rule whose history is asked for.
+
+    Attributes:
+        rule: the rule as it must be in force.
+        complete: since when the archive is complete; None: since the first event of the job.
+        author: who asked.
+        reason: why.
+        time: when, in ms since the epoch.
+    """
+
+    rule: Rule
+    complete: Completeness | None
+    author: str
+    reason: str
+    time: int
+
+
+def completed(rule_set: RuleSet, done: Collection[int]) -> RuleSet:
+    """The rule set with the groups of fills gone over to what has been filled.
+
+    Args:
+        rule_set: the rule set.
+        done: the numbers of the fills.
+    """
+    whole = {fill.group_id: fill for fill in rule_set.fills if fill.number in done}
+    if not whole:
+        return rule_set
+    by_group = {fill.group_id: rule_set.filling[fill.number] for fill in whole.values()}
+    groups = tuple(by_group.get(group.group_id, group) for group in rule_set.groups)
+    return replace(rule_set, groups=groups, fills=tuple(fill for fill in rule_set.fills if fill.number not in done))
+
+
+def refitted(before: RuleSet, after: RuleSet, batch_id: int) -> RuleSet:
+    """A rule set with the fills of the one before, as far as they still fit.
+
+    Args:
+        before: the rule set before, with these fills.
+        after: the one that follows.
+        batch_id: the first batch that it evaluates.
+    """
+    if not after.fills:
+        return after
+    evaluated = {rule.rule_id for rule in after.rules if rule.is_evaluated}
+    old, new = ({group.group_id: group for group in rules.groups} for rules in (before, after))
+    fills, begun = [], after.fills_begun
+    for fill in after.fills:
+        group, asking = new[fill.group_id], tuple(each for each in fill.rule_ids if each in evaluated)
+        if not asking or group.generation != old[fill.group_id].generation:
+            continue
+        if _is_enough(old[fill.group_id], group):
+            fills.append(replace(fill, rule_ids=asking))
+        else:
+            begun += 1
+            fills.append(replace(fill, number=begun, rule_ids=asking, first_batch=batch_id))
+    return replace(after, fills=tuple(fills), fills_begun=begun)
+
+
+def _is_enough(old: Group, new: Group) -> bool:
+    """Whether timelines that are filled for a group are right for it under other rules too."""
+    tracks = set(new.live_tracks) <= set(old.live_tracks)
+    return tracks and new.longest_window_ms <= old.longest_window_ms and _remembering(new) == _remembering(old)
+
+
+def _remembering(group: Group) -> tuple[Rule, ...]:
+    """The rules of a group of which something is remembered beside its timelines."""
+    return tuple(rule for rule in group.rules if rule.reset_on_alert or rule.rule_id in group.policies)
+
+
+def begun(rule_set: RuleSet, wanted: Iterable[Wanted], batch_id: int) -> RuleSet:
+    """A rule set in which the groups of rules are being filled.
+
+    Groups that have seen all that the archive has stay as they are, and so do those that are being filled already.
+
+    Args:
+        rule_set: the rule set; the rules are in force in it.
+        wanted: the rules.
+        batch_id: the first batch that it evaluates.
+    """
+    groups = {group.group_id: group for group in rule_set.groups}
+    fills = {fill.group_id: fill for fill in rule_set.fills}
+    number = rule_set.fills_begun
+    for each in wanted:
+        for identity in dict.fromkeys(group_id(fields, where) for fields, where in each.rule.groupings()):
+            if identity in fills:
+                known = fills[identity]
+                rule_ids = tuple(dict.fromkeys((*known.rule_ids, each.rule.rule_id)))
+                fills[identity] = replace(known, rule_ids=rule_ids)
+            elif identity in groups and gains(each.rule, groups[identity], each.complete):
+                number += 1
+                fills[identity] = Fill(number, identity, (each.rule.rule_id,), batch_id, each.complete)
+    if fills == {fill.group_id: fill for fill in rule_set.fills}:
+        return rule_set
+    return replace(rule_set, fills=tuple(fills.values()), fills_begun=number)
+
+
+def gains(rule: Rule, group: Group, complete: Completeness | None) -> bool:
+    """Whether a rule gains by an archive in a group, and no other rule of the group loses.
+
+    Args:
+        rule: the rule.
+        group: one of its groups.
+        complete: since when the archive is complete; None: since the first event.
+    """
+    mine = _first_ms(group.completeness(*_named(used_tracks((rule,), group.fields))))
+    archived = ALWAYS_MS if complete is None else _first_ms(complete)
+    others = [_first_ms(group.completeness(*_named(used_tracks((each,), group.fields)))) for each in group.rules]
+    return mine > archived and all(each >= archived for each in others)
+
+
+def _named(tracks: Sequence[str]) -> list[str]:
+    return [track for track in tracks if track]
+
+
+def _first_ms(complete: Completeness) -> int:
+    """Since when events without a wild date are complete."""
+    return ALWAYS_MS if complete == FROM_THE_FIRST else at(complete, ALWAYS_MS)
