@@ -12,11 +12,11 @@ as JSON; in the map `pages`, under an identity of the fill, the arrivals that wa
 """
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +27,7 @@ from buckets.engine.shard_store import ShardStore
 from buckets.events.arrivals import INGESTED
 from buckets.kernel.plan import GroupPlan
 from buckets.lists.lists import Lists
-from buckets.rules.fill import Fill, fill_identity
+from buckets.rules.fill import Fill, Filled, fill_identity
 
 FILLS = "fills"
 """The output that says how far a shard has come with a fill, as JSON."""
@@ -196,6 +196,26 @@ class Filling:
             progress.first = numbers.stop
         if progress.first == progress.next:
             del self._progress[number], self._groups[number]
+
+
+def how_far(reports: Iterable[bytes], shards: int) -> dict[int, Filled]:
+    """How far fills are after a batch.
+
+    Args:
+        reports: what the shards have said of it.
+        shards: how many there are.
+    """
+    said: dict[int, list[dict[str, Any]]] = {}
+    for report in map(json.loads, reports):
+        said.setdefault(report["fill"], []).append(report)
+    return {
+        number: Filled(
+            chunk=min(each["chunk"] for each in of_shards),
+            waiting=sum(each["waiting"] for each in of_shards),
+            done=len(of_shards) == shards and all(each["done"] for each in of_shards),
+        )
+        for number, of_shards in said.items()
+    }
 
 
 def _has_caught_up(progress: Progress, feed: Feed) -> bool:

@@ -10,9 +10,13 @@ begins again when the group needs something that the fill has not taken in: a tr
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
+from buckets.events.schema import EventSchema
 from buckets.rules.completeness import ALWAYS_MS, FROM_THE_FIRST, Completeness, at
 from buckets.rules.fill import Fill
+from buckets.rules.release import same_definition
+from buckets.rules.revision import Change, Revision
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import Group, RuleSet, group_id, used_tracks
 
@@ -34,6 +38,66 @@ class Wanted:
     author: str
     reason: str
     time: int
+
+
+@dataclass
+class Backfill:
+    """What becomes of fills between one batch and the next.
+
+    Attributes:
+        rule_set: the rules in force, with the groups of complete fills gone over to what has been filled.
+        taken: the requests that need not be asked again.
+    """
+
+    rule_set: RuleSet
+    taken: list[Wanted]
+    _before: RuleSet
+
+    @classmethod
+    def of(cls, before: RuleSet, done: Collection[int]) -> "Backfill":
+        """Begin with the rules in force.
+
+        Args:
+            before: the rules in force.
+            done: the numbers of fills that are complete.
+        """
+        return cls(completed(before, done), [], before)
+
+    def go_on(
+        self, revision: Revision, wanted: Iterable[Wanted], batch_id: int, schema: EventSchema
+    ) -> Revision:
+        """A revision of `rule_set` with its fills as they are from a batch on.
+
+        Args:
+            revision: what has become of the changes of rules.
+            wanted: the rules whose history is asked for; those that are not in force as they are asked for wait.
+            batch_id: the first batch that the version evaluates.
+            schema: the event schema.
+        """
+        rule_set = refitted(self.rule_set, revision.rule_set, batch_id)
+        rules = {rule.rule_id: rule for rule in rule_set.rules}
+        for each in wanted:
+            there = rules.get(each.rule.rule_id)
+            if there is None or not same_definition(there, each.rule, schema):
+                continue
+            self.taken.append(each)
+            filling = begun(rule_set, [each], batch_id)
+            if filling is not rule_set:
+                rule_set = filling
+                revision.made.append(_made("backfill", there, each))
+        whole = {rule_id for fill in self._before.fills for rule_id in fill.rule_ids}
+        for rule_id in sorted(whole - {rule_id for fill in rule_set.fills for rule_id in fill.rule_ids}):
+            if rule_id in rules and self.rule_set is not self._before:
+                revision.made.append(_made("backfilled", rules[rule_id]))
+        if rule_set is not self._before and rule_set.version == self._before.version:
+            rule_set = replace(rule_set, version=rule_set.version + 1)
+        revision.rule_set = rule_set
+        return revision
+
+
+def _made(what: Literal["backfill", "backfilled"], rule: Rule, wanted: Wanted | None = None) -> Change:
+    said = ("", "its history is complete", None) if wanted is None else (wanted.author, wanted.reason, wanted.time)
+    return Change(what, rule.rule_id, rule.version, rule, rule, *said, origin="archive")
 
 
 def completed(rule_set: RuleSet, done: Collection[int]) -> RuleSet:
@@ -73,7 +137,7 @@ def refitted(before: RuleSet, after: RuleSet, batch_id: int) -> RuleSet:
         else:
             begun += 1
             fills.append(replace(fill, number=begun, rule_ids=asking, first_batch=batch_id))
-    return replace(after, fills=tuple(fills), fills_begun=begun)
+    return after if tuple(fills) == after.fills else replace(after, fills=tuple(fills), fills_begun=begun)
 
 
 def _is_enough(old: Group, new: Group) -> bool:

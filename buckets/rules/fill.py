@@ -6,7 +6,7 @@ filled, under an identity of their own. When they are whole, the group goes over
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from buckets.rules.completeness import Completeness, Since
 
@@ -53,6 +53,20 @@ class Fill:
         number, group_id, rule_ids, first_batch, complete = record
         steps = None if complete is None else tuple(Since(*step) for step in complete)
         return cls(number, group_id, tuple(rule_ids), first_batch, steps)
+
+
+class Filled(NamedTuple):
+    """How far a fill had come with a batch.
+
+    Attributes:
+        chunk: the next chunk of history of the shard that is least far.
+        waiting: how many batches of arrivals waited, summed over the shards.
+        done: whether all shards had caught up.
+    """
+
+    chunk: int
+    waiting: int
+    done: bool
 
 
 def fill_identity(group_id: str, number: int, what: str) -> str:
