@@ -105,7 +105,9 @@ class Scorer:
             for group in (*rule_set.groups, *rule_set.filling.values())
         }
         eviction = Eviction.begin(store, plans, frozenset(fill.timelines for fill in rule_set.fills))
-        arrived = {group.state_id: by_key(tables[group.group_id]) for group in rule_set.groups if group.group_id in tables}
+        arrived = {
+            group.state_id: by_key(tables[group.group_id]) for group in rule_set.groups if group.group_id in tables
+        }
         all_stored = StoredHeads.read_groups(store, {state_id: each.keys for state_id, each in arrived.items()})
         for (state_id, events), stored in zip(arrived.items(), all_stored, strict=True):
             yield from self._score_group(plans[state_id], events, rule_set.version, stored, eviction)
@@ -117,9 +119,7 @@ class Scorer:
             fills.end(rule_set.fills)
         eviction.end()
 
-    def _take_in(
-        self, version: int, eviction: Eviction, plan: GroupPlan, arrived: EventsByKey, lists: Lists
-    ) -> None:
+    def _take_in(self, version: int, eviction: Eviction, plan: GroupPlan, arrived: EventsByKey, lists: Lists) -> None:
         """Take events into timelines that are being filled; what comes out is thrown away."""
         stored = StoredHeads.read(eviction.store, plan.group.state_id, arrived.keys)
         quiet = replace(self, evaluations=False, lists=lists)

@@ -182,7 +182,7 @@ class Backfills:
         """Write some chunks of each fill that needs some; whether there was one."""
         with self._lock:
             building = list(self._building.values())
-        return any([self._build(each) for each in building if each.total is None])
+        return sum(self._build(each) for each in building if each.total is None) > 0
 
     def _build(self, each: _Building) -> bool:
         """Write some chunks of a fill; whether any were missing."""

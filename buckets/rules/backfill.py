@@ -63,9 +63,7 @@ class Backfill:
         """
         return cls(completed(before, done), [], before)
 
-    def go_on(
-        self, revision: Revision, wanted: Iterable[Wanted], batch_id: int, schema: EventSchema
-    ) -> Revision:
+    def go_on(self, revision: Revision, wanted: Iterable[Wanted], batch_id: int, schema: EventSchema) -> Revision:
         """A revision of `rule_set` with its fills as they are from a batch on.
 
         Args:
@@ -96,8 +94,8 @@ class Backfill:
 
 
 def _made(what: Literal["backfill", "backfilled"], rule: Rule, wanted: Wanted | None = None) -> Change:
-    said = ("", "its history is complete", None) if wanted is None else (wanted.author, wanted.reason, wanted.time)
-    return Change(what, rule.rule_id, rule.version, rule, rule, *said, origin="archive")
+    author, reason, time = ("", "", None) if wanted is None else (wanted.author, wanted.reason, wanted.time)
+    return Change(what, rule.rule_id, rule.version, rule, rule, author, reason, time, "archive")
 
 
 def completed(rule_set: RuleSet, done: Collection[int]) -> RuleSet:

@@ -77,12 +77,15 @@ def set_fills(context: SparkContext, taken: Takes) -> None:
 
 def feeds_of_task(shard: int) -> Feeds:
     """Where the history comes from of what is being filled, for a shard of the batch of the running task."""
-    taken = json.loads(_of_task(FILLS_PROPERTY))
+    taken: list[tuple[int, tuple[int, int | None, int]]] = json.loads(_of_task(FILLS_PROPERTY))
     if not taken:
         return NO_FEEDS
     checkpoint, pinned = json.loads(_of_task(LISTS_PROPERTY))
     lists = json.dumps(pinned, sort_keys=True)
-    return {number: ChunkFeed(Path(checkpoint), number, shard, *takes, lists) for number, takes in taken}
+    return {
+        number: ChunkFeed(Path(checkpoint), number, shard, ready, total, rows, lists)
+        for number, (ready, total, rows) in taken
+    }
 
 
 @lru_cache(maxsize=4)

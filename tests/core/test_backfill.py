@@ -4,17 +4,16 @@ import copy
 import json
 import random
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from buckets.engine.filling import Piece
-from buckets.history.arrived import archived
 from buckets.history.archive import ARRIVAL
+from buckets.history.arrived import archived
 from buckets.history.fill_builder import Builder
 from buckets.lists.lists import NO_LISTS
 from buckets.rules.backfill import Wanted, begun, completed, refitted
-from buckets.rules.change import RuleChange, changes_between
+from buckets.rules.change import changes_between
 from buckets.rules.completeness import joined
 from buckets.rules.revision import revise
 from buckets.rules.rule import Rule
@@ -25,7 +24,10 @@ from tests.core.pipeline import Pipeline, Row, arrivals
 MINUTE_MS = 60_000
 LATENESS_MS = 10 * MINUTE_MS
 ENGINE = {"shards": 3, "allowed_lateness": "10m"}
-BEFORE = [rule("before", length="1h"), rule("cooled", length="30m", cooldown="20m", limit={"operator": ">", "value": "50"})]
+BEFORE = [
+    rule("before", length="1h"),
+    rule("cooled", length="30m", cooldown="20m", limit={"operator": ">", "value": "50"}),
+]
 CONDITION = {
     "rule_id": "asked",
     "group_by": ["payer"],
@@ -233,7 +235,10 @@ def test_from_completion_on_a_rule_is_as_one_that_was_there_from_the_start(seed,
         of_whole, of_cold = whole.batch(rows), cold.batch(rows)
         if filled.whole_from is None:
             # Of several groups one may be complete before the others.
-            if not filled.pipeline.rule_set.fills_begun or len(filled.pipeline.rule_set.fills) == filled.pipeline.rule_set.fills_begun:
+            if (
+                not filled.pipeline.rule_set.fills_begun
+                or len(filled.pipeline.rule_set.fills) == filled.pipeline.rule_set.fills_begun
+            ):
                 assert (found, counts) == of_cold[:2]
         else:
             assert (found, counts) == of_whole[:2]
