@@ -15,8 +15,8 @@ from buckets.checkpoint.list_versions import PinnedLists, versions_in
 from buckets.config.job import Job
 from buckets.errors import BucketsError, kind_and_line
 from buckets.history.archive import BATCH, TIME, Archive
-from buckets.history.fill_builder import CHUNK_ROWS, Builder
-from buckets.history.fill_chunks import Chunk, FillChunks, Plan, fills_folder
+from buckets.history.fill_builder import Builder
+from buckets.history.fill_chunks import CHUNK_ROWS, Chunk, FillChunks, Plan, fills_folder
 from buckets.history.fill_pace import FillPace
 from buckets.history.history import History
 from buckets.lists.lists import NO_LISTS, Lists

@@ -11,13 +11,11 @@ from buckets.events.arrivals import INGESTED, POSITION, SOURCE, SOURCE_ORDER
 from buckets.events.schema import EventSchema
 from buckets.history.archive import ARRIVAL, by_batch
 from buckets.history.arrived import arrivals_of
-from buckets.history.fill_chunks import Chunk
+from buckets.history.fill_chunks import CHUNK_ROWS, Chunk
 from buckets.lists.lists import Lists
 from buckets.rules.rule_set import Group
 
 ListsOf = Callable[[Mapping[str, int]], Lists]
-CHUNK_ROWS = 2_000
-"""Rows of the archive in a chunk at most."""
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,8 @@ from buckets.engine.filling import Piece
 from buckets.files import write_whole
 from buckets.lists.lists import NO_LISTS, Lists
 
+CHUNK_ROWS = 2_000
+"""Rows of the archive in a chunk at most."""
 _ROWS, _LISTS, _END = b"rows", b"lists", b"end"
 
 

@@ -6,8 +6,7 @@ from typing import Any
 
 from buckets.checkpoint.backfill_requests import BackfillRequests
 from buckets.checkpoint.checkpoint import Checkpoint
-from buckets.history.fill_builder import CHUNK_ROWS
-from buckets.history.fill_chunks import FillChunks
+from buckets.history.fill_chunks import CHUNK_ROWS, FillChunks
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ import copy
 import json
 import random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,7 +24,7 @@ from tests.core.pipeline import Pipeline, Row, arrivals
 
 MINUTE_MS = 60_000
 LATENESS_MS = 10 * MINUTE_MS
-ENGINE = {"shards": 3, "allowed_lateness": "10m"}
+ENGINE = {"shards": 2, "allowed_lateness": "10m"}
 BEFORE = [
     rule("before", length="1h"),
     rule("cooled", length="30m", cooldown="20m", limit={"operator": ">", "value": "50"}),
@@ -89,7 +90,7 @@ def cut(rng: random.Random, rows: list[Row]) -> list[list[Row]]:
     batches: list[list[Row]] = []
     at = 0
     while at < len(rows):
-        size = rng.choice([1, 2, 5, 10])
+        size = rng.choice([1, 3, 6, 10])
         batches.append([row | {"position": at + index} for index, row in enumerate(rows[at : at + size])])
         at += size
     return batches
@@ -165,6 +166,7 @@ class Filled(Job):
         self.ready: dict[int, int] = {}
         self.done: set[int] = set()
         self.whole_from: int | None = None
+        self.hurries = False
 
     def ask(self, rules: list[Rule], asked: Rule) -> None:
         self.change([*rules, asked])
@@ -206,9 +208,12 @@ class Filled(Job):
     def _feeds(self):
         chosen = {}
         for number, chunks in self.chunks.items():
-            self.ready[number] = min(len(chunks), self.ready[number] + self.rng.randrange(4))
-            chosen[number] = (chunks, self.ready[number], self.rng.choice([0, 1, 7, 30]))
-        missing = self.rng.random() < 0.1
+            more, rows = self.rng.randrange(4), self.rng.choice([0, 1, 7, 30])
+            if self.hurries:
+                more, rows = len(chunks), 10_000
+            self.ready[number] = min(len(chunks), self.ready[number] + more)
+            chosen[number] = (chunks, self.ready[number], rows)
+        missing = not self.hurries and self.rng.random() < 0.1
         return lambda shard: {} if missing else {number: Feed(*each, shard) for number, each in chosen.items()}
 
     def _chunks(self, fill) -> list:
@@ -219,26 +224,25 @@ class Filled(Job):
         return list(builder.chunks(self.seen[: fill.first_batch], {}, lambda pinned: NO_LISTS))
 
 
-@settings(max_examples=120)
+@pytest.mark.slow
+@settings(max_examples=60)
 @given(st.integers(0, 2**32), st.sampled_from(ASKED))
 def test_from_completion_on_a_rule_is_as_one_that_was_there_from_the_start(seed, asked):
     """Before that the job is as one that got the rule without a backfill; repeated batches make no difference."""
     rng = random.Random(seed)
-    batches = cut(rng, stream(rng, 200))
+    batches = cut(rng, stream(rng, 110))
     applied = rng.randrange(1, len(batches) // 2)
     whole, cold, filled = Job([*BEFORE, asked]), Job(BEFORE), Filled(BEFORE, rng)
     for number, rows in enumerate(batches):
         if number == applied:
             cold.change([*BEFORE, asked])
             filled.ask(BEFORE, asked)
-        found, counts, _ = filled.batch(rows)
-        of_whole, of_cold = whole.batch(rows), cold.batch(rows)
-        if filled.whole_from is None:
-            # Of several groups one may be complete before the others.
-            if (
-                not filled.pipeline.rule_set.fills_begun
-                or len(filled.pipeline.rule_set.fills) == filled.pipeline.rule_set.fills_begun
-            ):
-                assert (found, counts) == of_cold[:2]
-        else:
-            assert (found, counts) == of_whole[:2]
+        filled.hurries = number > len(batches) * 2 // 3
+        found, of_whole, of_cold = filled.batch(rows), whole.batch(rows), cold.batch(rows)
+        fills, begun_fills = filled.pipeline.rule_set.fills, filled.pipeline.rule_set.fills_begun
+        if not fills and begun_fills:
+            assert found[:2] == of_whole[:2]
+        elif len(fills) == begun_fills:  # of several groups one may be complete before the others
+            assert found[:2] == of_cold[:2]
+    assert filled.whole_from is not None
+    assert not filled.pipeline.rule_set.fills
