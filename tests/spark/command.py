@@ -33,7 +33,7 @@ class RunningCommand:
 
     def __init__(self, *arguments: str | Path, log: Path) -> None:
         """Say what to start, and where its standard error goes."""
-        self._arguments = [sys.executable, "-c", "from buckets.cli.main import main; main()", *map(str, arguments)]
+        self._arguments = [BUCKETS, *map(str, arguments)]
         self._log = log
 
     def __enter__(self) -> Self:
