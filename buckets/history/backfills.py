@@ -11,15 +11,13 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from buckets.checkpoint.backfill_requests import BackfillRequest, BackfillRequests
-from buckets.checkpoint.list_versions import PinnedLists, versions_in
 from buckets.config.job import Job
 from buckets.errors import BucketsError, kind_and_line
-from buckets.history.archive import BATCH, TIME, Archive
-from buckets.history.fill_builder import Builder
+from buckets.history.archive import BATCH, TIME
+from buckets.history.fill_builder import chunks_of_fill, rows_of_fill
 from buckets.history.fill_chunks import CHUNK_ROWS, Chunk, FillChunks, Plan, fills_folder
 from buckets.history.fill_pace import FillPace
 from buckets.history.history import History
-from buckets.lists.lists import NO_LISTS, Lists
 from buckets.rules.backfill import Wanted
 from buckets.rules.completeness import Completeness, Stretch, complete_behind
 from buckets.rules.fill import Fill, Filled
@@ -208,19 +206,11 @@ class Backfills:
     def _coming(self, each: _Building) -> Iterator[Chunk] | None:
         """The chunks that have not been written; None while the archive does not reach that far."""
         history = History.open(self._job)
-        end = _end_of(history.archive, each.fill.first_batch)
+        end = rows_of_fill(history, each.fill)
         if end is None:
             return None
         each.chunks.keep_plan(Plan(end, -(-end // CHUNK_ROWS)))
-        begun = next(cut for cut in history.recorded.cuts if cut.batch_id >= each.fill.first_batch)
-        rule_set, terms = history.recorded.rule_set(begun.ruleset_version), history.recorded.terms(begun.batch_id)
-        group = rule_set.filling[each.fill.number]
-        builder = Builder(group, rule_set.needed_fields, terms.event_schema, terms.engine.shards)
-        pinned = {cut.batch_id: cut.lists for cut in history.recorded.cuts}
-        return builder.chunks(history.archive.tables(each.chunks.end(), end), pinned, self._lists_of)
-
-    def _lists_of(self, pinned: Mapping[str, int]) -> Lists:
-        return PinnedLists(versions_in(self._job.checkpoint), pinned) if pinned else NO_LISTS
+        return chunks_of_fill(history, each.fill, each.chunks.end(), end)
 
     def _clean(self) -> None:
         """Remove chunks, and whole fills, that no batch can ask for any more."""
@@ -233,10 +223,3 @@ class Backfills:
             for folder in fills_folder(self._job.checkpoint).glob("[0-9]*"):
                 if int(folder.name) not in live:
                     FillChunks(self._job.checkpoint, int(folder.name)).remove()
-
-
-def _end_of(archive: Archive, batch_id: int) -> int | None:
-    """The number of the first arrival of a batch or of those after it; None where there is none yet."""
-    found = archive.query(f"select min(_arrival) as first from archive where {BATCH} >= {batch_id}")
-    first: int | None = found["first"][0].as_py()
-    return first

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -9,13 +10,40 @@ import pyarrow as pa
 from buckets.engine.fan_out import fan_out_group
 from buckets.events.arrivals import INGESTED, POSITION, SOURCE, SOURCE_ORDER
 from buckets.events.schema import EventSchema
-from buckets.history.archive import ARRIVAL, by_batch
+from buckets.history.archive import ARRIVAL, BATCH, by_batch
 from buckets.history.arrived import arrivals_of
-from buckets.history.fill_chunks import CHUNK_ROWS, Chunk
+from buckets.history.fill_chunks import CHUNK_ROWS, Chunk, lists_in
+from buckets.history.history import History
 from buckets.lists.lists import Lists
+from buckets.rules.fill import Fill
 from buckets.rules.rule_set import Group
 
 ListsOf = Callable[[Mapping[str, int]], Lists]
+
+
+def rows_of_fill(history: History, fill: Fill) -> int | None:
+    """How many rows of the archive go into a fill; None while it does not reach that far."""
+    found = history.archive.query(f"select min({ARRIVAL}) as first from archive where {BATCH} >= {fill.first_batch}")
+    first: int | None = found["first"][0].as_py()
+    return first
+
+
+def chunks_of_fill(history: History, fill: Fill, first: int, end: int) -> Iterator[Chunk]:
+    """The chunks of a fill, by the rules and settings of the batch with which it began.
+
+    Args:
+        history: what has arrived, and what was recorded.
+        fill: the fill.
+        first: the number of the first arrival that is wanted.
+        end: as `rows_of_fill` says.
+    """
+    recorded, checkpoint = history.recorded, history.job.checkpoint
+    begun = next(cut for cut in recorded.cuts if cut.batch_id >= fill.first_batch)
+    rule_set, terms = recorded.rule_set(begun.ruleset_version), recorded.terms(begun.batch_id)
+    group = rule_set.filling[fill.number]
+    builder = Builder(group, rule_set.needed_fields, terms.event_schema, terms.engine.shards)
+    pinned = {cut.batch_id: cut.lists for cut in recorded.cuts}
+    return builder.chunks(history.archive.tables(first, end), pinned, partial(lists_in, checkpoint))
 
 
 @dataclass(frozen=True)

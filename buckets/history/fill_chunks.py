@@ -132,8 +132,8 @@ class ChunkFeed:
     """What a batch takes of the chunks of a fill, for one shard.
 
     Attributes:
-        checkpoint: where they are, and the versions of lists.
-        number: of the fill.
+        chunks: the chunks.
+        checkpoint: where the versions of lists are.
         shard: the shard.
         ready: how many chunks there are.
         total: how many there are in all; None while that is not known.
@@ -141,8 +141,8 @@ class ChunkFeed:
         lists: as JSON, by name the versions of the lists that the batch sees.
     """
 
+    chunks: FillChunks
     checkpoint: Path
-    number: int
     shard: int
     ready: int
     total: int | None
@@ -151,12 +151,21 @@ class ChunkFeed:
 
     def chunk(self, number: int) -> Piece:
         """A chunk that is there."""
-        return FillChunks(self.checkpoint, self.number).read(number, self.shard)
+        return self.chunks.read(number, self.shard)
 
     def lists_of(self, versions: str) -> Lists:
         """Lists in their versions."""
-        pinned = json.loads(versions)
-        return PinnedLists(versions_in(self.checkpoint), pinned) if pinned else NO_LISTS
+        return lists_in(self.checkpoint, json.loads(versions))
+
+
+def lists_in(checkpoint: Path, pinned: Mapping[str, int]) -> Lists:
+    """Lists of a checkpoint.
+
+    Args:
+        checkpoint: where their versions are.
+        pinned: by name, the version of each.
+    """
+    return PinnedLists(versions_in(checkpoint), pinned) if pinned else NO_LISTS
 
 
 def fills_folder(checkpoint: Path) -> Path:

@@ -1,12 +1,13 @@
 """Scores archived arrivals again, by recorded rules or by others, without Spark."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from buckets.checkpoint.terms import Terms
 from buckets.engine.accounting import BatchAccount
+from buckets.engine.filling import NO_FEEDS, Feeds
 from buckets.engine.in_memory import BatchResults, InMemoryJob
 from buckets.engine.output_decoder import OutputDecoder
 from buckets.engine.shard import Scorer
@@ -25,12 +26,14 @@ class Piece:
         rule_set: the rules.
         terms: the settings and the event schema.
         lists: those into which rules may look.
+        feeds_of: by shard, the history of what is being filled (`ReplayedFills`).
     """
 
     rows: pa.Table
     rule_set: RuleSet
     terms: Terms
     lists: Lists = field(default_factory=lambda: NO_LISTS)
+    feeds_of: Callable[[int], Feeds] = lambda shard: NO_FEEDS
 
 
 @dataclass(frozen=True)
@@ -71,4 +74,5 @@ def score_pieces(pieces: Iterable[Piece], evaluations: bool) -> Iterator[ScoredP
         if job is None:
             job = InMemoryJob(scorer)
         job.scorer = scorer
-        yield ScoredPiece(piece, job.score_batch(arrivals_of(piece.rows, piece.terms.event_schema), piece.rule_set))
+        arrived = arrivals_of(piece.rows, piece.terms.event_schema)
+        yield ScoredPiece(piece, job.score_batch(arrived, piece.rule_set, piece.feeds_of))

@@ -16,7 +16,7 @@ from pyspark import SparkContext, TaskContext
 from buckets.checkpoint.list_versions import PinnedLists, versions_in
 from buckets.checkpoint.terms import Terms
 from buckets.engine.filling import NO_FEEDS, Feeds
-from buckets.history.fill_chunks import ChunkFeed
+from buckets.history.fill_chunks import ChunkFeed, FillChunks
 from buckets.lists.lists import NO_LISTS, Lists
 from buckets.rules.encoding import decode_rule_set
 from buckets.rules.rule_set import RuleSet
@@ -81,9 +81,9 @@ def feeds_of_task(shard: int) -> Feeds:
     if not taken:
         return NO_FEEDS
     checkpoint, pinned = json.loads(_of_task(LISTS_PROPERTY))
-    lists = json.dumps(pinned, sort_keys=True)
+    path, lists = Path(checkpoint), json.dumps(pinned, sort_keys=True)
     return {
-        number: ChunkFeed(Path(checkpoint), number, shard, ready, total, rows, lists)
+        number: ChunkFeed(FillChunks(path, number), path, shard, ready, total, rows, lists)
         for number, (ready, total, rows) in taken
     }
 
