@@ -3,6 +3,8 @@
 The thread extends the archive, and writes chunks ahead of the shards, so many that none waits for it and no more.
 """
 
+import contextlib
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -25,6 +27,10 @@ from buckets.rules.rule_set import RuleSet
 
 EVERY_S = 0.5
 """How often requests are looked for."""
+AGAIN_AFTER_S = 2.0
+"""After how long the archive is looked at again that does not reach far enough."""
+NICENESS = 10
+"""By so much batches come before the thread."""
 AHEAD = 256
 """So many chunks are written ahead of the shards."""
 PORTION = 16
@@ -56,6 +62,8 @@ class _Building:
 
 class Backfills:
     """The backfills of a job that has an archive."""
+
+    can_fill = True
 
     def __init__(self, job: Job, say: Callable[[str], None] = lambda line: None) -> None:
         """Do nothing before `start`.
@@ -135,6 +143,8 @@ class Backfills:
     # --- the thread -------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        with contextlib.suppress(OSError, AttributeError):  # Only Linux has a niceness of threads.
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
         while not self._closing.is_set():
             self._asked.wait(EVERY_S)
             self._asked.clear()
@@ -148,7 +158,7 @@ class Backfills:
                 if fault != self._fault:
                     self._fault = fault
                     self._say(f"the history of rules is not filled in at the moment: {fault}")
-                self._closing.wait(10 * EVERY_S)
+                self._closing.wait(AGAIN_AFTER_S)
             else:
                 self._fault = ""
 
@@ -191,6 +201,7 @@ class Backfills:
                 return False
             each.coming = self._coming(each)
             if each.coming is None:
+                self._closing.wait(AGAIN_AFTER_S)
                 return False
         room = min(PORTION, AHEAD - (each.ready - each.taken[-1]))
         for _ in range(room):

@@ -73,6 +73,10 @@ class NoLists:
 class BackfillSource(Protocol):
     """Where it is asked that rules get their history from the archive."""
 
+    @property
+    def can_fill(self) -> bool:
+        """Whether there is an archive."""
+
     def start(self) -> None:
         """Begin to look for what is asked."""
 
@@ -88,6 +92,8 @@ class BackfillSource(Protocol):
 
 class NoBackfills:
     """A job without an archive."""
+
+    can_fill = False
 
     def start(self) -> None:
         """Nothing to look for."""
@@ -186,7 +192,7 @@ class RuleBook:
     def _take_changes(self, batch_id: int) -> None:
         """Make a new version of what the feed says, if it says anything."""
         found = self._found = self._found or self._feed.read(self._current.rules)
-        backfill = Backfill.of(self._current, self._done_fills(batch_id))
+        backfill = Backfill.of(self._current, self._done_fills(batch_id), self._backfills.can_fill)
         revision = self._revise(found, backfill.rule_set, batch_id)
         revision = backfill.go_on(revision, self._backfills.wanted(), batch_id, self._schema)
         refused = [*found.refused, *revision.refused]

@@ -52,16 +52,22 @@ class Backfill:
     rule_set: RuleSet
     taken: list[Wanted]
     _before: RuleSet
+    _whole: set[str]
 
     @classmethod
-    def of(cls, before: RuleSet, done: Collection[int]) -> "Backfill":
+    def of(cls, before: RuleSet, done: Collection[int], can_fill: bool) -> "Backfill":
         """Begin with the rules in force.
 
         Args:
             before: the rules in force.
             done: the numbers of fills that are complete.
+            can_fill: whether there is an archive; without one all other fills end.
         """
-        return cls(completed(before, done), [], before)
+        rule_set = completed(before, done)
+        if rule_set.fills and not can_fill:
+            rule_set = replace(rule_set, fills=())
+        whole = {rule_id for fill in before.fills if fill.number in done for rule_id in fill.rule_ids}
+        return cls(rule_set, [], before, whole)
 
     def go_on(self, revision: Revision, wanted: Iterable[Wanted], batch_id: int, schema: EventSchema) -> Revision:
         """A revision of `rule_set` with its fills as they are from a batch on.
@@ -83,10 +89,9 @@ class Backfill:
             if filling is not rule_set:
                 rule_set = filling
                 revision.made.append(_made("backfill", there, each))
-        whole = {rule_id for fill in self._before.fills for rule_id in fill.rule_ids}
-        for rule_id in sorted(whole - {rule_id for fill in rule_set.fills for rule_id in fill.rule_ids}):
-            if rule_id in rules and self.rule_set is not self._before:
-                revision.made.append(_made("backfilled", rules[rule_id]))
+        unfinished = {rule_id for fill in rule_set.fills for rule_id in fill.rule_ids}
+        whole = sorted(self._whole - unfinished)
+        revision.made += [_made("backfilled", rules[rule_id]) for rule_id in whole if rule_id in rules]
         if rule_set is not self._before and rule_set.version == self._before.version:
             rule_set = replace(rule_set, version=rule_set.version + 1)
         revision.rule_set = rule_set

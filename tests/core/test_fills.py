@@ -132,6 +132,8 @@ def test_a_fill_ends_when_its_group_is_cleared():
 class Asked:
     """Requests in memory."""
 
+    can_fill = True
+
     def __init__(self, *requests: Wanted) -> None:
         self.waiting = list(requests)
 
@@ -193,6 +195,20 @@ def test_a_batch_that_is_run_again_decides_again_whether_a_fill_is_complete(chec
     again = book_of(checkpoint, log, Asked())
     assert ran(again, 1).version == 2
     assert ran(again, 2).fills
+
+
+def test_a_job_that_has_no_archive_any_more_ends_its_fills(checkpoint):
+    log = Log()
+    log.changes += [put(OLD)]
+    book = book_of(checkpoint, log, Asked(wanted(ASKED)))
+    ran(book, 0)
+    log.changes += [put(ASKED)]
+    assert ran(book, 1).fills
+    without = RuleBook(checkpoint, LogFeed(log), SCHEMA, EngineSettings(allowed_lateness="0ms"))
+    without.start()
+    found = ran(without, 2)
+    assert (found.version, found.fills, found.fills_begun) == (3, (), 1)
+    assert ran(without, 3) is found
 
 
 def test_how_far_fills_are_is_read_back(checkpoint):
