@@ -2,7 +2,7 @@
 
     python bench/backfill.py --history 200000 --events 200 --every 0.4
 
-Files of events come at a steady pace, each a batch. The delay of a file is the time from when it is there until all its
+Files of events come one after the other, each a batch. The delay of a file is the time from when it is there until all its
 results are written. Prints a line of JSON for each phase, and one for the fill.
 """
 
@@ -37,7 +37,6 @@ SCHEMA = {
 }
 PAYERS, BENEFICIARIES = 10_000, 1_000
 STEP_MS = 200
-PHASE_FILES = 60
 
 
 def rule(rule_id: str, field: str, window: str) -> dict[str, Any]:
@@ -93,7 +92,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--history", type=int, default=200_000, help="events before the fill")
     parser.add_argument("--events", type=int, default=200, help="events a file")
-    parser.add_argument("--every", type=float, default=0.4, help="seconds from file to file")
+    parser.add_argument("--files", type=int, default=60, help="files of a phase")
+    parser.add_argument("--every", type=float, default=0.4, help="seconds from file to file, at least")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         measure(Path(folder), chosen)
@@ -130,20 +130,20 @@ def measure(root: Path, chosen: argparse.Namespace) -> None:
             source.add(chosen.events)
             fed += 1
             time.sleep(chosen.every)
-        while len(reports) < len(source.there_ms):
-            time.sleep(0.05)
+            while len(reports) < len(source.there_ms):
+                time.sleep(0.02)
         return first, len(source.there_ms)
 
-    feed(lambda fed: fed < 20)
-    phases = {"before": feed(lambda fed: fed < PHASE_FILES)}
+    feed(lambda fed: fed < 10)
+    phases = {"before": feed(lambda fed: fed < chosen.files)}
     (root / "rules.yaml").write_text(yaml.safe_dump({"rules": [*RULES, ASKED]}))
-    phases["with the rule, cold"] = feed(lambda fed: fed < PHASE_FILES)
+    phases["with the rule, cold"] = feed(lambda fed: fed < chosen.files)
     asked_s = time.monotonic()
     BackfillRequests(job.checkpoint).ask(BackfillRequest(Rule.model_validate(ASKED), "", "", epoch_ms()))
     versions = Checkpoint(job.checkpoint).versions
     phases["while it is filled"] = feed(lambda fed: not _is_whole(versions))
     filled_s = time.monotonic() - asked_s
-    phases["after"] = feed(lambda fed: fed < PHASE_FILES)
+    phases["after"] = feed(lambda fed: fed < chosen.files)
     query.stop()
     running.join()
     for name, (first, end) in phases.items():

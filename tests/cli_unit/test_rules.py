@@ -243,11 +243,11 @@ def test_apply_shows_what_changes_and_changes_it(buckets, origin):
 
 
 def test_apply_with_backfill_asks_the_job_for_the_history_of_the_rules_of_the_file(buckets, origin):
-    refused = one_line(buckets("rules", "apply", origin.new, "--conf", origin.conf, "--backfill"))
+    refused = one_line(buckets("rules", "apply", origin.new, "--conf", origin.conf, "--backfill"), 1)
     assert refused.startswith("--backfill: the configuration has no `archive`")
     settings = yaml.safe_load(origin.conf.read_text())
     origin.conf.write_text(yaml.safe_dump(settings | {"archive": {"path": "archive"}}))
-    refused = one_line(buckets("rules", "apply", origin.new, "--conf", origin.conf, "--backfill"))
+    refused = one_line(buckets("rules", "apply", origin.new, "--conf", origin.conf, "--backfill"), 1)
     assert "holds no batch yet" in refused
     job = load_job(origin.conf)
     book = RuleBook(Checkpoint(job.checkpoint), FixedRules([]), job.event_schema, EngineSettings())
