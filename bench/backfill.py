@@ -2,8 +2,8 @@
 
     python bench/backfill.py --history 200000 --events 200 --every 0.4
 
-Files of events come one after the other, each a batch. The delay of a file is the time from when it is there until all its
-results are written. Prints a line of JSON for each phase, and one for the fill.
+Files of events come one after the other, each a batch. The delay of a file is the time from when it is there until
+its results are written. Prints a line of JSON for each phase, and one for the fill.
 """
 
 import argparse

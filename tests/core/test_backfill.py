@@ -225,7 +225,7 @@ class Filled(Job):
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(st.integers(0, 2**32), st.sampled_from(ASKED))
 def test_from_completion_on_a_rule_is_as_one_that_was_there_from_the_start(seed, asked):
     """Before that the job is as one that got the rule without a backfill; repeated batches make no difference."""
