@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buckets.engine.filling import Piece
+from buckets.engine.filling import OVERVIEW, Piece
 from buckets.history.archive import ARRIVAL
 from buckets.history.arrived import archived
 from buckets.history.fill_builder import Builder
@@ -16,6 +16,7 @@ from buckets.lists.lists import NO_LISTS
 from buckets.rules.backfill import Wanted, begun, completed, refitted
 from buckets.rules.change import changes_between
 from buckets.rules.completeness import joined
+from buckets.rules.fill import fill_identity
 from buckets.rules.revision import revise
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
@@ -246,3 +247,41 @@ def test_from_completion_on_a_rule_is_as_one_that_was_there_from_the_start(seed,
             assert found[:2] == of_cold[:2]
     assert filled.whole_from is not None
     assert not filled.pipeline.rule_set.fills
+
+
+@pytest.mark.slow
+@settings(max_examples=15)
+@given(st.integers(0, 2**32), st.booleans())
+def test_a_fill_that_begins_again_or_ends_leaves_nothing_behind(seed, begins_again):
+    """Another rule of its group needs more than it takes in, or the rule that asked for it goes."""
+    rng = random.Random(seed)
+    batches = cut(rng, stream(rng, 110))
+    asked, other = ASKED[0], rule("other", group_by=["kind"], measure="fee", length="30m")
+    applied = rng.randrange(1, len(batches) // 2)
+    changed = applied + rng.choice([1, 2, 4])
+    rules = [*BEFORE, asked, other] if begins_again else BEFORE
+    whole, filled = Job([*BEFORE, asked]), Filled(BEFORE, rng)
+    begun_fills = []
+    for number, rows in enumerate(batches):
+        if number == applied:
+            filled.ask(BEFORE, asked)
+        if number == changed:
+            begun_fills += filled.pipeline.rule_set.fills
+            filled.change(rules)
+            whole.change(rules)
+        filled.hurries = number > len(batches) * 2 // 3
+        found, of_whole = filled.batch(rows), whole.batch(rows)
+        if not filled.pipeline.rule_set.fills and number > changed:
+            assert _without(found[0], "other") == _without(of_whole[0], "other")
+    if begun_fills:
+        assert filled.pipeline.rule_set.fills_begun == 1 + begins_again
+    waiting = tuple(bytes.fromhex(fill_identity(fill.group_id, fill.number, "waiting")) for fill in begun_fills)
+    pages = [key for store in filled.pipeline.stores.values() for key in store.pages.data]
+    assert not [key for key in pages if key.startswith(waiting)]
+    assert not any(OVERVIEW in store.schedule.data for store in filled.pipeline.stores.values())
+
+
+def _without(found: dict[str, list[Row]], rule_id: str) -> dict[str, list[Row]]:
+    """What has come out, but for one rule."""
+    kept = {name: [row for row in rows if row.get("rule_id") != rule_id] for name, rows in found.items()}
+    return {name: rows for name, rows in kept.items() if rows}
