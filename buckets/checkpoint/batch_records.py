@@ -17,6 +17,7 @@ from buckets.checkpoint.terms import Terms
 from buckets.errors import BucketsError
 from buckets.files import write_whole
 from buckets.rules.completeness import Stretch, Stretches
+from buckets.rules.fill import Filled
 
 KEPT_BATCHES = 200
 """Batch records that are kept; Spark itself can go back 100 batches."""
@@ -31,12 +32,14 @@ class BatchRecord:
         arrived: the event times that have arrived up to this batch; empty until it has run.
         done: whether it has run.
         lists: by name, the version of each list that it sees.
+        fills: by number, how far each fill had come with it; empty until it has run.
     """
 
     ruleset_version: int
     arrived: Stretches
     done: bool
     lists: Mapping[str, int] = field(default_factory=dict)
+    fills: Mapping[int, Filled] = field(default_factory=dict)
 
 
 class BatchRecords:
@@ -58,17 +61,26 @@ class BatchRecords:
         records = (self.record(batch_id) for batch_id in newest)
         return next((record.arrived for record in records if record is not None and record.done), ())
 
+    def fills(self) -> Mapping[int, Filled]:
+        """How far fills had come with the newest batch that has run. Cost: of a listing."""
+        newest = sorted((int(file.stem) for file in self._folder.glob("*.json")), reverse=True)
+        records = (self.record(batch_id) for batch_id in newest)
+        return next((record.fills for record in records if record is not None and record.done), {})
+
     def record(self, batch_id: int) -> BatchRecord | None:
         """The record of a batch; None of one that has not begun, or that Spark cannot go back to."""
         file = self._file(batch_id)
         if not file.exists():
             return None
         written = json.loads(file.read_text(encoding="utf-8"))
-        return BatchRecord(written["ruleset_version"], _arrived(written), written["done"], written.get("lists", {}))
+        fills = {int(number): Filled(*each) for number, each in written.get("fills", {}).items()}
+        return BatchRecord(
+            written["ruleset_version"], _arrived(written), written["done"], written.get("lists", {}), fills
+        )
 
     def keep(self, batch_id: int, record: BatchRecord) -> None:
         """Write the record of a batch, and forget those that Spark cannot go back to."""
-        written = {name: value for name, value in vars(record).items() if name != "lists" or value}
+        written = {name: value for name, value in vars(record).items() if name not in ("lists", "fills") or value}
         write_whole(self._file(batch_id), json.dumps(written))
         self._file(batch_id - KEPT_BATCHES).unlink(missing_ok=True)
 

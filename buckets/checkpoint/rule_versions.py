@@ -68,6 +68,12 @@ class RuleVersions:
         """All groups that there ever were, by their identity, each as it was last."""
         return {group.group_id: group for file in self._files() for group in self.rule_set(int(file.stem)).groups}
 
+    def timelines(self) -> dict[str, Group]:
+        """All groups that there ever were, by the identity of their timelines, also those that are being filled."""
+        rule_sets = [self.rule_set(int(file.stem)) for file in self._files()]
+        found = (group for rules in rule_sets for group in (*rules.groups, *rules.filling.values()))
+        return {group.state_id: group for group in found}
+
     def history(self, after: int = 0) -> list[Version]:
         """How the versions of the rules came to be, oldest first.
 

@@ -1,12 +1,13 @@
 """Since when the rules of an origin are complete, or why that cannot be said of them."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.rule_warmth import read_warmth
 from buckets.clock import epoch_ms
 from buckets.config.job import Job
+from buckets.history.fill_status import FillStatus, read_fills
 from buckets.rules.change import RuleChange
 from buckets.rules.release import same_definition
 from buckets.rules.revision import revise
@@ -21,10 +22,12 @@ class Completion:
     Attributes:
         words: since when it is complete, or when it will be, in a few words.
         warmth: the same as times; None where the job does not evaluate the rule as it stands in its origin.
+        fills: how far its history is filled in from the archive, where that is asked for.
     """
 
     words: str
     warmth: Warmth | None = None
+    fills: tuple[FillStatus, ...] = ()
 
     @property
     def is_complete(self) -> bool:
@@ -36,8 +39,9 @@ def read_completions(job: Job, rules: Iterable[Rule]) -> dict[str, Completion]:
     """What the checkpoint of a job says of rules, by their ids."""
     rule_set = Checkpoint(job.checkpoint).versions.latest_rule_set()
     in_force = {} if rule_set is None else {rule.rule_id: rule for rule in rule_set.rules}
-    warmth = read_warmth(job.checkpoint)
-    return {rule.rule_id: _completion(job, rule, in_force.get(rule.rule_id), warmth) for rule in rules}
+    warmth, fills = read_warmth(job.checkpoint), read_fills(job.checkpoint)
+    found = {rule.rule_id: _completion(job, rule, in_force.get(rule.rule_id), warmth) for rule in rules}
+    return {rule_id: _with_fills(rule_id, completion, fills) for rule_id, completion in found.items()}
 
 
 def expected_completion(job: Job, rule: Rule) -> Completion:
@@ -51,6 +55,11 @@ def expected_completion(job: Job, rule: Rule) -> Completion:
     revision = revise(rule_set, [put], job.event_schema, arrived, lateness_ms, kept.versions.gone_rules())
     found = rules_warmth(revision.rule_set, arrived, epoch_ms()).get(rule.rule_id)
     return Completion("not known") if found is None else Completion(found.sentence(), found)
+
+
+def _with_fills(rule_id: str, completion: Completion, fills: Sequence[FillStatus]) -> Completion:
+    mine = tuple(fill for fill in fills if rule_id in fill.rule_ids)
+    return replace(completion, words="; ".join((completion.words, *(fill.words for fill in mine))), fills=mine)
 
 
 def _completion(job: Job, rule: Rule, there: Rule | None, warmth: dict[str, Warmth]) -> Completion:

@@ -63,6 +63,7 @@ def _as_json(each: "KeptRule", completion: Completion) -> dict[str, Any]:
         "complete_from": None,
         "warm": [],
         "latest_event_time": None,
+        "backfill": [fill.to_json() for fill in completion.fills],
     }
     if warmth is not None:
         now = warmth.current

@@ -23,6 +23,7 @@ from buckets.cli import (
     rule_tests,
 )
 from buckets.cli.result_file import write_result
+from buckets.cli.rule_backfill import ask_for_backfill, check_backfill
 from buckets.cli.rule_import import import_rules
 from buckets.cli.rule_request import Author, Conf, Reason, author_and_reason, open_rules, read_rules, revise_rules
 from buckets.config.job import load_job
@@ -92,6 +93,9 @@ def apply(
     author: Author = None,
     reason: Reason = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False,
+    backfill: Annotated[
+        bool, typer.Option("--backfill", help="Have the running job fill in their history from its archive.")
+    ] = False,
 ) -> None:
     """Put the rules of a file where a job reads them; it takes them with its next batch.
 
@@ -99,14 +103,22 @@ def apply(
     name stay as they are; one with `state: DELETE` goes. The file may also hold
     messages of the Flink demo.
 
+    With --backfill the job goes on as before, and fills in what the rules of
+    the file have missed, beside its events and only while some arrive.
+    `buckets rules list` shows how far it is; from then on the rules are as if
+    they had been there from the start.
+
     \b
     Examples:
       buckets rules apply new-rules.yaml --conf conf/kafka.yaml --dry-run
+      buckets rules apply new-rules.yaml --conf conf/kafka.yaml --backfill
       buckets rules apply new-rules.yaml --conf conf/kafka.yaml --reason "limits of 2027"
     """  # noqa: D301 - click needs the backspace itself
     from buckets.cli.rule_view import changes_table, difference
 
     job = load_job(conf)
+    if backfill:
+        check_backfill(job)
     origin = open_rules(job, file.name)
     kept = read_rules(origin)
     before = [each.rule for each in kept]
@@ -128,6 +140,8 @@ def apply(
         return
     origin.publish(asked, revision.made)
     typer.echo(f"{len(made)} of {len(asked)} rules are changed in {origin.name}")
+    if backfill:
+        ask_for_backfill(job, revision.rule_set, asked)
 
 
 @rules_app.command()

@@ -46,7 +46,7 @@ def stats(
       buckets state stats demo-out/checkpoint --largest 50
     """  # noqa: D301 - click needs the backspace itself
     schema = JobRecord(checkpoint).event_schema()
-    groups = RuleVersions(checkpoint).groups()
+    groups = RuleVersions(checkpoint).timelines()
     from buckets.spark.session import start_session
     from buckets.spark.state_reader import read_stats
 
@@ -110,7 +110,7 @@ def show(
     console = Console()
     with console.status("Reading the state…"):
         spark = start_session("buckets state show", shards=2)
-        found = read_timeline(spark, checkpoint.resolve(), chosen.group_id, encoded, len(chosen.measures))
+        found = read_timeline(spark, checkpoint.resolve(), chosen.state_id, encoded, len(chosen.measures))
     if found is None:
         message = f"checkpoint {checkpoint} holds no timeline of group {chosen.name!r} and key {key!r}"
         raise BucketsError(message)

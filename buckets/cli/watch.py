@@ -23,7 +23,9 @@ from buckets.clock import epoch_ms
 from buckets.config.job import load_job
 from buckets.duration import parse_duration_ms
 from buckets.errors import BucketsError
+from buckets.history.fill_status import read_fills
 from buckets.monitor.live import Live, read_live
+from buckets.rules.revision import names
 
 SHORTEST_MS = 100
 SHOWN_ALERTS, FEWEST_ALERTS = 10, 3
@@ -153,12 +155,16 @@ class Watched:
             return f"job {self.conf}: is not running, it failed at {written}: {data['failure']}"
         return f"job {self.conf}: is not running, it was stopped at {written}; {remedy}"
 
+    def fill_lines(self) -> list[str]:
+        """How far the history of rules is filled in, a line each."""
+        return [f"{names(fill.rule_ids)}: {fill.words}" for fill in read_fills(self.checkpoint)]
+
     def lines(self, live: Live, now_ms: int) -> list[str]:
         """Everything as plain lines."""
         data = live.data
         rules = [f"  {rule['state']} {rule['rule_id']}: {rule['sentence']}" for rule in data["rules"]["rules"]]
         alerts = [f"  {alert_line(alert)}" for alert in data["alerts"][:SHOWN_ALERTS]]
-        head = [self.state_line(live, now_ms), *remarks_on(data), figures_line(data)]
+        head = [self.state_line(live, now_ms), *remarks_on(data), *self.fill_lines(), figures_line(data)]
         lines = [*head, f"{rules_line(data)}:", *rules]
         return [*lines, "latest alerts:", *alerts] if alerts else [*lines, "no alerts yet"]
 
@@ -177,8 +183,10 @@ class Watched:
         data = live.data
         remarks = remarks_on(data)
         head.append("".join(f"\n{remark}" for remark in remarks), style="bold red")
+        filling = self.fill_lines()
+        head.append("".join(f"\n{line}" for line in filling), style="bold yellow")
         rules = rules_table(data, wrapped=height is None)
         if height is None:
             return Group(head, figures_table(data), rules, alerts_table(data, SHOWN_ALERTS))
-        room = height - _OTHER_LINES - len(remarks) - len(data["rules"]["rules"])
+        room = height - _OTHER_LINES - len(remarks) - len(filling) - len(data["rules"]["rules"])
         return Group(head, figures_table(data), alerts_table(data, min(max(room, FEWEST_ALERTS), SHOWN_ALERTS)), rules)

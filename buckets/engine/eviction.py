@@ -34,7 +34,7 @@ class Eviction:
 
     Attributes:
         store: the shard's state.
-        plans: the live groups' plans.
+        plans: the live groups' plans, by the identity of their timelines.
         schedule: the shard's eviction schedule.
     """
 
@@ -45,9 +45,17 @@ class Eviction:
     _seen_ms: dict[bytes, int] = field(default_factory=dict)
 
     @classmethod
-    def begin(cls, store: ShardStore, plans: Mapping[str, GroupPlan]) -> "Eviction":
-        """Read the schedule, before anything of the batch is written."""
-        return cls(store, plans, EvictionSchedule.load(store.schedule, store.heads))
+    def begin(
+        cls, store: ShardStore, plans: Mapping[str, GroupPlan], apart: frozenset[str] = frozenset()
+    ) -> "Eviction":
+        """Read the schedule, before anything of the batch is written.
+
+        Args:
+            store: the shard's state.
+            plans: the live groups' plans, by the identity of their timelines.
+            apart: the timelines that are being filled, which have a time of their own.
+        """
+        return cls(store, plans, EvictionSchedule.load(store.schedule, store.heads, apart))
 
     def note(self, plan: GroupPlan, stored: StoredHeads, clocks_ms: Int64s, events: int) -> None:
         """Note keys that were scored: new ones are entered, and none of them needs a visit.
@@ -60,11 +68,11 @@ class Eviction:
         """
         self._events += events
         self._seen_ms.update(zip(stored.state_keys, clocks_ms.tolist(), strict=True))
-        self.schedule.clock.note(plan.group.group_id, stored.keys, clocks_ms)
+        self.schedule.clock.note(plan.group.state_id, stored.keys, clocks_ms)
         new = [index for index, head in enumerate(stored.heads) if not head]
         if new:
             self.schedule.enter(
-                plan.group.group_id, [stored.keys[index] for index in new], clocks_ms[new], plan.horizon_ms
+                plan.group.state_id, [stored.keys[index] for index in new], clocks_ms[new], plan.horizon_ms
             )
 
     def end(self) -> None:
@@ -77,11 +85,11 @@ class Eviction:
 
     def evicted_until_ms(self, plan: GroupPlan) -> int | None:
         """The time of the latest event of a group's timelines that were evicted; None where none was."""
-        return self.schedule.evicted_until_ms.get(plan.group.group_id)
+        return self.schedule.evicted_until_ms.get(plan.group.state_id)
 
     def note_policies(self, plan: GroupPlan) -> None:
         """Note that policies remember something of keys of a group."""
-        self.schedule.remembered.add(plan.group.group_id)
+        self.schedule.remembered.add(plan.group.state_id)
 
     def _visit(self, group_id: str, noted_ms: Noted) -> None:
         """Look at keys of one group; those that were scored just now need no look."""
@@ -113,7 +121,7 @@ class Eviction:
         """Which of the keys stay, `(keys,)`; these are in the schedule again."""
         clocks_ms = clocks_of(stored.heads, plan.group.generation)
         needed_ms = np.maximum(clocks_ms, quiet_until_ms(plan.group, remembered))
-        return self.schedule.enter_visited(plan.group.group_id, stored.keys, needed_ms, noted_ms, plan.horizon_ms)
+        return self.schedule.enter_visited(plan.group.state_id, stored.keys, needed_ms, noted_ms, plan.horizon_ms)
 
 
 def _trim(plan: GroupPlan, stored: StoredHeads) -> None:

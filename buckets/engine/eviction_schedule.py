@@ -67,19 +67,20 @@ class EvictionSchedule:
     _added: dict[tuple[str, int], list[Written]] = field(default_factory=dict)
 
     @classmethod
-    def load(cls, entries: Entries, heads: Entries) -> "EvictionSchedule":
+    def load(cls, entries: Entries, heads: Entries, apart: frozenset[str] = frozenset()) -> "EvictionSchedule":
         """Read the schedule of a shard.
 
         Args:
             entries: the map of the state that keeps the schedule.
             heads: the shard's heads; a checkpoint from before there were schedules has all of them entered at once.
+            apart: groups that have a time of their own.
 
         Raises:
             BucketsError: a later release wrote it.
         """
         stored, voters = entries.get([OVERVIEW, CLOCK])
         if not stored:
-            schedule = cls()
+            schedule = cls(ShardClock(apart))
             keys_of: dict[str, list[str]] = {}
             for stored_key in heads.list_keys():
                 group_id, key = split_head_key(stored_key)
@@ -100,7 +101,7 @@ class EvictionSchedule:
         evicted_until_ms = data.get("evicted_until_ms", {})
         remembered = set(data.get("remembered", ()))
         read = {OVERVIEW: stored, CLOCK: voters}
-        return cls(ShardClock.from_bytes(voters), slots, evicted_until_ms, remembered, read)
+        return cls(ShardClock.from_bytes(voters, apart), slots, evicted_until_ms, remembered, read)
 
     def save(self, entries: Entries, live: Collection[str]) -> None:
         """Write what has changed.
@@ -134,7 +135,7 @@ class EvictionSchedule:
             clocks_ms: int64 `(keys,)`, the clock of each.
             horizon_ms: of the group.
         """
-        step_ms, shard_ms = _step_ms(horizon_ms), self.clock.time_ms
+        step_ms, shard_ms = _step_ms(horizon_ms), self.clock.time_of(group_id)
         if shard_ms is None:
             self._add(group_id, keys, (clocks_ms // step_ms + 1) * step_ms)
             return
@@ -146,7 +147,7 @@ class EvictionSchedule:
 
     def enter_once_more(self, group_id: str, keys: Sequence[str], clocks_ms: Int64s, horizon_ms: int) -> None:
         """Enter keys of a group that may be idle, as `enter` does, for an eighth of the horizon."""
-        step_ms, shard_ms = _step_ms(horizon_ms), self.clock.time_ms
+        step_ms, shard_ms = _step_ms(horizon_ms), self.clock.time_of(group_id)
         assert shard_ms is not None
         until_ms = (shard_ms // step_ms + 1) * step_ms - horizon_ms
         entries = [*zip(keys, clocks_ms.tolist(), strict=True)]
@@ -167,7 +168,7 @@ class EvictionSchedule:
         Returns:
             Which of the keys stay, `(keys,)`.
         """
-        before, shard_ms = [noted_ms[key] for key in keys], self.clock.time_ms
+        before, shard_ms = [noted_ms[key] for key in keys], self.clock.time_of(group_id)
         assert shard_ms is not None
         is_noted = np.array([each is not None for each in before], np.bool_)
         before_ms = np.array([0 if each is None else each for each in before], np.int64)
@@ -198,10 +199,9 @@ class EvictionSchedule:
         Returns:
             Keys by group.
         """
-        shard_ms = self.clock.time_ms
         wanted: list[tuple[str, int, int]] = []
         for group_id, of_group in self.slots.items():
-            horizon_ms = horizons_ms.get(group_id)
+            horizon_ms, shard_ms = horizons_ms.get(group_id), self.clock.time_of(group_id)
             for until_ms in sorted(of_group):
                 if horizon_ms is not None and (shard_ms is None or until_ms + horizon_ms >= shard_ms):
                     break

@@ -65,12 +65,13 @@ def fan_out(
     """
     events, dead_letters = parse(rows, schema, rule_set.needed_fields)
     filtered: dict[str, int] = {}
-    columns = events.attributes | events.measures | {schema.event_time.field: pa.array(events.times_ms)}
     for group in rule_set.groups:
-        mask = matches(group.where, columns, schema, lists)
-        passed = np.flatnonzero(mask.to_numpy(zero_copy_only=False)) if mask is not None else None
+        passed = _passed(events, group, schema, lists)
         filtered[group.group_id] = 0 if passed is None else len(events) - len(passed)
         yield from _messages(events, group, passed, shards)
+    if rule_set.fills:
+        # Also a shard without an event goes on: all must be done in one batch.
+        yield from (ShardMessage(shard, payload.FILL) for shard in range(shards))
     if dead_letters:
         yield ShardMessage(PASSING, payload.pack(payload.DEAD_LETTERS, dead_letter_table(dead_letters)))
     arrived = stretches_of(events.times_ms)
@@ -80,6 +81,30 @@ def fan_out(
     if INGESTED in rows.schema.names:
         counts["ingested_ms"] = _sample(rows.column(INGESTED).to_numpy())
     yield ShardMessage(PASSING, payload.COUNTS + json.dumps(counts).encode())
+
+
+def fan_out_group(
+    rows: pa.RecordBatch, group: Group, needed: frozenset[str], schema: EventSchema, shards: int, lists: Lists
+) -> Iterator[ShardMessage]:
+    """Turn arrivals into messages for the shards of one group, and nothing else.
+
+    Args:
+        rows: arrivals, in the form of `arrivals`, in arrival order.
+        group: the group.
+        needed: the fields that must not be null, as all rules need them.
+        schema: the event schema.
+        shards: how many shards there are.
+        lists: those into which the filter may look.
+    """
+    events, _ = parse(rows, schema, needed)
+    yield from _messages(events, group, _passed(events, group, schema, lists), shards)
+
+
+def _passed(events: Events, group: Group, schema: EventSchema, lists: Lists) -> np.ndarray | None:
+    """The events that pass the filter of a group; None where all do."""
+    columns = events.attributes | events.measures | {schema.event_time.field: pa.array(events.times_ms)}
+    mask = matches(group.where, columns, schema, lists)
+    return np.flatnonzero(mask.to_numpy(zero_copy_only=False)) if mask is not None else None
 
 
 def _sample(values: np.ndarray) -> list[int]:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from buckets.engine.accounting import BatchAccount, account_batch
 from buckets.engine.alert_stage import alert_outputs
 from buckets.engine.fan_out import fan_out
+from buckets.engine.filling import FILLS, NO_FEEDS, Feeds
 from buckets.engine.meeting import PARTS
 from buckets.engine.shard import COUNTS, Produced, Scorer, meeting_outputs
 from buckets.engine.shard_store import DriverStores, ShardStore
@@ -64,10 +65,12 @@ class BatchResults:
     Attributes:
         payloads: by output, what the shards produced of it, for `OutputDecoder`; outputs without rows are left out.
         account: what became of each event.
+        fills: how far each shard has come with each fill, as JSON.
     """
 
     payloads: dict[str, list[bytes]]
     account: BatchAccount
+    fills: list[bytes] = field(default_factory=list)
 
 
 def finish_batch(
@@ -94,7 +97,8 @@ def finish_batch(
         found.setdefault(each.output, []).append(each.payload)
     account = account_batch(batch_id, rule_set, found.pop(COUNTS))
     account.check()
-    return BatchResults(found, account)
+    fills = found.pop(FILLS, [])
+    return BatchResults(found, account, fills)
 
 
 @dataclass
@@ -115,21 +119,30 @@ class InMemoryJob:
     driver: DriverStores = field(default_factory=memory_stores)
     batches: int = 0
 
-    def score_batch(self, arrivals: Iterable[pa.RecordBatch], rule_set: RuleSet) -> BatchResults:
+    def score_batch(
+        self,
+        arrivals: Iterable[pa.RecordBatch],
+        rule_set: RuleSet,
+        feeds_of: Callable[[int], Feeds] = lambda shard: NO_FEEDS,
+    ) -> BatchResults:
         """Score one micro-batch.
 
         Args:
             arrivals: the rows, in the form of `events.arrivals`, in one or more record batches.
             rule_set: the rules of this batch.
+            feeds_of: gives the history of what is being filled, for a shard.
 
         Raises:
             RuntimeError: an event is unaccounted for, which is a defect of this project.
         """
-        results = finish_batch(self.batches, self._produced(arrivals, rule_set), self.scorer, rule_set, self.driver)
+        produced = self._produced(arrivals, rule_set, feeds_of)
+        results = finish_batch(self.batches, produced, self.scorer, rule_set, self.driver)
         self.batches += 1
         return results
 
-    def _produced(self, arrivals: Iterable[pa.RecordBatch], rule_set: RuleSet) -> Iterator[Produced]:
+    def _produced(
+        self, arrivals: Iterable[pa.RecordBatch], rule_set: RuleSet, feeds_of: Callable[[int], Feeds]
+    ) -> Iterator[Produced]:
         """What both stages put out, shard by shard."""
         scorer = self.scorer
         by_shard: dict[int, list[bytes]] = {}
@@ -139,4 +152,4 @@ class InMemoryJob:
         for shard, payloads in by_shard.items():
             if shard not in self.stores:
                 self.stores[shard] = self.new_store()
-            yield from scorer.score(payloads, rule_set, self.stores[shard])
+            yield from scorer.score(payloads, rule_set, self.stores[shard], feeds_of(shard))

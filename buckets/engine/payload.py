@@ -6,8 +6,9 @@ payloads, so that a row costs nothing per event.
 
 import pyarrow as pa
 
-EVENTS, DEAD_LETTERS, COUNTS, ROWS = b"E", b"D", b"C", b"R"
-"""Events, or rows that are made of them; dead letters; counts; and rows where others are packed more tightly."""
+EVENTS, DEAD_LETTERS, COUNTS, ROWS, FILL = b"E", b"D", b"C", b"R", b"F"
+"""Events, or rows that are made of them; dead letters; counts; rows where others are packed more tightly; and a word to
+a shard that it goes on with what is being filled."""
 GROUP = b"group"
 
 

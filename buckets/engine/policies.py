@@ -99,15 +99,16 @@ class Decided:
 class AlertPolicies:
     """The policies of a group's rules during one batch."""
 
-    def __init__(self, table: KeyedTable, entries: Entries) -> None:
+    def __init__(self, table: KeyedTable, entries: Entries, identity: str) -> None:
         """Nothing is read yet.
 
         Args:
             table: the events of the group.
             entries: the map of the state that keeps what policies remember.
+            identity: of the group there.
         """
         self.table, self._policies = table, table.group.policies
-        self.state = PolicyState(entries, table.group, table.keys)
+        self.state = PolicyState(entries, table.group, identity, table.keys)
         self._keys: dict[int, KeyTexts] = {}
 
     def decide(self, fired: Fired, clocks_ms: Int64s) -> Decided:

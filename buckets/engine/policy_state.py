@@ -121,15 +121,16 @@ def quiet_until_ms(group: Group, stored: Sequence[bytes]) -> npt.NDArray[np.int6
 class PolicyState:
     """What policies remember of some keys of a group, during one batch."""
 
-    def __init__(self, entries: Entries, group: Group, keys: Sequence[str]) -> None:
+    def __init__(self, entries: Entries, group: Group, identity: str, keys: Sequence[str]) -> None:
         """Nothing is read yet.
 
         Args:
             entries: the map of the state that keeps the entries.
             group: the group.
+            identity: under which its entries lie there.
             keys: the keys, which are named by their index.
         """
-        self._entries, self._group, self._keys = entries, group, keys
+        self._entries, self._group, self._identity, self._keys = entries, group, identity, keys
         self._found: dict[int, PolicyEntry | None] = {}
         self._stored: set[int] = set()
         self._changed: dict[int, None] = {}
@@ -139,7 +140,7 @@ class PolicyState:
         wanted = [key for key in dict.fromkeys(keys) if key not in self._found]
         if not wanted:
             return
-        stored = self._entries.get(head_keys(self._group.group_id, [self._keys[key] for key in wanted]))
+        stored = self._entries.get(head_keys(self._identity, [self._keys[key] for key in wanted]))
         self._found.update((key, read_entry(each, self._group)) for key, each in zip(wanted, stored, strict=True))
         self._stored.update(key for key, each in zip(wanted, stored, strict=True) if each)
 
@@ -180,7 +181,7 @@ class PolicyState:
             assert entry is not None
             kept = {rule_id: state for rule_id, state in entry.rules.items() if rule_id in known and state != NOTHING}
             if kept or key in self._stored:
-                put.append((head_key(self._group.group_id, self._keys[key]), entry._replace(rules=kept).to_bytes()))
+                put.append((head_key(self._identity, self._keys[key]), entry._replace(rules=kept).to_bytes()))
                 new |= {} if key in self._stored else {self._keys[key]: entry.latest_ms}
         if put:
             self._entries.put(put)

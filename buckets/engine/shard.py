@@ -9,23 +9,21 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import chain
-from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from buckets.config.engine import EngineSettings
 from buckets.engine import payload, side_outputs
 from buckets.engine.alerts import alert_table, fired_rows, variant_table
-from buckets.engine.counting_sort import sort_by_code
 from buckets.engine.dead_letters import dead_letter_table
 from buckets.engine.evaluations import compact_evaluations, expand_evaluations
+from buckets.engine.events_by_key import EventsByKey, by_key, ids_of
 from buckets.engine.eviction import Eviction
 from buckets.engine.feature_columns import FEATURES, judged_columns, rule_columns
+from buckets.engine.filling import FILLS, NO_FEEDS, Feeds, Filling
 from buckets.engine.group_parts import group_parts
 from buckets.engine.judged_rows import judged_alerts, judged_evaluations, judged_fired, judged_variants
 from buckets.engine.judging import Judged, judge
@@ -40,7 +38,7 @@ from buckets.engine.shard_store import ShardStore
 from buckets.engine.stored_heads import StoredHeads
 from buckets.engine.track_values import track_values
 from buckets.events.schema import EventSchema
-from buckets.kernel.keyed_events import EventIds, KeyedEvents
+from buckets.kernel.keyed_events import KeyedEvents
 from buckets.kernel.outcome import DUPLICATE, LATE, OUTCOMES, TOO_LATE
 from buckets.kernel.plan import GroupPlan, plan_group
 from buckets.kernel.score import score
@@ -50,23 +48,6 @@ from buckets.rules.rule_set import Group, RuleSet
 
 COUNTS = "counts"
 """The output that carries counts of events, as JSON."""
-Int64s = npt.NDArray[np.int64]
-
-
-class EventsByKey(NamedTuple):
-    """The events of a group, key by key, each key's in arrival order.
-
-    Attributes:
-        events: the events, without their keys.
-        codes: int64 `(events,)`, the index of each event's key.
-        key_start: int64 `(keys + 1,)`, where each key's events begin.
-        keys: the keys.
-    """
-
-    events: pa.Table
-    codes: Int64s
-    key_start: Int64s
-    keys: list[str]
 
 
 @dataclass(frozen=True)
@@ -96,36 +77,57 @@ class Scorer:
     lists: Lists = field(default_factory=lambda: NO_LISTS)
     features: bool = False
 
-    def score(self, payloads: Iterable[bytes], rule_set: RuleSet, store: ShardStore) -> Iterator[Produced]:
+    def score(
+        self, payloads: Iterable[bytes], rule_set: RuleSet, store: ShardStore, feeds: Feeds = NO_FEEDS
+    ) -> Iterator[Produced]:
         """Score what arrived for one shard.
 
         Args:
             payloads: of the messages of `fan_out` for this shard.
             rule_set: the rules of this batch.
             store: the shard's state.
+            feeds: by the number of a fill, where its history comes from.
         """
         tables: dict[str, list[pa.Table]] = {}
+        is_asked = False
         for packed in payloads:
             if packed[:1] == payload.EVENTS:
                 table = payload.unpack(packed)
                 tables.setdefault(payload.group_of(table), []).append(table)
             elif packed[:1] == payload.COUNTS:
                 yield Produced(COUNTS, 0, packed[1:])
+            elif packed[:1] == payload.FILL:
+                is_asked = True
             else:
                 table = payload.unpack(packed)
                 yield Produced(columns.DEAD_LETTERS, table.num_rows, packed)
-        if not tables:
+        if not tables and not is_asked:
             return
         plans = {
-            group.group_id: _plan(_Hashed(group, rule_set.version), self.schema, self.engine)
-            for group in rule_set.groups
+            group.state_id: _plan(_Hashed(group, rule_set.version), self.schema, self.engine)
+            for group in (*rule_set.groups, *rule_set.filling.values())
         }
-        eviction = Eviction.begin(store, plans)
-        arrived = {group_id: by_key(tables[group_id]) for group_id in plans if group_id in tables}
-        all_stored = StoredHeads.read_groups(store, {group_id: each.keys for group_id, each in arrived.items()})
-        for (group_id, events), stored in zip(arrived.items(), all_stored, strict=True):
-            yield from self._score_group(plans[group_id], events, rule_set.version, stored, eviction)
+        eviction = Eviction.begin(store, plans, frozenset(fill.timelines for fill in rule_set.fills))
+        arrived = {
+            group.state_id: by_key(tables[group.group_id]) for group in rule_set.groups if group.group_id in tables
+        }
+        all_stored = StoredHeads.read_groups(store, {state_id: each.keys for state_id, each in arrived.items()})
+        for (state_id, events), stored in zip(arrived.items(), all_stored, strict=True):
+            yield from self._score_group(plans[state_id], events, rule_set.version, stored, eviction)
+        if rule_set.fills_begun:
+            fills = Filling(store, partial(self._take_in, rule_set.version, eviction))
+            for fill in rule_set.fills if is_asked else ():
+                report = fills.go_on(fill, plans[fill.timelines], tables.get(fill.group_id, []), feeds.get(fill.number))
+                yield Produced(FILLS, 0, report)
+            fills.end(rule_set.fills)
         eviction.end()
+
+    def _take_in(self, version: int, eviction: Eviction, plan: GroupPlan, arrived: EventsByKey, lists: Lists) -> None:
+        """Take events into timelines that are being filled; what comes out is thrown away."""
+        stored = StoredHeads.read(eviction.store, plan.group.state_id, arrived.keys)
+        quiet = replace(self, evaluations=False, lists=lists)
+        for _ in quiet._score_group(plan, arrived, version, stored, eviction):
+            pass
 
     def _score_group(
         self, plan: GroupPlan, arrived: EventsByKey, version: int, stored: StoredHeads, eviction: Eviction
@@ -134,7 +136,7 @@ class Scorer:
         table = KeyedTable(group, self.schema, events, keys, codes, self.lists)
         keyed = KeyedEvents(key_start, events["time_ms"].to_numpy(), track_values(table), ids_of(events["event_id"]))
         heads, until_ms = stored.heads, eviction.evicted_until_ms(plan)
-        policies = AlertPolicies(table, stored.store.policies)
+        policies = AlertPolicies(table, stored.store.policies, plan.group.state_id)
         reset_ms = read_resets(plan, policies.state, len(keys))
         scored = score(
             plan,
@@ -242,7 +244,7 @@ def meeting_outputs(
     policies: dict[str, AlertPolicies] = {}
     found: list[tuple[Judged, Decided]] = []
     for group, judged in meet(payloads, rule_set, scorer.schema, scorer.lists):
-        of_group = policies.setdefault(group.group_id, AlertPolicies(judged.table, store.policies))
+        of_group = policies.setdefault(group.group_id, AlertPolicies(judged.table, store.policies, group.group_id))
         found.append((judged, of_group.decide(judged_fired(judged), clocks_of(judged.table))))
     if any(each.table.group.policies for each in policies.values()):
         eviction = PolicyEviction(store, rule_set, scorer.engine.allowed_lateness)
@@ -293,67 +295,3 @@ def evaluation_rows(packed: bytes, rule_set: RuleSet, schema: EventSchema, engin
     return expand_evaluations(
         compact, _plan(_Hashed(group, rule_set.version), schema, engine), schema, rule_set.version
     )
-
-
-def by_key(tables: list[pa.Table]) -> EventsByKey:
-    """Tables of one group as one table, key by key, each key's events in arrival order.
-
-    `fan_out` has made each of them so. Tables of pieces that came one after the other are sorted by key alone.
-    """
-    table = tables[0]
-    if len(tables) > 1:
-        table = pa.concat_tables(sorted(tables, key=_first_arrival)).unify_dictionaries().combine_chunks()
-    key = whole(table["key"])
-    codes, arrival = key.indices.to_numpy().astype(np.int64), _arrival(table)
-    order, key_start = sort_by_code(codes, len(key.dictionary))
-    if not _ascend([column[order] for column in (codes, *arrival)]):
-        order = np.lexsort((*reversed(arrival), codes))
-    events = table.drop_columns(["key"])
-    if not _ascend([order]):
-        events, codes = events.take(pa.array(order)).combine_chunks(), codes[order]
-    return EventsByKey(events, codes, key_start, key.dictionary.to_pylist())
-
-
-def whole(column: pa.ChunkedArray) -> pa.Array:
-    """A column of numbers or of a dictionary in one piece."""
-    return pa.concat_arrays(column.unify_dictionaries().chunks)
-
-
-def _first_arrival(table: pa.Table) -> tuple[int, str, int]:
-    return table["source_order"][0].as_py(), table["source"][0].as_py(), table["position"][0].as_py()
-
-
-def _arrival(table: pa.Table) -> list[Int64s]:
-    """What orders the arrivals of a table, the first of them first: source_order, source and position as numbers."""
-    order, position = table["source_order"].to_numpy(), table["position"].to_numpy()
-    source = whole(table["source"])
-    if len(source.dictionary) == 1:
-        return [order, position]
-    names = source.dictionary.to_pylist()
-    rank_of = {name: rank for rank, name in enumerate(sorted(names))}
-    rank = np.array([rank_of[name] for name in names], np.int64)[source.indices.to_numpy()]
-    return [order, rank, position]
-
-
-def _ascend(columns: Sequence[Int64s]) -> bool:
-    """Whether rows stand in the order of columns, the first of which counts most."""
-    forward = np.diff(columns[-1]) >= 0
-    for column in reversed(columns[:-1]):
-        step = np.diff(column)
-        forward = (step > 0) | ((step == 0) & forward)
-    return bool(forward.all())
-
-
-def ids_of(column: pa.ChunkedArray) -> EventIds:
-    """The ids of a column, however many pieces it has: Arrow has no piece of text with more than 2 GB."""
-    texts, start = [], [np.zeros(1, np.int64)]
-    for piece in column.chunks:
-        _, offsets, data = piece.buffers()
-        if not len(piece):
-            continue
-        offset = np.frombuffer(offsets, np.int32)[piece.offset : piece.offset + len(piece) + 1].astype(np.int64)
-        text = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
-        texts.append(text[offset[0] : offset[-1]])
-        start.append(offset[1:] - offset[0] + start[-1][-1])
-    data = texts[0] if len(texts) == 1 else np.concatenate([np.empty(0, np.uint8), *texts])
-    return EventIds(data, np.concatenate(start))

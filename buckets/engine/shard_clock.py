@@ -6,6 +6,9 @@ each with its own clock. The median of those is how far the group has come; the 
 furthest. So it takes half of the keys that were active last to move it; and since it is computed from those alone, it
 comes back by itself when they are right again.
 
+A group that is being filled from the archive is at another time than the events of the shard. It goes by its own
+voters, and they have no vote on anything else.
+
 What this costs: the clock is behind the newest event by half of what the voters differ, so idle keys stay that much
 longer; where no group has `QUORUM` keys, there is no clock, and nothing is evicted. Each batch writes 12 bytes a voter.
 
@@ -57,14 +60,19 @@ class _Voters:
 class ShardClock:
     """The voters of a shard's groups, and the time on which they agree."""
 
-    def __init__(self) -> None:
-        """A clock that has seen no event."""
+    def __init__(self, apart: frozenset[str] = frozenset()) -> None:
+        """A clock that has seen no event.
+
+        Args:
+            apart: groups that have a time of their own.
+        """
         self._voters: dict[str, _Voters] = {}
+        self._apart = apart
 
     @classmethod
-    def from_bytes(cls, stored: bytes) -> "ShardClock":
+    def from_bytes(cls, stored: bytes, apart: frozenset[str] = frozenset()) -> "ShardClock":
         """Read what `to_bytes` wrote; nothing is a clock that has seen no event."""
-        clock, at = cls(), 0
+        clock, at = cls(apart), 0
         while at < len(stored):
             group_id, count = stored[at : at + GROUP_BYTES].hex(), _COUNT.unpack_from(stored, at + GROUP_BYTES)[0]
             start = at + GROUP_BYTES + _COUNT.size
@@ -95,7 +103,14 @@ class ShardClock:
     @property
     def time_ms(self) -> int | None:
         """How far the shard's events have come, in ms; None where too few keys are known to say."""
-        return max((each.median_ms for each in self._voters.values() if each.median_ms is not None), default=None)
+        medians_ms = (each.median_ms for group_id, each in self._voters.items() if group_id not in self._apart)
+        return max((median_ms for median_ms in medians_ms if median_ms is not None), default=None)
+
+    def time_of(self, group_id: str) -> int | None:
+        """How far the events have come that a group goes by, in ms; None where too few keys are known to say."""
+        if group_id not in self._apart:
+            return self.time_ms
+        return self._voters[group_id].median_ms if group_id in self._voters else None
 
     def note(self, group_id: str, keys: Sequence[str], clocks_ms: npt.NDArray[np.int64]) -> None:
         """Let keys vote that had events.

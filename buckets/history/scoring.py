@@ -7,7 +7,7 @@ over alerts and policies on the driver take one piece after the other.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -18,6 +18,7 @@ import pyarrow as pa
 from buckets.checkpoint.terms import Terms
 from buckets.engine.accounting import BatchAccount
 from buckets.engine.fan_out import PASSING, fan_out
+from buckets.engine.filling import NO_FEEDS, Feeds
 from buckets.engine.in_memory import BatchResults, finish_batch, memory_store, memory_stores
 from buckets.engine.output_decoder import OutputDecoder
 from buckets.engine.shard import Produced, Scorer
@@ -46,6 +47,7 @@ class Piece:
         batches: the first and the last batch that it is of.
         orders: int64, the real `source_order` of what `rows` have in its stead, a number from 0; None where they have
             the real one.
+        feeds_of: by shard, the history of what is being filled (`ReplayedFills`).
     """
 
     rows: pa.Table
@@ -54,6 +56,7 @@ class Piece:
     lists: Lists = field(default_factory=lambda: NO_LISTS)
     batches: tuple[int, int] = (0, 0)
     orders: Int64s | None = None
+    feeds_of: Callable[[int], Feeds] = lambda shard: NO_FEEDS
 
 
 @dataclass(frozen=True)
@@ -146,7 +149,7 @@ def _begin_all(pieces: Iterable[Piece], evaluations: bool, shards: Shards) -> It
             for message in fan_out(rows, piece.rule_set, scorer.schema, scorer.engine.shards, scorer.lists):
                 messages.setdefault(message.shard, []).append(message.payload)
         passing = list(scorer.score(messages.pop(PASSING, []), piece.rule_set, memory_store()))
-        yield _Begun(piece, scorer, passing, shards.score(messages))
+        yield _Begun(piece, scorer, passing, shards.score(messages, piece.feeds_of))
 
 
 def _is_scored_alike(one: Piece, other: Piece) -> bool:

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Protocol
 
 from buckets.config.engine import EngineSettings
+from buckets.engine.filling import Feeds
 from buckets.engine.in_memory import memory_store
 from buckets.engine.shard import Produced, Scorer
 from buckets.engine.shard_store import ShardStore
@@ -23,6 +24,8 @@ from buckets.rules.rule_set import RuleSet
 
 Messages = Mapping[int, Sequence[bytes]]
 """By shard, the payloads that it is sent."""
+FeedsOf = Callable[[int], Feeds]
+"""By shard, the history of what is being filled."""
 Pending = Callable[[], Iterator[Produced]]
 """Waits for what shards put out."""
 
@@ -41,15 +44,19 @@ class ShardOwner:
     rule_set: RuleSet | None = None
     stores: dict[int, ShardStore] = field(default_factory=dict)
 
-    def score(self, messages: Messages) -> list[Produced]:
-        """Score a batch."""
+    def score(self, messages: Mapping[int, tuple[Sequence[bytes], Feeds]]) -> list[Produced]:
+        """Score a batch.
+
+        Args:
+            messages: by shard, the payloads that it is sent, and the history of what is being filled.
+        """
         assert self.scorer is not None
         assert self.rule_set is not None
         found: list[Produced] = []
-        for shard, payloads in messages.items():
+        for shard, (payloads, feeds) in messages.items():
             if shard not in self.stores:
                 self.stores[shard] = memory_store()
-            found += self.scorer.score(payloads, self.rule_set, self.stores[shard])
+            found += self.scorer.score(payloads, self.rule_set, self.stores[shard], feeds)
         return found
 
 
@@ -59,7 +66,7 @@ class Shards(Protocol):
     def use(self, scorer: Scorer, rule_set: RuleSet) -> None:
         """Score what comes next under these settings and rules."""
 
-    def score(self, messages: Messages) -> Pending:
+    def score(self, messages: Messages, feeds_of: FeedsOf) -> Pending:
         """Begin to score a batch, after those before it."""
 
 
@@ -81,9 +88,9 @@ class OwnShards:
         """Score what comes next under these settings and rules."""
         self._owner.scorer, self._owner.rule_set = scorer, rule_set
 
-    def score(self, messages: Messages) -> Pending:
+    def score(self, messages: Messages, feeds_of: FeedsOf) -> Pending:
         """Score a batch at once."""
-        found = self._owner.score(messages)
+        found = self._owner.score({shard: (payloads, feeds_of(shard)) for shard, payloads in messages.items()})
         return lambda: iter(found)
 
 
@@ -120,11 +127,11 @@ class ShardProcesses:
         settings = scorer.schema, scorer.engine, scorer.evaluations, lists
         self._used = [process.submit(_use, *settings, rules) for process in self._processes]
 
-    def score(self, messages: Messages) -> Pending:
+    def score(self, messages: Messages, feeds_of: FeedsOf) -> Pending:
         """Begin to score a batch; a shard always goes to the same process."""
-        shares: list[dict[int, Sequence[bytes]]] = [{} for _ in self._processes]
+        shares: list[dict[int, tuple[Sequence[bytes], Feeds]]] = [{} for _ in self._processes]
         for shard, payloads in messages.items():
-            shares[shard % len(shares)][shard] = payloads
+            shares[shard % len(shares)][shard] = payloads, feeds_of(shard)
         begun = [process.submit(_score, share) for process, share in zip(self._processes, shares, strict=True) if share]
         used = self._used
         return lambda: _results(used, begun)
@@ -155,5 +162,5 @@ def _use(
         _owner.rule_set = RuleSet.from_json(rules)
 
 
-def _score(messages: Messages) -> list[Produced]:
+def _score(messages: Mapping[int, tuple[Sequence[bytes], Feeds]]) -> list[Produced]:
     return _owner.score(messages)

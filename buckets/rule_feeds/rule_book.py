@@ -6,6 +6,7 @@ again, and gives the same.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Protocol
 
 from buckets.checkpoint.batch_records import BatchRecord
@@ -16,8 +17,10 @@ from buckets.config.raw_windows import raw_window_fault
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
 from buckets.rule_feeds.feed import Read, RuleFeed
+from buckets.rules.backfill import Backfill, Wanted
 from buckets.rules.completeness import Stretches, joined
 from buckets.rules.encoding import encode_rule_set
+from buckets.rules.fill import Filled
 from buckets.rules.revision import Refusal, Revision, deleted, revise
 from buckets.rules.rule_set import RuleSet
 
@@ -67,6 +70,45 @@ class NoLists:
         """Nothing runs."""
 
 
+class BackfillSource(Protocol):
+    """Where it is asked that rules get their history from the archive."""
+
+    @property
+    def can_fill(self) -> bool:
+        """Whether there is an archive."""
+
+    def start(self) -> None:
+        """Begin to look for what is asked."""
+
+    def wanted(self) -> Sequence[Wanted]:
+        """The rules for which it is asked; returns at once."""
+
+    def taken(self, wanted: Wanted) -> None:
+        """A request is in a version of the rules, and need not be asked again."""
+
+    def stop(self) -> None:
+        """Look no more."""
+
+
+class NoBackfills:
+    """A job without an archive."""
+
+    can_fill = False
+
+    def start(self) -> None:
+        """Nothing to look for."""
+
+    def wanted(self) -> Sequence[Wanted]:
+        """Nothing can be asked."""
+        return ()
+
+    def taken(self, wanted: Wanted) -> None:
+        """Nothing was asked."""
+
+    def stop(self) -> None:
+        """Nothing runs."""
+
+
 class RuleBook:
     """Turns what a feed says into numbered versions; each batch gets one, and the same one if it is run again."""
 
@@ -79,6 +121,7 @@ class RuleBook:
         on_refused: Callable[[Sequence[Refusal]], None] = lambda refusals: None,
         history: VersionListener | None = None,
         lists: ListSource | None = None,
+        backfills: BackfillSource | None = None,
     ) -> None:
         """Keep a book.
 
@@ -90,6 +133,7 @@ class RuleBook:
             on_refused: called with changes that are not made.
             history: told when there is a new version.
             lists: those of the job, into which rules may look.
+            backfills: where it is asked that rules get their history.
         """
         self._versions = checkpoint.versions
         self._batches = checkpoint.batches
@@ -99,6 +143,7 @@ class RuleBook:
         self._on_refused = on_refused
         self._history = history
         self._lists = NoLists() if lists is None else lists
+        self._backfills = NoBackfills() if backfills is None else backfills
         self._current = self._versions.latest_rule_set() or NO_RULES
         self._gone = self._versions.gone_rules()
         self._found: Read | None = None
@@ -106,6 +151,7 @@ class RuleBook:
     def start(self) -> None:
         """Begin to follow the feed, and the lists."""
         self._lists.start()
+        self._backfills.start()
         self._feed.start(self._versions.position(self._feed.origin))
         if self._history is not None:
             self._history.record()
@@ -114,6 +160,7 @@ class RuleBook:
         """Follow them no more."""
         self._feed.stop()
         self._lists.stop()
+        self._backfills.stop()
         if self._history is not None:
             self._history.close()
 
@@ -145,13 +192,17 @@ class RuleBook:
     def _take_changes(self, batch_id: int) -> None:
         """Make a new version of what the feed says, if it says anything."""
         found = self._found = self._found or self._feed.read(self._current.rules)
-        revision = self._revise(found, batch_id)
+        backfill = Backfill.of(self._current, self._done_fills(batch_id), self._backfills.can_fill)
+        revision = self._revise(found, backfill.rule_set, batch_id)
+        revision = backfill.go_on(revision, self._backfills.wanted(), batch_id, self._schema)
         refused = [*found.refused, *revision.refused]
         if refused:
             self._feed.refuse(refused)
         if revision.export:
             self._feed.export(revision.rule_set)
         self._keep(revision, found.position, batch_id)
+        for wanted in backfill.taken:
+            self._backfills.taken(wanted)
         self._found = None
         if refused:
             self._on_refused(refused)
@@ -170,18 +221,23 @@ class RuleBook:
         elif position is not None:
             self._versions.keep_position(position, origin, rule_set.version)
 
-    def _revise(self, found: Read, batch_id: int) -> Revision:
-        """The rule set with the changes that a feed has found; the one in force if a batch could not carry it.
+    def _done_fills(self, batch_id: int) -> set[int]:
+        """The fills that were complete when the batch before a batch had run."""
+        record = self._batches.record(batch_id - 1) if self._current.fills else None
+        return set() if record is None else {number for number, filled in record.fills.items() if filled.done}
+
+    def _revise(self, found: Read, before: RuleSet, batch_id: int) -> Revision:
+        """The rule set with the changes that a feed has found; the one before if a batch could not carry it.
 
         Raises:
             BucketsError: a batch could not carry it, and there is no version in force yet.
         """
         if not found.asked:
-            return Revision(self._current)
+            return Revision(before)
         arrived = self._arrived(batch_id - 1)
         schema, engine = self._schema, self._engine
         revision = revise(
-            self._current,
+            before,
             found.asked,
             schema,
             arrived,
@@ -195,7 +251,7 @@ class RuleBook:
             if self._current.version == 0:
                 raise
             refused = [Refusal(change.origin, error.message, change.to_json()) for change in found.asked]
-            return Revision(self._current, refused=refused)
+            return Revision(before, refused=refused)
         return revision
 
     def _arrived(self, batch_id: int) -> Stretches:
@@ -203,8 +259,14 @@ class RuleBook:
         record = self._batches.record(batch_id)
         return () if record is None else record.arrived
 
-    def done(self, batch_id: int, rule_set: RuleSet, arrived: Stretches) -> None:
-        """Record that a batch has run, and what event times arrived with it."""
+    def done(
+        self,
+        batch_id: int,
+        rule_set: RuleSet,
+        arrived: Stretches,
+        fills: Mapping[int, Filled] = MappingProxyType({}),
+    ) -> None:
+        """Record that a batch has run, what event times arrived with it, and how far its fills are."""
         so_far, begun = joined([*self._arrived(batch_id - 1), *arrived]), self._batches.record(batch_id)
         lists = {} if begun is None else begun.lists
-        self._batches.keep(batch_id, BatchRecord(rule_set.version, so_far, done=True, lists=lists))
+        self._batches.keep(batch_id, BatchRecord(rule_set.version, so_far, done=True, lists=lists, fills=fills))

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Literal
 
 from buckets.events.schema import EventSchema
 from buckets.rules.alert_schema import Counted, schema_on
@@ -33,7 +34,8 @@ class Change:
     """A change that has been made, as history keeps it.
 
     Attributes:
-        change: what was done: `put`, `state`, `delete`, `clear_state`, `clear_all_state`.
+        change: what was done: `put`, `state`, `delete`, `clear_state`, `clear_all_state`; `backfill` where the history
+            of a rule began to be filled in, `backfilled` where it was complete.
         rule_id: the rule; None where all timelines were cleared.
         rule_version: its version after the change, or its last one.
         before: the rule as it was, None if it is new.
@@ -44,7 +46,7 @@ class Change:
         origin: where it was read.
     """
 
-    change: Kind
+    change: Kind | Literal["backfill", "backfilled"]
     rule_id: str | None
     rule_version: int | None
     before: Rule | None

@@ -32,6 +32,7 @@ from buckets.rules.completeness import (
     earlier_from,
     later,
 )
+from buckets.rules.fill import Fill
 from buckets.rules.filter import Filter, canonical_filter, describe_filter, filter_identity
 from buckets.rules.part import Part
 from buckets.rules.prepared import PreparedRules, prepare
@@ -57,6 +58,8 @@ class Group:
         generation: version of the rule set in which the group was created. A group that goes and comes back is new,
             and ignores the timelines that the first has left. 0: before generations were counted.
         on: what its timelines hold, events or alerts.
+        timelines: under which identity its timelines lie in the state, if they were filled from the archive; empty
+            where that is `group_id`.
     """
 
     group_id: str
@@ -67,6 +70,12 @@ class Group:
     complete: dict[str, Completeness | None]
     generation: int
     on: Counted = "events"
+    timelines: str = ""
+
+    @property
+    def state_id(self) -> str:
+        """Under which identity its timelines, and what policies remember of its keys, lie in the state of a shard."""
+        return self.timelines or self.group_id
 
     @property
     def key_fields(self) -> tuple[str, ...]:
@@ -76,7 +85,7 @@ class Group:
     @property
     def live_tracks(self) -> tuple[str, ...]:
         """Tracks that some rule reads, the count first."""
-        used = set(_used_tracks(self.rules, self.fields))
+        used = set(used_tracks(self.rules, self.fields))
         return (COUNT_TRACK, *(measure for measure in self.measures if measure in used))
 
     @property
@@ -190,6 +199,8 @@ class RuleSet:
         columns: the value columns of all groups that ever existed: the timelines of a group that is gone may still be
             there.
         alert_groups: the groups of alerts.
+        fills: the groups of events that are being filled from the archive.
+        fills_begun: the number of the last fill that was ever begun; 0: none was.
     """
 
     version: int
@@ -197,6 +208,21 @@ class RuleSet:
     groups: tuple[Group, ...]
     columns: dict[str, tuple[str, ...]]
     alert_groups: tuple[Group, ...] = ()
+    fills: tuple[Fill, ...] = ()
+    fills_begun: int = 0
+
+    @cached_property
+    def filling(self) -> dict[int, Group]:
+        """By the number of a fill, its group as it will be when it is complete."""
+        groups = {group.group_id: group for group in self.groups}
+        return {
+            fill.number: replace(
+                groups[fill.group_id],
+                timelines=fill.timelines,
+                complete=dict.fromkeys(groups[fill.group_id].complete, fill.complete),
+            )
+            for fill in self.fills
+        }
 
     @cached_property
     def over_alerts(self) -> "RuleSet | None":
@@ -252,6 +278,9 @@ class RuleSet:
             },
             "generations": {group.group_id: group.generation for group in groups},
         }
+        if self.fills_begun:
+            data["timelines"] = {group.group_id: group.timelines for group in groups if group.timelines}
+            data |= {"fills": [fill.to_record() for fill in self.fills], "fills_begun": self.fills_begun}
         return json.dumps(data)
 
     @classmethod
@@ -264,7 +293,10 @@ class RuleSet:
             identity: {track: _read(written) for track, written in tracks.items()}
             for identity, tracks in data["complete_since_ms"].items()
         }
-        return _assemble(data["version"], rules, columns, complete, data.get("generations", {}))
+        generations, timelines = data.get("generations", {}), data.get("timelines", {})
+        made = _assemble(data["version"], rules, columns, complete, generations, timelines)
+        fills = tuple(map(Fill.of_record, data.get("fills", ())))
+        return replace(made, fills=fills, fills_begun=data.get("fills_begun", 0)) if "fills_begun" in data else made
 
 
 Written = int | list[list[int]] | None
@@ -289,6 +321,7 @@ def _assemble(
     columns: dict[str, tuple[str, ...]],
     complete: dict[str, dict[str, Completeness | None]],
     generations: dict[str, int],
+    timelines: dict[str, str],
 ) -> RuleSet:
     groups = tuple(
         Group(
@@ -300,6 +333,7 @@ def _assemble(
             complete=complete[identity],
             generation=generations.get(identity, 0),
             on=members.on,
+            timelines=timelines.get(identity, ""),
         )
         for identity, members in _by_group(rules).items()
     )
@@ -329,7 +363,7 @@ def _by_group(rules: Iterable[Rule]) -> dict[str, _Members]:
     return grouped
 
 
-def _used_tracks(rules: Iterable[Rule], fields: Iterable[str]) -> list[str]:
+def used_tracks(rules: Iterable[Rule], fields: Iterable[str]) -> list[str]:
     """The tracks that rules read in a group, but for the count, in the order in which rules name them."""
     found: list[str] = []
     for rule in rules:
@@ -367,12 +401,16 @@ def next_rule_set(
     known = {group.group_id: group for group in (*before.groups, *before.alert_groups) if not is_cleared(group)}
     version = before.version + 1
     columns, complete, generations = dict(before.columns), {}, {}
+    timelines = {identity: group.timelines for identity, group in known.items()}
     for identity, members in _by_group(ordered).items():
-        used = _used_tracks(members.rules, members.fields)
+        used = used_tracks(members.rules, members.fields)
         columns[identity] = tuple(dict.fromkeys([*columns.get(identity, ()), *used]))
         complete[identity] = _complete(known.get(identity), members, arrived, lateness_ms)
         generations[identity] = known[identity].generation if identity in known else version
-    return _assemble(version, ordered, columns, complete, generations)
+    made = _assemble(version, ordered, columns, complete, generations, timelines)
+    kept = {group.group_id for group in made.groups if group.group_id in known}
+    fills = tuple(fill for fill in before.fills if fill.group_id in kept)
+    return replace(made, fills=fills, fills_begun=before.fills_begun)
 
 
 def with_lateness(before: RuleSet, version: int, arrived: Stretches, before_ms: int, now_ms: int) -> RuleSet:
@@ -403,14 +441,14 @@ def with_lateness(before: RuleSet, version: int, arrived: Stretches, before_ms: 
         tuple(replace(group, complete=complete(group)) for group in groups)
         for groups in (before.groups, before.alert_groups)
     )
-    return RuleSet(version, before.rules, groups, before.columns, alert_groups)
+    return replace(before, version=version, groups=groups, alert_groups=alert_groups)
 
 
 def _complete(
     old: Group | None, members: _Members, arrived: Stretches, lateness_ms: int
 ) -> dict[str, Completeness | None]:
     """Since when the tracks of a group are complete under new rules."""
-    used = _used_tracks(members.rules, members.fields)
+    used = used_tracks(members.rules, members.fields)
     begins = complete_behind(arrived, 1, lateness_ms) if arrived else None
     complete: dict[str, Completeness | None] = dict.fromkeys((COUNT_TRACK, *used), begins)
     if old is not None and arrived:

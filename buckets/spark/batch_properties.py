@@ -15,6 +15,8 @@ from pyspark import SparkContext, TaskContext
 
 from buckets.checkpoint.list_versions import PinnedLists, versions_in
 from buckets.checkpoint.terms import Terms
+from buckets.engine.filling import NO_FEEDS, Feeds
+from buckets.history.fill_chunks import ChunkFeed, FillChunks
 from buckets.lists.lists import NO_LISTS, Lists
 from buckets.rules.encoding import decode_rule_set
 from buckets.rules.rule_set import RuleSet
@@ -22,6 +24,9 @@ from buckets.rules.rule_set import RuleSet
 PROPERTY = "buckets.ruleSet"
 LISTS_PROPERTY = "buckets.lists"
 TERMS_PROPERTY = "buckets.terms"
+FILLS_PROPERTY = "buckets.fills"
+Takes = Mapping[int, tuple[int, int | None, int]]
+"""By the number of a fill: how many chunks of it there are, in all if that is known, and how many rows to take."""
 
 
 def set_rule_set(context: SparkContext, encoded: str) -> None:
@@ -63,6 +68,24 @@ def lists_of_task() -> Lists:
     """The lists of the batch that the running task belongs to."""
     checkpoint, pinned = json.loads(_of_task(LISTS_PROPERTY))
     return PinnedLists(versions_in(Path(checkpoint)), pinned) if pinned else NO_LISTS
+
+
+def set_fills(context: SparkContext, taken: Takes) -> None:
+    """Send along what a batch takes of the history of what is being filled; the versions of lists are sent before."""
+    context.setLocalProperty(FILLS_PROPERTY, json.dumps(list(taken.items())))
+
+
+def feeds_of_task(shard: int) -> Feeds:
+    """Where the history comes from of what is being filled, for a shard of the batch of the running task."""
+    taken: list[tuple[int, tuple[int, int | None, int]]] = json.loads(_of_task(FILLS_PROPERTY))
+    if not taken:
+        return NO_FEEDS
+    checkpoint, pinned = json.loads(_of_task(LISTS_PROPERTY))
+    path, lists = Path(checkpoint), json.dumps(pinned, sort_keys=True)
+    return {
+        number: ChunkFeed(FillChunks(path, number), path, shard, ready, total, rows, lists)
+        for number, (ready, total, rows) in taken
+    }
 
 
 @lru_cache(maxsize=4)

@@ -17,6 +17,7 @@ from buckets.checkpoint.lock import check_free
 from buckets.checkpoint.owned_folder import OwnedFolder
 from buckets.checkpoint.terms import Terms
 from buckets.config.job import Job
+from buckets.history.backfills import Backfills
 from buckets.kafka.faults import Broker, Outage
 from buckets.monitor.file_watch import FileWatch
 from buckets.rule_feeds.history import open_history
@@ -82,17 +83,21 @@ class PreparedJob:
         job, settings = self.job, self.job.settings
         checkpoint, feed = Checkpoint(job.checkpoint), open_feed(job, listener.say)
         lists = open_lists(job, checkpoint, listener.say)
+        backfills = None if settings.archive is None else Backfills(job, listener.say)
         history = open_history(job, self.identity, lambda fault: listener.say(fault.message))
         scoring = Scoring(
             arrivals=open_source(spark, job),
             terms=self.terms,
             checkpoint=checkpoint,
-            book=RuleBook(checkpoint, feed, job.event_schema, settings.engine, listener.on_refused, history, lists),
+            book=RuleBook(
+                checkpoint, feed, job.event_schema, settings.engine, listener.on_refused, history, lists, backfills
+            ),
             sink=sink or self._open_sink(),
             bounds=Bounds.of_each(settings.state.log, settings.state.cache, settings.engine.shards),
             single_stage=settings.partitions == 1,
             patience=patience_with(settings.kafka, listener.on_outage) if settings.kafka is not None else Patience(),
             order=self._arrival_order(listener.say),
+            backfills=backfills,
         )
         return ScoringQuery(scoring, listener.on_batch)
 

@@ -8,7 +8,7 @@ the batch are checked before anything is written.
 import contextlib
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,12 +24,15 @@ from buckets.checkpoint.terms import Terms
 from buckets.clock import epoch_ms
 from buckets.engine.accounting import BatchAccount
 from buckets.engine.driver_store import DriverStore
+from buckets.engine.filling import how_far
+from buckets.history.backfills import Backfills
 from buckets.monitor.lag import messages_behind
 from buckets.rule_feeds.rule_book import RuleBook
 from buckets.rules.encoding import encode_rule_set
+from buckets.rules.fill import Filled
 from buckets.rules.rule_set import RuleSet
 from buckets.spark.arrival_stream import ArrivalStream
-from buckets.spark.batch_properties import set_lists, set_rule_set, set_terms
+from buckets.spark.batch_properties import set_fills, set_lists, set_rule_set, set_terms
 from buckets.spark.fan_out import fan_out_stage
 from buckets.spark.running import Batch, Patience, Running
 from buckets.spark.scored_batch import ScoredBatch, Sink, score_batch
@@ -51,6 +54,7 @@ class Scoring:
         single_stage: whether one task does a whole batch, without a shuffle: least delay, one core.
         patience: what is done about faults of Kafka.
         order: checks that batches arrive in order; None where the source has no order across them.
+        backfills: what fills in the history of rules; None where there is no archive.
     """
 
     arrivals: ArrivalStream
@@ -62,6 +66,7 @@ class Scoring:
     single_stage: bool = False
     patience: Patience = field(default_factory=Patience)
     order: ArrivalOrder | None = None
+    backfills: Backfills | None = None
 
 
 @dataclass(frozen=True)
@@ -129,13 +134,18 @@ class ScoringQuery:
         record = scoring.checkpoint.batches.record(batch_id)
         assert record is not None
         lists = set_lists(produced.sparkSession.sparkContext, scoring.checkpoint.path, record.lists)
+        backfills = scoring.backfills
+        set_fills(produced.sparkSession.sparkContext, {} if backfills is None else backfills.begin_batch(rule_set))
         with _computed_once(produced, scoring.sink):
             batch = score_batch(produced, batch_id, rule_set, terms, scoring.sink.on_driver, stores, lists)
             self._check(batch)
             scored_s = time.perf_counter()
             scoring.sink.write(batch)
-            self._record(batch)
+            filled = how_far(batch.fills, terms.engine.shards)
+            self._record(batch, filled)
         written_s = time.perf_counter() - scored_s
+        if backfills is not None:
+            backfills.end_batch(filled, written_s + scored_s - started_s)
         report = BatchReport(batch.account, scored_s - started_s, written_s, batch.small_alerts(), epoch_ms())
         self._on_batch(report)
 
@@ -145,15 +155,15 @@ class ScoringQuery:
         if self._scoring.order is not None:
             self._scoring.order.check(batch.account.batch_id, batch.account.span)
 
-    def _record(self, batch: ScoredBatch) -> None:
-        """Record that a batch is written."""
+    def _record(self, batch: ScoredBatch, filled: Mapping[int, Filled]) -> None:
+        """Record that a batch is written, and how far fills have come with it."""
         account = batch.account
         if batch.rule_set.needs_driver_state:
             self._driver.keep(account.batch_id)
         record = self._scoring.checkpoint.batches.record(account.batch_id)
         assert record is not None
         self._scoring.checkpoint.cuts.keep(account.batch_id, account.ruleset_version, record.lists, account.span)
-        self._scoring.book.done(account.batch_id, batch.rule_set, account.arrived)
+        self._scoring.book.done(account.batch_id, batch.rule_set, account.arrived, filled)
         if self._scoring.order is not None:
             self._scoring.order.done(account.batch_id, account.span)
 

@@ -16,6 +16,7 @@ from buckets.checkpoint.terms import Terms
 from buckets.engine import payload
 from buckets.engine.accounting import BatchAccount, account_batch
 from buckets.engine.alert_stage import alert_outputs
+from buckets.engine.filling import FILLS
 from buckets.engine.meeting import PARTS
 from buckets.engine.output_decoder import OutputDecoder
 from buckets.engine.shard import COUNTS, Scorer, meeting_outputs
@@ -52,6 +53,11 @@ class ScoredBatch:
     heads: Sequence[Row]
     met: Sequence[Row]
     produced: DataFrame
+
+    @property
+    def fills(self) -> list[bytes]:
+        """How far each shard has come with each fill, as JSON."""
+        return [bytes(row.payload) for row in self._of(FILLS)]
 
     @property
     def decoder(self) -> OutputDecoder:

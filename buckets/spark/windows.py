@@ -64,7 +64,7 @@ class Windows(StatefulProcessor):
         """Score the messages to one shard."""
         # Imported here, since Spark starts a Python for `init` alone, whose imports it waits for ten seconds at most.
         from buckets.engine.shard import Scorer
-        from buckets.spark.batch_properties import lists_of_task, rule_set_of_task, terms_of_task
+        from buckets.spark.batch_properties import feeds_of_task, lists_of_task, rule_set_of_task, terms_of_task
         from buckets.state.cache import WORKER_CACHES
         from buckets.state.layer import Layer
 
@@ -77,7 +77,7 @@ class Windows(StatefulProcessor):
             schedule=Section(layer, SCHEDULE),
             policies=Section(layer, POLICIES),
         )
-        for produced in scorer.score(payloads, rule_set_of_task(), store):
+        for produced in scorer.score(payloads, rule_set_of_task(), store, feeds_of_task(key[0])):
             yield Row(output=produced.output, rows=produced.rows, payload=produced.payload)
         layer.commit()
 

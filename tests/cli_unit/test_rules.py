@@ -9,6 +9,7 @@ import pytest
 import yaml
 from deltalake import DeltaTable
 
+from buckets.checkpoint.backfill_requests import BackfillRequests
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.cli.rule_view import difference
 from buckets.config.engine import EngineSettings
@@ -239,6 +240,28 @@ def test_apply_shows_what_changes_and_changes_it(buckets, origin):
     assert {rule_id: rule.limit for rule_id, rule in origin.read().items()} == {
         rule_id: rule.limit for rule_id, rule in wanted.items()
     }
+
+
+def test_apply_with_backfill_asks_the_job_for_the_history_of_the_rules_of_the_file(buckets, origin):
+    refused = one_line(buckets("rules", "apply", origin.new, "--conf", origin.conf, "--backfill"), 1)
+    assert refused.startswith("--backfill: the configuration has no `archive`")
+    settings = yaml.safe_load(origin.conf.read_text())
+    origin.conf.write_text(yaml.safe_dump(settings | {"archive": {"path": "archive"}}))
+    refused = one_line(buckets("rules", "apply", origin.new, "--conf", origin.conf, "--backfill"), 1)
+    assert "holds no batch yet" in refused
+    job = load_job(origin.conf)
+    book = RuleBook(Checkpoint(job.checkpoint), FixedRules([]), job.event_schema, EngineSettings())
+    book.for_batch(0)
+    out = told(buckets("rules", "apply", origin.new, "--conf", origin.conf, "--backfill", "--reason", "new"))
+    assert "asked to fill in the history of big-sum, largest, many" in out
+    asked = BackfillRequests(job.checkpoint).read()
+    assert [(each.rule.rule_id, each.reason) for each in asked] == [
+        ("big-sum", "new"),
+        ("largest", "new"),
+        ("many", "new"),
+    ]
+    listed = json.loads(told(buckets("rules", "list", "--conf", origin.conf, "--json")))
+    assert [len(each["backfill"]) for each in listed] == [1, 1, 1]
 
 
 def test_apply_twice_is_apply_once(buckets, origin):

@@ -9,6 +9,7 @@ from buckets.config.engine import EngineSettings
 from buckets.engine import payload
 from buckets.engine.accounting import BatchAccount
 from buckets.engine.fan_out import PASSING
+from buckets.engine.filling import FILLS, NO_FEEDS, Feeds
 from buckets.engine.in_memory import InMemoryJob, MemoryEntries
 from buckets.engine.meeting import PARTS
 from buckets.engine.output_decoder import OutputDecoder
@@ -65,9 +66,11 @@ def counted_store() -> ShardStore:
 class CheckedScorer(Scorer):
     """Sees that what comes out says how many rows it has."""
 
-    def score(self, payloads: Iterable[bytes], rule_set: RuleSet, store: ShardStore) -> Iterator[Produced]:
-        for produced in super().score(payloads, rule_set, store):
-            if produced.output not in (COUNTS, PARTS):
+    def score(
+        self, payloads: Iterable[bytes], rule_set: RuleSet, store: ShardStore, feeds: Feeds = NO_FEEDS
+    ) -> Iterator[Produced]:
+        for produced in super().score(payloads, rule_set, store, feeds):
+            if produced.output not in (COUNTS, FILLS, PARTS):
                 assert produced.rows == payload.unpack(produced.payload).num_rows > 0
             yield produced
 

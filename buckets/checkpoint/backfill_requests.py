@@ -1,0 +1,59 @@
+"""What asks a running job to fill in the history of a rule: a file in its checkpoint for each rule.
+
+CHECKPOINT/buckets/backfill_requests/<hash of the rule_id>.json   removed once a version of the rules has it
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from buckets.checkpoint.folders import records_folder
+from buckets.files import write_whole
+from buckets.rules.rule import Rule
+
+
+@dataclass(frozen=True)
+class BackfillRequest:
+    """A request.
+
+    Attributes:
+        rule: the rule, which is or will be in force.
+        author: who asks.
+        reason: why.
+        time: when, in ms since the epoch.
+    """
+
+    rule: Rule
+    author: str
+    reason: str
+    time: int
+
+
+class BackfillRequests:
+    """The requests in a checkpoint."""
+
+    def __init__(self, checkpoint: Path) -> None:
+        """Look at a checkpoint; nothing is written yet."""
+        self._folder = records_folder(checkpoint) / "backfill_requests"
+
+    def ask(self, request: BackfillRequest) -> None:
+        """Write a request, in place of an earlier one for the same rule."""
+        rule = request.rule.model_dump(by_alias=True, mode="json")
+        write_whole(self._file(request.rule), json.dumps(vars(request) | {"rule": rule}, ensure_ascii=False))
+
+    def read(self) -> list[BackfillRequest]:
+        """All requests, by the name of their rule."""
+        found = []
+        for file in self._folder.glob("[!.]*.json"):
+            written = json.loads(file.read_text(encoding="utf-8"))
+            found.append(BackfillRequest(**(written | {"rule": Rule.model_validate(written["rule"])})))
+        return sorted(found, key=lambda request: request.rule.rule_id)
+
+    def forget(self, request: BackfillRequest) -> None:
+        """Remove a request, unless another one has come in its place."""
+        if request in self.read():
+            self._file(request.rule).unlink(missing_ok=True)
+
+    def _file(self, rule: Rule) -> Path:
+        return self._folder / f"{hashlib.blake2b(rule.rule_id.encode(), digest_size=8).hexdigest()}.json"

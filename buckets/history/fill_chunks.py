@@ -1,0 +1,178 @@
+"""The history of a fill as files beside the checkpoint: chunks that shards take in one after the other.
+
+    CHECKPOINT/buckets/fills/3/plan.json        what the archive holds that goes in
+    CHECKPOINT/buckets/fills/3/000000042.arrow  a chunk: a row a shard, with its events as `fan_out` packs them
+    CHECKPOINT/buckets/fills/3/whole.json       how many chunks there are, once all are written
+
+A chunk is written whole or not at all. Tasks read it, each its own row.
+"""
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from buckets.checkpoint.folders import records_folder
+from buckets.checkpoint.list_versions import PinnedLists, versions_in
+from buckets.engine.filling import Piece
+from buckets.files import write_whole
+from buckets.lists.lists import NO_LISTS, Lists
+
+CHUNK_ROWS = 2_000
+"""Rows of the archive in a chunk at most."""
+_ROWS, _LISTS, _END = b"rows", b"lists", b"end"
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Some history of a group.
+
+    Attributes:
+        packed: by shard, the events as `fan_out` packs them.
+        rows: how many rows of the archive it stands for.
+        end: the number of the arrival in the archive after it.
+        lists: by name, the versions of the lists that its events have seen.
+    """
+
+    packed: Mapping[int, bytes]
+    rows: int
+    end: int
+    lists: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What goes into a fill.
+
+    Attributes:
+        rows: how many rows of the archive.
+        chunks: about how many chunks.
+    """
+
+    rows: int
+    chunks: int
+
+
+class FillChunks:
+    """The chunks of a fill."""
+
+    def __init__(self, checkpoint: Path, number: int) -> None:
+        """Look at the chunks of a fill; nothing is written yet."""
+        self.folder = fills_folder(checkpoint) / str(number)
+
+    def plan(self) -> Plan | None:
+        """What goes in; None while that is not known."""
+        file = self.folder / "plan.json"
+        return Plan(**json.loads(file.read_text(encoding="utf-8"))) if file.exists() else None
+
+    def keep_plan(self, plan: Plan) -> None:
+        """Write what goes in."""
+        write_whole(self.folder / "plan.json", json.dumps(asdict(plan)))
+
+    def ready(self) -> int:
+        """How many chunks have been written, also those that are gone again. Cost: of a listing."""
+        return max((int(file.stem) + 1 for file in self.folder.glob("[0-9]*.arrow")), default=0)
+
+    def total(self) -> int | None:
+        """How many there are in all; None while that is not known."""
+        file = self.folder / "whole.json"
+        return int(json.loads(file.read_text(encoding="utf-8"))["chunks"]) if file.exists() else None
+
+    def end(self) -> int:
+        """The number of the arrival after the newest chunk; 0 where there is none."""
+        ready = self.ready()
+        return int(_metadata(self._table(ready - 1))[_END]) if ready else 0
+
+    def write(self, number: int, chunk: Chunk) -> None:
+        """Write a chunk."""
+        shards = sorted(chunk.packed)
+        said = {_ROWS: str(chunk.rows), _END: str(chunk.end), _LISTS: json.dumps(dict(chunk.lists), sort_keys=True)}
+        columns = [pa.array(shards, pa.int32()), pa.array([chunk.packed[shard] for shard in shards], pa.large_binary())]
+        table = pa.table(columns, names=["shard", "packed"]).replace_schema_metadata(said)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+        write_whole(self._file(number), sink.getvalue().to_pybytes())
+
+    def finish(self, chunks: int) -> None:
+        """Write how many there are: all of them."""
+        write_whole(self.folder / "whole.json", json.dumps({"chunks": chunks}))
+
+    def read(self, number: int, shard: int) -> Piece:
+        """What a chunk has for a shard."""
+        table = self._table(number)
+        said, at = _metadata(table), pc.index(table["shard"], shard).as_py()
+        packed = None if at < 0 else table["packed"][at].as_py()
+        return Piece(packed, int(said[_ROWS]), said[_LISTS].decode())
+
+    def forget(self, until: int) -> None:
+        """Remove chunks that every shard has taken in; the newest stays, from which writing goes on."""
+        numbers = sorted(int(file.stem) for file in self.folder.glob("[0-9]*.arrow"))
+        for number in numbers[:-1]:
+            if number < until:
+                self._file(number).unlink(missing_ok=True)
+
+    def remove(self) -> None:
+        """Remove all of it."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _file(self, number: int) -> Path:
+        return self.folder / f"{number:09d}.arrow"
+
+    def _table(self, number: int) -> pa.Table:
+        return pa.ipc.open_file(pa.memory_map(str(self._file(number)))).read_all()
+
+
+@dataclass(frozen=True)
+class ChunkFeed:
+    """What a batch takes of the chunks of a fill, for one shard.
+
+    Attributes:
+        chunks: the chunks.
+        checkpoint: where the versions of lists are.
+        shard: the shard.
+        ready: how many chunks there are.
+        total: how many there are in all; None while that is not known.
+        rows: about how many rows the batch takes.
+        lists: as JSON, by name the versions of the lists that the batch sees.
+    """
+
+    chunks: FillChunks
+    checkpoint: Path
+    shard: int
+    ready: int
+    total: int | None
+    rows: int
+    lists: str
+
+    def chunk(self, number: int) -> Piece:
+        """A chunk that is there."""
+        return self.chunks.read(number, self.shard)
+
+    def lists_of(self, versions: str) -> Lists:
+        """Lists in their versions."""
+        return lists_in(self.checkpoint, json.loads(versions))
+
+
+def lists_in(checkpoint: Path, pinned: Mapping[str, int]) -> Lists:
+    """Lists of a checkpoint.
+
+    Args:
+        checkpoint: where their versions are.
+        pinned: by name, the version of each.
+    """
+    return PinnedLists(versions_in(checkpoint), pinned) if pinned else NO_LISTS
+
+
+def fills_folder(checkpoint: Path) -> Path:
+    """Where the chunks of all fills are."""
+    return records_folder(checkpoint) / "fills"
+
+
+def _metadata(table: pa.Table) -> dict[bytes, bytes]:
+    said: dict[bytes, bytes] = table.schema.metadata
+    return said

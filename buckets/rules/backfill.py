@@ -1,0 +1,204 @@
+"""Backfill as far as it is a matter of rules: which groups are filled from the archive, and what becomes of a fill.
+
+    asked     a rule that is in force, and whose groups have not seen all that the archive has
+    filling   the group is evaluated as before; its timelines are filled under an identity of their own
+    complete  the group goes over to these; its rules are as if they had been there from the beginning of the archive
+
+A fill ends early when none of the rules that asked for it is evaluated any more, or when its group starts again. It
+begins again when the group needs something that the fill has not taken in: a track, a longer window, another policy.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from buckets.events.schema import EventSchema
+from buckets.rules.completeness import ALWAYS_MS, FROM_THE_FIRST, Completeness, at
+from buckets.rules.fill import Fill
+from buckets.rules.release import same_definition
+from buckets.rules.revision import Change, Revision
+from buckets.rules.rule import Rule
+from buckets.rules.rule_set import Group, RuleSet, group_id, used_tracks
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A rule whose history is asked for.
+
+    Attributes:
+        rule: the rule as it must be in force.
+        complete: since when the archive is complete; None: since the first event of the job.
+        author: who asked.
+        reason: why.
+        time: when, in ms since the epoch.
+    """
+
+    rule: Rule
+    complete: Completeness | None
+    author: str
+    reason: str
+    time: int
+
+
+@dataclass
+class Backfill:
+    """What becomes of fills between one batch and the next.
+
+    Attributes:
+        rule_set: the rules in force, with the groups of complete fills gone over to what has been filled.
+        taken: the requests that need not be asked again.
+    """
+
+    rule_set: RuleSet
+    taken: list[Wanted]
+    _before: RuleSet
+    _whole: set[str]
+
+    @classmethod
+    def of(cls, before: RuleSet, done: Collection[int], can_fill: bool) -> "Backfill":
+        """Begin with the rules in force.
+
+        Args:
+            before: the rules in force.
+            done: the numbers of fills that are complete.
+            can_fill: whether there is an archive; without one all other fills end.
+        """
+        rule_set = completed(before, done)
+        if rule_set.fills and not can_fill:
+            rule_set = replace(rule_set, fills=())
+        whole = {rule_id for fill in before.fills if fill.number in done for rule_id in fill.rule_ids}
+        return cls(rule_set, [], before, whole)
+
+    def go_on(self, revision: Revision, wanted: Iterable[Wanted], batch_id: int, schema: EventSchema) -> Revision:
+        """A revision of `rule_set` with its fills as they are from a batch on.
+
+        Args:
+            revision: what has become of the changes of rules.
+            wanted: the rules whose history is asked for; those that are not in force as they are asked for wait.
+            batch_id: the first batch that the version evaluates.
+            schema: the event schema.
+        """
+        rule_set = refitted(self.rule_set, revision.rule_set, batch_id)
+        rules = {rule.rule_id: rule for rule in rule_set.rules}
+        for each in wanted:
+            there = rules.get(each.rule.rule_id)
+            if there is None or not same_definition(there, each.rule, schema):
+                continue
+            self.taken.append(each)
+            filling = begun(rule_set, [each], batch_id)
+            if filling is not rule_set:
+                rule_set = filling
+                revision.made.append(_made("backfill", there, each))
+        unfinished = {rule_id for fill in rule_set.fills for rule_id in fill.rule_ids}
+        whole = sorted(self._whole - unfinished)
+        revision.made += [_made("backfilled", rules[rule_id]) for rule_id in whole if rule_id in rules]
+        if rule_set is not self._before and rule_set.version == self._before.version:
+            rule_set = replace(rule_set, version=rule_set.version + 1)
+        revision.rule_set = rule_set
+        return revision
+
+
+def _made(what: Literal["backfill", "backfilled"], rule: Rule, wanted: Wanted | None = None) -> Change:
+    author, reason, time = ("", "", None) if wanted is None else (wanted.author, wanted.reason, wanted.time)
+    return Change(what, rule.rule_id, rule.version, rule, rule, author, reason, time, "archive")
+
+
+def completed(rule_set: RuleSet, done: Collection[int]) -> RuleSet:
+    """The rule set with the groups of fills gone over to what has been filled.
+
+    Args:
+        rule_set: the rule set.
+        done: the numbers of the fills.
+    """
+    whole = {fill.group_id: fill for fill in rule_set.fills if fill.number in done}
+    if not whole:
+        return rule_set
+    by_group = {fill.group_id: rule_set.filling[fill.number] for fill in whole.values()}
+    groups = tuple(by_group.get(group.group_id, group) for group in rule_set.groups)
+    return replace(rule_set, groups=groups, fills=tuple(fill for fill in rule_set.fills if fill.number not in done))
+
+
+def refitted(before: RuleSet, after: RuleSet, batch_id: int) -> RuleSet:
+    """A rule set with the fills of the one before, as far as they still fit.
+
+    Args:
+        before: the rule set before, with these fills.
+        after: the one that follows.
+        batch_id: the first batch that it evaluates.
+    """
+    if not after.fills:
+        return after
+    evaluated = {rule.rule_id for rule in after.rules if rule.is_evaluated}
+    old, new = ({group.group_id: group for group in rules.groups} for rules in (before, after))
+    fills, begun = [], after.fills_begun
+    for fill in after.fills:
+        group, asking = new[fill.group_id], tuple(each for each in fill.rule_ids if each in evaluated)
+        if not asking or group.generation != old[fill.group_id].generation:
+            continue
+        if _is_enough(old[fill.group_id], group):
+            fills.append(replace(fill, rule_ids=asking))
+        else:
+            begun += 1
+            fills.append(replace(fill, number=begun, rule_ids=asking, first_batch=batch_id))
+    return after if tuple(fills) == after.fills else replace(after, fills=tuple(fills), fills_begun=begun)
+
+
+def _is_enough(old: Group, new: Group) -> bool:
+    """Whether timelines that are filled for a group are right for it under other rules too."""
+    tracks = set(new.live_tracks) <= set(old.live_tracks)
+    return tracks and new.longest_window_ms <= old.longest_window_ms and _remembering(new) == _remembering(old)
+
+
+def _remembering(group: Group) -> tuple[Rule, ...]:
+    """The rules of a group of which something is remembered beside its timelines."""
+    return tuple(rule for rule in group.rules if rule.reset_on_alert or rule.rule_id in group.policies)
+
+
+def begun(rule_set: RuleSet, wanted: Iterable[Wanted], batch_id: int) -> RuleSet:
+    """A rule set in which the groups of rules are being filled.
+
+    Groups that have seen all that the archive has stay as they are, and so do those that are being filled already.
+
+    Args:
+        rule_set: the rule set; the rules are in force in it.
+        wanted: the rules.
+        batch_id: the first batch that it evaluates.
+    """
+    groups = {group.group_id: group for group in rule_set.groups}
+    fills = {fill.group_id: fill for fill in rule_set.fills}
+    number = rule_set.fills_begun
+    for each in wanted:
+        for identity in dict.fromkeys(group_id(fields, where) for fields, where in each.rule.groupings()):
+            if identity in fills:
+                known = fills[identity]
+                rule_ids = tuple(dict.fromkeys((*known.rule_ids, each.rule.rule_id)))
+                fills[identity] = replace(known, rule_ids=rule_ids)
+            elif identity in groups and gains(each.rule, groups[identity], each.complete):
+                number += 1
+                fills[identity] = Fill(number, identity, (each.rule.rule_id,), batch_id, each.complete)
+    if fills == {fill.group_id: fill for fill in rule_set.fills}:
+        return rule_set
+    return replace(rule_set, fills=tuple(fills.values()), fills_begun=number)
+
+
+def gains(rule: Rule, group: Group, complete: Completeness | None) -> bool:
+    """Whether a rule gains by an archive in a group, and no other rule of the group loses.
+
+    Args:
+        rule: the rule.
+        group: one of its groups.
+        complete: since when the archive is complete; None: since the first event.
+    """
+    mine = _first_ms(group.completeness(*_named(used_tracks((rule,), group.fields))))
+    archived = ALWAYS_MS if complete is None else _first_ms(complete)
+    others = [_first_ms(group.completeness(*_named(used_tracks((each,), group.fields)))) for each in group.rules]
+    return mine > archived and all(each >= archived for each in others)
+
+
+def _named(tracks: Sequence[str]) -> list[str]:
+    return [track for track in tracks if track]
+
+
+def _first_ms(complete: Completeness) -> int:
+    """Since when events without a wild date are complete."""
+    return ALWAYS_MS if complete == FROM_THE_FIRST else at(complete, ALWAYS_MS)
