@@ -39,7 +39,7 @@ class Installer:
             groups: those of the job.
         """
         self._store = store
-        self._groups: Mapping[str, CarriedGroup] = {each.group.group_id: each for each in groups}
+        self._groups: Mapping[str, CarriedGroup] = {each.group.state_id: each for each in groups}
         self._schedule = EvictionSchedule()
 
     def put_pages(self, pages: Sequence[tuple[bytes, bytes]]) -> None:
@@ -75,6 +75,6 @@ class Installer:
             np.int64,
         )
         if any(each.policies for each in keys):
-            self._schedule.remembered.add(group.group.group_id)
+            self._schedule.remembered.add(group.group.state_id)
         names = [split_head_key(each.state_key)[1] for each in keys]
-        self._schedule.enter(group.group.group_id, names, clocks_ms, group.horizon_ms)
+        self._schedule.enter(group.group.state_id, names, clocks_ms, group.horizon_ms)

@@ -31,7 +31,7 @@ class CarriedGroup:
         """A group before and after fields were renamed."""
         fields = [names.get(field, field) for field in before.key_fields]
         order = tuple(fields.index(field) for field in now.key_fields)
-        is_same = before.group_id == now.group_id and order == tuple(range(len(order)))
+        is_same = before.state_id == now.state_id and order == tuple(range(len(order)))
         return cls(now, order, now.longest_window_ms + lateness_ms, is_same)
 
     def keys(self, keys: Sequence[str]) -> list[str]:
@@ -76,5 +76,5 @@ def regrouping(
         shards_before: how many shards there were.
         shards: how many there are from now on.
     """
-    groups = {before.group_id: CarriedGroup.of(before, now, names, lateness_ms) for before, now in pairs}
+    groups = {before.state_id: CarriedGroup.of(before, now, names, lateness_ms) for before, now in pairs}
     return Regrouping(groups, shards_before, shards)

@@ -81,7 +81,7 @@ def carried_times(
         for group_id, until_ms in before.evicted_until_ms.items():
             if group_id in carried.groups:
                 mine = [shard] if carried.keeps_shards(group_id) else range(carried.shards)
-                now_id = carried.groups[group_id].group.group_id
+                now_id = carried.groups[group_id].group.state_id
                 for each in mine:
                     known = found[each].evicted_until_ms
                     known[now_id] = max(until_ms, known.get(now_id, until_ms))
@@ -111,7 +111,7 @@ def _move_voters(
         (now,) = group.keys([key])
         (to,) = group.shards([now], carried.shards)
         from_last, clock_ms = ranks[shard, group_id][voter], clocks[shard, group_id][voter]
-        there = moved.setdefault((to, group.group.group_id), {})
+        there = moved.setdefault((to, group.group.state_id), {})
         there[zlib.crc32(now.encode())] = -from_last, shard, clock_ms
     for (to, now_id), voters in moved.items():
         ordered = sorted(voters.items(), key=lambda each: (each[1], each[0]))[-VOTERS:]

@@ -28,7 +28,7 @@ def carried_state_keys(state_keys: Sequence[bytes], carried: Regrouping) -> list
             group = carried.groups[group_id]
             keys = group.keys([split_head_key(state_keys[index])[1] for index in mine])
             shards = group.shards(keys, carried.shards)
-            now = zip(shards, head_keys(group.group.group_id, keys), strict=True)
+            now = zip(shards, head_keys(group.group.state_id, keys), strict=True)
             for index, each in zip(mine, now, strict=True):
                 found[index] = each
     return found

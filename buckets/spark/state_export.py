@@ -74,7 +74,8 @@ def export_state(spark: SparkSession, checkpoint: Path, folder: Path, say: Calla
         say: told what is done, a line each.
 
     Raises:
-        BucketsError: the job runs, no batch has ended or one has begun, or the folder is not new.
+        BucketsError: the job runs, no batch has ended or one has begun, history is being filled in, or the
+            folder is not new.
     """
     known = Checkpoint(checkpoint)
     job = known.job.written()
@@ -86,7 +87,13 @@ def export_state(spark: SparkSession, checkpoint: Path, folder: Path, say: Calla
         say(f"reading the state after batch {batch_id}")
         rule_set = known.versions.latest_rule_set()
         assert rule_set is not None
-        groups = known.versions.groups()
+        if rule_set.fills:
+            message = (
+                f"checkpoint {checkpoint} is filling in the history of rules, which cannot be exported half done; start "
+                "the job until `buckets rules list` says that it is done, or delete these rules"
+            )
+            raise BucketsError(message)
+        groups = known.versions.timelines()
         _write(_keys(spark, checkpoint, groups, known.job.event_schema()), folder / KEYS)
         _write(_pages(spark, checkpoint), folder / PAGES)
         write_deltalake(folder / SHARDS, _shards(spark, checkpoint))
