@@ -89,7 +89,7 @@ def export_state(spark: SparkSession, checkpoint: Path, folder: Path, say: Calla
         assert rule_set is not None
         if rule_set.fills:
             message = (
-                f"checkpoint {checkpoint} is filling in the history of rules, which cannot be exported half done; start "
+                f"checkpoint {checkpoint} is filling in the history of rules, which is not exported half done; start "
                 "the job until `buckets rules list` says that it is done, or delete these rules"
             )
             raise BucketsError(message)
