@@ -118,8 +118,8 @@ class Reckoning:
             alerted=alerted,
             caught=int(caught.sum()),
             after=int(after.sum()),
-            caught_amount=self._money(fraud.amount_of(caught)) or Decimal(0),
-            after_amount=self._money(fraud.amount_of(after)) or Decimal(0),
+            caught_amount=Decimal(fraud.amount_of(caught)).scaleb(-(self._scale or 0)),
+            after_amount=Decimal(fraud.amount_of(after)).scaleb(-(self._scale or 0)),
         )
 
     def _held(self, rules: Iterable[Rule]) -> int:

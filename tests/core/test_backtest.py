@@ -61,7 +61,8 @@ def live_job(rules, rows, positions):
     return job
 
 
-@settings(max_examples=60)
+@pytest.mark.slow
+@settings(max_examples=30)
 @given(rule_sets(), payments(), cuts(), st.integers(1, 60))
 def test_a_backtest_of_the_rules_in_force_raises_the_live_alerts_to_the_digit(rules, rows, positions, size):
     assume(rows)
@@ -111,7 +112,8 @@ def sweeps(draw):
     return form, {name: draw(st.lists(st.sampled_from(SWEEPS[form][name]), min_size=1, unique=True)) for name in names}
 
 
-@settings(max_examples=60)
+@pytest.mark.slow
+@settings(max_examples=25)
 @given(
     sweeps(), payments(), rule_sets(), st.sampled_from(["add", "evaluate", "drop"]), st.sampled_from(["100%", "40%"])
 )
@@ -136,7 +138,7 @@ def test_a_sweep_in_one_pass_equals_each_of_its_rules_alone(swept, rows, others,
         assert variant.is_as_written == (alone == rules[-1])
 
 
-@settings(max_examples=40)
+@settings(max_examples=12)
 @given(payments())
 def test_sweeps_of_two_rules_count_the_alerts_of_both_and_events_once(rows):
     assume(rows)
@@ -151,7 +153,8 @@ def test_sweeps_of_two_rules_count_the_alerts_of_both_and_events_once(rows):
         assert variant.figures == run(backtest(both), rows).total
 
 
-@settings(max_examples=80)
+@pytest.mark.slow
+@settings(max_examples=40)
 @given(rule_sets(), payments(), st.data())
 def test_figures_are_those_of_plain_loops(rules, rows, data):
     assume(rows)
@@ -208,7 +211,8 @@ def write_alerts(folder, job):
 NAMES = ("rule_id", "event_id", "event_time", "key", "event")
 
 
-@settings(max_examples=40)
+@pytest.mark.slow
+@settings(max_examples=20)
 @given(rule_sets(), rule_sets(), payments(), st.sampled_from(["ACTIVE", "SHADOW"]))
 def test_overlap_is_that_of_sets(tmp_path_factory, old, new, rows, state):
     assume(rows)
@@ -235,7 +239,7 @@ def test_overlap_is_that_of_sets(tmp_path_factory, old, new, rows, state):
     assert report.gone == {name: count for name, count in gone.items() if count}
 
 
-@settings(max_examples=60)
+@settings(max_examples=20)
 @given(payments(), st.integers(0, 3), st.integers(0, 30))
 def test_a_shorter_history_changes_nothing_of_rules_without_endless_policies(rows, form, longer_ms):
     assume(rows)
