@@ -151,7 +151,6 @@ class FeatureThen:
         recorded: as the job has it; None where it is not known.
         comparison: of both.
         unit: of the value, the field.
-        incomplete: what the archive lacks of it; empty for nothing.
     """
 
     name: str
@@ -172,7 +171,6 @@ class FeatureThen:
     recorded: Recorded | None
     comparison: Comparison
     unit: str | None
-    incomplete: str = ""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Makes explanations: finds the event and the rule as it was, and puts together what the other modules find."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -13,22 +13,22 @@ from buckets.errors import BucketsError
 from buckets.expressions.certainty import Value
 from buckets.history import explanation_obstacle as obstacle
 from buckets.history.archive import BATCH, FAULT, POSITION, SOURCE
-from buckets.history.explanation import EventThen, Explanation, Outcome, Part, Reason, Recorded, RuleThen
-from buckets.history.explanation_alerts import as_arrivals
-from buckets.history.explanation_arrivals import Arrivals
+from buckets.history.explanation import EventThen, Explanation, Outcome, Part, Reason, Recorded
+from buckets.history.explanation_alerts import RANKS, as_arrivals
 from buckets.history.explanation_condition import KnownValues, explain_condition, explain_test
 from buckets.history.explanation_key import KeyHistory, Target, find_group, follow_key
 from buckets.history.explanation_past import Past
 from buckets.history.explanation_policy import FiredAt, fired_before, held_by, in_share, moment, not_for_alerts
 from buckets.history.explanation_recorded import RecordedResult, find_recorded, recorded_alert
-from buckets.history.explanation_results import Row, sql_moment, sql_text
+from buckets.history.explanation_results import sql_moment, sql_text
+from buckets.history.explanation_rule import rule_then, warmth_of
+from buckets.history.explanation_subject import alert_that_raised, arrivals_of_event, event_of_alert
 from buckets.history.explanation_value import PlainValue
 from buckets.history.explanation_window import Computation, Found, computations, explain_window
 from buckets.lists.lists import ListsAt
 from buckets.outputs.columns import ALERTS
 from buckets.rules.filter import needed_fields
 from buckets.rules.rule import Rule
-from buckets.rules.warmth import Warm, rules_warmth
 
 
 @dataclass(frozen=True)
@@ -54,11 +54,11 @@ class Explainer:
             message = f"there is no alert {alert_id!r} in {self.past.results.folder}; `buckets alerts DIR` shows some"
             raise BucketsError(message)
         output, row = found
-        target = self._of_alert(row)
+        target = event_of_alert(self.past, row)
         rule = self._rule(target, row["rule_id"])
         assert rule is not None
         if rule.on == "alerts":
-            target = self._raised_by(rule, target, _event(row)["alert_id"])
+            target = alert_that_raised(self.past, rule, target, row)
         return self._explain(rule, target, (row["event_id"], row["event_time"]), recorded_alert(output, row))
 
     def event(self, event_id: str, rule_id: str, at_ms: int | None = None) -> Explanation:
@@ -72,7 +72,7 @@ class Explainer:
         Raises:
             BucketsError: the archive has no such event, or several.
         """
-        arrivals = self._arrivals_of(event_id, at_ms)
+        arrivals = arrivals_of_event(self.past, event_id, at_ms)
         if arrivals is None:
             return self._dead_letter(event_id)
         target = Target(arrivals.take(np.array([0])), "events")
@@ -91,58 +91,11 @@ class Explainer:
         first = Target(alerts.take(np.array([0])), "alerts")
         return self._explain(rule, first, name, None, len(arrivals), (more,) if more else ())
 
-    def _arrivals_of(self, event_id: str, at_ms: int | None) -> Arrivals | None:
-        """The arrivals of an event; None where it only came as what is no event."""
-        schema = self.past.terms(self.past.recorded.cuts[-1].batch_id).event_schema
-        tests = [f'"{schema.event_id}" = {sql_text(event_id)}']
-        tests += [] if at_ms is None else [f'"{schema.event_time.field}" = {sql_moment(at_ms)}']
-        arrivals = self.past.events(schema, tests)
-        times_ms = sorted(set(arrivals.times_ms.tolist()))
-        if len(times_ms) > 1:
-            some = ", ".join(moment(each) for each in times_ms[:3])
-            message = f"{len(times_ms)} events have the id {event_id!r}, at {some}; say which with --at"
-            raise BucketsError(message)
-        if len(arrivals):
-            return arrivals
-        if at_ms is not None or not self.past.faults_of(event_id):
-            raise BucketsError(self._not_found(event_id, at_ms))
-        return None
-
-    def _not_found(self, event_id: str, at_ms: int | None) -> str:
-        cuts, before = self.past.recorded.cuts, self.past.recorded.before
-        when = "" if at_ms is None else f" at {moment(at_ms)}"
-        since = f", which begins with batch {cuts[0].batch_id}" if before is not None else ""
-        hint = "; it may have come before that" if before is not None else ""
-        return f"event {event_id!r}{when} is not in the archive {self.past.archive.folder}{since}{hint}; check the id"
-
     def _dead_letter(self, event_id: str) -> Explanation:
         row = self.past.faults_of(event_id)[0]
         where = f"{row[SOURCE]}:{row[POSITION]}, batch {row[BATCH]}"
         reason = Reason("dead letter", f"a row that holds {event_id} was a dead letter ({where}): {row[FAULT]}")
         return Explanation("not evaluated", None, None, None, {}, (reason,), (), "", None, None, (), "", ())
-
-    def _of_alert(self, row: Row) -> Target:
-        """The event of an alert."""
-        event = (row["event_id"], row["event_time"])
-        schema = self.past.terms(self.past.recorded.cuts[-1].batch_id).event_schema
-        tests = [f'"{schema.event_id}" = {sql_text(event[0])}', f'"{schema.event_time.field}" = {sql_moment(event[1])}']
-        arrivals = self.past.events(schema, tests)
-        if not len(arrivals):
-            raise BucketsError(self._not_found(*event))
-        origins = [origin[::2] for origin in arrivals.origins]
-        mine = (row["source"], row["position"])
-        return Target(arrivals.take(np.array([origins.index(mine) if mine in origins else 0])), "events")
-
-    def _raised_by(self, rule: Rule, target: Target, alert_id: str) -> Target:
-        """The alert that raised one of a rule over alerts."""
-        found = self.past.results.alert(alert_id)
-        alerts = None if found is None else as_arrivals(self.past, target.batch_id, [found[1]])
-        if alerts is None or not len(alerts):
-            message = (
-                f"rule {rule.rule_id!r} counts alerts, and alert {alert_id!r}, which raised this one, is not found"
-            )
-            raise BucketsError(message)
-        return Target(alerts, "alerts")
 
     def _rule(self, target: Target, rule_id: str) -> Rule | None:
         rules = self.past.rule_set(target.batch_id).rules
@@ -152,12 +105,12 @@ class Explainer:
         return Explanation(
             outcome="not evaluated",
             alert_id=None,
-            rule=None if rule is None else self._rule_then(rule, target),
+            rule=None if rule is None else rule_then(self.past, rule, target),
             event=_event_then(target, came),
             key={} if rule is None else _key(rule, target),
             reasons=tuple(reasons),
             policy=(),
-            warmth="" if rule is None else self._warmth(rule, target),
+            warmth="" if rule is None else warmth_of(self.past, rule, target),
             warm=None,
             condition=None,
             features=(),
@@ -190,6 +143,21 @@ class Explainer:
             reasons.append(Reason("reset", f"an alert at {moment(reset_ms)} had reset the rule for this key"))
         if reasons:
             return self._not_evaluated(rule, target, list(dict.fromkeys(reasons)), came)
+        return self._evaluated(rule, target, event, result, histories, reset_ms, came, notes)
+
+    def _evaluated(
+        self,
+        rule: Rule,
+        target: Target,
+        event: tuple[str, int],
+        result: RecordedResult | None,
+        histories: Mapping[frozenset[str], KeyHistory],
+        reset_ms: int | None,
+        came: int,
+        notes: tuple[str, ...],
+    ) -> Explanation:
+        """Explain a rule at an event or an alert at which it was evaluated."""
+        past, wanted = self.past, computations(rule)
         if result is None:
             from_ms = min(each.start_ms(target.time_ms) for each in wanted)
             result = find_recorded(past, rule, target, event, list(histories.values()), from_ms)
@@ -204,16 +172,19 @@ class Explainer:
         outcome = _outcome(result, condition)
         warm = None if result is None else all(each.warm for each in recorded.values())
         policy, held = self._policy(rule, target, outcome, warm)
+        if result is not None and outcome == "held back" and not held:
+            by = result.row["held_by"]
+            held = [Reason(by, f"held back by its policy ({by}); by what is not in the results any more")]
         incomplete = self._before_archive(found)
         return Explanation(
             outcome=outcome,
             alert_id=None if result is None else result.row.get("alert_id"),
-            rule=self._rule_then(rule, target),
+            rule=rule_then(self.past, rule, target),
             event=_event_then(target, came),
             key=_key(rule, target),
             reasons=tuple(held),
             policy=tuple(policy),
-            warmth=self._warmth(rule, target),
+            warmth=warmth_of(self.past, rule, target),
             warm=warm,
             condition=condition,
             features=tuple(each.feature for each in found),
@@ -250,14 +221,8 @@ class Explainer:
 
     def _fired_at(self, rule: Rule, target: Target, warm: bool) -> FiredAt:
         key = _key(rule, target)
-        number = target.number if target.on == "events" else self.past_number(target)
+        number = target.number if target.on == "events" else target.number // RANKS
         return FiredAt(rule, key, json.dumps(key, ensure_ascii=False), target.time_ms, number, warm)
-
-    def past_number(self, target: Target) -> int:
-        """The number of the arrival whose alert a target is."""
-        from buckets.history.explanation_alerts import RANKS
-
-        return target.number // RANKS
 
     def _policy(
         self, rule: Rule, target: Target, outcome: Outcome, warm: bool | None
@@ -284,51 +249,6 @@ class Explainer:
         why_null = {each.feature.name: each.feature.why_null for each in found if each.feature.why_null is not None}
         lists = ListsAt(self.past.lists(target.batch_id), np.array([target.time_ms]))
         return explain_condition(rule.when, KnownValues(values, why_null, lists))
-
-    def _rule_then(self, rule: Rule, target: Target) -> RuleThen:
-        cut = self.past.cuts[target.batch_id]
-        last = self.past.versions.latest_change(rule.rule_id, cut.ruleset_version)
-        made, change = (None, None) if last is None else last
-        return RuleThen(
-            rule_id=rule.rule_id,
-            version=rule.version,
-            state=rule.state,
-            sentence=rule.sentence(),
-            written=rule.model_dump(by_alias=True, mode="json"),
-            ruleset_version=cut.ruleset_version,
-            author="" if change is None else change.author,
-            reason="" if change is None else change.reason,
-            made_ms=None if made is None else made.made_ms,
-            lists={name: version for name, version in cut.lists.items() if name in rule.lists},
-        )
-
-    def _warmth(self, rule: Rule, target: Target) -> str:
-        """Since when the windows of a rule are complete, seen from an event."""
-        rule_set = self.past.rule_set(target.batch_id)
-        if rule.on == "alerts" and rule_set.over_alerts is not None:
-            rule_set = rule_set.over_alerts
-        if rule.on == "alerts":
-            return ""
-        warmth = rules_warmth(rule_set, (), 0).get(rule.rule_id)
-        if warmth is None or not warmth.warm:
-            return "the rule keeps nothing"
-        return _warm_words(warmth.warm, target.time_ms)
-
-
-def _warm_words(warm: Sequence[Warm], time_ms: int) -> str:
-    for each in warm:
-        begun = each.from_ms is None or each.from_ms <= time_ms
-        if begun and (each.until_ms is None or time_ms < each.until_ms):
-            return (
-                "complete since the first event" if each.from_ms is None else f"complete from {moment(each.from_ms)} on"
-            )
-    ahead = next((each.from_ms for each in warm if each.from_ms is not None and each.from_ms > time_ms), None)
-    return "not complete" if ahead is None else f"not complete: only from {moment(ahead)} on"
-
-
-def _event(row: Row) -> dict[str, Any]:
-    event: dict[str, Any] = json.loads(row["event"]) if isinstance(row["event"], str) else row["event"]
-    return event
 
 
 def _key(rule: Rule, target: Target) -> dict[str, Any]:

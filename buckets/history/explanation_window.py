@@ -140,7 +140,6 @@ def explain_window(
     in_window = (arrivals.times_ms >= start_ms) & (arrivals.times_ms <= end_ms)
     rows = np.flatnonzero(in_window)
     rows = rows[np.lexsort((arrivals.numbers[rows], arrivals.times_ms[rows]))]
-    fates = {row: str(history.fates[row]) for row in rows.tolist()}
     passed = past.passing(computed.where, arrivals.take(np.sort(rows))) if computed.where else None
     counts = _counting(past, rule, computed, history, rows, passed)
     since_ms = start_ms if reset_ms is None else max(start_ms, reset_ms + 1)
@@ -148,22 +147,17 @@ def explain_window(
     events = _events(computed, history, counted, end_ms)
     measure = arrivals.schema.measures.get(computed.of or "")
     plain = plain_value(computed.function, events, 0 if measure is None else measure.scale, computed.per_cent)
-    shown = _shown(rows, most)
-    counting = set(counted.tolist())
-    entries = tuple(_entry(computed, history, row, fates, row in counting, reset_ms, start_ms) for row in shown)
     feature = FeatureThen(
         name=computed.name,
         phrase=computed.phrase,
-        key={field: arrivals.shown(field, target) if field in arrivals.fields else None for field in computed.fields},
-        where=describe_filter(computed.where or computed.group_where) if computed.where or computed.group_where else "",
+        key={field: arrivals.shown(field, target) for field in computed.fields},
+        where=describe_filter(computed.where or computed.group_where),
         window=format_duration(computed.window.length_ms),
         left=computed.window.left,
         start_ms=end_ms - computed.window.length_ms,
         end_ms=end_ms,
         reset_ms=reset_ms if reset_ms is not None and reset_ms >= start_ms else None,
-        entries=entries,
-        left_out=len(rows) - len(shown),
-        fates=dict(Counter(_fate(fates[row], row in counting) for row in rows.tolist())),
+        **_listed(computed, history, rows, counted, reset_ms, most),
         count=len(counted),
         value=plain.shown,
         why_null=plain.why_null,
@@ -172,6 +166,21 @@ def explain_window(
         unit=computed.of,
     )
     return Found(feature, plain)
+
+
+def _listed(
+    computed: Computation, history: KeyHistory, rows: Int64s, counted: Int64s, reset_ms: int | None, most: int | None
+) -> dict[str, Any]:
+    """The events of a window that are shown, how many are not, and how many there are of each fate."""
+    fates = {row: str(history.fates[row]) for row in rows.tolist()}
+    counting, shown = set(counted.tolist()), _shown(rows, most)
+    start_ms = computed.start_ms(int(history.arrivals.times_ms[history.target]))
+    entries = (_entry(computed, history, row, fates, row in counting, reset_ms, start_ms) for row in shown)
+    return {
+        "entries": tuple(entries),
+        "left_out": len(rows) - len(shown),
+        "fates": dict(Counter(_fate(fates[row], row in counting) for row in rows.tolist())),
+    }
 
 
 def _fate(fate: str, counts: bool) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +19,8 @@ from buckets.rules.rule import Rule
 from tests.core.alert_rules import SCHEMA, Row
 from tests.core.archived_job import ArchivedJob
 from tests.core.past import explainer_of
+
+pytestmark = pytest.mark.slow
 
 START_MS = 1_700_000_000_000
 FUNCTIONS = {
@@ -177,7 +180,7 @@ CODES = {
     columns.COLLISIONS: {"not kept"},
 }
 OF_RULE = {"paused", "draft", "not effective", "filter"}
-QUICK = settings(max_examples=30, deadline=None, derandomize=True, phases=[Phase.generate])
+QUICK = settings(max_examples=20, deadline=None, derandomize=True, phases=[Phase.generate])
 
 
 class Outcomes:
@@ -279,3 +282,25 @@ def test_an_exact_value_lies_within_the_bounds_of_buckets(rule, rows, edge, tail
                 row = by_position[what[0]]
                 if sum((each["id"], each["t"]) == (row["id"], row["t"]) for each in rows) == 1:
                     outcomes.check(explainer.event(row["id"], "r0", row["t"]), what, explainer)
+
+
+@QUICK
+@given(streams(), st.sampled_from([None, *WHERES]), st.sampled_from(["2s", "20s"]), st.data())
+def test_every_function_is_computed_again(rows, where, window, data):
+    features = {}
+    for function, of in FUNCTIONS.items():
+        features[f"{function}_"] = {"function": function, "window": window} | ({"of": of} if of else {})
+        features[f"{function}_"] |= {"p": "37.5"} if function == "percentile" else {}
+        features[f"{function}_"] |= {"where": where} if where else {}
+    when = "is_first_ OR sum_ > 3 OR stddev_ IS NULL"
+    every = Rule.model_validate({"rule_id": "r0", "group_by": ["payer"], "features": features, "when": when})
+    with tempfile.TemporaryDirectory() as folder:
+        job = job_of(Path(folder), [every], [], rows, len(rows), allowed_lateness="60s", shards=2, late="evaluate")
+        explainer, outcomes = explainer_of(job, Path(folder) / "results"), Outcomes(job)
+        by_position = {row["position"]: row for row in rows}
+        for what in data.draw(st.lists(st.sampled_from(sorted(outcomes.evaluated)), min_size=1, max_size=3)):
+            row = by_position[what[0]]
+            found = explainer.event(row["id"], "r0", row["t"])
+            assert [feature.name for feature in found.features] == list(features)
+            assert all(feature.comparison.equal for feature in found.features)
+            outcomes.check(found, what, explainer)

@@ -13,7 +13,7 @@ from buckets.history.explanation import Explanation
 from buckets.history.explanation_maker import Explainer
 from buckets.outputs import columns
 from tests.core.archived_job import ArchivedJob
-from tests.core.examples import SCHEMA, rule
+from tests.core.examples import SCHEMA, rule, until
 from tests.core.past import explainer_of
 
 START_MS = 1_700_000_000_000
@@ -119,6 +119,49 @@ def test_what_cannot_be_found_is_said_in_one_line(tmp_path):
     ((code, said),) = reasons(explainer.event("odd", "r"))
     assert code == "dead letter"
     assert said.endswith("at: 'never' is not a decimal number")
+
+
+def test_a_cooldown_names_the_alert_that_began_it_and_a_snooze_its_entry(tmp_path):
+    job = ArchivedJob(tmp_path, SCHEMA, allowed_lateness="1h", shards=1)
+    snooze = {"key": {"payer": "p"}, "until": "2023-11-14T22:13:20.002Z", "reason": "moves house", "author": "ann"}
+    job.take([rule(cooldown="1m", snoozes=[snooze], limit={"operator": ">=", "value": "60"})])
+    job.batch([event(1), event(2, 5), event(3, 9), event(4, 9, payer="q")])
+    explainer = explainer_of(job, tmp_path / "results")
+    (alert,) = [row for row in job.pipeline.output(columns.ALERTS) if row["event_id"] == "e2"]
+    assert reasons(explainer.event("e1", "r")) == [
+        ("snooze", "snoozed for payer p until 2023-11-14 22:13:20.002, by ann: moves house")
+    ]
+    assert explainer.event("e2", "r").outcome == "alert"
+    because = f"because of alert {alert['alert_id']} at 2023-11-14 22:13:20.005"
+    held = explainer.event("e3", "r")
+    assert reasons(held) == [("cooldown", f"cooldown of 1m until 2023-11-14 22:14:20.005, {because}")]
+    assert held.outcome == "held back"
+    assert explainer.event("e4", "r").policy == ()
+
+
+def test_a_rule_that_counts_from_its_last_alert_on_says_so(explained):
+    one = rule(reset_on_alert=True)
+    found = explained(one, [event(1), event(2, 5), event(3, 9)], at="e3")
+    (feature,) = found.features
+    assert (found.outcome, feature.count, feature.reset_ms) == ("did not fire", 1, START_MS + 5)
+    assert [entry.note for entry in feature.entries] == [
+        "came before the alert that reset the rule",
+        "came before the alert that reset the rule",
+        "the event itself",
+    ]
+
+
+def test_a_new_rule_says_since_when_it_is_complete(tmp_path):
+    job = ArchivedJob(tmp_path, SCHEMA, allowed_lateness="1h", shards=1)
+    job.take([rule("other", group_by=["kind"])])
+    job.batch([event(1)])
+    job.take([rule("other", group_by=["kind"]), rule()], until(START_MS))
+    job.batch([event(2, 5)])
+    found = explainer_of(job, tmp_path / "results").event("e2", "r")
+    assert (found.warm, found.features[0].count) == (False, 1)
+    assert found.warmth == "not complete: only from 2023-11-14 23:13:20.001 on"
+    assert [entry.note for entry in found.features[0].entries] == ["came before the rule was kept", "the event itself"]
+    assert found.features[0].comparison.equal
 
 
 def test_parts_of_a_condition_say_how_far_they_are_from_their_limit(explained):
