@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +27,7 @@ from buckets.engine.shard_store import ShardStore
 from buckets.events.arrivals import INGESTED
 from buckets.kernel.plan import GroupPlan
 from buckets.lists.lists import Lists
-from buckets.rules.fill import Fill, Filled, fill_identity
+from buckets.rules.fill import Fill, Filled, Piece, fill_identity
 
 FILLS = "fills"
 """The output that says how far a shard has come with a fill, as JSON."""
@@ -37,20 +37,6 @@ READ_AT_ONCE = 16
 MOST_REMOVED = 64
 """So many entries that wait are removed in one batch of a fill that has ended early."""
 _NUMBER_BYTES = 8
-
-
-class Piece(NamedTuple):
-    """Some history of a group in a shard.
-
-    Attributes:
-        packed: the events as `fan_out` packs them; None where the shard has none.
-        rows: how many rows of the archive it stands for, in all shards.
-        lists: as JSON, by name the versions of the lists that its events have seen.
-    """
-
-    packed: bytes | None
-    rows: int
-    lists: str
 
 
 class Feed(Protocol):

@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 
 from buckets.checkpoint.folders import records_folder
 from buckets.checkpoint.list_versions import PinnedLists, versions_in
-from buckets.engine.filling import Piece
 from buckets.files import write_whole
 from buckets.lists.lists import NO_LISTS, Lists
+from buckets.rules.fill import Piece
 
 CHUNK_ROWS = 2_000
 """Rows of the archive in a chunk at most."""

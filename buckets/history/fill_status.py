@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from buckets.checkpoint.backfill_requests import BackfillRequests
-from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.checkpoint.batch_records import BatchRecords
+from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.history.fill_chunks import CHUNK_ROWS, FillChunks
 
 
@@ -52,9 +53,8 @@ def read_fills(checkpoint: Path) -> list[FillStatus]:
     Args:
         checkpoint: the folder that the configuration names as `checkpoint`.
     """
-    kept = Checkpoint(checkpoint)
-    rule_set, found = kept.versions.latest_rule_set(), list[FillStatus]()
-    filled = kept.batches.fills() if rule_set is not None and rule_set.fills else {}
+    rule_set, found = RuleVersions(checkpoint).latest_rule_set(), list[FillStatus]()
+    filled = BatchRecords(checkpoint).fills() if rule_set is not None and rule_set.fills else {}
     for fill in () if rule_set is None else rule_set.fills:
         assert rule_set is not None
         plan, so_far = FillChunks(checkpoint, fill.number).plan(), filled.get(fill.number)

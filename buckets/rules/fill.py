@@ -69,6 +69,20 @@ class Filled(NamedTuple):
     done: bool
 
 
+class Piece(NamedTuple):
+    """Some history of a group in a shard.
+
+    Attributes:
+        packed: the events as `fan_out` packs them; None where the shard has none.
+        rows: how many rows of the archive it stands for, in all shards.
+        lists: as JSON, by name the versions of the lists that its events have seen.
+    """
+
+    packed: bytes | None
+    rows: int
+    lists: str
+
+
 def fill_identity(group_id: str, number: int, what: str) -> str:
     """An identity that belongs to one fill of a group alone."""
     return hashlib.blake2b(f"{group_id}/{number}/{what}".encode(), digest_size=8).hexdigest()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buckets.engine.filling import OVERVIEW, Piece
+from buckets.engine.filling import OVERVIEW
 from buckets.history.archive import ARRIVAL
 from buckets.history.arrived import archived
 from buckets.history.fill_builder import Builder
@@ -16,7 +16,7 @@ from buckets.lists.lists import NO_LISTS
 from buckets.rules.backfill import Wanted, begun, completed, refitted
 from buckets.rules.change import changes_between
 from buckets.rules.completeness import joined
-from buckets.rules.fill import fill_identity
+from buckets.rules.fill import Piece, fill_identity
 from buckets.rules.revision import revise
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
