@@ -1,0 +1,118 @@
+"""Compares what a job has written of each batch with the mirror, column by column, and with the oracle.
+
+The mirror is the engine itself in one process, so it knows every column, and the oracle is loops over lists. The oracle
+decides what becomes of each payment in each group and of each alert in each group of alerts, which rules are evaluated,
+the value of every window that is warm, and which policy holds an alert back. What it does not know, and the mirror
+does: `held_back`, bounds as numbers (it sees that the value lies between them), values of results that are not warm,
+and all that is text.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, QueryBuilder
+
+from tests.walk.mirror import Mirror
+from tests.walk.oracle_job import Difference, OracleJob
+from tests.walk.rare import RarePaths
+from tests.walk.recorded import RecordedBatch
+
+Row = dict[str, Any]
+SHOWN = 3
+
+__all__ = ["Checker", "Difference"]
+
+
+class Checker:
+    """Compares batches, in their order."""
+
+    def __init__(self, tables: Path, rare: RarePaths) -> None:
+        self._tables, self._rare = tables, rare
+        self._mirror = Mirror()
+        self._oracle = OracleJob(rare)
+        self._rows: dict[str, int] = {}
+        self._before: RecordedBatch | None = None
+
+    def check(self, batches: list[RecordedBatch]) -> None:
+        """Compare the tables with what has to be in them of some more batches.
+
+        Raises:
+            Difference: they differ; says in which batch and shows the first rows.
+        """
+        if not batches:
+            return
+        first, last = batches[0].number, batches[-1].number
+        written = {path.name: self._written(path, first, last) for path in self._outputs()}
+        for batch in batches:
+            found = {name: by_batch.get(batch.number, []) for name, by_batch in written.items()}
+            for name, rows in self._mirror.score(batch).items():
+                _compare(batch.number, name, found[name], rows)
+            self._oracle.check(batch, found)
+            self._look_at(batch, found)
+            self._before = batch
+        for name in written:
+            self._rows[name] = self._rows.get(name, 0) + sum(len(rows) for rows in written[name].values())
+        self._nothing_twice(last)
+
+    def _outputs(self) -> list[Path]:
+        return [path for path in sorted(self._tables.iterdir()) if path.is_dir() and path.name != "rule_changes"]
+
+    def _written(self, table: Path, first: int, last: int) -> dict[int, list[Row]]:
+        """The rows of some batches in a table, by batch."""
+        query = f"select * from rows where batch_id >= {first} and batch_id <= {last}"
+        found: dict[int, list[Row]] = {}
+        for row in _asked(table, query):
+            found.setdefault(row["batch_id"], []).append(row)
+        return found
+
+    def _nothing_twice(self, last: int) -> None:
+        """See that earlier batches have no more rows than when they were compared."""
+        for table in self._outputs():
+            query = f"select count(*) as n from rows where batch_id <= {last}"
+            there = _asked(table, query)[0]["n"]
+            if there != self._rows[table.name]:
+                message = (
+                    f"{table.name}: {there} rows of batches up to {last}, and {self._rows[table.name]} were compared"
+                )
+                raise Difference(message)
+
+    def _look_at(self, batch: RecordedBatch, found: dict[str, list[Row]]) -> None:
+        """Count the rare paths that a batch shows."""
+        saw = self._rare.saw
+        saw("a collision replaced or refused", sum(not row["kept"] for row in found["collisions"]))
+        saw("a repeat found", len(found["duplicates"]))
+        saw("a payment too late", sum(row["too_late"] for row in found["late_events"]))
+        for held_by, path in (("cooldown", "a cooldown"), ("snooze", "a snooze"), ("warm", "want of history")):
+            path = f"an alert held {'for' if held_by == 'warm' else 'by'} {path}"
+            saw(path, sum(row["held_by"] == held_by for row in found["held_alerts"]))
+        saw("a count that started again", sum(row["rule_id"] == "not-staff" for row in found["alerts"]))
+        of_alerts = {rule.rule_id for rule in batch.rule_set.rules if rule.on == "alerts"}
+        saw("a rule over alerts fired", sum(row["rule_id"] in of_alerts for row in found["alerts"]))
+        saw("bounds that are not exact", sum(row["exact"] is False for row in found["evaluations"]))
+        before = self._before
+        if before is not None:
+            saw("a list changed between batches", sum(batch.lists[name] != before.lists[name] for name in batch.lists))
+            saw("rules changed between batches", batch.rule_set.version != before.rule_set.version)
+            saw("precision changed between lives", batch.terms.engine.precision != before.terms.engine.precision)
+
+
+def _asked(table: Path, query: str) -> list[Row]:
+    rows: list[Row] = pa.table(QueryBuilder().register("rows", DeltaTable(table)).execute(query).read_all()).to_pylist()
+    return rows
+
+
+def _compare(batch: int, output: str, found: list[Row], expected: list[Row]) -> None:
+    """See that two lists have the same rows."""
+    mine, theirs = sorted(map(repr, found)), sorted(map(repr, expected))
+    if mine == theirs:
+        return
+    missing, more = list(theirs), []
+    for row in mine:
+        if row in missing:
+            missing.remove(row)
+        else:
+            more.append(row)
+    lines = [f"batch {batch}, {output}: {len(missing)} rows are missing and {len(more)} should not be there"]
+    lines += [f"  missing: {row}" for row in missing[:SHOWN]] + [f"  not expected: {row}" for row in more[:SHOWN]]
+    raise Difference("\n".join(lines))

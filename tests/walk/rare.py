@@ -1,0 +1,51 @@
+"""Paths that are rare: how often a walk has reached each of them, as it is seen from outside."""
+
+from collections import Counter
+
+PATHS = {
+    "a page split": "timelines of several pages, in the state",
+    "a tier merged": "a bucket of the wider tier, in the state",
+    "a batch replayed after half a commit": "killed in a batch whose tables had something of it; the next life did it",
+    "a batch replayed that was only begun": "killed in a batch that had its rules and nothing written",
+    "an evicted key that returned": "a result that is not warm, of a visitor from hours ago",
+    "a generation that came back": "a group of the rules with another generation than it had before",
+    "a collision replaced or refused": "a row of `collisions`",
+    "a repeat found": "a row of `duplicates`",
+    "a payment too late": "a row of `late_events` with `too_late`",
+    "a sum past 64 bits": "a dead letter of a payment that is well-formed",
+    "a row that is no event": "a dead letter of any other row",
+    "an alert held by a cooldown": "a row of `held_alerts`",
+    "an alert held by a snooze": "a row of `held_alerts`",
+    "an alert held for want of history": "a row of `held_alerts`",
+    "a count that started again": "an alert of a rule with `reset_on_alert`",
+    "a rule over alerts fired": "a row of `alerts`",
+    "bounds that are not exact": "an evaluation between buckets",
+    "a list changed between batches": "another version of a list than the batch before had",
+    "rules changed between batches": "another version of the rules than the batch before had",
+    "precision changed between lives": "other terms than the batch before had",
+}
+
+
+class RarePaths:
+    """Counts them."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.skipped: Counter[str] = Counter()
+
+    def saw(self, path: str, times: int = 1) -> None:
+        """A path was reached."""
+        assert path in PATHS, path
+        self.counts[path] += times
+
+    def skip(self, step: str) -> None:
+        """A step could not be done, for want of the command."""
+        self.skipped[step] += 1
+
+    def never(self) -> list[str]:
+        """Paths that were not reached."""
+        return [path for path in PATHS if not self.counts[path]]
+
+    def __str__(self) -> str:
+        lines = [f"{self.counts[path]:7,}  {path}" for path in PATHS]
+        return "\n".join(lines + [f"skipped {times} times: {step}" for step, times in self.skipped.items()])
