@@ -1,6 +1,7 @@
 """What a job has recorded of the batches that Spark will not run again: their files, rules, terms and lists."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +25,7 @@ class RecordedBatch:
         rule_set: its rules.
         terms: what else decides its results.
         lists: by name, the lists that it sees.
+        list_versions: by name, their versions.
     """
 
     number: int
@@ -31,6 +33,7 @@ class RecordedBatch:
     rule_set: RuleSet
     terms: Terms
     lists: Lists
+    list_versions: Mapping[str, int]
 
 
 class Records:
@@ -66,7 +69,9 @@ class Records:
             of_batch = {name: lists.index(name, version) for name, version in record.lists.items()}
             terms = Terms.model_validate_json((self._terms_of(number)).read_text(encoding="utf-8"))
             mine = tuple(sorted(files[self._taken :]))
-            found.append(RecordedBatch(number, mine, versions.rule_set(record.ruleset_version), terms, of_batch))
+            found.append(
+                RecordedBatch(number, mine, versions.rule_set(record.ruleset_version), terms, of_batch, record.lists)
+            )
             self._taken, self._next = len(files), number + 1
         return found
 
