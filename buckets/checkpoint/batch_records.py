@@ -111,6 +111,11 @@ class BatchRecords:
             raise BucketsError(message)
         return begun
 
+    def all_terms(self) -> dict[int, Terms]:
+        """All terms there ever were, by the first batch that each was in force for, ascending."""
+        files = sorted(self._terms_folder.glob("*.json"), key=lambda file: int(file.stem))
+        return {int(file.stem): Terms.model_validate_json(file.read_text(encoding="utf-8")) for file in files}
+
     def _file(self, batch_id: int) -> Path:
         return self._folder / f"{batch_id:09d}.json"
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from buckets.checkpoint.batch_records import BatchRecords
+from buckets.checkpoint.cuts import Cuts
 from buckets.checkpoint.driver_state import DriverState
 from buckets.checkpoint.job_record import JobRecord
 from buckets.checkpoint.list_versions import ListVersions
@@ -17,6 +18,7 @@ class Checkpoint:
         job: what the checkpoint was made for.
         versions: the versions of the rules.
         batches: the records of its batches.
+        cuts: where the stream was cut into batches, and what scored each.
         driver: the state that the driver keeps besides the shards'.
         lists: the versions of the lists.
     """
@@ -27,5 +29,6 @@ class Checkpoint:
         self.job = JobRecord(path)
         self.versions = RuleVersions(path)
         self.batches = BatchRecords(path)
+        self.cuts = Cuts(path)
         self.driver = DriverState(path)
         self.lists = ListVersions(path)

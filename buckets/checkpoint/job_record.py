@@ -60,6 +60,10 @@ class JobRecord:
             write_whole(self._file, text)
         return identity
 
+    def known_identity(self) -> str | None:
+        """The identity of the checkpoint, whatever it was made from; None where there is no checkpoint yet."""
+        return str(self._read()["id"]) if self._file.exists() else None
+
     def event_schema(self) -> EventSchema:
         """The event schema of the last start.
 

@@ -5,6 +5,7 @@ import sys
 import typer
 
 from buckets.cli.alerts import alerts
+from buckets.cli.archive import archive
 from buckets.cli.audit import audit
 from buckets.cli.demo import demo
 from buckets.cli.demo_kafka import demo_kafka
@@ -27,6 +28,7 @@ app = typer.Typer(
 )
 app.command()(run)
 app.command()(audit)
+app.command()(archive)
 app.command()(evaluate)
 app.command()(alerts)
 app.command()(generate)

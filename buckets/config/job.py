@@ -51,6 +51,8 @@ def load_job(path: Path) -> Job:
             written = {"checkpoint": checkpoint}
             if settings.output.kind == "delta":
                 written["output.path"] = Path(settings.output.path)
+            if settings.archive is not None:
+                written["archive.path"] = Path(settings.archive.path)
             _check_apart(path, settings.source, written)
     rules: tuple[Rule, ...] = ()
     if settings.rules.path is not None:
@@ -62,7 +64,7 @@ def load_job(path: Path) -> Job:
 
 
 def _absolute(settings: JobSettings, base: Path) -> JobSettings:
-    """The settings with absolute paths of source, output, rules and audit; relative ones begin at `base`."""
+    """The settings with absolute paths of all that it names; relative ones begin at `base`."""
     found: dict[str, Any] = {}
     if settings.source.kind != "kafka":
         found["source"] = settings.source.model_copy(update={"path": str(base / settings.source.path)})
@@ -78,6 +80,8 @@ def _absolute(settings: JobSettings, base: Path) -> JobSettings:
     if settings.audit is not None:
         folders = {"path": str(base / settings.audit.path), "checkpoint": str(base / settings.audit.checkpoint)}
         found["audit"] = settings.audit.model_copy(update=folders)
+    if settings.archive is not None:
+        found["archive"] = settings.archive.model_copy(update={"path": str(base / settings.archive.path)})
     return settings.model_copy(update=found)
 
 

@@ -201,6 +201,18 @@ class AuditSettings(BaseModel):
     keep_versions: DurationMs = 604_800_000
 
 
+class ArchiveSettings(BaseModel):
+    """Where all that has arrived is kept, typed, with the batch that scored it.
+
+    Attributes:
+        path: the folder of the table.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    path: str = Field(min_length=1)
+
+
 class JobSettings(BaseModel):
     """The whole configuration. Relative paths begin at the folder of the file."""
 
@@ -214,6 +226,7 @@ class JobSettings(BaseModel):
     output: OutputSettings
     kafka: KafkaSettings | None = None
     audit: AuditSettings | None = None
+    archive: ArchiveSettings | None = None
     partitions: int | None = Field(default=None, ge=1)
     trigger: TriggerSettings = TriggerSettings(available_now=True)
     engine: EngineSettings = EngineSettings()

@@ -115,7 +115,21 @@ class DeadLetter:
 
 
 def parse(rows: pa.RecordBatch, schema: EventSchema, needed: frozenset[str]) -> tuple[Events, list[DeadLetter]]:
-    """Turn rows into events.
+    """Turn rows into events, and what is no event into dead letters.
+
+    Args:
+        rows: arrivals in the form above.
+        schema: the declared fields.
+        needed: fields that rules use, which must not be null.
+    """
+    events, faults = convert(rows, schema, needed)
+    if not faults:
+        return events, []
+    return _without(events, faults), _dead_letters(rows, faults, schema)
+
+
+def convert(rows: pa.RecordBatch, schema: EventSchema, needed: frozenset[str]) -> tuple[Events, Faults]:
+    """Turn rows into events, one for each row, and say why rows are none; their values then mean nothing.
 
     Args:
         rows: arrivals in the form above.
@@ -159,9 +173,7 @@ def parse(rows: pa.RecordBatch, schema: EventSchema, needed: frozenset[str]) -> 
         measures=measures,
         ingested_ms=rows.column(INGESTED) if INGESTED in rows.schema.names else None,
     )
-    if not faults:
-        return events, []
-    return _without(events, faults), _dead_letters(rows, faults, schema)
+    return events, faults
 
 
 def _rows(mask: pa.BooleanArray) -> Iterable[int]:
@@ -190,7 +202,9 @@ def _dead_letters(rows: pa.RecordBatch, faults: Faults, schema: EventSchema) -> 
     for row in sorted(faults):
         written = {name: conversion.python_value(rows.column(name)[row]) for name in rows.schema.names}
         fields = {name: written[at] for at, name in names.items()}
-        raw = written[RAW] if RAW in written else json.dumps(fields, default=str, ensure_ascii=False)
+        raw = written.get(RAW)
+        if raw is None:
+            raw = json.dumps(fields, default=str, ensure_ascii=False)
         dead_letters.append(
             DeadLetter(written[SOURCE], written[SOURCE_ORDER], written[POSITION], faults[row], shortened(raw))
         )

@@ -21,7 +21,11 @@ class ListBook:
     """Turns what feeds say into numbered versions."""
 
     def __init__(
-        self, checkpoint: Checkpoint, feeds: Mapping[str, ListFeed], say: Callable[[str], None] = lambda line: None
+        self,
+        checkpoint: Checkpoint,
+        feeds: Mapping[str, ListFeed],
+        say: Callable[[str], None] = lambda line: None,
+        keep_all: bool = False,
     ) -> None:
         """Keep a book.
 
@@ -29,12 +33,14 @@ class ListBook:
             checkpoint: where versions are kept.
             feeds: by name, where each list comes from.
             say: told a line for each fault of a list, which stays as it is then.
+            keep_all: whether versions are kept that no batch can be run again with.
         """
         self.names = frozenset(feeds)
         self._versions, self._batches = checkpoint.lists, checkpoint.batches
         self._faults_file = records_folder(checkpoint.path) / "lists" / "faults.json"
         self._feeds = dict(feeds)
         self._say = say
+        self._keep_all = keep_all
         self._newest: dict[str, ListVersion] = {}
         self._indices: dict[str, ListIndex] = {}
         self._untaken: dict[str, ListRead] = {}
@@ -130,7 +136,7 @@ class ListBook:
         origin = self._feeds[name].origin
         version, index = self._versions.keep(name, index, changes, origin, position, changed)
         before, self._indices[name], self._newest[name] = self._newest.get(name), index, version
-        if version.base == version.number and before is not None:
+        if version.base == version.number and before is not None and not self._keep_all:
             needed = self._batches.oldest_lists().get(name, before.number)
             self._versions.forget(name, min(needed, before.number))
 

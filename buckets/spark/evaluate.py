@@ -14,6 +14,7 @@ from buckets.config.engine import EngineSettings
 from buckets.config.state import StateSettings
 from buckets.events.arrivals import POSITION, RAW, SOURCE, SOURCE_ORDER
 from buckets.events.event_file import ROW_NUMBER, EventFile, stage, typed_part
+from buckets.events.line_reader import line_reader
 from buckets.events.schema import EventSchema
 from buckets.list_feeds.file_feed import ListFile
 from buckets.list_feeds.list_book import ListBook
@@ -25,7 +26,6 @@ from buckets.spark.file_stream import file_reader
 from buckets.spark.json_sink import JsonSink
 from buckets.spark.parquet_source import list_files, read_files
 from buckets.spark.query import BatchReport, Scoring, ScoringQuery
-from buckets.spark.text_source import text_reader
 from buckets.state.bounds import Bounds
 
 
@@ -80,4 +80,4 @@ def _staged(spark: SparkSession, file: EventFile, parts: Path, schema: EventSche
     frame = file_reader(spark, 1).schema(first.schema).parquet(str(parts))
     number = F.col(ROW_NUMBER).alias(POSITION)
     origin = [F.lit(file.path.name).alias(SOURCE), F.lit(0).cast("long").alias(SOURCE_ORDER), number]
-    return ArrivalStream(frame.select(RAW, *origin), text_reader(file.kind, schema, file.header))
+    return ArrivalStream(frame.select(RAW, *origin), line_reader(file.kind, schema, file.header))

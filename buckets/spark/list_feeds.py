@@ -22,7 +22,8 @@ def open_lists(job: Job, checkpoint: Checkpoint, say: Callable[[str], None]) -> 
         say: told a line when a list cannot be read or followed, and when it can again.
     """
     lists = job.settings.lists
-    return ListBook(checkpoint, {name: _open_feed(job, each, say) for name, each in lists.items()}, say)
+    feeds = {name: _open_feed(job, each, say) for name, each in lists.items()}
+    return ListBook(checkpoint, feeds, say, keep_all=job.settings.archive is not None)
 
 
 def _open_feed(job: Job, settings: ListSettings, say: Callable[[str], None]) -> ListFeed:

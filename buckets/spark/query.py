@@ -150,6 +150,9 @@ class ScoringQuery:
         account = batch.account
         if batch.rule_set.needs_driver_state:
             self._driver.keep(account.batch_id)
+        record = self._scoring.checkpoint.batches.record(account.batch_id)
+        assert record is not None
+        self._scoring.checkpoint.cuts.keep(account.batch_id, account.ruleset_version, record.lists, account.span)
         self._scoring.book.done(account.batch_id, batch.rule_set, account.arrived)
         if self._scoring.order is not None:
             self._scoring.order.done(account.batch_id, account.span)

@@ -16,7 +16,7 @@ from tests.spark.command import RunningCommand, run_command
 from tests.spark.payments import RULES, payments
 
 pytestmark = pytest.mark.spark
-PAYMENTS, KILLS = 600, 10
+PAYMENTS_A_KILL = 60
 LOOK_EVERY_S = 0.5
 
 
@@ -36,13 +36,13 @@ def all_scored(job: KafkaJob, events: int) -> bool:
 SIDES = ("alerts", "late_events", "duplicates", "dead_letters")
 
 
-def test_scoring_and_audit_killed_ten_times_lose_nothing_and_keep_every_message_once(broker, tmp_path):
+def test_scoring_and_audit_killed_again_and_again_lose_nothing_and_keep_every_message_once(broker, tmp_path, request):
     """Both in one process, killed at random moments under load: the JVM with the driver, or the driver alone."""
+    kills = request.config.getoption("--kills")
     job = AuditJob(broker, tmp_path, trigger={"interval": "0ms"}, audit={"interval": "1ms", "compact_every": "2s"})
-    events, dice = payments(PAYMENTS), random.Random(3)
-    size = len(events) // KILLS
-    for kill in range(KILLS):
-        chunk = events[kill * size : (kill + 1) * size]
+    events, dice = payments(PAYMENTS_A_KILL * kills), random.Random(3)
+    for kill in range(kills):
+        chunk = events[kill * PAYMENTS_A_KILL : (kill + 1) * PAYMENTS_A_KILL]
         with RunningCommand("run", job.conf, "--audit", log=tmp_path / f"{kill}.log") as command:
             alerts, audited = len(job.messages(columns.ALERTS)), job.batches_begun()
             job.send(chunk[:10])

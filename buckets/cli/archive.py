@@ -1,0 +1,38 @@
+"""The command `buckets archive`: all that has arrived, typed, as one Delta table."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from buckets.config.job import load_job
+from buckets.history.history import History
+
+
+def archive(
+    conf: Annotated[Path, typer.Argument(help="A configuration with `archive`.")],
+) -> None:
+    """Archive what a job has scored since the last time; the job may run meanwhile.
+
+    The archive is one Delta table of all that has arrived, typed, in the
+    order of arrival, with the batch that scored each row. Whatever asks the
+    past extends it first; run this where files or messages of the source are
+    removed after some time. A topic is archived from the tables of its audit.
+
+    \b
+    Examples:
+      buckets archive conf/demo.yaml
+    """  # noqa: D301 - click needs the backspace itself
+    job = load_job(conf)
+    console = Console(stderr=True)
+    appended = 0
+    with console.status("Reading what has arrived…") as status:
+
+        def on_rows(rows: int) -> None:
+            nonlocal appended
+            appended += rows
+            status.update(f"{appended:,} rows archived…")
+
+        history = History.open(job, on_rows)
+    typer.echo(f"{appended:,} rows archived; {history.archive.end():,} are in {history.archive.folder}")

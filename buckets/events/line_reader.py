@@ -1,0 +1,25 @@
+"""What reads lines of JSON or CSV as events, wherever the lines come from."""
+
+from collections.abc import Callable, Iterable, Iterator
+
+import pyarrow as pa
+
+from buckets.events.csv_events import read_events as csv_events
+from buckets.events.json_events import read_events as json_events
+from buckets.events.schema import EventSchema
+from buckets.events.text_lines import text_lines
+
+
+def line_reader(
+    kind: str, schema: EventSchema, header: list[str] | None
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What reads lines of text: columns `raw` (bytes), `source`, `source_order`, and `position` where it is known.
+
+    Args:
+        kind: json or csv.
+        schema: the event schema.
+        header: the fields of CSV lines, where the header line is not among them.
+    """
+    if kind == "csv":
+        return lambda batches: csv_events(text_lines(batches), schema, header)
+    return lambda batches: (json_events(rows, schema) for rows in text_lines(batches))

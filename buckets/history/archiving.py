@@ -1,0 +1,97 @@
+"""Extends the archive of a job by what has been scored since."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+
+from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.checkpoint.owned_folder import OwnedFolder
+from buckets.config.job import Job
+from buckets.errors import BucketsError
+from buckets.history.archive import Archive
+from buckets.history.arrived import archived
+from buckets.history.recorded import Recorded
+from buckets.history.source import Stretch, source_arrivals
+
+_ROWS = 1_000_000
+"""Rows of one append, about."""
+
+
+def archive_of(job: Job) -> Archive:
+    """The archive of a job.
+
+    Raises:
+        BucketsError: the configuration names none.
+    """
+    if job.settings.archive is None:
+        message = (
+            "the configuration has no `archive`, which says where all that has arrived is kept; "
+            "add `archive: {path: archive}`"
+        )
+        raise BucketsError(message)
+    return Archive(Path(job.settings.archive.path))
+
+
+def extend_archive(job: Job, recorded: Recorded, on_rows: Callable[[int], None] = lambda rows: None) -> int:
+    """Archive what has been scored since, as far as the source has it; the job may run meanwhile.
+
+    Args:
+        job: the job.
+        recorded: its records.
+        on_rows: told how many rows have been appended, each time.
+
+    Returns:
+        How many rows were appended.
+
+    Raises:
+        BucketsError: there is no archive or it belongs to another checkpoint, or the source does not have any more
+            what the job has read.
+    """
+    archive = archive_of(job)
+    folder = OwnedFolder(archive.folder, "archive.path")
+    identity = Checkpoint(job.checkpoint).job.known_identity()
+    folder.is_of(identity)
+    assert identity is not None
+    folder.take(identity)
+    archive.prepare(recorded.terms(recorded.cuts[-1].batch_id).event_schema)
+    begun = archive.last_batch()
+    stretch = _stretch(recorded, begun)
+    appended, first = 0, archive.end()
+    for rows in _chunks(_typed(job, recorded, stretch), skip=0 if begun is None else begun[1]):
+        if not archive.append(rows, first):
+            break
+        first += len(rows)
+        appended += len(rows)
+        on_rows(len(rows))
+    return appended
+
+
+def _stretch(recorded: Recorded, begun: tuple[int, int] | None) -> Stretch:
+    """The batches that are not archived yet, with the last one that is, which may be so in part."""
+    cuts = recorded.cuts
+    if begun is None:
+        return Stretch(recorded.before, cuts)
+    index = next((index for index, cut in enumerate(cuts) if cut.batch_id >= begun[0]), len(cuts))
+    return Stretch(cuts[index - 1] if index else recorded.before, cuts[index:])
+
+
+def _typed(job: Job, recorded: Recorded, stretch: Stretch) -> Iterator[pa.Table]:
+    schemas = recorded.schemas()
+    for batch_id, rows in source_arrivals(job, stretch, schemas):
+        yield archived(rows, schemas[batch_id], batch_id)
+
+
+def _chunks(tables: Iterator[pa.Table], skip: int) -> Iterator[pa.Table]:
+    """Tables joined to about a million rows each, without the first rows, which are archived already."""
+    joined: list[pa.Table] = []
+    for table in tables:
+        skipped = min(skip, len(table))
+        skip -= skipped
+        joined.append(table.slice(skipped))
+        if sum(map(len, joined)) >= _ROWS:
+            yield pa.concat_tables(joined, promote_options="default")
+            joined = []
+    rest = pa.concat_tables(joined, promote_options="default") if joined else pa.table({})
+    if len(rest):
+        yield rest

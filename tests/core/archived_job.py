@@ -1,0 +1,62 @@
+"""A job without Spark that leaves behind what a real one does: checkpoint records, cuts, and an archive."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.checkpoint.folders import spark_folder
+from buckets.checkpoint.terms import Terms
+from buckets.config.engine import EngineSettings
+from buckets.history.archive import Archive
+from buckets.history.arrived import archived
+from buckets.history.recorded import Recorded
+from buckets.lists.lists import NO_LISTS, Lists
+from buckets.rules.change import RuleChange, changes_between
+from buckets.rules.revision import revise
+from buckets.rules.rule import Rule
+from buckets.rules.rule_set import RuleSet
+from tests.core.pipeline import Pipeline, Row, arrivals
+
+NO_RULES = RuleSet(0, (), (), {})
+
+
+class ArchivedJob:
+    """Scores batches in memory, and records and archives them."""
+
+    def __init__(self, folder: Path, schema, lists: Lists = NO_LISTS, **engine) -> None:
+        self.settings = EngineSettings.model_validate(engine)
+        self.pipeline = Pipeline(NO_RULES, schema, **engine)
+        self.schema, self.lists = schema, lists
+        self.checkpoint = Checkpoint(folder / "checkpoint")
+        self.archive = Archive(folder / "archive")
+        self.archive.prepare(schema)
+        self.terms = Terms(event_schema=schema, engine=self.settings, evaluations=True, output="delta")
+
+    def change(self, asked: Sequence[RuleChange], arrived=()) -> None:
+        """Change rules, state or all of them, from the next batch on."""
+        before = self.pipeline.rule_set
+        made = revise(before, asked, self.schema, arrived, self.settings.allowed_lateness)
+        if made.rule_set.version != before.version:
+            self.checkpoint.versions.keep(made.rule_set, made.made, self.pipeline.batches)
+            self.pipeline.rule_set = made.rule_set
+
+    def take(self, rules: Sequence[Rule], arrived=()) -> None:
+        """Have other rules from the next batch on."""
+        self.change(changes_between(self.pipeline.rule_set.rules, rules), arrived)
+
+    def batch(self, rows: Sequence[Row]) -> None:
+        """Score, record and archive a batch; its rows are in arrival order."""
+        number, pipeline = self.pipeline.batches, self.pipeline
+        pipeline.batch([rows])
+        self.checkpoint.batches.terms_for(number, self.terms)
+        offsets = spark_folder(self.checkpoint.path) / "offsets"
+        offsets.mkdir(parents=True, exist_ok=True)
+        (offsets / str(number)).write_text(f'v1\n{{}}\n{{"logOffset":{number}}}')
+        self.checkpoint.cuts.keep(number, pipeline.rule_set.version, {}, pipeline.accounts[-1].span)
+        if rows:
+            self.archive.append(archived(arrivals(rows, self.schema), self.schema, number), self.archive.end())
+
+    @property
+    def recorded(self) -> Recorded:
+        """What a reader of the checkpoint finds."""
+        return Recorded(self.checkpoint.path)

@@ -1,0 +1,111 @@
+"""The archive: what arrived comes back as it was, with the batch that scored it, and scores the same again."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from buckets.checkpoint.cuts import UNKNOWN, Cuts
+from buckets.errors import BucketsError
+from buckets.history.archive import Archive, by_batch
+from buckets.history.arrived import archived, arrivals_of
+from buckets.history.recorded import Recorded
+from buckets.history.scoring import Piece, score_pieces
+from buckets.outputs.columns import ALERTS
+from tests.core.archived_job import ArchivedJob
+from tests.core.examples import SCHEMA, rule
+from tests.core.pipeline import arrivals
+
+ROWS = [
+    {"id": f"e{index}", "at": 1_700_000_000_000 + index * 60_000, "payer": f"p{index % 3}", "amount": f"{index}.25"}
+    for index in range(30)
+]
+
+
+def offsets(checkpoint: Path, *batches: int) -> None:
+    folder = checkpoint / "spark" / "offsets"
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in batches:
+        (folder / str(number)).write_text(f'v1\n{{}}\n{{"logOffset":{number * 10}}}')
+
+
+def test_archived_arrivals_score_as_they_did(tmp_path):
+    job = ArchivedJob(tmp_path, SCHEMA, shards=3, allowed_lateness="1h")
+    job.take([rule(limit={"operator": ">", "value": "10"})])
+    job.batch(ROWS[:10])
+    job.take([rule(limit={"operator": ">", "value": "20"})])
+    job.batch([])
+    job.batch([*ROWS[10:], ROWS[4], {"id": "late", "at": ROWS[2]["at"] + 1, "payer": "p1", "amount": "-3"}])
+
+    cuts, recorded = {cut.batch_id: cut for cut in job.recorded.cuts}, job.recorded
+    assert [cut.ruleset_version for cut in cuts.values()] == [1, 2, 2]
+    pieces = [
+        Piece(rows, recorded.rule_set(cuts[number].ruleset_version), recorded.terms(number))
+        for number, rows in by_batch(job.archive.tables())
+    ]
+    again = [row for scored in score_pieces(pieces, evaluations=True) for row in scored.table(ALERTS).to_pylist()]
+    found = [(row["alert_id"], row["value"], row["warm"], row["position"]) for row in again]
+    expected = [(row["alert_id"], row["value"], row["warm"], row["position"]) for row in job.pipeline.output(ALERTS)]
+    assert sorted(found) == sorted(expected)
+    assert expected
+
+
+def test_every_digit_every_null_and_what_is_no_event_are_kept():
+    rows = [
+        {
+            "id": "a",
+            "at": -1,
+            "payer": "p\u00e9",
+            "account": -(2**63),
+            "vip": "true",
+            "amount": "-92233720368547758.08",
+        },
+        {"id": "b", "at": 0, "amount": "92233720368547758.07", "fee": str(2**63 - 1)},
+        {"id": "c", "at": "never", "raw": "the text of c"},
+        {"id": "d", "at": 5},
+    ]
+    schema = SCHEMA.model_validate(SCHEMA.model_dump() | {"event_time": {"field": "at", "earliest": "1900-01-01"}})
+    table = archived(arrivals(rows, schema), schema, 7)
+    assert table["_fault"].to_pylist() == [None, None, "at: 'never' is not a decimal number", None]
+    assert table["_raw"].to_pylist() == [None, None, "the text of c", None]
+    assert set(table["_batch_id"].to_pylist()) == {7}
+    (back,) = arrivals_of(table, schema)
+    assert archived(back, schema, 7).equals(table)
+    assert table["amount"].cast(pa.string()).to_pylist()[:2] == ["-92233720368547758.08", "92233720368547758.07"]
+
+
+def test_rows_are_appended_once(tmp_path):
+    archive = Archive(tmp_path / "archive")
+    archive.prepare(SCHEMA)
+    rows = archived(arrivals(ROWS, SCHEMA), SCHEMA, 0)
+    assert archive.append(rows, 0)
+    assert not archive.append(rows, 0)
+    assert archive.append(rows, 30)
+    assert archive.end() == 60
+    assert archive.last_batch() == (0, 60)
+    numbers = [number for table in archive.tables(10, 45) for number in table["_arrival"].to_pylist()]
+    assert numbers == list(range(10, 45))
+
+
+def test_cuts_of_a_batch_that_ran_twice_or_half_are_there_once(tmp_path):
+    offsets(tmp_path, 4, 5, 6)
+    cuts = Cuts(tmp_path)
+    cuts.keep(5, 1, {}, None)
+    (file,) = (tmp_path / "buckets" / "cuts").glob("*")
+    with file.open("ab") as written:
+        written.write(b'\n{"batch_id": 6, "rules')
+    cuts.keep(5, 2, {"bad": 3}, (1, 9))
+    cuts.keep(6, 2, {}, None)
+    found = cuts.read()
+    assert [(cut.batch_id, cut.ruleset_version, cut.end) for cut in found] == [
+        (4, UNKNOWN, '{"logOffset":40}'),
+        (5, 2, '{"logOffset":50}'),
+        (6, 2, '{"logOffset":60}'),
+    ]
+    assert found[1].lists == {"bad": 3}
+    assert found[1].span == (1, 9)
+
+
+def test_a_checkpoint_without_cuts_says_so(tmp_path):
+    with pytest.raises(BucketsError, match="no record of where the stream was cut"):
+        Recorded(tmp_path)

@@ -1,0 +1,83 @@
+"""The archive of real jobs: each kind of source, cut into batches, a restart with other rules in between."""
+
+import json
+import os
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv as pc
+import pyarrow.parquet as pq
+import pytest
+from deltalake import write_deltalake
+
+from buckets.config.job import load_job
+from buckets.history.archive import by_batch
+from buckets.history.history import History
+from buckets.history.scoring import Piece, score_pieces
+from buckets.outputs.columns import EVALUATIONS
+from tests.spark.job_folder import FIRST_MTIME_S, JobFolder, read_table
+from tests.spark.payments import RULES, payments
+
+pytestmark = pytest.mark.spark
+
+SOURCES = {
+    "json": {},
+    "csv": {},
+    "parquet": {"arrival": "number"},
+    "delta": {"arrival": "number"},
+}
+FILES = 4
+
+
+def write(kind: str, folder: Path, file: int, rows: list[dict]) -> None:
+    """A part of a source."""
+    table = pa.Table.from_pylist(rows)
+    if kind == "delta":
+        write_deltalake(folder, table, mode="append")
+        return
+    path = folder / f"{file}.{kind}"
+    if kind == "json":
+        path.write_text("".join(json.dumps(row, default=str) + "\n" for row in rows))
+    elif kind == "csv":
+        pc.write_csv(table, path)
+    else:
+        pq.write_table(table.take(list(reversed(range(len(table))))), path)
+    os.utime(path, (FIRST_MTIME_S + file, FIRST_MTIME_S + file))
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_what_a_job_has_read_is_archived_batch_by_batch_and_scores_the_same(kind, spark, tmp_path):
+    rows = [row | {"amount": Decimal(row["amount"]), "number": number} for number, row in enumerate(payments(120))]
+    size = len(rows) // FILES
+    source = tmp_path / "source"
+    source.mkdir()
+    for file in range(2):
+        write(kind, source, file, rows[file * size : (file + 1) * size])
+    settings = {"kind": kind, "path": "source", "max_files_per_trigger": 1} | SOURCES[kind]
+    job = JobFolder(tmp_path, source=settings, archive={"path": "archive"})
+    job.run(spark)
+    first = History.open(load_job(job.conf))
+    for file in range(2, FILES):
+        write(kind, source, file, rows[file * size : (file + 1) * size])
+    job.write_rules([RULES[0] | {"limit": {"operator": ">", "value": "30"}}, *RULES[1:]])
+    job.run(spark)
+
+    history = History.open(load_job(job.conf))
+
+    assert first.archive.end() == history.archive.end() == len(rows)
+    table = pa.concat_tables(history.archive.tables())
+    assert table["id"].to_pylist() == [row["id"] for row in rows]
+    assert table["_arrival"].to_pylist() == list(range(len(rows)))
+    cuts = {cut.batch_id: cut for cut in history.recorded.cuts}
+    assert {cuts[batch].ruleset_version for batch in table["_batch_id"].to_pylist()} == {1, 2}
+    pieces = [
+        Piece(part, history.recorded.rule_set(cuts[batch].ruleset_version), history.recorded.terms(batch))
+        for batch, part in by_batch(history.archive.tables())
+    ]
+    names = ["event_id", "rule_id", "rule_version", "key", "value", "warm", "fired"]
+    again = [scored.table(EVALUATIONS) for scored in score_pieces(pieces, evaluations=True)]
+    found = [row for part in again for row in part.select(names).to_pylist()]
+    recorded = [{name: row[name] for name in names} for row in read_table(job.tables / EVALUATIONS)]
+    assert sorted(map(str, found)) == sorted(map(str, recorded))
+    assert len({batch["batch_id"] for batch in read_table(job.tables / "batches")}) >= FILES
