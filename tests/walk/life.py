@@ -9,18 +9,20 @@ from pathlib import Path
 from buckets.checkpoint.batch_records import BatchRecords
 from tests.spark.command import RunningCommand
 from tests.walk.recorded import Records
+from tests.walk.source import Source
 
 NONE_YET = -1
 LOOK_EVERY_S = 0.05
+TRYING_AGAIN = "trying again"
 
 
 class Life:
     """A process of `buckets run`, and what its job has done so far."""
 
-    def __init__(self, conf: Path, log: Path) -> None:
+    def __init__(self, conf: Path, log: Path, records: Records, source: Source) -> None:
         root = conf.parent
-        self._tables, self._checkpoint, self.log = root / "tables", root / "checkpoint", log
-        self._source = root / "source"
+        self._tables, self._checkpoint = root / "tables", root / "checkpoint"
+        self._records, self._source = records, source
         self._command = RunningCommand("run", conf, log=log)
 
     def start(self) -> None:
@@ -34,7 +36,7 @@ class Life:
 
     def is_settled(self) -> bool:
         """Whether all that has come is scored."""
-        return Records(self._checkpoint).scored_files() == len(list(self._source.glob("*.jsonl")))
+        return self._records.scored() == self._source.sent
 
     def settle(self) -> None:
         """Wait until all that has come is scored."""
@@ -46,6 +48,16 @@ class Life:
         code = self._command.interrupt()
         assert code == 0, f"it ended with {code}: {self._command.stderr}"
         self.close()
+
+    def outlive(self, outage: Callable[[], None]) -> None:
+        """Wait until it says that brokers do not answer, and have them come back.
+
+        Args:
+            outage: brings them back.
+        """
+        said = self._command.stderr.count(TRYING_AGAIN)
+        self._command.wait_until(lambda: self._command.stderr.count(TRYING_AGAIN) > said, LOOK_EVERY_S)
+        outage()
 
     def kill(self, when: str, dice: random.Random) -> str:
         """Kill it in a moment of a batch, the next that can be caught.
@@ -92,7 +104,7 @@ class Life:
         return "idle" if record is None else "begun"
 
     def _newest_committed(self) -> int:
-        return max(Records(self._checkpoint).committed(), default=NONE_YET)
+        return max(self._records.committed(), default=NONE_YET)
 
 
 def _newest_in(table: Path) -> int:

@@ -1,4 +1,4 @@
-"""The same batches in one process: what an engine without Spark, kills and restarts makes of them, to the last column."""
+"""The same batches in one process: what the engine makes of them without Spark, kills and restarts, in all columns."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,9 +8,9 @@ import pyarrow as pa
 from buckets.engine.in_memory import InMemoryJob
 from buckets.engine.output_decoder import OutputDecoder
 from buckets.engine.shard import Scorer
-from buckets.events.arrivals import RAW, SOURCE, SOURCE_ORDER
+from buckets.events.arrivals import POSITION, RAW, SOURCE, SOURCE_ORDER
+from buckets.events.line_reader import line_reader
 from buckets.spark.delta_sink import BATCH_ID, table_columns
-from buckets.spark.text_source import text_reader
 from tests.walk.recorded import RecordedBatch
 
 Row = dict[str, Any]
@@ -42,18 +42,13 @@ class Mirror:
 
 
 def _arrivals(batch: RecordedBatch) -> Iterator[pa.RecordBatch]:
-    """The lines of its files in the form of `events.arrivals`."""
-    read = text_reader("json", batch.terms.event_schema, header=None)
-    for file in batch.files:
-        lines = file.read_bytes().splitlines()
-        yield from read(
-            [
-                pa.record_batch(
-                    {
-                        RAW: pa.array(lines, pa.binary()),
-                        SOURCE: pa.array([str(file)] * len(lines)),
-                        SOURCE_ORDER: pa.array([file.stat().st_mtime_ns // 1_000_000] * len(lines), pa.int64()),
-                    }
-                )
-            ]
-        )
+    """The lines of a batch in the form of `events.arrivals`."""
+    sources, orders, positions, raw = zip(*batch.lines, strict=True) if batch.lines else ((),) * 4
+    columns = {
+        RAW: pa.array(raw, pa.binary()),
+        SOURCE: pa.array(sources, pa.string()),
+        SOURCE_ORDER: pa.array(orders, pa.int64()),
+        POSITION: pa.array(positions, pa.int64()),
+    }
+    read = line_reader("json", batch.terms.event_schema, header=None)
+    yield from read([pa.record_batch(columns)])

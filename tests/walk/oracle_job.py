@@ -7,10 +7,9 @@ result is not comparable, the oracle goes on from what the job says, as the next
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 from buckets.engine.policies import is_in_share
@@ -139,9 +138,9 @@ class _Batch:
 
     def check(self) -> None:
         needed = {name for group in self._rules.groups for name in _needed(group)}
-        for source, position, line in _lines(self._batch.files):
+        for source, _, position, line in self._batch.lines:
             self._arrived += 1
-            row = parsed(line, needed, self._batch.terms.event_schema)
+            row = parsed(line.decode(), needed, self._batch.terms.event_schema)
             if row is None:
                 self._malformed += 1
                 self._dead.add((source, position))
@@ -233,7 +232,7 @@ class _Batch:
             self._fail(f"{row['id']} in group {taken.group.name!r}: side outputs say {said}, and must say {expected}")
 
     def _results(self, taken: list[Taken], row: Row, event_id: str) -> list[tuple[Rule, Row]]:
-        """Compare the results of all rules at an event, and what policies decide; returns alerts of rules over events."""
+        """Compare the results of all rules at an event, and what policies decide; returns alerts that count as events."""
         raised = []
         for rule in self._rules.rules:
             home = _home(rule, taken)
@@ -377,12 +376,6 @@ def _of_fields(taken: list[Taken], fields: tuple[str, ...]) -> Taken:
     """What became of an event in the group without a filter that groups by some fields."""
     mine = (each for each in taken if not each.group.where)
     return next(each for each in mine if frozenset(each.group.fields) == frozenset(fields))
-
-
-def _lines(files: tuple[Path, ...]) -> Iterator[tuple[str, int, str]]:
-    for file in files:
-        for position, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
-            yield str(file), position, line
 
 
 def parsed(line: str, needed: set[str], schema: EventSchema) -> Row | None:

@@ -20,13 +20,15 @@ FILES_OF_LIFE = 5
 """Files that come in one life, about."""
 KILLS = ("written", "half_written", "begun", "anywhere")
 """When the job is killed: see `life.Life.kill`."""
-TIERS = [{"after": "1h", "resolution": "10m"}]
+TIERED = {"tail": "15m", "resolution": "1m", "tiers": [{"after": "1h", "resolution": "10m"}]}
 PRECISIONS: list[dict[str, Any]] = [
-    {"tail": "15m", "resolution": "1m", "tiers": TIERS},
+    TIERED,
     {"tail": "20m", "resolution": "2m", "edge": "prorate"},
     {"tail": "1h", "resolution": "5m", "edge": "exclude"},
 ]
 ALL = {"tail": "all"}
+CLEARED = ["payer-sum", "payer-sum", "country-fees", "two-sides"]
+"""Rules whose groups are cleared; they are never deleted."""
 NARROW = {"log": "2KiB", "cache": "2KiB"}
 """So little of the state in logs and in memory that each batch moves some of it to the store, and reads it."""
 
@@ -68,12 +70,13 @@ class Plan:
     steps: tuple[Step, ...]
 
 
-def make_plan(seed: int, lives: int) -> Plan:
+def make_plan(seed: int, lives: int, topics: bool = False) -> Plan:
     """The walk of a seed.
 
     Args:
         seed: any number.
         lives: how often the job starts; 4 or more, so that everything that has to happen does.
+        topics: whether payments and rules come through a broker, which goes away at times.
     """
     dice = random.Random(seed)
     engine = {
@@ -82,7 +85,7 @@ def make_plan(seed: int, lives: int) -> Plan:
         "late": dice.choice(["add", "evaluate"]),
         "collision": dice.choice(["keep", "keep_first", "replace"]),
     }
-    steps = _Draft(dice, lives).steps()
+    steps = _Draft(dice, lives, topics).steps()
     return Plan(seed, engine, tuple(Step(number, *each) for number, each in enumerate(steps, 1)))
 
 
@@ -92,12 +95,11 @@ _Planned = tuple[str, dict[str, Any], bool]
 class _Draft:
     """The steps while they are drawn, and the job's rules and lists as they will be by then."""
 
-    def __init__(self, dice: random.Random, lives: int) -> None:
-        self._dice, self._lives = dice, lives
+    def __init__(self, dice: random.Random, lives: int, topics: bool) -> None:
+        self._dice, self._lives, self._topics = dice, lives, topics
         self._stream = Stream(dice)
         self._rules = {template.rule_id: template.draw(dice) for template in TEMPLATES if self._begins(template)}
         self._gone = [template.rule_id for template in TEMPLATES if template.rule_id not in self._rules]
-        self._reach: Iterator[str] = iter(())
 
     def _begins(self, template: Any) -> bool:
         return bool(template.keeps or self._dice.random() < 0.7)
@@ -107,20 +109,26 @@ class _Draft:
         yield "write_list", self._list(STAFF), False
         yield "write_list", self._list(LEVELS), False
         precisions = [ALL, *self._dice.sample(PRECISIONS, 2)]
+        last = self._lives - 1
         kills = itertools.cycle(self._dice.sample(KILLS[:2], 2) + self._dice.sample(KILLS, len(KILLS)))
         kinds = self._kinds()
         for life in range(self._lives):
-            changes: dict[str, Any] = {"precision": precisions[life % len(precisions)]}
+            precision = TIERED if life == last else precisions[life % len(precisions)]
+            changes: dict[str, Any] = {"precision": precision}
             if self._dice.random() < 0.5:
                 changes["state"] = NARROW
             yield "configure", changes, False
             yield "start", {}, False
             yield from self._life(kinds)
-            if life % 3 == 2 or life == self._lives - 1:
-                yield "stop", {}, life == self._lives - 1
+            if life % 3 == 2 or life == last:
+                yield "stop", {}, life == last
             else:
                 files = [self._stream.file("plain") for _ in range(2)]
                 yield "kill", {"when": next(kills), "files": files}, False
+            if life in (0, last):
+                yield "look_at_state", {}, False
+        yield "replay", {}, False
+        yield "explain", {"sample": self._dice.randrange(2**31)}, False
 
     def _kinds(self) -> Iterator[str]:
         """Of what kind each file is: those that have to come first, so that every walk has them."""
@@ -136,6 +144,9 @@ class _Draft:
             yield "add_file", {"of": kind, "lines": self._stream.file(kind)}, False
             if turn < len(changes):
                 yield from self._change(changes[turn])
+        if self._topics:
+            yield "outage", {}, self._dice.random() < 0.5
+            yield "clear_state", {"rule_id": self._dice.choice(CLEARED)}, self._dice.random() < 0.5
 
     def _change(self, kind: str) -> Iterator[_Planned]:
         settled = self._dice.random() < 0.7

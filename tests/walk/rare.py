@@ -24,28 +24,39 @@ PATHS = {
     "rules changed between batches": "another version of the rules than the batch before had",
     "precision changed between lives": "other terms than the batch before had",
 }
+OF_TOPICS = {
+    "an outage waited out": "the broker was killed, and the job said so and went on",
+    "a group cleared": "a message that has the state of a group cleared",
+}
+"""Those of walks with a broker alone."""
 
 
 class RarePaths:
     """Counts them."""
 
-    def __init__(self) -> None:
+    def __init__(self, with_topics: bool = False) -> None:
+        self._paths = [*PATHS, *(OF_TOPICS if with_topics else ())]
         self.counts: Counter[str] = Counter()
         self.skipped: Counter[str] = Counter()
 
     def saw(self, path: str, times: int = 1) -> None:
         """A path was reached."""
-        assert path in PATHS, path
+        assert path in self._paths, path
         self.counts[path] += times
 
     def skip(self, step: str) -> None:
         """A step could not be done, for want of the command."""
         self.skipped[step] += 1
 
+    def add(self, other: "RarePaths") -> None:
+        """Count what another walk has reached too."""
+        self.counts += other.counts
+        self.skipped += other.skipped
+
     def never(self) -> list[str]:
         """Paths that were not reached."""
-        return [path for path in PATHS if not self.counts[path]]
+        return [path for path in self._paths if not self.counts[path]]
 
     def __str__(self) -> str:
-        lines = [f"{self.counts[path]:7,}  {path}" for path in PATHS]
+        lines = [f"{self.counts[path]:7,}  {path}" for path in self._paths]
         return "\n".join(lines + [f"skipped {times} times: {step}" for step, times in self.skipped.items()])

@@ -7,8 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import yaml
+import typer
+from pyspark.sql import SparkSession
 
+from buckets.cli.main import app
+from tests.kafka.broker import TestBroker
 from tests.spark.command import run_command
 from tests.spark.job_folder import JobFolder
 from tests.walk.catalogue import LEVELS, SCHEMA, STAFF, Written
@@ -17,9 +20,11 @@ from tests.walk.life import Life
 from tests.walk.plan import Plan, Step, moment
 from tests.walk.rare import RarePaths
 from tests.walk.recorded import Records
+from tests.walk.rule_feed import RuleFile, RulesOf, RuleTopic, put
+from tests.walk.source import Files, Source, Topic
+from tests.walk.stored import look_at_state
 
 Entries = dict[str, tuple[int | None, str]]
-SOURCE = {"kind": "json", "path": "source", "max_files_per_trigger": 1}
 
 
 class WalkFailed(AssertionError):
@@ -29,17 +34,37 @@ class WalkFailed(AssertionError):
 class Walk:
     """The job of a walk, in a folder of its own."""
 
-    def __init__(self, plan: Plan, root: Path, say: Callable[[str], None]) -> None:
-        self._plan, self._root, self._say = plan, root, say
+    def __init__(
+        self,
+        plan: Plan,
+        root: Path,
+        spark: SparkSession,
+        say: Callable[[str], None],
+        broker: TestBroker | None = None,
+    ) -> None:
+        """Prepare a walk.
+
+        Args:
+            plan: its steps.
+            root: the folder of the job.
+            spark: a session that reads the job's state, while the job does not run.
+            say: is told of each step.
+            broker: of a plan with topics; payments and rules come through it.
+        """
+        self._plan, self._root, self._spark, self._say = plan, root, spark, say
         self._dice = random.Random(plan.seed)
-        self.rare = RarePaths()
-        self._settings: dict[str, Any] = {}
+        self.rare = RarePaths(broker is not None)
         self._job = JobFolder(root)
         self._job.write_schema(SCHEMA)
+        for topic in ("payments", "rules", "rules_rejected", "rules_export") if broker is not None else ():
+            broker.create(topic)
         self._life: Life | None = None
-        self._lives = self._files = 0
+        self._lives = 0
+        self._broker = broker
+        self._source: Source = Files(self._job) if broker is None else Topic(broker)
+        self._rules: RulesOf = RuleFile(root) if broker is None else RuleTopic(broker)
         self._interrupted_in: str | None = None
-        self._records = Records(self._job.checkpoint)
+        self._records = Records(self._job.checkpoint, self._source)
         self._checker = Checker(self._job.tables, self.rare)
 
     def run(self, most_steps: int | None = None) -> None:
@@ -74,8 +99,11 @@ class Walk:
     def _configure(self, precision: dict[str, Any], state: dict[str, str] | None = None) -> None:
         lists = {name: {"kind": "file", "path": f"{name}.csv"} for name in (STAFF, LEVELS)}
         self._job.configure(
-            source=SOURCE,
+            source=self._source.settings,
+            rules=self._rules.settings,
+            kafka=None if self._broker is None else {"bootstrap_servers": self._broker.kafka.bootstrap_servers},
             lists=lists,
+            archive={"path": "archive"},
             state=state,
             trigger={"interval": "50ms"},
             engine={**self._plan.engine, "precision": precision},
@@ -83,7 +111,7 @@ class Walk:
 
     def _start(self) -> None:
         self._lives += 1
-        self._life = Life(self._job.conf, self._root / f"life-{self._lives}.log")
+        self._life = Life(self._job.conf, self._root / f"life-{self._lives}.log", self._records, self._source)
         self._life.start()
 
     def _stop(self) -> None:
@@ -113,11 +141,10 @@ class Walk:
         self._say(f"    {len(batches)} batches compared")
 
     def _add_file(self, of: str, lines: list[str]) -> None:
-        self._files += 1
-        self._job.add_file(self._files, lines)
+        self._source.add(lines)
 
     def _write_rules(self, note: str, rules: list[Written]) -> None:
-        self._put("rules.yaml", yaml.safe_dump({"rules": rules}))
+        self._rules.write(rules)
 
     def _write_list(self, name: str, entries: Entries) -> None:
         text = io.StringIO()
@@ -125,7 +152,19 @@ class Walk:
         lines.writerow(["key", "until", "level"])
         for key, (until_ms, level) in entries.items():
             lines.writerow([key, "" if until_ms is None else moment(until_ms), level])
-        self._put(f"{name}.csv", text.getvalue())
+        put(self._root / f"{name}.csv", text.getvalue())
+
+    def _clear_state(self, rule_id: str) -> None:
+        assert isinstance(self._rules, RuleTopic)
+        self._rules.clear(rule_id)
+        self.rare.saw("a group cleared")
+
+    def _outage(self) -> None:
+        assert self._life is not None
+        assert self._broker is not None
+        self._broker.kill()
+        self._life.outlive(self._broker.start)
+        self.rare.saw("an outage waited out")
 
     def _snooze(self, rule_id: str, key: str, until: str) -> None:
         done = run_command(
@@ -134,8 +173,23 @@ class Walk:
         )
         assert done.returncode == 0, done.stderr
 
-    def _put(self, name: str, text: str) -> None:
-        """Write a file, whole at once."""
-        partial = self._root / f".{name}.partial"
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(self._root / name)
+    def _look_at_state(self) -> None:
+        look_at_state(self._spark, self._job.checkpoint, self.rare)
+
+    def _replay(self) -> None:
+        if not self._has("replay"):
+            return
+        for options in (["--evaluations", "--cuts", "recorded"], ["--processes", "2"]):
+            done = run_command("replay", self._job.conf, *options)
+            assert done.returncode == 0, f"replay {' '.join(options)}: {done.stdout[-3000:]}{done.stderr[-1000:]}"
+
+    def _explain(self, sample: int) -> None:
+        if not self._has("explain"):
+            return
+
+    def _has(self, command: str) -> bool:
+        """Whether there is a command; counted where there is not."""
+        there = command in typer.main.get_group(app).commands
+        if not there:
+            self.rare.skip(f"buckets {command}")
+        return there
