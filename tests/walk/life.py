@@ -13,6 +13,7 @@ from tests.walk.source import Source
 
 NONE_YET = -1
 LOOK_EVERY_S = 0.05
+GIVE_UP_S = 900
 TRYING_AGAIN = "trying again"
 
 
@@ -23,7 +24,7 @@ class Life:
         root = conf.parent
         self._tables, self._checkpoint = root / "tables", root / "checkpoint"
         self._records, self._source = records, source
-        self._command = RunningCommand("run", conf, log=log)
+        self._command = RunningCommand("run", conf, log=log, give_up_s=GIVE_UP_S)
 
     def start(self) -> None:
         """Begin."""

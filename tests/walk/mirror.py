@@ -5,6 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from buckets.engine.accounting import BatchAccount
 from buckets.engine.in_memory import InMemoryJob
 from buckets.engine.output_decoder import OutputDecoder
 from buckets.engine.shard import Scorer
@@ -21,6 +22,7 @@ class Mirror:
 
     def __init__(self) -> None:
         self._job: InMemoryJob | None = None
+        self.account: BatchAccount | None = None
 
     def score(self, batch: RecordedBatch) -> dict[str, list[Row]]:
         """The rows of each output of a batch, as its tables have them."""
@@ -30,6 +32,7 @@ class Mirror:
             self._job = InMemoryJob(scorer)
         self._job.scorer, self._job.batches = scorer, batch.number
         results = self._job.score_batch(list(_arrivals(batch)), batch.rule_set)
+        self.account = results.account
         decoder, schemas = OutputDecoder(batch.rule_set, terms.event_schema, terms.engine), table_columns(terms)
         found: dict[str, list[Row]] = {name: [] for name in schemas}
         for name, payloads in results.payloads.items():

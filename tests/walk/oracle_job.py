@@ -210,7 +210,8 @@ class _Batch:
 
     def _is_cold(self, group: Group, event_id: str) -> bool:
         """Whether a result of a group's own rules at an event is not warm."""
-        rows = (self._found.evaluations.get((event_id, rule.rule_id)) for rule in group.evaluated_rules)
+        own = (rule for rule in group.rules if len(rule.groupings()) == 1)
+        rows = (self._found.evaluations.get((event_id, rule.rule_id)) for rule in own)
         return any(row is not None and not row["warm"] for row in rows)
 
     def _sides(self, taken: Taken, sides: dict[str, Row], row: Row) -> None:
@@ -232,7 +233,7 @@ class _Batch:
             self._fail(f"{row['id']} in group {taken.group.name!r}: side outputs say {said}, and must say {expected}")
 
     def _results(self, taken: list[Taken], row: Row, event_id: str) -> list[tuple[Rule, Row]]:
-        """Compare the results of all rules at an event, and what policies decide; returns alerts that count as events."""
+        """Compare the results of all rules at an event, and where alerts are; returns those that rules over alerts count."""
         raised = []
         for rule in self._rules.rules:
             home = _home(rule, taken)
@@ -275,7 +276,7 @@ class _Batch:
         expected = all(each.timelines.evaluates(each.event, each.clock_ms, each.outcome) for each in of_groups)
         for feature in named:
             each = _of_fields(taken, feature.fields)
-            expected = expected and each.timelines.reaches(rule, feature.feature.window, each.event, each.clock_ms)
+            expected = expected and each.timelines.reaches(rule, feature.feature, each.event, each.clock_ms)
         if (result is not None) != expected:
             self._fail(f"{rule.rule_id} at {row}: there is {result}, and must be {'one' if expected else 'none'}")
         if result is None or not result["warm"]:

@@ -11,10 +11,9 @@ from fractions import Fraction
 from typing import Any
 
 from buckets.config.engine import EngineSettings
-from buckets.rules.feature import NamedFeature
+from buckets.rules.feature import Feature, NamedFeature
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import Group
-from buckets.rules.window import Window
 from tests.oracle import Event, Oracle, Outcome, tiers_of, width_at
 
 Row = dict[str, Any]
@@ -34,6 +33,7 @@ class Timelines(Oracle):
         self.events, self.clock_ms, self.reset_ms = {}, {}, {}
         self.edge, self.tiers, self.horizon_ms = "include", [], 0
         self._patience_ms: tuple[int, int] = (0, 0)
+        self._tail_ms: int | None = None
         self._before_ms: dict[tuple[str, str], int] = {}
 
     def under(self, group: Group, engine: EngineSettings, keeps_raw: bool) -> None:
@@ -52,6 +52,7 @@ class Timelines(Oracle):
         longest = [_longest_ms(rules, group.fields) for rules in (in_force, group.rules)]
         self.horizon_ms = longest[1] + self.lateness_ms
         self._patience_ms = (longest[0] + self.lateness_ms, self.horizon_ms)
+        self._tail_ms = self.tiers[0][0] if self.tiers else None
 
     def take(self, event: Event, row: Row) -> Outcome:
         """Take in an event."""
@@ -66,7 +67,12 @@ class Timelines(Oracle):
         return self.arrive(event)
 
     def patience_ms(self, rule: Rule) -> int:
-        return self._patience_ms[0 if rule.state == "ACTIVE" else 1]
+        return self._kept_ms(rule, needs_raw=rule.reset_on_alert)
+
+    def _kept_ms(self, rule: Rule, needs_raw: bool) -> int:
+        """For how long events are kept as a window of a rule needs them."""
+        kept_ms = self._patience_ms[0 if rule.state == "ACTIVE" else 1]
+        return kept_ms if self._tail_ms is None or not needs_raw else min(kept_ms, self._tail_ms)
 
     def window(self, event: Event, edge: int, now: int) -> tuple[list[Event], list[Event], Fraction]:
         inside = [each for each in self.events[event.key] if edge <= each.time_ms <= event.time_ms]
@@ -86,13 +92,13 @@ class Timelines(Oracle):
         """Whether rules with features are evaluated at an event."""
         if outcome.outcome == "late":
             is_raw = clock_ms is None or width_at(self.tiers, event.time_ms, clock_ms) is None
-            return self.late == "evaluate" and is_raw
+            return self.late == "evaluate" and is_raw and outcome.applied
         return outcome.outcome == "evaluated"
 
-    def reaches(self, rule: Rule, window: Window, event: Event, clock_ms: int | None) -> bool:
-        """Whether a window of a rule at an event is still kept."""
-        edge = event.time_ms - window.length_ms + (window.left == "open")
-        return clock_ms is None or edge >= clock_ms - self.patience_ms(rule)
+    def reaches(self, rule: Rule, feature: Feature, event: Event, clock_ms: int | None) -> bool:
+        """Whether the window of a feature of a rule at an event is still kept."""
+        edge = event.time_ms - feature.window.length_ms + (feature.window.left == "open")
+        return clock_ms is None or edge >= clock_ms - self._kept_ms(rule, feature.aggregate.needs_raw_events)
 
     def feature(self, feature: NamedFeature, event: Event, counts: Callable[[Row], bool]) -> Any:
         """The value of a feature at an event."""
