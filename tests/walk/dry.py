@@ -69,6 +69,10 @@ class DryWalk:
         self._rules[rule_id] = before | {"snoozes": [*before.get("snoozes", ()), snooze]}
         self._put()
 
+    def _backfill(self, rule: Written) -> None:
+        self._rules[rule["rule_id"]] = rule
+        self._put()
+
     def _clear_state(self, rule_id: str) -> None:
         self._change([RuleChange(change="clear_state", rule_id=rule_id)])
 

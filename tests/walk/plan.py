@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tests.walk.catalogue import BY_ID, HIGH, LATENESS_MS, LEVELS, LOW, STAFF, TEMPLATES, Written
+from tests.walk.catalogue import BACKFILLED, BY_ID, HIGH, LATENESS_MS, LEVELS, LOW, STAFF, TEMPLATES, Written
 from tests.walk.stream import BUSY, HOUR_MS, Stream
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -119,6 +119,8 @@ class _Draft:
                 changes["state"] = NARROW
             yield "configure", changes, False
             yield "start", {}, False
+            if life == 1:
+                yield "backfill", {"rule": self._asked()}, False
             yield from self._life(kinds)
             if life % 3 == 2 or life == last:
                 yield "stop", {}, life == last
@@ -127,6 +129,8 @@ class _Draft:
                 yield "kill", {"when": next(kills), "files": files}, False
             if life in (0, last):
                 yield "look_at_state", {}, False
+            if life % 3 == 2 and life != last:
+                yield "carry_over", {"partitions": self._dice.choice([1, 2])}, False
         yield "replay", {}, False
         yield "explain", {"sample": self._dice.randrange(2**31)}, False
 
@@ -169,7 +173,7 @@ class _Draft:
     def _changed(self) -> dict[str, Any]:
         """Some rules get another limit, window, policy or state."""
         notes = []
-        for rule_id in self._dice.sample(sorted(self._rules), 3):
+        for rule_id in self._dice.sample(sorted(self._rules.keys() - {BACKFILLED.rule_id}), 3):
             template, before = BY_ID[rule_id], self._rules[rule_id]
             rule = template.draw(self._dice)
             rule |= {name: before[name] for name in ("snoozes",) if name in before}
@@ -185,13 +189,18 @@ class _Draft:
             rule_id = self._gone.pop(self._dice.randrange(len(self._gone)))
             self._rules[rule_id] = BY_ID[rule_id].draw(self._dice)
             return self._written(f"{rule_id} comes back")
-        there = [each for each in self._rules if not BY_ID[each].keeps]
+        there = [each for each in self._rules if not BY_ID[each].keeps and each != BACKFILLED.rule_id]
         if not there:
             return self._changed()
         rule_id = self._dice.choice(there)
         del self._rules[rule_id]
         self._gone.append(rule_id)
         return self._written(f"{rule_id} goes")
+
+    def _asked(self) -> Written:
+        """A rule whose history is filled in from now on."""
+        rule = self._rules[BACKFILLED.rule_id] = BACKFILLED.draw(self._dice)
+        return rule
 
     def _cleared(self) -> dict[str, Any]:
         """The only rule of a group goes; the next step brings it back, as another generation."""

@@ -24,6 +24,13 @@ PATHS = {
     "rules changed between batches": "another version of the rules than the batch before had",
     "precision changed between lives": "other terms than the batch before had",
 }
+OF_COMMANDS = {
+    "rules backfill": ("a history filled in", "a rule that is backfilled, from the batch on at which it is"),
+    "state export": ("a state carried over", "a job that went on in the checkpoint that its state was imported into"),
+    "replay": ("an archive replayed", "`buckets replay` finds the same"),
+    "explain": ("an alert explained", "`buckets explain` computes the recorded value again, or says why there is none"),
+}
+"""By what a command can do, those that need it."""
 OF_TOPICS = {
     "an outage waited out": "the broker was killed, and the job said so and went on",
     "a group cleared": "a message that has the state of a group cleared",
@@ -35,7 +42,8 @@ class RarePaths:
     """Counts them."""
 
     def __init__(self, with_topics: bool = False) -> None:
-        self._paths = [*PATHS, *(OF_TOPICS if with_topics else ())]
+        of_commands = [path for path, _ in OF_COMMANDS.values()]
+        self._paths = [*PATHS, *of_commands, *(OF_TOPICS if with_topics else ())]
         self.counts: Counter[str] = Counter()
         self.skipped: Counter[str] = Counter()
 
@@ -44,9 +52,9 @@ class RarePaths:
         assert path in self._paths, path
         self.counts[path] += times
 
-    def skip(self, step: str) -> None:
-        """A step could not be done, for want of the command."""
-        self.skipped[step] += 1
+    def skip(self, command: str) -> None:
+        """A step could not be done, for want of a command."""
+        self.skipped[command] += 1
 
     def add(self, other: "RarePaths") -> None:
         """Count what another walk has reached too."""
@@ -54,9 +62,10 @@ class RarePaths:
         self.skipped += other.skipped
 
     def never(self) -> list[str]:
-        """Paths that were not reached."""
-        return [path for path in self._paths if not self.counts[path]]
+        """Paths that were not reached, but for those whose command there is not."""
+        skipped = {OF_COMMANDS[command][0] for command in self.skipped}
+        return [path for path in self._paths if not self.counts[path] and path not in skipped]
 
     def __str__(self) -> str:
         lines = [f"{self.counts[path]:7,}  {path}" for path in self._paths]
-        return "\n".join(lines + [f"skipped {times} times: {step}" for step, times in self.skipped.items()])
+        return "\n".join(lines + [f"skipped {times} times: buckets {step}" for step, times in self.skipped.items()])

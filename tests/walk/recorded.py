@@ -44,6 +44,16 @@ class Records:
         self._before: str | None = None
         self._next = 0
 
+    def go_on_in(self, checkpoint: Path) -> None:
+        """Look at another checkpoint, into which the state of the job has been carried over."""
+        self._checkpoint, self._spark = checkpoint, spark_folder(checkpoint)
+
+    def backfilled(self) -> dict[str, int]:
+        """The rules whose history has been filled in, and the first batch for which it was."""
+        versions = RuleVersions(self._checkpoint).history()
+        made = ((version.first_batch, change) for version in versions for change in version.changes)
+        return {change.rule_id: batch for batch, change in made if change.change == "backfilled"}
+
     def committed(self) -> set[int]:
         """The batches that Spark will not run again."""
         return {int(path.name) for path in (self._spark / "commits").glob("[0-9]*")}

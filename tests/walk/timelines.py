@@ -78,6 +78,10 @@ class Timelines(Oracle):
         inside = [each for each in self.events[event.key] if edge <= each.time_ms <= event.time_ms]
         return inside, [], Fraction(1)
 
+    def forget(self) -> None:
+        """Begin without events."""
+        self.events, self.clock_ms, self.reset_ms = {}, {}, {}
+
     def follow_reset(self, key: tuple[str, str], time_ms: int, fired: bool) -> None:
         """Count again from what a job says of a result that may lack something."""
         before_ms = self._before_ms.get(key)

@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import typer
+import yaml
 from pyspark.sql import SparkSession
 
 from buckets.cli.main import app
 from tests.kafka.broker import TestBroker
 from tests.spark.command import run_command
 from tests.spark.job_folder import JobFolder
-from tests.walk.catalogue import LEVELS, SCHEMA, STAFF, Written
-from tests.walk.checker import Checker, Difference
+from tests.walk.catalogue import BY_ID, LEVELS, SCHEMA, STAFF, Written
+from tests.walk.checker import Checker
+from tests.walk.found import Difference
 from tests.walk.life import Life
 from tests.walk.plan import Plan, Step, moment
 from tests.walk.rare import RarePaths
@@ -24,6 +26,8 @@ from tests.walk.rule_feed import RuleFile, RulesOf, RuleTopic, put
 from tests.walk.source import Files, Source, Topic
 from tests.walk.stored import look_at_state
 
+EXPLAINED = 2
+"""So many alerts are explained, and as many evaluations without one."""
 Entries = dict[str, tuple[int | None, str]]
 
 
@@ -59,7 +63,10 @@ class Walk:
         for topic in ("payments", "rules", "rules_rejected", "rules_export") if broker is not None else ():
             broker.create(topic)
         self._life: Life | None = None
-        self._lives = 0
+        self._lives = self._carried = 0
+        self._configured: dict[str, Any] = {}
+        self._fixed: dict[str, Any] = {"partitions": 2}
+        """What is the same for a checkpoint."""
         self._broker = broker
         self._source: Source = Files(self._job) if broker is None else Topic(broker)
         self._rules: RulesOf = RuleFile(root) if broker is None else RuleTopic(broker)
@@ -97,6 +104,7 @@ class Walk:
             raise WalkFailed(message) from error
 
     def _configure(self, precision: dict[str, Any], state: dict[str, str] | None = None) -> None:
+        self._configured = {"precision": precision, "state": state}
         lists = {name: {"kind": "file", "path": f"{name}.csv"} for name in (STAFF, LEVELS)}
         self._job.configure(
             source=self._source.settings,
@@ -104,6 +112,7 @@ class Walk:
             kafka=None if self._broker is None else {"bootstrap_servers": self._broker.kafka.bootstrap_servers},
             lists=lists,
             archive={"path": "archive"},
+            **self._fixed,
             state=state,
             trigger={"interval": "50ms"},
             engine={**self._plan.engine, "precision": precision},
@@ -132,6 +141,7 @@ class Walk:
         self._life = None
         before, self._interrupted_in = self._interrupted_in, how
         batches = self._records.new()
+        self._checker.backfilled(self._records.backfilled())
         if batches:
             if before in ("written", "half_written"):
                 self.rare.saw("a batch replayed after half a commit")
@@ -167,29 +177,74 @@ class Walk:
         self.rare.saw("an outage waited out")
 
     def _snooze(self, rule_id: str, key: str, until: str) -> None:
-        done = run_command(
-            *("snooze", "--rule", rule_id, "--key", key, "--until", until),
-            *("--reason", "known", "--author", "w", "--conf", self._job.conf),
-        )
-        assert done.returncode == 0, done.stderr
+        what = ("--rule", rule_id, "--key", key, "--until", until, "--reason", "known", "--author", "w")
+        self._run("snooze", *what, "--conf", self._job.conf)
 
     def _look_at_state(self) -> None:
         look_at_state(self._spark, self._job.checkpoint, self.rare)
 
+    def _backfill(self, rule: Written) -> None:
+        """Put a rule in force whose history is filled in while the job runs."""
+        if not self._has("rules backfill"):
+            return
+        assert self._life is not None
+        self._life.settle()
+        asked = self._root / "asked.yaml"
+        put(asked, yaml.safe_dump({"rules": [rule]}))
+        self._run("rules", "apply", asked, "--conf", self._job.conf, "--backfill", "--reason", "of the past too")
+        self._checker.expect_backfill(rule["rule_id"])
+
+    def _carry_over(self, partitions: int) -> None:
+        """Go on in a new checkpoint, with other partitions."""
+        if not self._has("state export"):
+            return
+        export, self._carried = self._root / f"export-{self._lives}", self._carried + 1
+        self._run("state", "export", self._job.conf, "--to", export)
+        self._fixed = {"checkpoint": f"checkpoint-{self._carried}", "partitions": partitions}
+        self._job.checkpoint = self._root / self._fixed["checkpoint"]
+        self._configure(**self._configured)
+        self._run("state", "import", export, "--conf", self._job.conf)
+        self._records.go_on_in(self._job.checkpoint)
+        self.rare.saw("a state carried over")
+
     def _replay(self) -> None:
         if not self._has("replay"):
             return
-        for options in (["--evaluations", "--cuts", "recorded"], ["--processes", "2"]):
-            done = run_command("replay", self._job.conf, *options)
-            assert done.returncode == 0, f"replay {' '.join(options)}: {done.stdout[-3000:]}{done.stderr[-1000:]}"
+        # What was filled in from the archive itself is no part of what arrived.
+        for options in (["--evaluations", "--cuts", "recorded"], []):
+            self._run("replay", self._job.conf, *options)
+            self.rare.saw("an archive replayed")
 
     def _explain(self, sample: int) -> None:
+        """Have some alerts explained, and some evaluations without one."""
         if not self._has("explain"):
             return
+        dice = random.Random(sample)
+        alerts = [row["alert_id"] for row in self._job.rows("alerts") if row["warm"]]
+        quiet = [row for row in self._job.rows("evaluations") if row["warm"] and not row["fired"]]
+        quiet = [row for row in quiet if BY_ID[row["rule_id"]].written.get("on") != "alerts"]
+        for alert_id in dice.sample(alerts, EXPLAINED):
+            self._run("explain", self._job.conf, alert_id)
+            self.rare.saw("an alert explained")
+        for row in dice.sample(quiet, EXPLAINED):
+            self._run("explain", self._job.conf, "--event", row["event_id"], "--rule", row["rule_id"])
 
-    def _has(self, command: str) -> bool:
-        """Whether there is a command; counted where there is not."""
-        there = command in typer.main.get_group(app).commands
+    def _run(self, *arguments: str | Path) -> None:
+        """Run a command that has to succeed."""
+        done = run_command(*arguments)
+        said = f"{done.stdout[-2000:]}{done.stderr[-2000:]}"
+        assert done.returncode == 0, f"buckets {' '.join(map(str, arguments))} ended with {done.returncode}: {said}"
+
+    def _has(self, what: str) -> bool:
+        """Whether there is a command, or an option of one; counted where there is not."""
+        commands = typer.main.get_group(app).commands
+        if what == "rules backfill":
+            apply = commands["rules"].commands["apply"]
+            there = any("--backfill" in parameter.opts for parameter in apply.params)
+        elif what == "state export":
+            there = "export" in commands["state"].commands
+        else:
+            there = what in commands
         if not there:
-            self.rare.skip(f"buckets {command}")
+            self.rare.skip(what)
         return there
