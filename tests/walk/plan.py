@@ -16,7 +16,7 @@ from tests.walk.catalogue import BACKFILLED, BY_ID, HIGH, LATENESS_MS, LEVELS, L
 from tests.walk.stream import BUSY, HOUR_MS, Stream
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-FILES_OF_LIFE = 5
+FILES_OF_LIFE = 4
 """Files that come in one life, about."""
 KILLS = ("written", "half_written", "begun", "anywhere")
 """When the job is killed: see `life.Life.kill`."""
