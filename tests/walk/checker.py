@@ -17,7 +17,7 @@ from buckets.rules.rule_set import Group
 from tests.walk.found import Difference, Row
 from tests.walk.mirror import Mirror
 from tests.walk.oracle_job import OracleJob
-from tests.walk.rare import RarePaths
+from tests.walk.rare import RarePaths, look_at
 from tests.walk.recorded import RecordedBatch
 
 SHOWN = 3
@@ -60,7 +60,7 @@ class Checker:
                 mine, theirs = (_without(each, self._filled, of_filled) for each in (found[name], rows))
                 _compare(batch.number, name, mine, theirs)
             self._oracle.check(batch, found, self._filled)
-            self._look_at(batch, found)
+            look_at(self._rare, batch, self._before, found)
             self._before = batch
         for name in written:
             self._rows[name] = self._rows.get(name, 0) + sum(len(rows) for rows in written[name].values())
@@ -87,25 +87,6 @@ class Checker:
                     f"{table.name}: {there} rows of batches up to {last}, and {self._rows[table.name]} were compared"
                 )
                 raise Difference(message)
-
-    def _look_at(self, batch: RecordedBatch, found: dict[str, list[Row]]) -> None:
-        """Count the rare paths that a batch shows."""
-        saw = self._rare.saw
-        saw("a collision replaced or refused", sum(not row["kept"] for row in found["collisions"]))
-        saw("a repeat found", len(found["duplicates"]))
-        saw("a payment too late", sum(row["too_late"] for row in found["late_events"]))
-        for held_by, path in (("cooldown", "a cooldown"), ("snooze", "a snooze"), ("warm", "want of history")):
-            path = f"an alert held {'for' if held_by == 'warm' else 'by'} {path}"
-            saw(path, sum(row["held_by"] == held_by for row in found["held_alerts"]))
-        saw("a count that started again", sum(row["rule_id"] == "not-staff" for row in found["alerts"]))
-        of_alerts = {rule.rule_id for rule in batch.rule_set.rules if rule.on == "alerts"}
-        saw("a rule over alerts fired", sum(row["rule_id"] in of_alerts for row in found["alerts"]))
-        saw("bounds that are not exact", sum(row["exact"] is False for row in found["evaluations"]))
-        before = self._before
-        if before is not None:
-            saw("a list changed between batches", batch.list_versions != before.list_versions)
-            saw("rules changed between batches", batch.rule_set.version != before.rule_set.version)
-            saw("precision changed between lives", batch.terms.engine.precision != before.terms.engine.precision)
 
 
 def _is_filled(group: Group, rules: set[str]) -> bool:

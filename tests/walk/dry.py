@@ -20,7 +20,7 @@ from tests.walk.catalogue import LATENESS_MS, SCHEMA, Written
 from tests.walk.mirror import Mirror
 from tests.walk.oracle_job import OracleJob
 from tests.walk.plan import Plan
-from tests.walk.rare import RarePaths
+from tests.walk.rare import RarePaths, look_at
 from tests.walk.recorded import RecordedBatch
 from tests.walk.source import Line
 
@@ -41,6 +41,7 @@ class DryWalk:
         self._lists: dict[str, ListIndex] = {}
         self._engine = EngineSettings()
         self._batches = 0
+        self._before: RecordedBatch | None = None
 
     def run(self) -> None:
         """Do the steps.
@@ -95,8 +96,11 @@ class DryWalk:
         self._batches += 1
         terms = Terms(event_schema=EVENT_SCHEMA, engine=self._engine, evaluations=True, output="delta")
         stands = [Line(f"{number:04d}", number, position, line.encode()) for position, line in enumerate(lines, 1)]
-        batch = RecordedBatch(number, tuple(stands), self._rule_set, terms, self._lists, {})
+        versions = {name: id(index) for name, index in self._lists.items()}
+        batch = RecordedBatch(number, tuple(stands), self._rule_set, terms, self._lists, versions)
         tables = self._mirror.score(batch)
         assert self._mirror.account is not None
         self._arrived = joined([*self._arrived, *self._mirror.account.arrived])
         self._oracle.check(batch, tables)
+        look_at(self.rare, batch, self._before, tables)
+        self._before = batch

@@ -1,6 +1,12 @@
 """Paths that are rare: how often a walk has reached each of them, as it is seen from outside."""
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tests.walk.recorded import RecordedBatch
+
+Row = dict[str, Any]
 
 PATHS = {
     "a page split": "timelines of several pages, in the state",
@@ -24,6 +30,12 @@ PATHS = {
     "rules changed between batches": "another version of the rules than the batch before had",
     "precision changed between lives": "other terms than the batch before had",
 }
+HELD = {
+    "cooldown": "an alert held by a cooldown",
+    "snooze": "an alert held by a snooze",
+    "warm": "an alert held for want of history",
+}
+"""By what holds an alert back."""
 OF_COMMANDS = {
     "rules backfill": ("a history filled in", "a rule that is backfilled, from the batch on at which it is"),
     "state export": ("a state carried over", "a job that went on in the checkpoint that its state was imported into"),
@@ -69,3 +81,30 @@ class RarePaths:
     def __str__(self) -> str:
         lines = [f"{self.counts[path]:7,}  {path}" for path in self._paths]
         return "\n".join(lines + [f"skipped {times} times: buckets {step}" for step, times in self.skipped.items()])
+
+
+def look_at(
+    rare: RarePaths, batch: RecordedBatch, before: RecordedBatch | None, found: Mapping[str, Sequence[Row]]
+) -> None:
+    """Count the rare paths that a batch shows.
+
+    Args:
+        rare: where they are counted.
+        batch: the batch.
+        before: the one before it.
+        found: its rows, by output.
+    """
+    saw = rare.saw
+    saw("a collision replaced or refused", sum(not row["kept"] for row in found["collisions"]))
+    saw("a repeat found", len(found["duplicates"]))
+    saw("a payment too late", sum(row["too_late"] for row in found["late_events"]))
+    for held_by, path in HELD.items():
+        saw(path, sum(row["held_by"] == held_by for row in found["held_alerts"]))
+    saw("a count that started again", sum(row["rule_id"] == "not-staff" for row in found["alerts"]))
+    of_alerts = {rule.rule_id for rule in batch.rule_set.rules if rule.on == "alerts"}
+    saw("a rule over alerts fired", sum(row["rule_id"] in of_alerts for row in found["alerts"]))
+    saw("bounds that are not exact", sum(row["exact"] is False for row in found["evaluations"]))
+    if before is not None:
+        saw("a list changed between batches", batch.list_versions != before.list_versions)
+        saw("rules changed between batches", batch.rule_set.version != before.rule_set.version)
+        saw("precision changed between lives", batch.terms.engine.precision != before.terms.engine.precision)
