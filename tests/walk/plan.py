@@ -119,7 +119,7 @@ class _Draft:
                 changes["state"] = NARROW
             yield "configure", changes, False
             yield "start", {}, False
-            if life == 1:
+            if life == 1 and not self._topics:
                 yield "backfill", {"rule": self._asked()}, False
             yield from self._life(kinds)
             if life % 3 == 2 or life == last:
@@ -131,6 +131,8 @@ class _Draft:
                 yield "look_at_state", {}, False
             if life % 3 == 2 and life != last:
                 yield "carry_over", {"partitions": self._dice.choice([1, 2])}, False
+        if self._topics:
+            return
         yield "replay", {}, False
         yield "explain", {"sample": self._dice.randrange(2**31)}, False
 

@@ -54,7 +54,7 @@ class RarePaths:
     """Counts them."""
 
     def __init__(self, with_topics: bool = False) -> None:
-        of_commands = [path for path, _ in OF_COMMANDS.values()]
+        of_commands = [OF_COMMANDS[name][0] for name in (["state export"] if with_topics else OF_COMMANDS)]
         self._paths = [*PATHS, *of_commands, *(OF_TOPICS if with_topics else ())]
         self.counts: Counter[str] = Counter()
         self.skipped: Counter[str] = Counter()

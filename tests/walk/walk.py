@@ -111,7 +111,8 @@ class Walk:
             rules=self._rules.settings,
             kafka=None if self._broker is None else {"bootstrap_servers": self._broker.kafka.bootstrap_servers},
             lists=lists,
-            archive={"path": "archive"},
+            # A topic is archived from the tables of its audit, and this job writes none.
+            archive={"path": "archive"} if self._broker is None else None,
             **self._fixed,
             state=state,
             trigger={"interval": "50ms"},
