@@ -21,8 +21,7 @@ class Life:
     """A process of `buckets run`, and what its job has done so far."""
 
     def __init__(self, conf: Path, log: Path, records: Records, source: Source) -> None:
-        root = conf.parent
-        self._tables, self._checkpoint = root / "tables", root / "checkpoint"
+        self._tables = conf.parent / "tables"
         self._records, self._source = records, source
         self._command = RunningCommand("run", conf, log=log, give_up_s=GIVE_UP_S)
 
@@ -101,7 +100,7 @@ class Life:
             return "written"
         if _newest_in(self._tables / "evaluations") > committed:
             return "half_written"
-        record = BatchRecords(self._checkpoint).record(committed + 1)
+        record = BatchRecords(self._records.checkpoint).record(committed + 1)
         return "idle" if record is None else "begun"
 
     def _newest_committed(self) -> int:

@@ -39,18 +39,18 @@ class Records:
     """The batches of a checkpoint, each read once, soon after it was done: a job forgets after some hundreds."""
 
     def __init__(self, checkpoint: Path, source: Source) -> None:
-        self._checkpoint, self._source = checkpoint, source
+        self.checkpoint, self._source = checkpoint, source
         self._spark = spark_folder(checkpoint)
         self._before: str | None = None
         self._next = 0
 
     def go_on_in(self, checkpoint: Path) -> None:
         """Look at another checkpoint, into which the state of the job has been carried over."""
-        self._checkpoint, self._spark = checkpoint, spark_folder(checkpoint)
+        self.checkpoint, self._spark = checkpoint, spark_folder(checkpoint)
 
     def backfilled(self) -> dict[str, int]:
         """The rules whose history has been filled in, and the first batch for which it was."""
-        versions = RuleVersions(self._checkpoint).history()
+        versions = RuleVersions(self.checkpoint).history()
         made = ((version.first_batch, change) for version in versions for change in version.changes)
         return {change.rule_id: batch for batch, change in made if change.change == "backfilled"}
 
@@ -65,8 +65,8 @@ class Records:
 
     def new(self) -> list[RecordedBatch]:
         """The committed batches that have not been asked for yet."""
-        versions, records = RuleVersions(self._checkpoint), BatchRecords(self._checkpoint)
-        lists = ListVersions(self._checkpoint)
+        versions, records = RuleVersions(self.checkpoint), BatchRecords(self.checkpoint)
+        lists = ListVersions(self.checkpoint)
         found = []
         for number in range(self._next, max(self.committed(), default=-1) + 1):
             record, offset = records.record(number), self._offset(number)
@@ -81,7 +81,7 @@ class Records:
         return found
 
     def _terms_of(self, number: int) -> Path:
-        files = (self._checkpoint / "buckets" / "terms").glob("*.json")
+        files = (self.checkpoint / "buckets" / "terms").glob("*.json")
         return max((file for file in files if int(file.stem) <= number), key=lambda file: int(file.stem))
 
     def _offset(self, number: int) -> str:
