@@ -20,6 +20,7 @@ LONGEST_FIRST = (
     "kafka/test_faults.py",
     "kafka/test_audit.py",
     "kafka/test_demo_kafka.py",
+    "spark/test_walk.py",
     "spark/test_run.py",
     "spark/test_kill.py",
     "core/test_eviction.py",

@@ -31,10 +31,11 @@ def one_line(ran: subprocess.CompletedProcess[str]) -> str:
 class RunningCommand:
     """`buckets` in the background, in a session of its own; nothing of it is left after the `with` block."""
 
-    def __init__(self, *arguments: str | Path, log: Path) -> None:
-        """Say what to start, and where its standard error goes."""
+    def __init__(self, *arguments: str | Path, log: Path, give_up_s: float = GIVE_UP_S) -> None:
+        """Say what to start, where its standard error goes, and how long to wait for what it is to come to."""
         self._arguments = [BUCKETS, *map(str, arguments)]
         self._log = log
+        self._give_up_s = give_up_s
 
     def __enter__(self) -> Self:
         """Start it."""
@@ -69,7 +70,7 @@ class RunningCommand:
 
     def wait_until(self, condition: Callable[[], bool], every_s: float = POLL_S) -> None:
         """Wait for a condition while it runs."""
-        given_up_s = time.monotonic() + GIVE_UP_S
+        given_up_s = time.monotonic() + self._give_up_s
         while not condition():
             with contextlib.suppress(subprocess.TimeoutExpired):
                 code = self._process.wait(every_s)
@@ -114,7 +115,7 @@ class RunningCommand:
     def interrupt(self) -> int:
         """Press Ctrl-C; returns the exit code."""
         os.killpg(self._process.pid, signal.SIGINT)
-        return self._process.wait(GIVE_UP_S)
+        return self._process.wait(self._give_up_s)
 
     @property
     def is_running(self) -> bool:
@@ -123,4 +124,4 @@ class RunningCommand:
 
     def wait(self) -> int:
         """Wait for its end; returns the exit code."""
-        return self._process.wait(GIVE_UP_S)
+        return self._process.wait(self._give_up_s)

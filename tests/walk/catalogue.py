@@ -1,0 +1,242 @@
+"""The rules of a walk as they are written, and beside each filter and condition what a loop makes of it.
+
+A walk draws its rules from templates: which there are, in which state, with which window, limit and policies. So the
+oracle needs no parser: it looks up what it has to compute by the text that the rule has.
+"""
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Row = dict[str, Any]
+Written = dict[str, Any]
+LOW, HIGH = "low", "high"
+STAFF, LEVELS = "staff", "levels"
+
+SCHEMA: Written = {
+    "name": "payment",
+    "event_id": "id",
+    "event_time": {"field": "t", "unit": "ms", "latest": "2100-01-01T00:00:00Z"},
+    "attributes": {"payer": "string", "country": "string", "kind": "string", "device": "string"},
+    "measures": {"amount": {"scale": 2}, "fee": {"scale": 0}},
+}
+LATENESS_MS = 600_000
+LONGEST_WINDOW_MS = 7_200_000
+SHORTEST_TAIL_MS = 900_000
+"""Windows of functions that look at single events, and of rules that start again, are no longer."""
+
+Looked = Mapping[str, Callable[[str, int], Mapping[str, str] | None]]
+"""By the name of a list, what it has for a key at a time; None where that is nothing."""
+FILTERS: dict[str, Callable[[Row, Looked], bool]] = {
+    "kind = 'CARD'": lambda row, lists: row["kind"] == "CARD",
+    "kind = 'CASH'": lambda row, lists: row["kind"] == "CASH",
+    "amount > 20 AND country <> 'FR'": lambda row, lists: row["amount"] > 20 and row["country"] != "FR",
+    "payer NOT IN LIST staff": lambda row, lists: lists[STAFF](row["payer"], row["t"]) is None,
+}
+CONDITIONS: dict[str, Callable[[Mapping[str, Any], Row, Looked], bool]] = {
+    "recent > 4 * usual AND n >= 3": lambda f, row, lists: f["recent"] > 4 * f["usual"] and f["n"] >= 3,
+    "mine >= 2 AND theirs > 200": lambda f, row, lists: f["mine"] >= 2 and (f["theirs"] or 0) > 200,
+    "different >= 3 OR fresh": lambda f, row, lists: f["different"] >= 3 or f["fresh"],
+    "n >= 2 AND lookup(levels, payer, 'level') = 'high'": lambda f, row, lists: (
+        f["n"] >= 2 and (lists[LEVELS](row["payer"], row["t"]) or {}).get("level") == HIGH
+    ),
+    "rules >= 2": lambda f, row, lists: f["rules"] >= 2,
+}
+
+
+@dataclass(frozen=True)
+class Template:
+    """A rule in all its forms.
+
+    Attributes:
+        written: the rule, without what varies.
+        varied: by field, what it may be; None leaves the field out.
+        is_seen: whether it is never paused: its results say whether those of its group are warm.
+        keeps: whether it remembers something of keys, so that it is never deleted: whether that is forgotten until it
+            comes back depends on what its keys do meanwhile.
+    """
+
+    written: Written
+    varied: dict[str, list[Any]] = field(default_factory=dict)
+    is_seen: bool = False
+    keeps: bool = False
+
+    @property
+    def rule_id(self) -> str:
+        """The rule's id."""
+        return str(self.written["rule_id"])
+
+    def draw(self, dice: random.Random) -> Written:
+        """The rule in one of its forms."""
+        chosen = {name: dice.choice(options) for name, options in self.varied.items()}
+        return self.written | {name: value for name, value in chosen.items() if value is not None}
+
+
+def _limit(operator: str, *values: int) -> list[Written]:
+    return [{"operator": operator, "value": str(value)} for value in values]
+
+
+def _window(*lengths: str, left: str = "closed") -> list[Written]:
+    return [{"length": length, "left": left} for length in lengths]
+
+
+_COOLDOWNS = [None, "5m", "30m", "3h"]
+TEMPLATES = (
+    Template(
+        {
+            "rule_id": "payer-sum",
+            "group_by": ["payer"],
+            "aggregate": {"function": "sum", "measure": "amount"},
+            "score": 10,
+        },
+        {
+            "window": _window("10m", "1h", "2h"),
+            "limit": _limit(">", 120, 300),
+            "cooldown": _COOLDOWNS,
+            "rollout": [None, "50%"],
+        },
+        is_seen=True,
+        keeps=True,
+    ),
+    Template(
+        {
+            "rule_id": "payer-cards",
+            "group_by": ["payer"],
+            "where": {"kind": "CARD"},
+            "aggregate": {"function": "count"},
+        },
+        {"window": _window("30m", left="open"), "limit": _limit(">=", 2, 4), "require_warm": [None, True]},
+        is_seen=True,
+    ),
+    Template(
+        {
+            "rule_id": "payer-average",
+            "group_by": ["payer"],
+            "aggregate": {"function": "avg", "measure": "amount"},
+        },
+        {"window": _window("20m", "2h"), "limit": _limit("<", 15, 40)},
+    ),
+    Template(
+        {
+            "rule_id": "dear",
+            "group_by": ["payer"],
+            "where": "amount > 20 AND country <> 'FR'",
+            "aggregate": {"function": "max", "measure": "fee"},
+            "score": 40,
+        },
+        {"window": _window("1h"), "limit": _limit(">=", 60, 90)},
+        is_seen=True,
+    ),
+    Template(
+        {
+            "rule_id": "country-fees",
+            "group_by": ["country"],
+            "aggregate": {"function": "sum", "measure": "fee"},
+            "score": 30,
+        },
+        {"window": _window("20m", "1h"), "limit": _limit(">", 300, 900), "cooldown": _COOLDOWNS},
+        keeps=True,
+    ),
+    Template(
+        {"rule_id": "kind-least", "group_by": ["kind"], "aggregate": {"function": "min", "measure": "amount"}},
+        {"window": _window("10m", "1h", left="open"), "limit": _limit("<=", 2, 5)},
+    ),
+    Template(
+        {"rule_id": "device-count", "group_by": ["payer", "device"], "aggregate": {"function": "count"}},
+        {"window": _window("1h"), "limit": _limit(">=", 2, 3)},
+        is_seen=True,
+    ),
+    Template(
+        {
+            "rule_id": "spike",
+            "group_by": ["payer"],
+            "features": {
+                "recent": {"function": "sum", "of": "amount", "window": "10m"},
+                "usual": {"function": "avg", "of": "amount", "window": "2h"},
+                "n": {"function": "count", "window": "2h"},
+            },
+            "when": "recent > 4 * usual AND n >= 3",
+        },
+        {"cooldown": [None, "30m"]},
+        keeps=True,
+    ),
+    Template(
+        {
+            "rule_id": "two-sides",
+            "group_by": ["payer"],
+            "features": {
+                "mine": {"function": "count", "window": "30m", "where": "kind = 'CARD'"},
+                "theirs": {"function": "sum", "of": "fee", "window": "1h", "group_by": ["country"]},
+            },
+            "when": "mine >= 2 AND theirs > 200",
+            "score": 50,
+        },
+        {"cooldown": _COOLDOWNS},
+        keeps=True,
+    ),
+    Template(
+        {
+            "rule_id": "countries",
+            "group_by": ["payer"],
+            "features": {
+                "different": {"function": "count_distinct", "of": "country", "window": "15m"},
+                "fresh": {"function": "is_first", "window": "15m"},
+            },
+            "when": "different >= 3 OR fresh",
+        },
+    ),
+    Template(
+        {
+            "rule_id": "not-staff",
+            "group_by": ["payer"],
+            "where": "payer NOT IN LIST staff",
+            "aggregate": {"function": "sum", "measure": "amount"},
+            "window": {"length": "15m"},
+            "reset_on_alert": True,
+        },
+        {"limit": _limit(">", 100, 200), "cooldown": [None, "5m"]},
+        is_seen=True,
+        keeps=True,
+    ),
+    Template(
+        {
+            "rule_id": "risky",
+            "group_by": ["payer"],
+            "features": {"n": {"function": "count", "window": "30m"}},
+            "when": "n >= 2 AND lookup(levels, payer, 'level') = 'high'",
+        },
+    ),
+    Template(
+        {
+            "rule_id": "rules-of-payer",
+            "on": "alerts",
+            "group_by": ["payer"],
+            "features": {"rules": {"function": "count_distinct", "of": "alert_rule", "window": "1h"}},
+            "when": "rules >= 2",
+        },
+        {"cooldown": [None, "10m"]},
+        keeps=True,
+    ),
+    Template(
+        {
+            "rule_id": "scores-of-country",
+            "on": "alerts",
+            "group_by": ["country"],
+            "aggregate": {"function": "sum", "measure": "alert_score"},
+        },
+        {"window": _window("20m", "2h"), "limit": _limit(">", 100, 400)},
+    ),
+)
+BACKFILLED = Template(
+    {
+        "rule_id": "asked",
+        "state": "SHADOW",
+        "group_by": ["country"],
+        "where": {"kind": "CASH"},
+        "aggregate": {"function": "count"},
+    },
+    {"window": _window("2h"), "limit": _limit(">=", 5, 9)},
+)
+"""A rule of a group of its own, whose history a job is asked to fill in. On trial, so that no other rule counts it."""
+BY_ID = {template.rule_id: template for template in (*TEMPLATES, BACKFILLED)}

@@ -1,0 +1,110 @@
+"""Paths that are rare: how often a walk has reached each of them, as it is seen from outside."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tests.walk.recorded import RecordedBatch
+
+Row = dict[str, Any]
+
+PATHS = {
+    "a page split": "timelines of several pages, in the state",
+    "a tier merged": "a bucket of the wider tier, in the state",
+    "a batch replayed after half a commit": "killed in a batch whose tables had something of it; the next life did it",
+    "a batch replayed that was only begun": "killed in a batch that had its rules and nothing written",
+    "an evicted key that returned": "a result that is not warm, of a visitor from hours ago",
+    "a generation that came back": "a group of the rules with another generation than it had before",
+    "a collision replaced or refused": "a row of `collisions`",
+    "a repeat found": "a row of `duplicates`",
+    "a payment too late": "a row of `late_events` with `too_late`",
+    "a sum past 64 bits": "a dead letter of a payment that is well-formed",
+    "a row that is no event": "a dead letter of any other row",
+    "an alert held by a cooldown": "a row of `held_alerts`",
+    "an alert held by a snooze": "a row of `held_alerts`",
+    "an alert held for want of history": "a row of `held_alerts`",
+    "a count that started again": "an alert of a rule with `reset_on_alert`",
+    "a rule over alerts fired": "a row of `alerts`",
+    "bounds that are not exact": "an evaluation between buckets",
+    "a list changed between batches": "another version of a list than the batch before had",
+    "rules changed between batches": "another version of the rules than the batch before had",
+    "precision changed between lives": "other terms than the batch before had",
+}
+HELD = {
+    "cooldown": "an alert held by a cooldown",
+    "snooze": "an alert held by a snooze",
+    "warm": "an alert held for want of history",
+}
+"""By what holds an alert back."""
+OF_COMMANDS = {
+    "rules backfill": ("a history filled in", "a rule that is backfilled, from the batch on at which it is"),
+    "state export": ("a state carried over", "a job that went on in the checkpoint that its state was imported into"),
+    "replay": ("an archive replayed", "`buckets replay` finds the same"),
+    "explain": ("an alert explained", "`buckets explain` computes the recorded value again, or says why there is none"),
+}
+"""By what a command can do, those that need it."""
+OF_TOPICS = {
+    "an outage waited out": "the broker was killed, and the job said so and went on",
+    "a group cleared": "a message that has the state of a group cleared",
+}
+"""Those of walks with a broker alone."""
+
+
+class RarePaths:
+    """Counts them."""
+
+    def __init__(self, with_topics: bool = False) -> None:
+        of_commands = [OF_COMMANDS[name][0] for name in (["state export"] if with_topics else OF_COMMANDS)]
+        self._paths = [*PATHS, *of_commands, *(OF_TOPICS if with_topics else ())]
+        self.counts: Counter[str] = Counter()
+        self.skipped: Counter[str] = Counter()
+
+    def saw(self, path: str, times: int = 1) -> None:
+        """A path was reached."""
+        assert path in self._paths, path
+        self.counts[path] += times
+
+    def skip(self, command: str) -> None:
+        """A step could not be done, for want of a command."""
+        self.skipped[command] += 1
+
+    def add(self, other: "RarePaths") -> None:
+        """Count what another walk has reached too."""
+        self.counts += other.counts
+        self.skipped += other.skipped
+
+    def never(self) -> list[str]:
+        """Paths that were not reached, but for those whose command there is not."""
+        skipped = {OF_COMMANDS[command][0] for command in self.skipped}
+        return [path for path in self._paths if not self.counts[path] and path not in skipped]
+
+    def __str__(self) -> str:
+        lines = [f"{self.counts[path]:7,}  {path}" for path in self._paths]
+        return "\n".join(lines + [f"skipped {times} times: buckets {step}" for step, times in self.skipped.items()])
+
+
+def look_at(
+    rare: RarePaths, batch: RecordedBatch, before: RecordedBatch | None, found: Mapping[str, Sequence[Row]]
+) -> None:
+    """Count the rare paths that a batch shows.
+
+    Args:
+        rare: where they are counted.
+        batch: the batch.
+        before: the one before it.
+        found: its rows, by output.
+    """
+    saw = rare.saw
+    saw("a collision replaced or refused", sum(not row["kept"] for row in found["collisions"]))
+    saw("a repeat found", len(found["duplicates"]))
+    saw("a payment too late", sum(row["too_late"] for row in found["late_events"]))
+    for held_by, path in HELD.items():
+        saw(path, sum(row["held_by"] == held_by for row in found["held_alerts"]))
+    saw("a count that started again", sum(row["rule_id"] == "not-staff" for row in found["alerts"]))
+    of_alerts = {rule.rule_id for rule in batch.rule_set.rules if rule.on == "alerts"}
+    saw("a rule over alerts fired", sum(row["rule_id"] in of_alerts for row in found["alerts"]))
+    saw("bounds that are not exact", sum(row["exact"] is False for row in found["evaluations"]))
+    if before is not None:
+        saw("a list changed between batches", batch.list_versions != before.list_versions)
+        saw("rules changed between batches", batch.rule_set.version != before.rule_set.version)
+        saw("precision changed between lives", batch.terms.engine.precision != before.terms.engine.precision)

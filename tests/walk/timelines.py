@@ -1,0 +1,149 @@
+"""One group of a job as lists of events, under rules and settings that change: the oracle's side of a timeline.
+
+All events stay as they are, whatever the precision. What is too late, a repeat or a collision follows from the clock of
+a key and the settings in force; the value of a window is a loop.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from decimal import ROUND_HALF_EVEN, Decimal, localcontext
+from fractions import Fraction
+from typing import Any
+
+from buckets.config.engine import EngineSettings
+from buckets.rules.feature import Feature, NamedFeature
+from buckets.rules.rule import Rule
+from buckets.rules.rule_set import Group
+from tests.oracle import Event, Oracle, Outcome, tiers_of, width_at
+
+Row = dict[str, Any]
+KEPT_MS = 4 * 3_600_000
+"""Older events are in no window, and are forgotten."""
+MANY = 400
+
+
+@dataclass
+class Timelines(Oracle):
+    """The events of one generation of a group, key by key."""
+
+    rows: dict[tuple[str, int, str], Row] = field(default_factory=dict)
+    """The fields of each event, by its id, time and key."""
+
+    def __post_init__(self) -> None:
+        self.events, self.clock_ms, self.reset_ms = {}, {}, {}
+        self.edge, self.tiers, self.horizon_ms = "include", [], 0
+        self._patience_ms: tuple[int, int] = (0, 0)
+        self._tail_ms: int | None = None
+        self._before_ms: dict[tuple[str, str], int] = {}
+
+    def under(self, group: Group, engine: EngineSettings, keeps_raw: bool) -> None:
+        """Go on under the rules and settings of a batch.
+
+        Args:
+            group: the group, for which rules need it.
+            engine: the settings.
+            keeps_raw: whether precision does not apply, as to alerts.
+        """
+        self.rules = list(group.evaluated_rules)
+        self.lateness_ms, self.late = engine.allowed_lateness, engine.late
+        self.collision = "keep" if keeps_raw else engine.collision
+        self.tiers = [] if keeps_raw else tiers_of(engine.precision.of_group(group.group_id))
+        in_force = [rule for rule in group.rules if rule.state == "ACTIVE"]
+        longest = [_longest_ms(rules, group.fields) for rules in (in_force, group.rules)]
+        self.horizon_ms = longest[1] + self.lateness_ms
+        self._patience_ms = (longest[0] + self.lateness_ms, self.horizon_ms)
+        self._tail_ms = self.tiers[0][0] if self.tiers else None
+
+    def take(self, event: Event, row: Row) -> Outcome:
+        """Take in an event."""
+        events = self.events.get(event.key, [])
+        if len(events) > MANY:
+            oldest_ms = self.clock_ms[event.key] - KEPT_MS if event.key in self.clock_ms else event.time_ms - KEPT_MS
+            kept = [each for each in events if each.time_ms >= oldest_ms]
+            if len(kept) < len(events) // 2:
+                self.events[event.key] = kept
+        self._before_ms = dict(self.reset_ms)
+        self.rows.setdefault((event.event_id, event.time_ms, event.key), row)
+        return self.arrive(event)
+
+    def patience_ms(self, rule: Rule) -> int:
+        return self._kept_ms(rule, needs_raw=rule.reset_on_alert)
+
+    def _kept_ms(self, rule: Rule, needs_raw: bool) -> int:
+        """For how long events are kept as a window of a rule needs them."""
+        kept_ms = self._patience_ms[0 if rule.state == "ACTIVE" else 1]
+        return kept_ms if self._tail_ms is None or not needs_raw else min(kept_ms, self._tail_ms)
+
+    def window(self, event: Event, edge: int, now: int) -> tuple[list[Event], list[Event], Fraction]:
+        inside = [each for each in self.events[event.key] if edge <= each.time_ms <= event.time_ms]
+        return inside, [], Fraction(1)
+
+    def forget(self) -> None:
+        """Begin without events."""
+        self.events, self.clock_ms, self.reset_ms = {}, {}, {}
+
+    def follow_reset(self, key: tuple[str, str], time_ms: int, fired: bool) -> None:
+        """Count again from what a job says of a result that may lack something."""
+        before_ms = self._before_ms.get(key)
+        if fired:
+            self.reset_ms[key] = time_ms if before_ms is None else max(before_ms, time_ms)
+        elif before_ms is None:
+            self.reset_ms.pop(key, None)
+        else:
+            self.reset_ms[key] = before_ms
+
+    def evaluates(self, event: Event, clock_ms: int | None, outcome: Outcome) -> bool:
+        """Whether rules with features are evaluated at an event."""
+        if outcome.outcome == "late":
+            is_raw = clock_ms is None or width_at(self.tiers, event.time_ms, clock_ms) is None
+            return self.late == "evaluate" and is_raw and outcome.applied
+        return outcome.outcome == "evaluated"
+
+    def reaches(self, rule: Rule, feature: Feature, event: Event, clock_ms: int | None) -> bool:
+        """Whether the window of a feature of a rule at an event is still kept."""
+        edge = event.time_ms - feature.window.length_ms + (feature.window.left == "open")
+        return clock_ms is None or edge >= clock_ms - self._kept_ms(rule, feature.aggregate.needs_raw_events)
+
+    def feature(self, feature: NamedFeature, event: Event, counts: Callable[[Row], bool]) -> Any:
+        """The value of a feature at an event."""
+        rows = [self.rows[each.event_id, each.time_ms, each.key] for each in self.inside(feature, event)]
+        return computed(feature.feature.function, [row for row in rows if counts(row)], feature.feature.of)
+
+    def inside(self, feature: NamedFeature, event: Event) -> list[Event]:
+        """The events in the window of a feature."""
+        edge = event.time_ms - feature.feature.window.length_ms + (feature.feature.window.left == "open")
+        return self.window(event, edge, event.time_ms)[0]
+
+
+def _longest_ms(rules: Iterable[Rule], fields: tuple[str, ...]) -> int:
+    """The longest window that rules need of a group."""
+    lengths = [rule.window.length_ms for rule in rules if rule.window is not None]
+    for rule in rules:
+        lengths += [
+            each.feature.window.length_ms
+            for each in rule.named_features()
+            if frozenset(each.fields) == frozenset(fields)
+        ]
+    return max(lengths, default=0)
+
+
+def computed(function: str, rows: list[Row], of: str | None) -> Any:
+    """What a function makes of the events of a window."""
+    values = [row[of] for row in rows] if of is not None else []
+    if function == "count":
+        return len(rows)
+    if function == "is_first":
+        return len(rows) == 1
+    if function == "count_distinct":
+        return len(set(values))
+    if function == "sum":
+        return sum(values) if values else None
+    assert function == "avg", function
+    with localcontext() as context:
+        context.prec = 60
+        return (sum(values) / len(values)).quantize(Decimal(1).scaleb(-8), ROUND_HALF_EVEN) if values else None
+
+
+def key_of(row: Mapping[str, Any], fields: Iterable[str]) -> str:
+    """The key of an event in a group, in a form that does not depend on the order of its fields."""
+    return repr(sorted((name, row[name]) for name in fields))

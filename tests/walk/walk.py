@@ -1,0 +1,251 @@
+"""A walk: a real job that is driven through the steps of a plan, and looked at after each of its lives."""
+
+import csv
+import io
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import typer
+import yaml
+from pyspark.sql import SparkSession
+
+from buckets.cli.main import app
+from tests.kafka.broker import TestBroker
+from tests.spark.command import run_command
+from tests.spark.job_folder import JobFolder
+from tests.walk.catalogue import BY_ID, LEVELS, SCHEMA, STAFF, Written
+from tests.walk.checker import Checker
+from tests.walk.found import Difference
+from tests.walk.life import Life
+from tests.walk.plan import Plan, Step, moment
+from tests.walk.rare import RarePaths
+from tests.walk.recorded import Records
+from tests.walk.rule_feed import RuleFile, RulesOf, RuleTopic, put
+from tests.walk.source import Files, Source, Topic
+from tests.walk.stored import look_at_state
+
+EXPLAINED = 2
+"""So many alerts are explained, and as many evaluations without one."""
+Entries = dict[str, tuple[int | None, str]]
+
+
+class WalkFailed(AssertionError):
+    """What came out is not what had to."""
+
+
+class Walk:
+    """The job of a walk, in a folder of its own."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        root: Path,
+        spark: SparkSession,
+        say: Callable[[str], None],
+        broker: TestBroker | None = None,
+    ) -> None:
+        """Prepare a walk.
+
+        Args:
+            plan: its steps.
+            root: the folder of the job.
+            spark: a session that reads the job's state, while the job does not run.
+            say: is told of each step.
+            broker: of a plan with topics; payments and rules come through it.
+        """
+        self._plan, self._root, self._spark, self._say = plan, root, spark, say
+        self._dice = random.Random(plan.seed)
+        self.rare = RarePaths(broker is not None)
+        self._job = JobFolder(root)
+        self._job.write_schema(SCHEMA)
+        for topic in ("payments", "rules", "rules_rejected", "rules_export") if broker is not None else ():
+            broker.create(topic)
+        self._life: Life | None = None
+        self._lives = self._carried = 0
+        self._configured: dict[str, Any] = {}
+        self._fixed: dict[str, Any] = {"partitions": 2}
+        """What is the same for a checkpoint."""
+        self._broker = broker
+        self._source: Source = Files(self._job) if broker is None else Topic(broker)
+        self._rules: RulesOf = RuleFile(root) if broker is None else RuleTopic(broker)
+        self._interrupted_in: str | None = None
+        self._records = Records(self._job.checkpoint, self._source)
+        self._checker = Checker(self._job.tables, self.rare)
+
+    def run(self, most_steps: int | None = None) -> None:
+        """Do the steps, and compare after each life.
+
+        Args:
+            most_steps: end after so many; None for all.
+
+        Raises:
+            WalkFailed: a difference; says the seed, the step and the first rows.
+        """
+        steps = self._plan.steps[:most_steps]
+        try:
+            for step in steps:
+                self._do(step)
+            if self._life is not None:
+                self._do(Step(len(steps) + 1, "stop", settled=True))
+        finally:
+            if self._life is not None:
+                self._life.close()
+
+    def _do(self, step: Step) -> None:
+        self._say(str(step))
+        try:
+            if step.settled and self._life is not None:
+                self._life.settle()
+            getattr(self, f"_{step.kind}")(**step.what)
+        except (Difference, AssertionError) as error:
+            message = f"seed {self._plan.seed}, step {step}\n{error}\nthe folder: {self._root}"
+            raise WalkFailed(message) from error
+
+    def _configure(self, precision: dict[str, Any], state: dict[str, str] | None = None) -> None:
+        self._configured = {"precision": precision, "state": state}
+        lists = {name: {"kind": "file", "path": f"{name}.csv"} for name in (STAFF, LEVELS)}
+        self._job.configure(
+            source=self._source.settings,
+            rules=self._rules.settings,
+            kafka=None if self._broker is None else {"bootstrap_servers": self._broker.kafka.bootstrap_servers},
+            lists=lists,
+            # A topic is archived from the tables of its audit, and this job writes none.
+            archive={"path": "archive"} if self._broker is None else None,
+            **self._fixed,
+            state=state,
+            trigger={"interval": "50ms"},
+            engine={**self._plan.engine, "precision": precision},
+        )
+
+    def _start(self) -> None:
+        self._lives += 1
+        self._life = Life(self._job.conf, self._root / f"life-{self._lives}.log", self._records, self._source)
+        self._life.start()
+
+    def _stop(self) -> None:
+        assert self._life is not None
+        self._life.stop()
+        self._ended("stop")
+
+    def _kill(self, when: str, files: list[list[str]]) -> None:
+        assert self._life is not None
+        for lines in files:
+            self._add_file("plain", lines)
+        found = self._life.kill(when, self._dice)
+        self._say(f"    killed: {found}")
+        self._ended(found)
+
+    def _ended(self, how: str) -> None:
+        """Compare what the batches of a life have left."""
+        self._life = None
+        before, self._interrupted_in = self._interrupted_in, how
+        batches = self._records.new()
+        self._checker.backfilled(self._records.backfilled())
+        if batches:
+            if before in ("written", "half_written"):
+                self.rare.saw("a batch replayed after half a commit")
+            elif before == "begun":
+                self.rare.saw("a batch replayed that was only begun")
+        self._checker.check(batches)
+        self._say(f"    {len(batches)} batches compared")
+
+    def _add_file(self, of: str, lines: list[str]) -> None:
+        self._source.add(lines)
+
+    def _write_rules(self, note: str, rules: list[Written]) -> None:
+        self._rules.write(rules)
+
+    def _write_list(self, name: str, entries: Entries) -> None:
+        text = io.StringIO()
+        lines = csv.writer(text)
+        lines.writerow(["key", "until", "level"])
+        for key, (until_ms, level) in entries.items():
+            lines.writerow([key, "" if until_ms is None else moment(until_ms), level])
+        put(self._root / f"{name}.csv", text.getvalue())
+
+    def _clear_state(self, rule_id: str) -> None:
+        assert isinstance(self._rules, RuleTopic)
+        self._rules.clear(rule_id)
+        self.rare.saw("a group cleared")
+
+    def _outage(self) -> None:
+        assert self._life is not None
+        assert self._broker is not None
+        self._broker.kill()
+        self._life.outlive(self._broker.start)
+        self.rare.saw("an outage waited out")
+
+    def _snooze(self, rule_id: str, key: str, until: str) -> None:
+        what = ("--rule", rule_id, "--key", key, "--until", until, "--reason", "known", "--author", "w")
+        self._run("snooze", *what, "--conf", self._job.conf)
+
+    def _look_at_state(self) -> None:
+        look_at_state(self._spark, self._job.checkpoint, self.rare)
+
+    def _backfill(self, rule: Written) -> None:
+        """Put a rule in force whose history is filled in while the job runs."""
+        if not self._has("rules backfill"):
+            return
+        assert self._life is not None
+        self._life.settle()
+        asked = self._root / "asked.yaml"
+        put(asked, yaml.safe_dump({"rules": [rule]}))
+        self._run("rules", "apply", asked, "--conf", self._job.conf, "--backfill", "--reason", "of the past too")
+        self._checker.expect_backfill(rule["rule_id"])
+
+    def _carry_over(self, partitions: int) -> None:
+        """Go on in a new checkpoint, with other partitions."""
+        if not self._has("state export"):
+            return
+        export, self._carried = self._root / f"export-{self._lives}", self._carried + 1
+        self._run("state", "export", self._job.conf, "--to", export)
+        self._fixed = {"checkpoint": f"checkpoint-{self._carried}", "partitions": partitions}
+        self._job.checkpoint = self._root / self._fixed["checkpoint"]
+        self._configure(**self._configured)
+        self._run("state", "import", export, "--conf", self._job.conf)
+        self._records.go_on_in(self._job.checkpoint)
+        self.rare.saw("a state carried over")
+
+    def _replay(self) -> None:
+        if not self._has("replay"):
+            return
+        # What was filled in from the archive itself is no part of what arrived.
+        for options in (["--evaluations", "--cuts", "recorded"], []):
+            self._run("replay", self._job.conf, *options)
+            self.rare.saw("an archive replayed")
+
+    def _explain(self, sample: int) -> None:
+        """Have some alerts explained, and some evaluations without one."""
+        if not self._has("explain"):
+            return
+        dice = random.Random(sample)
+        alerts = [row["alert_id"] for row in self._job.rows("alerts") if row["warm"]]
+        quiet = [row for row in self._job.rows("evaluations") if row["warm"] and not row["fired"]]
+        quiet = [row for row in quiet if BY_ID[row["rule_id"]].written.get("on") != "alerts"]
+        for alert_id in dice.sample(alerts, EXPLAINED):
+            self._run("explain", self._job.conf, alert_id)
+            self.rare.saw("an alert explained")
+        for row in dice.sample(quiet, EXPLAINED):
+            self._run("explain", self._job.conf, "--event", row["event_id"], "--rule", row["rule_id"])
+
+    def _run(self, *arguments: str | Path) -> None:
+        """Run a command that has to succeed."""
+        done = run_command(*arguments)
+        said = f"{done.stdout[-2000:]}{done.stderr[-2000:]}"
+        assert done.returncode == 0, f"buckets {' '.join(map(str, arguments))} ended with {done.returncode}: {said}"
+
+    def _has(self, what: str) -> bool:
+        """Whether there is a command, or an option of one; counted where there is not."""
+        commands = typer.main.get_group(app).commands
+        if what == "rules backfill":
+            apply = commands["rules"].commands["apply"]
+            there = any("--backfill" in parameter.opts for parameter in apply.params)
+        elif what == "state export":
+            there = "export" in commands["state"].commands
+        else:
+            there = what in commands
+        if not there:
+            self.rare.skip(what)
+        return there

@@ -1,0 +1,90 @@
+"""What rules as they are written make of a row: whether it is an event, which groups and features count it."""
+
+import json
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+from buckets.events.schema import EventSchema
+from buckets.rules.rule import Rule
+from buckets.rules.rule_set import Group
+from tests.oracle import Event
+from tests.walk.catalogue import BY_ID, FILTERS, Looked
+from tests.walk.recorded import RecordedBatch
+from tests.walk.timelines import Row, key_of
+
+MEASURES = {"amount": 2, "fee": 0, "alert_score": 0}
+ATTRIBUTES = ("id", "payer", "country", "kind", "device")
+
+
+def parsed(line: str, needed: set[str], schema: EventSchema) -> Row | None:
+    """The event of a line; None if it is none."""
+
+    def once(pairs: list[tuple[str, Any]]) -> Row:
+        row = dict(pairs)
+        if len(row) < len(pairs):
+            raise ValueError(line)
+        return row
+
+    try:
+        row = json.loads(line, object_pairs_hook=once)
+    except ValueError:
+        return None
+    latest = schema.event_time.latest
+    assert latest is not None
+    if not isinstance(row, dict) or not isinstance(row["t"], int) or row["t"] > in_ms(latest):
+        return None
+    amount = Decimal(row["amount"])
+    if not isinstance(row["fee"], int) or amount != round(amount, 2) or any(row[name] is None for name in needed):
+        return None
+    return {name: row[name] for name in ATTRIBUTES} | {"t": row["t"], "amount": amount, "fee": row["fee"]}
+
+
+def needed_fields(group: Group) -> set[str]:
+    """The fields that must not be null for the rules of a group."""
+    needed = set(group.fields)
+    for rule in group.rules:
+        needed |= {rule.measure} if rule.measure is not None else set()
+        needed |= {each.feature.of for each in rule.named_features() if each.feature.of is not None}
+    return needed
+
+
+def event_of(group: Group, row: Row, event_id: str) -> Event:
+    """An event or alert as a group has it."""
+    values = tuple(Decimal(row.get(name, 0)) for name in MEASURES)
+    return Event(event_id, row["t"], key_of(row, group.fields), values)
+
+
+def looked(batch: RecordedBatch) -> Looked:
+    """What the lists of a batch have for keys."""
+    return {name: _looked(index) for name, index in batch.lists.items()}
+
+
+def _looked(index: Any) -> Callable[[str, int], Any]:
+    def find(key: str, time_ms: int) -> Any:
+        entry = index.get(key)
+        return None if entry is None or (entry.until_ms is not None and time_ms >= entry.until_ms) else entry.values
+
+    return find
+
+
+def passes(group: Group, row: Row, lists: Looked) -> bool:
+    """Whether an event passes the filter of a group."""
+    if not group.where:
+        return True
+    written = BY_ID[group.rules[0].rule_id].written["where"]
+    return FILTERS[_text(written)](row, lists)
+
+
+def counted_by(rule: Rule, name: str) -> Callable[[Row, Looked], bool]:
+    """Which events a feature counts."""
+    where = BY_ID[rule.rule_id].written["features"][name].get("where")
+    return (lambda row, lists: True) if where is None else FILTERS[where]
+
+
+def _text(where: Any) -> str:
+    return where if isinstance(where, str) else " AND ".join(f"{name} = '{value}'" for name, value in where.items())
+
+
+def in_ms(moment: Any) -> int | None:
+    return None if moment is None else round(moment.timestamp() * 1000)
