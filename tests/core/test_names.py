@@ -16,8 +16,22 @@ TEXTS = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", PACKAGE / "DESIGN.md")
 QUOTED = re.compile(r"`([^`\n]+)`")
 DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 FILES = {"cfg", "json", "jsonl", "lock", "log", "md", "pem", "pid", "properties", "py", "yaml"}
-ELSEWHERE = {"spark", "fs", "fetch", "state", "engine", "precision", "rules", "source", "output", "trigger"}
-"""First words of settings, Spark's or our own, which are written like attributes of modules."""
+ELSEWHERE = {
+    "spark",
+    "fs",
+    "fetch",
+    "state",
+    "engine",
+    "precision",
+    "rules",
+    "source",
+    "output",
+    "trigger",
+    "features",
+    "RULE",
+    "train",
+}
+"""First words of settings, of columns and of files, which are written like attributes of modules."""
 CALLED_BY_OTHERS = {
     "init",  # Spark's StatefulProcessor
     "handleInputRows",
