@@ -13,9 +13,6 @@ from dataclasses import dataclass, field
 from buckets.carry.regrouping import Regrouping
 from buckets.engine.shard_clock import VOTERS, ShardClock, Voter
 
-Voters = Mapping[str, list[Voter]]
-"""By group, the hash and the clock in ms of each voter; who had an event last comes last."""
-
 
 @dataclass(frozen=True)
 class ShardTimes:
@@ -23,7 +20,7 @@ class ShardTimes:
 
     Attributes:
         evicted_until_ms: by group, the time of the latest event that was evicted.
-        voters: of its clock.
+        voters: of its clock, by group; who had an event last comes last.
     """
 
     evicted_until_ms: dict[str, int] = field(default_factory=dict)

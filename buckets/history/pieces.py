@@ -14,8 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from buckets.checkpoint.cuts import Cut
-from buckets.history.archive import BATCH, SOURCE_ORDER, Archive, by_batch
+from buckets.history.archive import BATCH, SOURCE_ORDER, by_batch
+from buckets.history.history import History
 from buckets.history.recorded import Recorded
+from buckets.history.replayed_fills import ReplayedFills
 from buckets.history.scoring import Piece
 from buckets.lists.lists import Lists
 
@@ -24,18 +26,18 @@ JOINED_ROWS = 500_000
 """Batches are joined until they have so many rows."""
 
 
-def pieces_of(archive: Archive, recorded: Recorded, cut_as: CutAs, last_batch: int) -> Iterator[Piece]:
+def pieces_of(history: History, fills: ReplayedFills, cut_as: CutAs, last_batch: int) -> Iterator[Piece]:
     """The archive from its beginning.
 
     Args:
-        archive: what has arrived.
-        recorded: the cuts, and what scored each batch.
+        history: what has arrived, the cuts, and what scored each batch.
+        fills: what was filled in while the job ran.
         cut_as: `recorded`: a piece for each batch; `joined`: batches are joined.
         last_batch: the last batch that is wanted.
     """
-    pinned = _Pinned(recorded)
+    pinned = _Pinned(history.recorded, fills)
     parts: list[_Part] = []
-    for batch_id, rows in by_batch(archive.tables()):
+    for batch_id, rows in by_batch(history.archive.tables()):
         if batch_id > last_batch:
             break
         part = _Part(batch_id, rows, pinned.lists_of(batch_id))
@@ -67,8 +69,8 @@ def _goes_on(parts: list[_Part], part: _Part, pinned: "_Pinned", cut_as: CutAs) 
 class _Pinned:
     """What each batch is scored with; lists of the same versions are the same object."""
 
-    def __init__(self, recorded: Recorded) -> None:
-        self._recorded = recorded
+    def __init__(self, recorded: Recorded, fills: ReplayedFills) -> None:
+        self._recorded, self._fills = recorded, fills
         self._cuts = {cut.batch_id: cut for cut in recorded.cuts}
         self._latest: tuple[Cut, Lists] | None = None
 
@@ -90,11 +92,12 @@ class _Pinned:
         rows = pa.concat_tables([part.rows for part in parts])
         rule_set = self._recorded.rule_set(self._cuts[last].ruleset_version)
         terms, lists = self._recorded.terms(last), parts[-1].lists
+        feeds_of = self._fills.feeds_of(rule_set, self._cuts[last])
         if first == last:
-            return Piece(rows, rule_set, terms, lists, (first, last))
+            return Piece(rows, rule_set, terms, lists, (first, last), feeds_of=feeds_of)
         orders = rows[SOURCE_ORDER].to_numpy()
         is_next = np.ones(len(rows), np.bool_)
         is_next[1:] = (np.diff(rows[BATCH].to_numpy()) != 0) | (np.diff(orders) != 0)
         number = pa.array(np.cumsum(is_next) - 1)
         rows = rows.set_column(rows.column_names.index(SOURCE_ORDER), SOURCE_ORDER, number)
-        return Piece(rows, rule_set, terms, lists, (first, last), orders[is_next])
+        return Piece(rows, rule_set, terms, lists, (first, last), orders[is_next], feeds_of)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Literal
 
 import pyarrow as pa
@@ -25,6 +26,7 @@ from buckets.history.differences import KINDS, Difference, Kind, differences
 from buckets.history.history import History
 from buckets.history.pieces import CutAs, pieces_of
 from buckets.history.recorded_rows import ALERTS, RecordedRows, Span, recorded_rows
+from buckets.history.replayed_fills import ReplayedFills
 from buckets.history.scoring import ScoredPiece, score_pieces
 from buckets.moment import moment_ms
 from buckets.outputs import columns
@@ -242,11 +244,12 @@ def _replay(
     history: History, wanted: Wanted, rows: RecordedRows, found: Replayed, on_piece: Callable[[Replayed], None]
 ) -> Replayed:
     comparison = _Comparison(history, wanted, rows, found)
-    pieces = pieces_of(history.archive, history.recorded, found.cut_as, found.last_batch)
-    for scored in score_pieces(pieces, wanted.evaluations, wanted.processes):
-        found.events += scored.account.events_in
-        comparison.take(scored)
-        on_piece(found)
+    with TemporaryDirectory() as folder:
+        pieces = pieces_of(history, ReplayedFills(history, Path(folder)), found.cut_as, found.last_batch)
+        for scored in score_pieces(pieces, wanted.evaluations, wanted.processes):
+            found.events += scored.account.events_in
+            comparison.take(scored)
+            on_piece(found)
     comparison.end(history.recorded.cuts[-1].batch_id if found.not_compared is None else found.last_batch)
     return found
 

@@ -7,14 +7,9 @@ import pytest
 import yaml
 
 from buckets.checkpoint.checkpoint import Checkpoint
-from buckets.config.job import load_job
-from buckets.history.archive import by_batch
 from buckets.history.fill_chunks import fills_folder
 from buckets.history.fill_status import read_fills
-from buckets.history.history import History
-from buckets.history.replayed_fills import ReplayedFills
-from buckets.history.scoring import Piece, score_pieces
-from buckets.outputs.columns import EVALUATIONS
+from buckets.history.replay import replay
 from tests.spark.command import RunningCommand
 from tests.spark.job_folder import JobFolder, Row, written_batches
 from tests.spark.payments import RULES, payments
@@ -73,26 +68,6 @@ def from_batch(job: JobFolder, first: int, last: int) -> dict[str, list[Row]]:
     }
 
 
-def _told(row: Row) -> tuple:
-    return row["batch_id"], row["position"], row["rule_id"], row["key"], str(row["value"]), row["warm"], row["fired"]
-
-
-def replayed(job: JobFolder, folder: Path) -> list[tuple]:
-    """The evaluations of all batches, scored again from the archive."""
-    history = History.open(load_job(job.conf))
-    fills, cuts = ReplayedFills(history, folder), {cut.batch_id: cut for cut in history.recorded.cuts}
-    pieces = []
-    for batch_id, rows in by_batch(history.archive.tables()):
-        rule_set = history.recorded.rule_set(cuts[batch_id].ruleset_version)
-        terms, feeds_of = history.recorded.terms(batch_id), fills.feeds_of(rule_set, cuts[batch_id])
-        pieces.append(Piece(rows, rule_set, terms, feeds_of=feeds_of))
-    found = []
-    for scored in score_pieces(pieces, evaluations=True):
-        batch_id = scored.piece.rows["_batch_id"][0].as_py()
-        found += [_told(row | {"batch_id": batch_id}) for row in scored.table(EVALUATIONS).to_pylist()]
-    return sorted(found)
-
-
 def test_killed_while_history_is_filled_in_a_rule_becomes_as_one_that_was_there_from_the_start(
     buckets, spark, tmp_path: Path
 ):
@@ -126,5 +101,7 @@ def test_killed_while_history_is_filled_in_a_rule_becomes_as_one_that_was_there_
     assert {row["warm"] for row in mine if row["batch_id"] < first} == {False}
     assert {row["warm"] for row in mine if row["batch_id"] >= first} == {True}
     assert read_fills(job.checkpoint) == []
-    assert replayed(job, tmp_path / "chunks") == sorted(map(_told, from_batch(job, 0, last)["evaluations"]))
+    replayed = replay(job.conf, evaluations=True)
+    assert replayed.is_equal, replayed.differences
+    assert replayed.compared["evaluations"] == len(job.rows("evaluations"))
     assert "backfilled" in buckets("rules", "history", "asked", "--conf", job.conf).out
