@@ -32,7 +32,7 @@ from buckets.rules.rule_set import RuleSet
 OUTCOMES = ("filtered", "evaluated", "collision", "late", "too_late", "duplicate", "dead_letter")
 """What may become of an arrival; where it differs by key, as one may be late for one and not for another, the last one
 of these is told."""
-_, EVALUATED, COLLISION, LATE, TOO_LATE, DUPLICATE, DEAD_LETTER = range(len(OUTCOMES))
+EVALUATED, COLLISION, LATE, TOO_LATE, DUPLICATE, DEAD_LETTER = range(1, len(OUTCOMES))
 Int64s = npt.NDArray[np.int64]
 
 
