@@ -99,7 +99,7 @@ def warm_words(found: Explanation) -> str:
     if found.warm is None:
         return ""
     if not found.warm and found.warmth.startswith("complete"):
-        return "; at this event not, since its key had been quiet for so long that it was forgotten, or starts there"
+        return "; but this key had been quiet for so long that it was forgotten, so something may be missing"
     return "" if found.warm or not found.warmth else "; so something may be missing at this event"
 
 
