@@ -29,6 +29,8 @@ EVERY_S = 0.5
 """How often requests are looked for."""
 AGAIN_AFTER_S = 2.0
 """After how long the archive is looked at again that does not reach far enough."""
+PATIENCE_S = 5.0
+"""For so long the end of a job waits for the thread."""
 NICENESS = 10
 """By so much batches come before the thread."""
 AHEAD = 256
@@ -108,7 +110,7 @@ class Backfills:
         self._closing.set()
         self._asked.set()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(PATIENCE_S)  # An archive may take long; it, and each chunk, is whole or not at all.
             self._thread = None
 
     # --- what a batch asks ------------------------------------------------------------------------------------

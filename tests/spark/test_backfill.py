@@ -74,7 +74,7 @@ def from_batch(job: JobFolder, first: int, last: int) -> dict[str, list[Row]]:
 
 
 def _told(row: Row) -> tuple:
-    return row["batch_id"], row["position"], row["rule_id"], row["key"], str(row["value"]), row["warm"], row["fired"]
+    return row["batch_id"], row["event_id"], row["rule_id"], row["key"], str(row["value"]), row["warm"], row["fired"]
 
 
 def replayed(job: JobFolder, folder: Path) -> list[tuple]:
