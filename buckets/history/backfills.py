@@ -100,9 +100,12 @@ class Backfills:
             return [wanted for _, wanted in self._wanted.values()]
 
     def taken(self, wanted: Wanted) -> None:
-        """A request is in a version of the rules."""
+        """A request is in a version of the rules; one that has come in its place meanwhile stays."""
         with self._lock:
-            request, _ = self._wanted.pop(wanted.rule.rule_id)
+            request, there = self._wanted.get(wanted.rule.rule_id, (None, None))
+            if request is None or there != wanted:
+                return
+            del self._wanted[wanted.rule.rule_id]
         self._requests.forget(request)
 
     def stop(self) -> None:
