@@ -208,9 +208,17 @@ class Backfills:
             if each.coming is None:
                 self._closing.wait(AGAIN_AFTER_S)
                 return False
+        try:
+            return self._write(each, each.coming)
+        except BaseException:
+            each.coming = None  # What it has given may not be written: it begins again after what is.
+            raise
+
+    def _write(self, each: _Building, coming: Iterator[Chunk]) -> bool:
+        """Write the next chunks of a fill; whether there was room for some."""
         room = min(PORTION, AHEAD - (each.ready - each.taken[-1]))
         for _ in range(room):
-            chunk = next(each.coming, None)
+            chunk = next(coming, None)
             if chunk is None:
                 each.chunks.finish(each.ready)
                 each.total = each.ready
