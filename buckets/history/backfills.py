@@ -29,6 +29,8 @@ EVERY_S = 0.5
 """How often requests are looked for."""
 AGAIN_AFTER_S = 2.0
 """After how long the archive is looked at again that does not reach far enough."""
+PATIENCE_S = 5.0
+"""For so long the end of a job waits for the thread."""
 NICENESS = 10
 """By so much batches come before the thread."""
 AHEAD = 256
@@ -98,9 +100,12 @@ class Backfills:
             return [wanted for _, wanted in self._wanted.values()]
 
     def taken(self, wanted: Wanted) -> None:
-        """A request is in a version of the rules."""
+        """A request is in a version of the rules; one that has come in its place meanwhile stays."""
         with self._lock:
-            request, _ = self._wanted.pop(wanted.rule.rule_id)
+            request, there = self._wanted.get(wanted.rule.rule_id, (None, None))
+            if request is None or there != wanted:
+                return
+            del self._wanted[wanted.rule.rule_id]
         self._requests.forget(request)
 
     def stop(self) -> None:
@@ -108,7 +113,7 @@ class Backfills:
         self._closing.set()
         self._asked.set()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(PATIENCE_S)  # An archive may take long; it, and each chunk, is whole or not at all.
             self._thread = None
 
     # --- what a batch asks ------------------------------------------------------------------------------------
@@ -203,9 +208,17 @@ class Backfills:
             if each.coming is None:
                 self._closing.wait(AGAIN_AFTER_S)
                 return False
+        try:
+            return self._write(each, each.coming)
+        except BaseException:
+            each.coming = None  # What it has given may not be written: it begins again after what is.
+            raise
+
+    def _write(self, each: _Building, coming: Iterator[Chunk]) -> bool:
+        """Write the next chunks of a fill; whether there was room for some."""
         room = min(PORTION, AHEAD - (each.ready - each.taken[-1]))
         for _ in range(room):
-            chunk = next(each.coming, None)
+            chunk = next(coming, None)
             if chunk is None:
                 each.chunks.finish(each.ready)
                 each.total = each.ready
