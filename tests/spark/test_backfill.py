@@ -68,29 +68,6 @@ def from_batch(job: JobFolder, first: int, last: int) -> dict[str, list[Row]]:
     }
 
 
-<<<<<<< HEAD
-=======
-def _told(row: Row) -> tuple:
-    return row["batch_id"], row["event_id"], row["rule_id"], row["key"], str(row["value"]), row["warm"], row["fired"]
-
-
-def replayed(job: JobFolder, folder: Path) -> list[tuple]:
-    """The evaluations of all batches, scored again from the archive."""
-    history = History.open(load_job(job.conf))
-    fills, cuts = ReplayedFills(history, folder), {cut.batch_id: cut for cut in history.recorded.cuts}
-    pieces = []
-    for batch_id, rows in by_batch(history.archive.tables()):
-        rule_set = history.recorded.rule_set(cuts[batch_id].ruleset_version)
-        terms, feeds_of = history.recorded.terms(batch_id), fills.feeds_of(rule_set, cuts[batch_id])
-        pieces.append(Piece(rows, rule_set, terms, feeds_of=feeds_of))
-    found = []
-    for scored in score_pieces(pieces, evaluations=True):
-        batch_id = scored.piece.rows["_batch_id"][0].as_py()
-        found += [_told(row | {"batch_id": batch_id}) for row in scored.table(EVALUATIONS).to_pylist()]
-    return sorted(found)
-
-
->>>>>>> backfill
 def test_killed_while_history_is_filled_in_a_rule_becomes_as_one_that_was_there_from_the_start(
     buckets, spark, tmp_path: Path
 ):
