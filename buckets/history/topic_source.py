@@ -11,6 +11,7 @@ from deltalake import DeltaTable, QueryBuilder
 from buckets.audit.folder import AuditFolder, audit_settings
 from buckets.audit.tables import TRANSACTIONS
 from buckets.checkpoint.cuts import Cut
+from buckets.checkpoint.folders import spark_folder
 from buckets.config.job import Job
 from buckets.errors import BucketsError
 from buckets.events.arrivals import INGESTED, POSITION, RAW, SOURCE, SOURCE_ORDER
@@ -43,7 +44,7 @@ def topic_arrivals(
     assert topic is not None
     folder = AuditFolder(audit_settings(job))
     reached = _reached(folder, topic)
-    last = {} if before is None else _offsets(before.end, topic)
+    last = _begun(job.checkpoint, topic) if before is None else _offsets(before.end, topic)
     for group in _groups([cut for cut in cuts if _is_within(_offsets(cut.end, topic), reached)], topic, last):
         messages = _messages(folder.tables / TRANSACTIONS, topic, last, _offsets(group[-1].end, topic))
         for cut in group:
@@ -56,6 +57,12 @@ def topic_arrivals(
 
 def _offsets(text: str, topic: str) -> Offsets:
     return {int(partition): offset for partition, offset in json.loads(text).get(topic, {}).items()}
+
+
+def _begun(checkpoint: Path, topic: str) -> Offsets:
+    """Where the job began in the topic, as Spark has written it."""
+    text = (spark_folder(checkpoint) / "sources" / "0" / "0").read_text(encoding="utf-8")
+    return _offsets(text.splitlines()[-1], topic)
 
 
 def _reached(folder: AuditFolder, topic: str) -> Offsets:

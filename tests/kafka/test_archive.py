@@ -21,7 +21,10 @@ def test_messages_are_archived_as_far_as_the_audit_has_come_and_score_the_same(b
     job = AuditJob(broker, tmp_path, partitions=2, trigger={"available_now": True}, archive={"path": "archive"})
     settings = yaml.safe_load(job.conf.read_text())
     settings["source"]["max_offsets_per_trigger"] = 25
+    job.send([payment | {"id": f"early-{payment['id']}"} for payment in payments(10)])
+    settings["source"]["starting_offsets"] = "latest"
     job.conf.write_text(yaml.safe_dump(settings))
+    prepare(load_job(job.conf)).query(spark, Listener()).run(None)
     job.send(payments(80))
     broker.produce(job.topic, [b"\xff{", "no payment"], ["x", "y"])
     prepare(load_job(job.conf)).query(spark, Listener()).run(None)
