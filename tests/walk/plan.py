@@ -110,7 +110,7 @@ class _Draft:
         yield "write_list", self._list(LEVELS), False
         precisions = [ALL, *self._dice.sample(PRECISIONS, 2)]
         last = self._lives - 1
-        kills = itertools.cycle(self._dice.sample(KILLS[:2], 2) + self._dice.sample(KILLS, len(KILLS)))
+        kills = itertools.cycle([*self._dice.sample(KILLS[:2], 2), *KILLS[2:]])
         kinds = self._kinds()
         for life in range(self._lives):
             precision = TIERED if life == last else precisions[life % len(precisions)]
