@@ -17,7 +17,7 @@ from tests.walk.stream import BUSY, HOUR_MS, Stream
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 CHANGES = ["rules", "rules", "list", "snooze", "return", "clear"]
-MUSTS = {0: "snooze", 1: "clear"}
+MUSTS = {0: "snooze", 1: "clear", 2: "list"}
 """By life, what has to change in it, so that every walk has it."""
 FILES_OF_LIFE = 4
 """Files that come in one life, about."""
@@ -129,7 +129,8 @@ class _Draft:
                 yield "stop", {}, life == last
             else:
                 files = [self._stream.file("plain") for _ in range(2)]
-                yield "kill", {"when": next(kills), "files": files}, False
+                # What the first life has taken in is looked at in the state.
+                yield "kill", {"when": next(kills), "files": files}, life == 0
             if life in (0, last):
                 yield "look_at_state", {}, False
             if life % 3 == 2 and life != last:
