@@ -139,7 +139,12 @@ TEMPLATES = (
         keeps=True,
     ),
     Template(
-        {"rule_id": "kind-least", "group_by": ["kind"], "aggregate": {"function": "min", "measure": "amount"}},
+        {
+            "rule_id": "kind-least",
+            "group_by": ["kind"],
+            "aggregate": {"function": "min", "measure": "amount"},
+            "require_warm": True,
+        },
         {"window": _window("10m", "1h", left="open"), "limit": _limit("<=", 2, 5)},
     ),
     Template(

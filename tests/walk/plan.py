@@ -16,6 +16,9 @@ from tests.walk.catalogue import BACKFILLED, BY_ID, HIGH, LATENESS_MS, LEVELS, L
 from tests.walk.stream import BUSY, HOUR_MS, Stream
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+CHANGES = ["rules", "rules", "list", "snooze", "return", "clear"]
+MUSTS = {0: "snooze", 1: "clear", 2: "list"}
+"""By life, what has to change in it, so that every walk has it."""
 FILES_OF_LIFE = 4
 """Files that come in one life, about."""
 KILLS = ("written", "half_written", "begun", "anywhere")
@@ -110,7 +113,7 @@ class _Draft:
         yield "write_list", self._list(LEVELS), False
         precisions = [ALL, *self._dice.sample(PRECISIONS, 2)]
         last = self._lives - 1
-        kills = itertools.cycle(self._dice.sample(KILLS[:2], 2) + self._dice.sample(KILLS, len(KILLS)))
+        kills = itertools.cycle([*self._dice.sample(KILLS[:2], 2), *KILLS[2:]])
         kinds = self._kinds()
         for life in range(self._lives):
             precision = TIERED if life == last else precisions[life % len(precisions)]
@@ -121,12 +124,13 @@ class _Draft:
             yield "start", {}, False
             if life == 1 and not self._topics:
                 yield "backfill", {"rule": self._asked()}, False
-            yield from self._life(kinds)
+            yield from self._life(kinds, MUSTS.get(life))
             if life % 3 == 2 or life == last:
                 yield "stop", {}, life == last
             else:
                 files = [self._stream.file("plain") for _ in range(2)]
-                yield "kill", {"when": next(kills), "files": files}, False
+                # What the first life has taken in is looked at in the state.
+                yield "kill", {"when": next(kills), "files": files}, life == 0
             if life in (0, last):
                 yield "look_at_state", {}, False
             if life % 3 == 2 and life != last:
@@ -143,8 +147,10 @@ class _Draft:
         while True:
             yield self._dice.choice(["plain", "plain", "plain", "gap", "whale", "huge", "returns"])
 
-    def _life(self, kinds: Iterator[str]) -> Iterator[_Planned]:
-        changes = self._dice.sample(["rules", "rules", "list", "snooze", "return", "clear"], 3)
+    def _life(self, kinds: Iterator[str], must: str | None) -> Iterator[_Planned]:
+        changes = self._dice.sample(CHANGES, 3)
+        if must is not None and must not in changes:
+            changes[self._dice.randrange(len(changes))] = must
         for turn in range(FILES_OF_LIFE):
             kind = next(kinds)
             yield "add_file", {"of": kind, "lines": self._stream.file(kind)}, False
@@ -214,8 +220,8 @@ class _Draft:
         return written
 
     def _snooze(self) -> dict[str, Any]:
-        rule_id = self._dice.choice(["payer-sum", "two-sides", "not-staff"])
-        until_ms = self._stream.clock_ms + self._dice.choice([1, 3]) * HOUR_MS
+        rule_id = self._dice.choice(["payer-sum", "payer-sum", "two-sides", "not-staff"])
+        until_ms = self._stream.clock_ms + self._dice.choice([2, 6]) * HOUR_MS
         key = {"payer": self._dice.choice(BUSY)}
         until = moment(until_ms)
         there: Written = self._rules[rule_id]

@@ -93,7 +93,8 @@ class Stream:
     def _huge(self) -> list[Row]:
         """Payments of one payer whose sum passes 64 bits at the second one, and a small one."""
         payer = f"huge{self._number}"
-        rows = [self._payment(payer) | {"country": payer, "kind": payer} for _ in range(3)]
+        alone = {"country": payer, "kind": payer, "device": "phone"}
+        rows = [self._payment(payer) | alone for _ in range(3)]
         return [rows[0] | {"amount": HUGE}, rows[1] | {"amount": HUGE}, rows[2]]
 
     def _returning(self) -> list[Row]:
