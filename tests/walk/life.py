@@ -49,15 +49,17 @@ class Life:
         assert code == 0, f"it ended with {code}: {self._command.stderr}"
         self.close()
 
-    def outlive(self, outage: Callable[[], None]) -> None:
-        """Wait until it says that brokers do not answer, and have them come back.
+    def outlive(self, begin: Callable[[], None], end: Callable[[], None]) -> None:
+        """Wait until it says that brokers do not answer.
 
         Args:
-            outage: brings them back.
+            begin: takes them away.
+            end: brings them back.
         """
         said = self._command.stderr.count(TRYING_AGAIN)
+        begin()
         self._command.wait_until(lambda: self._command.stderr.count(TRYING_AGAIN) > said, LOOK_EVERY_S)
-        outage()
+        end()
 
     def kill(self, when: str, dice: random.Random) -> str:
         """Kill it in a moment of a batch, the next that can be caught.

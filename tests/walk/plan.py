@@ -157,7 +157,7 @@ class _Draft:
             if turn < len(changes):
                 yield from self._change(changes[turn])
         if self._topics:
-            yield "outage", {}, self._dice.random() < 0.5
+            yield "outage", {}, True
             yield "clear_state", {"rule_id": self._dice.choice(CLEARED)}, self._dice.random() < 0.5
 
     def _change(self, kind: str) -> Iterator[_Planned]:

@@ -173,8 +173,7 @@ class Walk:
     def _outage(self) -> None:
         assert self._life is not None
         assert self._broker is not None
-        self._broker.kill()
-        self._life.outlive(self._broker.start)
+        self._life.outlive(self._broker.kill, self._broker.start)
         self.rare.saw("an outage waited out")
 
     def _snooze(self, rule_id: str, key: str, until: str) -> None:
