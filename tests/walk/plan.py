@@ -142,7 +142,7 @@ class _Draft:
 
     def _kinds(self) -> Iterator[str]:
         """Of what kind each file is: those that have to come first, so that every walk has them."""
-        musts = self._dice.sample(["whale", "huge", "plain"], 3)
+        musts = self._dice.sample(["whale", "huge", "whale"], 3)
         yield from ["plain", *musts, "gap", "plain", "plain", "plain", "plain", "returns", "plain", "returns"]
         while True:
             yield self._dice.choice(["plain", "plain", "plain", "gap", "whale", "huge", "returns"])

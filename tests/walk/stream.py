@@ -20,6 +20,8 @@ KINDS = ["CARD", "CARD", "CASH"]
 RECENT_MS = 120_000
 """Repeats and collisions are of payments no older than this, which every tail holds."""
 WHALE = "whale"
+WHALE_PAYMENTS = 260
+"""So many in a file that each of two makes a page of its own."""
 HUGE = "60000000000000000.00"
 """Two of them pass 64 bits."""
 assert RECENT_MS < SHORTEST_TAIL_MS
@@ -43,7 +45,9 @@ class Stream:
             self.clock_ms += self._dice.choice([3, 4]) * HOUR_MS
         lines = [self._line() for _ in range(self._dice.randrange(30, 50))]
         if kind == "whale":
-            lines += [json.dumps(self._payment(WHALE, step_ms=self._dice.choice([500, 4_000]))) for _ in range(420)]
+            lines += [
+                json.dumps(self._payment(WHALE, step_ms=self._dice.choice([500, 4_000]))) for _ in range(WHALE_PAYMENTS)
+            ]
         if kind == "returns":
             lines[10:10] = [json.dumps(each) for each in self._returning()]
         if kind == "huge":
