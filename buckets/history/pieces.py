@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from buckets.checkpoint.cuts import Cut
+from buckets.checkpoint.terms import Terms
 from buckets.history.archive import BATCH, SOURCE_ORDER, by_batch
 from buckets.history.history import History
 from buckets.history.recorded import Recorded
@@ -72,6 +73,7 @@ class _Pinned:
     def __init__(self, recorded: Recorded, fills: ReplayedFills) -> None:
         self._recorded, self._fills = recorded, fills
         self._cuts = {cut.batch_id: cut for cut in recorded.cuts}
+        self._shards = recorded.terms(recorded.cuts[-1].batch_id).engine.shards
         self._latest: tuple[Cut, Lists] | None = None
 
     def lists_of(self, batch_id: int) -> Lists:
@@ -86,12 +88,22 @@ class _Pinned:
         same_rules = self._cuts[one].ruleset_version == self._cuts[other].ruleset_version
         return same_rules and self._recorded.terms(one) is self._recorded.terms(other)
 
+    def _terms(self, batch_id: int) -> Terms:
+        """The terms of a batch, with as many shards as the last one has: timelines stay where they are.
+
+        What comes out does not depend on shards.
+        """
+        terms = self._recorded.terms(batch_id)
+        if terms.engine.shards == self._shards:
+            return terms
+        return terms.model_copy(update={"engine": terms.engine.model_copy(update={"shards": self._shards})})
+
     def piece(self, parts: list[_Part]) -> Piece:
         """Parts as one piece."""
         first, last = parts[0].batch_id, parts[-1].batch_id
         rows = pa.concat_tables([part.rows for part in parts])
         rule_set = self._recorded.rule_set(self._cuts[last].ruleset_version)
-        terms, lists = self._recorded.terms(last), parts[-1].lists
+        terms, lists = self._terms(last), parts[-1].lists
         feeds_of = self._fills.feeds_of(rule_set, self._cuts[last])
         if first == last:
             return Piece(rows, rule_set, terms, lists, (first, last), feeds_of=feeds_of)

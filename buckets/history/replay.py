@@ -178,6 +178,7 @@ def _check_whole(history: History, wanted: Wanted) -> int | None:
             "stream; only a job that this release has run from its beginning can be replayed"
         )
         raise BucketsError(message)
+    _check_names(history)
     _check_lists(history)
     end, last = archive.last_batch(), max((cut.batch_id for cut in recorded.cuts if cut.span), default=None)
     if end is None:
@@ -192,6 +193,22 @@ def _check_whole(history: History, wanted: Wanted) -> int | None:
         )
         raise BucketsError(message)
     return last
+
+
+def _check_names(history: History) -> None:
+    """See that fields have had the same names all the time.
+
+    Raises:
+        BucketsError: state was imported with other names.
+    """
+    renamed = next((each for each in Checkpoint(history.job.checkpoint).imports.read() if each.names), None)
+    if renamed is not None:
+        old, new = next(iter(renamed.names.items()))
+        message = (
+            f"field {old} is called {new} since batch {renamed.batch_id + 1}, where state was imported; history under "
+            f"other names cannot be replayed: replay the job before the import, on checkpoint {renamed.checkpoint}"
+        )
+        raise BucketsError(message)
 
 
 def _check_lists(history: History) -> None:
