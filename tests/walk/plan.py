@@ -124,7 +124,9 @@ class _Draft:
             yield "start", {}, False
             if life == 1 and not self._topics:
                 yield "backfill", {"rule": self._asked()}, False
-            yield from self._life(kinds, MUSTS.get(life))
+            # Wide buckets are hours old, so no gap may come between them and the last look at the state.
+            calm = (each if life < last - 1 or each != "gap" else "plain" for each in kinds)
+            yield from self._life(calm, MUSTS.get(life))
             if life % 3 == 2 or life == last:
                 yield "stop", {}, life == last
             else:
