@@ -127,6 +127,8 @@ class _Draft:
             # Wide buckets are hours old, so no gap may come between them and the last look at the state.
             calm = (each if life < last - 1 or each != "gap" else "plain" for each in kinds)
             yield from self._life(calm, MUSTS.get(life))
+            if life == 2 and not self._topics:
+                yield "fill_in", {"files": [self._stream.file("plain") for _ in range(12)]}, True
             if life % 3 == 2 or life == last:
                 yield "stop", {}, life == last
             else:

@@ -12,6 +12,7 @@ import yaml
 from pyspark.sql import SparkSession
 
 from buckets.cli.main import app
+from buckets.history.fill_status import read_fills
 from tests.kafka.broker import TestBroker
 from tests.spark.command import run_command
 from tests.spark.job_folder import JobFolder
@@ -193,6 +194,16 @@ class Walk:
         put(asked, yaml.safe_dump({"rules": [rule]}))
         self._run("rules", "apply", asked, "--conf", self._job.conf, "--backfill", "--reason", "of the past too")
         self._checker.expect_backfill(rule["rule_id"])
+
+    def _fill_in(self, files: list[list[str]]) -> None:
+        """Let payments come until history is filled in: only batches carry it, and only then state is carried over."""
+        assert self._life is not None
+        for lines in files:
+            if not read_fills(self._job.checkpoint):
+                return
+            self._source.add(lines)
+            self._life.settle()
+        assert not read_fills(self._job.checkpoint), "history is still not filled in"
 
     def _carry_over(self, partitions: int) -> None:
         """Go on in a new checkpoint, with other partitions."""
