@@ -131,7 +131,7 @@ class ShardProcesses:
         """Begin to score a batch; a shard always goes to the same process."""
         shares: list[dict[int, tuple[Sequence[bytes], Feeds]]] = [{} for _ in self._processes]
         for shard, payloads in messages.items():
-            shares[shard % len(shares)][shard] = payloads, feeds_of(shard)
+            shares[shard % len(shares)][shard] = payloads, dict(feeds_of(shard))
         begun = [process.submit(_score, share) for process, share in zip(self._processes, shares, strict=True) if share]
         used = self._used
         return lambda: _results(used, begun)

@@ -131,3 +131,11 @@ def test_a_delta_table_is_read_in_the_order_of_a_column(tmp_path):
         asked.run(event_pieces(tmp_path / "events", "nothing", asked.scoring))
     with pytest.raises(BucketsError, match="is for Delta tables; the rows of"):
         asked.run(event_pieces(tmp_path / "events.csv", "offset", asked.scoring))
+
+
+def test_shards_in_processes_of_their_own_raise_the_same(tmp_path):
+    _, history = archived_job(tmp_path, ROWS, [7])
+    asked = backtest(RULES)
+    one, two = (asked.run(archive_pieces(history, asked.scoring, None), processes=each) for each in (1, 2))
+    assert one.total == two.total
+    assert one.total.alerts > 0
