@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from buckets.carry.checkpoint_files import renumber_batch
+from buckets.carry.export_tables import check_contents, check_row_counts, rows_of
 from buckets.carry.manifest import KEYS, PAGES, RECORDS, SHARDS, Manifest
 from buckets.carry.plan import CarryPlan, plan_import
 from buckets.carry.regrouping import Regrouping
@@ -39,7 +40,6 @@ from buckets.errors import BucketsError
 from buckets.files import write_whole
 from buckets.outputs.columns import BATCHES
 from buckets.rules.renaming import Names
-from buckets.spark.state_export import CHECKED, check_table
 from buckets.spark.state_install import MESSAGES, install
 
 RESOLVED = pa.schema([("shard", pa.int32()), ("group_id", pa.string()), ("voter", pa.int64()), ("key", pa.string())])
@@ -59,6 +59,7 @@ def plan_of(folder: Path, job: Job, names: Names) -> CarryPlan:
     """
     manifest, source = Manifest.read(folder), job.settings.source
     basis = Basis(source.name, job.event_schema, job.settings.engine, source.subfolders)
+    check_row_counts(folder, manifest)
     with tempfile.TemporaryDirectory() as work:
         _write_records(folder, Path(work))
         known = Checkpoint(Path(work))
@@ -84,10 +85,7 @@ def import_state(spark: SparkSession, folder: Path, job: Job, plan: CarryPlan, s
     if before.exists():
         check_free(before)
     say("checking the export")
-    for name in CHECKED:
-        if check_table(folder / name) != plan.manifest.tables[name]:
-            message = f"export {folder} is damaged: table {name} does not hold what was written; export the state again"
-            raise BucketsError(message)
+    check_contents(folder, plan.manifest)
     try:
         with locked(job.checkpoint), tempfile.TemporaryDirectory(dir=job.checkpoint) as work:
             _write_records(folder, job.checkpoint)
@@ -139,7 +137,7 @@ def check_target(job: Job, manifest: Manifest) -> None:
 
 def _write_records(folder: Path, checkpoint: Path) -> None:
     """Write the files that are carried over as they are."""
-    for batch in DeltaTable(folder / RECORDS).to_pyarrow_dataset().to_batches():
+    for batch in rows_of(folder, RECORDS):
         for path, content in zip(batch["path"].to_pylist(), batch["content"].to_pylist(), strict=True):
             write_whole(checkpoint / path, content)
 
