@@ -88,6 +88,7 @@ def import_state(spark: SparkSession, folder: Path, job: Job, plan: CarryPlan, s
     check_contents(folder, plan.manifest)
     try:
         with locked(job.checkpoint), tempfile.TemporaryDirectory(dir=job.checkpoint) as work:
+            Checkpoint(job.checkpoint).imports.begin()
             _write_records(folder, job.checkpoint)
             _carry_records(job.checkpoint, plan)
             say("writing the state")
@@ -106,8 +107,10 @@ def check_target(job: Job, manifest: Manifest) -> None:
     """See that a checkpoint can be made, and that its output holds what came out until the export.
 
     Raises:
-        BucketsError: it is there already, or the output belongs to something else.
+        BucketsError: it is there already, in use, or half made, or the output belongs to something else.
     """
+    check_free(job.checkpoint)
+    Checkpoint(job.checkpoint).job.check_import_ended()
     if job.checkpoint.exists() and any(job.checkpoint.iterdir()):
         message = (
             f"checkpoint {job.checkpoint} is there already, and state is imported into a new one; name another folder "

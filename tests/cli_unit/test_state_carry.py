@@ -71,6 +71,18 @@ def test_what_would_be_carried_is_said_and_nothing_is_written(buckets, conf, exp
     assert not (tmp_path / "checkpoint").exists()
 
 
+def test_what_is_left_of_an_import_that_was_broken_off_is_told(buckets, conf, export, tmp_path):
+    checkpoint = Checkpoint(tmp_path / "checkpoint")
+    with locked(checkpoint.path):
+        checkpoint.imports.begin()
+        assert "is in use by process" in one_line(buckets("state", "import", export, "--conf", conf, "--dry-run"))
+    said = one_line(buckets("state", "import", export, "--conf", conf, "--dry-run"))
+    assert f"an import into {checkpoint.path} has begun and not ended; remove the folder and import again" in said
+    checkpoint.job.begin_imported(basis(), "me", "second")
+    said = one_line(buckets("state", "import", export, "--conf", conf, "--dry-run"))
+    assert "is there already, and state is imported into a new one" in said
+
+
 def remove_log(table):
     shutil.rmtree(table / "_delta_log")
 

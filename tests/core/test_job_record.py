@@ -1,6 +1,7 @@
 """What a checkpoint was made for: another job, or something else in its folder, is refused."""
 
 import json
+import re
 
 import pytest
 
@@ -22,6 +23,16 @@ def test_looking_at_a_checkpoint_writes_nothing(checkpoint):
     assert checkpoint.versions.latest_rule_set() is None
     assert checkpoint.batches.record(0) is None
     assert not checkpoint.path.exists()
+
+
+def test_a_checkpoint_into_which_an_import_was_broken_off_is_refused_until_it_is_removed(checkpoint):
+    checkpoint.imports.begin()
+    said = f"an import into {checkpoint.path} has begun and not ended; remove the folder and import again"
+    for refused in (checkpoint.job.open, checkpoint.job.identity):
+        with pytest.raises(BucketsError, match=re.escape(said)):
+            refused(basis())
+    checkpoint.job.begin_imported(basis(), "me", "second")
+    assert checkpoint.job.open(basis()) == "me"
 
 
 @pytest.mark.parametrize(
