@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from buckets.checkpoint.basis import is_same_source
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.job_record import JobRecord
 from buckets.errors import BucketsError
@@ -17,6 +18,30 @@ def test_a_checkpoint_keeps_its_identity_and_another_has_another(checkpoint, tmp
     identity = checkpoint.job.open(basis())
     assert JobRecord(checkpoint.path).open(basis()) == identity
     assert JobRecord(tmp_path / "other").open(basis()) != identity
+
+
+@pytest.mark.parametrize("now", ["json /old/../events", "json /events/", "json /./events"])
+def test_a_checkpoint_goes_on_with_its_source_however_the_path_is_written(checkpoint, now):
+    identity = checkpoint.job.open(basis())
+    assert checkpoint.job.open(basis(now)) == identity
+    assert checkpoint.job.open(basis()) == identity
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        ("json /events", "json /events/.."),
+        ("json /events/..", "json /events"),
+        ("json /events", "csv /events"),
+        ("kafka events", "json events"),
+        ("kafka a//b", "kafka a/b"),
+        ("json /my events", "json /my other"),
+    ],
+)
+def test_another_source_is_another_one(before, now):
+    assert not is_same_source(before, now)
+    assert is_same_source(before, before)
+    assert is_same_source(now, now)
 
 
 def test_looking_at_a_checkpoint_writes_nothing(checkpoint):
