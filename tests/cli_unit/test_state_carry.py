@@ -64,6 +64,12 @@ def test_a_folder_that_is_no_export_or_half_of_one_is_refused(buckets, conf, tmp
     assert "is no whole export: there is no export.json in it" in said
 
 
+@pytest.mark.parametrize("name", ["nowhere", "conf.yaml"])
+def test_what_is_no_folder_is_refused(buckets, conf, tmp_path, name):
+    said = one_line(buckets("state", "import", tmp_path / name, "--conf", conf))
+    assert f"there is no folder {tmp_path / name}; name one that `buckets state export` has written" in said
+
+
 def test_what_would_be_carried_is_said_and_nothing_is_written(buckets, conf, export, tmp_path):
     said = buckets("state", "import", export, "--conf", conf, "--dry-run")
     assert (said.code, said.err) == (0, "")
