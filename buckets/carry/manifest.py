@@ -72,6 +72,9 @@ class Manifest(BaseModel):
         Raises:
             BucketsError: there is none, it is damaged, or a later release wrote it.
         """
+        if not folder.is_dir():
+            message = f"there is no folder {folder}; name one that `buckets state export` has written"
+            raise BucketsError(message)
         file = folder / FILE
         if not file.exists():
             message = (

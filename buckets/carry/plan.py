@@ -6,7 +6,7 @@ from typing import Any
 
 from buckets.carry.manifest import Manifest
 from buckets.carry.regrouping import Regrouping, regrouping
-from buckets.checkpoint.basis import Basis
+from buckets.checkpoint.basis import Basis, is_same_source
 from buckets.duration import format_duration
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
@@ -112,7 +112,7 @@ def _check_names(before: EventSchema, now: EventSchema, names: Names) -> None:
 def _conflict(written: Mapping[str, Any], before: EventSchema, basis: Basis, names: Names) -> str | None:
     """What the state is made from that the configuration says otherwise, as text; None if nothing."""
     now = basis.schema
-    if written["source"] != basis.source:
+    if not is_same_source(written["source"], basis.source):
         return f"is that of source {written['source']}, and the configuration names {basis.source}"
     subfolders = written.get("subfolders", basis.subfolders)
     if subfolders != basis.subfolders:

@@ -1,5 +1,6 @@
 """What the state of a checkpoint is built from: what may change under it, what may not, and how each is said."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -62,7 +63,7 @@ class Basis:
         if written["allowed_lateness_ms"] != now["allowed_lateness_ms"]:
             before, after = (format_duration(basis["allowed_lateness_ms"]) for basis in (written, now))
             return f"was made with engine.allowed_lateness {before}, not {after}"
-        if written["source"] != now["source"]:
+        if not is_same_source(written["source"], self.source):
             return f"was made for source {written['source']}, not {now['source']}"
         # Earlier releases did not write this, and files that they did not read have not been listed.
         subfolders = written.get("subfolders", self.subfolders)
@@ -139,6 +140,18 @@ class Basis:
         for name, role in self.schema.roles.items():
             if name not in known:
                 yield f"the event schema has a field more, {name} as {role}"
+
+
+def is_same_source(one: str, other: str) -> bool:
+    """Whether two names of sources name one source, however their paths are written.
+
+    Paths are compared as Spark's notes of the files that it has taken name them: `..` is resolved, and links are not.
+    """
+    kind, _, path = one.partition(" ")
+    kind_of_other, _, path_of_other = other.partition(" ")
+    if kind == "kafka":
+        return one == other
+    return kind == kind_of_other and os.path.normpath(path) == os.path.normpath(path_of_other)
 
 
 def check_release(written: Any) -> None:

@@ -40,6 +40,14 @@ class Imports:
         """Look at a checkpoint; nothing is written yet."""
         self._file = records_folder(checkpoint) / "imports.json"
 
+    def begin(self) -> None:
+        """Leave a sign that an import has begun, before anything of it is written."""
+        write_whole(self._file, "[]")
+
+    def begun(self) -> bool:
+        """Whether an import has ever begun."""
+        return self._file.exists()
+
     def read(self) -> list[Import]:
         """All imports, the first one first."""
         written = json.loads(self._file.read_text(encoding="utf-8")) if self._file.exists() else []

@@ -7,6 +7,7 @@ from typing import Any
 
 from buckets.checkpoint.basis import Basis, check_release
 from buckets.checkpoint.folders import records_folder
+from buckets.checkpoint.imports import Imports
 from buckets.errors import BucketsError, first_line
 from buckets.events.schema import EventSchema
 from buckets.files import holds_more_than, write_whole
@@ -24,7 +25,8 @@ class JobRecord:
         """The identity of the checkpoint, the same at every start; None where there is no checkpoint yet.
 
         Raises:
-            BucketsError: the checkpoint was made by something else, from another basis, or by a later release.
+            BucketsError: the checkpoint was made by something else, from another basis, or by a later release, or an
+                import into it has not ended.
         """
         if self._file.exists():
             written = self._read()
@@ -34,6 +36,7 @@ class JobRecord:
                 message = f"checkpoint {self._checkpoint} {conflict}; {remedy}"
                 raise BucketsError(message)
             return str(written["id"])
+        self.check_import_ended()
         if holds_more_than(self._checkpoint, self._file):
             message = (
                 f"checkpoint {self._checkpoint} holds something that this program did not write; name a new folder"
@@ -66,6 +69,16 @@ class JobRecord:
         checkpoint into which it was imported may write to them.
         """
         return self._read().get("life") if self._file.exists() else None
+
+    def check_import_ended(self) -> None:
+        """See that no import into the checkpoint was broken off; this record is what it writes last.
+
+        Raises:
+            BucketsError: one was.
+        """
+        if Imports(self._checkpoint).begun() and not self._file.exists():
+            message = f"an import into {self._checkpoint} has begun and not ended; remove the folder and import again"
+            raise BucketsError(message)
 
     def begin_imported(self, basis: Basis, identity: str, life: str) -> None:
         """Make the record of a checkpoint into which state is imported; with it the checkpoint is whole."""

@@ -1,18 +1,18 @@
 """`buckets state export`: the state of a checkpoint as a folder of Delta tables, see `carry.manifest`."""
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
+from deltalake import write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 import buckets
 from buckets.carry.checkpoint_files import carried_files, last_batch
-from buckets.carry.manifest import KEYS, PAGES, RECORDS, SHARDS, Manifest, TableCheck
+from buckets.carry.export_tables import CHECKED, check_table
+from buckets.carry.manifest import KEYS, PAGES, RECORDS, SHARDS, Manifest
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.lock import locked
 from buckets.clock import epoch_ms
@@ -55,13 +55,6 @@ SHARD_COLUMNS = pa.schema(
     ]
 )
 RECORD_COLUMNS = pa.schema([pa.field("path", pa.string()), pa.field("content", pa.binary())])
-CHECKED = {
-    KEYS: ("shard", "state_key", "head", "policies"),
-    PAGES: ("shard", "state_key", "page"),
-    SHARDS: ("shard", "overview", "voters"),
-    RECORDS: ("path", "content"),
-}
-"""Of each table, the columns that its checksum is of."""
 
 
 def export_state(spark: SparkSession, checkpoint: Path, folder: Path, say: Callable[[str], None]) -> Manifest:
@@ -99,7 +92,7 @@ def export_state(spark: SparkSession, checkpoint: Path, folder: Path, say: Calla
         write_deltalake(folder / SHARDS, _shards(spark, checkpoint))
         write_deltalake(folder / RECORDS, _records(checkpoint, batch_id))
         say("computing checksums")
-        tables = {name: check_table(folder / name) for name in CHECKED}
+        tables = {name: check_table(folder, name) for name in CHECKED}
     manifest = Manifest(
         release=buckets.__version__,
         made_ms=epoch_ms(),
@@ -111,18 +104,6 @@ def export_state(spark: SparkSession, checkpoint: Path, folder: Path, say: Calla
     )
     manifest.write(folder)
     return manifest
-
-
-def check_table(table: Path) -> TableCheck:
-    """Count the rows of a table, and compute a checksum of them in any order. Cost: about 3 us a row."""
-    rows = checksum = 0
-    for batch in DeltaTable(table).to_pyarrow_dataset().to_batches(columns=list(CHECKED[table.name])):
-        for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            fields = [each if isinstance(each, bytes) else str(each).encode() for each in row]
-            text = b"".join([*(len(field).to_bytes(8) for field in fields), *fields])
-            checksum = (checksum + int.from_bytes(hashlib.blake2b(text, digest_size=8).digest())) % 2**64
-        rows += batch.num_rows
-    return TableCheck(rows=rows, checksum=checksum)
 
 
 def _write(frame: DataFrame, table: Path) -> None:

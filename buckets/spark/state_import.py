@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from buckets.carry.checkpoint_files import renumber_batch
+from buckets.carry.export_tables import check_contents, check_row_counts, rows_of
 from buckets.carry.manifest import KEYS, PAGES, RECORDS, SHARDS, Manifest
 from buckets.carry.plan import CarryPlan, plan_import
 from buckets.carry.regrouping import Regrouping
@@ -39,7 +40,6 @@ from buckets.errors import BucketsError
 from buckets.files import write_whole
 from buckets.outputs.columns import BATCHES
 from buckets.rules.renaming import Names
-from buckets.spark.state_export import CHECKED, check_table
 from buckets.spark.state_install import MESSAGES, install
 
 RESOLVED = pa.schema([("shard", pa.int32()), ("group_id", pa.string()), ("voter", pa.int64()), ("key", pa.string())])
@@ -59,6 +59,7 @@ def plan_of(folder: Path, job: Job, names: Names) -> CarryPlan:
     """
     manifest, source = Manifest.read(folder), job.settings.source
     basis = Basis(source.name, job.event_schema, job.settings.engine, source.subfolders)
+    check_row_counts(folder, manifest)
     with tempfile.TemporaryDirectory() as work:
         _write_records(folder, Path(work))
         known = Checkpoint(Path(work))
@@ -84,12 +85,10 @@ def import_state(spark: SparkSession, folder: Path, job: Job, plan: CarryPlan, s
     if before.exists():
         check_free(before)
     say("checking the export")
-    for name in CHECKED:
-        if check_table(folder / name) != plan.manifest.tables[name]:
-            message = f"export {folder} is damaged: table {name} does not hold what was written; export the state again"
-            raise BucketsError(message)
+    check_contents(folder, plan.manifest)
     try:
         with locked(job.checkpoint), tempfile.TemporaryDirectory(dir=job.checkpoint) as work:
+            Checkpoint(job.checkpoint).imports.begin()
             _write_records(folder, job.checkpoint)
             _carry_records(job.checkpoint, plan)
             say("writing the state")
@@ -108,8 +107,10 @@ def check_target(job: Job, manifest: Manifest) -> None:
     """See that a checkpoint can be made, and that its output holds what came out until the export.
 
     Raises:
-        BucketsError: it is there already, or the output belongs to something else.
+        BucketsError: it is there already, in use, or half made, or the output belongs to something else.
     """
+    check_free(job.checkpoint)
+    Checkpoint(job.checkpoint).job.check_import_ended()
     if job.checkpoint.exists() and any(job.checkpoint.iterdir()):
         message = (
             f"checkpoint {job.checkpoint} is there already, and state is imported into a new one; name another folder "
@@ -139,7 +140,7 @@ def check_target(job: Job, manifest: Manifest) -> None:
 
 def _write_records(folder: Path, checkpoint: Path) -> None:
     """Write the files that are carried over as they are."""
-    for batch in DeltaTable(folder / RECORDS).to_pyarrow_dataset().to_batches():
+    for batch in rows_of(folder, RECORDS):
         for path, content in zip(batch["path"].to_pylist(), batch["content"].to_pylist(), strict=True):
             write_whole(checkpoint / path, content)
 

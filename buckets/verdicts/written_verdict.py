@@ -120,6 +120,9 @@ def read_verdict_file(path: Path, by: str | None, now_ms: int) -> list[Line]:
             lines.append(Line(number, written_verdict(fields, by, now_ms)))
         except (ValueError, TypeError, AttributeError) as error:
             lines.append(Line(number, None, first_line(error)))
+    if path.suffix == ".csv" and not lines:
+        message = f"verdicts {path}: is empty below its first line, which names the columns; write a verdict a line"
+        raise BucketsError(message)
     return list(_without_contradictions(lines))
 
 

@@ -1,11 +1,21 @@
 """`buckets state export` and `import`: what is refused before Spark starts, in one line."""
 
+import shutil
+
+import pyarrow as pa
 import pytest
 import yaml
+from deltalake import DeltaTable, write_deltalake
 
+from buckets.carry.export_tables import CHECKED, check_contents, check_row_counts, check_table
+from buckets.carry.manifest import KEYS, PAGES, RECORDS, Manifest, TableCheck
+from buckets.checkpoint.basis import Basis
+from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.job_record import JobRecord
 from buckets.checkpoint.lock import locked
-from tests.core.checkpoints import basis
+from buckets.config.job import load_job
+from buckets.errors import BucketsError
+from tests.core.checkpoints import ONE, basis, book_of, ran
 from tests.core.examples import SCHEMA, written_rule
 
 
@@ -20,6 +30,27 @@ def conf(tmp_path):
     return file
 
 
+@pytest.fixture
+def export(tmp_path, conf):
+    """An export of a job of the same configuration, with one key."""
+    job, folder, checkpoint = load_job(conf), tmp_path / "export", Checkpoint(tmp_path / "old")
+    ran(book_of(checkpoint, ONE), 0)
+    files = [file for file in checkpoint.path.rglob("*") if file.is_file()]
+    rows = {"path": [str(file.relative_to(checkpoint.path)) for file in files]}
+    tables = {RECORDS: rows | {"content": [file.read_bytes() for file in files]}}
+    for name, columns in CHECKED.items():
+        blank = {column: [0 if column == "shard" else b"x"] for column in columns}
+        write_deltalake(folder / name, pa.table(tables.get(name, blank)))
+    source = job.settings.source
+    made_from = Basis(source.name, job.event_schema, job.settings.engine).to_json() | {"id": "me"}
+    checks = {name: check_table(folder, name) for name in CHECKED}
+    manifest = Manifest(
+        release="0", made_ms=0, checkpoint="/old", job=made_from, batch_id=0, ruleset_version=1, tables=checks
+    )
+    manifest.write(folder)
+    return folder
+
+
 def one_line(ran) -> str:
     (line,) = ran.err.splitlines()
     assert ran.code == 1
@@ -31,6 +62,83 @@ def test_a_folder_that_is_no_export_or_half_of_one_is_refused(buckets, conf, tmp
     (tmp_path / "export" / "keys").mkdir(parents=True)
     said = one_line(buckets("state", "import", tmp_path / "export", "--conf", conf))
     assert "is no whole export: there is no export.json in it" in said
+
+
+@pytest.mark.parametrize("name", ["nowhere", "conf.yaml"])
+def test_what_is_no_folder_is_refused(buckets, conf, tmp_path, name):
+    said = one_line(buckets("state", "import", tmp_path / name, "--conf", conf))
+    assert f"there is no folder {tmp_path / name}; name one that `buckets state export` has written" in said
+
+
+def test_what_would_be_carried_is_said_and_nothing_is_written(buckets, conf, export, tmp_path):
+    said = buckets("state", "import", export, "--conf", conf, "--dry-run")
+    assert (said.code, said.err) == (0, "")
+    assert "would get the state of 1 keys, after batch 0" in said.out
+    assert not (tmp_path / "checkpoint").exists()
+
+
+def test_what_is_left_of_an_import_that_was_broken_off_is_told(buckets, conf, export, tmp_path):
+    checkpoint = Checkpoint(tmp_path / "checkpoint")
+    with locked(checkpoint.path):
+        checkpoint.imports.begin()
+        assert "is in use by process" in one_line(buckets("state", "import", export, "--conf", conf, "--dry-run"))
+    said = one_line(buckets("state", "import", export, "--conf", conf, "--dry-run"))
+    assert f"an import into {checkpoint.path} has begun and not ended; remove the folder and import again" in said
+    checkpoint.job.begin_imported(basis(), "me", "second")
+    said = one_line(buckets("state", "import", export, "--conf", conf, "--dry-run"))
+    assert "is there already, and state is imported into a new one" in said
+
+
+def remove_log(table):
+    shutil.rmtree(table / "_delta_log")
+
+
+def cut_off(table):
+    (file,) = table.glob("*.parquet")
+    file.write_bytes(file.read_bytes()[:-20])
+
+
+def remove_rows(table):
+    (file,) = table.glob("*.parquet")
+    file.unlink()
+
+
+@pytest.mark.parametrize("name", CHECKED)
+@pytest.mark.parametrize("damage", [remove_log, cut_off, remove_rows])
+def test_an_export_with_a_table_that_cannot_be_read_is_refused(buckets, conf, export, tmp_path, name, damage):
+    damage(export / name)
+    said = one_line(buckets("state", "import", export, "--conf", conf, "--dry-run"))
+    assert f"export {export} is damaged: table {name} cannot be read (" in said
+    assert said.endswith("); export the state again")
+    assert not (tmp_path / "checkpoint").exists()
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_an_export_with_other_rows_than_were_written_is_refused(buckets, conf, export, name):
+    manifest = Manifest.read(export)
+    more = TableCheck(rows=manifest.tables[name].rows + 1, checksum=0)
+    manifest.model_copy(update={"tables": manifest.tables | {name: more}}).write(export)
+    said = one_line(buckets("state", "import", export, "--conf", conf, "--dry-run"))
+    assert f"is damaged: table {name} does not hold what was written; export the state again" in said
+
+
+def test_an_export_with_as_many_rows_of_other_contents_is_refused(export):
+    manifest = Manifest.read(export)
+    check_contents(export, manifest)
+    rows = DeltaTable(export / KEYS).to_pyarrow_table()
+    write_deltalake(export / KEYS, rows.set_column(2, "head", pa.array([b"y"])), mode="overwrite")
+    check_row_counts(export, manifest)
+    with pytest.raises(BucketsError, match="table keys does not hold what was written"):
+        check_contents(export, manifest)
+
+
+def test_what_cannot_be_read_on_the_way_is_told_too(export):
+    (file,) = (export / PAGES).glob("*.parquet")
+    written = bytearray(file.read_bytes())
+    written[4:40] = bytes(36)
+    file.write_bytes(written)
+    with pytest.raises(BucketsError, match="is damaged: table pages cannot be read"):
+        check_table(export, PAGES)
 
 
 def test_a_name_that_is_no_name_is_refused(buckets, conf, tmp_path):

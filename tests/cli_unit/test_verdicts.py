@@ -263,8 +263,10 @@ def test_a_file_that_was_cut_off_or_holds_something_else_is_not_taken(buckets, j
         (b"alert_id,verdict\n\xff,fraud\n", "cases.csv", "is not valid UTF-8 at byte 17"),
         ("", "cases.txt", "is neither .csv nor .jsonl"),
         ("\n", "cases.csv", "is empty; the first line names the columns"),
+        ("alert_id,verdict\n", "cases.csv", "is empty below its first line, which names the columns"),
+        ("alert_id,verdict\n\n", "cases.csv", "is empty below its first line, which names the columns"),
     ],
-    ids=range(6),
+    ids=range(8),
 )
 def test_a_file_that_cannot_be_read_at_all_is_one_line(buckets, job, text, name, reason):
     assert reason in one_line(take(buckets, job, text, name), 1)

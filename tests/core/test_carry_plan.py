@@ -90,6 +90,11 @@ def test_nothing_is_different_where_nothing_is():
     assert plan(basis()).differences == ()
 
 
+@pytest.mark.parametrize("source", ["json /old/../events", "json /events/"])
+def test_a_source_is_the_same_however_its_path_is_written(source):
+    assert plan(basis(source)).differences == ()
+
+
 def test_a_greater_lateness_and_other_names_make_a_version_of_the_rule_set_and_none_of_a_rule():
     now = basis(schema=renamed(payer="who"), allowed_lateness="5h")
     found = plan(now, {"payer": "who"}, arrived_ms=10**9)

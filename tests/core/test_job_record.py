@@ -1,9 +1,11 @@
 """What a checkpoint was made for: another job, or something else in its folder, is refused."""
 
 import json
+import re
 
 import pytest
 
+from buckets.checkpoint.basis import is_same_source
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.job_record import JobRecord
 from buckets.errors import BucketsError
@@ -18,10 +20,44 @@ def test_a_checkpoint_keeps_its_identity_and_another_has_another(checkpoint, tmp
     assert JobRecord(tmp_path / "other").open(basis()) != identity
 
 
+@pytest.mark.parametrize("now", ["json /old/../events", "json /events/", "json /./events"])
+def test_a_checkpoint_goes_on_with_its_source_however_the_path_is_written(checkpoint, now):
+    identity = checkpoint.job.open(basis())
+    assert checkpoint.job.open(basis(now)) == identity
+    assert checkpoint.job.open(basis()) == identity
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        ("json /events", "json /events/.."),
+        ("json /events/..", "json /events"),
+        ("json /events", "csv /events"),
+        ("kafka events", "json events"),
+        ("kafka a//b", "kafka a/b"),
+        ("json /my events", "json /my other"),
+    ],
+)
+def test_another_source_is_another_one(before, now):
+    assert not is_same_source(before, now)
+    assert is_same_source(before, before)
+    assert is_same_source(now, now)
+
+
 def test_looking_at_a_checkpoint_writes_nothing(checkpoint):
     assert checkpoint.versions.latest_rule_set() is None
     assert checkpoint.batches.record(0) is None
     assert not checkpoint.path.exists()
+
+
+def test_a_checkpoint_into_which_an_import_was_broken_off_is_refused_until_it_is_removed(checkpoint):
+    checkpoint.imports.begin()
+    said = f"an import into {checkpoint.path} has begun and not ended; remove the folder and import again"
+    for refused in (checkpoint.job.open, checkpoint.job.identity):
+        with pytest.raises(BucketsError, match=re.escape(said)):
+            refused(basis())
+    checkpoint.job.begin_imported(basis(), "me", "second")
+    assert checkpoint.job.open(basis()) == "me"
 
 
 @pytest.mark.parametrize(
