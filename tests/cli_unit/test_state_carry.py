@@ -82,8 +82,9 @@ def test_what_is_left_of_an_import_that_was_broken_off_is_told(buckets, conf, ex
     with locked(checkpoint.path):
         checkpoint.imports.begin()
         assert "is in use by process" in one_line(buckets("state", "import", export, "--conf", conf, "--dry-run"))
-    said = one_line(buckets("state", "import", export, "--conf", conf, "--dry-run"))
-    assert f"an import into {checkpoint.path} has begun and not ended; remove the folder and import again" in said
+    for command in (("state", "import", export, "--conf", conf), ("run", conf)):
+        said = one_line(buckets(*command))
+        assert f"an import into {checkpoint.path} has begun and not ended; remove the folder and import again" in said
     checkpoint.job.begin_imported(basis(), "me", "second")
     said = one_line(buckets("state", "import", export, "--conf", conf, "--dry-run"))
     assert "is there already, and state is imported into a new one" in said
