@@ -66,7 +66,7 @@ def read_fraud_rows(path: Path, schema: EventSchema) -> list[FraudRow]:
         written = row.get(column or "")
         if written in (None, ""):
             continue
-        if _VERDICT in there and row.get(_VERDICT) != _FRAUD:
+        if row.get(_VERDICT, _FRAUD) != _FRAUD:
             found.pop(str(written), None)
             continue
         for event_id in written if isinstance(written, list) else [written]:

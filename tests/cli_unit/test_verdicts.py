@@ -383,7 +383,7 @@ def test_a_table_of_fraud_counts_for_recall_and_not_for_precision(buckets, say, 
     ("options", "reason"),
     [
         (["--fraud", "none.csv"], "cannot be read"),
-        (["--fraud", "rules.yaml"], "is no Delta table and no .parquet, .csv or .jsonl file"),
+        (["--fraud", "rules.yaml"], "is of an unknown kind; name a .csv, .jsonl or .parquet file, or a Delta table"),
         (["--keep", "much"], "--keep: 'much' is no share"),
         (["--retire", "50%"], "--retire 50% is above --keep 30 %"),
         (["--from", "soon"], "--from: 'soon' is no moment"),
