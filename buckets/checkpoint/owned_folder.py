@@ -2,8 +2,9 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
-from buckets.errors import BucketsError
+from buckets.errors import BucketsError, first_line
 from buckets.files import holds_more_than, write_whole
 
 OWNER = "_buckets.json"
@@ -28,7 +29,26 @@ class OwnedFolder:
 
     def identity(self) -> str | None:
         """The identity of the checkpoint that it belongs to; None where it belongs to none."""
-        return str(json.loads(self.owner.read_text(encoding="utf-8"))["checkpoint"]) if self.owner.exists() else None
+        return str(self._written()["checkpoint"]) if self.owner.exists() else None
+
+    def _written(self) -> dict[str, Any]:
+        """What the file says.
+
+        Raises:
+            BucketsError: it cannot be read.
+        """
+        try:
+            written = json.loads(self.owner.read_text(encoding="utf-8"))
+            if isinstance(written, dict) and "checkpoint" in written:
+                return written
+            reason = "it names no checkpoint"
+        except (OSError, ValueError) as error:
+            reason = first_line(error)
+        message = (
+            f"{self._setting} {self.path}: {OWNER} in it, which names the checkpoint that it belongs to, cannot be "
+            f"read ({reason}); restore that file from a copy"
+        )
+        raise BucketsError(message)
 
     def is_of(self, identity: str | None) -> bool:
         """Whether it belongs to a checkpoint; if not, it is nobody's yet.
@@ -40,7 +60,7 @@ class OwnedFolder:
             BucketsError: it belongs to another one, or holds something else.
         """
         if self.owner.exists():
-            written = json.loads(self.owner.read_text(encoding="utf-8"))
+            written = self._written()
             if written["checkpoint"] != identity:
                 message = (
                     f"{self._setting} {self.path} holds tables of another checkpoint, which this one would mix with "

@@ -13,7 +13,7 @@ from rich.console import Console
 from buckets.cli.backtest_view import show_report
 from buckets.cli.evaluate import list_files
 from buckets.cli.processes import Processes, processes_for
-from buckets.cli.result_file import write_result
+from buckets.cli.result_file import check_result_files, job_inputs, write_result
 from buckets.cli.time_range import From, To, range_ms
 from buckets.config.engine import EngineSettings
 from buckets.config.job import Job, load_job, results_folder
@@ -35,7 +35,7 @@ from buckets.history.variants import swept_rules
 from buckets.lists.list_file import load_list
 from buckets.outputs.rule_alerts import has_alerts
 from buckets.resources import DEFAULT_SCHEMA
-from buckets.rule_files.yaml_rules import load_rule_files
+from buckets.rule_files.yaml_rules import load_rule_files, rule_files
 from buckets.rules.policy import WHOLE_SHARE
 from buckets.rules.rule import Rule
 
@@ -105,6 +105,12 @@ def backtest(
     """  # noqa: D301 - click needs the backspace itself
     began_s = time.perf_counter()
     origin = _Origin.named(conf, events, schema, arrival)
+    list_paths = list_files(lists or [])
+    of_job = [] if conf is None or origin.job is None else job_inputs(conf, origin.job)
+    check_result_files(
+        {"--json": json_file, "--junit": junit, "--html": html},
+        [*rule_files(rules), events, schema, fraud, recorded, *list_paths.values(), *of_job],
+    )
     found = load_rule_files(rules, origin.schema)
     chosen = tuple(map(_as_active, found)) if active else found
     measure = amount or next(iter(origin.schema.measures), None)
@@ -112,7 +118,7 @@ def backtest(
         rules=chosen,
         schema=origin.schema,
         engine=origin.engine,
-        lists={name: load_list(file) for name, file in list_files(lists or []).items()},
+        lists={name: load_list(file) for name, file in list_paths.items()},
         span=range_ms(begin, end),
         history_ms=None if history is None else _duration_ms("--history", history),
         measure=measure,

@@ -10,6 +10,7 @@ import typer
 from buckets.errors import BucketsError
 
 if TYPE_CHECKING:
+    from buckets.config.job import Job
     from buckets.history.explanation import Explanation
 
 _SHOWN, _SHOWN_AS_DATA = 20, 1_000
@@ -42,10 +43,14 @@ def explain(
     """  # noqa: D301 - click needs the backspace itself
     _check_asked(alert_id, event, rule, at)
     most = None if everything else _SHOWN_AS_DATA if as_json or html is not None else _SHOWN
-    found = _found(conf, alert_id, event, rule, at, most)
+    from buckets.cli.result_file import check_result_files, job_inputs, write_result
+    from buckets.config.job import load_job
+
+    job = load_job(conf)
+    check_result_files({"--html": html}, job_inputs(conf, job))
+    found = _found(job, alert_id, event, rule, at, most)
     if html is not None:
         from buckets.cli.explain_page import page_of
-        from buckets.cli.result_file import write_result
 
         write_result("--html", html, page_of(found))
     if as_json:
@@ -75,18 +80,16 @@ def _check_asked(alert_id: str | None, event: str | None, rule: str | None, at: 
 
 
 def _found(
-    conf: Path, alert_id: str | None, event: str | None, rule: str | None, at: str | None, most: int | None
+    job: "Job", alert_id: str | None, event: str | None, rule: str | None, at: str | None, most: int | None
 ) -> "Explanation":
     from rich.console import Console
 
     from buckets.checkpoint.rule_versions import RuleVersions
-    from buckets.config.job import load_job
     from buckets.history.explanation_maker import Explainer
     from buckets.history.explanation_past import Past
     from buckets.history.explanation_results import RecordedResults
     from buckets.history.history import History
 
-    job = load_job(conf)
     with Console(stderr=True).status("Reading what has arrived…") as status:
         history = History.open(job, lambda rows: status.update(f"{rows:,} rows archived…"))
     results, versions = RecordedResults.of(job), RuleVersions(job.checkpoint)

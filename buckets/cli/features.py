@@ -81,6 +81,7 @@ def features(
         message = "there are no events; name a file or table with --events, or a job that has an archive with --conf"
         raise BucketsError(message)
     check_output(out, events, run.columns, overwrite)
+    wanted = None if run.missing is None else len(run.missing)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     bar = Progress(*columns, console=console, disable=not console.is_terminal)
     with bar:
@@ -90,8 +91,13 @@ def features(
             for table in run.tables(arrivals):
                 bar.update(task, completed=run.arrived)
                 yield table
+            if run.missing is not None and len(run.missing) == wanted:
+                message = f"none of the {wanted:,} events of --events {events} is in the archive; check its ids"
+                raise BucketsError(message)
 
         write_features(out, run.columns, tables())
+    if run.missing:
+        typer.echo(f"{len(run.missing):,} of {wanted:,} events of --events are not in the archive", err=True)
     _say(out, run, as_json)
 
 

@@ -1,9 +1,47 @@
 """The file into which a command writes what it would print."""
 
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from buckets.config.job import Job
 from buckets.errors import BucketsError
 from buckets.files import write_whole
+from buckets.rule_files.yaml_rules import rule_files
+
+
+def check_result_files(results: Mapping[str, Path | None], inputs: Iterable[Path | None]) -> None:
+    """See that a command replaces nothing that it reads.
+
+    Args:
+        results: by the option that names it, what is written.
+        inputs: files, and folders that belong to what is read as a whole.
+
+    Raises:
+        BucketsError: a result is an input.
+    """
+    known = [each.resolve() for each in inputs if each is not None]
+    for option, path in results.items():
+        if path is not None and path.exists():
+            resolved = path.resolve()
+            found = next((each for each in known if each == resolved or each in resolved.parents), None)
+            if found is not None:
+                message = f"{option} {path}: is read by this command, and would be replaced; name another file"
+                raise BucketsError(message)
+
+
+def job_inputs(conf: Path, job: Job) -> Iterator[Path]:
+    """The files and folders of a job, its output left out."""
+    settings = job.settings
+    yield conf
+    yield conf.resolve().parent / settings.event_schema
+    yield job.checkpoint
+    if settings.source.kind != "kafka":
+        yield Path(settings.source.path)
+    if settings.archive is not None:
+        yield Path(settings.archive.path)
+    if settings.rules.path is not None:
+        yield from rule_files(Path(settings.rules.path))
+    yield from (Path(each.path) for each in settings.lists.values() if each.kind != "kafka")
 
 
 def write_result(option: str, path: Path, text: str) -> None:

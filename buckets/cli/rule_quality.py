@@ -12,7 +12,7 @@ from rich.text import Text
 from buckets.cli.archived_events import archived_events
 from buckets.cli.quality_page import quality_page
 from buckets.cli.quality_text import alerts_text, duration_text, interval_text, remarks
-from buckets.cli.result_file import write_result
+from buckets.cli.result_file import check_result_files, job_inputs, write_result
 from buckets.cli.rule_list import AsJson
 from buckets.cli.time_range import From, To, range_ms
 from buckets.config.job import load_job
@@ -75,6 +75,7 @@ def rules_quality(
         message = f"--retire {retire} is above --keep {keep}; a rule would be both kept and retired"
         raise BucketsError(message)
     job = load_job(conf)
+    check_result_files({"--html": html}, [*job_inputs(conf, job), fraud])
     with Console(stderr=True).status("Reading alerts and verdicts…") as status:
         if job.settings.archive is not None:
             History.open(job, lambda rows: status.update(f"{rows:,} more rows archived…"))

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from buckets.audit.folder import audit_settings
 from buckets.cli.progress import BatchProgress
-from buckets.config.job import load_job
+from buckets.config.job import check_source, load_job
 from buckets.config.settings import OutputSettings
 from buckets.errors import first_line
 from buckets.outputs.columns import ALERTS
@@ -41,6 +41,7 @@ def run(
       spark-submit --jars "$(python -m buckets.java.jars)" jobs/score.py conf/demo.yaml
     """  # noqa: D301 - click needs the backspace itself
     job = load_job(conf)
+    check_source(conf, job)
     if audit:
         audit_settings(job)
     from buckets.monitor.live_status import LiveStatus

@@ -46,7 +46,7 @@ def load_job(path: Path) -> Job:
     schema = load_event_schema(base / settings.event_schema)
     checkpoint = base / settings.checkpoint
     if settings.source.kind != "kafka":
-        _check_source(path, settings.source)
+        _check_no_pattern(path, settings.source)
         if settings.source.kind != "delta":
             written = {"checkpoint": checkpoint}
             if settings.output.kind == "delta":
@@ -104,7 +104,23 @@ def _absolute(settings: JobSettings, base: Path) -> JobSettings:
     return settings.model_copy(update=found)
 
 
-def _check_source(path: Path, source: SourceSettings) -> None:
+def check_source(path: Path, job: Job) -> None:
+    """See that there is a source to read; what has been read is known without it.
+
+    Args:
+        path: the configuration.
+        job: what it says.
+
+    Raises:
+        BucketsError: its folder or table does not exist.
+    """
+    source = job.settings.source
+    if source.kind != "kafka" and not Path(source.path).exists():
+        message = f"configuration {path}: source.path: {source.path} does not exist; create it or correct the path"
+        raise BucketsError(message)
+
+
+def _check_no_pattern(path: Path, source: SourceSettings) -> None:
     folder = Path(source.path)
     marks = [mark for mark in _PATTERN_MARKS if mark in source.path]
     if marks and source.kind != "delta":
@@ -112,9 +128,6 @@ def _check_source(path: Path, source: SourceSettings) -> None:
             f"configuration {path}: source.path: {folder} holds {marks[0]}, so Spark would take it for a pattern of "
             "many paths; rename the folder"
         )
-        raise BucketsError(message)
-    if not folder.exists():
-        message = f"configuration {path}: source.path: {folder} does not exist; create it or correct the path"
         raise BucketsError(message)
 
 

@@ -19,7 +19,15 @@ from buckets.delta.numbered_append import append_new
 from buckets.delta.table_upgrade import add_missing_columns
 from buckets.events.schema import EventSchema
 from buckets.history import archive_layout
-from buckets.history.archive_layout import CLUSTER_BY, clustered, file_properties, files_of, join_small_files
+from buckets.history.archive_layout import (
+    CLUSTER_BY,
+    clustered,
+    file_properties,
+    files_of,
+    join_small_files,
+    open_table,
+    reading,
+)
 
 ARRIVAL = archive_layout.ARRIVAL
 BATCH = "_batch_id"
@@ -80,14 +88,15 @@ class Archive:
             settings = None if cluster_by is None else {CLUSTER_BY: cluster_by}
             DeltaTable.create(self.table_path, columns, configuration=settings, raise_if_key_not_exists=False)
             return
+        open_table(self.table_path)
         add_missing_columns(self.table_path, columns)
-        table = DeltaTable(self.table_path)
+        table = open_table(self.table_path)
         if cluster_by is not None and table.metadata().configuration.get(CLUSTER_BY) != cluster_by:
             table.alter.set_table_properties({CLUSTER_BY: cluster_by}, raise_if_not_exists=False)
 
     def end(self) -> int:
         """How many rows there are, which is the number of the next arrival."""
-        return (DeltaTable(self.table_path).transaction_version(_APPLICATION) or 0) if self.exists() else 0
+        return (open_table(self.table_path).transaction_version(_APPLICATION) or 0) if self.exists() else 0
 
     def last_batch(self) -> tuple[int, int] | None:
         """The last batch that is archived, as far as it is, and how many of its rows are; None where nothing is."""
@@ -99,7 +108,7 @@ class Archive:
 
     def complete_batch(self) -> int | None:
         """The last batch that is known to be archived as a whole; None where none is."""
-        return DeltaTable(self.table_path).transaction_version(_BATCHES) if self.exists() else None
+        return open_table(self.table_path).transaction_version(_BATCHES) if self.exists() else None
 
     def append(self, rows: pa.Table, first: int, complete: int | None = None) -> bool:
         """Append rows in the order of arrival, once.
@@ -112,7 +121,7 @@ class Archive:
         Returns:
             Whether they are what comes next; if another process was faster, they are not written.
         """
-        table = DeltaTable(self.table_path)
+        table = open_table(self.table_path)
         columns = pa.schema(table.schema().to_arrow())
         numbers = pa.array(np.arange(first, first + len(rows)))
         whole = {name: rows[name] for name in rows.column_names} | {ARRIVAL: numbers}
@@ -144,10 +153,11 @@ class Archive:
             columns: those wanted; `_arrival` comes too. None for all.
         """
         wanted = None if columns is None else list(dict.fromkeys([ARRIVAL, *columns]))
-        whole = pa.schema(DeltaTable(self.table_path).schema().to_arrow())
+        whole = pa.schema(open_table(self.table_path).schema().to_arrow())
         for low, high, path in self._files():
             if high >= first and (end is None or low < end):
-                rows = _as_declared(pq.read_table(path, columns=wanted, partitioning=None), whole, wanted)
+                with reading(self.table_path):
+                    rows = _as_declared(pq.read_table(path, columns=wanted, partitioning=None), whole, wanted)
                 inside = pc.greater_equal(rows[ARRIVAL], first)
                 if end is not None:
                     inside = pc.and_(inside, pc.less(rows[ARRIVAL], end))
@@ -156,12 +166,14 @@ class Archive:
 
     def _files(self) -> list[tuple[int, int, Path]]:
         """The files of the table with the numbers of their first and last arrival, in order: they do not overlap."""
-        added = files_of(DeltaTable(self.table_path))
+        added = files_of(open_table(self.table_path))
         return [(each.first, each.last, self.table_path / each.path) for each in added]
 
     def query(self, sql: str) -> pa.Table:
         """What a query in SQL over the table `archive` finds; files without matches are not read."""
-        found = pa.table(QueryBuilder().register("archive", DeltaTable(self.table_path)).execute(sql).read_all())
+        table = open_table(self.table_path)
+        with reading(self.table_path):
+            found = pa.table(QueryBuilder().register("archive", table).execute(sql).read_all())
         # Arrow sorts and takes no views of texts.
         plain = [field.with_type(pa.string()) if field.type == pa.string_view() else field for field in found.schema]
         return found.cast(pa.schema(plain))

@@ -7,14 +7,19 @@ rules may group, and for the id, each row group has a Bloom filter: who looks fo
 it. `_arrival` says in which order they arrived.
 """
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import BloomFilterProperties, ColumnProperties, DeltaTable, WriterProperties, write_deltalake
-from deltalake.exceptions import CommitFailedError
+from deltalake.exceptions import CommitFailedError, DeltaError
 
 from buckets.delta.numbered_append import WHOLE
+from buckets.errors import BucketsError, first_line
 
 ARRIVAL = "_arrival"
 """The number of a row in the order of arrival, from 0."""
@@ -28,6 +33,7 @@ _ROW_GROUP = 32_768
 _PAGE = 8_192
 _WRONG_HITS = 0.01
 """The share of row groups that a Bloom filter lets through though they lack the value."""
+_FILE_FAULT = re.compile(r"\b(Parquet|Object Store) error: ")
 
 
 class ArchiveFile(NamedTuple):
@@ -37,6 +43,32 @@ class ArchiveFile(NamedTuple):
     last: int
     path: str
     rows: int
+
+
+@contextmanager
+def reading(table_path: Path) -> Iterator[None]:
+    """Say in one line that an archive is damaged, whatever is read of it."""
+    try:
+        yield
+    except Exception as error:
+        # Queries raise nothing narrower than Exception where a file cannot be read.
+        if not isinstance(error, (OSError, DeltaError, pa.ArrowException)) and not _FILE_FAULT.search(str(error)):
+            raise
+        message = (
+            f"archive {table_path.parent}: cannot be read ({first_line(error)}); restore it from a copy, or remove it "
+            "while the source still holds everything, and it is made again"
+        )
+        raise BucketsError(message) from error
+
+
+def open_table(table_path: Path) -> DeltaTable:
+    """The table of an archive.
+
+    Raises:
+        BucketsError: it is damaged.
+    """
+    with reading(table_path):
+        return DeltaTable(table_path)
 
 
 def files_of(table: DeltaTable) -> list[ArchiveFile]:
@@ -74,7 +106,7 @@ def file_properties(columns: pa.Schema) -> WriterProperties:
     )
 
 
-def join_small_files(path: object) -> int:
+def join_small_files(path: Path) -> int:
     """Join small files that follow each other, each run of them with one commit.
 
     Another process may append meanwhile. If one joins files too, the first has done it.
@@ -85,10 +117,11 @@ def join_small_files(path: object) -> int:
     Returns:
         How many files there are fewer.
     """
-    table = DeltaTable(str(path))
+    table = open_table(path)
     before = files_of(table)
     for run in _runs(before):
-        tables = [pq.read_table(f"{path}/{each.path}", partitioning=None) for each in run]
+        with reading(path):
+            tables = [pq.read_table(path / each.path, partitioning=None) for each in run]
         columns = pa.schema(table.schema().to_arrow())
         rows = pa.concat_tables(tables, promote_options="default")
         arrays = [

@@ -152,7 +152,7 @@ class Backtest:
             processes: how many score.
 
         Raises:
-            BucketsError: no event is in the range.
+            BucketsError: no event is in the range, or no confirmed fraud is among what has been read.
         """
         written = self.swept.written
         raised = RaisedAlerts(self.schema, self.span, self.measure, written)
@@ -166,6 +166,12 @@ class Backtest:
             on_rows(raised.arrived, raised.alerted)
         if raised.in_span_ms is None:
             raise BucketsError(self._nothing_there(raised))
+        if fraud is not None and fraud.confirmed and not fraud.found:
+            message = (
+                f"none of the {fraud.confirmed:,} events of --fraud is among those that were read; see that its ids "
+                f"are those of {self.schema.event_id!r}, and that it is of the same time"
+            )
+            raise BucketsError(message)
         return self._report(raised, raised.in_span_ms, fraud)
 
     def _nothing_there(self, raised: RaisedAlerts) -> str:

@@ -25,6 +25,45 @@ class ConfirmedFraud:
     amounts: Mapping[str, Decimal | None]
 
 
+def given_fraud(fraud: Mapping[str, Any]) -> ConfirmedFraud:
+    """Confirmed fraud as a program gives it.
+
+    Args:
+        fraud: by id, the amounts: whole numbers, decimals, texts or floats, which count by their shortest text.
+
+    Raises:
+        BucketsError: an id is no text, or an amount no finite number.
+    """
+    if not isinstance(fraud, Mapping):
+        message = f"fraud: must be amounts by id, as a dict, not {type(fraud).__name__}; None is an amount as well"
+        raise BucketsError(message)
+    amounts: dict[str, Decimal | None] = {}
+    for event_id, written in fraud.items():
+        if not isinstance(event_id, str):
+            message = f"fraud: the id {event_id!r} is no text; give ids as str"
+            raise BucketsError(message)
+        amounts[event_id] = _given_amount(event_id, written)
+    return ConfirmedFraud(amounts)
+
+
+def _given_amount(event_id: str, written: Any) -> Decimal | None:
+    if written is None:
+        return None
+    amount = _finite(written) if isinstance(written, (str, int, float, Decimal)) else None
+    if amount is None or isinstance(written, bool):
+        message = f"fraud: the amount {written!r} of {event_id!r} is no number; give one, or None for the event's own"
+        raise BucketsError(message)
+    return amount
+
+
+def _finite(written: Any) -> Decimal | None:
+    try:
+        amount = Decimal(str(written))
+    except InvalidOperation:
+        return None
+    return amount if amount.is_finite() else None
+
+
 def read_confirmed_fraud(path: Path, schema: EventSchema, measure: str | None) -> ConfirmedFraud:
     """Read a table of confirmed fraud.
 
@@ -46,11 +85,8 @@ def read_confirmed_fraud(path: Path, schema: EventSchema, measure: str | None) -
 def _decimal(path: Path, number: int, written: Any) -> Decimal | None:
     if written is None or written == "":
         return None
-    try:
-        amount = Decimal(str(written))
-        if amount.is_finite():
-            return amount
-    except InvalidOperation:
-        pass
+    amount = _finite(written)
+    if amount is not None:
+        return amount
     message = f"fraud {path}: row {number:,}: the amount {written!r} is no number; write digits, as in 120.50"
     raise BucketsError(message)

@@ -31,12 +31,15 @@ def delta_arrivals(
         schemas: by batch, the event schema.
 
     Raises:
-        BucketsError: batches overlap, so that the order does not say which row was in which.
+        BucketsError: the table is gone, or batches overlap, so that the order does not say which row was in which.
     """
     assert source.arrival is not None
     found = [(cut, *cut.span) for cut in cuts if cut.span is not None]
     if not found:
         return
+    if not DeltaTable.is_deltatable(source.path):
+        message = f"events {source.path}: the table was read by the job and is gone; put it back, to have it archived"
+        raise BucketsError(message)
     rows = OrderedRows(source.path, source.arrival, schemas[found[0][0].batch_id].event_id)
     low = rows.before(found[0][1])
     _check_order(source, found)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaError
 
 from buckets.errors import BucketsError, first_line
 from buckets.files import partial_of
@@ -16,6 +17,8 @@ from buckets.history.event_table import is_delta
 _NOT_IN_DELTA = frozenset(" ,;{}()\n\t=")
 """Letters that names of columns of Delta tables do not have."""
 _TIME = pa.timestamp("us", "UTC")
+_MARK, _WRITER = "description", "written by buckets features"
+"""Metadata of a file, description of a table: only what has it is replaced."""
 
 
 def check_output(path: Path, source: Path | None, columns: pa.Schema, overwrite: bool) -> None:
@@ -34,17 +37,26 @@ def check_output(path: Path, source: Path | None, columns: pa.Schema, overwrite:
         message = f"--out {path}: holds the events; name another file or table"
         raise BucketsError(message)
     is_file = path.suffix == ".parquet"
-    if path.exists() and not (overwrite and (path.is_file() if is_file else is_delta(path))):
+    if path.exists() and not (overwrite and _is_marked(path, is_file)):
         wanted = "a file" if is_file else "a Delta table"
-        remedy = (
-            f"is there and is not {wanted}; name another" if overwrite else "is there; name another, or --overwrite"
-        )
+        missing = f"is there and is not {wanted} that `buckets features` wrote; name another, or remove it"
+        remedy = missing if overwrite else "is there; name another, or --overwrite"
         message = f"--out {path}: {remedy}"
         raise BucketsError(message)
     name = next((name for name in columns.names if _NOT_IN_DELTA.intersection(name)), None)
     if name is not None and not is_file:
         message = f"--out {path}: column {name!r} cannot be in a Delta table; write a file that ends in .parquet"
         raise BucketsError(message)
+
+
+def _is_marked(path: Path, is_file: bool) -> bool:
+    """Whether an earlier run has written what is there; nothing else is replaced."""
+    try:
+        if is_file:
+            return (pq.read_metadata(path).metadata or {}).get(_MARK.encode()) == _WRITER.encode()
+        return is_delta(path) and DeltaTable(path).metadata().description == _WRITER
+    except (OSError, pa.ArrowException, DeltaError):
+        return False
 
 
 def write_features(path: Path, columns: pa.Schema, tables: Iterable[pa.Table]) -> None:
@@ -87,6 +99,7 @@ def _write_parquet(path: Path, columns: pa.Schema, tables: Iterable[pa.Table]) -
     partial = partial_of(path)
     try:
         with pq.ParquetWriter(partial, columns, compression="zstd") as writer:
+            writer.add_key_value_metadata({_MARK: _WRITER})
             for table in tables:
                 writer.write_table(table)
         partial.replace(path)
@@ -109,7 +122,7 @@ def _write_delta(path: Path, columns: pa.Schema, tables: Iterable[pa.Table]) -> 
 
     is_new, reader = not path.exists(), pa.RecordBatchReader.from_batches(kinds, batches())
     try:
-        write_deltalake(path, reader, mode="overwrite", schema_mode="overwrite")
+        write_deltalake(path, reader, mode="overwrite", schema_mode="overwrite", description=_WRITER)
     except Exception:  # what a reader raises comes back as an exception of deltalake's own
         if is_new:
             shutil.rmtree(path, ignore_errors=True)

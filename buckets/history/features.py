@@ -48,6 +48,7 @@ class FeatureRun:
         columns: of its tables.
         arrived: how many events have been scored so far.
         outcomes: how often each outcome has come so far, among the rows that were told.
+        missing: the wanted ids that have not come so far; None where every arrival is wanted.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class FeatureRun:
         self._table = FeatureTable(rule_set, schema, flags)
         self.columns = self._table.columns
         self.arrived, self.outcomes = 0, Counter[str]()
+        self.missing: set[str] | None = None if ids is None else set(ids.to_pylist())
 
     def tables(self, arrivals: Arrivals) -> Iterator[pa.Table]:
         """The rows, in the order of arrival, in tables of about half a million arrivals.
@@ -87,6 +89,8 @@ class FeatureRun:
             self.arrived += sum(map(len, pieces))
             for each in rows["outcome"].value_counts().to_pylist():
                 self.outcomes[each["values"]] += each["counts"]
+            if self.missing:
+                self.missing.difference_update(rows["event_id"].to_pylist())
             yield rows
 
     def _scorer(self, lists: Lists) -> Scorer:

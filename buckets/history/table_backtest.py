@@ -11,7 +11,7 @@ from buckets.events.schema import EventSchema
 from buckets.history.backtest import Backtest
 from buckets.history.backtest_pieces import check_needed_lists, table_pieces
 from buckets.history.backtest_report import BacktestReport
-from buckets.history.confirmed_fraud import ConfirmedFraud
+from buckets.history.confirmed_fraud import given_fraud
 from buckets.history.sweep import parse_sweeps
 from buckets.history.variants import swept_rules
 from buckets.lists.lists import NO_LISTS, Lists
@@ -29,8 +29,8 @@ def backtest(
     begin: datetime | None = None,
     end: datetime | None = None,
     amount: str | None = None,
-    fraud: Mapping[str, Decimal | None] | None = None,
-    sweeps: Iterable[str] = (),
+    fraud: Mapping[str, Decimal | float | str | None] | None = None,
+    sweeps: Iterable[str] | str = (),
 ) -> BacktestReport:
     """Say what rules would have raised on a table of events.
 
@@ -43,11 +43,12 @@ def backtest(
         begin: the first event time that is reported; without a zone it is in UTC; None for any.
         end: the first event time that is not reported any more.
         amount: the measure that is the amount of an event; the first one if None.
-        fraud: by id, the events that were fraud, with their amounts; None for an event's own amount.
-        sweeps: other numbers that are tried, as in `limit=1000..10000:10`.
+        fraud: by id, the events that were fraud, with their amounts; None for an event's own amount. A float counts by
+            its shortest text.
+        sweeps: other numbers that are tried, as in `limit=1000..10000:10`; one, or several.
 
     Raises:
-        BucketsError: a rule does not fit the schema, a sweep cannot be read, or no event is in the range.
+        BucketsError: a rule does not fit the schema, a sweep or an amount cannot be read, or no event is in the range.
     """
     chosen = tuple(rules)
     asked = Backtest(
@@ -57,8 +58,8 @@ def backtest(
         lists=lists,
         span=(None if begin is None else moment_ms(begin), None if end is None else moment_ms(end)),
         measure=next(iter(schema.measures), None) if amount is None else amount,
-        confirmed=None if fraud is None else ConfirmedFraud(fraud),
-        swept=swept_rules(parse_sweeps(sweeps, chosen), chosen),
+        confirmed=None if fraud is None else given_fraud(fraud),
+        swept=swept_rules(parse_sweeps([sweeps] if isinstance(sweeps, str) else sweeps, chosen), chosen),
     )
     asked.check()
     check_needed_lists(asked.scoring.needed_lists, (), "lists")

@@ -96,6 +96,15 @@ def test_recorded_alerts_are_those_of_a_folder(buckets, files, tmp_path):
     assert {name: part["events"] for name, part in overlap.items()} == {"only_old": 1, "only_new": 5, "both": 1}
 
 
+@pytest.mark.parametrize("option", ["--json", "--junit", "--html"])
+@pytest.mark.parametrize("read", ["rules.yaml", "day.jsonl", "schema.yaml", "fraud.csv"])
+def test_nothing_that_is_read_is_replaced_by_a_report(buckets, files, tmp_path, option, read):
+    before = (tmp_path / read).read_bytes()
+    error = one_line(buckets("backtest", *files, "--fraud", "fraud.csv", option, f"./{read}"), 1)
+    assert error == f"{option} {read}: is read by this command, and would be replaced; name another file"
+    assert (tmp_path / read).read_bytes() == before
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [

@@ -20,7 +20,9 @@ def test_a_question_that_is_none_is_refused_in_one_line(buckets, tmp_path, monke
     assert said in one_line(buckets("explain", "conf.yaml", *asked), 1)
 
 
-def test_a_job_without_an_archive_says_what_to_add(buckets, tmp_path):
+@pytest.fixture
+def conf(tmp_path):
+    """The configuration of a job without an archive, that has not run."""
     for folder in ("source", "checkpoint"):
         (tmp_path / folder).mkdir()
     (tmp_path / "schema.yaml").write_text("event_id: id\nevent_time: t\nattributes: {k: string}\n")
@@ -32,4 +34,18 @@ def test_a_job_without_an_archive_says_what_to_add(buckets, tmp_path):
         "source: {kind: json, path: source}\nschema: schema.yaml\nrules: rules.yaml\ncheckpoint: checkpoint\n"
         "output: {path: tables}\n"
     )
+    return conf
+
+
+@pytest.mark.parametrize("read", ["conf.yaml", "rules.yaml", "schema.yaml", "source/day.json", "checkpoint/record"])
+def test_nothing_that_is_read_is_replaced_by_the_page(buckets, conf, read):
+    path = conf.parent / read
+    path.touch()
+    before = path.read_bytes()
+    for command in (("explain", conf, "a1"), ("rules", "quality", conf)):
+        assert "is read by this command, and would be replaced" in one_line(buckets(*command, "--html", path), 1)
+    assert path.read_bytes() == before
+
+
+def test_a_job_without_an_archive_says_what_to_add(buckets, conf):
     assert "add `archive: {path: archive}`" in one_line(buckets("explain", conf, "a1"), 1)

@@ -129,7 +129,19 @@ def test_flags_say_of_each_feature_whether_it_is_exact_and_warm(folder, buckets)
             "taken.parquet: is there; name another, or --overwrite",
         ),
         (["--events", "events.parquet", "--out", "full"], "full: is there; name another, or --overwrite"),
-        (["--events", "events.parquet", "--out", "full", "--overwrite"], "full: is there and is not a Delta table"),
+        (
+            ["--events", "events.parquet", "--out", "full", "--overwrite"],
+            "full: is there and is not a Delta table that",
+        ),
+        (
+            ["--events", "events.parquet", "--out", "events.delta", "--overwrite"],
+            "events.delta: is there and is not a Delta table that `buckets features` wrote",
+        ),
+        (
+            ["--events", "events.delta", "--out", "events.parquet", "--overwrite"],
+            "events.parquet: is there and is not a file that `buckets features` wrote",
+        ),
+        (["--events", "events.delta", "--out", "taken.parquet", "--overwrite"], "taken.parquet: is there and is not"),
         (["--events", "events.parquet", "--out", "events.parquet", "--overwrite"], "holds the events"),
         (["--events", "events.parquet", "--out", "f", "--arrival", "at"], "--arrival at: is for Delta tables"),
         (["--events", "events.delta", "--out", "f", "--arrival", "no"], "no column 'no'"),
@@ -165,6 +177,17 @@ def test_rules_that_have_no_features_or_no_name_in_a_delta_table_are_refused(fol
     )
     folder.write_rules(written_rule(on="alerts"))
     assert "is over alerts, and features are of events" in one_line(buckets("features", folder.rules, *asked), 1)
+
+
+@pytest.mark.parametrize("out", ["features.parquet", "features"])
+def test_what_an_earlier_run_wrote_is_replaced_also_with_other_columns(out, folder, buckets):
+    asked = ["features", folder.rules, "--events", folder.events("csv"), "--schema", folder.schema]
+    path, more = folder.path / out, ["--flags"]
+    for flags in ([], more, []):
+        ran = buckets(*asked, "--out", path, "--overwrite", *flags)
+        assert ran.code == 0, ran.err
+        names = (pq.read_schema(path) if path.suffix else pa.schema(DeltaTable(path).schema().to_arrow())).names
+        assert ("r.value.exact" in names) == (flags == more)
 
 
 def test_nothing_is_left_of_an_output_that_could_not_be_finished(folder, buckets):

@@ -276,5 +276,9 @@ def test_nothing_in_the_range_is_one_line_and_no_alert_is_none():
         run(backtest([rule("r")]), [])
     report = run(backtest([rule("r")]), rows)
     assert (report.total.alerts, report.days_with_alerts) == (0, {})
+    elsewhere = ConfirmedFraud({"x1": None, "x2": Decimal(1)})
+    with pytest.raises(BucketsError, match="none of the 2 events of --fraud is among those that were read; see that"):
+        run(backtest([rule("r")], confirmed=elsewhere), rows)
+    assert run(backtest([rule("r")], confirmed=ConfirmedFraud({"x1": None, "e1": None})), rows).unknown_fraud == 1
     with pytest.raises(BucketsError, match="no rule is evaluated"):
         backtest([rule("r", state="DRAFT")])

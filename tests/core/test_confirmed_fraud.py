@@ -8,9 +8,10 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
+import buckets
 from buckets.errors import BucketsError
-from buckets.history.confirmed_fraud import read_confirmed_fraud
-from tests.core.backtests import SCHEMA
+from buckets.history.confirmed_fraud import given_fraud, read_confirmed_fraud
+from tests.core.backtests import SCHEMA, rule
 
 ROWS = [{"event_id": "007", "amount": "12.50"}, {"event_id": "e2", "amount": None}]
 EXPECTED = {"007": Decimal("12.50"), "e2": None}
@@ -71,3 +72,37 @@ def test_what_is_no_table_of_fraud_is_refused_in_one_line(tmp_path, name, text, 
 def test_a_table_that_is_not_there_is_refused_in_one_line(tmp_path):
     with pytest.raises(BucketsError, match="cannot be read"):
         read(tmp_path / "nothing.csv")
+
+
+def test_amounts_of_a_program_count_by_their_shortest_text():
+    given = {"a": "1.10", "b": 0.1, "c": 7, "d": Decimal("2.50"), "e": None}
+    expected = {"a": Decimal("1.10"), "b": Decimal("0.1"), "c": Decimal(7), "d": Decimal("2.50"), "e": None}
+    assert given_fraud(given).amounts == expected
+
+
+@pytest.mark.parametrize(
+    ("fraud", "reason"),
+    [
+        ({"a": float("nan")}, "the amount nan of 'a' is no number"),
+        ({"a": Decimal("Infinity")}, r"the amount Decimal\('Infinity'\) of 'a' is no number"),
+        ({"a": "much"}, "the amount 'much' of 'a' is no number"),
+        ({"a": True}, "the amount True of 'a' is no number"),
+        ({"a": [1]}, r"the amount \[1\] of 'a' is no number"),
+        ({7: 1}, "the id 7 is no text; give ids as str"),
+        (["a"], "must be amounts by id, as a dict, not list"),
+    ],
+)
+def test_what_a_program_cannot_give_is_one_line(fraud, reason):
+    with pytest.raises(BucketsError, match=f"^fraud: {reason}"):
+        given_fraud(fraud)
+
+
+def test_one_sweep_and_amounts_of_a_program_go_into_a_backtest():
+    rows = [{"id": f"e{n}", "t": 1_700_000_000_000 + n, "payer": "p", "card": "c", "amount": "5.00"} for n in range(3)]
+    fraud = {"e0": 2.5, "e1": "1"}
+    report = buckets.backtest(pa.Table.from_pylist(rows), [rule("r")], SCHEMA, fraud=fraud, sweeps="limit=1,2,30")
+    assert [(each.values, each.figures.fraud.caught) for each in report.variants] == [
+        (("1",), 2),
+        (("2",), 2),
+        (("30",), 0),
+    ]

@@ -1,0 +1,40 @@
+"""A configuration of a job that has run and is archived, made without Spark; its source is gone."""
+
+from pathlib import Path
+
+import yaml
+
+from buckets.checkpoint.basis import Basis
+from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.checkpoint.owned_folder import OwnedFolder
+from buckets.config.engine import EngineSettings
+from tests.core.archived_job import ArchivedJob
+from tests.core.examples import SCHEMA, rule, written_rule
+
+ROWS = [
+    {"id": f"e{n}", "at": 1_700_000_000_000 + n * 60_000, "payer": "p", "amount": "5.00", "position": n}
+    for n in range(10)
+]
+
+
+def archived_conf(folder: Path) -> Path:
+    """Write it into a folder, with ten events of two batches and the rules that scored them in `rules.yaml`."""
+    identity = Checkpoint(folder / "checkpoint").job.open(Basis(f"json {folder / 'gone'}", SCHEMA, EngineSettings()))
+    job = ArchivedJob(folder, SCHEMA)
+    job.take([rule()])
+    for start in (0, 5):
+        job.batch(ROWS[start : start + 5])
+    OwnedFolder(job.archive.folder, "archive.path").take(identity)
+    (folder / "schema.yaml").write_text(yaml.safe_dump(SCHEMA.model_dump(mode="json", exclude_none=True)))
+    (folder / "rules.yaml").write_text(yaml.safe_dump({"rules": [written_rule()]}))
+    written = {
+        "source": {"kind": "json", "path": "gone"},
+        "schema": "schema.yaml",
+        "rules": "rules.yaml",
+        "checkpoint": "checkpoint",
+        "output": {"path": "tables"},
+        "archive": {"path": "archive"},
+    }
+    conf = folder / "conf.yaml"
+    conf.write_text(yaml.safe_dump(written))
+    return conf

@@ -1,0 +1,45 @@
+"""What an archive answers when the source of its job is gone."""
+
+import json
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.cli_unit.archived_conf import ROWS, archived_conf
+from tests.cli_unit.ran import one_line
+
+
+@pytest.fixture
+def conf(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return archived_conf(tmp_path)
+
+
+def test_a_complete_archive_is_asked_without_the_source(buckets, conf):
+    ran = buckets("features", "rules.yaml", "--conf", conf, "--out", "out.parquet")
+    assert ran.code == 0, ran.err
+    assert pq.read_table("out.parquet")["event_id"].to_pylist() == [row["id"] for row in ROWS]
+    report = json.loads(buckets("backtest", "rules.yaml", "--conf", conf, "--json", "-").out)
+    assert report["arrivals"] == len(ROWS)
+    assert buckets("archive", conf).code == 0
+
+
+def test_a_job_does_not_run_without_its_source(buckets, conf):
+    said = f"configuration {conf}: source.path: {conf.parent / 'gone'} does not exist; create it or correct the path"
+    assert one_line(buckets("run", conf), 1) == said
+
+
+@pytest.mark.parametrize("out", ["out.parquet", "out"])
+def test_named_events_that_the_archive_lacks_are_counted(buckets, conf, out):
+    labels = conf.parent / "labels.csv"
+    asked = ("features", "rules.yaml", "--conf", conf, "--events", labels, "--out", out)
+    labels.write_text("id\nnobody\nnowhere\n")
+    said = f"none of the 2 events of --events {labels} is in the archive; check its ids"
+    assert one_line(buckets(*asked), 1) == said
+    assert not (conf.parent / out).exists()
+    labels.write_text("id\ne3\nnobody\ne1\n")
+    ran = buckets(*asked)
+    assert (ran.code, ran.err) == (0, "1 of 3 events of --events are not in the archive\n")
+    assert "2 rows" in ran.out
+    labels.write_text("id\ne3\n")
+    assert buckets(*asked, "--overwrite").err == ""

@@ -1,0 +1,72 @@
+"""A damaged archive: every way to read it says so in one line."""
+
+from pathlib import Path
+
+import pytest
+
+from buckets.checkpoint.owned_folder import OWNER, OwnedFolder
+from buckets.errors import BucketsError
+from buckets.history.archive import Archive
+from buckets.history.arrived import archived
+from tests.core.examples import SCHEMA
+from tests.core.pipeline import arrivals
+
+ROWS = [{"id": f"e{n}", "at": 1_700_000_000_000 + n, "payer": f"p{n}", "amount": "1.25"} for n in range(20)]
+
+
+@pytest.fixture
+def archive(tmp_path) -> Archive:
+    archive = Archive(tmp_path / "archive")
+    archive.prepare(SCHEMA)
+    for first in (0, 10):
+        archive.append(archived(arrivals(ROWS[first : first + 10], SCHEMA), SCHEMA, first), first)
+    return archive
+
+
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def empty(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+READS = {
+    "tables": lambda archive: list(archive.tables()),
+    "some columns": lambda archive: list(archive.tables(columns=["id"])),
+    "query": lambda archive: archive.query("select max(id) as most from archive"),
+    "tidy": Archive.tidy,
+}
+OPENS = {
+    "end": Archive.end,
+    "last batch": Archive.last_batch,
+    "complete batch": Archive.complete_batch,
+    "prepare": lambda archive: archive.prepare(SCHEMA),
+    "append": lambda archive: archive.append(archived(arrivals(ROWS, SCHEMA), SCHEMA, 2), 20),
+}
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, cut, empty])
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_a_file_that_is_missing_or_cut_is_said(archive, damage, read):
+    damage(sorted(archive.table_path.glob("*.parquet"))[0])
+    with pytest.raises(BucketsError, match=f"^archive {archive.folder}: cannot be read .*; restore it from a copy"):
+        read(archive)
+
+
+@pytest.mark.parametrize("read", (READS | OPENS).values(), ids=READS | OPENS)
+def test_a_log_that_is_cut_is_said(archive, read):
+    cut(sorted((archive.table_path / "_delta_log").glob("*.json"))[-1])
+    with pytest.raises(BucketsError, match=f"^archive {archive.folder}: cannot be read .*; restore it from a copy"):
+        read(archive)
+
+
+@pytest.mark.parametrize("text", ["", '{"checkpoint', "[]", "{}", "\x00"])
+def test_an_owner_that_cannot_be_read_is_said(tmp_path, text):
+    folder = OwnedFolder(tmp_path, "archive.path")
+    folder.take("c1")
+    assert folder.is_of("c1")
+    (tmp_path / OWNER).write_text(text)
+    for ask in (folder.identity, lambda: folder.is_of("c1")):
+        with pytest.raises(BucketsError, match=r"^archive\.path .*: _buckets\.json in it, .* cannot be read"):
+            ask()
