@@ -45,6 +45,12 @@ def time_text(time_ms: int) -> str:
         return f"{time_ms} ms"
 
 
+def exact_time_text(time_ms: int) -> str:
+    """A time for people, as `time_text`, with its milliseconds where it has some."""
+    text = time_text(time_ms)
+    return text if text.endswith("ms") or not time_ms % 1000 else f"{text}.{time_ms % 1000:03}"
+
+
 def day_text(days: int) -> str:
     """A day for people, by the number of days since 1970."""
     try:

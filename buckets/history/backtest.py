@@ -30,7 +30,7 @@ from buckets.history.reckoning import Reckoning
 from buckets.history.scoring import Piece, score_pieces
 from buckets.history.variants import NO_SWEEP, SweptRules
 from buckets.lists.index import ListIndex
-from buckets.moment import time_text
+from buckets.moment import exact_time_text
 from buckets.outputs.columns import ALERTS, SHADOW_ALERTS
 from buckets.outputs.comparison import Comparison, Sample, compare_events, sample_of
 from buckets.outputs.rule_alerts import TABLES, rule_alerts
@@ -90,7 +90,9 @@ class Backtest:
             raise BucketsError(message)
         begin, end = self.span
         if begin is not None and end is not None and begin >= end:
-            message = f"--from {time_text(begin)} is not before --to {time_text(end)}; no event is in between"
+            message = (
+                f"--from {exact_time_text(begin)} is not before --to {exact_time_text(end)}; no event is in between"
+            )
             raise BucketsError(message)
         if self.measure is not None and self.measure not in self.schema.measures:
             known = ", ".join(self.schema.measures) or "none"
@@ -177,8 +179,8 @@ class Backtest:
     def _nothing_there(self, raised: RaisedAlerts) -> str:
         if raised.all_ms is None:
             return "no event has been read; name events, or the configuration of a job that has run"
-        first, last = map(time_text, raised.all_ms)
-        begin, end = ("any time" if each is None else time_text(each) for each in self.span)
+        first, last = map(exact_time_text, raised.all_ms)
+        begin, end = ("any time" if each is None else exact_time_text(each) for each in self.span)
         return f"no event lies in the range from {begin} to {end}; those that were read go from {first} to {last}"
 
     def _report(self, raised: RaisedAlerts, in_span_ms: tuple[int, int], fraud: FraudEvents | None) -> BacktestReport:

@@ -31,6 +31,8 @@ _PARAMETER = re.compile(rf"(limit|window|cooldown|when\.{_WORD}|{_WORD}\.window)
 _RANGE = re.compile(r"(.+?)\.\.(.+?):(\d{1,6})", re.ASCII)
 NONE = "none"
 """The value of a cooldown that is left out."""
+_MOST_DIGITS = 38
+"""Before or after the point, written out: limits have no more."""
 _MORE_DIGITS = 2
 """So many more digits than they are written with have the values of a range that does not divide evenly."""
 
@@ -161,7 +163,8 @@ def _values(text: str, is_number: bool, may_be_none: bool) -> list[str]:
             raise ValueError(message)
         ends = [_value(each.strip(), is_number, may_be_none=False) for each in written.groups()[:2]]
         found = list((_numbers if is_number else _durations)(ends[0], ends[1], steps))
-    twice = next((each for each in found if found.count(each) > 1), None)
+    known = [Decimal(each) if is_number else each for each in found]
+    twice = next((each for each, value in zip(found, known, strict=True) if known.count(value) > 1), None)
     if twice is not None:
         message = f"the value {twice} stands there twice; write each once, or fewer of the range"
         raise ValueError(message)
@@ -173,10 +176,14 @@ def _value(text: str, is_number: bool, may_be_none: bool) -> str:
         return text
     if is_number:
         try:
-            return format(parse_decimal(text), "f")
+            number = parse_decimal(text)
         except ValueError:
             message = f"{text!r} is no number; write 1000..10000:10 or 1000,2000,5000"
             raise ValueError(message) from None
+        if abs(number.adjusted()) >= _MOST_DIGITS:
+            message = f"{text!r} has more than {_MOST_DIGITS} digits"
+            raise ValueError(message)
+        return format(number, "f")
     return format_duration(parse_duration_ms(text))
 
 

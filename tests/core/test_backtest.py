@@ -272,6 +272,8 @@ def test_nothing_in_the_range_is_one_line_and_no_alert_is_none():
     rows = [{"id": "e1", "t": 1_000, "payer": "p", "card": "c", "amount": "1", "position": 1}]
     with pytest.raises(BucketsError, match="no event lies in the range from 1970-01-01 00:00:02 to any time"):
         run(backtest([rule("r")], span=(2_000, None)), rows)
+    with pytest.raises(BucketsError, match=r"from 1970-01-01 00:00:01\.001 to 1970-01-01 00:00:01\.002; those"):
+        run(backtest([rule("r")], span=(1_001, 1_002)), rows)
     with pytest.raises(BucketsError, match="no event has been read"):
         run(backtest([rule("r")]), [])
     report = run(backtest([rule("r")]), rows)
