@@ -56,8 +56,12 @@ class Checker:
             found = {name: by_batch.get(batch.number, []) for name, by_batch in written.items()}
             of_filled = {group.group_id for group in batch.rule_set.groups if _is_filled(group, self._filled)}
             of_filled |= {group.name for group in batch.rule_set.groups if group.group_id in of_filled}
-            for name, rows in self._mirror.score(batch).items():
-                mine, theirs = (_without(each, self._filled, of_filled) for each in (found[name], rows))
+            mirrored = self._mirror.score(batch)
+            cold = _cold_events(found, mirrored) if self._filled else set()
+            for name, rows in mirrored.items():
+                if name == "batches" and cold:
+                    continue
+                mine, theirs = (_without(each, self._filled, of_filled, cold) for each in (found[name], rows))
                 _compare(batch.number, name, mine, theirs)
             self._oracle.check(batch, found, self._filled)
             look_at(self._rare, batch, self._before, found)
@@ -93,9 +97,18 @@ def _is_filled(group: Group, rules: set[str]) -> bool:
     return any(rule.rule_id in rules for rule in group.rules)
 
 
-def _without(rows: list[Row], rules: set[str], groups: set[str]) -> list[Row]:
-    """The rows that are neither of some rules nor of some groups, which are named or identified."""
-    kept = (row for row in rows if row.get("rule_id") not in rules)
+def _cold_events(*sides: Mapping[str, list[Row]]) -> set[str]:
+    """The events of which some row is not warm.
+
+    Timelines that are filled have votes in the shard's clock, so that idle keys of other groups may be evicted earlier
+    or later than in the mirror, and what is not warm depends on that.
+    """
+    return {row["event_id"] for side in sides for rows in side.values() for row in rows if row.get("warm") is False}
+
+
+def _without(rows: list[Row], rules: set[str], groups: set[str], events: set[str]) -> list[Row]:
+    """The rows that are neither of some rules, nor of some groups, which are named or identified, nor of some events."""
+    kept = (row for row in rows if row.get("rule_id") not in rules and row.get("event_id") not in events)
     return [row for row in kept if row.get("group_id", row.get("group")) not in groups]
 
 
