@@ -107,7 +107,7 @@ def _cold_events(*sides: Mapping[str, list[Row]]) -> set[str]:
 
 
 def _without(rows: list[Row], rules: set[str], groups: set[str], events: set[str]) -> list[Row]:
-    """The rows that are neither of some rules, nor of some groups, which are named or identified, nor of some events."""
+    """The rows that are neither of some rules, nor of some groups, by name or identity, nor of some events."""
     kept = (row for row in rows if row.get("rule_id") not in rules and row.get("event_id") not in events)
     return [row for row in kept if row.get("group_id", row.get("group")) not in groups]
 
