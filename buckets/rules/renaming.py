@@ -63,6 +63,9 @@ def renamed_rules(before: RuleSet, names: Names, version: int) -> RenamedRules:
         "complete_since_ms": complete,
         "generations": generations,
     }
+    if before.fills_begun:  # Timelines that were filled stay where they are.
+        timelines = {identities[group.group_id]: group.timelines for group in groups if group.timelines}
+        text |= {"timelines": timelines, "fills_begun": before.fills_begun}
     rule_set = RuleSet.from_json(json.dumps(text))
     found = {group.group_id: group for group in (*rule_set.groups, *rule_set.alert_groups)}
     return RenamedRules(rule_set, {before_id: found[identity] for before_id, identity in identities.items()})

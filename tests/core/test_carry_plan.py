@@ -1,6 +1,7 @@
 """What an import does and refuses: settings, names, manifests, Spark's notes on the source, who owns an output."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -12,6 +13,7 @@ from buckets.checkpoint.folders import spark_folder
 from buckets.checkpoint.job_record import JobRecord
 from buckets.checkpoint.owned_folder import OwnedFolder
 from buckets.errors import BucketsError
+from buckets.rules.renaming import renamed_rules
 from buckets.rules.rule_set import first_rule_set
 from tests.core.checkpoints import basis, schema_with, with_attributes, with_measures
 from tests.core.examples import rule, until
@@ -93,6 +95,15 @@ def test_nothing_is_different_where_nothing_is():
 @pytest.mark.parametrize("source", ["json /old/../events", "json /events/"])
 def test_a_source_is_the_same_however_its_path_is_written(source):
     assert plan(basis(source)).differences == ()
+
+
+@pytest.mark.parametrize("names", [{}, {"payer": "buyer"}])
+def test_timelines_that_were_filled_stay_where_they_are(names):
+    filled = replace(RULES.groups[0], timelines="0123456789abcdef")
+    before = replace(RULES, groups=(filled, *RULES.groups[1:]), fills_begun=3)
+    after = renamed_rules(before, names, 2).rule_set
+    assert [group.timelines for group in after.groups] == [group.timelines for group in before.groups]
+    assert after.fills_begun == 3
 
 
 def test_a_greater_lateness_and_other_names_make_a_version_of_the_rule_set_and_none_of_a_rule():
