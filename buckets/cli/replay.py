@@ -107,8 +107,8 @@ def _show(console: Console, found: Replayed, show: int, output: str) -> None:
     lines = [_scored(found)]
     if found.eviction:
         lines.append(
-            f"{found.eviction:,} of the differences are of windows that were not complete (warm: false), where joined "
-            "batches evict idle keys at another moment: --cuts recorded decides"
+            f"{found.eviction:,} of the differences are of windows that were not complete (warm: false): a replay with "
+            "joined batches, or of a job with a backfill or an import, evicts idle keys at another moment"
         )
     if output == "kafka" and found.counts["replayed_only"]:
         lines.append("an alert that came out and is not recorded may be one that `buckets audit` has not read yet")

@@ -74,8 +74,9 @@ class Replayed:
         compared: by output, how many recorded rows were compared.
         of_output: by output, how many differences there are.
         counts: how many differences there are of each kind; those that `eviction` counts are not among them.
-        eviction: with joined batches, how many rows differ where one side says `warm: false`: idle keys were evicted at
-            another moment. It is no fault of the records.
+        evicts_otherwise: whether idle keys may be evicted at another moment than in the job: with joined batches, and
+            where history was filled in bit by bit, or state was imported.
+        eviction: if so, how many rows differ where one side says `warm: false`. It is no fault of the records.
         differences: the first of all of these.
     """
 
@@ -83,6 +84,7 @@ class Replayed:
     last_batch: int
     batches: int
     not_compared: int | None
+    evicts_otherwise: bool = False
     events: int = 0
     compared: Counter[str] = field(default_factory=Counter)
     of_output: Counter[str] = field(default_factory=Counter)
@@ -99,7 +101,7 @@ class Replayed:
         """Take differences into account."""
         for each in found:
             self.of_output[each.output] += 1
-            if self.cut_as == "joined" and each.is_cold:
+            if (self.cut_as == "joined" or self.evicts_otherwise) and each.is_cold:
                 self.eviction += 1
             else:
                 self.counts[each.kind] += 1
@@ -153,13 +155,21 @@ def replay_history(
     rows = recorded_rows(history.job, wanted.evaluations)
     not_compared = _check_whole(history, wanted)
     last_batch = _last_batch(history, wanted)
-    cut_as = _first_cuts(history, wanted)
+    cut_as, otherwise = _first_cuts(history, wanted), _evicts_otherwise(history)
     batches = sum(cut.span is not None and cut.batch_id <= last_batch for cut in history.recorded.cuts)
-    found = _replay(history, wanted, rows, Replayed(cut_as, last_batch, batches, not_compared), on_piece)
+    found = _replay(history, wanted, rows, Replayed(cut_as, last_batch, batches, not_compared, otherwise), on_piece)
     if wanted.cuts == "auto" and cut_as == "joined" and found.differences:
         say(f"{len(found.differences):,} rows differ with joined batches; scoring again, batch by batch")
-        found = _replay(history, wanted, rows, Replayed("recorded", last_batch, batches, not_compared), on_piece)
+        begun = Replayed("recorded", last_batch, batches, not_compared, otherwise)
+        found = _replay(history, wanted, rows, begun, on_piece)
     return found
+
+
+def _evicts_otherwise(history: History) -> bool:
+    """Whether the job has evicted keys at moments that a replay does not know."""
+    recorded = history.recorded
+    was_filled = recorded.rule_set(recorded.cuts[-1].ruleset_version).fills_begun > 0
+    return was_filled or bool(Checkpoint(history.job.checkpoint).imports.read())
 
 
 def _check_whole(history: History, wanted: Wanted) -> int | None:
