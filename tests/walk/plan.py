@@ -171,7 +171,7 @@ class _Draft:
         elif kind == "snooze":
             yield "snooze", self._snooze(), settled
         elif kind == "return":
-            yield "write_rules", self._deleted_or_back(), settled
+            yield "write_rules", self._deleted_or_back(), True  # or it lands with the change before it
         elif kind == "clear":
             yield "write_rules", self._cleared(), True
             yield "add_file", {"of": "plain", "lines": self._stream.file("plain")}, False

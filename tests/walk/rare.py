@@ -13,7 +13,6 @@ PATHS = {
     "a tier merged": "a bucket of the wider tier, in the state",
     "a batch replayed after half a commit": "killed in a batch whose tables had something of it; the next life did it",
     "an evicted key that returned": "a result that is not warm, of a visitor from hours ago",
-    "a generation that came back": "a group of the rules with another generation than it had before",
     "a collision replaced or refused": "a row of `collisions`",
     "a repeat found": "a row of `duplicates`",
     "a payment too late": "a row of `late_events` with `too_late`",
@@ -30,6 +29,7 @@ PATHS = {
     "precision changed between lives": "other terms than the batch before had",
 }
 NOT_ALWAYS = {
+    "a generation that came back": "a group of the rules with another generation than it had before",
     "a batch replayed that was only begun": "killed in a batch that had its rules and nothing written: the third kill",
 }
 """Those that are counted, and need longer walks."""
