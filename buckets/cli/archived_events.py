@@ -6,6 +6,7 @@ from typing import Any
 import pyarrow as pa
 
 from buckets.config.job import Job
+from buckets.delta.column_name import quoted_column
 from buckets.history.archive import ARRIVAL, FAULT
 from buckets.history.archiving import archive_of
 from buckets.history.history import History
@@ -40,11 +41,11 @@ def _look_up(job: Job, event_ids: Collection[str]) -> dict[str, tuple[int, Mappi
     fields = [*schema.attributes, *schema.measures]
     there = set(pa.schema(archive.query("select * from archive limit 0").schema).names)
     columns = [schema.event_id, schema.event_time.field, *(name for name in fields if name in there)]
-    quoted = ", ".join(_column(name) for name in columns)
+    quoted = ", ".join(quoted_column(name) for name in columns)
     wanted = ", ".join("'" + event_id.replace("'", "''") + "'" for event_id in event_ids)
     rows = archive.query(
-        f"select {quoted} from archive where {_column(schema.event_id)} in ({wanted}) and {_column(FAULT)} is null "
-        f"order by {_column(ARRIVAL)}"
+        f"select {quoted} from archive where {quoted_column(schema.event_id)} in ({wanted}) "
+        f"and {quoted_column(FAULT)} is null order by {quoted_column(ARRIVAL)}"
     )
     index = rows.schema.get_field_index(schema.event_time.field)
     times_ms = rows.column(index).cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
@@ -53,7 +54,3 @@ def _look_up(job: Job, event_ids: Collection[str]) -> dict[str, tuple[int, Mappi
         others = {name: row[name] for name in fields if row.get(name) is not None}
         found.setdefault(str(row[schema.event_id]), (time_ms, others))
     return found
-
-
-def _column(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

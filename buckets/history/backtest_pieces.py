@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from buckets.checkpoint.terms import Terms
+from buckets.delta.column_name import quoted_column
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
 from buckets.events.table_rows import table_arrivals
@@ -110,7 +111,7 @@ def check_needed_lists(needed: Iterable[str], known: Collection[str], where: str
 
 def _arrivals(history: History, scoring: Scoring, until_ms: int | None) -> tuple[int, int | None]:
     """The first arrival that counts, and the one after the last; all of them where no time is given."""
-    time = '"' + scoring.terms.event_schema.event_time.field.replace('"', '""') + '"'
+    time = quoted_column(scoring.terms.event_schema.event_time.field)
     first, end = 0, None
     if scoring.from_ms is not None:
         asked = f"select min(_arrival) as found from archive where {time} >= to_timestamp_millis({scoring.from_ms})"

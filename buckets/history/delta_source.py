@@ -10,6 +10,7 @@ from deltalake import DeltaTable, QueryBuilder
 
 from buckets.checkpoint.cuts import Cut
 from buckets.config.settings import SourceSettings
+from buckets.delta.column_name import quoted_column
 from buckets.errors import BucketsError
 from buckets.events.arrivals import BROKEN, POSITION, SOURCE, SOURCE_ORDER, field_column
 from buckets.events.parquet_rows import plain_values
@@ -80,8 +81,8 @@ class OrderedRows:
             event_id: the column that orders rows which share a value of it.
         """
         self._table = QueryBuilder().register("events", DeltaTable(path))
-        self._event_id = _quoted(event_id)
-        name = _quoted(arrival)
+        self._event_id = quoted_column(event_id)
+        name = quoted_column(arrival)
         kind = pa.schema(DeltaTable(path).schema().to_arrow()).field(arrival).type
         self._order = _order_sql(name, kind)
         ordered = f"select {self._order} as o from events where {name} is not null order by o"
@@ -110,10 +111,6 @@ class OrderedRows:
             sql = f"select *, {self._order} as {_ORDER} from events where {self._order} between {after} and {last}"
             yield pa.table(self._table.execute(f"{sql} order by {_ORDER}, {self._event_id}").read_all())
             first = int(np.searchsorted(self._orders, last, "right"))
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _order_sql(name: str, kind: pa.DataType) -> str:

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 from deltalake import DeltaTable, QueryBuilder
 
+from buckets.delta.column_name import quoted_column
 from buckets.errors import BucketsError, first_line
 from buckets.events.conversion import attributes
 from buckets.events.event_file import KINDS
@@ -46,7 +47,7 @@ def _of_delta(path: Path, column: str) -> pa.Array:
     table = DeltaTable(path)
     if column not in pa.schema(table.schema().to_arrow()).names:
         raise KeyError(column)
-    quoted = '"' + column.replace('"', '""') + '"'
+    quoted = quoted_column(column)
     found = pa.table(QueryBuilder().register("rows", table).execute(f"select {quoted} from rows").read_all())
     return found.column(0).cast(pa.string()).combine_chunks()
 

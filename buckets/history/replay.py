@@ -20,6 +20,7 @@ import pyarrow as pa
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.cuts import Cut
 from buckets.config.job import load_job
+from buckets.delta.column_name import quoted_column
 from buckets.errors import BucketsError
 from buckets.history.archive import BATCH, POSITION, SOURCE
 from buckets.history.differences import KINDS, Difference, Kind, differences
@@ -248,7 +249,8 @@ def _last_batch(history: History, wanted: Wanted) -> int:
     Raises:
         BucketsError: there is no event in the time that is asked for.
     """
-    time = '"' + history.recorded.terms(history.recorded.cuts[-1].batch_id).event_schema.event_time.field + '"'
+    last_terms = history.recorded.terms(history.recorded.cuts[-1].batch_id)
+    time = quoted_column(last_terms.event_schema.event_time.field)
     tests = ["true"]
     tests += [] if wanted.from_ms is None else [f"{time} >= to_timestamp_millis({wanted.from_ms})"]
     tests += [] if wanted.to_ms is None else [f"{time} < to_timestamp_millis({wanted.to_ms})"]
