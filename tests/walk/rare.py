@@ -60,30 +60,22 @@ class RarePaths:
         of_commands = [OF_COMMANDS[name][0] for name in (["state export"] if with_topics else OF_COMMANDS)]
         self._paths = [*PATHS, *NOT_ALWAYS, *of_commands, *(OF_TOPICS if with_topics else ())]
         self.counts: Counter[str] = Counter()
-        self.skipped: Counter[str] = Counter()
 
     def saw(self, path: str, times: int = 1) -> None:
         """A path was reached."""
         assert path in self._paths, path
         self.counts[path] += times
 
-    def skip(self, command: str) -> None:
-        """A step could not be done, for want of a command."""
-        self.skipped[command] += 1
-
     def add(self, other: "RarePaths") -> None:
         """Count what another walk has reached too."""
         self.counts += other.counts
-        self.skipped += other.skipped
 
     def never(self) -> list[str]:
-        """Paths that were not reached and had to be: those whose command there is not are left out."""
-        excused = {OF_COMMANDS[command][0] for command in self.skipped} | NOT_ALWAYS.keys()
-        return [path for path in self._paths if not self.counts[path] and path not in excused]
+        """Paths that were not reached and had to be."""
+        return [path for path in self._paths if not self.counts[path] and path not in NOT_ALWAYS]
 
     def __str__(self) -> str:
-        lines = [f"{self.counts[path]:7,}  {path}" for path in self._paths]
-        return "\n".join(lines + [f"skipped {times} times: buckets {step}" for step, times in self.skipped.items()])
+        return "\n".join(f"{self.counts[path]:7,}  {path}" for path in self._paths)
 
 
 def look_at(

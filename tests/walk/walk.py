@@ -7,11 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import typer
 import yaml
 from pyspark.sql import SparkSession
 
-from buckets.cli.main import app
 from buckets.history.fill_status import read_fills
 from tests.kafka.broker import TestBroker
 from tests.spark.command import run_command
@@ -186,8 +184,6 @@ class Walk:
 
     def _backfill(self, rule: Written) -> None:
         """Put a rule in force whose history is filled in while the job runs."""
-        if not self._has("rules backfill"):
-            return
         assert self._life is not None
         self._life.settle()
         asked = self._root / "asked.yaml"
@@ -207,8 +203,6 @@ class Walk:
 
     def _carry_over(self, partitions: int) -> None:
         """Go on in a new checkpoint, with other partitions."""
-        if not self._has("state export"):
-            return
         export, self._carried = self._root / f"export-{self._lives}", self._carried + 1
         self._run("state", "export", self._job.conf, "--to", export)
         self._fixed = {"checkpoint": f"checkpoint-{self._carried}", "partitions": partitions}
@@ -219,8 +213,6 @@ class Walk:
         self.rare.saw("a state carried over")
 
     def _replay(self) -> None:
-        if not self._has("replay"):
-            return
         # What was filled in from the archive itself is no part of what arrived.
         for options in (["--evaluations", "--cuts", "recorded"], []):
             self._run("replay", self._job.conf, *options)
@@ -228,8 +220,6 @@ class Walk:
 
     def _explain(self, sample: int) -> None:
         """Have some alerts explained, and some evaluations without one."""
-        if not self._has("explain"):
-            return
         dice = random.Random(sample)
         alerts = [row["alert_id"] for row in self._job.rows("alerts") if row["warm"]]
         quiet = [row for row in self._job.rows("evaluations") if row["warm"] and not row["fired"]]
@@ -245,17 +235,3 @@ class Walk:
         done = run_command(*arguments)
         said = f"{done.stdout[-2000:]}{done.stderr[-2000:]}"
         assert done.returncode == 0, f"buckets {' '.join(map(str, arguments))} ended with {done.returncode}: {said}"
-
-    def _has(self, what: str) -> bool:
-        """Whether there is a command, or an option of one; counted where there is not."""
-        commands = typer.main.get_group(app).commands
-        if what == "rules backfill":
-            apply = commands["rules"].commands["apply"]
-            there = any("--backfill" in parameter.opts for parameter in apply.params)
-        elif what == "state export":
-            there = "export" in commands["state"].commands
-        else:
-            there = what in commands
-        if not there:
-            self.rare.skip(what)
-        return there
