@@ -1,16 +1,18 @@
 """The order in which events arrive, where the source has it in its rows or files: across batches as within one.
 
+    CHECKPOINT/buckets/arrival_order.json   how far it has come
+
 Rows are sorted inside a micro-batch. Batches come one after the other, so all rows are in order only if each batch
 comes after the ones before it. `ArrivalOrder` checks that by the first and the last row of each batch.
 """
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from buckets.checkpoint.folders import records_folder
+from buckets.checkpoint.record_files import RecordFiles
 from buckets.errors import BucketsError
-from buckets.files import write_whole
 
 Span = tuple[int, int]
 """The least and the greatest order in a batch: values of the arrival column, or times of files in ms."""
@@ -32,22 +34,23 @@ class Ordering:
 class ArrivalOrder:
     """Compares each batch with all that came before it, also before a restart."""
 
-    def __init__(self, file: Path, ordering: Ordering, say: Callable[[str], None] = lambda line: None) -> None:
+    def __init__(self, checkpoint: Path, ordering: Ordering, say: Callable[[str], None] = lambda line: None) -> None:
         """Go on after what was written.
 
         Args:
-            file: where the greatest order so far is kept.
+            checkpoint: where the greatest order so far is kept.
             ordering: what gives the order.
             say: told what the user should know, each kind of it once.
+
+        Raises:
+            BucketsError: what was written is damaged.
         """
-        self._file = file
+        self._records, self._file = RecordFiles(checkpoint), records_folder(checkpoint) / "arrival_order.json"
         self._ordering = ordering
         self._say = say
         self._said: set[str] = set()
-        kept = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-        self._batch: int | None = kept.get("batch_id")
-        self._before: int | None = kept.get("before")
-        self._greatest: int | None = kept.get("greatest")
+        kept = self._records.read_if_there(self._file, _read) or (None, None, None)
+        self._batch, self._before, self._greatest = kept
 
     def check(self, batch_id: int, span: Span | None) -> None:
         """Check that a batch comes after the earlier ones, before anything of it is written.
@@ -86,7 +89,7 @@ class ArrivalOrder:
         last = [order for order in (earlier, span and span[1]) if order is not None]
         self._batch, self._before, self._greatest = batch_id, earlier, max(last, default=None)
         record = {"batch_id": batch_id, "before": earlier, "greatest": self._greatest}
-        write_whole(self._file, json.dumps(record))
+        self._records.write(self._file, record)
 
     def _earlier(self, batch_id: int) -> int | None:
         """The greatest order of the batches before this one, which may have run already."""
@@ -97,3 +100,7 @@ class ArrivalOrder:
         if kind not in self._said:
             self._said.add(kind)
             self._say(line)
+
+
+def _read(record: dict[str, int | None]) -> tuple[int | None, int | None, int | None]:
+    return record["batch_id"], record["before"], record["greatest"]

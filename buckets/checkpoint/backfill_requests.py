@@ -4,12 +4,12 @@ CHECKPOINT/buckets/backfill_requests/<hash of the rule_id>.json   removed once a
 """
 
 import hashlib
-import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from buckets.checkpoint.folders import records_folder
-from buckets.files import write_whole
+from buckets.checkpoint.record_files import RecordFiles
 from buckets.rules.rule import Rule
 
 
@@ -36,19 +36,17 @@ class BackfillRequests:
     def __init__(self, checkpoint: Path) -> None:
         """Look at a checkpoint; nothing is written yet."""
         self._folder = records_folder(checkpoint) / "backfill_requests"
+        self._records = RecordFiles(checkpoint, "remove it, and apply the rule with --backfill again")
 
     def ask(self, request: BackfillRequest) -> None:
         """Write a request, in place of an earlier one for the same rule."""
         rule = request.rule.model_dump(by_alias=True, mode="json")
-        write_whole(self._file(request.rule), json.dumps(vars(request) | {"rule": rule}, ensure_ascii=False))
+        self._records.write(self._file(request.rule), vars(request) | {"rule": rule})
 
     def read(self) -> list[BackfillRequest]:
         """All requests, by the name of their rule."""
-        found = []
-        for file in self._folder.glob("[!.]*.json"):
-            written = json.loads(file.read_text(encoding="utf-8"))
-            found.append(BackfillRequest(**(written | {"rule": Rule.model_validate(written["rule"])})))
-        return sorted(found, key=lambda request: request.rule.rule_id)
+        read = (self._records.read_if_there(file, _read) for file in self._folder.glob("[!.]*.json"))
+        return sorted((each for each in read if each is not None), key=lambda request: request.rule.rule_id)
 
     def forget(self, request: BackfillRequest) -> None:
         """Remove a request, unless another one has come in its place."""
@@ -57,3 +55,7 @@ class BackfillRequests:
 
     def _file(self, rule: Rule) -> Path:
         return self._folder / f"{hashlib.blake2b(rule.rule_id.encode(), digest_size=8).hexdigest()}.json"
+
+
+def _read(record: dict[str, Any]) -> BackfillRequest:
+    return BackfillRequest(**(record | {"rule": Rule.model_validate(record["rule"])}))

@@ -12,9 +12,11 @@ from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
 from buckets.timeline.head import CODEC_VERSION
 
-FORMAT = 2
-"""Of the state: since 2 the newest of it lies in logs, where releases that know only 1 would not see it."""
+FORMAT = 3
+"""Since 2 the newest of the state lies in logs, where releases that know only 1 would not see it; since 3 records have
+checksums, which those that know only 2 take for damage."""
 _EDGE = "engine.precision.edge"
+_NULLS = "engine.nulls"
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ class Basis:
         policies: dict[str, str] = {
             "engine.late": self.engine.late,
             "engine.collision": self.engine.collision,
+            _NULLS: self.engine.nulls,
             _EDGE: precision.edge,
         }
         return policies | {f"{_EDGE} of group {group.name}": group.edge for group in precision.groups}
@@ -121,6 +124,7 @@ class Basis:
         now = self._policies()
         if before is None:
             return
+        before = {_NULLS: "strict"} | before  # as releases were that did not write it
         for name in {**before, **now}:
             earlier, later = (policies.get(name, policies[_EDGE]) for policies in (before, now))
             if earlier != later:

@@ -13,14 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from buckets.checkpoint.folders import records_folder
+from buckets.checkpoint.record_files import MISSING, RecordFiles
 from buckets.checkpoint.terms import Terms
 from buckets.errors import BucketsError
-from buckets.files import write_whole
 from buckets.rules.completeness import Stretch, Stretches
 from buckets.rules.fill import Filled
 
 KEPT_BATCHES = 200
 """Batch records that are kept; Spark itself can go back 100 batches."""
+_LEFT_OUT = ("lists", "fills", "driver")
+"""What is not written where there is nothing to say."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,8 @@ class BatchRecord:
         done: whether it has run.
         lists: by name, the version of each list that it sees.
         fills: by number, how far each fill had come with it; empty until it has run.
+        driver: the newest file of changes to the state on the driver after it, `driver_state.NOTHING` where there is
+            none; None until it has run, and of earlier releases.
     """
 
     ruleset_version: int
@@ -40,6 +44,7 @@ class BatchRecord:
     done: bool
     lists: Mapping[str, int] = field(default_factory=dict)
     fills: Mapping[int, Filled] = field(default_factory=dict)
+    driver: int | None = None
 
 
 class BatchRecords:
@@ -47,7 +52,7 @@ class BatchRecords:
 
     def __init__(self, checkpoint: Path) -> None:
         """Look at a checkpoint; nothing is written yet."""
-        self._checkpoint = checkpoint
+        self._checkpoint, self._records = checkpoint, RecordFiles(checkpoint)
         self._folder = records_folder(checkpoint) / "batches"
         self._terms_folder = records_folder(checkpoint) / "terms"
 
@@ -69,26 +74,46 @@ class BatchRecords:
 
     def record(self, batch_id: int) -> BatchRecord | None:
         """The record of a batch; None of one that has not begun, or that Spark cannot go back to."""
-        file = self._file(batch_id)
-        if not file.exists():
-            return None
-        written = json.loads(file.read_text(encoding="utf-8"))
-        fills = {int(number): Filled(*each) for number, each in written.get("fills", {}).items()}
-        return BatchRecord(
-            written["ruleset_version"], _arrived(written), written["done"], written.get("lists", {}), fills
-        )
+        return self._records.read_if_there(self._file(batch_id), _read)
+
+    def before(self, batch_id: int) -> BatchRecord | None:
+        """Return the record of the batch before a batch; None of the first of the job.
+
+        Raises:
+            BucketsError: it is gone.
+        """
+        record = self.record(batch_id - 1)
+        if record is None and batch_id and self.has_run():
+            raise self._records.damage(self._file(batch_id - 1), MISSING)
+        return record
+
+    def newest_version(self) -> int:
+        """Return the version of the rules of the newest batch that is recorded; 0 where none is."""
+        record = self._newest()
+        return 0 if record is None else record.ruleset_version
+
+    def newest_lists(self) -> Mapping[str, int]:
+        """Return by name the versions of the lists of the newest batch that is recorded."""
+        record = self._newest()
+        return {} if record is None else record.lists
+
+    def _newest(self) -> BatchRecord | None:
+        newest = max((int(file.stem) for file in self._folder.glob("*.json")), default=None)
+        return None if newest is None else self.record(newest)
 
     def keep(self, batch_id: int, record: BatchRecord) -> None:
         """Write the record of a batch, and forget those that Spark cannot go back to."""
-        written = {name: value for name, value in vars(record).items() if name not in ("lists", "fills") or value}
-        write_whole(self._file(batch_id), json.dumps(written))
+        said = vars(record).items()
+        written = {name: value for name, value in said if name not in _LEFT_OUT or value not in (None, {})}
+        self._records.write(self._file(batch_id), written)
         self._file(batch_id - KEPT_BATCHES).unlink(missing_ok=True)
 
     def oldest_lists(self) -> dict[str, int]:
         """Of each list the oldest version that a batch is recorded with. Cost: of all records."""
         oldest: dict[str, int] = {}
         for file in self._folder.glob("*.json"):
-            for name, version in json.loads(file.read_text(encoding="utf-8")).get("lists", {}).items():
+            record = self._records.read_if_there(file, _read)
+            for name, version in () if record is None else record.lists.items():
                 oldest[name] = min(version, oldest.get(name, version))
         return oldest
 
@@ -105,15 +130,15 @@ class BatchRecords:
         Raises:
             BucketsError: the batch was begun with something that this start cannot go on with.
         """
-        before = self._terms_text(batch_id)
+        before = self._written_terms(batch_id)
         if not self._file(batch_id).exists():
-            text = now.model_dump_json()
-            if text != before:
-                write_whole(self._terms_file(batch_id), text)
+            record = now.model_dump(mode="json")
+            if json.dumps(record) != json.dumps(before):  # The order of fields is part of them.
+                self._records.write(self._terms_file(batch_id), record)
             return now
         if before is None:  # An earlier release wrote none.
             return now
-        begun = Terms.model_validate_json(before)
+        begun = Terms.model_validate(before)
         conflict = now.conflict(begun)
         if conflict:
             message = (
@@ -126,7 +151,7 @@ class BatchRecords:
     def all_terms(self) -> dict[int, Terms]:
         """All terms there ever were, by the first batch that each was in force for, ascending."""
         files = sorted(self._terms_folder.glob("*.json"), key=lambda file: int(file.stem))
-        return {int(file.stem): Terms.model_validate_json(file.read_text(encoding="utf-8")) for file in files}
+        return {int(file.stem): self._records.read(file, Terms.model_validate) for file in files}
 
     def _file(self, batch_id: int) -> Path:
         return self._folder / f"{batch_id:09d}.json"
@@ -134,11 +159,17 @@ class BatchRecords:
     def _terms_file(self, batch_id: int) -> Path:
         return self._terms_folder / f"{batch_id:09d}.json"
 
-    def _terms_text(self, batch_id: int) -> str | None:
+    def _written_terms(self, batch_id: int) -> dict[str, Any] | None:
         """The terms in force at a batch, as they are written; None where none are."""
         files = self._terms_folder.glob("*.json")
         first = max((int(file.stem) for file in files if int(file.stem) <= batch_id), default=None)
-        return None if first is None else self._terms_file(first).read_text(encoding="utf-8")
+        return None if first is None else self._records.read(self._terms_file(first), dict)
+
+
+def _read(written: dict[str, Any]) -> BatchRecord:
+    fills = {int(number): Filled(*each) for number, each in written.get("fills", {}).items()}
+    lists, driver = written.get("lists", {}), written.get("driver")
+    return BatchRecord(written["ruleset_version"], _arrived(written), written["done"], lists, fills, driver)
 
 
 def _arrived(written: dict[str, Any]) -> Stretches:

@@ -1,18 +1,25 @@
 """Where the stream was cut into batches, and what scored each of them; kept for good.
 
-    CHECKPOINT/buckets/cuts/000000000.jsonl   a line for each of 10,000 batches that are written
+    CHECKPOINT/buckets/cuts/000000000.jsonl   a line for each of 10,000 batches that are written, each with a checksum
 
 Records of batches are there to run a batch again, and old ones are forgotten. This is what an archive needs to say
 years later which batch an arrival was in, and by which rules and lists it was scored.
+
+A crash can leave the beginning of a line; its batch is run again then, and has a line of its own. So no batch is
+missing up to the last one that Spark knows to be done, unless a line was damaged.
 """
 
-import json
+import itertools
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from buckets.checkpoint.folders import records_folder, spark_folder
+from buckets.checkpoint.record_files import RecordFiles
+from buckets.checkpoint.seal import seal_json, unseal_json
+from buckets.errors import BucketsError
+from buckets.files import write_whole
 
 _PER_FILE = 10_000
 UNKNOWN = 0
@@ -43,8 +50,8 @@ class Cuts:
 
     def __init__(self, checkpoint: Path) -> None:
         """Look at a checkpoint; nothing is written yet."""
-        self._folder = records_folder(checkpoint) / "cuts"
-        self._offsets = spark_folder(checkpoint) / "offsets"
+        self._records, self._folder = RecordFiles(checkpoint), records_folder(checkpoint) / "cuts"
+        self._offsets, self._commits = (spark_folder(checkpoint) / name for name in ("offsets", "commits"))
 
     def keep(self, batch_id: int, ruleset_version: int, lists: Mapping[str, int], span: tuple[int, int] | None) -> None:
         """Write the cut of a batch, whose offsets Spark has written.
@@ -55,31 +62,55 @@ class Cuts:
             lists: the versions of its lists.
             span: the least and the greatest `source_order` of its events.
         """
-        cuts = [Cut(batch_id, ruleset_version, self._end(batch_id), lists, span)]
-        if batch_id and not self._folder.exists():
-            cuts.insert(0, Cut(batch_id - 1, UNKNOWN, self._end(batch_id - 1)))
-        self._folder.mkdir(parents=True, exist_ok=True)
-        for cut in cuts:
-            self._append(cut)
+        file, line = self._file(batch_id), _line(Cut(batch_id, ruleset_version, self._end(batch_id), lists, span))
+        if file.exists():
+            with file.open("ab") as written:
+                # The first line feed ends what a crash has left of a line.
+                written.write(b"\n" + line)
+                written.flush()
+                os.fsync(written.fileno())
+        elif batch_id and not any(self._files()):
+            write_whole(file, _line(Cut(batch_id - 1, UNKNOWN, self._end(batch_id - 1))) + line)
+        else:
+            write_whole(file, line)
 
     def read(self) -> list[Cut]:
-        """All cuts, by their number. A batch that was run again after a crash is there once."""
+        """Return all cuts, by their number. A batch that was run again after a crash is there once.
+
+        Raises:
+            BucketsError: one is missing, or damaged.
+        """
+        done = max((int(file.name) for file in self._commits.glob("[0-9]*")), default=-1)
         found: dict[int, Cut] = {}
-        for file in sorted(self._folder.glob("[0-9]*.jsonl")):
+        for file in self._files():
             for line in file.read_bytes().split(b"\n"):
                 cut = _read(line)
                 if cut is not None:
                     found[cut.batch_id] = cut
-        return [found[batch_id] for batch_id in sorted(found)]
+        cuts = [found[batch_id] for batch_id in sorted(found)]
+        self._check(cuts, done)
+        return cuts
 
-    def _append(self, cut: Cut) -> None:
-        record = {name: value for name, value in vars(cut).items() if value not in (None, {})}
-        file = self._folder / f"{cut.batch_id // _PER_FILE * _PER_FILE:09d}.jsonl"
-        with file.open("ab") as written:
-            # The first line feed ends what a crash has left of a line.
-            written.write(b"\n" + json.dumps(record).encode() + b"\n")
-            written.flush()
-            os.fsync(written.fileno())
+    def _check(self, cuts: Sequence[Cut], done: int) -> None:
+        """See that the cut of each batch is there, from the first of the job or of this release to the last one."""
+        if not self._folder.exists():
+            return
+        if not cuts or (cuts[0].batch_id and cuts[0].ruleset_version != UNKNOWN):
+            raise self._damage(0 if not cuts else cuts[0].batch_id - 1)
+        for before, cut in itertools.pairwise(cuts):
+            if cut.batch_id != before.batch_id + 1:
+                raise self._damage(before.batch_id + 1)
+        if cuts[-1].batch_id < done:
+            raise self._damage(cuts[-1].batch_id + 1)
+
+    def _damage(self, batch_id: int) -> BucketsError:
+        return self._records.damage(self._file(batch_id), f"the line of batch {batch_id} is missing or damaged")
+
+    def _files(self) -> list[Path]:
+        return sorted(self._folder.glob("[0-9]*.jsonl"))
+
+    def _file(self, batch_id: int) -> Path:
+        return self._folder / f"{batch_id // _PER_FILE * _PER_FILE:09d}.jsonl"
 
     def _end(self, batch_id: int) -> str:
         """How far the source had been read with a batch: the last line of what Spark has written."""
@@ -87,10 +118,14 @@ class Cuts:
 
 
 def _read(line: bytes) -> Cut | None:
-    """The cut of a line; None of an empty one, and of what a crash has left."""
+    """Return the cut of a line; None of an empty one, of what a crash has left, and of a damaged one."""
     try:
-        record = json.loads(line)
-    except ValueError:
+        record = unseal_json(line)
+        span = record.get("span")
+        return Cut(**(record | {"span": None if span is None else (span[0], span[1])}))
+    except (ValueError, LookupError, TypeError, AttributeError):
         return None
-    span = record.get("span")
-    return Cut(**(record | {"span": None if span is None else (span[0], span[1])}))
+
+
+def _line(cut: Cut) -> bytes:
+    return seal_json({name: value for name, value in vars(cut).items() if value not in (None, {})}) + b"\n"

@@ -4,7 +4,7 @@
     CHECKPOINT/buckets/driver/000000042.whole     all of it after batch 42
 
 So the state after any batch to which Spark can go back can be read. A file is a checksum, then an Arrow stream, which
-names the file of changes before it.
+names the file of changes before it; the record of a batch names the newest.
 """
 
 import hashlib
@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from buckets.checkpoint.batch_records import KEPT_BATCHES
+from buckets.checkpoint.batch_records import KEPT_BATCHES, BatchRecords
 from buckets.checkpoint.folders import records_folder
-from buckets.errors import BucketsError, first_line
+from buckets.checkpoint.record_files import MISSING, RecordFiles
 from buckets.files import write_whole
 
 Values = Mapping[tuple[str, bytes], bytes]
@@ -45,7 +45,7 @@ class DriverState:
 
     def __init__(self, checkpoint: Path) -> None:
         """Look at a checkpoint; nothing is written yet."""
-        self._checkpoint = checkpoint
+        self._records, self._batches = RecordFiles(checkpoint), BatchRecords(checkpoint)
         self._folder = records_folder(checkpoint) / "driver"
 
     def read(self, batch_id: int) -> dict[tuple[str, bytes], bytes]:
@@ -62,9 +62,12 @@ class DriverState:
         for number in (each for each in self._numbers(_CHANGES) if base < each <= batch_id):
             changes, before = self._read(number, _CHANGES)
             if before != last:
-                raise self._damage(self._file(before, _CHANGES), "it is missing")
+                raise self._records.damage(self._file(before, _CHANGES), MISSING)
             found |= changes
             last = number
+        record = self._batches.record(batch_id)
+        if record is not None and record.driver is not None and last < record.driver:
+            raise self._records.damage(self._file(record.driver, _CHANGES), MISSING)
         return {at: value for at, value in found.items() if value is not None}
 
     def write(self, batch_id: int, changes: Changes, whole: Callable[[], Values]) -> None:
@@ -107,7 +110,7 @@ class DriverState:
                     self._file(number, suffix).unlink()
 
     def _write(self, batch_id: int, suffix: str, entries: Changes) -> None:
-        before = max((number for number in self._numbers(_CHANGES) if number < batch_id), default=NOTHING)
+        before = self.newest(batch_id - 1)
         columns = [
             pa.array([name for name, _ in entries], pa.string()).dictionary_encode().cast(_COLUMNS.field("map").type),
             pa.array([key for _, key in entries], pa.binary()),
@@ -127,19 +130,16 @@ class DriverState:
             data = file.read_bytes()
             checksum, body = data[:_CHECKSUM_BYTES], data[_CHECKSUM_BYTES:]
             if _checksum(body) != checksum:
-                raise self._damage(file, "its checksum is another one")
+                raise self._records.damage(file, "its checksum is another one")
             table = pa.ipc.open_stream(body).read_all()
         except (OSError, pa.ArrowException) as error:
-            raise self._damage(file, first_line(error)) from None
+            raise self._records.damage(file, error) from None
         at = zip(table["map"].to_pylist(), table["key"].to_pylist(), strict=True)
         return dict(zip(at, table["value"].to_pylist(), strict=True)), int(table.schema.metadata[_BEFORE])
 
-    def _damage(self, file: Path, reason: str) -> BucketsError:
-        message = (
-            f"checkpoint {self._checkpoint} is damaged: {file.relative_to(self._checkpoint)} cannot be read "
-            f"({reason}); restore it from a copy of the checkpoint, or name a new checkpoint and a new output folder"
-        )
-        return BucketsError(message)
+    def newest(self, batch_id: int) -> int:
+        """Return the number of the newest file of changes up to a batch; `NOTHING` where there is none."""
+        return max((number for number in self._numbers(_CHANGES) if number <= batch_id), default=NOTHING)
 
     def _numbers(self, suffix: str) -> list[int]:
         """The batches that have a file of a kind, in order."""

@@ -3,13 +3,13 @@
 What was recorded before an import names fields as they were called then.
 """
 
-import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from buckets.checkpoint.folders import records_folder
-from buckets.files import write_whole
+from buckets.checkpoint.record_files import RecordFiles
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ class Imports:
 
     def __init__(self, checkpoint: Path) -> None:
         """Look at a checkpoint; nothing is written yet."""
-        self._file = records_folder(checkpoint) / "imports.json"
+        self._records, self._file = RecordFiles(checkpoint), records_folder(checkpoint) / "imports.json"
 
     def begin(self) -> None:
         """Leave a sign that an import has begun, before anything of it is written."""
-        write_whole(self._file, "[]")
+        self._write([])
 
     def begun(self) -> bool:
         """Whether an import has ever begun."""
@@ -50,9 +50,16 @@ class Imports:
 
     def read(self) -> list[Import]:
         """All imports, the first one first."""
-        written = json.loads(self._file.read_text(encoding="utf-8")) if self._file.exists() else []
-        return [Import(**each) for each in written]
+        return self._records.read_if_there(self._file, _read) or []
 
     def keep(self, made: Import) -> None:
         """Write an import that follows the others."""
-        write_whole(self._file, json.dumps([asdict(each) for each in (*self.read(), made)], indent=1))
+        self._write([*self.read(), made])
+
+    def _write(self, made: Sequence[Import]) -> None:
+        self._records.write(self._file, {"imports": [asdict(each) for each in made]}, indent=1)
+
+
+def _read(record: Any) -> list[Import]:
+    # Earlier releases wrote the list alone.
+    return [Import(**each) for each in (record if isinstance(record, list) else record["imports"])]

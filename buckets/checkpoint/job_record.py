@@ -1,6 +1,5 @@
 """What a checkpoint was made for: its identity and the basis of its last start, in `CHECKPOINT/buckets/job.json`."""
 
-import json
 import uuid
 from pathlib import Path
 from typing import Any
@@ -8,9 +7,14 @@ from typing import Any
 from buckets.checkpoint.basis import Basis, check_release
 from buckets.checkpoint.folders import records_folder
 from buckets.checkpoint.imports import Imports
-from buckets.errors import BucketsError, first_line
+from buckets.checkpoint.lock import lock_file
+from buckets.checkpoint.record_files import RecordFiles
+from buckets.checkpoint.seal import seal_json
+from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
-from buckets.files import holds_more_than, write_whole
+from buckets.files import holds_more_than
+
+_INDENT = 1
 
 
 class JobRecord:
@@ -19,7 +23,7 @@ class JobRecord:
     def __init__(self, checkpoint: Path) -> None:
         """Look at a checkpoint; nothing is written yet."""
         self._checkpoint = checkpoint
-        self._file = records_folder(checkpoint) / "job.json"
+        self._records, self._file = RecordFiles(checkpoint), records_folder(checkpoint) / "job.json"
 
     def identity(self, basis: Basis) -> str | None:
         """The identity of the checkpoint, the same at every start; None where there is no checkpoint yet.
@@ -37,7 +41,7 @@ class JobRecord:
                 raise BucketsError(message)
             return str(written["id"])
         self.check_import_ended()
-        if holds_more_than(self._checkpoint, self._file):
+        if holds_more_than(self._checkpoint, self._file, [lock_file(self._checkpoint)]):
             message = (
                 f"checkpoint {self._checkpoint} holds something that this program did not write; name a new folder"
             )
@@ -94,9 +98,9 @@ class JobRecord:
         return self._read()
 
     def _write(self, basis: Basis, identity: str, life: str | None) -> None:
-        text = json.dumps({**basis.to_json(), "id": identity} | ({} if life is None else {"life": life}), indent=1)
-        if not self._file.exists() or self._file.read_text(encoding="utf-8") != text:
-            write_whole(self._file, text)
+        record = {**basis.to_json(), "id": identity} | ({} if life is None else {"life": life})
+        if not self._file.exists() or self._file.read_bytes() != seal_json(record, _INDENT):
+            self._records.write(self._file, record, _INDENT)
 
     def known_identity(self) -> str | None:
         """The identity of the checkpoint, whatever it was made from; None where there is no checkpoint yet."""
@@ -117,17 +121,14 @@ class JobRecord:
         return EventSchema.model_validate(self._read()["event_schema"])
 
     def _read(self) -> dict[str, Any]:
-        remedy = "name a new checkpoint and a new output folder"
+        return self._records.read(self._file, self._readable)
+
+    def _readable(self, written: Any) -> dict[str, Any]:
+        """Return what is written, if this release reads it."""
         try:
-            written: dict[str, Any] = json.loads(self._file.read_bytes())
             check_release(written)
         except BucketsError as error:
-            message = f"checkpoint {self._checkpoint} {error.message}; run the release that wrote it, or {remedy}"
+            remedy = "run the release that wrote it, or name a new checkpoint and a new output folder"
+            message = f"checkpoint {self._checkpoint} {error.message}; {remedy}"
             raise BucketsError(message) from error
-        except ValueError as error:
-            message = (
-                f"checkpoint {self._checkpoint} is damaged: {self._file.relative_to(self._checkpoint)} cannot be read "
-                f"({first_line(error)}); restore it from a copy of the checkpoint, or {remedy}"
-            )
-            raise BucketsError(message) from error
-        return written
+        return dict(written)

@@ -3,25 +3,32 @@
     CHECKPOINT/buckets/lists/NAME/000000015.arrow  a whole list
     CHECKPOINT/buckets/lists/NAME/000000015.json   version 15: that list
     CHECKPOINT/buckets/lists/NAME/000000017.json   version 17: what has changed since version 16, and its base, 15
+    CHECKPOINT/buckets/lists/faults.json           what is wrong with lists at the moment
 
 The driver writes them, and tasks read them by the versions that their batch is recorded with. One that has read
-version 16 reads one small file more to have version 17.
+version 16 reads one small file more to have version 17. The record of a version with a base has a checksum of that.
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from buckets.checkpoint.folders import records_folder
+from buckets.checkpoint.record_files import MISSING, RecordFiles, crc32_of
+from buckets.checkpoint.seal import OTHER_CHECKSUM
+from buckets.checkpoint.topic_position import TopicPosition
 from buckets.clock import epoch_ms
-from buckets.files import partial_of, write_whole
-from buckets.lists.base import open_base
+from buckets.files import partial_of
+from buckets.lists.base import ListBase, open_base
 from buckets.lists.entry import Changes, Entry
 from buckets.lists.index import ListIndex
 
+_WHOLE = "whole_crc32"
+"""Of the file that a version is whole in; earlier releases wrote none."""
 LONGEST_CHAIN = 500
 """So many versions may follow each other before a new base is made."""
 
@@ -46,7 +53,7 @@ class ListVersion:
     changed: int
     made_ms: int
     origin: str
-    position: int | None
+    position: TopicPosition | None
 
 
 class ListVersions:
@@ -59,7 +66,7 @@ class ListVersions:
     def __init__(self, checkpoint: Path) -> None:
         """Look at a checkpoint; nothing is written yet."""
         self.checkpoint = checkpoint
-        self._folder = records_folder(checkpoint) / "lists"
+        self._records, self._folder = RecordFiles(checkpoint), records_folder(checkpoint) / "lists"
         self._read: dict[str, tuple[ListVersion, ListIndex]] = {}
 
     def latest(self, name: str) -> ListVersion | None:
@@ -67,22 +74,35 @@ class ListVersions:
         numbers = [int(file.stem) for file in (self._folder / name).glob("[0-9]*.json")]
         return self.version(name, max(numbers)) if numbers else None
 
+    def check_there(self, name: str, number: int) -> None:
+        """See that a version of a list is there, or a later one.
+
+        Raises:
+            BucketsError: it is gone.
+        """
+        latest = self.latest(name)
+        if number > (0 if latest is None else latest.number):
+            raise self._records.damage(self._file(name, number), MISSING)
+
+    def is_kept(self, name: str, number: int) -> bool:
+        """Return whether a version is kept, which is only as long as a batch may need it; its base is kept with it."""
+        return self._file(name, number).exists()
+
     def version(self, name: str, number: int) -> ListVersion:
         """A version of a list."""
-        return _version_of(self._record(name, number))
+        return self._records.read(self._file(name, number), _version_of)
 
     def index(self, name: str, number: int) -> ListIndex:
         """A list as it is in a version. Cost: of the versions since the one that was read before, or since the base."""
-        record = self._record(name, number)
-        version, known = _version_of(record), self._read.get(name)
+        version, known = self.version(name, number), self._read.get(name)
         if known is not None and known[0] == version:
             return known[1]
         if known is None or not self._goes_on(name, known[0], version):
-            known = self.version(name, version.base), ListIndex(open_base(str(self._base_file(name, version.base))))
+            known = self.version(name, version.base), ListIndex(self._base(name, version.base))
         before, index = known
         changes: dict[str, Entry | None] = {}
         for each in range(before.number + 1, number + 1):
-            changes |= _changes_of(record if each == number else self._record(name, each))
+            changes |= self._records.read(self._file(name, each), _changes_of)
         index = index.with_changes(changes) if changes else index
         self._read[name] = (version, index)
         return index
@@ -93,7 +113,13 @@ class ListVersions:
         return follows and self.version(name, known.number) == known
 
     def keep(
-        self, name: str, index: ListIndex, changes: Changes | None, origin: str, position: int | None, changed: int
+        self,
+        name: str,
+        index: ListIndex,
+        changes: Changes | None,
+        origin: str,
+        position: TopicPosition | None,
+        changed: int,
     ) -> tuple[ListVersion, ListIndex]:
         """Write the next version of a list: what has changed, or all of it where too much has.
 
@@ -118,8 +144,9 @@ class ListVersions:
             index.base.write(str(partial_of(path)))
             partial_of(path).replace(path)
             index = ListIndex(open_base(str(path)))
+            whole = {_WHOLE: crc32_of(path)}
         else:
-            base = before.base
+            base, whole = before.base, {}
         version = ListVersion(
             number=number,
             base=base,
@@ -129,8 +156,8 @@ class ListVersions:
             origin=origin,
             position=position,
         )
-        record = vars(version) | {"changes": {key: each and each.to_record() for key, each in changes.items()}}
-        write_whole(self._file(name, number), json.dumps(record, ensure_ascii=False))
+        record = {"changes": {key: each and each.to_record() for key, each in changes.items()}}
+        self._records.write(self._file(name, number), vars(version) | whole | record)
         self._read[name] = (version, index)
         return version, index
 
@@ -146,9 +173,24 @@ class ListVersions:
             if int(file.stem) < base:
                 file.unlink(missing_ok=True)
 
-    def _record(self, name: str, number: int) -> dict[str, Any]:
-        record: dict[str, Any] = json.loads(self._file(name, number).read_text(encoding="utf-8"))
-        return record
+    def keep_faults(self, faults: Mapping[str, str]) -> None:
+        """Write what is wrong with lists that stay as they are, by their names."""
+        self._records.write(self._folder / "faults.json", faults)
+
+    def faults(self) -> dict[str, str]:
+        """Return what is wrong with lists, by their names."""
+        return self._records.read_if_there(self._folder / "faults.json", dict) or {}
+
+    def _base(self, name: str, number: int) -> ListBase:
+        """Read a whole list. Cost: of a checksum of its file."""
+        wanted = self._records.read(self._file(name, number), lambda record: (record.get(_WHOLE),))[0]
+        file = self._base_file(name, number)
+        try:
+            if wanted is not None and wanted != crc32_of(file):
+                raise self._records.damage(file, OTHER_CHECKSUM)
+            return open_base(str(file))
+        except (OSError, pa.ArrowException) as error:
+            raise self._records.damage(file, error) from None
 
     def _file(self, name: str, number: int) -> Path:
         return self._folder / name / f"{number:09d}.json"
@@ -158,7 +200,8 @@ class ListVersions:
 
 
 def _version_of(record: Mapping[str, Any]) -> ListVersion:
-    return ListVersion(**{name: record[name] for name in ListVersion.__dataclass_fields__})
+    fields = {name: record[name] for name in ListVersion.__dataclass_fields__}
+    return ListVersion(**fields | {"position": TopicPosition.read(record["position"])})
 
 
 def _changes_of(record: Mapping[str, Any]) -> dict[str, Entry | None]:

@@ -1,35 +1,75 @@
 """A checkpoint belongs to one process at a time.
 
-The file `CHECKPOINT/buckets/in_use` is locked while a query runs on the checkpoint, and names the process. The system
-releases the lock however the process ends, so a crash leaves nothing to clean up.
+The file `CHECKPOINT/buckets/in_use` is locked from before anything is written until the query on the checkpoint has
+ended, and names the process. The system releases the lock however the process ends, so a crash leaves nothing to clean
+up. A start that is refused leaves nothing at all.
 """
 
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Self
 
 from buckets.checkpoint.folders import records_folder
 from buckets.errors import BucketsError
 
 
-@contextlib.contextmanager
-def locked(checkpoint: Path) -> Iterator[None]:
-    """Lock a checkpoint, so that no other query runs on it.
+class Lock:
+    """The lock of a checkpoint, taken and released any number of times."""
 
-    Raises:
-        BucketsError: a query runs on it, in another process or in this one.
-    """
-    path = _path(checkpoint)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+", encoding="utf-8") as file:
-        _lock(file, checkpoint)
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
-        yield
+    def __init__(self, checkpoint: Path) -> None:
+        """Take nothing yet."""
+        self._checkpoint = checkpoint
+        self._file: IO[str] | None = None
+        self._made: list[Path] = []
+
+    def take(self) -> None:
+        """Lock the checkpoint, so that no other query runs on it; nothing is done where this lock holds it already.
+
+        Raises:
+            BucketsError: a query runs on it, or begins to, in another process or in this one.
+        """
+        path = lock_file(self._checkpoint)
+        while self._file is None:
+            self._made += [folder for folder in (path.parent, self._checkpoint) if not folder.exists()]
+            with contextlib.suppress(FileNotFoundError), contextlib.ExitStack() as stack:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                file = stack.enter_context(path.open("a+", encoding="utf-8"))
+                _lock(file, self._checkpoint)
+                # Another start may have been refused in between, and have removed what it had made.
+                if path.stat().st_ino == os.fstat(file.fileno()).st_ino:
+                    stack.pop_all()
+                    self._file = file
+        self._file.truncate(0)
+        self._file.write(str(os.getpid()))
+        self._file.flush()
+
+    def release(self) -> None:
+        """Let go, and remove what `take` has made where nothing has come beside it."""
+        if self._file is None:
+            return
+        path = lock_file(self._checkpoint)
+        with contextlib.suppress(OSError):
+            if [*path.parent.iterdir()] == [path]:
+                path.unlink()
+                for folder in self._made:
+                    folder.rmdir()
+        self._file.close()
+        self._file, self._made = None, []
+
+    def __enter__(self) -> Self:
+        """Take it."""
+        self.take()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Release it."""
+        self.release()
+
+    def __del__(self) -> None:
+        """Release it: whoever took it has forgotten it."""
+        self.release()
 
 
 def check_free(checkpoint: Path) -> None:
@@ -38,11 +78,12 @@ def check_free(checkpoint: Path) -> None:
     Raises:
         BucketsError: one does.
     """
-    with contextlib.suppress(FileNotFoundError), _path(checkpoint).open("r+", encoding="utf-8") as file:
+    with contextlib.suppress(FileNotFoundError), lock_file(checkpoint).open("r+", encoding="utf-8") as file:
         _lock(file, checkpoint)
 
 
-def _path(checkpoint: Path) -> Path:
+def lock_file(checkpoint: Path) -> Path:
+    """Return the file that is locked."""
     return records_folder(checkpoint) / "in_use"
 
 

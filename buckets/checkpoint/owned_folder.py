@@ -1,11 +1,11 @@
 """A folder of tables that belongs to one checkpoint, which the file `_buckets.json` in it names."""
 
-import json
 from pathlib import Path
 from typing import Any
 
+from buckets.checkpoint.seal import seal_json, unseal_json
 from buckets.errors import BucketsError, first_line
-from buckets.files import holds_more_than, write_whole
+from buckets.files import holds_more_than, write_first, write_whole
 
 OWNER = "_buckets.json"
 """The file is there before any table."""
@@ -38,7 +38,7 @@ class OwnedFolder:
             BucketsError: it cannot be read.
         """
         try:
-            written = json.loads(self.owner.read_text(encoding="utf-8"))
+            written = unseal_json(self.owner.read_bytes())
             if isinstance(written, dict) and "checkpoint" in written:
                 return written
             reason = "it names no checkpoint"
@@ -84,11 +84,17 @@ class OwnedFolder:
         return False
 
     def take(self, identity: str) -> None:
-        """Make it the folder of a checkpoint, if it is not that already."""
-        if not self.owner.exists():
-            self.hand_over(identity)
+        """Make it the folder of a checkpoint, if it is not that already.
+
+        Raises:
+            BucketsError: another one has taken it meanwhile.
+        """
+        if self.owner.exists() or not write_first(self.owner, self._record(identity)):
+            self.is_of(identity)
 
     def hand_over(self, identity: str) -> None:
         """Make it the folder of a checkpoint, whosever it is."""
-        life = {} if self._life is None else {"life": self._life}
-        write_whole(self.owner, json.dumps({"checkpoint": identity} | life))
+        write_whole(self.owner, self._record(identity))
+
+    def _record(self, identity: str) -> bytes:
+        return seal_json({"checkpoint": identity} | ({} if self._life is None else {"life": self._life}))

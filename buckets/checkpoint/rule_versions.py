@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from buckets.checkpoint.folders import records_folder
+from buckets.checkpoint.record_files import MISSING, RecordFiles
+from buckets.checkpoint.topic_position import TopicPosition
 from buckets.clock import epoch_ms
-from buckets.files import write_whole
 from buckets.rules.revision import Change
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import Group, RuleSet
@@ -36,7 +37,7 @@ class Version:
 
     version: int
     first_batch: int | None
-    position: int | None
+    position: TopicPosition | None
     origin: str | None
     made_ms: int | None
     changes: tuple[Change, ...]
@@ -47,12 +48,22 @@ class RuleVersions:
 
     def __init__(self, checkpoint: Path) -> None:
         """Look at a checkpoint; nothing is written yet."""
+        self._records = RecordFiles(checkpoint)
         self._folder = records_folder(checkpoint) / "rule_sets"
         self._position_file = records_folder(checkpoint) / "rules_position.json"
 
     def rule_set(self, version: int) -> RuleSet:
         """A version of the rules."""
-        return RuleSet.from_json(self._file(version).read_text(encoding="utf-8"))
+        return self._records.read(self._file(version), RuleSet.from_record)
+
+    def check_there(self, version: int) -> None:
+        """See that a version is there, or a later one.
+
+        Raises:
+            BucketsError: it is gone.
+        """
+        if version > max((int(file.stem) for file in self._files()), default=0):
+            raise self._records.damage(self._file(version), MISSING)
 
     def latest_rule_set(self) -> RuleSet | None:
         """The newest version of the rules."""
@@ -62,7 +73,7 @@ class RuleVersions:
     def gone_rules(self) -> dict[str, int]:
         """The last version of each rule that was ever deleted, as the newest version of the rules has it."""
         files = self._files()
-        return dict(json.loads(files[-1].read_text(encoding="utf-8")).get("gone", {})) if files else {}
+        return self._records.read(files[-1], lambda record: dict(record.get("gone", {}))) if files else {}
 
     def groups(self) -> dict[str, Group]:
         """All groups that there ever were, by their identity, each as it was last."""
@@ -80,12 +91,12 @@ class RuleVersions:
         Args:
             after: only those later than this one.
         """
-        return [_read_version(file) for file in self._files() if int(file.stem) > after]
+        return [self._version(file) for file in self._files() if int(file.stem) > after]
 
     def latest_change(self, rule_id: str, version: int) -> tuple[Version, Change] | None:
         """The last change of a rule up to a version of all rules; None where none is written down."""
         for file in reversed([file for file in self._files() if int(file.stem) <= version]):
-            found = _read_version(file)
+            found = self._version(file)
             for change in found.changes:
                 if change.rule_id == rule_id:
                     return found, change
@@ -96,7 +107,7 @@ class RuleVersions:
         rule_set: RuleSet,
         made: Iterable[Change] = (),
         first_batch: int | None = None,
-        position: int | None = None,
+        position: TopicPosition | None = None,
         origin: str | None = None,
         gone: Mapping[str, int] | None = None,
     ) -> None:
@@ -113,9 +124,9 @@ class RuleVersions:
         changes = list(map(_change_json, made))
         record: dict[str, Any] = {"changes": changes, "first_batch": first_batch, "position": position, "place": origin}
         record |= {"gone": dict(gone or {}), "made_ms": epoch_ms()}
-        write_whole(self._file(rule_set.version), json.dumps(json.loads(rule_set.to_json()) | record))
+        self._records.write(self._file(rule_set.version), json.loads(rule_set.to_json()) | record)
 
-    def keep_position(self, position: int, origin: str, version: int) -> None:
+    def keep_position(self, position: TopicPosition, origin: str, version: int) -> None:
         """Write how far a topic of rules has been read, where that made no new version.
 
         Args:
@@ -124,16 +135,18 @@ class RuleVersions:
             version: the version of the rules that is in force.
         """
         record = {"position": position, "place": origin, "version": version}
-        write_whole(self._position_file, json.dumps(record))
+        self._records.write(self._position_file, record)
 
-    def position(self, origin: str) -> int | None:
+    def position(self, origin: str) -> TopicPosition | None:
         """How far a topic of rules has been read; None where it has not been, or another was followed since."""
-        file, versions = self._position_file, self._files()
-        kept = json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
-        if versions and (kept is None or kept["version"] < int(versions[-1].stem)):
-            latest = _read_version(versions[-1])
+        kept, versions = self._records.read_if_there(self._position_file, _read_position), self._files()
+        if versions and (kept is None or kept[2] < int(versions[-1].stem)):
+            latest = self._version(versions[-1])
             return latest.position if latest.origin == origin else None
-        return kept["position"] if kept is not None and kept["place"] == origin else None
+        return kept[0] if kept is not None and kept[1] == origin else None
+
+    def _version(self, file: Path) -> Version:
+        return self._records.read(file, _read_version)
 
     def _file(self, version: int) -> Path:
         return self._folder / f"{version:06d}.json"
@@ -143,12 +156,15 @@ class RuleVersions:
         return sorted(self._folder.glob("*.json"), key=lambda file: int(file.stem))
 
 
-def _read_version(file: Path) -> Version:
-    data = json.loads(file.read_text(encoding="utf-8"))
+def _read_position(record: Mapping[str, Any]) -> tuple[TopicPosition | None, str, int]:
+    return TopicPosition.read(record["position"]), record["place"], record["version"]
+
+
+def _read_version(data: Mapping[str, Any]) -> Version:
     return Version(
         version=data["version"],
         first_batch=data.get("first_batch"),
-        position=data.get("position"),
+        position=TopicPosition.read(data.get("position")),
         origin=data.get("place"),
         made_ms=data.get("made_ms"),
         changes=tuple(map(_read_change, data.get("changes", ()))),

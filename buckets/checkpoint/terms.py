@@ -4,7 +4,9 @@ They are written when a batch begins (`BatchRecords.terms_for`) and travel to it
 run again therefore gives what it has half written already, whatever the configuration says by then.
 """
 
-from pydantic import BaseModel, ConfigDict
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from buckets.config.engine import EngineSettings
 from buckets.events.schema import EventSchema
@@ -19,6 +21,7 @@ class Terms(BaseModel):
         evaluations: whether there is a result for every event and rule, fired or not.
         output: the kind of output that results go to.
         arrival: the column that orders the arrivals, where there is one.
+        isolation: which messages of topics are read; None of other sources, and in terms of earlier releases.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -28,6 +31,14 @@ class Terms(BaseModel):
     evaluations: bool
     output: str
     arrival: str | None = None
+    isolation: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _strict_before(cls, written: Any) -> Any:
+        """Earlier releases did not write what is done with nulls, and were strict."""
+        engine = written.get("engine") if isinstance(written, dict) else None
+        return written | {"engine": {"nulls": "strict"} | engine} if isinstance(engine, dict) else written
 
     def conflict(self, begun: "Terms") -> str | None:
         """Why a start with these terms cannot go on with a batch of other terms, as text; None where it can."""
@@ -36,4 +47,6 @@ class Terms(BaseModel):
         if begun.arrival != self.arrival:
             before, now = (f"source.arrival {terms.arrival or 'left out'}" for terms in (begun, self))
             return f"was begun with {before}, not {now}"
+        if None not in (begun.isolation, self.isolation) and begun.isolation != self.isolation:
+            return f"was begun with kafka.isolation {begun.isolation}, not {self.isolation}"
         return None

@@ -1,0 +1,100 @@
+"""Reads and writes the records of a checkpoint, each with a checksum, and says in one line what is wrong with one."""
+
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from buckets.checkpoint.seal import seal_bytes, seal_json, unseal_bytes, unseal_json
+from buckets.errors import BucketsError, first_line
+from buckets.files import write_whole
+
+_Made = TypeVar("_Made")
+_ARROW = b"ARROW1"
+"""With what Arrow's files begin, which earlier releases wrote without a checksum."""
+_WRONG = (ValueError, LookupError, TypeError, AttributeError, OSError, pa.ArrowException)
+"""What is raised by reading a file that is gone, or that nobody has written so."""
+MISSING = "it is missing"
+RESTORE = "restore it from a copy of the checkpoint, or name a new checkpoint and a new output folder"
+
+
+class RecordFiles:
+    """The records of a checkpoint. Files are written whole or not at all: one that is not whole was damaged later."""
+
+    def __init__(self, checkpoint: Path, remedy: str = RESTORE) -> None:
+        """Look at a checkpoint; nothing is written yet.
+
+        Args:
+            checkpoint: its folder.
+            remedy: what to do where a record is damaged.
+        """
+        self._checkpoint, self._remedy = checkpoint, remedy
+
+    def write(self, file: Path, record: Mapping[str, Any], indent: int | None = None) -> None:
+        """Write a record as a JSON object."""
+        write_whole(file, seal_json(record, indent))
+
+    def read(self, file: Path, made_of: Callable[[Any], _Made]) -> _Made:
+        """Read a record.
+
+        Args:
+            file: the file.
+            made_of: makes of the JSON what is wanted, never None.
+
+        Raises:
+            BucketsError: the file is gone or damaged, or the record is none that this release reads.
+        """
+        found = self.read_if_there(file, made_of)
+        if found is None:
+            raise self.damage(file, MISSING)
+        return found
+
+    def read_if_there(self, file: Path, made_of: Callable[[Any], _Made]) -> _Made | None:
+        """Read a record as `read` does; None where there is no file."""
+        try:
+            return made_of(unseal_json(file.read_bytes()))
+        except FileNotFoundError:
+            return None
+        except _WRONG as error:
+            raise self.damage(file, error) from None
+
+    def write_bytes(self, file: Path, body: bytes) -> None:
+        """Write a record that is no JSON."""
+        write_whole(file, seal_bytes(body))
+
+    def map_arrow(self, file: Path) -> pa.Table:
+        """Read a record that is a file of Arrow, mapped into memory.
+
+        Raises:
+            BucketsError: it is gone or damaged.
+        """
+        try:
+            with pa.memory_map(str(file)) as mapped:
+                body = unseal_bytes(mapped.read_buffer(), _ARROW)
+            return pa.ipc.open_file(pa.py_buffer(body)).read_all()
+        except _WRONG as error:
+            raise self.damage(file, error) from None
+
+    def damage(self, file: Path, reason: BaseException | str) -> BucketsError:
+        """Return the error that says in one line that a record is damaged, and what to do.
+
+        Args:
+            file: the record.
+            reason: what was found.
+        """
+        if isinstance(reason, FileNotFoundError):
+            reason = MISSING
+        said = reason if isinstance(reason, str) else first_line(reason)
+        message = (
+            f"checkpoint {self._checkpoint} is damaged: {file.relative_to(self._checkpoint)} cannot be read "
+            f"({said}); {self._remedy}"
+        )
+        return BucketsError(message)
+
+
+def crc32_of(file: Path) -> int:
+    """Return a checksum of a large file, which costs a few ms for 10 MB."""
+    with pa.memory_map(str(file)) as mapped:
+        return zlib.crc32(mapped.read_buffer())

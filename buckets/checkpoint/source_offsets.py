@@ -1,0 +1,107 @@
+"""Spark's notes of how far each batch reads the topics of a query; changed only when a topic was created again.
+
+CHECKPOINT/spark/offsets/17   written when batch 17 is planned: where it ends, and so where batch 18 begins
+CHECKPOINT/spark/commits/17   written when it has ended
+CHECKPOINT/spark/sources/0/0  where batch 0 begins
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from buckets.checkpoint.folders import spark_folder
+from buckets.errors import BucketsError
+from buckets.files import write_whole
+
+TopicOffsets = dict[str, dict[str, int]]
+"""By topic and partition, an offset."""
+_FIRST_COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'
+
+
+class SourceOffsets:
+    """How far the batches of a checkpoint read its topics."""
+
+    def __init__(self, checkpoint: Path) -> None:
+        """Look at a checkpoint; nothing is written yet."""
+        self._spark = spark_folder(checkpoint)
+
+    @property
+    def ended(self) -> int | None:
+        """The last batch that has ended; None where none has."""
+        return max(self._numbers("commits"), default=None)
+
+    @property
+    def unfinished(self) -> int | None:
+        """The batch that was planned and has not ended; None where there is none."""
+        planned = max(self._numbers("offsets"), default=None)
+        return None if planned is None or planned == self.ended else planned
+
+    def before(self, batch_id: int) -> TopicOffsets:
+        """Where a batch begins; empty where Spark has not written that yet."""
+        if batch_id:
+            return self.end(batch_id - 1)
+        file = self._begin_file()
+        return _read(file)[1] if file.exists() else {}
+
+    def end(self, batch_id: int) -> TopicOffsets:
+        """Where a batch ends."""
+        return _read(self._spark / "offsets" / str(batch_id))[1]
+
+    def move(self, batch_id: int, offsets: Mapping[str, Mapping[str, int]]) -> None:
+        """Let a batch begin elsewhere in some topics.
+
+        Args:
+            batch_id: the batch, which is not planned yet.
+            offsets: by topic and partition, where; other topics stay as they are.
+        """
+        file = self._spark / "offsets" / str(batch_id - 1) if batch_id else self._begin_file()
+        if not file.exists():
+            return
+        head, now = _read(file)
+        self._write(file, head + json.dumps(now | {topic: dict(each) for topic, each in offsets.items()}).encode())
+
+    def drop(self, batch_id: int) -> None:
+        """Forget a batch that has not ended, and the state that its tasks may have written."""
+        for state in (self._spark / "state").glob(f"*/[0-9]*/{batch_id + 1}.*"):
+            state.unlink()
+        self._remove(self._spark / "offsets" / str(batch_id))
+
+    def finish(self, batch_id: int) -> None:
+        """Note that a batch has ended, of which nothing else was missing."""
+        earlier = self._spark / "commits" / str(batch_id - 1)
+        self._write(
+            self._spark / "commits" / str(batch_id),
+            earlier.read_bytes() if earlier.exists() else _FIRST_COMMIT.encode(),
+        )
+
+    def _begin_file(self) -> Path:
+        return self._spark / "sources" / "0" / "0"
+
+    def _numbers(self, folder: str) -> list[int]:
+        return [int(file.name) for file in (self._spark / folder).glob("[0-9]*") if file.name.isdecimal()]
+
+    def _write(self, file: Path, content: bytes) -> None:
+        # A checksum of Hadoop's would be that of the content before.
+        file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+        write_whole(file, content)
+
+    def _remove(self, file: Path) -> None:
+        file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+        file.unlink()
+
+
+def _read(file: Path) -> tuple[bytes, TopicOffsets]:
+    """What stands before the offsets in a file, and the offsets.
+
+    Raises:
+        BucketsError: it has a form that is not known here.
+    """
+    head, separator, last = file.read_bytes().rpartition(b"\n")
+    try:
+        offsets: TopicOffsets | None = json.loads(last)
+    except ValueError:
+        offsets = None
+    if not separator or not isinstance(offsets, dict):
+        message = f"Spark's file of offsets {file} has a form that this release does not know; nothing is changed"
+        raise BucketsError(message)
+    return head + separator, offsets

@@ -1,0 +1,131 @@
+"""Which topics a checkpoint reads. A topic that was deleted and created again is another *generation* of its name.
+
+    CHECKPOINT/buckets/topics.json  by topic, its generations: id, first batch, where they begin and end
+
+Offsets begin anew with each generation, so an offset means nothing without the id of its topic.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from buckets.checkpoint.folders import records_folder
+from buckets.checkpoint.record_files import RecordFiles
+from buckets.checkpoint.topic_position import is_another
+from buckets.errors import BucketsError
+
+Offsets = Mapping[int, int]
+"""By partition, an offset."""
+
+
+class NewTopic(BucketsError):
+    """A topic is not the one that the checkpoint has read under its name."""
+
+
+@dataclass(frozen=True)
+class TopicGeneration:
+    """A topic as long as it had one id.
+
+    Attributes:
+        topic_id: Kafka's id of it.
+        first_batch: the first batch that reads it.
+        begin: by partition, the offset at which that batch begins; 0 where it is left out.
+        end: by partition, the offset up to which it was read; None of a topic that is still read.
+    """
+
+    topic_id: str
+    first_batch: int = 0
+    begin: Offsets = field(default_factory=dict)
+    end: Offsets | None = None
+
+
+class TopicGenerations:
+    """The generations of the topics of a checkpoint."""
+
+    def __init__(self, checkpoint: Path) -> None:
+        """Look at a checkpoint; nothing is written yet."""
+        self._checkpoint = checkpoint
+        self._records = RecordFiles(checkpoint)
+        self._file = records_folder(checkpoint) / "topics.json"
+
+    def of(self, topic: str) -> tuple[TopicGeneration, ...]:
+        """The generations of a topic, oldest first; empty where an earlier release has read it."""
+        return self._read().get(topic, ())
+
+    def renewed(self, ids: Mapping[str, str]) -> list[str]:
+        """The topics whose id is another one than that of the generation that was read last.
+
+        Args:
+            ids: by topic, its id now; empty where the brokers know no ids.
+        """
+        known = self._read()
+        return [topic for topic, now in ids.items() if topic in known and is_another(known[topic][-1].topic_id, now)]
+
+    def check(self, ids: Mapping[str, str]) -> None:
+        """See that topics are those that have been read until now.
+
+        Args:
+            ids: as for `renewed`.
+
+        Raises:
+            NewTopic: one was created again.
+        """
+        for topic in self.renewed(ids):
+            message = (
+                f"topic {topic} was deleted and created again: checkpoint {self._checkpoint} has read the one with id "
+                f"{self.of(topic)[-1].topic_id}, and this one has id {ids[topic]}; start once with --new-topic to keep "
+                "what there is and read the new topic from its beginning, or name a new checkpoint"
+            )
+            raise NewTopic(message)
+
+    def adopt(self, ids: Mapping[str, str]) -> None:
+        """Take over the ids of topics of which none is known, as of a new checkpoint or of an earlier release."""
+        known = self._read()
+        new = {topic: (TopicGeneration(now),) for topic, now in ids.items() if now and topic not in known}
+        if new:
+            self._write(known | new)
+
+    def add(self, topic: str, generation: TopicGeneration, end: Offsets) -> None:
+        """Begin another generation of a topic.
+
+        Args:
+            topic: its name.
+            generation: the new one.
+            end: how far the one before was read.
+        """
+        known = self._read()
+        *earlier, last = known[topic]
+        self._write(known | {topic: (*earlier, replace(last, end=end), generation)})
+
+    def _read(self) -> dict[str, tuple[TopicGeneration, ...]]:
+        return self._records.read_if_there(self._file, _generations) or {}
+
+    def _write(self, known: Mapping[str, tuple[TopicGeneration, ...]]) -> None:
+        topics = {topic: [vars(each) for each in generations] for topic, generations in known.items()}
+        self._records.write(self._file, {"topics": topics}, indent=1)
+
+
+def _generations(record: Mapping[str, Any]) -> dict[str, tuple[TopicGeneration, ...]]:
+    return {topic: tuple(map(_generation, generations)) for topic, generations in record["topics"].items()}
+
+
+def _generation(record: dict[str, Any]) -> TopicGeneration:
+    end = record["end"]
+    return TopicGeneration(
+        record["topic_id"], record["first_batch"], _offsets(record["begin"]), None if end is None else _offsets(end)
+    )
+
+
+def _offsets(written: Mapping[str, int]) -> Offsets:
+    return {int(partition): offset for partition, offset in written.items()}
+
+
+def generation_name(topic: str, number: int) -> str:
+    """How the source column names a generation of a topic, so that its positions are not those of an earlier one.
+
+    Args:
+        topic: its name.
+        number: of the generation, from 1.
+    """
+    return topic if number == 1 else f"{topic}#{number}"
