@@ -110,8 +110,12 @@ class Own(Protocol):
         """Whether the feature counts the event."""
 
     @property
+    def has_value(self) -> Flags:
+        """Whether it has a value in the feature's field."""
+
+    @property
     def value(self) -> npt.NDArray[np.int64]:
-        """The feature's field, as integers."""
+        """The feature's field, as integers; 0 where it has none."""
 
     @property
     def scale(self) -> int:
@@ -179,7 +183,8 @@ class Aggregate(ABC):
             found: as for `lower`.
             own: as for `lower`.
         """
-        return found[COUNT].whole if COUNT in found else next(iter(found.values())).event_count
+        first = next(iter(found.values()))
+        return with_value(first, found[COUNT]).whole if COUNT in found else first.event_count
 
     @abstractmethod
     def lower(self, found: Mapping[Component, Computed], own: Own) -> Values:
@@ -207,25 +212,51 @@ aggregate: Final[Callable[[str], Aggregate]] = _Named({})
 """The aggregate of a function of `Function`."""
 
 
+class Events(NamedTuple):
+    """How many events a feature is of, and the fewest and the most that they can be: int64 arrays `(events,)`."""
+
+    whole: npt.NDArray[np.int64]
+    fewest: npt.NDArray[np.int64]
+    most: npt.NDArray[np.int64]
+
+
+def with_value(of: Computed, count: Computed) -> Events:
+    """How many of the events that count have a value, of which a component is.
+
+    The component knows how many events of the window have one, those that do not count among them; the count knows how
+    many events there are. All that have none count.
+
+    Args:
+        of: the component.
+        count: how many events count; the component itself, if that is the count.
+    """
+    fewest = count.lower_whole - (count.count_lower - of.count_lower)
+    most = count.upper_whole - (count.count_upper - of.count_upper)
+    # The number is shared out for an uncertain edge, each part for itself.
+    whole = np.clip(count.whole - (count.event_count - of.event_count), fewest, most)
+    return Events(whole, fewest, most)
+
+
 def lowered(found: Computed, count: Computed | None, scale: int) -> Values:
     """A component as it is: NULL where nothing is counted.
 
     Args:
         found: the component.
-        count: how many events count; None where that is never 0.
+        count: how many events count; None where the component is never NULL.
         scale: digits after the point.
     """
     everywhere = np.ones(len(found.whole), np.bool_)
     if count is None:
         return Values(found.whole, scale, everywhere, found.lower_whole, found.upper_whole, ~everywhere, found.exact)
+    events = with_value(found, count)
     return Values(
         scaled=found.whole,
         scale=scale,
-        valid=count.whole > 0,
+        valid=events.whole > 0,
         lower=found.lower_whole,
         upper=found.upper_whole,
-        may_be_null=count.lower_whole == 0,
-        exact=found.exact & ((count.lower_whole > 0) | (count.upper_whole == 0)),
+        may_be_null=events.fewest == 0,
+        exact=(found.lower_whole == found.upper_whole) & ((events.fewest > 0) | (events.most == 0)),
     )
 
 

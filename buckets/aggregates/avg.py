@@ -16,6 +16,7 @@ from buckets.aggregates.aggregate import (
     Values,
     fitted,
     joined,
+    with_value,
 )
 from buckets.numbers.fixed_point import half_to_even
 
@@ -30,20 +31,19 @@ class _Average(Aggregate):
         return (_AVERAGE, COUNT) if counts_all else (_SUM, COUNT)
 
     def lower(self, found: Mapping[Component, Computed], own: Own) -> Values:
-        count, scale = found[COUNT], own.scale + _DIGITS
-        valid, may_be_null = count.whole > 0, count.lower_whole == 0
+        scale, of = own.scale + _DIGITS, found[_AVERAGE if _AVERAGE in found else _SUM]
+        events = with_value(of, found[COUNT])
+        valid, may_be_null = events.whole > 0, events.fewest == 0
         if _AVERAGE in found:
-            of = found[_AVERAGE]
             lower = joined(of.lower_whole, of.lower_micro, _DIGITS)
             upper = joined(of.upper_whole, of.upper_micro, _DIGITS)
             return Values(joined(of.whole, of.micro, _DIGITS), scale, valid, lower, upper, may_be_null, of.exact)
-        total = found[_SUM]
-        exact = total.exact & (count.lower_whole == count.upper_whole)
-        scaled = lower = upper = _quotients(total.whole, count.whole)
+        exact = of.exact & (events.fewest == events.most)
+        scaled = lower = upper = _quotients(of.whole, events.whole)
         if not exact.all():
-            fewest, most = np.maximum(count.lower_whole, 1), np.maximum(count.upper_whole, 1)
-            lower = np.minimum(_quotients(total.lower_whole, fewest), _quotients(total.lower_whole, most))
-            upper = np.maximum(_quotients(total.upper_whole, fewest), _quotients(total.upper_whole, most))
+            fewest, most = np.maximum(events.fewest, 1), np.maximum(events.most, 1)
+            lower = np.minimum(_quotients(of.lower_whole, fewest), _quotients(of.lower_whole, most))
+            upper = np.maximum(_quotients(of.upper_whole, fewest), _quotients(of.upper_whole, most))
             # The value takes a part of the sum and a part of the count, whose quotient may lie outside.
             scaled = np.minimum(np.maximum(scaled, lower), upper)
         return Values(scaled, scale, valid, lower, upper, may_be_null, exact)

@@ -1,4 +1,4 @@
-"""The value of a field in the latest event that counts: this one, or the one before it."""
+"""The value of a field in the latest event that counts and has one: this one, or the one before it."""
 
 from collections.abc import Mapping
 
@@ -11,10 +11,10 @@ from buckets.aggregates.single_event import SingleEvent, of_event
 
 class _Last(SingleEvent):
     def counted(self, found: Mapping[Component, Computed], own: Own) -> npt.NDArray[np.int64]:
-        return np.maximum(found[self._found].event_count, own.counts)
+        return np.maximum(found[self._found].event_count, own.counts & own.has_value)
 
     def lower(self, found: Mapping[Component, Computed], own: Own) -> Values:
-        before, itself, value = of_event(found[self._found], own.scale), own.counts, own.value
+        before, itself, value = of_event(found[self._found], own.scale), own.counts & own.has_value, own.value
         return Values(
             scaled=np.where(itself, value, before.scaled),
             scale=own.scale,

@@ -15,9 +15,11 @@ from buckets.aggregates.aggregate import (
     Aggregate,
     Component,
     Computed,
+    Events,
     Own,
     Values,
     fitted,
+    with_value,
 )
 from buckets.numbers.fixed_point import half_to_even
 
@@ -52,9 +54,9 @@ def spread(found: Mapping[Component, Computed], value: Quotient, scale: int) -> 
         value: makes it of a variance, given as a quotient of integers.
         scale: its digits after the point.
     """
-    total, count = found[_SUM], found[COUNT]
+    total, count = found[_SUM], with_value(found[_SUM], found[COUNT])
     squares, least, most = (_squares(found, side) for side in ("whole", "lower_whole", "upper_whole"))
-    exact = total.exact & (count.lower_whole == count.upper_whole) & (least == most)
+    exact = total.exact & (count.fewest == count.most) & (least == most)
 
     def of(numbers: Any, sums: Any, quadratic: Any) -> Any:
         return np.frompyfunc(lambda n, s, q: value(max(n * q - s * s, 0), n * (n - 1)) if n > 1 else 0, 3, 1)(
@@ -72,7 +74,7 @@ def spread(found: Mapping[Component, Computed], value: Quotient, scale: int) -> 
         valid=count.whole > 1,
         lower=fitted(np.asarray(lower, object)),
         upper=fitted(np.asarray(upper, object)),
-        may_be_null=count.lower_whole < 2,
+        may_be_null=count.fewest < 2,
         exact=exact,
     )
 
@@ -81,7 +83,7 @@ def _squares(found: Mapping[Component, Computed], side: str) -> Any:
     return sum(getattr(found[part], side).astype(object) << 32 * index for index, part in enumerate(_SQUARES))
 
 
-def _bounds(total: Computed, count: Computed, least: Any, most: Any, value: Quotient) -> tuple[Any, Any]:
+def _bounds(total: Computed, count: Events, least: Any, most: Any, value: Quotient) -> tuple[Any, Any]:
     """The least and the greatest that a value can be, whatever count, sum and sum of squares lie between theirs."""
 
     def ends(row: tuple[int, ...]) -> tuple[int, int]:
@@ -94,7 +96,7 @@ def _bounds(total: Computed, count: Computed, least: Any, most: Any, value: Quot
         lower = value(max(few * square_lower - far * far, 0), few * (many - 1))
         return lower, upper
 
-    columns = (count.lower_whole, count.upper_whole, total.lower_whole, total.upper_whole)
+    columns = (count.fewest, count.most, total.lower_whole, total.upper_whole)
     rows = zip(*(column.tolist() for column in columns), least.tolist(), most.tolist(), strict=True)
     found = [ends(row) for row in rows]
     return (np.array([lower for lower, _ in found], object), np.array([upper for _, upper in found], object))

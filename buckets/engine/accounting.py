@@ -1,6 +1,8 @@
 """The accounting of a batch: every event that came in came out in exactly one way.
 
-    events in = filtered out + evaluated + late + too late + duplicates + collisions not kept + dead letters
+    events in = no key + filtered out + evaluated + late + too late + duplicates + collisions not kept + dead letters
+
+*No key* are events that do not belong to the group: a field that it groups by is null.
 
 The left side is counted by the first stage, the right side by the shards; the two are compared for each group. Groups
 of alerts have accounts too: what went into them is counted by `alert_stage`.
@@ -33,11 +35,12 @@ class GroupAccount:
     dead_letters: int
     alerts: int
     held_alerts: int
+    no_key: int
 
     @property
     def balance(self) -> int:
         """Events that went in and did not come out; 0 or the engine is broken."""
-        out = self.filtered + self.evaluated + self.late + self.too_late
+        out = self.no_key + self.filtered + self.evaluated + self.late + self.too_late
         return self.events_in - out - self.duplicates - self.collisions_not_kept - self.dead_letters
 
 
@@ -103,7 +106,7 @@ def account_batch(batch_id: int, rule_set: RuleSet, counts: Iterable[bytes]) -> 
     orders: list[int] = []
     every_group = (*rule_set.groups, *rule_set.alert_groups)
     filtered = {group.group_id: 0 for group in every_group}
-    alerts, held_alerts = dict(filtered), dict(filtered)
+    alerts, held_alerts, no_key = dict(filtered), dict(filtered), dict(filtered)
     outcomes = {group.group_id: [0] * OUTCOMES for group in every_group}
     alerts_in = {group.group_id: (0, 0) for group in rule_set.alert_groups}
     for text in counts:
@@ -117,10 +120,13 @@ def account_batch(batch_id: int, rule_set: RuleSet, counts: Iterable[bytes]) -> 
             ingested += [(moment, count["arrivals"] / len(sample)) for moment in sample]
             for identity, number in count["filtered"].items():
                 filtered[identity] += number
+            for identity, number in count["no_key"].items():
+                no_key[identity] += number
         elif "alerts_in" in count:
             identity, (arrived_there, broken) = count["group_id"], alerts_in[count["group_id"]]
             alerts_in[identity] = arrived_there + count["alerts_in"], broken + count["malformed"]
             filtered[identity] += count["filtered"]
+            no_key[identity] += count["no_key"]
         else:
             identity = count["group_id"]
             alerts[identity] += count["alerts"]
@@ -130,7 +136,7 @@ def account_batch(batch_id: int, rule_set: RuleSet, counts: Iterable[bytes]) -> 
         _account(
             group,
             alerts_in.get(group.group_id, (arrivals, malformed)),
-            filtered[group.group_id],
+            (no_key[group.group_id], filtered[group.group_id]),
             outcomes[group.group_id],
             alerts[group.group_id],
             held_alerts[group.group_id],
@@ -142,19 +148,24 @@ def account_batch(batch_id: int, rule_set: RuleSet, counts: Iterable[bytes]) -> 
 
 
 def _account(
-    group: Group, came_in: tuple[int, int], filtered: int, outcomes: Sequence[int], alerts: int, held_alerts: int
+    group: Group,
+    came_in: tuple[int, int],
+    left_out: tuple[int, int],
+    outcomes: Sequence[int],
+    alerts: int,
+    held_alerts: int,
 ) -> GroupAccount:
     """The account of a group.
 
     Args:
         group: the group.
         came_in: how many events or alerts came in, and how many of these were malformed.
-        filtered: how many its filter has left out.
+        left_out: how many do not belong to it, and how many its filter has left out.
         outcomes: how many came to each outcome.
         alerts: how many alerts there were.
         held_alerts: how many policies have held back.
     """
-    events_in, malformed = came_in
+    (events_in, malformed), (no_key, filtered) = came_in, left_out
     return GroupAccount(
         group_id=group.group_id,
         group=group.name,
@@ -168,4 +179,5 @@ def _account(
         dead_letters=malformed + outcomes[OVERFLOW],
         alerts=alerts,
         held_alerts=held_alerts,
+        no_key=no_key,
     )

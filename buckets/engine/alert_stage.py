@@ -58,8 +58,8 @@ def alert_outputs(
     arrivals = _arrivals(alerts, rule_set, scorer.schema, stage.schema)
     messages: list[bytes] = []
     for group, rows in product(over.groups, arrivals):
-        # Each group by itself: a null in a field that it needs is nothing to the others.
-        for message in fan_out(rows, replace(over, groups=(group,)), stage.schema, 1, stage.lists):
+        # Each group by itself: also where nulls are strict, one in a field that it needs is nothing to the others.
+        for message in fan_out(rows, replace(over, groups=(group,)), stage.schema, stage.engine, stage.lists):
             if message.payload[:1] == payload.EVENTS:
                 messages.append(message.payload)
             else:
@@ -127,7 +127,8 @@ def _of_group(packed: bytes, group: Group) -> Produced:
     if packed[:1] == payload.COUNTS:
         told = json.loads(packed[1:])
         counts = {"group_id": group.group_id, "alerts_in": told["arrivals"], "malformed": told["malformed"]}
-        return Produced(COUNTS, 0, json.dumps(counts | {"filtered": told["filtered"][group.group_id]}).encode())
+        counts |= {name: told[name][group.group_id] for name in ("filtered", "no_key")}
+        return Produced(COUNTS, 0, json.dumps(counts).encode())
     table = payload.unpack(packed)
     reasons = pc.binary_join_element_wise(pa.scalar(group.name), table["reason"], ": ")
     named = table.set_column(table.column_names.index("reason"), "reason", reasons)

@@ -106,7 +106,7 @@ def alert_table(group: ScoredGroup, decided: Decided, output: str, mine: npt.NDA
 
 
 def variant_table(group: ScoredGroup, mine: npt.NDArray[np.int64]) -> pa.Table:
-    """The rows of `variant_alerts`, which say no more than which event it was: a sweep may have very many.
+    """Return the rows of an output of variants, which say no more than which event it was: a sweep may have very many.
 
     Args:
         group: the scored events.
@@ -121,7 +121,7 @@ def variant_table(group: ScoredGroup, mine: npt.NDArray[np.int64]) -> pa.Table:
 def event_rows(
     table: KeyedTable, events: npt.NDArray[np.int64], rule_ids: pa.Array, order: Sequence[str] = ()
 ) -> pa.Table:
-    """Rows of `variant_alerts`.
+    """Return rows of an output of variants.
 
     Args:
         table: the events of a group.

@@ -1,6 +1,6 @@
 """Dead letters as a table, with one row per event."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +15,12 @@ _EVENT = ("source_order", "position", "source", "raw")
 def dead_letter_table(dead_letters: Iterable[DeadLetter]) -> pa.Table:
     """Dead letters as a table."""
     return pa.Table.from_pylist([vars(dead_letter) for dead_letter in dead_letters], schema=DEAD_LETTER_COLUMNS)
+
+
+def bad_rows(dead_letters: pa.Table) -> Iterator[tuple[str, int, str]]:
+    """Return source, position and reason of dead letters, in the order of arrival, as `BadRows` takes them."""
+    ordered = dead_letters.sort_by([("source_order", "ascending"), ("position", "ascending")])
+    return zip(*(ordered[name].to_pylist() for name in ("source", "position", "reason")), strict=True)
 
 
 def one_dead_letter_per_event(dead_letters: pa.Table) -> pa.Table:

@@ -53,6 +53,12 @@ def compact_evaluations(group: ScoredGroup) -> pa.Table:
     )
 
 
+def _null_without_events(values: pa.Array, events: pa.Array) -> pa.Array:
+    """Values, NULL where they are of no events."""
+    is_null = pc.equal(events, 0)
+    return pc.if_else(is_null, pa.scalar(None, values.type), values) if pc.any(is_null).as_py() else values
+
+
 def expand_evaluations(compact: pa.Table, plan: GroupPlan, schema: EventSchema, ruleset_version: int) -> pa.Table:
     """Compact evaluations as one row per event and rule, in the columns of `columns.evaluation_columns`.
 
@@ -79,6 +85,8 @@ def expand_evaluations(compact: pa.Table, plan: GroupPlan, schema: EventSchema, 
         lower = decimals(flat["lower_whole"].to_numpy(), flat["lower_micro"].to_numpy())
         upper = decimals(flat["upper_whole"].to_numpy(), flat["upper_micro"].to_numpy())
         exact = flat["exact"]
+    value = _null_without_events(value, flat["count"])
+    lower, upper = (_null_without_events(each, count_upper) for each in (lower, upper))
     rule_ids = pa.array([rule.rule_id for rule in plan.rules])
     versions = pa.array([rule.version for rule in plan.rules], pa.int32())
     return pa.table(

@@ -1,7 +1,8 @@
 """The first stage, as a pure function: a batch of arrivals in, messages for the shards out.
 
-Every event goes to one shard of every group whose filter it passes; the shard follows from group and key alone. Dead
-letters and counts are not scored: they pass on a shard of their own.
+Every event goes to one shard of every group that it belongs to and whose filter it passes; the shard follows from group
+and key alone. It does not belong to a group if a field that the group groups by is null. Dead letters and counts are
+not scored: they pass on a shard of their own.
 """
 
 import json
@@ -9,8 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from buckets.config.engine import EngineSettings
 from buckets.engine import payload
 from buckets.engine.counting_sort import relabel, sort_by_code
 from buckets.engine.dead_letters import dead_letter_table
@@ -52,7 +55,7 @@ def attribute_column(name: str) -> str:
 
 
 def fan_out(
-    rows: pa.RecordBatch, rule_set: RuleSet, schema: EventSchema, shards: int, lists: Lists = NO_LISTS
+    rows: pa.RecordBatch, rule_set: RuleSet, schema: EventSchema, engine: EngineSettings, lists: Lists = NO_LISTS
 ) -> Iterator[ShardMessage]:
     """Turn arrivals into messages for shards.
 
@@ -60,14 +63,19 @@ def fan_out(
         rows: arrivals, in the form of `arrivals`, in arrival order.
         rule_set: the rules of this batch.
         schema: the event schema.
-        shards: how many shards there are.
+        engine: how many shards there are, and what a null makes of an event.
         lists: those of this batch, into which filters may look.
     """
-    events, dead_letters = parse(rows, schema, rule_set.needed_fields)
+    shards = engine.shards
+    events, dead_letters = parse(rows, schema, engine.required(rule_set.needed_fields))
     filtered: dict[str, int] = {}
+    no_key: dict[str, int] = {}
     for group in rule_set.groups:
-        passed = _passed(events, group, schema, lists)
-        filtered[group.group_id] = 0 if passed is None else len(events) - len(passed)
+        keyed = _keyed(events, group)
+        passed = _passed(events, group, keyed, schema, lists)
+        with_key = len(events) if keyed is None else int(keyed.sum())
+        no_key[group.group_id] = len(events) - with_key
+        filtered[group.group_id] = with_key - (len(events) if passed is None else len(passed))
         yield from _messages(events, group, passed, shards)
     if rule_set.fills:
         # Also a shard without an event goes on: all must be done in one batch.
@@ -76,6 +84,7 @@ def fan_out(
         yield ShardMessage(PASSING, payload.pack(payload.DEAD_LETTERS, dead_letter_table(dead_letters)))
     arrived = stretches_of(events.times_ms)
     counts = {"arrivals": rows.num_rows, "malformed": len(dead_letters), "filtered": filtered, "arrived": arrived}
+    counts |= {"no_key": no_key}
     if len(events):
         counts["span"] = [int(events.source_order.min()), int(events.source_order.max())]
     if INGESTED in rows.schema.names:
@@ -84,27 +93,45 @@ def fan_out(
 
 
 def fan_out_group(
-    rows: pa.RecordBatch, group: Group, needed: frozenset[str], schema: EventSchema, shards: int, lists: Lists
+    rows: pa.RecordBatch, group: Group, required: frozenset[str], schema: EventSchema, shards: int, lists: Lists
 ) -> Iterator[ShardMessage]:
     """Turn arrivals into messages for the shards of one group, and nothing else.
 
     Args:
         rows: arrivals, in the form of `arrivals`, in arrival order.
         group: the group.
-        needed: the fields that must not be null, as all rules need them.
+        required: the fields that must not be null in an event, as `EngineSettings.required` says of all rules.
         schema: the event schema.
         shards: how many shards there are.
         lists: those into which the filter may look.
     """
-    events, _ = parse(rows, schema, needed)
-    yield from _messages(events, group, _passed(events, group, schema, lists), shards)
+    events, _ = parse(rows, schema, required)
+    passed = _passed(events, group, _keyed(events, group), schema, lists)
+    yield from _messages(events, group, passed, shards)
 
 
-def _passed(events: Events, group: Group, schema: EventSchema, lists: Lists) -> np.ndarray | None:
-    """The events that pass the filter of a group; None where all do."""
+def _keyed(events: Events, group: Group) -> npt.NDArray[np.bool_] | None:
+    """Which events belong to a group; None where all do."""
+    columns = events.attributes | events.measures
+    lacking = [columns[field] for field in group.fields if columns[field].null_count]
+    if not lacking:
+        return None
+    keyed: npt.NDArray[np.bool_] = np.all(
+        [column.is_valid().to_numpy(zero_copy_only=False) for column in lacking], axis=0
+    )
+    return keyed
+
+
+def _passed(
+    events: Events, group: Group, keyed: npt.NDArray[np.bool_] | None, schema: EventSchema, lists: Lists
+) -> npt.NDArray[np.int64] | None:
+    """The events that belong to a group and pass its filter; None where all do."""
     columns = events.attributes | events.measures | {schema.event_time.field: pa.array(events.times_ms)}
     mask = matches(group.where, columns, schema, lists)
-    return np.flatnonzero(mask.to_numpy(zero_copy_only=False)) if mask is not None else None
+    if mask is None:
+        return None if keyed is None else np.flatnonzero(keyed)
+    passed = mask.to_numpy(zero_copy_only=False)
+    return np.flatnonzero(passed if keyed is None else passed & keyed)
 
 
 def _sample(values: np.ndarray) -> list[int]:
@@ -115,12 +142,15 @@ def _sample(values: np.ndarray) -> list[int]:
     return ordered.tolist()
 
 
-def _messages(events: Events, group: Group, passed: np.ndarray | None, shards: int) -> Iterator[ShardMessage]:
+def _messages(
+    events: Events, group: Group, passed: npt.NDArray[np.int64] | None, shards: int
+) -> Iterator[ShardMessage]:
     """The events of one group, a message for each shard: key by key, each key's in arrival order."""
-    keys = encode_keys(group, events.attributes | events.measures, len(events)).dictionary_encode()
-    codes = keys.indices.to_numpy()
+    columns = events.attributes | events.measures
     if passed is not None:
-        codes = codes[passed]
+        columns = {field: columns[field].take(pa.array(passed)) for field in group.fields}
+    keys = encode_keys(group, columns, len(events) if passed is None else len(passed)).dictionary_encode()
+    codes = keys.indices.to_numpy()
     if not len(codes):
         return
     order, shard_start = sort_by_code(shards_of(group, keys.dictionary, shards)[codes], shards)

@@ -73,7 +73,8 @@ def _type_of(named: NamedFeature, schema: EventSchema) -> pa.DataType:
 class _OfNoEvents:
     """What no events say themselves."""
 
-    times_ms, value, counts = _NO_EVENTS, _NO_EVENTS, _NO_EVENTS.astype(np.bool_)
+    times_ms, value = _NO_EVENTS, _NO_EVENTS
+    counts = has_value = _NO_EVENTS.astype(np.bool_)
 
     def __init__(self, scale: int) -> None:
         self.scale = scale
@@ -129,7 +130,8 @@ def _of_aggregate(rule: Rule, group: ScoredGroup, rows: Rows) -> dict[str, pa.Ar
     (kind,) = feature_types(rule, group.table.schema).values()
     is_average = rule.aggregate is not None and rule.aggregate.function == "avg"
     scaled = joined(rows.whole, rows.micro, AVERAGE_EXTRA_DIGITS) if is_average else rows.whole
-    values = pa.array(scaled) if pa.types.is_integer(kind) else decimals_of(scaled, None, kind)
+    there = rows.event_count > 0
+    values = pa.array(scaled, mask=~there) if pa.types.is_integer(kind) else decimals_of(scaled, there, kind)
     return {
         value_column(VALUE): values,
         exact_column(VALUE): pa.array(rows.exact),

@@ -27,16 +27,29 @@ class ComputedPart:
         computed: its values and bounds, `(events,)`.
         there: bool, whether it was computed; it is not for an event that is too late for its window.
         warm: bool, whether nothing that its window needs can be missing.
+        outside: bool, whether the event does not belong to the part's group; None where all do.
     """
 
     computed: Computed
     there: Flags
     warm: Flags
+    outside: Flags | None = None
 
     def take(self, rows: Int64s) -> "ComputedPart":
         """The part at some of the events."""
         columns: list[npt.NDArray[Any]] = [column[rows] for column in self.computed]
-        return ComputedPart(Computed(*columns), self.there[rows], self.warm[rows])
+        outside = None if self.outside is None else self.outside[rows]
+        return ComputedPart(Computed(*columns), self.there[rows], self.warm[rows], outside)
+
+    def take_or_outside(self, rows: Int64s) -> "ComputedPart":
+        """The part at some of the events, or at others that do not belong to its group, for which rows are -1."""
+        outside = rows < 0
+        if not outside.any():
+            return self.take(rows)
+        inside, at = self.take(rows[~outside]), np.flatnonzero(~outside)
+        computed = Computed(*(_spread(column, at, len(rows)) for column in inside.computed))
+        there, warm = (_spread(flags, at, len(rows)) | outside for flags in (inside.there, inside.warm))
+        return ComputedPart(computed, there, warm, outside)
 
 
 @dataclass(frozen=True)

@@ -147,7 +147,7 @@ class InMemoryJob:
         scorer = self.scorer
         by_shard: dict[int, list[bytes]] = {}
         for rows in arrivals:
-            for message in fan_out(rows, rule_set, scorer.schema, scorer.engine.shards, scorer.lists):
+            for message in fan_out(rows, rule_set, scorer.schema, scorer.engine, scorer.lists):
                 by_shard.setdefault(message.shard, []).append(message.payload)
         for shard, payloads in by_shard.items():
             if shard not in self.stores:

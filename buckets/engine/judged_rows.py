@@ -76,7 +76,7 @@ def judged_alerts(judged: Judged, ruleset_version: int, decided: Decided, output
 
 
 def judged_variants(judged: Judged, mine: Int64s) -> pa.Table:
-    """The rows of `variant_alerts`.
+    """Return the rows of an output of variants.
 
     Args:
         judged: a variant at its events.

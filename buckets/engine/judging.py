@@ -1,7 +1,7 @@
 """Rules with features at events: their features from the parts that groups have computed, and their condition."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +10,7 @@ import pyarrow as pa
 from buckets.aggregates.aggregate import Values
 from buckets.engine.group_parts import ComputedPart
 from buckets.engine.keyed_table import KeyedTable
-from buckets.engine.track_values import counts, numbers_of
+from buckets.engine.track_values import counts, has_value, numbers_of
 from buckets.expressions.decimals import Numbers
 from buckets.rules.condition import FeatureColumn, holds
 from buckets.rules.feature import NamedFeature
@@ -140,7 +140,23 @@ class _Chosen:
         warm = np.all([part.warm for part in parts.values()], axis=0)
         aggregate = named.feature.aggregate
         values = FeatureValues(named, aggregate.lower(found, own), aggregate.counted(found, own), warm)
+        outside = next((part.outside for part in parts.values()), None)
+        values = values if outside is None else _null_where(outside, values)
         self._features[number], self._columns[number] = values, _column(values)
+
+
+def _null_where(outside: Flags, of: FeatureValues) -> FeatureValues:
+    """A feature that is NULL at events which do not belong to its group."""
+    values = of.values
+    null = values._replace(
+        scaled=np.where(outside, 0, values.scaled),
+        valid=values.valid & ~outside,
+        lower=np.where(outside, 0, values.lower),
+        upper=np.where(outside, 0, values.upper),
+        may_be_null=values.may_be_null | outside,
+        exact=values.exact | outside,
+    )
+    return replace(of, values=null, counted=np.where(outside, 0, of.counted))
 
 
 class _OwnOfFeature:
@@ -158,6 +174,13 @@ class _OwnOfFeature:
     def counts(self) -> Flags:
         """Whether the feature counts the event."""
         return self._filters.passed(self._named.where)[self._rows]
+
+    @property
+    def has_value(self) -> Flags:
+        """Whether the event has a value in the feature's field."""
+        of = self._named.feature.of
+        assert of is not None
+        return has_value(of, self._filters.table, self._filters.events[self._rows])
 
     @property
     def value(self) -> Int64s:

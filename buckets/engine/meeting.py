@@ -7,11 +7,13 @@ no state is needed, since each part was computed at that very event.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from buckets.aggregates.aggregate import COMPUTED, Computed
 from buckets.engine import payload
 from buckets.engine.group_parts import ComputedPart, GroupParts, from_columns, joined, to_columns
 from buckets.engine.judging import Judged, judge
@@ -27,8 +29,13 @@ from buckets.rules.rule_set import Group, RuleSet
 PARTS = "parts"
 """The output that carries parts to where they meet."""
 Int64s = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 _CLOCK = "clock_ms"
-_EVENT = ("position", "source", "source_order", "event_id")
+_NO_FLAGS = np.empty(0, np.bool_)
+_NO_NUMBERS: list[npt.NDArray[Any]] = [np.empty(0, np.int64)] * len(COMPUTED)
+_NO_PART = ComputedPart(Computed(*_NO_NUMBERS)._replace(exact=_NO_FLAGS), _NO_FLAGS, _NO_FLAGS)
+_EVENT_TYPES = {"position": pa.int64(), "source": pa.string(), "source_order": pa.int64(), "event_id": pa.string()}
+_EVENT = tuple(_EVENT_TYPES)
 """What an event is known by within a batch; nearly always the first of these are enough."""
 
 
@@ -78,23 +85,32 @@ def meet(
     for packed in payloads:
         table = payload.unpack(packed)
         tables.setdefault(payload.group_of(table), []).append(table)
-    groups = {group.group_id: group for group in rule_set.groups if group.group_id in tables}
-    arrived = {identity: _Arrived.of(group, tables[identity], schema, lists) for identity, group in groups.items()}
+    groups = {group.group_id: group for group in rule_set.groups}
+    arrived = {
+        identity: _Arrived.of(groups[identity], found, schema, lists)
+        for identity, found in tables.items()
+        if identity in groups
+    }
     for needed, prepared in rule_set.spanning_rules.items():
-        home = groups.get(needed[0])
-        if home is not None and all(identity in arrived for identity in needed):
-            for judged in _judge(prepared, [arrived[identity] for identity in needed]):
-                yield home, judged
+        if needed[0] not in arrived:
+            continue
+        others = [arrived.get(identity) or _Arrived.nothing_of(groups[identity]) for identity in needed]
+        for judged in _judge(prepared, others):
+            yield groups[needed[0]], judged
 
 
 def _judge(prepared: PreparedRules, needed: Sequence["_Arrived"]) -> Iterator[Judged]:
-    """Judge rules that need some groups, the first of which is that of their own key, at the events that all have."""
+    """Judge rules that need some groups, the first of which is that of their own key.
+
+    They are judged at the events that each group has, or that do not belong to it.
+    """
     home = needed[0]
     assert home.table is not None
     rows = [home.rows_in(other) for other in needed]
-    there = np.flatnonzero(np.all([each >= 0 for each in rows], axis=0))
+    known = [(of_other >= 0) | home.lacks_key_of(other) for other, of_other in zip(needed, rows, strict=True)]
+    there = np.flatnonzero(np.all(known, axis=0))
     parts = {
-        frozenset(other.fields): {part: each.take(of_other[there]) for part, each in other.parts.items()}
+        frozenset(other.fields): {part: each.take_or_outside(of_other[there]) for part, each in other.parts.items()}
         for other, of_other in zip(needed, rows, strict=True)
     }
     yield from judge(prepared, home.table, there, parts)
@@ -133,6 +149,21 @@ class _Arrived:
             codes = key.indices.to_numpy().astype(np.int64)
             keyed = KeyedTable(group, schema, whole.drop_columns(["key"]), key.dictionary.to_pylist(), codes, lists)
         return cls(group.fields, known, dict(zip(parts, map(joined, pieces), strict=True)), keyed)
+
+    @classmethod
+    def nothing_of(cls, group: Group) -> "_Arrived":
+        """What has arrived of a group to which no event belongs."""
+        known = pa.table({name: pa.array([], _EVENT_TYPES[name]) for name in _EVENT})
+        return cls(group.fields, known, dict.fromkeys(group.spanning_parts, _NO_PART), None)
+
+    def lacks_key_of(self, other: "_Arrived") -> Flags:
+        """Whether each event has no key in another group."""
+        assert self.table is not None
+        lacking = np.zeros(len(self.known), np.bool_)
+        for column in self.table.fields(other.fields).values():
+            if column.null_count:
+                lacking |= column.is_null().to_numpy(zero_copy_only=False)
+        return lacking
 
     def rows_in(self, other: "_Arrived") -> Int64s:
         """For each event its row in another group; -1 where it is not there."""

@@ -28,7 +28,7 @@ from buckets.engine.policy_state import PolicyState
 from buckets.engine.shard_store import Entries
 from buckets.kernel.result_rows import Rows
 from buckets.kernel.score import Scored
-from buckets.outputs.columns import ALERTS, HELD_ALERTS, SHADOW_ALERTS, VARIANT_ALERTS
+from buckets.outputs.columns import ALERTS, HELD_ALERTS, SHADOW_ALERTS, VARIANT_ALERTS, VARIANT_HELD_ALERTS
 from buckets.rules.policy import ALWAYS_MS, WHOLE_SHARE
 from buckets.rules.rule import Rule
 from buckets.rules.rule_policy import KeyTexts, RulePolicy, key_texts
@@ -79,7 +79,8 @@ class Decided:
         chosen = {ALERTS: ~held & self.is_active, SHADOW_ALERTS: ~held & ~self.is_active, HELD_ALERTS: held}
         if any(rule.is_variant for rule in self.fired.rules):
             tried = np.array([rule.is_variant for rule in self.fired.rules], np.bool_)[self.fired.rule]
-            chosen = {output: mine & ~tried for output, mine in chosen.items()} | {VARIANT_ALERTS: tried & ~held}
+            chosen = {output: mine & ~tried for output, mine in chosen.items()}
+            chosen |= {VARIANT_ALERTS: tried & ~held, VARIANT_HELD_ALERTS: tried & held}
         return {output: np.flatnonzero(mine) for output, mine in chosen.items() if mine.any()}
 
     def columns(self, rows: Int64s) -> dict[str, pa.Array]:

@@ -49,7 +49,8 @@ class RuleState(NamedTuple):
         """
         if self.held_ms is None:
             return self
-        last_ms = max(self.held_ms, self.quiet_until_ms(cooldown_ms) or self.held_ms)
+        quiet_ms = self.quiet_until_ms(cooldown_ms)
+        last_ms = self.held_ms if quiet_ms is None else max(self.held_ms, quiet_ms)
         return self._replace(held_back=0, held_ms=None) if clock_ms > last_ms + window_ms else self
 
 

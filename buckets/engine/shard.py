@@ -134,7 +134,8 @@ class Scorer:
     ) -> Iterator[Produced]:
         group, (events, codes, key_start, keys) = plan.group, arrived
         table = KeyedTable(group, self.schema, events, keys, codes, self.lists)
-        keyed = KeyedEvents(key_start, events["time_ms"].to_numpy(), track_values(table), ids_of(events["event_id"]))
+        times_ms, ids = events["time_ms"].to_numpy(), ids_of(events["event_id"])
+        keyed = KeyedEvents(key_start, times_ms, *track_values(table), ids)
         heads, until_ms = stored.heads, eviction.evicted_until_ms(plan)
         policies = AlertPolicies(table, stored.store.policies, plan.group.state_id)
         reset_ms = read_resets(plan, policies.state, len(keys))
@@ -175,7 +176,7 @@ class Scorer:
         # A small batch is mostly the making of tables: those that would be empty are left out.
         if decided is not None and not self.features:
             for output, mine in decided.rows().items():
-                is_brief = output == columns.VARIANT_ALERTS
+                is_brief = output in columns.VARIANT_OUTPUTS
                 makers[output] = (
                     partial(variant_table, scored, mine)
                     if is_brief
@@ -208,7 +209,7 @@ class Scorer:
         """
         group_id = judged.table.group.group_id
         for output, mine in () if self.features else decided.rows().items():
-            is_brief = output == columns.VARIANT_ALERTS
+            is_brief = output in columns.VARIANT_OUTPUTS
             table = judged_variants(judged, mine) if is_brief else judged_alerts(judged, version, decided, output, mine)
             yield Produced(output, table.num_rows, payload.pack(payload.EVENTS, table, group_id))
         if self.features and len(judged.events):

@@ -15,6 +15,7 @@ from buckets.rules.filter import Filter, matches, needed_fields
 from buckets.rules.track import Track
 
 Int64s = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 _UNCOUNTED: dict[ColumnKind, int] = {"least": np.iinfo(np.int64).max, "greatest": np.iinfo(np.int64).min}
 """What an event that does not count has, where that is not 0: what is never the least or the greatest."""
 _DIGEST_BITS = 63
@@ -22,10 +23,14 @@ _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 
 
-def track_values(table: KeyedTable) -> Int64s:
-    """The columns of a group's events, int64 `(columns, events)`; of a track that no rule reads any more all 0."""
+def track_values(table: KeyedTable) -> tuple[Int64s, Flags]:
+    """What a group's columns keep of its events; of a track that no rule reads any more nothing.
+
+    Returns:
+        The values, int64 `(columns, events)`, 0 where there is none; and where an event that counts has none, bool.
+    """
     group, size = table.group, len(table.events)
-    values = np.zeros((len(group.measures), size), np.int64)
+    values, nulls = np.zeros((len(group.measures), size), np.int64), np.zeros((len(group.measures), size), np.bool_)
     counted: dict[Filter, npt.NDArray[np.bool_]] = {}
     for index, name in enumerate(group.measures):
         track = group.derived_tracks.get(name)
@@ -33,13 +38,24 @@ def track_values(table: KeyedTable) -> Int64s:
             continue
         track = Track("value", name) if track is None else track
         column = _column(track, table)
+        missing = None if track.of is None else _missing(track.of, table)
         if not track.where:
             values[index] = column
+            if missing is not None:
+                nulls[index] = missing
             continue
         if track.where not in counted:
             counted[track.where] = counts(track.where, table)
         values[index] = np.where(counted[track.where], column, _UNCOUNTED.get(track.kind, 0))
-    return values
+        if missing is not None:
+            nulls[index] = missing & counted[track.where]
+    return values, nulls
+
+
+def _missing(field: str, table: KeyedTable) -> Flags | None:
+    """Which events have no value in a field; None where all have."""
+    column = table.fields([field])[field]
+    return None if not column.null_count else column.is_null().to_numpy(zero_copy_only=False)
 
 
 def counts(where: Filter, table: KeyedTable, events: Int64s | None = None) -> npt.NDArray[np.bool_]:
@@ -55,12 +71,18 @@ def counts(where: Filter, table: KeyedTable, events: Int64s | None = None) -> np
 
 
 def numbers_of(field: str, table: KeyedTable, events: Int64s | None = None) -> Int64s:
-    """A field of events as integers: a measure scaled, a boolean as 0 or 1; 0 for a text."""
+    """A field of events as integers: a measure scaled, a boolean as 0 or 1; 0 for a text, and for null."""
     column = table.fields([field], events)[field]
     if field_kind(field, table.schema) == "string":
         return np.zeros(len(column), np.int64)
     integers: Int64s = column.cast(pa.int64()).fill_null(0).to_numpy()
     return integers
+
+
+def has_value(field: str, table: KeyedTable, events: Int64s) -> Flags:
+    """Which of some events have a value in a field."""
+    found: Flags = table.fields([field], events)[field].is_valid().to_numpy(zero_copy_only=False)
+    return found
 
 
 def _column(track: Track, table: KeyedTable) -> Int64s:
@@ -78,7 +100,7 @@ def _identity(field: str, table: KeyedTable) -> tuple[Int64s, Int64s]:
     if field_kind(field, table.schema) != "string":
         values = numbers_of(field, table)
         return values, np.zeros(len(values), np.int64)
-    texts = table.fields([field])[field].dictionary_encode()
+    texts = table.fields([field])[field].fill_null("").dictionary_encode()
     digests = [hashlib.blake2b(text.encode(), digest_size=16).digest() for text in texts.dictionary.to_pylist()]
     codes = texts.indices.to_numpy()
     mask = (1 << _DIGEST_BITS) - 1

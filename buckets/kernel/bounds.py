@@ -12,6 +12,9 @@ positive values adding up to `p`, negative ones to `-m`, the least `a` and the g
 The value takes the stretch whole (include), not at all (exclude) or the part of it that the window covers in time
 (prorate; a minimum or maximum has no parts and includes).
 
+`C` and `n` are of the events that have a value. With `C = 0` the window may be NULL, if no event of the stretch is in;
+if some are, a minimum, maximum or average lies between `a` and `b`.
+
 A sum passes 64 bits where all of `S - m .. S + p` does. Where only a part of that does, the window's own sum may well
 fit: the part that fits is what it can be, and a value outside is moved to its end.
 
@@ -39,16 +42,22 @@ def _covered_ms(edges: Edges, window, edge_ms):
     return width_ms - edge_ms % width_ms, width_ms
 
 
+@inlined
+def maybe_in(edges: Edges, function, column, window):
+    """How many events of a window's stretch a function is of."""
+    return edges.event_count[window] if function == COUNT else edges.event_count[window] - edges.nulls[column, window]
+
+
 @leaf
-def count_in(edges: Edges, window, certain, edge_ms, policy):
-    """The number of events that an uncertain window is taken to hold."""
+def count_in(edges: Edges, window, certain, maybe, edge_ms, policy):
+    """The number of events that an uncertain window is taken to hold, of those that are surely in it and may be."""
     if policy == EXCLUDE:
         return certain
     if policy == PRORATE:
         covered_ms, width_ms = _covered_ms(edges, window, edge_ms)
-        _, part = share(np.int64(0), edges.event_count[window], covered_ms, width_ms)
+        _, part = share(np.int64(0), maybe, covered_ms, width_ms)
         return certain + part
-    return certain + edges.event_count[window]
+    return certain + maybe
 
 
 @leaf
@@ -78,10 +87,13 @@ def _passes_64_bits(edges: Edges, window, column, high, low):
 @leaf
 def _average_at_end(edges: Edges, side, window, column, high, low, certain):
     """The average at one end of its interval, the lower (side 0) or the upper (side 1), as a quotient."""
-    count = certain + edges.event_count[window]
+    if certain == 0:
+        return edges.extremes[side, column, window], np.int64(0), np.int64(1)
+    maybe = edges.event_count[window] - edges.nulls[column, window]
+    count = certain + maybe
     best, best_rest = quotient(high, low, certain)
     best_count = certain
-    part_high, part_low = times(edges.extremes[side, column, window], edges.event_count[window])
+    part_high, part_low = times(edges.extremes[side, column, window], maybe)
     whole, rest = quotient(high + part_high, low + part_low, count)
     if is_less(whole, rest, count, best, best_rest, best_count) == (side == 0):
         best, best_rest, best_count = whole, rest, count
@@ -97,13 +109,12 @@ def _average_at_end(edges: Edges, side, window, column, high, low, certain):
 
 
 @leaf
-def _average_value(edges: Edges, window, column, high, low, certain, edge_ms, policy):
+def _average_value(edges: Edges, window, column, high, low, certain, count, edge_ms, policy):
     """The average that an uncertain window is taken to have, as a quotient between its bounds.
 
     With the stretch or without it the window could really be; a part of its sum and count may lie beyond the bounds.
     """
     value_high, value_low = _sum_pair(edges, window, column, high, low, edge_ms, policy)
-    count = count_in(edges, window, certain, edge_ms, policy)
     whole, rest = quotient(value_high, value_low, count)
     if policy != PRORATE:
         return whole, rest, count
@@ -124,7 +135,7 @@ def _certain_sum(timeline: Timeline, column, first, end):
 
 
 @leaf
-def uncertain_value(timeline: Timeline, edges: Edges, function, column, window, end, edge_ms, policy):
+def uncertain_value(timeline: Timeline, edges: Edges, function, column, window, end, edge_ms, policy, certain):
     """The value of a function over an uncertain window.
 
     Args:
@@ -136,34 +147,36 @@ def uncertain_value(timeline: Timeline, edges: Edges, function, column, window, 
         end: the cell after the window's last.
         edge_ms: the window's left end.
         policy: what the value does with the stretch, INCLUDE | EXCLUDE | PRORATE.
+        certain: how many events that it is of are surely inside.
 
     Returns:
-        Whether the value's sum may fit 64 bits; then whole, rest and count of the value.
+        Whether the value's sum may fit 64 bits; then whole, rest and count of the value, and how many events it is
+        taken to be of. Without any the value means nothing.
     """
     zero, one = np.int64(0), np.int64(1)
     inside = edges.inside[window]
-    certain = timeline.prefix_count[end] - timeline.prefix_count[inside]
+    events = count_in(edges, window, certain, maybe_in(edges, function, column, window), edge_ms, policy)
     if function == COUNT:
-        return True, count_in(edges, window, certain, edge_ms, policy), zero, one
+        return True, events, zero, one, events
     if function in (SUM, AVG):
         high, low = _certain_sum(timeline, column, inside, end)
         if _passes_64_bits(edges, window, column, high, low):
-            return False, zero, zero, one
-        if function == AVG:
-            whole, rest, count = _average_value(edges, window, column, high, low, certain, edge_ms, policy)
-            return True, whole, rest, count
+            return False, zero, zero, one, events
+        if function == AVG and events > 0:
+            whole, rest, count = _average_value(edges, window, column, high, low, certain, events, edge_ms, policy)
+            return True, whole, rest, count, events
         value_high, value_low = _sum_pair(edges, window, column, high, low, edge_ms, policy)
-        return True, join_within(value_high, value_low), zero, one
+        return True, join_within(value_high, value_low), zero, one, events
     side = 0 if function == MIN else 1
     value = extreme(timeline, side, column, inside, end)
     if policy != EXCLUDE:
         far = edges.extremes[side, column, window]
         value = min(value, far) if side == 0 else max(value, far)
-    return True, value, zero, one
+    return True, value, zero, one, events
 
 
 @inlined
-def uncertain_bound(timeline: Timeline, edges: Edges, bound, function, column, window, end):
+def uncertain_bound(timeline: Timeline, edges: Edges, bound, function, column, window, end, certain):
     """The lower (bound 0) or the upper (bound 1) bound of a function over an uncertain window.
 
     Returns:
@@ -171,7 +184,8 @@ def uncertain_bound(timeline: Timeline, edges: Edges, bound, function, column, w
     """
     zero, one = np.int64(0), np.int64(1)
     inside = edges.inside[window]
-    certain = timeline.prefix_count[end] - timeline.prefix_count[inside]
+    if function != COUNT and certain + maybe_in(edges, function, column, window) == 0:
+        return zero, zero, one
     if function == COUNT:
         return certain + bound * edges.event_count[window], zero, one
     if function in (SUM, AVG):
@@ -181,6 +195,8 @@ def uncertain_bound(timeline: Timeline, edges: Edges, bound, function, column, w
         if bound == 0:
             return join_within(high - edges.minus[0, column, window], low - edges.minus[1, column, window]), zero, one
         return join_within(high + edges.plus[0, column, window], low + edges.plus[1, column, window]), zero, one
+    if certain == 0:
+        return edges.extremes[bound, column, window], zero, one
     side = 0 if function == MIN else 1
     without, far = extreme(timeline, side, column, inside, end), edges.extremes[side, column, window]
     with_stretch = min(without, far) if side == 0 else max(without, far)

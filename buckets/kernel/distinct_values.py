@@ -17,7 +17,7 @@ import numpy.typing as npt
 from buckets.compiled import allocating, inlined, leaf
 from buckets.kernel.plan import COUNT_DISTINCT, FeatureArrays
 from buckets.kernel.window_edges import Edges
-from buckets.timeline.timeline import Timeline
+from buckets.timeline.timeline import Timeline, is_null
 
 _FEWEST_SLOTS = 16
 _UNKNOWN = -1
@@ -110,6 +110,8 @@ def _count(timeline: Timeline, distinct: DistinctValues, features: FeatureArrays
         return
     table, counted, other = distinct.table[feature], features.counted[feature], features.second[feature]
     if counted >= 0 and timeline.extremes[0, counted, cell] == 0:
+        return
+    if is_null(timeline, features.measure[feature], cell):
         return
     value = timeline.extremes[0, features.measure[feature], cell]
     second = timeline.extremes[0, other, cell] if other >= 0 else np.int64(0)

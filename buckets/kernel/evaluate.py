@@ -1,9 +1,13 @@
-"""How one event is evaluated: every feature is computed on its window, and compared with the limits of its rules."""
+"""How one event is evaluated: every feature is computed on its window, and compared with the limits of its rules.
+
+Events without a value are left out of all but a count. If none of a window's events has one, the result is NULL, which
+crosses no limit; its row holds no events, and 0 for all values.
+"""
 
 import numpy as np
 
 from buckets.compiled import inlined, leaf
-from buckets.kernel.bounds import count_in, uncertain_bound, uncertain_value
+from buckets.kernel.bounds import count_in, maybe_in, uncertain_bound, uncertain_value
 from buckets.kernel.context import Context
 from buckets.kernel.plan import (
     ABOVE,
@@ -24,7 +28,7 @@ from buckets.kernel.plan import (
 from buckets.kernel.result_rows import Rows
 from buckets.kernel.window_edges import Edges
 from buckets.numbers.quotient import is_less, rounded, side_of_digits
-from buckets.timeline.timeline import Timeline, extreme, total
+from buckets.timeline.timeline import Timeline, extreme, total, valued
 
 
 @inlined
@@ -60,14 +64,27 @@ def _is_certain(comparison, lower_side, upper_side, is_point):
 
 
 @inlined
-def _exact_value(timeline: Timeline, function, column, first, end):
-    """A function over cells `[first, end)`: whether its sum fits 64 bits, then whole, rest and count of its value."""
-    count, zero, one = timeline.prefix_count[end] - timeline.prefix_count[first], np.int64(0), np.int64(1)
+def _certain_events(timeline: Timeline, function, column, first, end):
+    """How many events of cells `[first, end)` a function is of."""
     if function == COUNT:
-        return True, count, zero, one
+        return timeline.prefix_count[end] - timeline.prefix_count[first]
+    return valued(timeline, column, first, end)
+
+
+@inlined
+def _exact_value(timeline: Timeline, function, column, first, end, events):
+    """A function over cells `[first, end)` with so many values.
+
+    Returns:
+        Whether its sum fits 64 bits, then whole, rest and count of its value.
+    """
+    zero, one = np.int64(0), np.int64(1)
+    if function == COUNT:
+        return True, events, zero, one
     if function in (SUM, AVG):
         summed, fits = total(timeline, column, first, end)
         if function == AVG:
+            count = max(events, one)
             whole = summed // count
             return fits, whole, summed - whole * count, count
         return fits, summed, zero, one
@@ -79,22 +96,24 @@ def _write_bounds(timeline: Timeline, edges: Edges, end, edge_ms, context: Conte
     """What a row says of an uncertain window beside its value."""
     features, rules, policy = context.features, context.rules, context.policy.edge
     function, column, window = features.function[feature], features.measure[feature], features.window[feature]
-    lower, lower_rest, lower_count = uncertain_bound(timeline, edges, 0, function, column, window, end)
-    upper, upper_rest, upper_count = uncertain_bound(timeline, edges, 1, function, column, window, end)
+    certain = _certain_events(timeline, function, column, edges.inside[window], end)
+    maybe = maybe_in(edges, function, column, window)
+    lower, lower_rest, lower_count = uncertain_bound(timeline, edges, 0, function, column, window, end, certain)
+    upper, upper_rest, upper_count = uncertain_bound(timeline, edges, 1, function, column, window, end, certain)
     rows.lower_whole[used], rows.lower_micro[used] = rounded(lower, lower_rest, lower_count)
     rows.upper_whole[used], rows.upper_micro[used] = rounded(upper, upper_rest, upper_count)
     is_point = not is_less(lower, lower_rest, lower_count, upper, upper_rest, upper_count)
-    rows.exact[used] = is_point
-    rows.certain[used] = _is_certain(
-        rules.comparison[rule],
-        side_of_limit(rules, rule, lower, lower_rest, lower_count),
-        side_of_limit(rules, rule, upper, upper_rest, upper_count),
-        is_point,
-    )
-    certain = timeline.prefix_count[end] - timeline.prefix_count[edges.inside[window]]
-    rows.event_count[used] = count_in(edges, window, certain, edge_ms, policy)
+    lower_side = side_of_limit(rules, rule, lower, lower_rest, lower_count)
+    upper_side = side_of_limit(rules, rule, upper, upper_rest, upper_count)
+    comparison, may_be_null, is_null = rules.comparison[rule], certain == 0, certain + maybe == 0
+    is_certain = _is_certain(comparison, lower_side, upper_side, is_point)
+    # NULL crosses no limit.
+    no_value_fires = is_certain and not fires(comparison, lower_side)
+    rows.exact[used] = is_null or (is_point and not may_be_null)
+    rows.certain[used] = is_null or no_value_fires or (is_certain and not may_be_null)
+    rows.event_count[used] = count_in(edges, window, certain, maybe, edge_ms, policy)
     rows.count_lower[used] = certain
-    rows.count_upper[used] = certain + edges.event_count[window]
+    rows.count_upper[used] = certain + maybe
 
 
 @inlined
@@ -132,15 +151,21 @@ def evaluate(timeline: Timeline, edges: Edges, end, event, time_ms, late_by_ms, 
         inside, is_uncertain = edges.inside[window], edges.is_uncertain[window]
         if inside >= end:
             continue
+        events = _certain_events(timeline, function, column, inside, end)
         if is_uncertain:
-            fits, whole, rest, count = uncertain_value(timeline, edges, function, column, window, end, edge_ms, policy)
+            fits, whole, rest, count, events = uncertain_value(
+                timeline, edges, function, column, window, end, edge_ms, policy, events
+            )
         else:
-            fits, whole, rest, count = _exact_value(timeline, function, column, inside, end)
+            fits, whole, rest, count = _exact_value(timeline, function, column, inside, end, events)
+        is_null = events == 0
+        if is_null:
+            whole = np.int64(0)
         rule, rules_end = features.rules_from[feature], features.rules_end[feature]
         if not (fits or features.on_trial[feature]):
             return used, _first(rules.number, rule, rules_end)
         while rule < rules_end:
-            if fits and not context.emit_all:
+            if fits and not (context.emit_all or is_null):
                 # Limits stand in order: after the first that is out of reach all others of its kind are.
                 if rule < features.falling_from[feature] and rules.limit_whole[rule] > whole:
                     rule = features.falling_from[feature]
@@ -150,7 +175,10 @@ def evaluate(timeline: Timeline, edges: Edges, end, event, time_ms, late_by_ms, 
                     rule = features.other_from[feature]
                     continue
             fired = fits and fires(rules.comparison[rule], side_of_limit(rules, rule, whole, rest, count))
-            if fits and not (context.emit_all or fired):
+            # A part has a row for every event; its comparison is ALWAYS.
+            is_part = is_null and rules.comparison[rule] == ALWAYS
+            fired = fired and not is_null
+            if fits and not (context.emit_all or fired or is_part):
                 rule += 1
                 continue
             rows.event[used] = event
@@ -166,7 +194,7 @@ def evaluate(timeline: Timeline, edges: Edges, end, event, time_ms, late_by_ms, 
                 if is_uncertain:
                     _write_bounds(timeline, edges, end, edge_ms, context, feature, rule, rows, used)
                 else:
-                    _write_exact(rows, used, shown, micro, timeline.prefix_count[end] - timeline.prefix_count[inside])
+                    _write_exact(rows, used, shown, micro, events)
             used += 1
             rule += 1
     return used, -1

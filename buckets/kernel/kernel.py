@@ -33,6 +33,7 @@ from buckets.kernel.ranked_values import RankedValues, new_ranked_values
 from buckets.kernel.resets import cut_at_resets, keep_resets, reset_fired, stand_at_resets
 from buckets.kernel.result_rows import Rows, new_rows, with_room
 from buckets.kernel.window_edges import Edges, begin, find_edges, forget_stretches, make_way, new_edges
+from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
 from buckets.timeline.directory import Directory, new_directory
 from buckets.timeline.head import FROM_THE_BEGINNING, NO_CLOCK, HeadFields
 from buckets.timeline.layout import (
@@ -67,7 +68,7 @@ class Work(NamedTuple):
         edges: where the windows of the event at hand begin.
         distinct: the different values in windows.
         ranked: the values of windows in their order.
-        replaced: int64 `(columns,)`, room for the values of one event.
+        replaced: int64 `(2, columns)`, room for the least and greatest values of one event's cell.
         borders: int64 `(tiers,)`, where each tier begins at the key's clock.
     """
 
@@ -108,10 +109,10 @@ def _exchange(work: Work, cell, id_start, id_length):
     timeline.id_start[cell] = id_start
     timeline.id_length[cell] = id_length
     for column in range(timeline.extremes.shape[1]):
-        before = timeline.extremes[0, column, cell]
-        timeline.extremes[0, column, cell] = work.replaced[column]
-        timeline.extremes[1, column, cell] = work.replaced[column]
-        work.replaced[column] = before
+        for side in range(2):
+            before = timeline.extremes[side, column, cell]
+            timeline.extremes[side, column, cell] = work.replaced[side, column]
+            work.replaced[side, column] = before
     rebuild(timeline)
     forget_stretches(work.edges)
 
@@ -180,14 +181,15 @@ def _put_in(work: Work, events: KeyedEvents, event, first):
     cell, size = first, timeline.size[0]
     while cell < size and timeline.first_ms[cell] <= time_ms:
         if not is_raw(timeline, cell):
-            merge_value(timeline, cell, events.values, event, time_ms)
+            merge_value(timeline, cell, events.values, events.nulls, event, time_ms)
             _note_change(work, timeline.owner[cell])
             forget_stretches(work.edges)
             return -1
         cell += 1
     owner = np.int32(HOT) if cell == size else _owner_for(work, cell, time_ms)
     id_start = events.ids.start[event]
-    insert(timeline, cell, time_ms, id_start, events.ids.start[event + 1] - id_start, events.values, event, owner)
+    id_length = events.ids.start[event + 1] - id_start
+    insert(timeline, cell, time_ms, id_start, id_length, events.values, events.nulls, event, owner)
     _note_change(work, owner)
     if cell < size:
         make_way(work.edges, cell)
@@ -204,7 +206,9 @@ def _replace(work: Work, events: KeyedEvents, event, cell):
     timeline, start = work.timeline, events.ids.start
     id_start, id_length = timeline.id_start[cell], timeline.id_length[cell]
     for column in range(timeline.extremes.shape[1]):
-        work.replaced[column] = events.values[column, event]
+        without = events.nulls[column, event]
+        work.replaced[0, column] = INT64_MAX if without else events.values[column, event]
+        work.replaced[1, column] = INT64_MIN if without else events.values[column, event]
     _exchange(work, cell, start[event], start[event + 1] - start[event])
     _note_change(work, timeline.owner[cell])
     return id_start, id_length
@@ -350,8 +354,8 @@ def score_keys(
         directory=directory,
         edges=new_edges(context.reach_ms.shape[0], columns),
         distinct=new_distinct_values(context.features, largest),
-        ranked=new_ranked_values(context.features, largest, events.values),
-        replaced=np.empty(columns, np.int64),
+        ranked=new_ranked_values(context.features, largest, events.values, events.nulls),
+        replaced=np.empty((2, columns), np.int64),
         borders=np.zeros(context.tiers.after_ms.shape[0], np.int64),
     )
     layout = Layout(
@@ -387,7 +391,7 @@ def score_keys(
         bound = written_bound(work.timeline, entries)
         encoded = _with_bytes(encoded, at, bound)
         written = with_page_room(written, bound, most_target + entries)
-        head = HeadFields(clock_ms, since_ms, context.generation, heads.next_page[key])
+        head = HeadFields(clock_ms, since_ms, context.generation, heads.next_page[key], False)
         kept_ms = kept_from_ms(context.tiers, clock_ms, context.policy.horizon_ms)
         encoded_start[key + 1] = write_timeline(layout, key, head, kept_ms, encoded, at, written)
     return rows, used, encoded[: encoded_start[keys]], encoded_start, written

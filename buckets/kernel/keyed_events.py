@@ -34,16 +34,18 @@ class KeyedEvents(NamedTuple):
         key_start: int64 `(keys + 1,)`, where each key's events begin.
         times_ms: int64 `(events,)`.
         values: int64 `(columns, events)`, scaled measures in the order of the group's layout.
+        nulls: bool `(columns, events)`, where an event has no value; `values` means nothing there.
         ids: the events' ids.
     """
 
     key_start: npt.NDArray[np.int64]
     times_ms: npt.NDArray[np.int64]
     values: npt.NDArray[np.int64]
+    nulls: npt.NDArray[np.bool_]
     ids: EventIds
 
 
 def no_events(keys: int, columns: int) -> KeyedEvents:
     """No events of so many keys, with so many measures."""
-    no_numbers = np.empty(0, np.int64)
-    return KeyedEvents(np.zeros(keys + 1, np.int64), no_numbers, np.empty((columns, 0), np.int64), EventIds.of([]))
+    no_values, no_nulls = np.empty((columns, 0), np.int64), np.empty((columns, 0), np.bool_)
+    return KeyedEvents(np.zeros(keys + 1, np.int64), np.empty(0, np.int64), no_values, no_nulls, EventIds.of([]))

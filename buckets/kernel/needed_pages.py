@@ -4,6 +4,7 @@ Read are the pages
 
 - in which a window's edge lies while the events pass, with the whole bucket around it;
 - whose cells are read one by one: of the first event in a window, of the one before an event, or of all in the window;
+  of all too where the first or the one before may have no value;
 - to which a late event goes, and those that hold events of its very time;
 - whose cells have left the tail and are to be folded; with the page before, where that has room for the buckets;
 - that are neighbours and small, where there are so many pages that the head would grow without bound.
@@ -14,7 +15,7 @@ Pages of the last two kinds are marked as changed: they are written again.
 import numpy as np
 
 from buckets.compiled import compiled, leaf
-from buckets.kernel.context import CELL_BEFORE, EVERY_CELL, FIRST_CELL, Context
+from buckets.kernel.context import CELL_BEFORE, EVERY_CELL, FIRST_CELL, FIRST_VALUE, Context
 from buckets.kernel.plan import EVALUATE
 from buckets.timeline.directory import Directory
 from buckets.timeline.head import NO_CLOCK
@@ -24,7 +25,7 @@ from buckets.timeline.tiers import Tiers, coarsest_ms, floor_to, kept_from_ms, s
 
 
 @compiled
-def choose_pages(heads: Heads, directory: Directory, key_start, times_ms, context: Context, from_ms):
+def choose_pages(heads: Heads, directory: Directory, key_start, times_ms, nulls, context: Context, from_ms):
     """Mark the pages that have to be read, `is_loaded` of the directory.
 
     Args:
@@ -32,11 +33,13 @@ def choose_pages(heads: Heads, directory: Directory, key_start, times_ms, contex
         directory: entries of all keys; `is_loaded` and `is_changed` are set.
         key_start: int64 `(keys + 1,)`, where each key's events begin.
         times_ms: int64 `(events,)`.
+        nulls: bool `(columns, events)`, where an event has no value.
         context: tiers, windows, late policy and horizon.
         from_ms: int64 `(keys, windows)`, the first time that counts since each window was reset; without keys where no
             window ever is.
     """
     borders = np.zeros(context.tiers.after_ms.shape[0], np.int64)
+    reads = context.cells_read.copy()
     for key in range(heads.clock_ms.shape[0]):
         clock_ms = heads.clock_ms[key]
         if directory.start[key] == directory.start[key + 1] or clock_ms == NO_CLOCK:
@@ -46,13 +49,37 @@ def choose_pages(heads: Heads, directory: Directory, key_start, times_ms, contex
         for event in range(first, end):
             latest_ms = max(latest_ms, times_ms[event])
         set_borders(borders, context.tiers, latest_ms)
-        _find_needed(directory, key, clock_ms, heads.cells[key], times_ms, first, end, borders, context)
+        _set_reads(reads, context, _has_nulls(heads, directory, key, nulls, first, end))
+        _find_needed(directory, key, clock_ms, heads.cells[key], times_ms, first, end, borders, reads, context)
         if context.has_resets:
             _need_resets(directory, key, times_ms, first, end, from_ms)
 
 
 @leaf
-def _find_needed(directory: Directory, key, clock_ms, hot, times_ms, first, end, borders, context: Context):
+def _set_reads(reads, context: Context, has_nulls) -> None:
+    """Set which cells of each window are read one by one, of a key that may have events without a value."""
+    for window in range(reads.shape[0]):
+        read = context.cells_read[window]
+        reads[window] = read | EVERY_CELL if has_nulls and read & FIRST_VALUE else read
+
+
+@leaf
+def _has_nulls(heads: Heads, directory: Directory, key, nulls, first, end):
+    """Whether some event of a key, kept or new, has no value in some column."""
+    if heads.has_nulls[key]:
+        return True
+    for column in range(nulls.shape[0]):
+        for entry in range(directory.start[key], directory.start[key + 1]):
+            if directory.nulls[column, entry] > 0:
+                return True
+        for event in range(first, end):
+            if nulls[column, event]:
+                return True
+    return False
+
+
+@leaf
+def _find_needed(directory: Directory, key, clock_ms, hot, times_ms, first, end, borders, reads, context: Context):
     """Mark the pages of one key that have to be read.
 
     Args:
@@ -64,6 +91,7 @@ def _find_needed(directory: Directory, key, clock_ms, hot, times_ms, first, end,
         first: the key's first event.
         end: the event after its last.
         borders: int64 `(tiers,)`, their borders at the key's clock after the batch.
+        reads: int64 `(windows,)`, which cells are read one by one.
         context: tiers, windows, late policy and horizon.
     """
     policy, tiers = context.policy, context.tiers
@@ -78,12 +106,12 @@ def _find_needed(directory: Directory, key, clock_ms, hot, times_ms, first, end,
         if clock_ms - policy.horizon_ms <= time_ms <= directory.last_ms[entry_end - 1]:
             _need_time(directory, entry_start, entry_end, time_ms)
         if policy.late == EVALUATE and clock_ms - policy.horizon_ms <= time_ms < clock_ms:
-            _need_windows(directory, entry_start, entry_end, time_ms, time_ms, context)
-            _need_before(directory, entry_start, entry_end, time_ms, context)
+            _need_windows(directory, entry_start, entry_end, time_ms, time_ms, reads, context)
+            _need_before(directory, entry_start, entry_end, time_ms, reads)
     if arrived:
-        _need_windows(directory, entry_start, entry_end, earliest_ms, latest_ms, context)
+        _need_windows(directory, entry_start, entry_end, earliest_ms, latest_ms, reads, context)
         if hot == 0 or earliest_ms == clock_ms:
-            _need_before(directory, entry_start, entry_end, earliest_ms, context)
+            _need_before(directory, entry_start, entry_end, earliest_ms, reads)
     kept_ms = kept_from_ms(tiers, latest_ms, policy.horizon_ms)
     _need_folds(directory, entry_start, entry_end, kept_ms, tiers, borders, context.paging)
     _need_merges(directory, entry_start, entry_end, hot + end - first, context.paging)
@@ -100,11 +128,11 @@ def _need_time(directory: Directory, start, end, time_ms):
 
 
 @leaf
-def _need_windows(directory: Directory, start, end, earliest_ms, latest_ms, context: Context):
+def _need_windows(directory: Directory, start, end, earliest_ms, latest_ms, reads, context: Context):
     """The pages over which edges move while events pass from one time to another, and others whose cells are read."""
     width_ms = coarsest_ms(context.tiers)
     for window in range(context.reach_ms.shape[0]):
-        reach_ms, read = context.reach_ms[window], context.cells_read[window]
+        reach_ms, read = context.reach_ms[window], reads[window]
         low_ms = floor_to(earliest_ms - reach_ms, width_ms)
         high_ms = floor_to(latest_ms - reach_ms, width_ms) + width_ms
         if read & EVERY_CELL:
@@ -130,14 +158,14 @@ def _need_resets(directory: Directory, key, times_ms, first, end, from_ms):
 
 
 @leaf
-def _need_before(directory: Directory, start, end, time_ms, context: Context):
+def _need_before(directory: Directory, start, end, time_ms, reads):
     """The pages that the cell before an event may lie in, also where the event replaces the first one of its time.
 
     Of an event that is later than all cells it is the newest cell, which needs no page where the head has cells.
     """
     read = np.int64(0)
-    for window in range(context.cells_read.shape[0]):
-        read |= context.cells_read[window]
+    for window in range(reads.shape[0]):
+        read |= reads[window]
     if read & CELL_BEFORE == 0:
         return
     for entry in range(end - 1, start - 1, -1):

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from buckets.compiled import allocating, inlined, leaf
 from buckets.kernel.plan import MODE, PERCENTILE, FeatureArrays
 from buckets.kernel.window_edges import Edges
-from buckets.timeline.timeline import Timeline
+from buckets.timeline.timeline import Timeline, is_null
 
 _NO_KEY = -1
 _UNKNOWN, _NOT_COUNTED = -2, -1
@@ -39,6 +39,7 @@ class RankedValues(NamedTuple):
     Attributes:
         table: int64 `(features,)`, the table of each feature; -1 for none.
         to_come: int64 `(columns, events)`, the values of all events of the call.
+        nulls_to_come: bool `(columns, events)`, which of them are not there.
         key_end: int64 `(1,)`, the event after the last one of the key at hand.
         first: the first cell whose value is counted.
         end: the cell after the last.
@@ -55,6 +56,7 @@ class RankedValues(NamedTuple):
 
     table: npt.NDArray[np.int64]
     to_come: npt.NDArray[np.int64]
+    nulls_to_come: npt.NDArray[np.bool_]
     key_end: npt.NDArray[np.int64]
     first: npt.NDArray[np.int64]
     end: npt.NDArray[np.int64]
@@ -85,13 +87,14 @@ def _table_of(features: FeatureArrays, table, feature):
 
 
 @allocating
-def new_ranked_values(features: FeatureArrays, cells, to_come):
+def new_ranked_values(features: FeatureArrays, cells, to_come, nulls_to_come):
     """Empty tables with room for timelines of up to so many cells. Memory is used as far as values are.
 
     Args:
         features: what is computed.
         cells: the most cells that a timeline has, with the events that are to come.
         to_come: int64 `(columns, events)`, the values of all events.
+        nulls_to_come: bool `(columns, events)`, which of them are not there.
     """
     table, tables = np.full(features.function.shape[0], -1, np.int64), np.int64(0)
     for feature in range(features.function.shape[0]):
@@ -104,6 +107,7 @@ def new_ranked_values(features: FeatureArrays, cells, to_come):
     return RankedValues(
         table,
         to_come,
+        nulls_to_come,
         np.zeros(1, np.int64),
         np.zeros(tables, np.int64),
         np.zeros(tables, np.int64),
@@ -144,9 +148,9 @@ def _sort(numbers, room, size):
 
 
 @inlined
-def _is_counted(timeline: Timeline, counted, cell):
-    """Whether a cell holds one event, and that is counted."""
-    if timeline.prefix_count[cell + 1] - timeline.prefix_count[cell] != 1:
+def _is_counted(timeline: Timeline, counted, column, cell):
+    """Whether a cell holds one event, and that is counted and has a value."""
+    if timeline.prefix_count[cell + 1] - timeline.prefix_count[cell] != 1 or is_null(timeline, column, cell):
         return False
     return counted < 0 or timeline.extremes[0, counted, cell] != 0
 
@@ -157,11 +161,12 @@ def _learn(timeline: Timeline, ranked: RankedValues, features: FeatureArrays, fe
     table, column, counted = ranked.table[feature], features.measure[feature], features.counted[feature]
     value, size = ranked.value[table], np.int64(0)
     for cell in range(first, timeline.size[0]):
-        if _is_counted(timeline, counted, cell):
+        if _is_counted(timeline, counted, column, cell):
             value[size] = timeline.extremes[0, column, cell]
             size += 1
     for later in range(event + 1, ranked.key_end[0]):
-        if counted < 0 or ranked.to_come[counted, later] != 0:
+        is_there = not ranked.nulls_to_come[column, later]
+        if is_there and (counted < 0 or ranked.to_come[counted, later] != 0):
             value[size] = ranked.to_come[column, later]
             size += 1
     _sort(value, ranked.room, size)
@@ -186,7 +191,7 @@ def _learn(timeline: Timeline, ranked: RankedValues, features: FeatureArrays, fe
 @inlined
 def _rank_of(timeline: Timeline, ranked: RankedValues, features: FeatureArrays, feature, table, cell):
     """The rank of a cell's value, from 0; _NOT_COUNTED where the feature counts none, _UNKNOWN where it is new."""
-    if not _is_counted(timeline, features.counted[feature], cell):
+    if not _is_counted(timeline, features.counted[feature], features.measure[feature], cell):
         return np.int64(_NOT_COUNTED)
     value, different = ranked.value[table], ranked.different[table]
     wanted = timeline.extremes[0, features.measure[feature], cell]

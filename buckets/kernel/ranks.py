@@ -31,7 +31,7 @@ def _extremes(timeline: Timeline, edges: Edges, features: FeatureArrays, feature
     if maybe > 0:
         least, greatest = edges.extremes[0, column, window], edges.extremes[1, column, window]
     for cell in range(edges.inside[window], end):
-        if is_counted(timeline, counted, cell):
+        if is_counted(timeline, counted, column, cell):
             least = min(least, timeline.extremes[0, column, cell])
             greatest = max(greatest, timeline.extremes[1, column, cell])
     return least, greatest

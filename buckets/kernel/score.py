@@ -146,7 +146,7 @@ def score(
     from_ms = _counted_from(plan, len(heads), reset_ms)
     page_data, page_start = b"", np.zeros(len(directory.page), np.int64)
     if len(directory.page):
-        choose_pages(known, directory, events.key_start, events.times_ms, context, from_ms)
+        choose_pages(known, directory, events.key_start, events.times_ms, events.nulls, context, from_ms)
         page_data, page_start = _read_needed(directory, read_pages, len(state))
     pool = np.concatenate([head_pool, np.frombuffer(page_data, np.uint8), events.ids.data])
     in_pool = EventIds(pool, events.ids.start + (len(state) + len(page_data)))

@@ -6,6 +6,8 @@ tail was made longer on an old checkpoint a cell of several events may be in the
 - of the first or the previous event all that is known then is between what two of the cell's values it lies;
 - events of which the values are not known may all be different, or all have a value that is known.
 
+An event without a value is passed over where a value is asked for, and not where only its time is.
+
 Where there is no such event, the value is 0, as their number says.
 """
 
@@ -15,11 +17,11 @@ import numpy as np
 
 from buckets.compiled import inlined, leaf
 from buckets.kernel.distinct_values import DistinctValues, count_distinct
-from buckets.kernel.plan import COUNT_DISTINCT, FIRST_TIME, PREVIOUS, PREVIOUS_TIME, FeatureArrays
+from buckets.kernel.plan import COUNT_DISTINCT, FIRST_TIME, NO_COLUMN, PREVIOUS, PREVIOUS_TIME, FeatureArrays
 from buckets.kernel.result_rows import Rows
 from buckets.kernel.window_edges import Edges
 from buckets.numbers.wide_sum import join_within
-from buckets.timeline.timeline import Timeline, total
+from buckets.timeline.timeline import Timeline, is_null, is_raw, total
 
 
 class Found(NamedTuple):
@@ -38,21 +40,27 @@ class Found(NamedTuple):
 
 
 @inlined
-def is_counted(timeline: Timeline, counted, cell):
-    """Whether a cell holds an event that a feature counts."""
-    return counted < 0 or timeline.extremes[1, counted, cell] > 0
+def is_counted(timeline: Timeline, counted, column, cell):
+    """Whether a cell holds an event that a feature counts, and that has a value, if `column` is not NO_COLUMN."""
+    if counted >= 0 and timeline.extremes[1, counted, cell] <= 0:
+        return False
+    if column < 0:
+        return True
+    if counted < 0 or is_raw(timeline, cell):
+        return not is_null(timeline, column, cell)
+    return join_within(timeline.plus[0, counted, cell], timeline.plus[1, counted, cell]) > timeline.nulls[column, cell]
 
 
 @leaf
-def _find_cell(timeline: Timeline, counted, is_first, first, end):
+def _find_cell(timeline: Timeline, counted, column, is_first, first, end):
     """The first or the last of cells `[first, end)` with an event that is counted; -1 where none has one."""
     if is_first:
         for cell in range(first, end):
-            if is_counted(timeline, counted, cell):
+            if is_counted(timeline, counted, column, cell):
                 return cell
     else:
         for cell in range(end - 1, first - 1, -1):
-            if is_counted(timeline, counted, cell):
+            if is_counted(timeline, counted, column, cell):
                 return cell
     return -1
 
@@ -67,18 +75,20 @@ def _find_one(timeline: Timeline, edges: Edges, features: FeatureArrays, feature
     function, column, counted = features.function[feature], features.measure[feature], features.counted[feature]
     window = features.window[feature]
     is_first, is_time = function not in (PREVIOUS, PREVIOUS_TIME), function in (FIRST_TIME, PREVIOUS_TIME)
-    cell = _find_cell(timeline, counted, is_first, edges.inside[window], end if is_first else own)
+    of = np.int64(NO_COLUMN) if is_time else column
+    cell = _find_cell(timeline, counted, of, is_first, edges.inside[window], end if is_first else own)
     is_found, is_sure = cell >= 0, cell >= 0
     lower, upper = np.int64(0), np.int64(0)
     if is_found:
         lower = timeline.first_ms[cell] if is_time else timeline.extremes[0, column, cell]
         upper = timeline.last_ms[cell] if is_time else timeline.extremes[1, column, cell]
     value = upper
-    some_count = edges.is_uncertain[window] and (counted < 0 or edges.extremes[1, counted, window] > 0)
+    nulls = np.int64(0) if is_time else edges.nulls[column, window]
+    some_count = edges.is_uncertain[window] and _counted_at_edge(edges, counted, window) > nulls
     if some_count and (is_first or not is_found):
         least = edges.first_ms[window] if is_time else edges.extremes[0, column, window]
         value = edges.last_ms[window] if is_time else edges.extremes[1, column, window]
-        if counted < 0 or edges.extremes[0, counted, window] > 0:
+        if nulls == 0 and (counted < 0 or edges.extremes[0, counted, window] > 0):
             lower, upper, is_sure = least, value, True
         else:
             lower, upper = min(lower, least), max(upper, value)
@@ -86,15 +96,24 @@ def _find_one(timeline: Timeline, edges: Edges, features: FeatureArrays, feature
     return Found(value, np.int64(0), lower, upper, np.int64(is_found), np.int64(is_sure), np.int64(is_found))
 
 
+@leaf
+def _counted_at_edge(edges: Edges, counted, window):
+    """How many events of a window's stretch count."""
+    if counted < 0:
+        return edges.event_count[window]
+    return join_within(edges.plus[0, counted, window], edges.plus[1, counted, window])
+
+
 @inlined
 def counted_in(timeline: Timeline, edges: Edges, features: FeatureArrays, feature, end):
-    """How many events that a feature counts are surely in its window, and how many more may be."""
-    window, counted = features.window[feature], features.counted[feature]
+    """How many events with a value that a feature counts are surely in its window, and how many more may be."""
+    window, counted, column = features.window[feature], features.counted[feature], features.measure[feature]
     inside = edges.inside[window]
-    events, maybe = timeline.prefix_count[end] - timeline.prefix_count[inside], edges.event_count[window]
+    events = timeline.prefix_count[end] - timeline.prefix_count[inside]
     if counted >= 0:
         events, _ = total(timeline, counted, inside, end)
-        maybe = join_within(edges.plus[0, counted, window], edges.plus[1, counted, window])
+    events -= timeline.total_nulls[column, end] - timeline.total_nulls[column, inside]
+    maybe = _counted_at_edge(edges, counted, window) - edges.nulls[column, window]
     if not edges.is_uncertain[window]:
         maybe = np.int64(0)
     return events, maybe

@@ -21,7 +21,7 @@ from buckets.compiled import allocating, inlined, leaf
 from buckets.numbers.wide_sum import LOW_BITS, LOW_MASK
 from buckets.timeline.head import FROM_THE_BEGINNING
 from buckets.timeline.tiers import Tiers, floor_to, width_at
-from buckets.timeline.timeline import Timeline, first_ending_at_or_after, is_raw
+from buckets.timeline.timeline import Timeline, first_ending_at_or_after, is_null, is_raw
 
 UNKNOWN = -1
 
@@ -43,6 +43,7 @@ class Edges(NamedTuple):
         extremes: int64 `(2, columns, windows)`, least and greatest value.
         plus: int64 `(2, columns, windows)`, sum of positive values, a normal pair.
         minus: int64 `(2, columns, windows)`, sum of negative values without its sign.
+        nulls: int64 `(columns, windows)`, events without a value.
         changes: int64 `(1,)`, how often other cells than a new last one have changed, or another timeline was begun.
         from_ms: int64, the first time that counts since the window was reset; FROM_THE_BEGINNING where it never was.
     """
@@ -60,6 +61,7 @@ class Edges(NamedTuple):
     extremes: npt.NDArray[np.int64]
     plus: npt.NDArray[np.int64]
     minus: npt.NDArray[np.int64]
+    nulls: npt.NDArray[np.int64]
     changes: npt.NDArray[np.int64]
     from_ms: npt.NDArray[np.int64]
 
@@ -81,6 +83,7 @@ def new_edges(windows, columns):
         np.zeros((2, columns, windows), np.int64),
         np.zeros((2, columns, windows), np.int64),
         np.zeros((2, columns, windows), np.int64),
+        np.zeros((columns, windows), np.int64),
         np.zeros(1, np.int64),
         np.full(windows, FROM_THE_BEGINNING),
     )
@@ -183,6 +186,7 @@ def _add_up(edges: Edges, window, timeline: Timeline) -> None:
     for column in range(timeline.extremes.shape[1]):
         edges.extremes[0, column, window] = timeline.extremes[0, column, start]
         edges.extremes[1, column, window] = timeline.extremes[1, column, start]
+        edges.nulls[column, window] = timeline.total_nulls[column, end] - timeline.total_nulls[column, start]
         for member in range(2):
             edges.plus[member, column, window] = 0
             edges.minus[member, column, window] = 0
@@ -194,6 +198,8 @@ def _add_up(edges: Edges, window, timeline: Timeline) -> None:
                 for member in range(2):
                     edges.plus[member, column, window] += timeline.plus[member, column, cell]
                     edges.minus[member, column, window] += timeline.minus[member, column, cell]
+            elif is_null(timeline, column, cell):
+                continue
             elif least >= 0:
                 edges.plus[0, column, window] += least >> LOW_BITS
                 edges.plus[1, column, window] += least & LOW_MASK

@@ -12,10 +12,12 @@ from buckets.config.raw_windows import raw_window_fault
 from buckets.engine.in_memory import InMemoryJob
 from buckets.engine.output_decoder import OutputDecoder
 from buckets.engine.shard import Scorer
-from buckets.events.arrivals import Events, parse
+from buckets.events.arrivals import DeadLetter, Events, parse
+from buckets.events.bad_rows import BadRows
 from buckets.events.schema import EventSchema
 from buckets.lint.conditions import filter_condition, firing_condition
 from buckets.lint.logic import is_known
+from buckets.lists.lists import NO_LISTS, Lists
 from buckets.outputs import columns
 from buckets.rules.filter import Filter, filter_fields, matches
 from buckets.rules.rule import POLICY_FIELDS, Rule
@@ -47,7 +49,7 @@ class EventSummary:
 
     Attributes:
         events: how many there are.
-        broken: how many rows are no events.
+        bad: the rows that are no events.
         passed: by filter, how many events pass.
         nulls: by field, in how many events it is null.
         keys: by the fields of a grouping.
@@ -55,7 +57,7 @@ class EventSummary:
     """
 
     events: int
-    broken: int
+    bad: BadRows
     passed: Mapping[Filter, int]
     nulls: Mapping[str, int]
     keys: Mapping[tuple[str, ...], KeyCounts]
@@ -68,6 +70,7 @@ def summarise(
     schema: EventSchema,
     engine: EngineSettings,
     on_rows: Callable[[int], None] = lambda rows: None,
+    lists: Lists = NO_LISTS,
 ) -> EventSummary:
     """Look at events, and try rules on them: all in force, without policies, each for itself.
 
@@ -78,19 +81,22 @@ def summarise(
         schema: the event schema.
         engine: the settings under which rules are tried.
         on_rows: called with the number of rows so far.
+        lists: those that rules look into.
     """
-    tried = [rule for rule in rules if rule.on == "events" and _is_known(rule, schema)]
-    counts, trial, rows_so_far = _Counts(tried, schema), _Trial(tried, schema, engine), 0
+    tried = [rule for rule in rules if rule.on == "events" and _is_known(rule, schema, lists)]
+    counts, trial, rows_so_far = _Counts(tried, schema, lists), _Trial(tried, schema, engine, lists), 0
     for rows in arrivals:
         events, broken = parse(rows, schema, frozenset())
-        counts.add(events, len(broken))
+        counts.add(events, broken)
         trial.add(rows)
         rows_so_far += len(rows)
         on_rows(rows_so_far)
     return counts.summary(trial.fired)
 
 
-def _is_known(rule: Rule, schema: EventSchema) -> bool:
+def _is_known(rule: Rule, schema: EventSchema, lists: Lists) -> bool:
+    if rule.lists:
+        return rule.lists <= lists.keys()
     wheres = [rule.where, *(feature.where or () for feature in rule.features.values())]
     return all(map(is_known, [firing_condition(rule), *(filter_condition(where, schema) for where in wheres)]))
 
@@ -98,9 +104,10 @@ def _is_known(rule: Rule, schema: EventSchema) -> bool:
 class _Counts:
     """Counts what events are like."""
 
-    def __init__(self, rules: Iterable[Rule], schema: EventSchema) -> None:
+    def __init__(self, rules: Iterable[Rule], schema: EventSchema, lists: Lists) -> None:
         self._schema = schema
-        self._events = self._broken = 0
+        self._lists = lists
+        self._events, self._bad = 0, BadRows()
         self._passed: dict[Filter, int] = {}
         self._nulls: dict[str, int] = {}
         self._keys: dict[tuple[str, ...], pa.Table | None] = {}
@@ -109,13 +116,14 @@ class _Counts:
             self._nulls |= dict.fromkeys(_fields(rule), 0)
             self._keys |= {tuple(sorted(fields)): None for fields, _ in rule.groupings() if fields}
 
-    def add(self, events: Events, broken: int) -> None:
+    def add(self, events: Events, broken: list[DeadLetter]) -> None:
         """Count events."""
         fields = events.attributes | events.measures | {self._schema.event_time.field: pa.array(events.times_ms)}
         self._events += len(events)
-        self._broken += broken
+        bad = ((each.source, each.position, each.reason) for each in broken)
+        self._bad.take(len(events) + len(broken), len(broken), bad)
         for where in self._passed if len(events) else ():
-            mask = matches(where, fields, self._schema)
+            mask = matches(where, fields, self._schema, self._lists)
             self._passed[where] += len(events) if mask is None else mask.true_count
         for name in self._nulls:
             self._nulls[name] += fields[name].null_count
@@ -130,7 +138,7 @@ class _Counts:
         keys = {
             names: _key_counts(names, table) for names, table in self._keys.items() if table is not None and len(table)
         }
-        return EventSummary(self._events, self._broken, self._passed, self._nulls, keys, fired)
+        return EventSummary(self._events, self._bad, self._passed, self._nulls, keys, fired)
 
 
 def _key_counts(names: tuple[str, ...], table: pa.Table) -> KeyCounts:
@@ -155,11 +163,11 @@ def _fields(rule: Rule) -> set[str]:
 class _Trial:
     """Tries rules on events, in memory, and counts where they fire."""
 
-    def __init__(self, rules: Iterable[Rule], schema: EventSchema, engine: EngineSettings) -> None:
+    def __init__(self, rules: Iterable[Rule], schema: EventSchema, engine: EngineSettings, lists: Lists) -> None:
         in_force = [_without_policy(rule) for rule in rules if raw_window_fault(rule, engine, schema) is None]
         self._rule_set: RuleSet = first_rule_set(in_force)
         self._decoder = OutputDecoder(self._rule_set, schema, engine)
-        self._job = InMemoryJob(Scorer(schema, engine, evaluations=False))
+        self._job = InMemoryJob(Scorer(schema, engine, evaluations=False, lists=lists))
         self.fired: dict[str, int] = {rule.rule_id: 0 for rule in in_force}
 
     def add(self, rows: pa.RecordBatch) -> None:

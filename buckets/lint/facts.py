@@ -5,6 +5,7 @@ the least sum, where no amount is negative, is that of the event alone.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from decimal import Decimal
 from typing import Final
 
@@ -28,18 +29,15 @@ _KINDS: Final[Mapping[str, Kind]] = {"string": "text", "long": "number", "boolea
 def event_facts(rule: Rule, schema: EventSchema | None) -> Facts:
     """What is known of the fields of the events that a rule looks at.
 
-    A null in a field that it groups by or aggregates makes an event malformed, so that no rule sees it.
+    It does not see an event with a null in a field that it groups by.
     """
     if schema is None:
         return Facts()
     kinds = {name: _KINDS[kind] for name, kind in schema.attributes.items()}
     kinds |= dict.fromkeys(schema.measures, "number")
-    needed = {field for fields, _ in rule.groupings() for field in fields}
-    needed |= {feature.of for feature in rule.features.values() if feature.of is not None}
-    needed |= {rule.measure} if rule.measure is not None else set()
     domains = {}
     for name, kind in kinds.items():
-        may_be_null = name not in needed
+        may_be_null = name not in rule.group_by
         domain = Domain(may_be_null=may_be_null)
         if kind == "boolean":
             domain = Domain(members=TRUTH.members, may_be_null=may_be_null)
@@ -117,7 +115,10 @@ def _domain_of(
     if not feature.aggregate.is_boolean and not _is_exact(named.fields, (), feature.window, schema, engine):
         return _INEXACT.get(feature.function, ANYTHING)
     counts_itself = counted is not None and _is_within(rule.where, named.where, schema)
-    return _feature_domain(feature.function, feature.of, feature.window, counted or of_events, counts_itself)
+    found = _feature_domain(feature.function, feature.of, feature.window, counted or of_events, counts_itself)
+    # At an event that does not belong to the group of the feature it is NULL.
+    is_seen = set(named.fields) <= set(rule.group_by)
+    return found if is_seen else replace(found, may_be_null=True)
 
 
 def _feature_domain(function: str, of: str | None, window: Window, counted: Facts, counts_itself: bool) -> Domain:
@@ -132,7 +133,8 @@ def _count(of: Domain, window: Window, counts_itself: bool) -> Domain:
 
 
 def _count_distinct(of: Domain, window: Window, counts_itself: bool) -> Domain:
-    return between(int(counts_itself), INFINITY if of.size is None else max(of.size, 1), 0)
+    fewest = int(counts_itself and not of.may_be_null)
+    return between(fewest, INFINITY if of.size is None else max(of.size, 1), 0)
 
 
 def _sum(of: Domain, window: Window, counts_itself: bool) -> Domain:
@@ -141,7 +143,7 @@ def _sum(of: Domain, window: Window, counts_itself: bool) -> Domain:
     least, most = of.hull
     ends = (-INFINITY, INFINITY) if of.digits is None else _ends(of.digits)
     lower, upper = (least if least >= 0 else ends[0]), (most if most <= 0 else ends[1])
-    return between(lower, upper, of.digits, may_be_null=not counts_itself)
+    return between(lower, upper, of.digits, may_be_null=not counts_itself or of.may_be_null)
 
 
 def _spread(of: Domain, window: Window, counts_itself: bool) -> Domain:
@@ -157,7 +159,7 @@ def _within_values(of: Domain, window: Window, counts_itself: bool) -> Domain:
     """What lies between the least and the greatest value, as an average does."""
     if not of.may_be_known:
         return Domain()
-    return between(*of.hull, may_be_null=not counts_itself)
+    return between(*of.hull, may_be_null=not counts_itself or of.may_be_null)
 
 
 def _previous(of: Domain, window: Window, counts_itself: bool) -> Domain:

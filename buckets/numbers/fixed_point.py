@@ -29,7 +29,8 @@ def parse_decimal(text: str) -> Decimal:
         ValueError: not a number, or more than 64 characters.
     """
     if len(text) > _LONGEST_TEXT or _NUMBER.fullmatch(text) is None:
-        message = f"{text[:_LONGEST_TEXT]!r} is not a decimal number"
+        hint = "; write it without commas" if "," in text else ""
+        message = f"{text[:_LONGEST_TEXT]!r} is not a decimal number{hint}"
         raise ValueError(message)
     return Decimal(text)
 

@@ -138,7 +138,7 @@ def parse_change(key: str | None, value: str | None, origin: str, time_ms: int |
     try:
         change = RuleChange.model_validate({"time": time_ms} | data | {"origin": origin})
     except ValidationError as error:
-        raise ValueError(first_fault(error)[1]) from None
+        raise ValueError(first_fault(error, model=RuleChange)[1]) from None
     fault = None if change.rule is None or change.rule.state == "DELETE" else check_new(change.rule)
     if fault is not None:
         message = f"rule.{field_name(fault[0])}: {fault[1]}"

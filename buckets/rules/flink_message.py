@@ -236,4 +236,4 @@ def parse_flink_object(data: Mapping[str, Any]) -> FlinkMessage:
     try:
         return FlinkMessage.model_validate(data)
     except ValidationError as error:
-        raise ValueError(first_fault(error)[1]) from None
+        raise ValueError(first_fault(error, model=FlinkMessage)[1]) from None

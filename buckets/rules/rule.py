@@ -25,7 +25,7 @@ from pydantic import (
 from buckets.duration import DurationMs, format_duration
 from buckets.events.schema import EventSchema
 from buckets.numbers.fixed_point import AVERAGE_EXTRA_DIGITS, parse_decimal
-from buckets.printable import blank_letter, short_line, unseen_character
+from buckets.printable import blank_letter, misleading_character, short_line, unseen_character
 from buckets.rules.alert_schema import ALERT_SCORE, Counted, schema_on
 from buckets.rules.condition import ConditionField, check_condition_fits, condition_fields, condition_words
 from buckets.rules.feature import Feature, NamedFeature, field_kind
@@ -33,6 +33,7 @@ from buckets.rules.filter import Filter, FilterField, canonical_filter, describe
 from buckets.rules.part import Part
 from buckets.rules.policy import LARGEST_SCORE, MOST_SNOOZES, MOST_TAGS, WHOLE_SHARE, Effective, Severity, Share, Snooze
 from buckets.rules.policy_faults import key_fault, tag_fault
+from buckets.rules.sql_filter import SqlFilter
 from buckets.rules.window import Window
 
 Function = Literal["sum", "count", "avg", "min", "max"]
@@ -361,12 +362,15 @@ def check_new(rule: Rule) -> Fault | None:
     if rule.version > LARGEST_VERSION:
         return ("version",), f"{rule.version} is more than {LARGEST_VERSION}; write a smaller one"
     texts: list[tuple[tuple[str, ...], str, str]] = [(("group_by",), field, "") for field in rule.group_by]
-    texts += [(("where",), field, "") for field in filter_fields(rule.where)]
-    texts += [(("when",), field, "") for field in rule.when.expression.fields()] if rule.when is not None else []
+    filters: list[tuple[tuple[str, ...], Filter]] = [(("where",), rule.where), (("when",), rule.when or ())]
     for name, feature in rule.features.items():
         texts += [(("features", name, "group_by"), field, "") for field in feature.group_by or ()]
-        texts += [(("features", name, "where"), field, "") for field in filter_fields(feature.where or ())]
+        filters.append((("features", name, "where"), feature.where or ()))
         texts += [(("features", name, "of"), feature.of or "", "")]
+    for location, where in filters:
+        fault = _filter_fault(where)
+        if fault is not None:
+            return location, fault
     for index, tag in enumerate(rule.tags):
         fault = tag_fault(tag)
         if fault is not None:
@@ -380,6 +384,14 @@ def check_new(rule: Rule) -> Fault | None:
         if unseen is not None:
             return location, f"holds {unseen}, which cannot be seen; leave it out"
     return None
+
+
+def _filter_fault(where: Filter) -> str | None:
+    """Return what a filter, or a condition, holds that nobody can see, if anything."""
+    texts = [where.text] if isinstance(where, SqlFilter) else [text for each in where for text in each.operands]
+    unseen = [*map(unseen_character, filter_fields(where)), *map(misleading_character, texts)]
+    found = next((each for each in unseen if each is not None), None)
+    return None if found is None else f"holds {found}, which cannot be seen; leave it out"
 
 
 def check_against_schema(rule: Rule, schema: EventSchema) -> Fault | None:

@@ -15,9 +15,10 @@ by then (see `arrived`); one whose horizon has grown reaches back as far as the 
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
+from typing import Any
 
 from buckets.events.schema import EventSchema
 from buckets.printable import quoted
@@ -286,7 +287,11 @@ class RuleSet:
     @classmethod
     def from_json(cls, text: str) -> "RuleSet":
         """Read what `to_json` wrote."""
-        data = json.loads(text)
+        return cls.from_record(json.loads(text))
+
+    @classmethod
+    def from_record(cls, data: Mapping[str, Any]) -> "RuleSet":
+        """Read what `to_json` wrote, and somebody has parsed."""
         rules = tuple(Rule.model_validate(rule) for rule in data["rules"])
         columns = {identity: tuple(measures) for identity, measures in data["columns"].items()}
         complete = {

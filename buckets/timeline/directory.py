@@ -32,6 +32,7 @@ class Directory(NamedTuple):
         extremes: int64 `(2, columns, entries)`.
         plus: int64 `(2, columns, entries)`.
         minus: int64 `(2, columns, entries)`.
+        nulls: int64 `(columns, entries)`.
     """
 
     start: npt.NDArray[np.int64]
@@ -47,6 +48,7 @@ class Directory(NamedTuple):
     extremes: npt.NDArray[np.int64]
     plus: npt.NDArray[np.int64]
     minus: npt.NDArray[np.int64]
+    nulls: npt.NDArray[np.int64]
 
 
 @allocating
@@ -67,6 +69,7 @@ def new_directory(start, columns):
         np.zeros((2, columns, entries), np.int64),
         np.zeros((2, columns, entries), np.int64),
         np.zeros((2, columns, entries), np.int64),
+        np.zeros((columns, entries), np.int64),
     )
 
 
@@ -83,4 +86,5 @@ def push_entry(timeline: Timeline, directory: Directory, entry) -> None:
             timeline.extremes[member, column, cell] = directory.extremes[member, column, entry]
             timeline.plus[member, column, cell] = directory.plus[member, column, entry]
             timeline.minus[member, column, cell] = directory.minus[member, column, entry]
+        timeline.nulls[column, cell] = directory.nulls[column, entry]
     push(timeline, directory.event_count[entry])

@@ -1,19 +1,22 @@
 """A head as bytes: what is kept of a key beside its pages, and what is read of it first.
 
-Layout of version 3, integers as varints:
+Layout of version 4, integers as varints:
 
     version (1 byte) · clock_ms (signed) · generation · next page number · pages · columns
-        · 0, or 1 and since when it is complete as distance from the clock (signed)
+        · flags: 1 if it is complete since some time only, 2 if some of the newest cells has an event without a value
+        · with flag 1, since when it is complete as distance from the clock (signed)
     for each page, oldest first: number · first time as gap to the page before (signed, the first to the clock)
         · last - first · 2 * cells + whether it is trimmed · events · resolution_ms,
-        for each column: sum of positive values · of negative ones · least (signed) · greatest - least
+        for each column: sum of positive values · of negative ones · least (signed) · greatest - least, with events
+        without a value before them as in a page
     the newest cells, as in a page
 
 *Since when* is written for a key that came when some of its earlier events may have been evicted (see `eviction`), as
 long as a window can reach that far back.
 
-Version 2 says nothing of that. A timeline of version 1 is: version · columns (1 byte) · clock_ms (signed) · cells · raw
-cells as in a page, the first time signed. It is read as a head without pages. Both are written as version 3.
+Version 3 has no events without a value. Version 2 does not say either since when. A timeline of version 1 is:
+version · columns (1 byte) · clock_ms (signed) · cells · raw cells as in a page, the first time signed. It is read as a
+head without pages. All are written as version 4.
 """
 
 from typing import Final, NamedTuple
@@ -23,15 +26,25 @@ import numpy as np
 from buckets.compiled import leaf
 from buckets.numbers import varint
 from buckets.timeline.directory import Directory
-from buckets.timeline.page import COLUMN_BYTES, FIXED_BYTES, read_cells, read_counts, read_raw
+from buckets.timeline.page import (
+    COLUMN_BYTES,
+    FIXED_BYTES,
+    read_cells,
+    read_counts,
+    read_extremes,
+    read_raw,
+    write_extremes,
+)
 from buckets.timeline.timeline import Timeline
 
-CODEC_VERSION: Final = 3
+CODEC_VERSION: Final = 4
 NO_CLOCK: Final = -(2**63)
 """The clock of a key that has had no event yet."""
 FROM_THE_BEGINNING: Final = -(2**63)
 """Since when a timeline is complete that always was."""
 UNKNOWN_VERSION: Final = -1
+_SINCE: Final = 1
+_NULLS: Final = 2
 HEAD_BYTES: Final = 8 * varint.LONGEST + FIXED_BYTES
 """Bytes of a head without pages and cells, at most."""
 ENTRY_BYTES: Final = 6 * varint.LONGEST
@@ -46,12 +59,14 @@ class HeadFields(NamedTuple):
         since_ms: since when its timeline is complete; FROM_THE_BEGINNING where it always was.
         generation: that of its group.
         next_page: the next page number that was never used.
+        has_nulls: whether some of its newest cells has an event without a value.
     """
 
     clock_ms: int
     since_ms: int
     generation: int
     next_page: int
+    has_nulls: bool
 
 
 @leaf
@@ -59,7 +74,7 @@ def read_entry_count(data, start, end):
     """How many pages a head has; UNKNOWN_VERSION where it cannot be read."""
     if end <= start or data[start] == 1:
         return np.int64(0)
-    if data[start] != 2 and data[start] != CODEC_VERSION:
+    if data[start] < 2 or data[start] > CODEC_VERSION:
         return np.int64(UNKNOWN_VERSION)
     _, at = varint.read_signed(data, start + 1)
     _, at = varint.read(data, at)
@@ -82,30 +97,30 @@ def read_head(data, start, end, directory: Directory, key):
     Returns:
         The key's clock in ms (NO_CLOCK where the key is new), since when it is complete (FROM_THE_BEGINNING where
         it always was), its generation (0 where that was not written), the next page number, where its newest cells
-        stand, and how many they are.
+        stand, how many they are, and whether one of them has an event without a value.
     """
-    since_ms = np.int64(FROM_THE_BEGINNING)
+    since_ms, flags = np.int64(FROM_THE_BEGINNING), np.int64(0)
     if end <= start:
-        return np.int64(NO_CLOCK), since_ms, np.int64(0), np.int64(0), start, np.int64(0)
+        return np.int64(NO_CLOCK), since_ms, np.int64(0), np.int64(0), start, np.int64(0), False
     if data[start] == 1:
         clock_ms, at = varint.read_signed(data, start + 2)
         cells, _ = varint.read_count(data, at)
-        return clock_ms, since_ms, np.int64(0), np.int64(0), start, cells
+        return clock_ms, since_ms, np.int64(0), np.int64(0), start, cells, False
     clock_ms, at = varint.read_signed(data, start + 1)
     generation, at = varint.read_count(data, at)
     next_page, at = varint.read_count(data, at)
     pages, at = varint.read_count(data, at)
     columns, at = varint.read_count(data, at)
     if data[start] != 2:
-        is_written, at = varint.read_count(data, at)
-        if is_written:
+        flags, at = varint.read_count(data, at)
+        if flags & _SINCE:
             distance_ms, at = varint.read_signed(data, at)
             since_ms = clock_ms + distance_ms
     before_ms = clock_ms
     for entry in range(directory.start[key], directory.start[key] + pages):
         at = _read_entry(data, at, directory, entry, columns, before_ms)
         before_ms = directory.first_ms[entry]
-    return clock_ms, since_ms, generation, next_page, at, read_counts(data, at)
+    return clock_ms, since_ms, generation, next_page, at, read_counts(data, at), (flags & _NULLS) != 0
 
 
 @leaf
@@ -123,15 +138,15 @@ def _read_entry(data, at, directory: Directory, entry, columns, before_ms):
     for column in range(columns):
         plus_high, plus_low, at = varint.read_pair(data, at)
         minus_high, minus_low, at = varint.read_pair(data, at)
-        least, at = varint.read_signed(data, at)
-        span, at = varint.read(data, at)
+        least, greatest, nulls, at = read_extremes(data, at)
         if column < directory.extremes.shape[1]:
             directory.plus[0, column, entry] = plus_high
             directory.plus[1, column, entry] = plus_low
             directory.minus[0, column, entry] = minus_high
             directory.minus[1, column, entry] = minus_low
             directory.extremes[0, column, entry] = least
-            directory.extremes[1, column, entry] = np.int64(np.uint64(least) + span)
+            directory.extremes[1, column, entry] = greatest
+            directory.nulls[column, entry] = nulls
     return at
 
 
@@ -168,9 +183,10 @@ def write_head(out, at, head: HeadFields, pages, columns):
     at = varint.write(out, at, head.next_page)
     at = varint.write(out, at, pages)
     at = varint.write(out, at, columns)
+    flags = np.int64(_NULLS) if head.has_nulls else np.int64(0)
     if head.since_ms == FROM_THE_BEGINNING:
-        return varint.write(out, at, np.int64(0))
-    at = varint.write(out, at, np.int64(1))
+        return varint.write(out, at, flags)
+    at = varint.write(out, at, flags | _SINCE)
     return varint.write_signed(out, at, head.since_ms - head.clock_ms)
 
 
@@ -187,8 +203,7 @@ def write_entry(out, at, directory: Directory, entry, before_ms):
         at = varint.write_pair(out, at, directory.plus[0, column, entry], directory.plus[1, column, entry])
         at = varint.write_pair(out, at, directory.minus[0, column, entry], directory.minus[1, column, entry])
         least, greatest = directory.extremes[0, column, entry], directory.extremes[1, column, entry]
-        at = varint.write_signed(out, at, least)
-        at = varint.write(out, at, np.uint64(greatest) - np.uint64(least))
+        at = write_extremes(out, at, least, greatest, directory.nulls[column, entry])
     return at
 
 

@@ -25,8 +25,9 @@ class CellView:
         event_id: the event's id where it is raw, None in a bucket.
         plus: by measure, the sum of positive values, scaled.
         minus: by measure, the sum of negative values without its sign.
-        least: by measure.
-        greatest: by measure.
+        least: by measure; None where no event has a value.
+        greatest: by measure, likewise.
+        nulls: by measure, how many events have no value.
         page: number of the page that it lies in; None for the head.
     """
 
@@ -36,8 +37,9 @@ class CellView:
     event_id: str | None
     plus: tuple[int, ...]
     minus: tuple[int, ...]
-    least: tuple[int, ...]
-    greatest: tuple[int, ...]
+    least: tuple[int | None, ...]
+    greatest: tuple[int | None, ...]
+    nulls: tuple[int, ...]
     page: int | None
 
 
@@ -189,7 +191,11 @@ def _cells(timeline: Timeline, numbers: Sequence[int], pool: npt.NDArray[np.uint
         start, length = int(timeline.id_start[cell]), int(timeline.id_length[cell])
         owner = int(timeline.owner[cell])
         is_combined = length == NO_ID
-        least = tuple(int(timeline.extremes[0, column, cell]) for column in columns)
+        is_there = [timeline.extremes[0, column, cell] <= timeline.extremes[1, column, cell] for column in columns]
+        least, greatest = (
+            tuple(int(timeline.extremes[side, column, cell]) if is_there[column] else None for column in columns)
+            for side in range(2)
+        )
         sums = [
             tuple((int(part[0, column, cell]) << LOW_BITS) + int(part[1, column, cell]) for column in columns)
             for part in (timeline.plus, timeline.minus)
@@ -199,9 +205,12 @@ def _cells(timeline: Timeline, numbers: Sequence[int], pool: npt.NDArray[np.uint
             last_ms=int(timeline.last_ms[cell]),
             events=int(timeline.prefix_count[cell + 1] - timeline.prefix_count[cell]),
             event_id=None if is_combined else pool[start : start + length].tobytes().decode(),
-            plus=sums[0] if is_combined else tuple(max(value, 0) for value in least),
-            minus=sums[1] if is_combined else tuple(max(-value, 0) for value in least),
+            plus=sums[0] if is_combined else tuple(max(value or 0, 0) for value in least),
+            minus=sums[1] if is_combined else tuple(max(-(value or 0), 0) for value in least),
             least=least,
-            greatest=tuple(int(timeline.extremes[1, column, cell]) for column in columns),
+            greatest=greatest,
+            nulls=tuple(
+                int(timeline.nulls[column, cell]) if is_combined else int(not is_there[column]) for column in columns
+            ),
             page=None if owner == HOT else numbers[owner],
         )

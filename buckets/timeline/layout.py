@@ -19,7 +19,7 @@ from buckets.timeline.head import HEAD_BYTES, HeadFields, entry_bound, write_ent
 from buckets.timeline.page import CELL_BYTES, COLUMN_BYTES, FIXED_BYTES, write_cells
 from buckets.timeline.paging import Paging, cut_size, page_size
 from buckets.timeline.tiers import Tiers, floor_to, width_at
-from buckets.timeline.timeline import HOT, Timeline, absorb, copy_cell, is_raw, make_combined
+from buckets.timeline.timeline import HOT, Timeline, absorb, copy_cell, is_null, is_raw, make_combined
 
 
 class Stretches(NamedTuple):
@@ -224,6 +224,7 @@ def _copy_entry(directory: Directory, source, target: Directory, entry):
             target.extremes[member, column, entry] = directory.extremes[member, column, source]
             target.plus[member, column, entry] = directory.plus[member, column, source]
             target.minus[member, column, entry] = directory.minus[member, column, source]
+        target.nulls[column, entry] = directory.nulls[column, source]
 
 
 @leaf
@@ -237,15 +238,19 @@ def _describe(timeline: Timeline, first, end, tiers: Tiers, borders, target: Dir
     target.is_trimmed[entry] = False
     for column in range(timeline.extremes.shape[1]):
         plus_high, plus_low, minus_high, minus_low = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
-        least, greatest = timeline.extremes[0, column, first], timeline.extremes[1, column, first]
+        least, greatest, nulls = timeline.extremes[0, column, first], timeline.extremes[1, column, first], np.int64(0)
         for cell in range(first, end):
             least = min(least, timeline.extremes[0, column, cell])
             greatest = max(greatest, timeline.extremes[1, column, cell])
             if not is_raw(timeline, cell):
+                nulls += timeline.nulls[column, cell]
                 plus_high += timeline.plus[0, column, cell]
                 plus_low += timeline.plus[1, column, cell]
                 minus_high += timeline.minus[0, column, cell]
                 minus_low += timeline.minus[1, column, cell]
+                continue
+            if is_null(timeline, column, cell):
+                nulls += 1
                 continue
             value = timeline.extremes[0, column, cell]
             if value >= 0:
@@ -260,6 +265,17 @@ def _describe(timeline: Timeline, first, end, tiers: Tiers, borders, target: Dir
         target.plus[1, column, entry] = plus_low & LOW_MASK
         target.minus[0, column, entry] = minus_high + (minus_low >> LOW_BITS)
         target.minus[1, column, entry] = minus_low & LOW_MASK
+        target.nulls[column, entry] = nulls
+
+
+@leaf
+def _has_null_in(timeline: Timeline, first, end):
+    """Whether some event of cells `[first, end)` has no value in some column."""
+    for column in range(timeline.extremes.shape[1]):
+        for cell in range(first, end):
+            if is_null(timeline, column, cell) or (not is_raw(timeline, cell) and timeline.nulls[column, cell] > 0):
+                return True
+    return False
 
 
 @leaf
@@ -353,7 +369,8 @@ def write_timeline(work: Layout, key, head: HeadFields, kept_ms, heads, at, writ
         if free < end:
             _note_page(written, key, -directory.page[free] - 1, written.used[0], True)
             free += 1
-    head = HeadFields(head.clock_ms, head.since_ms, head.generation, next_page)
+    has_nulls = _has_null_in(timeline, hot_first, hot_end)
+    head = HeadFields(head.clock_ms, head.since_ms, head.generation, next_page, has_nulls)
     at = write_head(heads, at, head, pages, timeline.extremes.shape[1])
     before_ms = head.clock_ms
     for entry in range(pages):

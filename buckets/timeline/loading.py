@@ -15,7 +15,7 @@ ANY_GENERATION: Final = -1
 
 
 class Heads(NamedTuple):
-    """What heads say of their keys: int64 arrays of shape `(keys,)`.
+    """What heads say of their keys: int64 arrays of shape `(keys,)` where nothing else is said.
 
     Attributes:
         start: `(keys + 1,)`, where each head begins in the pool.
@@ -24,6 +24,7 @@ class Heads(NamedTuple):
         next_page: the next page number that was never used.
         cells_at: where the newest cells stand; the head's end where there are none.
         cells: how many they are.
+        has_nulls: bool, whether one of them has an event without a value.
     """
 
     start: npt.NDArray[np.int64]
@@ -32,6 +33,7 @@ class Heads(NamedTuple):
     next_page: npt.NDArray[np.int64]
     cells_at: npt.NDArray[np.int64]
     cells: npt.NDArray[np.int64]
+    has_nulls: npt.NDArray[np.bool_]
 
 
 @compiled
@@ -62,9 +64,10 @@ def read_heads(pool, head_start, generation, columns):
         start[key + 1] = start[key] + read_entry_count(pool, head_start[key], head_start[key + 1])
     directory = new_directory(start, columns)
     numbers = np.empty((5, keys), np.int64)
-    heads = Heads(head_start, numbers[0], numbers[1], numbers[2], numbers[3], numbers[4])
+    has_nulls = np.zeros(keys, np.bool_)
+    heads = Heads(head_start, numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], has_nulls)
     for key in range(keys):
-        clock_ms, since_ms, found, next_page, at, cells = read_head(
+        clock_ms, since_ms, found, next_page, at, cells, heads.has_nulls[key] = read_head(
             pool, head_start[key], head_start[key + 1], directory, key
         )
         if generation != ANY_GENERATION and found != generation:

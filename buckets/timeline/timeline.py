@@ -2,12 +2,15 @@
 
 A cell stands for events that lie side by side: one raw event, a bucket of them, or a whole page that was left in the
 state store. Of each it knows the first and last time, how many events it holds, and for each measure the sum of its
-positive and of its negative values, the least and the greatest. Every window of an event that is not late is a suffix
-of the timeline: all cells from its edge on. So
+positive and of its negative values, the least and the greatest, and how many events have none. Every window of an event
+that is not late is a suffix of the timeline: all cells from its edge on. So
 
 - a *count* and a *sum* are differences of two running totals, whatever the window's length;
 - a *minimum* is the first entry at or after the edge of one stack: the cells that are smaller than every later cell.
   All windows share the stack. With cells `5 2 7 3 4` it holds `2 3 4`; from the third cell on the minimum is 3.
+
+An event without a value adds nothing to sums, and its least value is the greatest integer, its greatest the least one:
+no minimum and no maximum ever is of it, and nothing else looks so.
 
 Sums are exact beyond 64 bits, see `wide_sum`. Appending costs O(1) amortised, inserting late costs O(cells after it).
 """
@@ -18,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from buckets.compiled import allocating, inlined, leaf
+from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
 from buckets.numbers.wide_sum import LOW_BITS, LOW_MASK, join
 
 NO_ID: Final = -1
@@ -40,8 +44,10 @@ class Timeline(NamedTuple):
         extremes: int64 `(2, columns, capacity)`, least (0) and greatest (1) value.
         plus: int64 `(2, columns, capacity)`, sum of the positive values as a normal pair; not set in raw events.
         minus: int64 `(2, columns, capacity)`, sum of the negative values without its sign, likewise.
+        nulls: int64 `(columns, capacity)`, how many events have no value; not set in raw events.
         total_high: int64 `(columns, capacity + 1)`, totals of all cells before this one, upper part.
         total_low: int64 `(columns, capacity + 1)`, lower part.
+        total_nulls: int64 `(columns, capacity + 1)`, events without a value in all cells before this one.
         stack: int64 `(2, columns, capacity)`, cells smaller (0) or larger (1) than every later one.
         stack_size: int64 `(2, columns)`.
         needs_extremes: bool `(columns,)`, whether the stacks of a column are kept.
@@ -57,8 +63,10 @@ class Timeline(NamedTuple):
     extremes: npt.NDArray[np.int64]
     plus: npt.NDArray[np.int64]
     minus: npt.NDArray[np.int64]
+    nulls: npt.NDArray[np.int64]
     total_high: npt.NDArray[np.int64]
     total_low: npt.NDArray[np.int64]
+    total_nulls: npt.NDArray[np.int64]
     stack: npt.NDArray[np.int64]
     stack_size: npt.NDArray[np.int64]
     needs_extremes: npt.NDArray[np.bool_]
@@ -79,6 +87,8 @@ def new_timeline(capacity, needs_extremes):
         np.empty((2, columns, capacity), np.int64),
         np.empty((2, columns, capacity), np.int64),
         np.empty((2, columns, capacity), np.int64),
+        np.empty((columns, capacity), np.int64),
+        np.zeros((columns, capacity + 1), np.int64),
         np.zeros((columns, capacity + 1), np.int64),
         np.zeros((columns, capacity + 1), np.int64),
         np.empty((2, columns, capacity), np.int64),
@@ -91,6 +101,28 @@ def new_timeline(capacity, needs_extremes):
 def is_raw(timeline: Timeline, cell):
     """Whether a cell is one raw event."""
     return timeline.id_length[cell] != NO_ID
+
+
+@inlined
+def is_null(timeline: Timeline, column, cell):
+    """Whether no event of a cell has a value."""
+    return timeline.extremes[0, column, cell] > timeline.extremes[1, column, cell]
+
+
+@inlined
+def set_null(timeline: Timeline, column, cell) -> None:
+    """Let a raw event have no value."""
+    timeline.extremes[0, column, cell] = INT64_MAX
+    timeline.extremes[1, column, cell] = INT64_MIN
+
+
+@inlined
+def set_value(timeline: Timeline, column, cell, values, nulls, event) -> None:
+    """Give a raw event one of many values, or none."""
+    timeline.extremes[0, column, cell] = values[column, event]
+    timeline.extremes[1, column, cell] = values[column, event]
+    if nulls[column, event]:
+        set_null(timeline, column, cell)
 
 
 @inlined
@@ -159,13 +191,16 @@ def _stack_insert(timeline: Timeline, side, column, cell):
 def _add_totals(timeline: Timeline, first):
     """Recompute the running totals from cell `first` on, whose differences of `prefix_count` stand."""
     for column in range(timeline.extremes.shape[1]):
-        high, low = timeline.total_high[column], timeline.total_low[column]
+        high, low, nulls = timeline.total_high[column], timeline.total_low[column], timeline.total_nulls[column]
         for cell in range(first, timeline.size[0]):
             if is_raw(timeline, cell):
-                value = timeline.extremes[0, column, cell]
+                without = is_null(timeline, column, cell)
+                value = np.int64(0) if without else timeline.extremes[0, column, cell]
+                nulls[cell + 1] = nulls[cell] + without
                 high[cell + 1] = high[cell] + (value >> LOW_BITS)
                 low[cell + 1] = low[cell] + (value & LOW_MASK)
             else:
+                nulls[cell + 1] = nulls[cell] + timeline.nulls[column, cell]
                 high[cell + 1] = high[cell] + timeline.plus[0, column, cell] - timeline.minus[0, column, cell]
                 low[cell + 1] = low[cell] + timeline.plus[1, column, cell] - timeline.minus[1, column, cell]
 
@@ -210,10 +245,11 @@ def copy_cell(timeline: Timeline, source, target) -> None:
             for member in range(2):
                 timeline.plus[member, column, target] = timeline.plus[member, column, source]
                 timeline.minus[member, column, target] = timeline.minus[member, column, source]
+            timeline.nulls[column, target] = timeline.nulls[column, source]
 
 
 @inlined
-def insert(timeline: Timeline, cell, time_ms, id_start, id_length, values, event, owner) -> None:
+def insert(timeline: Timeline, cell, time_ms, id_start, id_length, values, nulls, event, owner) -> None:
     """Put a raw event at position `cell`, which keeps the times sorted.
 
     Args:
@@ -223,6 +259,7 @@ def insert(timeline: Timeline, cell, time_ms, id_start, id_length, values, event
         id_start: where its id begins in the pool.
         id_length: its id's length in bytes.
         values: int64 `(columns, events)`, scaled measures of many events.
+        nulls: bool `(columns, events)`, which of them are not there.
         event: which of them.
         owner: the page that it goes to.
     """
@@ -236,8 +273,7 @@ def insert(timeline: Timeline, cell, time_ms, id_start, id_length, values, event
     timeline.id_start[cell] = id_start
     timeline.id_length[cell] = id_length
     for column in range(timeline.extremes.shape[1]):
-        timeline.extremes[0, column, cell] = values[column, event]
-        timeline.extremes[1, column, cell] = values[column, event]
+        set_value(timeline, column, cell, values, nulls, event)
     if cell == size:
         push(timeline, np.int64(1))
         return
@@ -268,16 +304,12 @@ def make_combined(timeline: Timeline, cell) -> None:
         return
     timeline.id_length[cell] = NO_ID
     for column in range(timeline.extremes.shape[1]):
-        value = timeline.extremes[0, column, cell]
-        _set_sums(timeline, column, cell, value)
-
-
-@leaf
-def _set_sums(timeline: Timeline, column, cell, value):
-    for member in range(2):
-        timeline.plus[member, column, cell] = 0
-        timeline.minus[member, column, cell] = 0
-    _add_value(timeline, column, cell, value)
+        for member in range(2):
+            timeline.plus[member, column, cell] = 0
+            timeline.minus[member, column, cell] = 0
+        timeline.nulls[column, cell] = is_null(timeline, column, cell)
+        if not is_null(timeline, column, cell):
+            _add_value(timeline, column, cell, timeline.extremes[0, column, cell])
 
 
 @leaf
@@ -295,17 +327,21 @@ def _add_value(timeline: Timeline, column, cell, value):
 
 
 @leaf
-def merge_value(timeline: Timeline, cell, values, event, time_ms) -> None:
+def merge_value(timeline: Timeline, cell, values, nulls, event, time_ms) -> None:
     """Take a late event into a bucket. Cost: O(cells), for totals and stacks after it.
 
     Args:
         timeline: the cells.
         cell: a combined one.
         values: int64 `(columns, events)`.
+        nulls: bool `(columns, events)`, which of them are not there.
         event: which of them.
         time_ms: its time.
     """
     for column in range(timeline.extremes.shape[1]):
+        if nulls[column, event]:
+            timeline.nulls[column, cell] += 1
+            continue
         value = values[column, event]
         _add_value(timeline, column, cell, value)
         timeline.extremes[0, column, cell] = min(timeline.extremes[0, column, cell], value)
@@ -324,11 +360,14 @@ def absorb(timeline: Timeline, cell, other) -> None:
     timeline.last_ms[cell] = max(timeline.last_ms[cell], timeline.last_ms[other])
     for column in range(timeline.extremes.shape[1]):
         least, greatest = timeline.extremes[0, column], timeline.extremes[1, column]
-        if is_raw(timeline, other):
-            _add_value(timeline, column, cell, least[other])
-        else:
+        if not is_raw(timeline, other):
+            timeline.nulls[column, cell] += timeline.nulls[column, other]
             _add_pair(timeline.plus, column, cell, other)
             _add_pair(timeline.minus, column, cell, other)
+        elif is_null(timeline, column, other):
+            timeline.nulls[column, cell] += 1
+        else:
+            _add_value(timeline, column, cell, least[other])
         least[cell] = min(least[cell], least[other])
         greatest[cell] = max(greatest[cell], greatest[other])
 
@@ -354,8 +393,17 @@ def total(timeline: Timeline, column, first, end):
 
 
 @inlined
+def valued(timeline: Timeline, column, first, end):
+    """How many events of cells `[first, end)` have a value."""
+    events = timeline.prefix_count[end] - timeline.prefix_count[first]
+    return events - (timeline.total_nulls[column, end] - timeline.total_nulls[column, first])
+
+
+@inlined
 def extreme(timeline: Timeline, side, column, first, end):
     """The least (side 0) or greatest (side 1) value of cells `[first, end)`, which is not empty.
+
+    If none of their events has a value, it is the greatest integer (side 0) or the least one (side 1).
 
     Cost: O(log cells) for a suffix of the timeline, O(end - first) for a stretch that ends earlier.
     """

@@ -18,7 +18,8 @@ ALWAYS_NULL = Code("B505", "warning", "a field that is null in all of the events
 UNEVEN_KEYS = Code(
     "B506", "warning", "a grouping that puts most of the events on few keys", _NEEDS, frozenset(["B401"])
 )
-CODES = (NONE_PASS, ALL_PASS, NEVER_FIRES, OFTEN_FIRES, ALWAYS_NULL, UNEVEN_KEYS)
+SOME_NULL = Code("B507", "note", "events that a rule does not see, because a field is null", _NEEDS)
+CODES = (NONE_PASS, ALL_PASS, NEVER_FIRES, OFTEN_FIRES, ALWAYS_NULL, UNEVEN_KEYS, SOME_NULL)
 _LARGE_SHARE = 0.1
 """A rule that fires at a larger share of all events fires often; nobody can look at so many."""
 _MOST_ON_ONE_KEY = 0.5
@@ -53,16 +54,24 @@ def find(subject: Subject) -> Iterator[Finding]:
 def _nulls(rule: Rule, subject: Subject, events: EventSummary) -> Iterator[Finding]:
     if rule.rule_id not in events.fired:
         return
-    paths = {field: path for path, fields, _ in groupings_of(rule) for field in fields}
+    grouped = {field: path for path, fields, _ in groupings_of(rule) for field in fields}
+    paths: dict[str, tuple[str, ...]] = dict(grouped)
     paths |= {feature.of: ("features", name, "of") for name, feature in rule.features.items() if feature.of is not None}
     paths |= {rule.measure: ("aggregate", "measure")} if rule.measure is not None else {}
     # In a condition or a filter NULL can be what is asked for.
     for field, path in paths.items():
-        if events.nulls.get(field) == events.events:
-            message = (
-                f"{field} is null in all of {events.events:,} events, which makes them malformed; name another field"
-            )
+        nulls = events.nulls.get(field, 0)
+        unseen = "are not seen by what groups by it" if field in grouped else "are left out of what is computed of it"
+        if nulls == events.events:
+            message = f"{field} is null in all of {events.events:,} events, which {unseen}; name another field"
             yield Finding(ALWAYS_NULL, rule.rule_id, path, message)
+        elif nulls:
+            share = f"{nulls / events.events:.2%}"
+            message = (
+                f"{field} is null in {nulls:,} of {events.events:,} events ({share}), which {unseen}; see whether the "
+                "rule is meant for them"
+            )
+            yield Finding(SOME_NULL, rule.rule_id, path, message)
 
 
 def _alerts(rule: Rule, events: EventSummary) -> Iterator[Finding]:
