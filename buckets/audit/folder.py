@@ -7,7 +7,6 @@ PATH/_buckets.json                   the identity of the checkpoint whose tables
 PATH/alerts/ …                       the tables
 """
 
-import json
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,13 +15,15 @@ from typing import Any
 
 from buckets.audit.tables import TRANSACTIONS, UNREADABLE
 from buckets.checkpoint.folders import records_folder, spark_folder
-from buckets.checkpoint.lock import check_free
+from buckets.checkpoint.lock import check_free, lock_file
 from buckets.checkpoint.owned_folder import OwnedFolder
+from buckets.checkpoint.record_files import RecordFiles
+from buckets.checkpoint.seal import seal_json
 from buckets.clock import epoch_ms
 from buckets.config.job import Job
 from buckets.config.settings import AuditSettings
 from buckets.errors import BucketsError
-from buckets.files import holds_more_than, write_whole
+from buckets.files import holds_more_than, write_first, write_whole
 from buckets.outputs.columns import VERDICTS
 
 FORMAT = 1
@@ -68,6 +69,9 @@ class AuditFolder:
         self.tables = Path(settings.path)
         self.checkpoint = Path(settings.checkpoint)
         self.spark_checkpoint = spark_folder(self.checkpoint)
+        self._records = RecordFiles(
+            self.checkpoint, "restore it from a copy of the checkpoint, or name a new audit.checkpoint and audit.path"
+        )
         self._audit = records_folder(self.checkpoint) / "audit.json"
         self._maintenance = records_folder(self.checkpoint) / "maintenance.json"
         self._owned = OwnedFolder(self.tables, "audit.path")
@@ -106,7 +110,7 @@ class AuditFolder:
                 f"audit.path {self.tables} and audit.checkpoint {self.checkpoint} lie in each other; name two folders"
             )
             raise BucketsError(message)
-        if not self._audit.exists() and holds_more_than(self.checkpoint, self._audit):
+        if not self._audit.exists() and holds_more_than(self.checkpoint, self._audit, [lock_file(self.checkpoint)]):
             message = (
                 f"checkpoint {self.checkpoint} holds something that is no checkpoint of an audit; name a new folder as "
                 "audit.checkpoint"
@@ -129,7 +133,7 @@ class AuditFolder:
             raise BucketsError(message)
 
     def _written(self) -> dict[str, Any]:
-        written: dict[str, Any] = json.loads(self._audit.read_text(encoding="utf-8"))
+        written: dict[str, Any] = self._records.read(self._audit, _audit_record)
         if written["format"] != FORMAT:
             message = (
                 f"checkpoint {self.checkpoint} has format {written['format']}, and this release reads format {FORMAT}; "
@@ -146,7 +150,7 @@ class AuditFolder:
         """
         self.check()
         if not self._audit.exists():
-            self._write(uuid.uuid4().hex, {})
+            write_first(self._audit, _audit_json(uuid.uuid4().hex, {}))
         identity = str(self._written()["id"])
         self._owned.take(identity)
         return identity
@@ -155,10 +159,7 @@ class AuditFolder:
         """Write which topics are read and into which tables; the tables must exist."""
         written = self._written()
         if written["topics"] != topics:
-            self._write(written["id"], topics)
-
-    def _write(self, identity: str, topics: Mapping[str, str]) -> None:
-        write_whole(self._audit, json.dumps({"format": FORMAT, "id": identity, "topics": dict(topics)}, indent=1))
+            write_whole(self._audit, _audit_json(written["id"], topics))
 
     def has_table(self, name: str) -> bool:
         """Whether a table is there."""
@@ -169,9 +170,19 @@ class AuditFolder:
         if not self._maintenance.exists():
             now_ms = epoch_ms()
             self.keep_maintenance(Maintenance(now_ms, now_ms))
-        return Maintenance(**json.loads(self._maintenance.read_text(encoding="utf-8")))
+        return self._records.read(self._maintenance, lambda record: Maintenance(**record))
 
     def keep_maintenance(self, maintenance: Maintenance) -> None:
         """Write when tables were last tidied."""
         record = {"compacted_ms": maintenance.compacted_ms, "vacuumed_ms": maintenance.vacuumed_ms}
-        write_whole(self._maintenance, json.dumps(record))
+        self._records.write(self._maintenance, record)
+
+
+def _audit_json(identity: str, topics: Mapping[str, str]) -> bytes:
+    return seal_json({"format": FORMAT, "id": identity, "topics": dict(topics)}, indent=1)
+
+
+def _audit_record(written: Any) -> dict[str, Any]:
+    """Return the record of an audit, if it has what this release writes; another format is told by the caller."""
+    named = {name: written[name] for name in ("format", "id", "topics")} if written["format"] == FORMAT else {}
+    return dict(written) | named

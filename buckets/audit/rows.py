@@ -6,11 +6,12 @@ says why, and so are the messages of the source.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckets.audit.tables import DAY, OFFSET, PARTITION, PUBLISHED_AT, TOPIC, UNREADABLE, Table
+from buckets.audit.tables import DAY, OFFSET, PARTITION, PUBLISHED_AT, TOPIC, TOPIC_ID, UNREADABLE, Table
 from buckets.outputs.contract import MOMENT, Row
 
 TABLE, FAULT = "table", "fault"
@@ -34,22 +35,23 @@ _RAW = pa.schema(
 class MessageReader:
     """Reads messages of several topics."""
 
-    def __init__(self, tables: Mapping[str, Table]) -> None:
+    def __init__(self, tables: Mapping[str, Table], topic_ids: Mapping[str, str] = MappingProxyType({})) -> None:
         """Read messages.
 
         Args:
             tables: by topic, the table of its messages; those of a table without a contract are kept as they came.
+            topic_ids: by topic, its id, where it is known.
         """
-        self._tables = dict(tables)
+        self._tables, self._topic_ids = dict(tables), dict(topic_ids)
         columns = {
             column.name: column.type
             for table in tables.values()
             if table.contract is not None
             for column in table.columns
-            if column.name not in (*_ORIGIN.names, DAY)
+            if column.name not in (*_ORIGIN.names, TOPIC_ID, DAY)
         }
         self._fields = pa.schema(list(columns.items()))
-        own = [(TABLE, pa.string()), (FAULT, pa.string()), (DAY, pa.date32())]
+        own = [(TABLE, pa.string()), (FAULT, pa.string()), (DAY, pa.date32()), (TOPIC_ID, pa.string())]
         self.schema: pa.Schema = pa.schema([*own, *_ORIGIN, *_RAW, *self._fields])
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -65,7 +67,8 @@ class MessageReader:
             yield self._read(batch)
 
     def _read(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        tables = [self._tables[topic] for topic in batch.column(TOPIC).to_pylist()]
+        topics = batch.column(TOPIC).to_pylist()
+        tables = [self._tables[topic] for topic in topics]
         published = batch.column(PUBLISHED_AT).cast(MOMENT)
         keys, values = batch.column("key").to_pylist(), batch.column("value").to_pylist()
         rows: list[Row] = []
@@ -79,6 +82,7 @@ class MessageReader:
             TABLE: pa.array([table.name for table in tables], pa.string()),
             FAULT: pa.array(faults, pa.string()),
             DAY: pa.array([_moment(*each) // _MICROS_OF_DAY for each in moments], pa.date32()),
+            TOPIC_ID: pa.array(map(self._topic_ids.get, topics), pa.string()),
             PUBLISHED_AT: published,
             "raw_headers": batch.column("headers").cast(_HEADERS),
         }

@@ -21,6 +21,7 @@ TRANSACTIONS = "transactions"
 UNREADABLE = "unreadable"
 DAY = "day"
 TOPIC, PARTITION, OFFSET, PUBLISHED_AT = "topic", "partition", "offset", "published_at"
+TOPIC_ID = "topic_id"
 _UNIT_OF_MOMENTS = " In ms since 1970-01-01T00:00:00Z."
 
 
@@ -68,6 +69,9 @@ _ORIGIN = (
     Column(PARTITION, pa.int32(), False, "Its partition."),
     Column(OFFSET, pa.int64(), False, "Its offset in the partition."),
     Column(PUBLISHED_AT, MOMENT, False, "When the broker or the producer says it was published."),
+    Column(
+        TOPIC_ID, pa.string(), True, "Kafka's id of the topic; one that was created again has another, and new offsets."
+    ),
 )
 _MESSAGE = (
     Column("key", pa.string(), True, "Key as text; bytes that are no UTF-8 are replaced."),

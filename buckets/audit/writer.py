@@ -27,7 +27,10 @@ from buckets.audit.tables import DAY, UNREADABLE, Table
 from buckets.clock import epoch_ms
 from buckets.config.settings import AuditSettings
 from buckets.delta.numbered_append import append_new
+from buckets.delta.whole_table import open_table
 
+OPEN_COMMITS = 64
+"""After how many commits a table is opened anew."""
 AT_ONCE = 4
 """How many tables are written at the same time."""
 
@@ -60,7 +63,9 @@ class AuditWriter:
         """
         self._identity = identity
         self._tables = {table.name: table for table in tables}
-        self._open = {name: DeltaTable(folder / name) for name in self._tables}
+        self._folder = folder
+        self._open = {name: open_table(folder / name) for name in self._tables}
+        self._since = {name: table.version() for name, table in self._open.items()}
 
     def write(self, read: pa.Table, batch_id: int) -> Written:
         """Write a batch, once, however often it is run. A table without rows in it is not touched.
@@ -78,7 +83,7 @@ class AuditWriter:
 
     def _append(self, name: str, read: pa.Table, batch_id: int) -> int:
         """Write the rows of a table; returns how many repeats there were."""
-        table, there, repeats = self._tables[name], self._open[name], 0
+        table, there, repeats = self._tables[name], self._table(name), 0
 
         def new_rows(last: int | None) -> tuple[int, pa.Table] | None:
             nonlocal repeats
@@ -90,9 +95,17 @@ class AuditWriter:
             repeats = rows.num_rows - new.num_rows
             return (batch_id, new) if new.num_rows else None
 
-        there.update_incremental()
         append_new(there, f"{self._identity}-{name}", new_rows)
         return repeats
+
+    def _table(self, name: str) -> DeltaTable:
+        """Return a table as it is now; what is kept open holds all commits since, and is opened anew now and then."""
+        if self._open[name].version() - self._since[name] >= OPEN_COMMITS:
+            self._open[name] = open_table(self._folder / name)
+            self._since[name] = self._open[name].version()
+        else:
+            self._open[name].update_incremental()
+        return self._open[name]
 
     def _without_repeats(self, table: Table, rows: pa.Table) -> pa.Table:
         """The first row of each id, without ids that the table holds."""
@@ -150,12 +163,13 @@ class TableKeeper:
         if now_ms - last.vacuumed_ms >= self._settings.vacuum_every:
             for table in map(self._open, self._tables):
                 table.vacuum(dry_run=False)
+                table.cleanup_metadata()
             self._folder.keep_maintenance(replace(last, vacuumed_ms=now_ms))
             done.append("vacuumed")
         return tuple(done)
 
     def _open(self, name: str) -> DeltaTable:
-        return DeltaTable(self._folder.tables / name)
+        return open_table(self._folder.tables / name)
 
 
 def retention(settings: AuditSettings) -> dict[str, str]:

@@ -1,10 +1,10 @@
 """What goes wrong with Kafka, in one line each, and whether it may go away by itself."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition, Uuid
 from confluent_kafka.admin import AdminClient
 
 from buckets.config.kafka import KafkaSettings
@@ -66,6 +66,7 @@ _PASSING = (
     KafkaError._PURGE_QUEUE,
 )
 """Faults that go away by themselves or with the next attempt; librdkafka calls only those of transactions retriable."""
+_NO_ID = str(Uuid(0, 0))
 _GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
 
 
@@ -76,6 +77,11 @@ class Outage(BucketsError):
 def client_settings(kafka: KafkaSettings) -> dict[str, str | int]:
     """Settings of every librdkafka client; its own log is off, since faults are reported here."""
     return {**kafka.librdkafka(), "log_level": 0, "socket.connection.setup.timeout.ms": 5_000}
+
+
+def consumer_settings(kafka: KafkaSettings) -> dict[str, str | int]:
+    """Settings of every consumer of librdkafka."""
+    return {**client_settings(kafka), "isolation.level": kafka.isolation}
 
 
 def unreachable(kafka: KafkaSettings, detail: str) -> Outage:
@@ -207,8 +213,11 @@ class Broker:
         if self._fault is None or error.code() in _AT_ONCE:
             self._fault = error
 
-    def partitions(self) -> dict[str, int]:
+    def partitions(self, within_s: float = ANSWER_WITHIN_S) -> dict[str, int]:
         """How many partitions each topic has.
+
+        Args:
+            within_s: how long to wait for an answer.
 
         Raises:
             BucketsError: the login is refused, or there is no TLS connection.
@@ -219,25 +228,35 @@ class Broker:
             topics = self._admin.list_topics(timeout=ATTEMPT_S).topics
             return {name: len(topic.partitions) for name, topic in topics.items()}
 
-        return self._answer(ask, "asking for the topics", ANSWER_WITHIN_S)
+        return self._answer(ask, "asking for the topics", within_s)
 
     def topic_id(self, topic: str, within_s: float) -> str:
-        """The id of a topic, which tells it from an earlier one of the same name.
+        """The id of a topic, as `topic_ids`.
 
         Args:
             topic: its name.
             within_s: how long to wait for an answer.
+        """
+        return self.topic_ids([topic], within_s)[topic]
+
+    def topic_ids(self, topics: Collection[str], within_s: float) -> dict[str, str]:
+        """The ids of topics, which tell each from an earlier one of the same name; empty where brokers know none.
+
+        Args:
+            topics: their names.
+            within_s: how long to wait for an answer.
 
         Raises:
-            BucketsError: it does not exist, the login is refused, or there is no TLS connection.
+            BucketsError: one does not exist, the login is refused, or there is no TLS connection.
             Outage: no broker answers.
         """
 
-        def ask() -> str:
-            described = self._admin.describe_topics(TopicCollection([topic]), request_timeout=ATTEMPT_S)
-            return str(described[topic].result().topic_id)
+        def ask() -> dict[str, str]:
+            described = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=ATTEMPT_S)
+            ids = {topic: str(future.result().topic_id) for topic, future in described.items()}
+            return {topic: "" if topic_id == _NO_ID else topic_id for topic, topic_id in ids.items()}
 
-        return self._answer(ask, f"asking for topic {topic}", within_s)
+        return self._answer(ask, f"asking for topic {', '.join(topics)}", within_s)
 
     def _answer(self, ask: Callable[[], _T], doing: str, within_s: float) -> _T:
         """Ask until there is an answer, which may take a while after the brokers have started."""

@@ -15,10 +15,19 @@ from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from buckets.checkpoint.topic_position import TopicPosition, is_another
 from buckets.config.kafka import KafkaSettings
 from buckets.duration import format_duration
 from buckets.errors import BucketsError, kind_and_line
-from buckets.kafka.faults import ANSWER_WITHIN_S, Broker, client_settings, explain, may_pass, read_offsets, unreachable
+from buckets.kafka.faults import (
+    ANSWER_WITHIN_S,
+    Broker,
+    consumer_settings,
+    explain,
+    may_pass,
+    read_offsets,
+    unreachable,
+)
 
 CAUGHT_UP_WITHIN_S = 60.0
 POLL_S = 0.1
@@ -101,8 +110,8 @@ class Follower:
             caught_up_within_s: how long a start waits until the end of the topic is reached.
         """
         self.fault: Fault | None = None
-        self.position: int | None = None
-        """The offset after the last message that was taken, or of the end of the topic once that has been reached."""
+        self.position: TopicPosition | None = None
+        """After the last message that was taken, or at the end of the topic once that has been reached."""
         self._kafka = kafka
         self._topic = topic
         self._take = take
@@ -110,15 +119,16 @@ class Follower:
         self._on_remark = on_remark
         self._caught_up_within_s = caught_up_within_s
         self._broker = Broker(kafka)
-        self._topic_id = ""
         self._history_ends = 0
         self._end = 0
         self._stopping = threading.Event()
         self._caught_up = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def start(self, position: int | None) -> None:
-        """Begin at `position`, or at the beginning if it is None or after the end; wait until the end is reached.
+    def start(self, position: TopicPosition | None) -> None:
+        """Begin at `position`, and wait until the end is reached.
+
+        It begins at the beginning if `position` is None, after the end, or in another topic of the same name.
 
         Raises:
             BucketsError: the topic does not exist, or may not be read.
@@ -143,6 +153,11 @@ class Follower:
             self._thread.join()
             self._thread = None
 
+    def after(self, message: Message) -> TopicPosition:
+        """The position after a message that is being taken."""
+        assert self.position is not None
+        return TopicPosition((message.offset() or 0) + 1, self.position.topic_id)
+
     def _run(self, consumer: Consumer | None) -> None:
         while True:
             try:
@@ -159,18 +174,20 @@ class Follower:
     def _open(self) -> Consumer:
         """A consumer that begins after the last message that was taken, or at the beginning if that is not possible."""
         topic_id = self._broker.topic_id(self._topic, ANSWER_WITHIN_S)
-        consumer = Consumer({**client_settings(self._kafka), **_CONSUMER, "group.id": f"buckets-rules-{uuid.uuid4()}"})
+        consumer = Consumer(
+            {**consumer_settings(self._kafka), **_CONSUMER, "group.id": f"buckets-rules-{uuid.uuid4()}"}
+        )
         try:
             partition = TopicPartition(self._topic, 0)
             first, self._end = read_offsets(self._kafka, consumer, partition)
-            is_same = self._topic_id in ("", topic_id)
-            if self.position is None or self.position > self._end or not is_same:
-                self.position, self._history_ends = first, self._end
-            elif self.position < first:
-                self._on_lost(self.position, first)
-                self.position = first
-            self._topic_id = topic_id
-            consumer.assign([TopicPartition(self._topic, 0, self.position)])
+            offset = self._offset_in(topic_id)
+            if offset is None:
+                offset, self._history_ends = first, self._end
+            elif offset < first:
+                self._on_lost(offset, first)
+                offset = first
+            self.position = TopicPosition(offset, topic_id)
+            consumer.assign([TopicPartition(self._topic, 0, offset)])
         except KafkaException as error:
             consumer.close()
             raise explain(error.args[0], self._kafka, f"reading topic {self._topic}") from None
@@ -178,6 +195,13 @@ class Follower:
             consumer.close()
             raise
         return consumer
+
+    def _offset_in(self, topic_id: str) -> int | None:
+        """Where to go on in the topic; None for at its beginning."""
+        position = self.position
+        if position is None or position.offset > self._end or is_another(position.topic_id, topic_id):
+            return None
+        return position.offset
 
     def _read(self, consumer: Consumer) -> None:
         """Read until told to stop.
@@ -199,9 +223,10 @@ class Follower:
         error, offset = message.error(), message.offset() or 0
         if error is None:
             self._take(message, offset < self._history_ends)
-            self.position = offset + 1
+            self.position = self.after(message)
         elif error.code() == _END:
-            self.position = max(offset, self.position or 0)
+            assert self.position is not None
+            self.position = self.position._replace(offset=max(offset, self.position.offset))
         elif may_pass(error):
             return
         else:
@@ -217,7 +242,8 @@ class Follower:
             self._on_remark(f"topic {self._topic} is followed again")
 
     def _look(self) -> None:
-        if self._broker.topic_id(self._topic, LOOK_WITHIN_S) != self._topic_id:
+        assert self.position is not None
+        if is_another(self.position.topic_id, self._broker.topic_id(self._topic, LOOK_WITHIN_S)):
             message = "it was deleted and created again, and is read from its beginning"
             raise BucketsError(message)
 

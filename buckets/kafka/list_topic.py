@@ -12,6 +12,7 @@ from typing import Any
 
 from confluent_kafka import Message
 
+from buckets.checkpoint.topic_position import TopicPosition
 from buckets.config.kafka import KafkaSettings
 from buckets.errors import BucketsError, first_line
 from buckets.kafka.faults import Broker
@@ -45,10 +46,10 @@ class ListTopic:
         self._lock = threading.Lock()
         self._changes: dict[str, Entry | None] = {}
         self._faults: list[str] = []
-        self._position: int | None = None
+        self._position: TopicPosition | None = None
         self._follower = Follower(kafka, topic, self._take, self._on_lost, on_remark, CAUGHT_UP_WITHIN_S)
 
-    def start(self, position: int | None) -> None:
+    def start(self, position: TopicPosition | None) -> None:
         """Begin to follow, and read what is there already.
 
         Raises:
@@ -69,7 +70,7 @@ class ListTopic:
     def _take(self, message: Message, is_history: bool) -> None:
         offset = message.offset() or 0
         with self._lock:
-            self._position = offset + 1
+            self._position = self._follower.after(message)
             try:
                 key, entry = read_message(message.key(), message.value())
             except Exception as error:  # Whatever it is, this message must not hold up the next one for ever.

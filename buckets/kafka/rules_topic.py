@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
+from buckets.checkpoint.topic_position import TopicPosition
 from buckets.config.kafka import KafkaSettings
 from buckets.errors import BucketsError, first_line
 from buckets.kafka.faults import Broker
@@ -60,7 +61,7 @@ class RulesTopic:
         self._sender: Sender | None = None
         self._follower = Follower(kafka, topic, self._take, self._on_lost, on_remark)
 
-    def start(self, position: int | None) -> None:
+    def start(self, position: TopicPosition | None) -> None:
         """Begin to follow, and read what is there already.
 
         Raises:
@@ -88,7 +89,7 @@ class RulesTopic:
         key, value = _text(message.key()), _text(message.value())
         kind, time_ms = message.timestamp()
         with self._lock:
-            self._found.position = offset + 1
+            self._found.position = self._follower.after(message)
             try:
                 change = parse_change(key, value, origin, time_ms if kind != TIMESTAMP_NOT_AVAILABLE else None)
             except Exception as error:  # Whatever it is, this message must not hold up the next one for ever.

@@ -11,7 +11,15 @@ from confluent_kafka.cimpl import NewTopic
 
 from buckets.config.job import Job
 from buckets.config.kafka import KafkaSettings
-from buckets.kafka.faults import ANSWER_WITHIN_S, Broker, client_settings, explain, read_offsets, unreachable
+from buckets.kafka.faults import (
+    ANSWER_WITHIN_S,
+    Broker,
+    client_settings,
+    consumer_settings,
+    explain,
+    read_offsets,
+    unreachable,
+)
 
 MADE_WITHIN_S = 60.0
 POLL_S = 0.02
@@ -114,7 +122,7 @@ def topic_sizes(kafka: KafkaSettings) -> list[TopicSize]:
         Outage: no broker answers.
     """
     partitions = {name: count for name, count in Broker(kafka).partitions().items() if not name.startswith("__")}
-    consumer = Consumer({**client_settings(kafka), "group.id": "buckets-sizes"})
+    consumer = Consumer({**consumer_settings(kafka), "group.id": "buckets-sizes"})
     sizes = []
     try:
         for topic, count in sorted(partitions.items()):

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from buckets.checkpoint.topic_position import TopicPosition
 from buckets.lists.base import ListBase
 from buckets.lists.entry import Entry
 
@@ -22,7 +23,7 @@ class ListRead:
     whole: ListBase | None = None
     changes: Mapping[str, Entry | None] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
-    position: int | None = None
+    position: TopicPosition | None = None
 
 
 class ListFeed(Protocol):
@@ -36,7 +37,7 @@ class ListFeed(Protocol):
     def fault(self) -> str | None:
         """Why the list cannot be followed at the moment, in one line; None while it is followed."""
 
-    def start(self, position: int | None) -> None:
+    def start(self, position: TopicPosition | None) -> None:
         """Begin to follow, from the position up to which it has been read; None: from the beginning.
 
         Raises:

@@ -3,6 +3,7 @@
 import time
 from pathlib import Path
 
+from buckets.checkpoint.topic_position import TopicPosition
 from buckets.errors import BucketsError
 from buckets.list_feeds.feed import ListRead
 from buckets.lists.base import ListBase
@@ -27,7 +28,7 @@ class ListFile:
         self._seen: Fingerprint = None
         self._seen_s = 0.0
 
-    def start(self, position: int | None) -> None:
+    def start(self, position: TopicPosition | None) -> None:
         """Read the list that the first batch sees."""
         self._taken = self._fingerprint()
         self._first = read_list(self._path, self._key)

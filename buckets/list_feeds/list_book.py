@@ -1,14 +1,12 @@
 """Numbers the versions of lists, in a thread of its own: a batch takes the newest that is ready, and does not wait."""
 
-import json
 import threading
 from collections.abc import Callable, Mapping
 
 from buckets.checkpoint.checkpoint import Checkpoint
-from buckets.checkpoint.folders import records_folder
 from buckets.checkpoint.list_versions import ListVersion
+from buckets.checkpoint.topic_position import TopicPosition
 from buckets.errors import BucketsError, kind_and_line
-from buckets.files import write_whole
 from buckets.list_feeds.feed import ListFeed, ListRead
 from buckets.lists.difference import difference
 from buckets.lists.entry import Changes
@@ -37,14 +35,13 @@ class ListBook:
         """
         self.names = frozenset(feeds)
         self._versions, self._batches = checkpoint.lists, checkpoint.batches
-        self._faults_file = records_folder(checkpoint.path) / "lists" / "faults.json"
         self._feeds = dict(feeds)
         self._say = say
         self._keep_all = keep_all
         self._newest: dict[str, ListVersion] = {}
         self._indices: dict[str, ListIndex] = {}
         self._untaken: dict[str, ListRead] = {}
-        self._faults: dict[str, str] = {}
+        self._faults: dict[str, str] | None = None
         self._said: dict[str, str] = {}
         self._failure: BucketsError | None = None
         self._stopping = threading.Event()
@@ -66,6 +63,7 @@ class ListBook:
         """Read all lists, and leave it to the caller to `look`; as for `start`."""
         for name, feed in self._feeds.items():
             latest = self._versions.latest(name)
+            self._versions.check_there(name, self._batches.newest_lists().get(name, 0))
             if latest is not None:
                 self._newest[name] = latest
                 self._indices[name] = self._versions.index(name, latest.number)
@@ -132,7 +130,9 @@ class ListBook:
         if changed or name not in self._newest:
             self._keep(name, index, changes, changed, found.position)
 
-    def _keep(self, name: str, index: ListIndex, changes: Changes | None, changed: int, position: int | None) -> None:
+    def _keep(
+        self, name: str, index: ListIndex, changes: Changes | None, changed: int, position: TopicPosition | None
+    ) -> None:
         origin = self._feeds[name].origin
         version, index = self._versions.keep(name, index, changes, origin, position, changed)
         before, self._indices[name], self._newest[name] = self._newest.get(name), index, version
@@ -149,6 +149,6 @@ class ListBook:
     def _note_faults(self) -> None:
         """Write what is wrong with lists, for `buckets lists show`."""
         faults = {name: feed.fault for name, feed in self._feeds.items() if feed.fault is not None}
-        if faults != self._faults or not self._faults_file.exists():
+        if faults != self._faults:
             self._faults = faults
-            write_whole(self._faults_file, json.dumps(faults, ensure_ascii=False))
+            self._versions.keep_faults(faults)

@@ -6,6 +6,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from buckets.checkpoint.topic_position import TopicPosition
 from buckets.delta.commit_watch import CommitWatch
 from buckets.errors import BucketsError, first_line
 from buckets.list_feeds.feed import ListRead
@@ -24,7 +25,7 @@ class ListTable:
         self._first: ListBase | None = None
         self._commits = CommitWatch(path)
 
-    def start(self, position: int | None) -> None:
+    def start(self, position: TopicPosition | None) -> None:
         """Read the list that the first batch sees."""
         self._commits.take()
         self._first = read_list_table(self._path, self._key)

@@ -25,6 +25,8 @@ _FIXED: Final = {
     "author": pa.large_string(),
     "reason": pa.large_string(),
 }
+EMPTY_IF_NULL: Final = ("author", "reason")
+"""Columns in which null and the empty text mean the same."""
 _VALUE: Final = "value:"
 _PROBE: Final = "probe"
 """Kept beside the hashes: of a known text, so that a file is not read whose hashes are made in another way."""

@@ -5,7 +5,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckets.lists.base import ListBase, hashes_of
+from buckets.lists.base import EMPTY_IF_NULL, ListBase, hashes_of
 from buckets.lists.entry import Entry
 from buckets.lists.index import ListIndex
 
@@ -61,4 +61,7 @@ def _differs(base: ListBase, read: ListBase, at: npt.NDArray[np.int64]) -> Flags
 def _column(base: ListBase, name: str) -> pa.Array:
     if name not in base.table.column_names:
         return pa.nulls(len(base), pa.large_string())
-    return pa.concat_arrays(base.table[name].chunks) if len(base) else pa.nulls(0, base.table.schema.field(name).type)
+    if not len(base):
+        return pa.nulls(0, base.table.schema.field(name).type)
+    column = pa.concat_arrays(base.table[name].chunks)
+    return pc.fill_null(column, "") if name in EMPTY_IF_NULL else column

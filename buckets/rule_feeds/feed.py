@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from buckets.checkpoint.topic_position import TopicPosition
 from buckets.errors import BucketsError
 from buckets.rules.change import RuleChange, changes_between
 from buckets.rules.revision import Refusal
@@ -23,7 +24,7 @@ class Read:
 
     asked: list[RuleChange] = field(default_factory=list)
     refused: list[Refusal] = field(default_factory=list)
-    position: int | None = None
+    position: TopicPosition | None = None
 
 
 class RuleFeed(Protocol):
@@ -37,7 +38,7 @@ class RuleFeed(Protocol):
     def fault(self) -> str | None:
         """Why the origin cannot be followed at the moment, in one line; None while it is followed."""
 
-    def start(self, position: int | None) -> None:
+    def start(self, position: TopicPosition | None) -> None:
         """Begin to follow, from the position up to which it has been read; None: from the beginning.
 
         Raises:
@@ -71,7 +72,7 @@ class FixedRules:
         """Offer `rules`."""
         self._rules = tuple(rules)
 
-    def start(self, position: int | None) -> None:
+    def start(self, position: TopicPosition | None) -> None:
         """Nothing to follow."""
 
     def read(self, in_force: Sequence[Rule]) -> Read:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from buckets.checkpoint.topic_position import TopicPosition
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
 from buckets.rule_feeds.feed import Read
@@ -36,7 +37,7 @@ class RuleFiles:
         self._seen: Fingerprint | None = None
         self._seen_s = 0.0
 
-    def start(self, position: int | None) -> None:
+    def start(self, position: TopicPosition | None) -> None:
         """Read the rules that the first batch takes."""
         self._taken = self._fingerprint()
         self._first = load_rule_files(self._path, self._schema)

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from buckets.checkpoint.batch_records import BatchRecord
 from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.checkpoint.topic_position import TopicPosition
 from buckets.config.engine import EngineSettings
 from buckets.config.lists import list_fault
 from buckets.config.raw_windows import raw_window_fault
@@ -134,6 +135,9 @@ class RuleBook:
             history: told when there is a new version.
             lists: those of the job, into which rules may look.
             backfills: where it is asked that rules get their history.
+
+        Raises:
+            BucketsError: a version of the rules with which a batch is recorded is gone.
         """
         self._versions = checkpoint.versions
         self._batches = checkpoint.batches
@@ -145,6 +149,7 @@ class RuleBook:
         self._lists = NoLists() if lists is None else lists
         self._backfills = NoBackfills() if backfills is None else backfills
         self._current = self._versions.latest_rule_set() or NO_RULES
+        self._versions.check_there(self._batches.newest_version())
         self._gone = self._versions.gone_rules()
         self._found: Read | None = None
 
@@ -207,7 +212,7 @@ class RuleBook:
         if refused:
             self._on_refused(refused)
 
-    def _keep(self, revision: Revision, position: int | None, batch_id: int) -> None:
+    def _keep(self, revision: Revision, position: TopicPosition | None, batch_id: int) -> None:
         """Write what has become of the changes; the first batch has a version even if there is no rule yet."""
         origin, rule_set = self._feed.origin, revision.rule_set
         if rule_set.version == 0:
@@ -256,7 +261,7 @@ class RuleBook:
 
     def _arrived(self, batch_id: int) -> Stretches:
         """The event times that had arrived when a batch had run."""
-        record = self._batches.record(batch_id)
+        record = self._batches.before(batch_id + 1)
         return () if record is None else record.arrived
 
     def done(
@@ -265,8 +270,18 @@ class RuleBook:
         rule_set: RuleSet,
         arrived: Stretches,
         fills: Mapping[int, Filled] = MappingProxyType({}),
+        driver: int | None = None,
     ) -> None:
-        """Record that a batch has run, what event times arrived with it, and how far its fills are."""
+        """Record that a batch has run.
+
+        Args:
+            batch_id: the batch.
+            rule_set: its rules.
+            arrived: what event times arrived with it.
+            fills: how far its fills are.
+            driver: as in `BatchRecord`.
+        """
         so_far, begun = joined([*self._arrived(batch_id - 1), *arrived]), self._batches.record(batch_id)
         lists = {} if begun is None else begun.lists
-        self._batches.keep(batch_id, BatchRecord(rule_set.version, so_far, done=True, lists=lists, fills=fills))
+        done = BatchRecord(rule_set.version, so_far, done=True, lists=lists, fills=fills, driver=driver)
+        self._batches.keep(batch_id, done)

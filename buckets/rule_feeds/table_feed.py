@@ -12,6 +12,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from buckets.checkpoint.topic_position import TopicPosition
 from buckets.clock import epoch_ms
 from buckets.delta.commit_watch import CommitWatch
 from buckets.errors import BucketsError, first_line
@@ -73,7 +74,7 @@ class RuleTable:
         self._first: DeltaTable | None = None
         self._commits = CommitWatch(path)
 
-    def start(self, position: int | None) -> None:
+    def start(self, position: TopicPosition | None) -> None:
         """Open the table that the first batch takes, and check that its rules are valid."""
         self._commits.take()
         self._first = open_rule_table(self._path)

@@ -25,6 +25,7 @@ from buckets.outputs import columns
 from buckets.outputs.contract import CONTRACTS, schema_path
 from buckets.outputs.messages import ID, Message
 from buckets.spark.prepared_job import Listener, prepare
+from tests.core.checkpoints import written_in
 from tests.core.real_messages import real_messages
 from tests.kafka.audit_job import AUDIT, AuditJob, Row, assert_tables_hold_topics
 from tests.spark.command import RunningCommand, one_line, run_command
@@ -307,7 +308,7 @@ def test_small_files_are_joined_and_old_ones_removed_when_it_is_time(broker, spa
     days = {row["day"] for row in job.rows(columns.ALERTS)}
     assert len(list((job.tables / columns.ALERTS).rglob("day=*/*.parquet"))) == len(days)
     assert_tables_hold_topics(job)
-    written = json.loads((job.audit_checkpoint / "buckets" / "maintenance.json").read_text())
+    written = written_in(job.audit_checkpoint / "buckets" / "maintenance.json")
     assert written.keys() == {"compacted_ms", "vacuumed_ms"}
 
     job.put(columns.ALERTS, sent[columns.ALERTS])

@@ -14,7 +14,7 @@ from typing import NamedTuple, Self
 import pytest
 
 from buckets.monitor.live import read_live
-from buckets.outputs.reader import read_output
+from buckets.outputs.reader import read_rows
 from tests.spark.command import BUCKETS, run_command
 
 MARK = "BUCKETS_TEST_MARK"
@@ -112,14 +112,14 @@ def test_all_payments_are_sent_evaluated_and_accounted_for(finished):
     for counts in live.data["groups"].values():
         outcomes = {name: count for name, count in counts.items() if name not in ("events_in", "alerts")}
         assert counts["events_in"] == sum(outcomes.values()) == sent
-    assert len(read_output(demo.out / "tables", "transactions", ["offset"])) == sent
+    assert len(read_rows(demo.out / "tables", "transactions", ["offset"])) == sent
 
 
 def test_planted_fraud_is_caught_and_every_alert_is_in_the_tables(finished):
     demo, ran = finished
     for pattern in ("structuring", "card-testing", "mule-fan-in", "five-in-five"):
         assert re.search(rf"{pattern} +\S+ +5 +5 +5 ", ran.out), ran.out
-    alerts = read_output(demo.out / "tables", "alerts", ["alert_id", "ruleset_version"])
+    alerts = read_rows(demo.out / "tables", "alerts", ["alert_id", "ruleset_version"])
     assert (
         len({alert["alert_id"] for alert in alerts})
         == len(alerts)
@@ -131,7 +131,7 @@ def test_the_rule_changes_while_payments_come_and_evaluates_from_then_on(finishe
     demo, ran = finished
     assert "the limit goes from 200,000 to 20,000" in ran.out
     assert re.search(r"rules version 2: evaluates every payment from [\d,]+ ms on after the change was sent", ran.out)
-    alerts = read_output(demo.out / "tables", "alerts", ["rule_id", "rule_version", "limit", "ruleset_version"])
+    alerts = read_rows(demo.out / "tables", "alerts", ["rule_id", "rule_version", "limit", "ruleset_version"])
     changed = [alert for alert in alerts if alert["rule_id"] == "payer-to-beneficiary-24h"]
     assert {(alert["ruleset_version"], alert["rule_version"], int(alert["limit"])) for alert in changed} >= {
         (2, 2, 20000)

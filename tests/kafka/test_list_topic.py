@@ -72,6 +72,21 @@ def test_a_list_is_read_from_its_topic_followed_and_gone_on_with(broker, topic, 
     again.stop()
 
 
+def test_a_topic_that_was_made_anew_and_is_longer_is_read_from_its_beginning(broker, topic, checkpoint):
+    broker.produce(topic, ["{}"], ["a"])
+    lists = open_book(broker, checkpoint, topic)
+    lists.start_reading()
+    lists.stop()
+    broker.delete(topic)
+    broker.create(topic, 1, {"cleanup.policy": "compact"})
+    broker.produce(topic, ["{}", "{}", None], ["b", "c", "a"])
+    again = open_book(broker, Checkpoint(checkpoint.path), topic)
+    again.start_reading()
+    index = newest(checkpoint, again)
+    assert [index.get("a"), index.get("b"), index.get("c")] == [None, Entry(), Entry()]
+    again.stop()
+
+
 def test_a_topic_of_several_partitions_is_refused(broker, checkpoint):
     name = f"list-{uuid.uuid4().hex[:8]}"
     broker.create(name, 2)

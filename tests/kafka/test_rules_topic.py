@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.checkpoint.topic_position import TopicPosition
 from buckets.cli.main import exit_code
 from buckets.config.engine import EngineSettings
 from buckets.errors import BucketsError
@@ -189,7 +190,33 @@ def test_a_topic_that_was_made_anew_is_read_from_its_beginning(topic):
     topic.broker.create(topic.name)
     topic.write(put("d"))
     assert ids(topic.run(topic.start())) == ["a", "b", "c", "d"]
-    assert topic.checkpoint.versions.position(f"topic {topic.name}") == 1
+    position = topic.checkpoint.versions.position(f"topic {topic.name}")
+    assert position is not None
+    assert position.offset == 1
+
+
+def test_a_topic_that_was_made_anew_and_is_longer_is_read_from_its_beginning(topic):
+    topic.write(put("a"))
+    book = topic.start()
+    topic.run(book)
+    book.stop()
+    topic.broker.delete(topic.name)
+    topic.broker.create(topic.name)
+    topic.write(put("d"), CLEAR, put("e"))
+    again = topic.run(topic.start())
+    assert ids(again) == ["a", "d", "e"]
+    assert {group.generation for group in again.groups} == {1}, "a request in it is history"
+
+
+def test_a_position_of_an_earlier_release_is_gone_on_with(topic):
+    topic.write(put("a"), put("b"))
+    book = topic.start()
+    topic.run(book)
+    book.stop()
+    topic.checkpoint.versions.keep_position(TopicPosition(2), f"topic {topic.name}", 1)
+    topic.write(CLEAR)
+    again = topic.start()
+    assert topic.run(again).groups[0].generation == 2, "it is no history"
 
 
 # Rejected and exported
