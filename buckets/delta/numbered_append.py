@@ -8,13 +8,22 @@ have both passed the check, one commits and the other looks again.
 from collections.abc import Callable, Sequence
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties, write_deltalake
+from deltalake import (
+    CommitProperties,
+    DeltaTable,
+    PostCommitHookProperties,
+    Transaction,
+    WriterProperties,
+    write_deltalake,
+)
 from deltalake.exceptions import CommitFailedError
 
 NewRows = Callable[[int | None], tuple[int, pa.Table] | None]
 """Given the number of the last append (None before the first), the next one and its rows; None if nothing is new."""
 
 
+_HOOKS = PostCommitHookProperties(cleanup_expired_logs=False)
+"""Cleaning the log lists it several times; who keeps a table tidy does that now and then."""
 WHOLE = 1 << 40
 """More bytes than any file has: rows that are appended at once become one file."""
 
@@ -47,13 +56,14 @@ def append_new(
         once = CommitProperties(app_transactions=[Transaction(application, number), *besides])
         try:
             if properties is None:
-                write_deltalake(table, rows, mode="append", commit_properties=once)
+                write_deltalake(table, rows, mode="append", commit_properties=once, post_commithook_properties=_HOOKS)
             else:
                 write_deltalake(
                     table,
                     rows,
                     mode="append",
                     commit_properties=once,
+                    post_commithook_properties=_HOOKS,
                     writer_properties=properties,
                     target_file_size=WHOLE,
                 )

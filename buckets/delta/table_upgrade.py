@@ -3,7 +3,9 @@
 from pathlib import Path
 
 import pyarrow as pa
-from deltalake import DeltaTable, Schema
+from deltalake import Schema
+
+from buckets.delta.whole_table import open_table
 
 _CONSTRAINT = "delta.constraints."
 
@@ -15,7 +17,7 @@ def add_missing_columns(path: Path, columns: pa.Schema) -> None:
         path: the table.
         columns: all columns that it should have; those that it lacks must be nullable.
     """
-    table = DeltaTable(path)
+    table = open_table(path)
     there = {field.name for field in table.schema().fields}
     missing = [field for field in columns if field.name not in there]
     if missing:
@@ -30,12 +32,12 @@ def strict_columns(path: Path, columns: pa.Schema) -> list[str]:
         columns: as it should have them.
     """
     nullable = {field.name for field in columns if field.nullable}
-    return [field.name for field in DeltaTable(path).schema().fields if not field.nullable and field.name in nullable]
+    return [field.name for field in open_table(path).schema().fields if not field.nullable and field.name in nullable]
 
 
 def constraints_of(path: Path) -> dict[str, str]:
     """The constraints of a table: SQL by name."""
-    configuration = DeltaTable(path).metadata().configuration
+    configuration = open_table(path).metadata().configuration
     return {key.removeprefix(_CONSTRAINT): sql for key, sql in configuration.items() if key.startswith(_CONSTRAINT)}
 
 

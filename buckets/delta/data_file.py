@@ -1,0 +1,113 @@
+"""A file of a Delta table: rows as Parquet, and what the log says of it, so that readers can leave it out."""
+
+import json
+import uuid
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from buckets.delta.commits import Action
+
+_LONGEST_TEXT = 64
+"""Characters of a least or greatest text; of longer ones the log says nothing."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A file that has been written, and that no commit names yet.
+
+    Attributes:
+        path: where it is.
+        rows: how many it has.
+        statistics: what the log says of its columns, as JSON.
+    """
+
+    path: Path
+    rows: int
+    statistics: str
+
+    def added(self, data_change: bool) -> Action:
+        """Return the action that adds it to its table.
+
+        Args:
+            data_change: whether its rows are new; False where they only move from other files.
+        """
+        there = self.path.stat()
+        action = {
+            "path": self.path.name,
+            "partitionValues": {},
+            "size": there.st_size,
+            "modificationTime": there.st_mtime_ns // 1_000_000,
+            "dataChange": data_change,
+            "stats": self.statistics,
+        }
+        return {"add": action}
+
+    def discard(self) -> None:
+        """Remove it; no commit has named it."""
+        self.path.unlink(missing_ok=True)
+
+
+def write_data_file(table: Path, rows: pa.Table) -> DataFile:
+    """Write rows as a file in the folder of a table."""
+    path = table / f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
+    try:
+        pq.write_table(rows, path, compression="snappy")
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+    return DataFile(path, len(rows), json.dumps(_statistics(rows)))
+
+
+def _statistics(rows: pa.Table) -> dict[str, Any]:
+    """Return number of rows, nulls, least and greatest values, as Delta has them; not of amounts and nested columns."""
+    least: dict[str, Any] = {}
+    greatest: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    for field in rows.schema:
+        if pa.types.is_nested(field.type):
+            continue
+        column = rows[field.name]
+        nulls[field.name] = column.null_count
+        ends = _ends(column) if column.null_count < len(column) else None
+        if ends is not None:
+            least[field.name], greatest[field.name] = ends
+    return {"numRecords": len(rows), "minValues": least, "maxValues": greatest, "nullCount": nulls}
+
+
+def _ends(column: pa.ChunkedArray) -> tuple[Any, Any] | None:
+    """Return the least and the greatest value of a column as JSON; None where the log does not say them."""
+    if pa.types.is_integer(column.type):
+        ends = pc.min_max(column).as_py()
+        return ends["min"], ends["max"]
+    if pa.types.is_string(column.type):
+        ends = pc.min_max(column).as_py()
+        return (ends["min"], ends["max"]) if max(map(len, ends.values())) <= _LONGEST_TEXT else None
+    if column.type == pa.timestamp("us", "UTC"):
+        ends = pc.min_max(column.cast(pa.int64())).as_py()
+        try:
+            # Delta has milliseconds here; what is cut off must not take the greatest below itself.
+            return _moment(ends["min"] // 1000), _moment(-(-ends["max"] // 1000))
+        except OverflowError:
+            return None
+    return None
+
+
+def _moment(time_ms: int) -> str:
+    there = _EPOCH + timedelta(milliseconds=time_ms)
+    return there.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def with_columns(rows: pa.Table, columns: pa.Schema) -> pa.Table:
+    """Return rows with these columns; those that the rows lack are null, and others change their type."""
+    if rows.schema.equals(columns):
+        return rows
+    there = set(rows.column_names)
+    arrays = [rows[field.name] if field.name in there else pa.nulls(len(rows), field.type) for field in columns]
+    return pa.table(arrays, names=columns.names).cast(columns)

@@ -1,0 +1,115 @@
+"""A Delta table that one application appends to, batch by batch, at a cost that does not grow with its log.
+
+The version of the table and the number of the last batch stay in memory. An append writes a file of rows and the commit
+of the next version, with the number of its batch. Where that version exists already, another writer was faster: its
+commit is read, and says whether the batch is in the table already, or whether the next version has to be tried.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow as pa
+
+from buckets.delta.commits import Action, Commits, commit_info, is_plain, redefines_table
+from buckets.delta.data_file import DataFile, with_columns, write_data_file
+from buckets.delta.numbered_append import append_new
+from buckets.delta.whole_table import open_table
+
+_MOST_READ = 100
+"""Commits of others that are read one by one; behind more of them the table is opened anew."""
+
+
+@dataclass(frozen=True)
+class _Head:
+    """A table as it was last seen.
+
+    Attributes:
+        version: its newest.
+        last: the number of the application's last append; None before the first.
+        columns: of the table; None where only the library may write it.
+    """
+
+    version: int
+    last: int | None
+    columns: pa.Schema | None
+
+    def has(self, number: int) -> bool:
+        """Return whether an append of this number has been made."""
+        return self.last is not None and self.last >= number
+
+
+class KeptTable:
+    """A table that stays open; not for several threads at once."""
+
+    def __init__(self, path: Path, application: str) -> None:
+        """Keep a table; it is opened by the first append.
+
+        Args:
+            path: the table.
+            application: whose numbers the appends have.
+        """
+        self._path = path
+        self._application = application
+        self._commits = Commits(path)
+        self._head: _Head | None = None
+
+    def append(self, number: int, make: Callable[[], pa.Table]) -> None:
+        """Append rows, unless an append of this number or a later one has been made.
+
+        Args:
+            number: of the batch.
+            make: makes the rows, whose columns are some of the table's.
+        """
+        head, self._head = self._head, None
+        if head is None or not self._commits.has(head.version):
+            head = self._open()
+        # What fails leaves no head behind: the next append looks at the table itself.
+        self._head = head if head.has(number) else self._appended(head, number, make)
+
+    def _open(self) -> _Head:
+        table = open_table(self._path)
+        columns = pa.schema(table.schema().to_arrow()) if is_plain(table) else None
+        return _Head(table.version(), table.transaction_version(self._application), columns)
+
+    def _appended(self, head: _Head, number: int, make: Callable[[], pa.Table]) -> _Head | None:
+        """Append, and return the table after it; None where it has to be opened anew."""
+        rows = make()
+        if head.columns is None or not set(rows.column_names) <= set(head.columns.names):
+            append_new(
+                open_table(self._path),
+                self._application,
+                lambda last: None if last is not None and last >= number else (number, rows),
+            )
+            return None
+        columns = pa.schema([head.columns.field(name) for name in rows.column_names])
+        file = write_data_file(self._path, with_columns(rows, columns))
+        try:
+            after = self._committed(head, number, file)
+        except BaseException:
+            file.discard()
+            raise
+        if after is None:
+            file.discard()
+            head = self._open()
+            return head if head.has(number) else self._appended(head, number, lambda: rows)
+        return after
+
+    def _committed(self, head: _Head, number: int, file: DataFile) -> _Head | None:
+        """Commit a file; None where others have changed too much to know whether it may be."""
+        actions: list[Action] = [
+            commit_info("WRITE", {"mode": "Append"}, is_append=True),
+            {"txn": {"appId": self._application, "version": number}},
+            file.added(data_change=True),
+        ]
+        for version in range(head.version + 1, head.version + _MOST_READ):
+            if self._commits.put(version, actions):
+                return replace(head, version=version, last=number)
+            others = self._commits.read(version)
+            numbers = [action["txn"]["version"] for action in others if self._is_own(action)]
+            if redefines_table(others) or any(last >= number for last in numbers):
+                return None
+        return None
+
+    def _is_own(self, action: Action) -> bool:
+        return bool("txn" in action and action["txn"]["appId"] == self._application)

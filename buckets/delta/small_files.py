@@ -1,0 +1,133 @@
+"""Joins the small files of a Delta table, while others append to it and read it.
+
+Files are joined with others of their size, so that a row is written anew a few times in its life, however long the
+table is appended to. The commit says that no data has changed: a stream that follows the table sees nothing twice. A
+reader of an older version goes on, as the small files stay until they expire.
+"""
+
+import re
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from buckets.clock import epoch_ms
+from buckets.delta.commits import Action, Commits, commit_info, is_plain, redefines_table
+from buckets.delta.data_file import with_columns, write_data_file
+from buckets.delta.whole_table import open_table
+from buckets.errors import BucketsError
+
+SIZES_BYTES = (1 << 17, 1 << 21, 1 << 24)
+"""Files below the first of these sizes are joined with each other, then those below the second, and so on."""
+FEWEST = 32
+"""How many files of a size there are before they are joined."""
+_MOST_FILES, _MOST_BYTES, _MOST_ROWS = 256, 1 << 25, 500_000
+"""What is joined at once, at most."""
+_OWN_NAME = re.compile(r"[\w.-]+\.parquet")
+"""Names that the log and the file system write in the same way."""
+
+
+class SmallFile(NamedTuple):
+    """A file of a table: when it was written in ms since the epoch, its path within the table, its size, its rows."""
+
+    modified_ms: int
+    path: str
+    size_bytes: int
+    rows: int | None
+
+
+def join_small_files(path: Path, fewest: int = FEWEST, apart: AbstractContextManager[object] | None = None) -> int:
+    """Join small files, once, with one commit.
+
+    Args:
+        path: the table.
+        fewest: how many of a size there must be.
+        apart: held while it commits, and not while files are read and written; None for nothing.
+
+    Returns:
+        How many files have become one; 0 where there were too few, or where others have changed the table meanwhile.
+    """
+    table = open_table(path)
+    chosen = _chosen(_files(table), fewest) if is_plain(table) else []
+    if not chosen:
+        return 0
+    columns = pa.schema(table.schema().to_arrow())
+    rows = pa.concat_tables(with_columns(_read(path, each), columns) for each in chosen)
+    joined = write_data_file(path, rows.combine_chunks())
+    is_committed = False
+    try:
+        with apart or nullcontext():
+            is_committed = _commit(path, table.version(), chosen, joined.added(data_change=False))
+    finally:
+        if not is_committed:
+            joined.discard()
+    return len(chosen) if is_committed else 0
+
+
+def _read(table: Path, file: SmallFile) -> pa.Table:
+    """Return the rows of a file.
+
+    Raises:
+        BucketsError: they are not as many as the log says.
+    """
+    # Spark writes moments in a form that would be read in ns, which end in 2262.
+    rows = pq.read_table(table / file.path, partitioning=None, use_threads=False, coerce_int96_timestamp_unit="us")
+    if file.rows is not None and len(rows) != file.rows:
+        message = f"file {file.path} has {len(rows)} rows, and {file.rows} by the log; restore the table from a copy"
+        raise BucketsError(message)
+    return rows
+
+
+def _files(table: DeltaTable) -> list[SmallFile]:
+    """Return the files of a table, oldest first."""
+    actions = pa.table(table.get_add_actions(flatten=True))
+    names = ("modification_time", "path", "size_bytes", "num_records")
+    rows = actions.select([name for name in names if name in actions.column_names]).to_pylist()
+    return sorted(SmallFile(*(row.get(name) for name in names)) for row in rows if _OWN_NAME.fullmatch(row["path"]))
+
+
+def _chosen(files: Sequence[SmallFile], fewest: int) -> list[SmallFile]:
+    """Return files that are joined next: the oldest of the smallest size of which there are enough."""
+    low = 0
+    for high in SIZES_BYTES:
+        of_size = [each for each in files if low <= each.size_bytes < high and (each.rows or 0) <= _MOST_ROWS // 2]
+        low = high
+        if len(of_size) >= fewest:
+            chosen, size_bytes, rows = of_size[:1], of_size[0].size_bytes, of_size[0].rows or 0
+            for each in of_size[1:_MOST_FILES]:
+                size_bytes, rows = size_bytes + each.size_bytes, rows + (each.rows or 0)
+                if size_bytes > _MOST_BYTES or rows > _MOST_ROWS:
+                    break
+                chosen.append(each)
+            return chosen
+    return []
+
+
+def _commit(path: Path, seen: int, chosen: Sequence[SmallFile], added: Action) -> bool:
+    """Commit that a file takes the place of others; False where another writer has changed them or the table."""
+    now_ms, commits, paths = epoch_ms(), Commits(path), {each.path for each in chosen}
+    removed: list[Action] = [
+        {
+            "remove": {
+                "path": each.path,
+                "deletionTimestamp": now_ms,
+                "dataChange": False,
+                "extendedFileMetadata": True,
+                "partitionValues": {},
+                "size": each.size_bytes,
+            }
+        }
+        for each in chosen
+    ]
+    info = commit_info("OPTIMIZE", {"predicate": "[]"}, is_append=False)
+    version = seen + 1
+    while not commits.put(version, [info, *removed, added]):
+        others = commits.read(version)
+        if redefines_table(others) or any(each.get("remove", {}).get("path") in paths for each in others):
+            return False
+        version += 1
+    return True

@@ -1,0 +1,179 @@
+"""Keeps Delta tables short while a job appends to them: joins small files, writes checkpoints, lets old files go.
+
+A thread of its own does it, for a small share of the time, so that no batch waits for it. Nothing of it is needed for
+results to be right, and all of it is a commit or nothing: killed anywhere, it is taken up by the next start. What goes
+wrong is said in a line and tried again.
+"""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+from buckets.clock import epoch_ms
+from buckets.delta.commits import LOG, PARTIAL
+from buckets.delta.small_files import FEWEST, join_small_files
+from buckets.delta.whole_table import open_table
+from buckets.errors import first_line
+
+APPENDS = 2 * FEWEST
+"""After how many appends a table is looked at, and how many commits there are between checkpoints of the log."""
+DEFAULT_KEEP_MS = 86_400_000
+"""How long versions are kept where neither the settings nor the table say it."""
+_REST = 20
+"""How many times as long as it has worked the thread rests."""
+_AGAIN_AFTER_S = 60.0
+_LOOKS = 24
+"""How often within the time for which versions are kept it is looked whether some have expired."""
+_KEPT = ("delta.deletedFileRetentionDuration", "delta.logRetentionDuration")
+
+
+def set_retention(path: Path, keep_ms: int | None) -> None:
+    """Make a table keep its versions for so long.
+
+    Args:
+        path: the table.
+        keep_ms: how long; None to leave what the table says, and a day where it says nothing.
+    """
+    table = open_table(path)
+    there = table.metadata().configuration
+    kept = f"interval {-(-(keep_ms or DEFAULT_KEEP_MS) // 1000)} seconds"
+    wanted = {name: kept for name in _KEPT if keep_ms is not None or name not in there}
+    if any(there.get(name) != value for name, value in wanted.items()):
+        table.alter.set_table_properties(wanted)
+
+
+def write_checkpoint(path: Path) -> None:
+    """Write a checkpoint of a table's log, if there are many commits since the last one."""
+    try:
+        last = int(json.loads((path / LOG / "_last_checkpoint").read_text(encoding="utf-8"))["version"])
+    except (OSError, ValueError, KeyError):
+        last = 0
+    table = open_table(path)
+    if table.version() - last >= APPENDS:
+        table.create_checkpoint()
+
+
+def expire(path: Path, keep_ms: int) -> None:
+    """Remove files that no version needs which the table keeps, and commits before these versions.
+
+    Args:
+        path: the table.
+        keep_ms: how old a commit must be that has not been finished.
+    """
+    table = open_table(path)
+    if table.vacuum(dry_run=True, full=True):
+        table.vacuum(dry_run=False, full=True)
+    open_table(path).cleanup_metadata()
+    oldest_ms = epoch_ms() - keep_ms
+    for partial in (path / LOG).glob(PARTIAL):
+        if partial.stat().st_mtime_ns // 1_000_000 < oldest_ms:
+            partial.unlink(missing_ok=True)
+
+
+class Upkeep:
+    """Looks after the tables of a folder, beside what appends to them."""
+
+    def __init__(
+        self,
+        tables: Sequence[Path],
+        keep_ms: int | None = None,
+        is_compacting: bool = True,
+        say: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        """Look after tables; those that do not exist are left out.
+
+        Args:
+            tables: the tables.
+            keep_ms: how long their versions are kept; None as in `set_retention`.
+            is_compacting: whether small files are joined and old ones removed; otherwise only checkpoints are written.
+            say: told a line when something goes wrong.
+        """
+        self._appends = dict.fromkeys(tables, APPENDS)
+        self._locks = {path: threading.Lock() for path in tables}
+        self._expire_at_s = dict.fromkeys(tables, 0.0)
+        self._wanted_ms = keep_ms
+        self._keep_ms = keep_ms or DEFAULT_KEEP_MS
+        self._is_compacting = is_compacting
+        self._say = say
+        self._said = ""
+        self._due = threading.Event()
+        self._closing = threading.Event()
+
+    def prepare(self, table: Path) -> None:
+        """Make a table keep its versions for as long as is wanted, before anything is appended to it."""
+        if self._is_compacting:
+            set_retention(table, self._wanted_ms)
+
+    def appended(self, table: Path) -> None:
+        """Note that a table has been appended to."""
+        self._appends[table] += 1
+        if self._appends[table] >= APPENDS:
+            self._due.set()
+
+    def apart(self, table: Path) -> AbstractContextManager[object]:
+        """Keep commits to a table apart from those of a writer that cannot see others, such as Spark on local disks."""
+        return self._locks[table]
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Look after the tables, in a thread, until the end of the `with`; each is looked at once at least."""
+        self._closing.clear()
+        thread = threading.Thread(target=self._run, name="upkeep", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._closing.set()
+            self._due.set()
+            thread.join()
+
+    def _run(self) -> None:
+        while True:
+            is_last, started_s = self._closing.is_set(), time.monotonic()
+            self._due.clear()
+            failed = [path for path in self._appends if not self._look_after(path)]
+            if is_last or self._closing.is_set():
+                return
+            worked_s = time.monotonic() - started_s
+            self._closing.wait(_REST * worked_s if not failed else max(_AGAIN_AFTER_S, _REST * worked_s))
+            self._due.wait(self._every_s)
+
+    @property
+    def _every_s(self) -> float:
+        return max(60.0, self._keep_ms / 1000 / _LOOKS)
+
+    def _look_after(self, path: Path) -> bool:
+        """Do what a table needs; returns whether that went well."""
+        if not (path / LOG).exists():
+            return True
+        try:
+            if self._appends[path] >= APPENDS:
+                self._appends[path] = 0
+                self._shorten(path)
+            if self._is_compacting and time.monotonic() >= self._expire_at_s[path]:
+                with self.apart(path):
+                    expire(path, self._keep_ms)
+                self._expire_at_s[path] = time.monotonic() + self._every_s
+        except BaseException as error:  # what panics in deltalake is no Exception
+            self._appends[path] = APPENDS
+            self._due.set()
+            line = (
+                f"table {path}: small and old files stay ({first_line(error)}); results are not concerned, and it is "
+                "tried again in a minute"
+            )
+            if line != self._said:
+                self._said = line
+                self._say(line)
+            return False
+        return True
+
+    def _shorten(self, path: Path) -> None:
+        """Join small files, and write a checkpoint of the log."""
+        if self._is_compacting and join_small_files(path, apart=self.apart(path)):
+            self._appends[path] = APPENDS
+            self._due.set()
+        with self.apart(path):
+            write_checkpoint(path)

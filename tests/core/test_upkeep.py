@@ -1,0 +1,396 @@
+"""Appends that cost the same however long a log is, and tables kept short beside them: each row is there once."""
+
+import json
+import os
+import shutil
+import tempfile
+import threading
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.exceptions import DeltaError
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from buckets.delta import small_files, upkeep
+from buckets.delta.commits import Commits
+from buckets.delta.kept_table import KeptTable
+from buckets.delta.small_files import join_small_files
+from buckets.delta.upkeep import Upkeep, expire, set_retention, write_checkpoint
+from buckets.errors import BucketsError
+from tests.spark.job_folder import read_table
+
+COLUMNS = pa.schema([("batch_id", pa.int64()), ("event_id", pa.string()), ("at", pa.timestamp("us", "UTC"))])
+ROWS = 3
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def rows_of(number: int) -> pa.Table:
+    """The rows of a batch."""
+    rows = [
+        {"batch_id": number, "event_id": f"{number}-{row}", "at": START + timedelta(microseconds=number * 1000 + row)}
+        for row in range(ROWS)
+    ]
+    return pa.Table.from_pylist(rows, schema=COLUMNS)
+
+
+def ids(path: Path, version: int | None = None) -> list[str]:
+    return sorted(pa.table(DeltaTable(path, version=version).to_pyarrow_table())["event_id"].to_pylist())
+
+
+def ids_of(numbers) -> list[str]:
+    return sorted(f"{number}-{row}" for number in numbers for row in range(ROWS))
+
+
+def files(path: Path) -> int:
+    return len(DeltaTable(path).file_uris())
+
+
+def log_length(path: Path) -> int:
+    return len(list((path / "_delta_log").glob("*.json")))
+
+
+def make_old(folder: Path) -> None:
+    """Make all that lies in a folder two days old, as far as the file system knows."""
+    for path in folder.rglob("*"):
+        then_s = path.stat().st_mtime - 2 * 86_400
+        os.utime(path, (then_s, then_s))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    DeltaTable.create(tmp_path / "t", COLUMNS)
+    return tmp_path / "t"
+
+
+def dies(*_: object) -> bool:
+    message = "killed"
+    raise MemoryError(message)
+
+
+class Batches(RuleBasedStateMachine):
+    """A table that is appended to, by jobs that are killed, beside everything that looks after it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp())
+        self.path = self.folder / "t"
+        DeltaTable.create(self.path, COLUMNS)
+        set_retention(self.path, 1)
+        self.kept = KeptTable(self.path, "me")
+        self.next = 0
+        self.seen: list[tuple[DeltaTable, int]] = []
+
+    @rule()
+    def a_batch(self) -> None:
+        self.kept.append(self.next, lambda: rows_of(self.next))
+        self.next += 1
+
+    @precondition(lambda self: self.next)
+    @rule(is_restarted=st.booleans())
+    def a_batch_is_run_again(self, is_restarted: bool) -> None:
+        if is_restarted:
+            self.kept = KeptTable(self.path, "me")
+        self.kept.append(self.next - 1, lambda: rows_of(self.next - 1))
+
+    @rule()
+    def a_batch_that_another_writer_has_written(self) -> None:
+        once = CommitProperties(app_transactions=[Transaction("me", self.next)])
+        write_deltalake(self.path, rows_of(self.next), mode="append", commit_properties=once)
+        self.kept.append(self.next, lambda: rows_of(self.next))
+        self.next += 1
+
+    @rule()
+    def killed_before_the_commit(self) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Commits, "put", dies)
+            with pytest.raises(MemoryError):
+                KeptTable(self.path, "me").append(self.next, lambda: rows_of(self.next))
+        (self.path / f"part-00000-orphan-{self.next}.parquet").write_bytes(b"half a file")
+
+    @rule(fewest=st.integers(2, 5))
+    def files_are_joined(self, fewest: int) -> None:
+        join_small_files(self.path, fewest)
+
+    @rule()
+    def killed_while_files_are_joined(self) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Commits, "put", dies)
+            if files(self.path) >= 2:
+                with pytest.raises(MemoryError):
+                    join_small_files(self.path, 2)
+
+    @rule()
+    def a_checkpoint(self) -> None:
+        DeltaTable(self.path).create_checkpoint()
+
+    @rule()
+    def properties_change(self) -> None:
+        DeltaTable(self.path).alter.set_table_properties({"delta.logRetentionDuration": "interval 9 days"})
+        DeltaTable(self.path).alter.set_table_properties({"delta.logRetentionDuration": "interval 1 seconds"})
+
+    @rule()
+    def a_reader_begins(self) -> None:
+        self.seen = [(DeltaTable(self.path), self.next)]
+
+    @rule()
+    def old_files_expire(self) -> None:
+        self.seen = []
+        make_old(self.path)
+        table = DeltaTable(self.path)
+        table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False, full=True)
+        expire(self.path, 1)
+
+    @invariant()
+    def each_row_is_there_once(self) -> None:
+        assert ids(self.path) == ids_of(range(self.next))
+        assert DeltaTable(self.path).transaction_version("me") == (self.next - 1 if self.next else None)
+
+    @invariant()
+    def readers_that_have_begun_read_on(self) -> None:
+        for table, numbers in self.seen:
+            assert sorted(pa.table(table.to_pyarrow_table())["event_id"].to_pylist()) == ids_of(range(numbers))
+
+    def teardown(self) -> None:
+        shutil.rmtree(self.folder)
+
+
+TestBatches = Batches.TestCase
+TestBatches.settings = settings(max_examples=15, stateful_step_count=20, deadline=None)
+
+
+def test_appends_beside_joins_and_checkpoints_in_other_threads(path):
+    done = threading.Event()
+    joined: list[int] = []
+
+    def look_after() -> None:
+        while not done.is_set():
+            joined.append(join_small_files(path, 2))
+            DeltaTable(path).create_checkpoint()
+
+    threads = [threading.Thread(target=look_after) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    kept = KeptTable(path, "me")
+    for number in range(150):
+        kept.append(number, lambda number=number: rows_of(number))
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert any(joined)
+    assert ids(path) == ids_of(range(150))
+
+
+def test_what_the_log_says_of_a_file_is_what_the_file_holds(tmp_path):
+    columns = pa.schema(
+        [*COLUMNS, ("amount", pa.decimal128(38, 2)), ("tags", pa.list_(pa.string())), ("none", pa.int32())]
+    )
+    DeltaTable.create(tmp_path / "ours", columns)
+    rows = [
+        {"batch_id": -5, "event_id": "b", "at": datetime(1960, 1, 1, microsecond=1500, tzinfo=UTC), "tags": ["x"]},
+        {"batch_id": 9, "event_id": "é", "at": None, "amount": Decimal("1.10")},
+    ]
+    table = pa.Table.from_pylist(rows, schema=columns)
+    KeptTable(tmp_path / "ours", "me").append(0, lambda: table)
+    write_deltalake(tmp_path / "theirs", table)
+    (ours,), (theirs,) = (
+        pa.table(DeltaTable(tmp_path / name).get_add_actions(flatten=True)).to_pylist() for name in ("ours", "theirs")
+    )
+    for name in ("num_records", *(f"{end}.{column}" for end in ("min", "max") for column in ("batch_id", "event_id"))):
+        assert ours[name] == theirs[name]
+    assert {name: ours[name] for name in ours if name.startswith("null_count") and "tags" not in name} == {
+        name: theirs[name] for name in theirs if name.startswith("null_count") and "tags" not in name
+    }
+    assert ours["min.at"] <= rows[0]["at"] <= ours["max.at"] <= ours["min.at"] + timedelta(milliseconds=1)
+    assert read_table(tmp_path / "ours") == rows_with_nulls(rows, columns)
+
+
+def rows_with_nulls(rows, columns):
+    return [dict.fromkeys(columns.names) | row for row in rows]
+
+
+def test_a_table_of_an_older_job_with_many_small_files_becomes_a_few(path):
+    """Written by the library, a column short, with more files than are joined at once."""
+    count = 270
+    for number in range(count):
+        once = CommitProperties(app_transactions=[Transaction("me", number)])
+        write_deltalake(path, rows_of(number), mode="append", commit_properties=once)
+    wider = pa.schema([*COLUMNS, ("more", pa.int64())])
+    DeltaTable(path).alter.add_columns(DeltaTable.create(path.parent / "w", wider).schema().fields[-1:])
+    reader, before = DeltaTable(path), log_length(path)
+    keeper = Upkeep([path, path.parent / "is_not_there"])
+    keeper.prepare(path)
+    with keeper.running():
+        keeper.appended(path)
+    with keeper.running():
+        pass
+    assert files(path) <= small_files.FEWEST + count - 256 + 1
+    assert ids(path) == ids_of(range(count))
+    assert sorted(pa.table(reader.to_pyarrow_table())["event_id"].to_pylist()) == ids_of(range(count))
+    make_old(path)
+    expire(path, 1)
+    assert log_length(path) < before / 2
+    KeptTable(path, "me").append(count - 1, lambda: rows_of(count - 1))
+    KeptTable(path, "me").append(count, lambda: rows_of(count).append_column("more", pa.array([1] * ROWS)))
+    assert ids(path) == ids_of(range(count + 1))
+
+
+def test_a_row_is_written_anew_a_few_times_however_long_the_table_is_appended_to(path, monkeypatch):
+    monkeypatch.setattr(small_files, "SIZES_BYTES", (3_000, 12_000, 48_000))
+    monkeypatch.setattr(small_files, "FEWEST", 4)
+    kept, moved = KeptTable(path, "me"), 0
+    for number in range(120):
+        kept.append(number, lambda number=number: rows_of(number))
+        moved += join_small_files(path, 4)
+    assert ids(path) == ids_of(range(120))
+    assert files(path) <= 12
+    assert moved < 3 * 120
+
+
+def test_versions_are_kept_as_the_settings_say_or_else_the_table_or_else_a_day(path):
+    def kept() -> set[str]:
+        configuration = DeltaTable(path).metadata().configuration
+        return {configuration[f"delta.{name}Duration"] for name in ("deletedFileRetention", "logRetention")}
+
+    set_retention(path, None)
+    assert kept() == {"interval 86400 seconds"}
+    DeltaTable(path).alter.set_table_properties(
+        dict.fromkeys(("delta.deletedFileRetentionDuration", "delta.logRetentionDuration"), "interval 30 days")
+    )
+    version = DeltaTable(path).version()
+    set_retention(path, None)
+    assert kept() == {"interval 30 days"}
+    assert DeltaTable(path).version() == version
+    set_retention(path, 1_800_000)
+    assert kept() == {"interval 1800 seconds"}
+
+
+def test_files_that_have_not_expired_stay(path):
+    kept = KeptTable(path, "me")
+    set_retention(path, None)
+    for number in range(5):
+        kept.append(number, lambda number=number: rows_of(number))
+    version = DeltaTable(path).version()
+    join_small_files(path, 2)
+    DeltaTable(path).create_checkpoint()
+    expire(path, 86_400_000)
+    assert ids(path, version) == ids_of(range(5))
+
+
+def test_a_table_that_only_the_library_may_write_is_appended_to_by_it_and_not_joined(path):
+    DeltaTable(path).alter.add_constraint({"positive": "batch_id < 2"})
+    kept = KeptTable(path, "me")
+    for number in (0, 0, 1):
+        kept.append(number, lambda number=number: rows_of(number))
+    with pytest.raises(DeltaError, match="failed validation"):
+        kept.append(2, lambda: rows_of(2))
+    assert join_small_files(path, 2) == 0
+    assert ids(path) == ids_of(range(2))
+
+
+def test_columns_that_a_table_does_not_have_are_refused_and_nothing_is_left_behind(path):
+    kept = KeptTable(path, "me")
+    wrong = rows_of(0).append_column("more", pa.array([1] * ROWS))
+    with pytest.raises(DeltaError):
+        kept.append(0, lambda: wrong)
+    kept.append(0, lambda: rows_of(0))
+    assert ids(path) == ids_of(range(1))
+    assert len(list(path.glob("*.parquet"))) == 1
+
+
+def test_a_table_that_was_put_back_from_a_copy_is_appended_to_where_it_stands(path):
+    kept = KeptTable(path, "me")
+    kept.append(0, lambda: rows_of(0))
+    shutil.copytree(path, path.parent / "copy")
+    for number in (1, 2):
+        kept.append(number, lambda number=number: rows_of(number))
+    shutil.rmtree(path)
+    (path.parent / "copy").rename(path)
+    kept.append(3, lambda: rows_of(3))
+    assert DeltaTable(path).version() == 2
+    assert ids(path) == ids_of([0, 3])
+
+
+def test_a_log_that_cannot_be_read_is_said_once_and_the_other_tables_are_looked_after(path, tmp_path, monkeypatch):
+    monkeypatch.setattr(upkeep, "_AGAIN_AFTER_S", 0.0)
+    DeltaTable.create(tmp_path / "broken", COLUMNS)
+    (tmp_path / "broken" / "_delta_log" / f"{0:020d}.json").write_text("{")
+    kept = KeptTable(path, "me")
+    for number in range(70):
+        kept.append(number, lambda number=number: rows_of(number))
+    said: list[str] = []
+    keeper = Upkeep([tmp_path / "broken", path], say=said.append)
+    for _ in range(2):
+        with keeper.running():
+            pass
+    assert len(said) == 1
+    assert str(tmp_path / "broken") in said[0]
+    assert files(path) == 1
+    assert json.loads((path / "_delta_log" / "_last_checkpoint").read_text())["version"] >= 70
+
+
+def test_a_checkpoint_is_written_when_there_are_many_commits_since_the_last_one(path):
+    kept = KeptTable(path, "me")
+    write_checkpoint(path)
+    assert not (path / "_delta_log" / "_last_checkpoint").exists()
+    for number in range(upkeep.APPENDS):
+        kept.append(number, lambda number=number: rows_of(number))
+    for _ in range(2):
+        write_checkpoint(path)
+    checkpoints = list((path / "_delta_log").glob("*.checkpoint.parquet"))
+    assert len(checkpoints) == 1
+    assert KeptTable(path, "me")._open().last == upkeep.APPENDS - 1
+
+
+def test_a_commit_whose_answer_was_lost_counts_as_made(path, monkeypatch):
+    """On a network file system: the first try has made the file, the second finds it there."""
+    link = os.link
+
+    def lost(*names):
+        link(*names)
+        raise FileExistsError(names[1])
+
+    monkeypatch.setattr(os, "link", lost)
+    kept = KeptTable(path, "me")
+    for number in range(3):
+        kept.append(number, lambda number=number: rows_of(number))
+    assert join_small_files(path, 2) == 3
+    assert ids(path) == ids_of(range(3))
+    assert DeltaTable(path).version() == 4
+
+
+def test_a_disk_that_is_full_leaves_a_table_as_it_was(path, monkeypatch):
+    kept = KeptTable(path, "me")
+    for number in range(3):
+        kept.append(number, lambda number=number: rows_of(number))
+    there = sorted(path.rglob("*"))
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", full)
+        with pytest.raises(OSError, match="No space"):
+            kept.append(3, lambda: rows_of(3))
+        with pytest.raises(OSError, match="No space"):
+            join_small_files(path, 2)
+    assert sorted(path.rglob("*")) == there
+    kept.append(3, lambda: rows_of(3))
+    assert ids(path) == ids_of(range(4))
+
+
+def test_a_file_that_lacks_rows_is_not_joined(path):
+    kept = KeptTable(path, "me")
+    for number in range(3):
+        kept.append(number, lambda number=number: rows_of(number))
+    first = next(path.glob("*.parquet"))
+    pq.write_table(rows_of(0).slice(1), first)
+    with pytest.raises(BucketsError, match="has 2 rows, and 3 by the log"):
+        join_small_files(path, 2)
+    assert files(path) == 3
