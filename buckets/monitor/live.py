@@ -5,7 +5,6 @@
 The file names the process and says when it was written, so that a reader can tell a job that has died.
 """
 
-import json
 import os
 import socket
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from buckets.checkpoint.folders import records_folder
+from buckets.checkpoint.seal import unseal_json
 from buckets.errors import BucketsError, first_line
 
 FORMAT = 2
@@ -40,6 +40,11 @@ class Live:
             return "gone"
         return "running" if now_ms - self.data["written_ms"] <= SILENT_AFTER_MS else "silent"
 
+    def has_failed(self, now_ms: int) -> bool:
+        """Return whether the job has ended by a fault, or says nothing any more; not if it runs or was stopped."""
+        state = self.state(now_ms)
+        return state in ("gone", "silent") or (state == "stopped" and bool(self.data["failure"]))
+
 
 def _is_alive(pid: int) -> bool:
     try:
@@ -59,7 +64,7 @@ def read_live(checkpoint: Path) -> Live | None:
     """
     path = live_path(checkpoint)
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = unseal_json(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as error:

@@ -6,7 +6,6 @@ just as well without it.
 """
 
 import contextlib
-import json
 import os
 import socket
 import threading
@@ -18,16 +17,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from buckets.checkpoint.seal import seal_json
 from buckets.clock import epoch_ms
 from buckets.errors import first_line, kind_and_line
 from buckets.files import partial_of
 from buckets.monitor.job_counts import JobCounts
 from buckets.monitor.last_minute import DoneBatch
 from buckets.monitor.live import FORMAT, live_path
+from buckets.monitor.processes import by_kind, job_processes
+from buckets.monitor.shortages import shortages
 from buckets.rules.rule_set import RuleSet
 
 EVERY_S = 0.5
 LAG_EVERY_S = 2.0
+PROCESSES_EVERY_S = 10.0
 MOST_WAITING = 1_000
 """Finished batches that wait to be counted: more of them mean that the counting thread hangs."""
 
@@ -51,7 +54,8 @@ class LiveStatus:
             rules: the rule set in force.
             lag: how many messages wait to be evaluated, None where that is not known; asked every two seconds.
             rules_fault: why rules are not followed at the moment, None where they are.
-            on_remark: called with a line when batches cannot be counted or the status cannot be made, once a reason.
+            on_remark: called with a line when batches cannot be counted or the status cannot be made, once a reason,
+                and when the job will soon run out of descriptors, threads or memory.
             every_s: how often the file is renewed.
         """
         self._path = live_path(checkpoint)
@@ -68,6 +72,9 @@ class LiveStatus:
         self._described: dict[str, Any] = {"version": None}
         self._lag: int | None = None
         self._lag_until_s = 0.0
+        self._processes: dict[str, dict[str, int]] = {}
+        self._shortages: list[str] = []
+        self._processes_until_s = 0.0
         self._started_ms = epoch_ms()
         self._failure: str | None = None
         self._closing = threading.Event()
@@ -128,11 +135,12 @@ class LiveStatus:
             batch = self._waiting.popleft()
             if not self._try(partial(self._counts.add, batch)):
                 self._not_counted += 1
+        self._try(self._look_at_processes)
         status = self._status(epoch_ms(), ended_ms)
         # A full disk must not end the job: readers see how old the file is.
         with contextlib.suppress(OSError):
             unfinished = partial_of(self._path)
-            unfinished.write_text(json.dumps(status, ensure_ascii=False), encoding="utf-8")
+            unfinished.write_bytes(seal_json(status))
             unfinished.replace(self._path)
 
     def _status(self, now_ms: int, ended_ms: int | None) -> dict[str, Any]:
@@ -147,9 +155,23 @@ class LiveStatus:
             "pid": os.getpid(),
             "host": socket.gethostname(),
             "lag": self._current_lag() if ended_ms is None else None,
+            "processes": self._processes,
+            "shortages": self._shortages,
             "rules": self._describe_rules(),
             "rules_fault": self._rules_fault(),
         } | self._counts.to_json(now_ms)
+
+    def _look_at_processes(self) -> None:
+        """See what the job's processes hold, and tell what they will soon run out of, once each time it begins."""
+        if time.monotonic() < self._processes_until_s:
+            return
+        self._processes_until_s = time.monotonic() + PROCESSES_EVERY_S
+        uses = job_processes(os.getpid())
+        known, self._processes = {_subject(line) for line in self._shortages}, by_kind(uses)
+        self._shortages = shortages(uses)
+        for line in self._shortages:
+            if _subject(line) not in known:
+                self._on_remark(line)
 
     def _current_lag(self) -> int | None:
         if time.monotonic() >= self._lag_until_s:
@@ -173,3 +195,8 @@ class LiveStatus:
                 ],
             }
         return self._described
+
+
+def _subject(shortage: str) -> str:
+    """What a shortage is of, without its numbers, which change."""
+    return shortage.partition(":")[0]

@@ -18,15 +18,17 @@ from buckets.audit.folder import AuditFolder, audit_settings, topics_of
 from buckets.audit.rows import MESSAGE_COLUMNS, MessageReader
 from buckets.audit.tables import PUBLISHED_AT, Table, audit_tables
 from buckets.audit.writer import AuditWriter, TableKeeper, Written
-from buckets.checkpoint.lock import locked
+from buckets.checkpoint.lock import Lock
 from buckets.config.job import Job
 from buckets.config.kafka import KafkaSettings
-from buckets.config.settings import AuditSettings
+from buckets.config.settings import AuditSettings, JobSettings
 from buckets.kafka.faults import Broker, Outage
+from buckets.kafka.topic_guard import TopicGuard
 from buckets.outputs.contract import CONTRACTS
 from buckets.spark.audit_tables import make_tables
-from buckets.spark.kafka_faults import patience_with
+from buckets.spark.kafka_faults import patience_of
 from buckets.spark.kafka_source import kafka_options
+from buckets.spark.new_topic import go_on_in_new_topics
 from buckets.spark.running import Batch, Running
 
 MESSAGES_A_BATCH = 100_000
@@ -43,6 +45,8 @@ class Audit:
         folder: checkpoint and tables.
         settings: how often tables are written and tidied.
         identity: of the checkpoint; with a batch's number it makes a write happen once.
+        guard: sees that the topics are still the same.
+        job: whose topics they are.
     """
 
     kafka: KafkaSettings
@@ -50,6 +54,8 @@ class Audit:
     folder: AuditFolder
     settings: AuditSettings
     identity: str
+    guard: TopicGuard
+    job: JobSettings
 
     @property
     def tables(self) -> list[Table]:
@@ -81,20 +87,26 @@ class AuditListener:
     Attributes:
         on_batch: called after each batch.
         on_outage: called when Kafka does not answer and is waited for.
+        say: told a line when a start is tried again.
         on_failure: called when the query fails in the background; `AuditQuery.wait` raises the same.
     """
 
     on_batch: Callable[[AuditReport], None] = lambda report: None
     on_outage: Callable[[Outage], None] = lambda outage: None
+    say: Callable[[str], None] = lambda line: None
     on_failure: Callable[[Exception], None] = lambda error: None
 
 
-def prepare_audit(job: Job) -> Audit:
+def prepare_audit(job: Job, new_topic: Callable[[str], None] | None = None) -> Audit:
     """Check checkpoint, folder and topics of an audit, and take checkpoint and folder for it.
+
+    Args:
+        job: the job.
+        new_topic: told what is done about topics that were created again; None where these are refused.
 
     Raises:
         BucketsError: there is no `audit` in the configuration, something belongs to something else, or a topic is
-            missing.
+            missing or another one.
         Outage: Kafka does not answer.
     """
     settings, kafka = audit_settings(job), job.settings.kafka
@@ -103,7 +115,14 @@ def prepare_audit(job: Job) -> Audit:
     folder.check()
     topics = folder.topics(topics_of(job))
     Broker(kafka).check_topics(topics)
-    return Audit(kafka, topics, folder, settings, folder.open())
+    guard = TopicGuard(kafka, folder.checkpoint, topics)
+    if new_topic is None:
+        guard.check()
+    identity = folder.open()
+    if new_topic is not None:
+        go_on_in_new_topics(topics, folder, identity, guard, new_topic)
+    guard.adopt()
+    return Audit(kafka, topics, folder, settings, identity, guard, job.settings)
 
 
 class AuditQuery:
@@ -120,10 +139,11 @@ class AuditQuery:
         self._spark = spark
         self._audit = audit
         tables = {table.name: table for table in audit.tables}
-        self._reader = MessageReader({topic: tables[name] for topic, name in audit.topics.items()})
+        by_topic = {topic: tables[name] for topic, name in audit.topics.items()}
+        self._reader = MessageReader(by_topic, audit.guard.ids())
         self._read_columns = from_arrow_schema(self._reader.schema)
         self._listener = listener
-        self._patience = patience_with(audit.kafka, listener.on_outage)
+        self._patience = patience_of(audit.job, listener.on_outage, listener.say, audit.guard)
         self._running = Running(self._begin, self._run_batch, self._patience)
         self._thread: threading.Thread | None = None
         self._failure: Exception | None = None
@@ -150,6 +170,7 @@ class AuditQuery:
         # One task a core, not one a partition of each topic.
         messages = messages.coalesce(self._spark.sparkContext.defaultParallelism)
         read = messages.mapInArrow(self._reader, self._read_columns).toArrow()
+        self._audit.guard.check()
         written = self._writer.write(read, batch_id)
         tidied = self._keeper.tidy_if_due()
         self._listener.on_batch(AuditReport(batch_id, written, time.perf_counter() - started_s, tidied))
@@ -165,7 +186,7 @@ class AuditQuery:
             BucketsError: it failed, or another query runs on its checkpoint.
             KeyboardInterrupt: it was interrupted, and has ended.
         """
-        with locked(self._audit.folder.checkpoint):
+        with Lock(self._audit.folder.checkpoint):
             self._running.run_until_interrupt(None if once else self._audit.settings.interval, on_interrupt)
 
     def start(self) -> None:
@@ -173,7 +194,7 @@ class AuditQuery:
 
         def work() -> None:
             try:
-                with locked(self._audit.folder.checkpoint):
+                with Lock(self._audit.folder.checkpoint):
                     self._running.run(self._audit.settings.interval)
             except Exception as error:
                 self._failure = error
@@ -203,15 +224,13 @@ class AuditQuery:
         Raises:
             BucketsError: it failed.
         """
-        with locked(self._audit.folder.checkpoint):
+        with Lock(self._audit.folder.checkpoint):
             Running(self._begin, self._run_batch, self._patience).run(None)
 
 
 @contextlib.contextmanager
 def audit_beside(
-    spark: SparkSession,
-    job: Job,
-    listener: AuditListener,
+    spark: SparkSession, job: Job, listener: AuditListener, new_topic: Callable[[str], None] | None = None
 ) -> Iterator[AuditQuery]:
     """The audit of a job beside something else; after the `with` the tables hold all that the topics held.
 
@@ -222,11 +241,12 @@ def audit_beside(
         spark: the session.
         job: the job.
         listener: what is told of it; a failure of the audit is also raised at the end of the `with`.
+        new_topic: as for `prepare_audit`.
 
     Raises:
         BucketsError: as `prepare_audit`, or the audit failed.
     """
-    query = AuditQuery(spark, prepare_audit(job), listener)
+    query = AuditQuery(spark, prepare_audit(job, new_topic), listener)
     query.start()
     try:
         yield query

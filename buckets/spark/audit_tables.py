@@ -5,12 +5,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
-from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_type
 
 from buckets.audit.folder import AuditFolder
-from buckets.audit.tables import DAY, Table
+from buckets.audit.tables import DAY, Column, Table
 from buckets.audit.writer import AT_ONCE, retention
 from buckets.config.settings import AuditSettings
 from buckets.delta.table_upgrade import add_missing_columns, constraints_of, is_same_sql, strict_columns
@@ -41,28 +40,41 @@ def _location(folder: AuditFolder, table: Table) -> Path:
 
 
 def _make_table(spark: SparkSession, table: Table, location: Path, settings: AuditSettings) -> None:
-    builder = DeltaTable.createIfNotExists(spark).location(str(location))
-    builder = builder.comment(table.comment).partitionedBy(DAY)
-    for column in table.columns:
-        kind = from_arrow_type(column.type)
-        builder = builder.addColumn(column.name, kind, nullable=column.nullable, comment=column.comment)
-    properties = {f"delta.constraints.{check.name}": check.sql for check in table.checks}
-    for key, value in (properties | retention(settings)).items():
-        builder = builder.property(key, value)
-    builder.execute()
+    properties = {f"delta.constraints.{check.name}": check.sql for check in table.checks} | retention(settings)
+    spark.sql(
+        f"CREATE TABLE IF NOT EXISTS {_quoted(location)} ({', '.join(map(_column_sql, table.columns))}) USING delta "
+        f"PARTITIONED BY ({DAY}) COMMENT {_literal(table.comment)} "
+        f"TBLPROPERTIES ({', '.join(f'{_literal(key)} = {_literal(value)}' for key, value in properties.items())})"
+    )
+
+
+def _column_sql(column: Column) -> str:
+    strictness = "" if column.nullable else " NOT NULL"
+    kind = from_arrow_type(column.type).simpleString()
+    return f"`{column.name}` {kind}{strictness} COMMENT {_literal(column.comment)}"
+
+
+def _quoted(location: Path) -> str:
+    escaped = str(location).replace("`", "``")
+    return f"delta.`{escaped}`"
+
+
+def _literal(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
 
 
 def _upgrade_table(spark: SparkSession, table: Table, location: Path) -> None:
     """Bring a table that an earlier release has made to the columns and constraints of this one."""
     columns = [pa.field(column.name, column.type, column.nullable) for column in table.columns]
     add_missing_columns(location, pa.schema(columns))
-    there, quoted = constraints_of(location), str(location).replace("`", "``")
+    there, quoted = constraints_of(location), _quoted(location)
     for name in strict_columns(location, pa.schema(columns)):
-        spark.sql(f"ALTER TABLE delta.`{quoted}` ALTER COLUMN {name} DROP NOT NULL")
+        spark.sql(f"ALTER TABLE {quoted} ALTER COLUMN {name} DROP NOT NULL")
     for check in table.checks:
         if is_same_sql(there.get(check.name), check.sql):
             continue
         if check.name in there:
-            spark.sql(f"ALTER TABLE delta.`{quoted}` DROP CONSTRAINT {check.name}")
+            spark.sql(f"ALTER TABLE {quoted} DROP CONSTRAINT {check.name}")
         # By Spark, which keeps the text but for blanks: delta-rs rewrites it, so that it would differ at every start.
-        spark.sql(f"ALTER TABLE delta.`{quoted}` ADD CONSTRAINT {check.name} CHECK ({check.sql})")
+        spark.sql(f"ALTER TABLE {quoted} ADD CONSTRAINT {check.name} CHECK ({check.sql})")

@@ -2,17 +2,19 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from buckets.checkpoint.terms import Terms
-from buckets.delta.numbered_append import append_new
+from buckets.delta.kept_table import KeptTable
 from buckets.delta.table_upgrade import add_missing_columns
+from buckets.delta.upkeep import Upkeep
+from buckets.delta.whole_table import make_table
 from buckets.engine.accounting import BatchAccount
 from buckets.outputs import columns
 from buckets.spark.scored_batch import ScoredBatch, in_microseconds
@@ -21,6 +23,8 @@ BATCH_ID = "batch_id"
 """The first column of each table: the batch that wrote the row."""
 DRIVER_BYTES = 1 << 22
 """Payloads of an output up to this size are written on the driver, by deltalake; more of them by Spark."""
+TABLES = (*columns.TOPICS, columns.BATCHES)
+"""The tables of a job that keeps evaluations."""
 _HIDDEN = ("source_order",)
 
 
@@ -47,21 +51,30 @@ def _with_batch(table: pa.Table, batch_id: int, schema: pa.Schema) -> pa.Table:
 class DeltaSink:
     """Writes the outputs of each batch to Delta tables under one folder."""
 
-    def __init__(self, folder: Path, identity: str) -> None:
+    def __init__(self, folder: Path, identity: str, upkeep: Upkeep | None = None) -> None:
         """Write under `folder`.
 
         Args:
             folder: where the tables are.
             identity: of the checkpoint; with a batch's number it makes a write happen once.
+            upkeep: what looks after the tables while batches are written; None for nothing.
         """
         self._folder = folder
         self._identity = identity
+        self._upkeep = upkeep
+        self._tables = {name: KeptTable(folder / name, self._application(name)) for name in TABLES}
+
+    def _application(self, name: str) -> str:
+        """Return whose numbers the appends to a table have."""
+        return f"{self._identity}-{name}"
 
     def prepare(self, terms: Terms) -> None:
         """Make the tables that are not there yet, so that every output can be read at once, and upgrade the others."""
         for name, schema in table_columns(terms).items():
-            DeltaTable.create(self._folder / name, schema, mode="ignore")
+            make_table(self._folder / name, schema)
             add_missing_columns(self._folder / name, schema)
+            if self._upkeep is not None:
+                self._upkeep.prepare(self._folder / name)
 
     @property
     def on_driver(self) -> bool:
@@ -92,13 +105,16 @@ class DeltaSink:
 
     def _append_table(self, name: str, batch_id: int, make: Callable[[], pa.Table]) -> None:
         """Append rows that are made on the driver; a small commit of Spark takes a second of CPU and more."""
+        self._tables[name].append(batch_id, make)
+        self._note_append(name)
 
-        def new_rows(last: int | None) -> tuple[int, pa.Table] | None:
-            return None if last is not None and last >= batch_id else (batch_id, make())
-
-        append_new(DeltaTable(self._folder / name), f"{self._identity}-{name}", new_rows)
+    def _note_append(self, name: str) -> None:
+        if self._upkeep is not None:
+            self._upkeep.appended(self._folder / name)
 
     def _append(self, frame: DataFrame, name: str, batch_id: int) -> None:
         writer = frame.write.format("delta").mode("append")
-        writer = writer.option("txnAppId", f"{self._identity}-{name}").option("txnVersion", batch_id)
-        writer.save(str(self._folder / name))
+        writer = writer.option("txnAppId", self._application(name)).option("txnVersion", batch_id)
+        with nullcontext() if self._upkeep is None else self._upkeep.apart(self._folder / name):
+            writer.save(str(self._folder / name))
+        self._note_append(name)

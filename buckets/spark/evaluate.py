@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 
 from buckets.checkpoint.basis import Basis
 from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.checkpoint.lock import Lock
 from buckets.checkpoint.terms import Terms
 from buckets.config.engine import EngineSettings
 from buckets.config.state import StateSettings
@@ -65,6 +66,7 @@ def evaluation_query(
         arrivals=_staged(spark, evaluation.file, parts, evaluation.schema),
         terms=Terms(event_schema=evaluation.schema, engine=evaluation.engine, evaluations=True, output="json"),
         checkpoint=checkpoint,
+        lock=Lock(checkpoint.path),
         book=RuleBook(checkpoint, FixedRules(evaluation.rules), evaluation.schema, evaluation.engine, lists=lists),
         sink=sink,
         bounds=Bounds.of_each(bounds.log, bounds.cache, evaluation.engine.shards),

@@ -50,7 +50,7 @@ def fan_out_rows(
     for rows in arrivals:
         if rows.num_rows:
             typed = with_fields_of(rows, schema, begun)
-            messages = list(fan_out(typed, rule_set, begun, terms.engine.shards, lists))
+            messages = list(fan_out(typed, rule_set, begun, terms.engine, lists))
             shards = pa.array([message.shard for message in messages], pa.int32())
             payloads = pa.array([message.payload for message in messages], pa.binary())
             yield pa.RecordBatch.from_arrays([shards, payloads], names=["shard", "payload"])

@@ -2,11 +2,15 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
+from buckets.checkpoint.topic_generations import NewTopic
 from buckets.config.kafka import KafkaSettings
+from buckets.config.settings import JobSettings
 from buckets.errors import BucketsError
 from buckets.kafka.faults import Outage, denied, login_refused, tls_failed, unreachable
+from buckets.kafka.topic_guard import TopicGuard
 from buckets.spark.running import Patience
 
 _LOGIN = ("SaslAuthenticationException", "Authentication failed")
@@ -33,14 +37,38 @@ _AWAY = (
 )
 
 
-def patience_with(kafka: KafkaSettings, on_outage: Callable[[Outage], None]) -> Patience:
-    """What a query does about faults of its Kafka.
+def patience_of(
+    settings: JobSettings,
+    on_outage: Callable[[Outage], None],
+    say: Callable[[str], None],
+    guard: TopicGuard | None = None,
+) -> Patience:
+    """What the queries of a job wait for, and for how long.
 
     Args:
-        kafka: how Kafka is reached.
-        on_outage: called when it does not answer and is waited for.
+        settings: of the job.
+        on_outage: called when Kafka does not answer and is waited for.
+        say: told a line when a start is tried again.
+        guard: the topics that the query reads.
     """
-    return Patience(kafka.outage_patience / 1000, partial(explain_spark, kafka), on_outage)
+    waits = Patience(start_s=settings.start_patience / 1000, stall_s=settings.stall_patience / 1000, say=say)
+    kafka = settings.kafka
+    if kafka is None:
+        return waits
+    explain = partial(_explain, kafka, guard)
+    return replace(waits, outage_s=kafka.outage_patience / 1000, explain=explain, on_outage=on_outage)
+
+
+def _explain(kafka: KafkaSettings, guard: TopicGuard | None, text: str) -> BucketsError | None:
+    """As `explain_spark`; messages that are missing because their topic is another one now are said to be that."""
+    if guard is not None and (_has(text, _GONE) or _has(text, _LOST)):
+        try:
+            guard.check()
+        except NewTopic as error:
+            return error
+        except BucketsError:
+            pass
+    return explain_spark(kafka, text)
 
 
 def explain_spark(kafka: KafkaSettings, text: str) -> BucketsError | None:
@@ -62,13 +90,13 @@ def explain_spark(kafka: KafkaSettings, text: str) -> BucketsError | None:
         name = f" {topic[1]}" if topic else ""
         message = (
             f"{at}: the topic{name} that is read has been deleted, or partitions of it; nothing of the batch is "
-            "committed. Create it again and name a new checkpoint, or go back to the topic that it was made with"
+            "committed. Create it again and start once with --new-topic, or name a new checkpoint"
         )
         return BucketsError(message)
     if _has(text, _LOST):
         message = (
-            f"{at}: messages that the checkpoint has not read yet are no longer in the topic: they have expired, or "
-            "the topic was created again; nothing is skipped. Name a new checkpoint to begin with what is there"
+            f"{at}: messages that the checkpoint has not read yet are no longer in the topic: they have expired; "
+            "nothing is skipped. Name a new checkpoint to begin with what is there"
         )
         return BucketsError(message)
     if _has(text, _AWAY):

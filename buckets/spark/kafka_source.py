@@ -3,6 +3,7 @@
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from buckets.checkpoint.topic_generations import generation_name
 from buckets.config.kafka import KafkaSettings
 from buckets.config.settings import SourceSettings
 from buckets.events.arrivals import INGESTED, POSITION, RAW, SOURCE, SOURCE_ORDER
@@ -25,17 +26,29 @@ def kafka_options(kafka: KafkaSettings) -> dict[str, str]:
         "kafkaConsumer.pollTimeoutMs": "20000",
         # What a batch reads is there already; a fetch that was begun at the end must not hold up the next one.
         "kafka.fetch.max.wait.ms": "10",
+        "kafka.isolation.level": kafka.isolation,
     }
 
 
-def open_topic(spark: SparkSession, source: SourceSettings, kafka: KafkaSettings, schema: EventSchema) -> ArrivalStream:
-    """Messages in the order of partition and offset; a value is one JSON object."""
+def open_topic(
+    spark: SparkSession, source: SourceSettings, kafka: KafkaSettings, schema: EventSchema, generation: int
+) -> ArrivalStream:
+    """Messages in the order of partition and offset; a value is one JSON object.
+
+    Args:
+        spark: the session.
+        source: the topic, and how it is read.
+        kafka: how Kafka is reached.
+        schema: what an event is.
+        generation: the number of the topic's generation, from 1.
+    """
+    assert source.topic is not None
     reader = spark.readStream.format("kafka").options(**kafka_options(kafka)).option("subscribe", source.topic)
     reader = reader.option("startingOffsets", source.starting_offsets)
     reader = reader.option("maxOffsetsPerTrigger", source.max_offsets_per_trigger)
     messages = reader.load().select(
         F.coalesce(F.col("value"), F.lit(b"")).alias(RAW),
-        F.format_string(f"{source.topic}[%d]", "partition").alias(SOURCE),
+        F.format_string(f"{generation_name(source.topic, generation)}[%d]", "partition").alias(SOURCE),
         F.col("partition").cast("long").alias(SOURCE_ORDER),
         F.col("offset").alias(POSITION),
         F.unix_millis("timestamp").alias(INGESTED),

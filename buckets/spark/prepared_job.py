@@ -3,6 +3,7 @@
 `prepare` needs no Spark, so that what is wrong with a job is said before a JVM has started.
 """
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,24 +14,28 @@ from buckets.checkpoint.arrival_order import ArrivalOrder, Ordering
 from buckets.checkpoint.basis import Basis
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.folders import records_folder, spark_folder
-from buckets.checkpoint.lock import check_free
+from buckets.checkpoint.lock import Lock, check_free
 from buckets.checkpoint.owned_folder import OwnedFolder
 from buckets.checkpoint.terms import Terms
 from buckets.config.job import Job
+from buckets.delta.upkeep import Upkeep
+from buckets.errors import BucketsError
 from buckets.history.backfills import Backfills
 from buckets.kafka.faults import Broker, Outage
+from buckets.kafka.topic_guard import TopicGuard
 from buckets.monitor.file_watch import FileWatch
+from buckets.preflight.output_check import check_digits, check_output
+from buckets.rule_feeds.history import TABLE as RULE_CHANGES
 from buckets.rule_feeds.history import open_history
 from buckets.rule_feeds.rule_book import RuleBook
 from buckets.rules.revision import Refusal
-from buckets.spark.delta_sink import DeltaSink
-from buckets.spark.kafka_faults import patience_with
+from buckets.spark.delta_sink import TABLES, DeltaSink
+from buckets.spark.kafka_faults import patience_of
 from buckets.spark.kafka_sink import KafkaSink
 from buckets.spark.list_feeds import open_lists
-from buckets.spark.output_check import check_digits, check_output
-from buckets.spark.query import BatchReport, Scoring, ScoringQuery
+from buckets.spark.new_topic import go_on_in_new_topic
+from buckets.spark.query import BatchReport, Phases, Scoring, ScoringQuery
 from buckets.spark.rule_feed import open_feed
-from buckets.spark.running import Patience
 from buckets.spark.scored_batch import Sink
 from buckets.spark.session import start_session
 from buckets.spark.source import open_source
@@ -47,12 +52,14 @@ class Listener:
         on_outage: called when Kafka does not answer and is waited for.
         say: told a line when files or rows arrive out of order, and when something besides the query goes wrong, or is
             well again: following the rules, keeping their history.
+        on_phase: told what comes next while the query starts, in a few words.
     """
 
     on_batch: Callable[[BatchReport], None] = lambda report: None
     on_refused: Callable[[Sequence[Refusal]], None] = lambda refusals: None
     on_outage: Callable[[Outage], None] = lambda outage: None
     say: Callable[[str], None] = lambda line: None
+    on_phase: Callable[[str], None] = lambda line: None
 
 
 @dataclass(frozen=True)
@@ -63,11 +70,13 @@ class PreparedJob:
         job: its configuration.
         identity: of its checkpoint.
         carried_over: settings that have changed since the last start, in words.
+        lock: of the checkpoint, which is held; the query releases it when it has ended.
     """
 
     job: Job
     identity: str
     carried_over: str | None
+    lock: Lock
 
     def query(self, spark: SparkSession, listener: Listener, sink: Sink | None = None) -> ScoringQuery:
         """The job's query, not yet started.
@@ -80,26 +89,47 @@ class PreparedJob:
         Raises:
             BucketsError: source or output do not fit the job.
         """
+        try:
+            return self._query(spark, listener, sink)
+        except BaseException:
+            self.lock.release()
+            raise
+
+    def _query(self, spark: SparkSession, listener: Listener, sink: Sink | None) -> ScoringQuery:
         job, settings = self.job, self.job.settings
         checkpoint, feed = Checkpoint(job.checkpoint), open_feed(job, listener.say)
         lists = open_lists(job, checkpoint, listener.say)
         backfills = None if settings.archive is None else Backfills(job, listener.say)
         history = open_history(job, self.identity, lambda fault: listener.say(fault.message))
+        guard = _guard(job)
+        upkeep = self._upkeep(listener.say) if sink is None else None
         scoring = Scoring(
             arrivals=open_source(spark, job),
             terms=self.terms,
             checkpoint=checkpoint,
+            lock=self.lock,
             book=RuleBook(
                 checkpoint, feed, job.event_schema, settings.engine, listener.on_refused, history, lists, backfills
             ),
-            sink=sink or self._open_sink(),
+            sink=sink or self._open_sink(upkeep),
             bounds=Bounds.of_each(settings.state.log, settings.state.cache, settings.engine.shards),
             single_stage=settings.partitions == 1,
-            patience=patience_with(settings.kafka, listener.on_outage) if settings.kafka is not None else Patience(),
+            patience=patience_of(settings, listener.on_outage, listener.say, guard),
             order=self._arrival_order(listener.say),
             backfills=backfills,
+            guard=guard,
+            upkeep=upkeep,
         )
-        return ScoringQuery(scoring, listener.on_batch)
+        phases = Phases(f"following the rules of {feed.origin}", self._reading(), listener.on_phase)
+        return ScoringQuery(scoring, listener.on_batch, phases)
+
+    def _reading(self) -> str:
+        """What the query does once it has started, in words."""
+        source = self.job.settings.source
+        place = f"topic {source.topic}" if source.kind == "kafka" else source.path
+        if self.job.settings.trigger.interval is None:
+            return f"scoring what is in {place}"
+        return f"waiting for payments from {place}; Ctrl-C stops"
 
     def file_watch(self, say: Callable[[str], None]) -> FileWatch | None:
         """What names the files of the job's source that are not read; None where the source is no folder of files.
@@ -122,9 +152,10 @@ class PreparedJob:
             evaluations=settings.output.evaluations,
             output=settings.output.kind,
             arrival=settings.source.arrival,
+            isolation=settings.kafka.isolation if settings.kafka and settings.source.kind == "kafka" else None,
         )
 
-    def _open_sink(self) -> Sink:
+    def _open_sink(self, upkeep: Upkeep | None) -> Sink:
         """Where the job's results go, with all tables or topics there."""
         settings = self.job.settings
         if settings.output.kind == "kafka":
@@ -132,9 +163,18 @@ class PreparedJob:
             kafka_sink = KafkaSink(settings.kafka, settings.output)
             kafka_sink.prepare()
             return kafka_sink
-        sink = DeltaSink(Path(settings.output.path), self.identity)
+        sink = DeltaSink(Path(settings.output.path), self.identity, upkeep)
         sink.prepare(self.terms)
         return sink
+
+    def _upkeep(self, say: Callable[[str], None]) -> Upkeep | None:
+        """Return what looks after the job's tables; None where its results go to topics."""
+        output = self.job.settings.output
+        if output.kind == "kafka":
+            return None
+        folder = Path(output.path)
+        tables = [folder / name for name in (*TABLES, RULE_CHANGES)]
+        return Upkeep(tables, output.keep_versions, output.compact, say)
 
     def _arrival_order(self, say: Callable[[str], None]) -> ArrivalOrder | None:
         """What checks that batches arrive in order; a topic's partitions have no order among them."""
@@ -142,20 +182,38 @@ class PreparedJob:
         if source.kind == "kafka":
             return None
         ordering = Ordering(source.arrival, refuse=source.out_of_order == "refuse")
-        return ArrivalOrder(records_folder(self.job.checkpoint) / "arrival_order.json", ordering, say)
+        return ArrivalOrder(self.job.checkpoint, ordering, say)
 
 
-def prepare(job: Job) -> PreparedJob:
+def prepare(job: Job, new_topic: Callable[[str], None] | None = None) -> PreparedJob:
     """Check checkpoint, output and topics of a job, and take checkpoint and output for it.
 
+    The checkpoint is locked before anything is written, so of two starts at one moment one goes on.
+
+    Args:
+        job: the job.
+        new_topic: told what is done about a source topic that was created again; None where that is refused.
+
     Raises:
-        BucketsError: one of them belongs to something else or is in use, or a topic is missing.
+        BucketsError: one of them belongs to something else or is in use, or a topic is missing or another one.
         Outage: Kafka does not answer.
     """
-    settings = job.settings
-    check_free(job.checkpoint)
-    source, checkpoint = settings.source, Checkpoint(job.checkpoint)
-    basis = Basis(source.name, job.event_schema, settings.engine, source.subfolders)
+    try:
+        # A folder that is somebody else's is refused before a lock is put into it.
+        Checkpoint(job.checkpoint).job.identity(_basis(job))
+    except BucketsError:
+        check_free(job.checkpoint)
+        raise
+    lock = Lock(job.checkpoint)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(lock)
+        prepared = _prepare_locked(job, lock, new_topic)
+        stack.pop_all()
+    return prepared
+
+
+def _prepare_locked(job: Job, lock: Lock, new_topic: Callable[[str], None] | None) -> PreparedJob:
+    settings, source, checkpoint, basis = job.settings, job.settings.source, Checkpoint(job.checkpoint), _basis(job)
     known, output = checkpoint.job.identity(basis), None
     if settings.output.kind == "delta":
         output = OwnedFolder(Path(settings.output.path), "output.path", checkpoint.job.life)
@@ -164,13 +222,38 @@ def prepare(job: Job) -> PreparedJob:
         check_digits(output.path, job.event_schema)
     if source.topic is not None and settings.kafka is not None:
         Broker(settings.kafka).check_topics([source.topic])
+    guard = _guard(job)
+    if guard is not None and new_topic is None:
+        guard.check()
     carried_over = checkpoint.job.carried_over(basis)
     identity = checkpoint.job.open(basis)
     if output is not None:
         output.take(identity)
-    return PreparedJob(job, identity, carried_over)
+    if guard is not None:
+        if new_topic is not None:
+            go_on_in_new_topic(job, identity, guard, new_topic)
+        guard.adopt()
+    return PreparedJob(job, identity, carried_over, lock)
 
 
-def job_session(job: Job) -> SparkSession:
-    """The Spark session of a job."""
-    return start_session("buckets", job.settings.partitions or job.settings.engine.shards, job.settings.spark)
+def _basis(job: Job) -> Basis:
+    source = job.settings.source
+    return Basis(source.name, job.event_schema, job.settings.engine, source.subfolders)
+
+
+def _guard(job: Job) -> TopicGuard | None:
+    """What sees that the source topic of a job is still the same; None of other sources."""
+    kafka, topic = job.settings.kafka, job.settings.source.topic
+    return None if kafka is None or topic is None else TopicGuard(kafka, job.checkpoint, [topic])
+
+
+def job_session(job: Job, checkpoint: Path | None = None) -> SparkSession:
+    """The Spark session of a job.
+
+    Args:
+        job: its configuration.
+        checkpoint: where Spark's log is kept, a checkpoint that is there and that nobody else writes into; None: in the
+            temporary folder.
+    """
+    logs = None if checkpoint is None else records_folder(checkpoint) / "logs"
+    return start_session("buckets", job.settings.partitions or job.settings.engine.shards, job.settings.spark, logs)

@@ -19,13 +19,15 @@ from pyspark.sql.streaming.query import StreamingQuery
 from buckets.checkpoint.arrival_order import ArrivalOrder
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.folders import spark_folder
-from buckets.checkpoint.lock import locked
+from buckets.checkpoint.lock import Lock
 from buckets.checkpoint.terms import Terms
 from buckets.clock import epoch_ms
+from buckets.delta.upkeep import Upkeep
 from buckets.engine.accounting import BatchAccount
 from buckets.engine.driver_store import DriverStore
 from buckets.engine.filling import how_far
 from buckets.history.backfills import Backfills
+from buckets.kafka.topic_guard import TopicGuard
 from buckets.monitor.lag import messages_behind
 from buckets.rule_feeds.rule_book import RuleBook
 from buckets.rules.encoding import encode_rule_set
@@ -47,7 +49,8 @@ class Scoring:
     Attributes:
         arrivals: the source.
         terms: what decides the results of batches that begin now, besides their rules.
-        checkpoint: records of batches, and the folder that is locked while the query runs.
+        checkpoint: records of batches.
+        lock: of the checkpoint, held until the query has ended.
         book: the rules of each batch.
         sink: where results go.
         bounds: of the state's log and caches.
@@ -55,11 +58,14 @@ class Scoring:
         patience: what is done about faults of Kafka.
         order: checks that batches arrive in order; None where the source has no order across them.
         backfills: what fills in the history of rules; None where there is no archive.
+        guard: sees that the source topic is still the same; None of other sources.
+        upkeep: what looks after the tables of results while batches run; None where there are none.
     """
 
     arrivals: ArrivalStream
     terms: Terms
     checkpoint: Checkpoint
+    lock: Lock
     book: RuleBook
     sink: Sink
     bounds: Bounds
@@ -67,6 +73,8 @@ class Scoring:
     patience: Patience = field(default_factory=Patience)
     order: ArrivalOrder | None = None
     backfills: Backfills | None = None
+    guard: TopicGuard | None = None
+    upkeep: Upkeep | None = None
 
 
 @dataclass(frozen=True)
@@ -93,16 +101,33 @@ class BatchReport:
         return self.scored_s + self.written_s
 
 
+@dataclass(frozen=True)
+class Phases:
+    """What a query does on its way to the first batch, in words.
+
+    Attributes:
+        following: before rules and lists are followed.
+        reading: once the source is read.
+        tell: told each of them, once.
+    """
+
+    following: str = ""
+    reading: str = ""
+    tell: Callable[[str], None] = lambda line: None
+
+
 class ScoringQuery:
     """A query from its start to its end."""
 
-    def __init__(self, scoring: Scoring, on_batch: Callable[[BatchReport], None]) -> None:
+    def __init__(self, scoring: Scoring, on_batch: Callable[[BatchReport], None], phases: Phases | None = None) -> None:
         """Keep what is needed to start.
 
         Args:
             scoring: what is scored.
             on_batch: called after each batch.
+            phases: who is told what it does until then.
         """
+        self._phases = Phases() if phases is None else phases
         self._scoring = scoring
         self._on_batch = on_batch
         self._driver = DriverStore(scoring.checkpoint.driver)
@@ -121,7 +146,9 @@ class ScoringQuery:
             writer = writer.trigger(availableNow=True)
         else:
             writer = writer.trigger(processingTime=f"{interval_ms} milliseconds")
-        self._query = writer.start()
+        is_first, self._query = self._query is None, writer.start()
+        if is_first:
+            self._phases.tell(self._phases.reading)
         return self._query
 
     def _score_batch(self, produced: DataFrame, batch_id: int) -> None:
@@ -140,6 +167,7 @@ class ScoringQuery:
             batch = score_batch(produced, batch_id, rule_set, terms, scoring.sink.on_driver, stores, lists)
             self._check(batch)
             scored_s = time.perf_counter()
+            self._running.progress()
             scoring.sink.write(batch)
             filled = how_far(batch.fills, terms.engine.shards)
             self._record(batch, filled)
@@ -150,8 +178,10 @@ class ScoringQuery:
         self._on_batch(report)
 
     def _check(self, batch: ScoredBatch) -> None:
-        """See that a batch may be written: its accounts balance, and it arrives in order."""
+        """See that a batch may be written: its accounts balance, it is of the topic, and it arrives in order."""
         batch.account.check()
+        if self._scoring.guard is not None:
+            self._scoring.guard.check()
         if self._scoring.order is not None:
             self._scoring.order.check(batch.account.batch_id, batch.account.span)
 
@@ -160,10 +190,11 @@ class ScoringQuery:
         account = batch.account
         if batch.rule_set.needs_driver_state:
             self._driver.keep(account.batch_id)
-        record = self._scoring.checkpoint.batches.record(account.batch_id)
+        checkpoint, newest = self._scoring.checkpoint, self._scoring.checkpoint.driver.newest(account.batch_id)
+        record = checkpoint.batches.record(account.batch_id)
         assert record is not None
-        self._scoring.checkpoint.cuts.keep(account.batch_id, account.ruleset_version, record.lists, account.span)
-        self._scoring.book.done(account.batch_id, batch.rule_set, account.arrived, filled)
+        checkpoint.cuts.keep(account.batch_id, account.ruleset_version, record.lists, account.span)
+        self._scoring.book.done(account.batch_id, batch.rule_set, account.arrived, filled, newest)
         if self._scoring.order is not None:
             self._scoring.order.done(account.batch_id, account.span)
 
@@ -188,10 +219,12 @@ class ScoringQuery:
 
     @contextlib.contextmanager
     def _following(self) -> Iterator[None]:
-        with locked(self._scoring.checkpoint.path):
+        with self._scoring.lock:
+            self._phases.tell(self._phases.following)
             try:
                 self._scoring.book.start()
-                yield
+                with contextlib.nullcontext() if self._scoring.upkeep is None else self._scoring.upkeep.running():
+                    yield
             finally:
                 self._scoring.book.stop()
 

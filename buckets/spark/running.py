@@ -7,22 +7,39 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from py4j.protocol import Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+from buckets.config.settings import STALL_PATIENCE_MS, START_PATIENCE_MS
+from buckets.duration import format_duration
 from buckets.errors import BucketsError, first_line
 from buckets.kafka.faults import Outage
 from buckets.spark.session import log_path
+from buckets.spark.stall import StallWatch, check_not_stalled
 
 POLL_S = 0.2
 RETRY_S = 1.0
 _OURS = re.compile(r"buckets\.errors\.BucketsError: *(\S.*)")
-_SLOW_START = "Python worker failed to connect back"
-"""What Spark says of a Python that it has started and that does not answer within ten seconds: the machine is busy."""
-STARTS = 5
-"""How often a query is started before its Python is given up; counted again after each batch."""
+_SLOW_START = (
+    "Python worker failed to connect back",
+    "Timed out while waiting for the Python worker",
+    "Executor heartbeat timed out",
+    "SocketTimeoutException: Accept timed out",
+)
+"""What Spark says of processes that do not answer in time, ten seconds for a new Python: the machine is busy."""
+_DAMAGED_STATE = (
+    "CANNOT_LOAD_STATE_STORE",
+    "CANNOT_READ_STREAMING_STATE_FILE",
+    "StateStoreChangelogReader",
+    "RocksDBException: Corruption",
+)
+"""What Spark says where a file of the state is not as it was written."""
+_FRAME = "at "
+"""How a line begins that names a place in a program."""
+LONGEST_RETRY_S = 60.0
+"""The longest pause between two starts of a query; each is twice as long as the one before."""
 WAITING = "Waiting for "
 """How the status of a query begins whose trigger is done: its sources have answered."""
 Batch = Callable[[DataFrame, int], None]
@@ -33,22 +50,28 @@ class Stopped(Exception):
 
 
 class SlowStart(BucketsError):
-    """A Python that Spark has started did not answer in time; the query may be started again."""
+    """A process that Spark has started did not answer in time; the query may be started again."""
 
 
 @dataclass(frozen=True)
 class Patience:
-    """What is done about faults of Kafka.
+    """What is waited for, and for how long.
 
     Attributes:
         outage_s: for how long a broker that does not answer is waited for.
         explain: what says a fault in one line, given Spark's text of it; None where Kafka has no part in it.
         on_outage: called when Kafka does not answer and is waited for.
+        start_s: for how long Python workers that do not answer are started again; counted anew after each batch.
+        stall_s: for how long nothing may get done in a batch.
+        say: told a line when a start is tried again.
     """
 
     outage_s: float = 0.0
     explain: Callable[[str], BucketsError | None] = lambda text: None
     on_outage: Callable[[Outage], None] = lambda outage: None
+    start_s: float = START_PATIENCE_MS / 1000
+    stall_s: float = STALL_PATIENCE_MS / 1000
+    say: Callable[[str], None] = lambda line: None
 
 
 class Running:
@@ -67,7 +90,9 @@ class Running:
         self._batch = batch
         self._patience = patience
         self._out_since_s: float | None = None
-        self._slow_starts = 0
+        self._slow_since_s: float | None = None
+        self._retry_s = RETRY_S
+        self._watch = StallWatch(patience.stall_s)
         self._stopping = threading.Event()
         self._error: BaseException | None = None
         self._query: StreamingQuery | None = None
@@ -83,28 +108,57 @@ class Running:
         Raises:
             BucketsError: it failed.
         """
-        while not self._stopping.is_set():
-            self._error = None
-            try:
-                self._query = self._begin(interval_ms, self._guarded)
-                self._wait(self._query)
-            except Outage as error:
-                now_s = time.monotonic()
-                self._out_since_s = now_s if self._out_since_s is None else self._out_since_s
-                if now_s - self._out_since_s > self._patience.outage_s:
+        with self._watch:
+            while not self._stopping.is_set():
+                self._error = None
+                self._watch.mark("the start of the query")
+                try:
+                    self._query = self._begin(interval_ms, self._guarded)
+                    self._wait(self._query)
+                except Outage as error:
+                    self._wait_out(error)
+                except SlowStart as error:
+                    self._wait_for_machine(error)
+                except (Py4JError, ConnectionError) as error:
+                    _check_jvm(error)
                     raise
-                self._patience.on_outage(error)
-                self._stopping.wait(RETRY_S)
-            except SlowStart:
-                self._slow_starts += 1
-                if self._slow_starts == STARTS:
-                    raise
-                self._stopping.wait(RETRY_S)
-            else:
-                return
+                else:
+                    return
+
+    def _wait_out(self, error: Outage) -> None:
+        """Wait a moment in an outage.
+
+        Raises:
+            Outage: it has lasted too long.
+        """
+        now_s = time.monotonic()
+        self._out_since_s = now_s if self._out_since_s is None else self._out_since_s
+        if now_s - self._out_since_s > self._patience.outage_s:
+            raise error
+        self._patience.on_outage(error)
+        self._pause(RETRY_S)
+
+    def _wait_for_machine(self, error: SlowStart) -> None:
+        """Wait where the machine was too slow, longer each time.
+
+        Raises:
+            SlowStart: it has been for too long.
+        """
+        now_s = time.monotonic()
+        self._slow_since_s = now_s if self._slow_since_s is None else self._slow_since_s
+        if now_s - self._slow_since_s >= self._patience.start_s:
+            raise error
+        self._patience.say(f"{error.message}; trying again in {self._retry_s:g} s")
+        self._pause(self._retry_s)
+        self._retry_s = min(self._retry_s * 2, LONGEST_RETRY_S)
+
+    def _pause(self, seconds: float) -> None:
+        """Wait before the next start."""
+        self._watch.mark("the start of the query", ahead_s=seconds)
+        self._stopping.wait(seconds)
 
     def run_until_interrupt(self, interval_ms: int | None, on_interrupt: Callable[[], None]) -> None:
-        """Run to the end; an interrupt ends it after the batch that is running.
+        """Run to the end; an interrupt ends it after the batch that is running, a second one at once.
 
         Args:
             interval_ms: as for `run`.
@@ -117,10 +171,13 @@ class Running:
         interrupted = threading.Event()
 
         def on_signal(*_: object) -> None:
-            interrupted.set()
-            self.stop()
-            on_interrupt()
+            self._watch.stopping()
+            if not interrupted.is_set():
+                interrupted.set()
+                self.stop()
+                on_interrupt()
 
+        self._watch.may_exit = True
         before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             self.run(interval_ms)
@@ -137,13 +194,19 @@ class Running:
     def _guarded(self, frame: DataFrame, batch_id: int) -> None:
         if self._stopping.is_set():
             raise Stopped
+        self._watch.mark(f"batch {batch_id}")
         try:
             self._batch(frame, batch_id)
         except BaseException as error:
             self._error = error
             raise
-        self._out_since_s = None
-        self._slow_starts = 0
+        self._watch.mark(f"the end of batch {batch_id}")
+        self._out_since_s = self._slow_since_s = None
+        self._retry_s = RETRY_S
+
+    def progress(self) -> None:
+        """Take down that a part of the batch that is running has got done."""
+        self._watch.mark()
 
     def _wait(self, query: StreamingQuery) -> None:
         try:
@@ -152,16 +215,13 @@ class Running:
                     query.stop()
                 elif self._out_since_s is not None and query.status["message"].startswith(WAITING):
                     self._out_since_s = None
+                elif self._watch.wants_news and _is_idle(query):
+                    self._watch.mark("the start of a batch")
         except StreamingQueryException as error:
+            check_not_stalled()
             if self._stopping.is_set() and self._error is None:
                 return
             raise self._plain(error) from error
-        except (Py4JNetworkError, ConnectionError) as error:
-            message = (
-                "Spark's JVM has ended in the middle of the run; nothing of the running batch is committed: start the "
-                f"job again, and it goes on; details are in {log_path()}"
-            )
-            raise BucketsError(message) from error
 
     def _plain(self, error: StreamingQueryException) -> BucketsError:
         """The failure as one line."""
@@ -175,9 +235,46 @@ class Running:
         if ours is not None:
             return BucketsError(ours[1].strip())
         cause = self._error or error
+        if any(sign in f"{text} {cause}" for sign in _SLOW_START):
+            patience = format_duration(round(self._patience.start_s * 1000))
+            message = (
+                "a Python worker of Spark did not answer in time, as happens where the machine is very busy or its "
+                f"memory is swapped out; it is started again for {patience} (start_patience), nothing of the batch is "
+                "committed"
+            )
+            return SlowStart(message)
         said = [line.strip() for line in str(cause).splitlines() if "Error" in line or "Exception" in line]
+        said = [line for line in said if not line.startswith(_FRAME)]
         detail = said[-1] if said else first_line(cause)
+        if any(sign in text for sign in _DAMAGED_STATE):
+            message = (
+                f"the state in the checkpoint cannot be read: a file of it is damaged or missing ({detail[:300]}); "
+                "restore the whole checkpoint from a copy, with the output of that time, or name a new checkpoint and "
+                f"output; details are in {log_path()}"
+            )
+            return BucketsError(message)
         message = (
             f"the query failed: {detail[:300]}; nothing of the failed batch is committed, details are in {log_path()}"
         )
-        return SlowStart(message) if _SLOW_START in f"{text} {cause}" else BucketsError(message)
+        return BucketsError(message)
+
+
+def _check_jvm(error: Exception) -> None:
+    """See that the JVM still answers, so that an error is one of its own.
+
+    Raises:
+        BucketsError: it has ended; says why.
+    """
+    check_not_stalled()
+    if not isinstance(error, Py4JJavaError):
+        message = (
+            "Spark's JVM has ended in the middle of the run; nothing of the running batch is committed: start the "
+            f"job again, and it goes on; details are in {log_path()}"
+        )
+        raise BucketsError(message) from error
+
+
+def _is_idle(query: StreamingQuery) -> bool:
+    """Whether a query waits for the next batch to begin, or for something new."""
+    status = query.status
+    return not status["isTriggerActive"] or status["message"].startswith(WAITING)

@@ -2,6 +2,7 @@
 
 from pyspark.sql import SparkSession
 
+from buckets.checkpoint.topic_generations import TopicGenerations
 from buckets.config.job import Job
 from buckets.rules.rule_set import first_rule_set
 from buckets.spark.arrival_stream import ArrivalStream
@@ -22,7 +23,9 @@ def open_source(spark: SparkSession, job: Job) -> ArrivalStream:
     match source.kind:
         case "kafka":
             assert job.settings.kafka is not None
-            return open_topic(spark, source, job.settings.kafka, schema)
+            assert source.topic is not None
+            generation = max(1, len(TopicGenerations(job.checkpoint).of(source.topic)))
+            return open_topic(spark, source, job.settings.kafka, schema, generation)
         case "delta":
             return open_delta(spark, source, schema, needed)
         case "parquet":

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyspark
 from pyspark.sql.streaming.stateful_processor import MapState
 
-KNOWN_VERSION = "4.2.0"
+KNOWN_VERSION = "4.2.1"
 WINDOW = 64
 WINDOW_BYTES = 32_768
 """What is sent ahead fits the socket's buffer: else both sides could wait for the other to read."""

@@ -14,7 +14,7 @@ from buckets.carry.checkpoint_files import carried_files, last_batch
 from buckets.carry.export_tables import CHECKED, check_table
 from buckets.carry.manifest import KEYS, PAGES, RECORDS, SHARDS, Manifest
 from buckets.checkpoint.checkpoint import Checkpoint
-from buckets.checkpoint.lock import locked
+from buckets.checkpoint.lock import Lock
 from buckets.clock import epoch_ms
 from buckets.engine import shard_store
 from buckets.engine.eviction_schedule import CLOCK, OVERVIEW
@@ -75,7 +75,7 @@ def export_state(spark: SparkSession, checkpoint: Path, folder: Path, say: Calla
     if folder.exists() and any(folder.iterdir()):
         message = f"--to {folder} is there already, and an export is written into a new folder; name another one"
         raise BucketsError(message)
-    with locked(checkpoint):
+    with Lock(checkpoint):
         batch_id = last_batch(checkpoint)
         say(f"reading the state after batch {batch_id}")
         rule_set = known.versions.latest_rule_set()

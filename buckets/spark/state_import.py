@@ -11,6 +11,7 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -31,7 +32,7 @@ from buckets.checkpoint.basis import Basis
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.folders import spark_folder
 from buckets.checkpoint.imports import Import
-from buckets.checkpoint.lock import check_free, locked
+from buckets.checkpoint.lock import Lock, check_free, lock_file
 from buckets.checkpoint.owned_folder import OwnedFolder
 from buckets.clock import epoch_ms
 from buckets.config.job import Job
@@ -86,21 +87,45 @@ def import_state(spark: SparkSession, folder: Path, job: Job, plan: CarryPlan, s
         check_free(before)
     say("checking the export")
     check_contents(folder, plan.manifest)
-    try:
-        with locked(job.checkpoint), tempfile.TemporaryDirectory(dir=job.checkpoint) as work:
-            Checkpoint(job.checkpoint).imports.begin()
-            _write_records(folder, job.checkpoint)
-            _carry_records(job.checkpoint, plan)
-            say("writing the state")
-            messages = Path(work) / "messages"
-            _messages(spark, folder, plan.carried, messages)
-            _install(spark, job.checkpoint, messages, plan)
-            Checkpoint(job.checkpoint).job.begin_imported(plan.basis, plan.manifest.identity, life)
-    except BaseException:
-        shutil.rmtree(job.checkpoint, ignore_errors=True)
-        raise
+    with Lock(job.checkpoint):
+        _check_new(job.checkpoint)
+        try:
+            _import_into(spark, folder, job.checkpoint, plan, life, say)
+        except BaseException:
+            shutil.rmtree(job.checkpoint, ignore_errors=True)
+            raise
     if job.settings.output.kind == "delta":
         OwnedFolder(Path(job.settings.output.path), "output.path", life).hand_over(plan.manifest.identity)
+
+
+def _import_into(
+    spark: SparkSession, folder: Path, checkpoint: Path, plan: CarryPlan, life: str, say: Callable[[str], None]
+) -> None:
+    with tempfile.TemporaryDirectory(dir=checkpoint) as work:
+        known = Checkpoint(checkpoint)
+        known.imports.begin()
+        _write_records(folder, checkpoint)
+        _carry_records(checkpoint, plan)
+        say("writing the state")
+        messages = Path(work) / "messages"
+        _messages(spark, folder, plan.carried, messages)
+        _install(spark, checkpoint, messages, plan)
+        known.job.begin_imported(plan.basis, plan.manifest.identity, life)
+
+
+def _check_new(checkpoint: Path) -> None:
+    """See that nothing is in a folder but its lock.
+
+    Raises:
+        BucketsError: something is.
+    """
+    lock = lock_file(checkpoint)
+    if checkpoint.exists() and any(path not in (lock, lock.parent) for path in checkpoint.rglob("*")):
+        message = (
+            f"checkpoint {checkpoint} is there already, and state is imported into a new one; name another folder "
+            "as `checkpoint` of the configuration"
+        )
+        raise BucketsError(message)
 
 
 def check_target(job: Job, manifest: Manifest) -> None:
@@ -111,12 +136,7 @@ def check_target(job: Job, manifest: Manifest) -> None:
     """
     check_free(job.checkpoint)
     Checkpoint(job.checkpoint).job.check_import_ended()
-    if job.checkpoint.exists() and any(job.checkpoint.iterdir()):
-        message = (
-            f"checkpoint {job.checkpoint} is there already, and state is imported into a new one; name another folder "
-            "as `checkpoint` of the configuration"
-        )
-        raise BucketsError(message)
+    _check_new(job.checkpoint)
     output = Path(job.settings.output.path)
     if job.settings.output.kind != "delta" or not (output.exists() and any(output.iterdir())):
         return
@@ -161,6 +181,9 @@ def _carry_records(checkpoint: Path, plan: CarryPlan) -> None:
     if entries:
         carried = carried_driver(entries, plan.carried)
         known.driver.begin(batch_id, carried)
+        record = known.batches.record(batch_id)
+        if record is not None:
+            known.batches.keep(batch_id, replace(record, driver=batch_id))
 
 
 def _messages(spark: SparkSession, folder: Path, carried: Regrouping, to: Path) -> None:

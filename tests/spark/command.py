@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Self
 
 BUCKETS = str(Path(sys.executable).with_name("buckets"))
+PHASES = ("starting Spark", "following the rules of ", "waiting for payments from ", "scoring what is in ")
+"""How lines begin that `buckets run` says before its first batch."""
 POLL_S = 0.005
 GIVE_UP_S = 180
 
@@ -21,9 +23,9 @@ def run_command(*arguments: str | Path, cwd: Path | None = None) -> subprocess.C
 
 
 def one_line(ran: subprocess.CompletedProcess[str]) -> str:
-    """What a command has said that failed: one line, and nothing else."""
+    """What a command has said that failed: one line, and nothing else but how far its start had come."""
     assert ran.returncode == 1, ran.stderr
-    (line,) = ran.stderr.splitlines()
+    (line,) = [line for line in ran.stderr.splitlines() if not line.startswith(PHASES)]
     assert line.startswith("error: ")
     return line.removeprefix("error: ")
 
@@ -98,14 +100,15 @@ class RunningCommand:
         """Kill the driver alone; wait until all that it had started has gone of itself."""
         os.kill(self._process.pid, signal.SIGKILL)
         os.killpg(self._process.pid, signal.SIGCONT)
-        self._wait_until_gone()
+        self.wait_until_gone()
 
     def kill_all(self) -> None:
         """Kill driver and JVM in the same moment; wait until their workers have gone too."""
         os.killpg(self._process.pid, signal.SIGKILL)
-        self._wait_until_gone()
+        self.wait_until_gone()
 
-    def _wait_until_gone(self) -> None:
+    def wait_until_gone(self) -> None:
+        """Wait until it and all that it had started have ended."""
         self._process.wait()
         given_up_s = time.monotonic() + GIVE_UP_S
         while left := self.processes():
@@ -116,6 +119,10 @@ class RunningCommand:
         """Press Ctrl-C; returns the exit code."""
         os.killpg(self._process.pid, signal.SIGINT)
         return self._process.wait(self._give_up_s)
+
+    def terminate(self) -> None:
+        """Ask it alone to end, as a service manager does."""
+        os.kill(self._process.pid, signal.SIGTERM)
 
     @property
     def is_running(self) -> bool:

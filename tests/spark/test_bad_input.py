@@ -16,8 +16,9 @@ import pytest
 import yaml
 from pyspark.sql import SparkSession
 
-from buckets.checkpoint.lock import locked
+from buckets.checkpoint.lock import Lock
 from buckets.cli.main import exit_code
+from buckets.errors import BucketsError
 from tests.spark.command import run_command
 from tests.spark.job_folder import JobFolder
 from tests.spark.payments import RULES, SCHEMA, payments
@@ -95,6 +96,17 @@ def test_a_file_that_is_not_there(folder):
 def test_a_file_without_a_line(folder, name):
     (folder / name).write_text("\n  \n" if name == "blank.jsonl" else "")
     assert f"{name}: is empty" in evaluate_fault(folder, events=name)
+
+
+def test_a_file_of_which_less_than_half_can_be_read(folder):
+    (folder / "events.jsonl").write_bytes(b"\xff\n{\n" + json.dumps(EVENTS[0]).encode())
+    options = ["--events", "events.jsonl", "--rules", "rules.yaml", "--schema", "schema.yaml", "--out", "out"]
+    done = run_command("evaluate", *options, cwd=folder)
+    assert done.returncode == 1
+    said = done.stderr.splitlines()[-1]
+    assert said.startswith("error: events events.jsonl: less than half can be read: 2 of 3 rows are no events: ")
+    assert '1 of "is not valid UTF-8", first at events.jsonl:1' in said
+    assert len((folder / "out" / "dead_letters.jsonl").read_text().splitlines()) == 2
 
 
 def test_a_parquet_file_without_a_row(folder):
@@ -207,6 +219,14 @@ def test_a_number_of_shards_that_cannot_be(folder, value):
         ({"engine": {"precision": {"tail": "1h", "resolution": "8d"}}}, "engine.precision: resolution: 8d is no width"),
         ({"engine": {"precision": {"groups": [{"group_by": ["kind"]}]}}}, "no rule has the group 'kind'"),
         ({"colour": "red"}, "colour: unknown field"),
+        ({"stall_patience": "0s"}, "stall_patience: 0ms is shorter than the limit of 1s"),
+        ({"checkpoint": "s3://bucket/checkpoint"}, "checkpoint: s3://bucket/checkpoint begins with a scheme, s3:/"),
+        ({"checkpoint": "file:///tmp/checkpoint"}, "checkpoint: file:///tmp/checkpoint begins with a scheme, file:/"),
+        ({"output": {"path": "dbfs:/tables"}}, "output.path: dbfs:/tables begins with a scheme, dbfs:/"),
+        ({"source": {"kind": "json", "path": "abfss://c@a/x"}}, "source.path: abfss://c@a/x begins with a scheme"),
+        ({"archive": {"path": "gs://bucket/archive"}}, "archive.path: gs://bucket/archive begins with a scheme"),
+        ({"rules": "s3a://bucket/rules"}, "rules.path: s3a://bucket/rules begins with a scheme"),
+        ({"lists": {"staff": {"kind": "file", "path": "s3:/a"}}}, "lists.staff.path: s3:/a begins with a scheme"),
         ({"spark": {"spark.driver.memory": "lots"}}, "Spark's JVM does not start"),
         ({"output": {"path": "rules.yaml"}}, "holds something that this program did not write"),
         ({"checkpoint": "source"}, "holds something that this program did not write"),
@@ -262,7 +282,7 @@ def test_a_checkpoint_of_another_job_is_refused_and_all_is_as_it_was(finished, t
 
 def test_a_checkpoint_that_another_run_is_on(finished, tmp_path):
     job = finished.copy_to(tmp_path)
-    with locked(job.checkpoint):
+    with Lock(job.checkpoint):
         assert f"checkpoint {job.checkpoint} is in use by process {os.getpid()}" in fault("run", job.conf, cwd=tmp_path)
 
 
@@ -270,3 +290,49 @@ def test_a_checkpoint_that_another_run_is_on(finished, tmp_path):
 def test_the_state_of_what_is_no_checkpoint(folder, command):
     said = "out is no checkpoint: there is no buckets/job.json in it"
     assert said in fault("state", command[0], "out", *command[1:], cwd=folder)
+
+
+def newest(folder: Path, pattern: str) -> Path:
+    return max(folder.glob(pattern))
+
+
+def flip(path: Path) -> None:
+    """Change one bit, as a disk does."""
+    content = bytearray(path.read_bytes())
+    content[-20] ^= 0x40
+    path.write_bytes(content)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-30])
+
+
+@pytest.fixture(scope="module")
+def begun(spark, tmp_path_factory) -> JobFolder:
+    """A job that has done two batches, with something more to do."""
+    job = JobFolder(tmp_path_factory.mktemp("begun"))
+    job.add_events(payments(40), files=2)
+    job.run(spark)
+    job.add_file(2, [json.dumps(event | {"id": f"again-{event['id']}"}) for event in payments(20)])
+    return job
+
+
+@pytest.mark.parametrize("harm", [flip, cut, Path.unlink], ids=["flipped", "cut", "gone"])
+def test_a_damaged_file_of_the_state_is_said_to_be_that(spark, begun, tmp_path, harm):
+    job = begun.copy_to(tmp_path)
+    for partition in (job.checkpoint / "spark" / "state" / "0").glob("[0-9]*"):
+        harm(newest(partition, "*.changelog"))
+    with pytest.raises(
+        BucketsError, match=r"^the state in the checkpoint cannot be read: a file of it is damaged or miss"
+    ):
+        job.run(spark)
+
+
+@pytest.mark.parametrize("table", ["alerts", "batches"])
+def test_a_table_whose_log_is_cut_is_named(spark, begun, tmp_path, table):
+    job = begun.copy_to(tmp_path)
+    cut(newest(job.tables / table / "_delta_log", "*.json"))
+    with pytest.raises(
+        BucketsError, match=rf"^table {job.tables / table}: its log, .* cannot be read \(Json error: Trunc"
+    ):
+        job.run(spark)

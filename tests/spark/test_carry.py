@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from buckets.carry.plan import parse_names
-from buckets.checkpoint.lock import locked
+from buckets.checkpoint.lock import Lock
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
 from buckets.spark.state_export import export_state
@@ -94,7 +94,7 @@ def test_a_job_goes_on_under_other_settings_and_back_again_as_if_nothing_had_hap
     job.add_events(EVENTS[:60], files=2)
     job.run(spark)
     first = job.checkpoint
-    with locked(first), pytest.raises(BucketsError, match="is in use by process"):
+    with Lock(first), pytest.raises(BucketsError, match="is in use by process"):
         export_state(spark, first, tmp_path / "running", lambda line: None)
 
     goes_on(spark, job, "second", 3, f"{NAME}={OTHER}", NEW)

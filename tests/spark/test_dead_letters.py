@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from buckets.config.engine import EngineSettings
 from buckets.events.arrivals import shortened
 from buckets.rules.rule import Rule
 from tests.core import examples, written_rows
@@ -28,7 +29,7 @@ RULE = Rule.model_validate(
         "limit": {"operator": ">", "value": "0"},
     }
 )
-BROKEN_JSON, GOOD, SKIPPED = "broken JSON", "good", "skipped"
+BROKEN_JSON, GOOD, SKIPPED, NO_KEY = "broken JSON", "good", "skipped", "no key"
 
 
 def event(**changes) -> bytes:
@@ -62,8 +63,8 @@ JSON_LINES: list[tuple[bytes, str]] = [
     (event(t=...), "t: is missing or null"),
     (event(t="soon"), "t: 'soon' is not a decimal number"),
     (event(t=10**15), "is an absurd time"),
-    (event(payer=None), "payer: is missing or null"),
-    (event(amount=...), "amount: is missing or null"),
+    (event(id="no payer", payer=None), NO_KEY),
+    (event(id="no amount", amount=...), GOOD),
     (event(amount="1.234"), "amount: 1.234 has more than 2 digits after the point"),
     (event(amount="12 EUR"), "amount: '12 EUR' is not a decimal number"),
     (event(amount=True), "amount: 'true' is not a decimal number"),
@@ -151,7 +152,7 @@ def raw(line: bytes) -> str:
 def expected(lines: list[tuple[bytes, str]]) -> list[tuple[int, str, str]]:
     """Line number, reason and text of what should be a dead letter."""
     numbered = enumerate(lines, 1)
-    return [(number, reason, raw(line)) for number, (line, reason) in numbered if reason not in (GOOD, SKIPPED)]
+    return [(number, reason, raw(line)) for number, (line, reason) in numbered if reason not in (GOOD, SKIPPED, NO_KEY)]
 
 
 def faults(dead_letters: list[dict], lines: list[tuple[bytes, str]]) -> list[str]:
@@ -196,6 +197,7 @@ def test_a_job_sets_aside_each_line_that_is_no_event(spark, tmp_path: Path, kind
     (account,) = job.rows("batches")
     assert account["dead_letters"] == len(expected(lines))
     assert account["evaluated"] == len(good_positions(lines))
+    assert account["no_key"] == sum(reason == NO_KEY for _, reason in lines)
 
 
 def test_evaluate_takes_typed_columns_to_the_digit_and_sets_aside_what_does_not_fit(spark, tmp_path: Path):
@@ -228,7 +230,8 @@ def test_a_job_and_an_evaluation_make_of_any_lines_what_python_makes_of_them(spa
     wanted = [written_rows.expected_of_json(line) for line in lines]
     dead = [number for number, event in enumerate(wanted, 1) if event == written_rows.DEAD]
     most = examples.rule("most", aggregate={"function": "max", "measure": "amount"})
-    job = JobFolder(tmp_path / "job", source={"kind": "json", "path": "source"})
+    strict = {"shards": 4, "allowed_lateness": "100ms", "nulls": "strict"}
+    job = JobFolder(tmp_path / "job", source={"kind": "json", "path": "source"}, engine=strict)
     job.write_schema(examples.SCHEMA.model_dump(mode="json"))
     job.write_rules([most.model_dump(by_alias=True, mode="json")])
     path = job.source / "lines.jsonl"
@@ -237,5 +240,6 @@ def test_a_job_and_an_evaluation_make_of_any_lines_what_python_makes_of_them(spa
     assert sorted(row["position"] for row in job.rows("dead_letters")) == dead
     (account,) = job.rows("batches")
     assert account["events_in"] == len(wanted) - wanted.count(written_rows.SKIPPED)
-    results = evaluate(spark, evaluation_of(path, examples.SCHEMA, [most]), tmp_path / "work")
+    settings = EngineSettings.model_validate(strict)
+    results = evaluate(spark, evaluation_of(path, examples.SCHEMA, [most], settings), tmp_path / "work")
     assert [json.loads(row)["position"] for row in results["dead_letters.jsonl"].splitlines()] == dead

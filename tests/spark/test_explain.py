@@ -1,6 +1,7 @@
 """`buckets explain` on what a real job has left behind."""
 
 import json
+import re
 import sys
 
 import pytest
@@ -55,3 +56,31 @@ def test_an_alert_and_an_event_without_one_are_explained_by_what_arrived(spark, 
     assert explain(job.conf, alerts[0]["alert_id"], "--html", page) == (0, f"written to {page}\n")
     assert alerts[0]["alert_id"] in page.read_text(encoding="utf-8")
     assert explain(job.conf, "--event", "nobody", "--rule", "payer-sum")[0] == 1
+
+
+def test_from_the_list_of_alerts_to_an_explanation_and_a_verdict(spark, tmp_path, monkeypatch, capsys):
+    """The way of the README, by the ids that are shown."""
+    job = JobFolder(tmp_path, archive={"path": "archive"})
+    job.add_events(payments(120), files=2)
+    job.run(spark)
+
+    def ran(*words: object) -> str:
+        monkeypatch.setattr(sys, "argv", ["buckets", *map(str, words)])
+        capsys.readouterr()
+        assert exit_code() == 0
+        return capsys.readouterr().out
+
+    monkeypatch.setenv("COLUMNS", "80")
+    (alert,) = json.loads(ran("alerts", job.tables, "--rule", "payer-sum", "--limit", 1, "--json"))
+    shown = ran("alerts", job.tables, "--rule", "payer-sum", "--limit", 1)
+    (short,) = re.findall(r"\balert ([0-9a-f]{8,})\b", shown)
+    assert len(short) < len(alert["alert_id"])
+    assert alert["alert_id"].startswith(short)
+
+    assert f"Alert {alert['alert_id']} of rule payer-sum: raised" in ran("explain", job.conf, short)
+    said = ran("verdict", short, "fraud", "--by", "ann", "--conf", job.conf)
+    assert said == f"alert {alert['alert_id']} of payer-sum, event {alert['event_id']}: fraud, by ann\n"
+    assert f"alert {short}" in ran("verdicts", job.conf)
+    assert f"Drafted from alert {alert['alert_id']}" in ran(
+        "rules", "new", "r", "--from-alert", short, "--conf", job.conf
+    )

@@ -8,12 +8,17 @@ import json
 import tarfile
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+import buckets
+from buckets.config.engine import EngineSettings
 from buckets.errors import BucketsError
+from buckets.rules.rule import Rule
 from buckets.spark.state_reader import read_stats
+from tests.core.checkpoints import written_in
 from tests.spark.job_folder import JobFolder
-from tests.spark.payments import payments
+from tests.spark.payments import EVENT_SCHEMA, RULES, payments
 
 pytestmark = pytest.mark.spark
 
@@ -30,6 +35,7 @@ COLUMNS_SINCE = {
     "score",
     "held_back",
     "held_alerts",
+    "no_key",
 }
 """Columns that tables have got since, which are null in the rows of that release."""
 
@@ -58,7 +64,31 @@ def test_a_checkpoint_of_codec_1_goes_on_with_the_same_results(spark, old, finis
         for row in mine[name]:
             since = COLUMNS_SINCE if name in ("alerts", "shadow_alerts") else COLUMNS_SINCE - {"terms"}
             assert row["batch_id"] < 2 or all(row.get(column, True) is not None for column in since)
-    assert json.loads((old.checkpoint / "buckets" / "job.json").read_text())["codec"] == 3
+    assert written_in(old.checkpoint / "buckets" / "job.json")["codec"] == 4
+
+
+def test_a_checkpoint_of_codec_1_goes_on_with_events_that_lack_fields(spark, old):
+    """What was kept counts, and what comes after it is warm: the results are those of one process from the start."""
+    events = payments(EVENTS)
+    for number, event in enumerate(events[EVENTS // 2 :]):
+        events[EVENTS // 2 + number] = event | dict.fromkeys(
+            [name for name, every in (("payer", 5), ("kind", 7), ("amount", 3)) if number % every == 0]
+        )
+    old.add_events(events, files=FILES)
+    old.run(spark)
+    rules = [Rule.model_validate(rule) for rule in RULES]
+    settings = EngineSettings.model_validate({"shards": 4, "allowed_lateness": "100ms"})
+    table = pa.table({name: [event[name] for event in events] for name in ("id", "t", "payer", "kind", "amount")})
+    expected = buckets.Evaluator(rules, EVENT_SCHEMA, settings).evaluate(table).evaluations.to_pylist()
+    names = ("event_id", "rule_id", "event_time", "value", "lower", "upper", "count", "fired", "warm")
+    found = [row for row in old.rows("evaluations") if row["batch_id"] >= 2]
+    wanted = [row for row in expected if row["position"] >= EVENTS // 2]
+    as_tuples = [sorted((tuple(row[name] for name in names) for row in rows), key=repr) for rows in (found, wanted)]
+    assert as_tuples[0] == as_tuples[1]
+    accounts = [row for row in old.rows("batches") if row["batch_id"] >= 2]
+    lacking = sum(event["payer"] is None for event in events)
+    assert sum(row["no_key"] for row in accounts if row["group"] == "payer") == lacking
+    assert not any(row["dead_letters"] for row in accounts)
 
 
 def as_then(row: dict) -> dict:
@@ -69,9 +99,9 @@ def as_then(row: dict) -> dict:
 
 def test_a_checkpoint_of_a_later_codec_is_refused_before_any_batch(spark, old):
     job = old.checkpoint / "buckets" / "job.json"
-    job.write_text(json.dumps(json.loads(job.read_text()) | {"codec": 99}))
+    job.write_text(json.dumps(written_in(job) | {"codec": 99}))
     old.add_events(payments(EVENTS), files=FILES)
-    with pytest.raises(BucketsError, match="was written by codec version 99, and this release reads 1 to 3"):
+    with pytest.raises(BucketsError, match="was written by codec version 99, and this release reads 1 to 4"):
         old.run(spark)
     assert not (old.checkpoint / "spark" / "offsets" / "2").exists()
 

@@ -1,6 +1,5 @@
 """Buckets after a tail, on the real engine: bounds hold, and batches, restarts and changed settings break nothing."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +7,7 @@ import pytest
 
 from buckets.config.job import load_job
 from buckets.spark.prepared_job import prepare
+from tests.core.checkpoints import written_in
 from tests.spark.job_folder import JobFolder, Row
 from tests.spark.payments import payments
 
@@ -179,6 +179,4 @@ def test_what_was_folded_stays_within_bounds_when_events_are_kept_raw_again(spar
     longest_ms, turn_ms = 1_000, max(event["t"] for event in EVENTS[:HALF])
     times_ms = {event["id"]: event["t"] for event in EVENTS}
     assert all(times_ms[event_id] - longest_ms <= turn_ms for event_id in second)
-    assert json.loads((job.checkpoint / "buckets" / "job.json").read_text())["precision"] == {
-        "all groups": "every event raw"
-    }
+    assert written_in(job.checkpoint / "buckets" / "job.json")["precision"] == {"all groups": "every event raw"}

@@ -26,7 +26,7 @@ from pyspark.sql.types import (
 )
 
 from buckets.errors import BucketsError
-from tests.spark.command import RunningCommand
+from tests.spark.command import PHASES, RunningCommand
 from tests.spark.job_folder import FIRST_MTIME_S, OUTPUTS, JobFolder, Row, written_batches
 from tests.spark.payments import RULES, SCHEMA, payments
 
@@ -164,7 +164,16 @@ def test_values_are_decimals_with_room_for_an_average(spark, finished):
 
 def test_the_accounts_of_every_batch_balance_and_add_up_to_the_rows_of_the_tables(finished):
     accounts = finished.rows("batches")
-    ways_out = ("filtered", "evaluated", "late", "too_late", "duplicates", "collisions_not_kept", "dead_letters")
+    ways_out = (
+        "no_key",
+        "filtered",
+        "evaluated",
+        "late",
+        "too_late",
+        "duplicates",
+        "collisions_not_kept",
+        "dead_letters",
+    )
     assert all(account["events_in"] == sum(account[way] for way in ways_out) for account in accounts)
     groups = {account["group"] for account in accounts}
     assert {account["batch_id"] for account in accounts} == {0, 1, 2, 3}
@@ -201,7 +210,14 @@ def test_interrupted_and_started_again_nothing_is_lost_or_doubled(spark, finishe
         command.wait_until(lambda: (job.checkpoint / "spark" / "commits" / "0").exists())
         assert any(sockets.iterdir())
         assert command.interrupt() == 0
-        unread, *batches, stopping, last = command.stderr.splitlines()
+        said = command.stderr.splitlines()
+    phases = [line for line in said if line.startswith(PHASES)]
+    unread, *batches, stopping, last = (line for line in said if line not in phases)
+    assert phases == [
+        "starting Spark",
+        f"following the rules of {job.root / 'rules.yaml'}",
+        f"waiting for payments from {job.source}; Ctrl-C stops",
+    ]
     (job.source / ".001.jsonl").unlink()
     assert unread.startswith(f"events {job.source}/.001.jsonl: is not read: its name begins with '_' or '.'")
     assert stopping == "stopping after the batch that is running…"

@@ -8,9 +8,10 @@ from pyspark.errors import StreamingQueryException
 from buckets.errors import BucketsError
 from buckets.kafka.faults import Outage
 from buckets.spark import running
-from buckets.spark.running import STARTS, WAITING, Patience, Running
+from buckets.spark.running import WAITING, Patience, Running
 
 PATIENCE_S = 10.0
+START_S = 100.0
 AWAY = "no broker answers"
 
 
@@ -46,17 +47,20 @@ def clock(monkeypatch) -> Clock:
     ticking = Clock()
     monkeypatch.setattr(running, "time", ticking)
     monkeypatch.setattr(running, "RETRY_S", 0)
+    monkeypatch.setattr(running, "LONGEST_RETRY_S", 0)
     return ticking
 
 
 def run(*queries: Query) -> list[str]:
-    """Run one query after the other; returns what was said of outages."""
+    """Run one query after the other; returns what was said."""
     said: list[str] = []
     waiting = iter(queries)
     patience = Patience(
         PATIENCE_S,
         lambda text: Outage(text) if AWAY in text else None,
         lambda outage: said.append(outage.message),
+        START_S,
+        say=said.append,
     )
     Running(lambda interval_ms, batch: next(waiting), lambda frame, batch_id: None, patience).run(0)
     return said
@@ -89,24 +93,35 @@ def test_outages_are_counted_one_by_one_also_where_nothing_came_in_between(clock
 SLOW = "SparkException: Python worker failed to connect back.\nat x"
 
 
-def test_a_query_whose_python_was_slow_to_start_is_started_again_but_not_for_ever(clock):
-    assert run(*[Query([], SLOW)] * (STARTS - 1), Query([], None)) == []
-    with pytest.raises(BucketsError, match="the query failed: SparkException: Python worker failed to connect back"):
-        run(*[Query([], SLOW)] * STARTS, Query([], None))
+def test_a_query_whose_python_is_slow_to_start_is_started_again_until_patience_ends_and_that_is_said(clock):
+    slow = [Query([after(clock, START_S / 4)], SLOW) for _ in range(6)]
+    said = run(*slow[:4], Query([], None))
+    assert len(said) == 4
+    assert all(line.startswith("a Python worker of Spark did not answer in time, as happens where") for line in said)
+    assert said[0].endswith("; trying again in 0 s")
+    with pytest.raises(BucketsError, match="a Python worker of Spark did not answer in time"):
+        run(*slow[4:], *[Query([after(clock, START_S)], SLOW)] * 2, Query([], None))
 
 
-def test_slow_starts_are_counted_again_after_a_batch(clock):
+def test_patience_with_slow_starts_begins_anew_after_a_batch(clock):
     begun = []
 
     def begin(interval_ms, batch) -> Query:
         begun.append(batch)
-        if len(begun) == STARTS - 1:
+        if len(begun) in (2, 3):
             batch(None, 0)
-        return Query([], SLOW)
+        return Query([after(clock, START_S * 0.6)], SLOW)
 
-    with pytest.raises(BucketsError, match="failed to connect back"):
-        Running(begin, lambda frame, batch_id: None, Patience()).run(0)
-    assert len(begun) == STARTS - 2 + STARTS
+    with pytest.raises(BucketsError, match="did not answer in time"):
+        Running(begin, lambda frame, batch_id: None, Patience(start_s=START_S)).run(0)
+    assert len(begun) == 5
+
+
+def test_pauses_between_starts_grow_up_to_a_limit(clock, monkeypatch):
+    monkeypatch.setattr(running, "RETRY_S", 0.001)
+    monkeypatch.setattr(running, "LONGEST_RETRY_S", 0.005)
+    said = run(*[Query([], SLOW)] * 5, Query([], None))
+    assert [line.rpartition("again in ")[2] for line in said] == ["0.001 s", "0.002 s", "0.004 s", "0.005 s", "0.005 s"]
 
 
 @pytest.mark.parametrize(

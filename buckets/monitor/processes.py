@@ -1,0 +1,149 @@
+"""What the processes of a job hold: descriptors, threads, memory and CPU time of driver, JVM and Python workers.
+
+Linux tells all of it in `/proc`. Elsewhere only the driver itself is looked at, and processes are listed with `ps`.
+"""
+
+import contextlib
+import os
+import resource
+import subprocess
+import threading
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+DRIVER, JVM, WORKERS = "driver", "JVM", "Python workers"
+PROC = Path("/proc")
+_TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_MOST_DESCRIPTORS = "Max open files"
+_PPID, _UTIME, _STIME, _THREADS, _RSS = 1, 11, 12, 17, 21
+"""Where fields of `/proc/PID/stat` stand after the name of the process."""
+
+
+@dataclass(frozen=True)
+class ProcessUse:
+    """What one process holds at a moment.
+
+    Attributes:
+        kind: `DRIVER`, `JVM` or `WORKERS`.
+        pid: the process.
+        descriptors: how many are open.
+        descriptor_limit: how many may be open; None for no limit.
+        threads: how many it has.
+        resident_bytes: its memory.
+        cpu_s: the CPU time that it has taken since its start.
+    """
+
+    kind: str
+    pid: int
+    descriptors: int
+    descriptor_limit: int | None
+    threads: int
+    resident_bytes: int
+    cpu_s: float
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of a process after its name, which may hold blanks and brackets."""
+    return (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+
+
+def _parents() -> dict[int, int]:
+    """The parent of every process."""
+    parents: dict[int, int] = {}
+    if PROC.joinpath("self", "stat").exists():
+        for folder in PROC.iterdir():
+            if folder.name.isdecimal():
+                with contextlib.suppress(OSError):
+                    parents[int(folder.name)] = int(_stat(int(folder.name))[_PPID])
+        return parents
+    listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=False).stdout
+    return {int(pid): int(parent) for pid, parent in (line.split() for line in listed.splitlines())}
+
+
+def by_kind(uses: Iterable[ProcessUse]) -> dict[str, dict[str, int]]:
+    """What processes of each kind hold together, as plain data."""
+    found: dict[str, dict[str, int]] = {}
+    for use in uses:
+        kind = found.setdefault(use.kind, dict.fromkeys(("processes", "descriptors", "threads", "resident_bytes"), 0))
+        kind["processes"] += 1
+        for name in ("descriptors", "threads", "resident_bytes"):
+            kind[name] += getattr(use, name)
+    return found
+
+
+def process_tree(root: int) -> list[int]:
+    """A process and all that it has started, as far as they run; parents before children."""
+    children: dict[int, list[int]] = defaultdict(list)
+    for pid, parent in _parents().items():
+        children[parent].append(pid)
+    found = [root]
+    for pid in found:
+        found += children[pid]
+    return found
+
+
+def job_processes(driver: int) -> list[ProcessUse]:
+    """What the processes of a job hold; one that ends meanwhile is left out.
+
+    Args:
+        driver: its driver; where spark-submit has started that, the JVM is its parent.
+    """
+    if not PROC.joinpath("self", "stat").exists():
+        return [_own_use()] if driver == os.getpid() else []
+    found = []
+    for pid in process_tree(_root(driver)):
+        with contextlib.suppress(OSError):
+            found.append(_use(pid, driver))
+    return found
+
+
+def _root(driver: int) -> int:
+    with contextlib.suppress(OSError):
+        parent = int(_stat(driver)[_PPID])
+        if _name(parent) == "java":
+            return parent
+    return driver
+
+
+def _name(pid: int) -> str:
+    return (PROC / str(pid) / "comm").read_text().strip()
+
+
+def _use(pid: int, driver: int) -> ProcessUse:
+    kind = DRIVER if pid == driver else JVM if _name(pid) == "java" else WORKERS
+    stat = _stat(pid)
+    return ProcessUse(
+        kind=kind,
+        pid=pid,
+        descriptors=len(os.listdir(PROC / str(pid) / "fd")),
+        descriptor_limit=_descriptor_limit(pid),
+        threads=int(stat[_THREADS]),
+        resident_bytes=int(stat[_RSS]) * _PAGE_BYTES,
+        cpu_s=(int(stat[_UTIME]) + int(stat[_STIME])) / _TICKS_A_SECOND,
+    )
+
+
+def _descriptor_limit(pid: int) -> int | None:
+    for line in (PROC / str(pid) / "limits").read_text().splitlines():
+        if line.startswith(_MOST_DESCRIPTORS):
+            soft = line.removeprefix(_MOST_DESCRIPTORS).split()[0]
+            return None if soft == "unlimited" else int(soft)
+    return None
+
+
+def _own_use() -> ProcessUse:
+    """What this process holds, where there is no `/proc`."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return ProcessUse(
+        kind=DRIVER,
+        pid=os.getpid(),
+        descriptors=len(os.listdir("/dev/fd")),
+        descriptor_limit=None if soft == resource.RLIM_INFINITY else soft,
+        threads=threading.active_count(),
+        resident_bytes=used.ru_maxrss,  # in bytes on macOS, where there is no /proc
+        cpu_s=used.ru_utime + used.ru_stime,
+    )

@@ -1,0 +1,127 @@
+"""Goes on with a topic that was deleted and created again: from its beginning, with all that the checkpoint keeps.
+
+Spark's notes of where the next batch begins are changed, and a batch that was planned in the old topic is given up: its
+messages are gone. The new id is written last, so that all of it is done again if it was broken off.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from buckets.audit.folder import AuditFolder
+from buckets.audit.tables import TRANSACTIONS
+from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.checkpoint.lock import Lock
+from buckets.checkpoint.source_offsets import SourceOffsets, TopicOffsets
+from buckets.checkpoint.topic_generations import TopicGeneration
+from buckets.config.job import Job
+from buckets.delta.whole_table import open_table
+from buckets.errors import BucketsError
+from buckets.kafka.topic_guard import TopicGuard
+from buckets.outputs import columns
+
+
+def go_on_in_new_topic(job: Job, identity: str, guard: TopicGuard, say: Callable[[str], None]) -> None:
+    """Let a job read its source topic from the beginning, if that was created again; its state stays.
+
+    Args:
+        job: the job, whose checkpoint is locked.
+        identity: of its checkpoint.
+        guard: its topic.
+        say: told what is done, a line each.
+
+    Raises:
+        BucketsError: results of a batch of the old topic are half written.
+        Outage: Kafka does not answer.
+    """
+    renewed, offsets = guard.renewed(), SourceOffsets(job.checkpoint)
+    unfinished = offsets.unfinished
+    if renewed and unfinished is not None:
+        _give_up(job, identity, unfinished, offsets, say)
+    _begin(guard, renewed, offsets, say)
+
+
+def go_on_in_new_topics(
+    topics: Mapping[str, str], folder: AuditFolder, identity: str, guard: TopicGuard, say: Callable[[str], None]
+) -> None:
+    """Let an audit read topics that were created again from their beginning; its tables stay.
+
+    Args:
+        topics: by topic, the name of its table.
+        folder: of the audit.
+        identity: of its checkpoint.
+        guard: its topics.
+        say: told what is done, a line each.
+
+    Raises:
+        BucketsError: the checkpoint is in use.
+        Outage: Kafka does not answer.
+    """
+    with Lock(folder.checkpoint):
+        renewed, offsets = guard.renewed(), SourceOffsets(folder.checkpoint)
+        unfinished = offsets.unfinished
+        if renewed and unfinished is not None:
+            # Its number is used up: tables that have it take no more under it. Messages without an id that are in
+            # their table already are not read again; others are, and those that are repeats are dropped by their id.
+            written = _written_with(folder.tables, TRANSACTIONS, identity) == unfinished
+            moved = {topic: end for topic, end in offsets.end(unfinished).items() if topics.get(topic) == TRANSACTIONS}
+            before = offsets.before(unfinished)
+            offsets.move(unfinished + 1, before | (moved if written else {}))
+            offsets.finish(unfinished)
+        _begin(guard, renewed, offsets, say)
+
+
+def _give_up(job: Job, identity: str, batch_id: int, offsets: SourceOffsets, say: Callable[[str], None]) -> None:
+    """End a batch that was planned in the old topic: its messages are gone."""
+    record = Checkpoint(job.checkpoint).batches.record(batch_id)
+    if record is not None and record.done:
+        offsets.finish(batch_id)
+        return
+    settings = job.settings
+    if settings.output.kind == "delta":
+        folder = Path(settings.output.path)
+        tables = [*columns.output_columns(job.event_schema.largest_scale), columns.BATCHES]
+        written = [name for name in tables if _written_with(folder, name, identity) == batch_id]
+        if written:
+            message = (
+                f"batch {batch_id} of checkpoint {job.checkpoint} is half written ({', '.join(written)}), and what it "
+                "lacks has gone with the old topic; name a new checkpoint and a new output folder"
+            )
+            raise BucketsError(message)
+    lost = _messages_between(offsets.before(batch_id), offsets.end(batch_id))
+    offsets.drop(batch_id)
+    say(f"batch {batch_id} had begun and not ended: its {lost:,} messages are gone with the old topic, and not scored")
+
+
+def _begin(guard: TopicGuard, renewed: Mapping[str, str], offsets: SourceOffsets, say: Callable[[str], None]) -> None:
+    """Let the next batch begin at the beginning of topics, and write that these are others now.
+
+    Their ids were asked for first: if one is created again meanwhile, the next check sees it.
+    """
+    if not renewed:
+        say("no topic was created again; --new-topic changes nothing")
+        return
+    ended = offsets.ended
+    next_batch = 0 if ended is None else ended + 1
+    beginnings = {topic: guard.beginning(topic) for topic in renewed}
+    before = offsets.before(next_batch)
+    offsets.move(next_batch, {topic: {str(key): at for key, at in each.items()} for topic, each in beginnings.items()})
+    for topic, begin in beginnings.items():
+        generation = TopicGeneration(renewed[topic], next_batch, begin)
+        end = {int(partition): offset for partition, offset in before.get(topic, {}).items()}
+        guard.generations.add(topic, generation, end)
+        say(f"topic {topic} was created again, and is read from its beginning with batch {next_batch}")
+
+
+def _messages_between(begin: TopicOffsets, end: TopicOffsets) -> int:
+    return sum(
+        offset - begin.get(topic, {}).get(partition, 0)
+        for topic, partitions in end.items()
+        for partition, offset in partitions.items()
+    )
+
+
+def _written_with(folder: Path, table: str, identity: str) -> int | None:
+    """The last batch of a checkpoint that is in a table; None where there is none, or no table."""
+    if not (folder / table).exists():
+        return None
+    return open_table(folder / table).transaction_version(f"{identity}-{table}")

@@ -1,0 +1,148 @@
+"""Ends a query that hangs, however it hangs: where nothing gets done for too long, the JVM and its workers are killed.
+
+Whoever waits for the JVM, in whatever call, is told by the end of its connection, and reports why. Should even that not
+help, the process itself is ended. Nothing is lost by any of it: the batch is not committed, and runs again at the next
+start.
+"""
+
+import contextlib
+import os
+import sys
+import threading
+import time
+from types import TracebackType
+from typing import Self
+
+from pyspark import SparkContext
+
+from buckets.duration import format_duration
+from buckets.errors import BucketsError
+from buckets.spark.session import kill_jvm, log_path
+
+LOOKS = 20
+"""How often progress is looked at in the time in which there has to be some."""
+STOP_PATIENCE_S = 25.0
+"""For how long a batch may stand still whose end somebody waits for; Kubernetes kills after 30 seconds."""
+LEAVE_WITHIN_S = 10.0
+"""How long this process takes at most to end, once its JVM is dead."""
+FAILED = 1
+
+
+class StallWatch:
+    """Watches over a query while it runs; a context manager."""
+
+    ended_because: str | None = None
+    """Why a watch has killed the JVM of this process; None as long as none has."""
+
+    def __init__(self, patience_s: float) -> None:
+        """Begin with all well.
+
+        Args:
+            patience_s: for how long nothing may get done.
+        """
+        self._patience_s = patience_s
+        self._wanted_s = patience_s
+        self.may_exit = False
+        """Whether this process is the query's own, and may be ended with it."""
+        self._marked_s = time.monotonic()
+        self._doing = "the start of the query"
+        self._closing = threading.Event()
+        self._hurry = threading.Event()
+
+    def __enter__(self) -> Self:
+        """Begin to watch."""
+        self.mark("the start of the query")
+        for name, work in (("stall watch", self._watch), ("finished tasks", self._follow_tasks)):
+            threading.Thread(target=work, name=name, daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Watch no more."""
+        self._closing.set()
+        self._hurry.set()
+
+    @property
+    def wants_news(self) -> bool:
+        """Whether it is time to look whether there is anything to do at all."""
+        return time.monotonic() - self._marked_s > self._patience_s / LOOKS
+
+    def mark(self, doing: str | None = None, ahead_s: float = 0.0) -> None:
+        """Take down that something has got done.
+
+        Args:
+            doing: what is done from now on; None where that stays the same.
+            ahead_s: for how long nothing will get done, as is known.
+        """
+        self._marked_s = time.monotonic() + ahead_s
+        if doing is not None:
+            self._doing = doing
+
+    def stopping(self) -> None:
+        """Be less patient: somebody waits for the end. The second time, end at once."""
+        self._wanted_s = 0.0 if self._hurry.is_set() else min(self._patience_s, STOP_PATIENCE_S)
+        if self._wanted_s:
+            self.mark()
+        self._hurry.set()
+
+    def _left_s(self) -> float:
+        return self._marked_s + self._wanted_s - time.monotonic()
+
+    def _watch(self) -> None:
+        while (left_s := self._left_s()) > 0:
+            # Whoever asks to stop shortens the time that is left, and is not waited for until then.
+            if not self._hurry.wait(left_s):
+                continue
+            if self._closing.wait(min(left_s, 0.1)):
+                return
+        if not self._closing.is_set():
+            StallWatch.ended_because = self._reason()
+            kill_jvm()
+            if self.may_exit and not self._closing.wait(LEAVE_WITHIN_S):
+                print(f"error: {StallWatch.ended_because}", file=sys.stderr, flush=True)  # noqa: T201 - nobody else can
+                os._exit(FAILED)
+
+    def _reason(self) -> str:
+        again = "nothing of the batch is committed, start the job again and it goes on"
+        if not self._wanted_s:
+            return f"ended at once, in {self._doing}, by the second signal to stop; {again}"
+        if self._hurry.is_set():
+            told = format_duration(round(self._wanted_s * 1000))
+            said = f"{self._doing} was to end, and stood still for {told}; it was cut off, and {again}"
+            return f"{said}; details are in {log_path()}"
+        return (
+            f"{self._doing} has made no progress for {format_duration(round(self._wanted_s * 1000))}, the limit of "
+            f"stall_patience: no task has ended; {again}; where one task may well take so long, set stall_patience to "
+            f"more; details are in {log_path()}"
+        )
+
+    def _follow_tasks(self) -> None:
+        """Take each task that ends for progress; where the JVM does not answer, this thread hangs, and no other."""
+        before: set[tuple[int, int]] = set()
+        while not self._closing.wait(self._wanted_s / LOOKS):
+            with contextlib.suppress(Exception):
+                done = _finished_tasks()
+                if done != before:
+                    self.mark()
+                before = done
+
+
+def _finished_tasks() -> set[tuple[int, int]]:
+    """By stage that is being run, how many of its tasks have ended well."""
+    context = SparkContext._active_spark_context
+    if context is None:
+        return set()
+    tracker = context.statusTracker()
+    stages = ((stage, tracker.getStageInfo(stage)) for stage in tracker.getActiveStageIds())
+    return {(stage, info.numCompletedTasks) for stage, info in stages if info is not None}
+
+
+def check_not_stalled() -> None:
+    """Tell why the JVM is gone, where a watch has ended it.
+
+    Raises:
+        BucketsError: one has.
+    """
+    if StallWatch.ended_because is not None:
+        raise BucketsError(StallWatch.ended_because)

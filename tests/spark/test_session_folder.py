@@ -1,0 +1,100 @@
+"""The folders of sessions: private, apart from one another, and gone with their processes, also with killed ones."""
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from buckets.errors import BucketsError
+from buckets.spark.session_folder import KEPT_LOGS, SessionFolder
+from buckets.spark.session_logs import FULL_BYTES, SessionLogs
+
+HOLDING = """
+import sys
+from pathlib import Path
+from buckets.spark.session_folder import SessionFolder
+folder = SessionFolder(Path(sys.argv[1]))
+(folder.part("tmp") / "large").write_text("x")
+print(folder.path, flush=True)
+sys.stdin.read()
+"""
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.fixture
+def root(tmp_path) -> Path:
+    return tmp_path / "sessions"
+
+
+def test_what_a_killed_process_has_left_goes_at_the_next_start_and_what_a_running_one_has_stays(root):
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", HOLDING, root], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(2)
+    ]
+    killed, running = (Path(process.stdout.readline().strip()) for process in started)
+    assert (killed / "tmp" / "large").exists()
+    os.kill(started[0].pid, signal.SIGKILL)
+    started[0].wait()
+    assert killed.exists()
+    folder = SessionFolder(root)
+    assert not killed.exists()
+    assert (running / "tmp" / "large").exists()
+    assert {path.name for path in root.iterdir()} == {".lock", running.name, folder.path.name}
+    folder.remove()
+    for process in started:
+        process.communicate()
+
+
+def test_all_of_it_is_private_also_where_it_was_not_before(root):
+    root.mkdir(mode=0o777)
+    root.chmod(0o777)
+    folder = SessionFolder(root)
+    assert [mode(path) for path in (root, folder.path, folder.part("s"))] == [0o700] * 3
+    folder.remove()
+    assert not folder.path.exists()
+
+
+def test_a_link_that_somebody_has_put_there_is_not_followed(root, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    root.symlink_to(elsewhere)
+    with pytest.raises(BucketsError, match="is no folder of this user"):
+        SessionFolder(root)
+    assert not list(elsewhere.iterdir())
+
+
+def test_the_latest_logs_are_kept(root):
+    folder = SessionFolder(root)
+    for number in range(KEPT_LOGS + 3):
+        old = root / "logs" / f"{number:02d}"
+        old.mkdir(parents=True)
+        os.utime(old, (number, number))
+    SessionLogs(folder.new_logs())
+    assert {path.name for path in (root / "logs").iterdir()} == {
+        folder.path.name, *(f"{number:02d}" for number in range(4, KEPT_LOGS + 3))
+    }  # fmt: skip
+    folder.remove()
+
+
+def test_the_log_of_standard_error_is_private_never_a_link_and_begun_anew_when_it_is_full(tmp_path):
+    logs = SessionLogs(tmp_path / "logs")
+    with logs.take_stderr():
+        os.write(2, b"x" * (FULL_BYTES + 1))
+    with logs.take_stderr():
+        os.write(2, b"new\n")
+    full, new = (tmp_path / "logs" / name for name in ("stderr.1.log", "stderr.log"))
+    assert (full.stat().st_size, new.read_bytes()) == (FULL_BYTES + 1, b"new\n")
+    assert [mode(path) for path in (tmp_path / "logs", new)] == [0o700, 0o600]
+    new.unlink()
+    new.symlink_to(full)
+    with pytest.raises(OSError, match="symbolic link"), logs.take_stderr():
+        pass

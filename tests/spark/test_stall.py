@@ -1,0 +1,118 @@
+"""A job that hangs ends, whatever hangs: with one line, a code that is not zero, and nothing left running.
+
+A worker that is frozen never ends its task; a JVM that is frozen answers nobody.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.spark.command import RunningCommand, one_line
+from tests.spark.job_folder import JobFolder
+from tests.spark.payments import payments
+from tests.spark.test_attempts import workers
+
+pytestmark = pytest.mark.spark
+
+
+def running_job(root: Path, **changes) -> JobFolder:
+    """A job that goes on for ever, with a first batch to do."""
+    job = JobFolder(root, trigger={"interval": "100ms"}, **changes)
+    job.add_events(payments(20), files=1)
+    return job
+
+
+def jvm(command: RunningCommand) -> list[int]:
+    return [pid for pid in command.processes() if Path(f"/proc/{pid}/comm").read_text().strip() == "java"]
+
+
+def hang(command: RunningCommand, frozen) -> None:
+    """Freeze processes once the first batch has begun to be scored; a job that has ended before that is left alone."""
+    command.wait_until(lambda: workers(command) or not command.is_running)
+    for pid in frozen(command):
+        os.kill(pid, signal.SIGSTOP)
+
+
+def ended(command: RunningCommand) -> str:
+    """The line with which it has failed, with nothing left of it."""
+    assert command.wait() == 1, command.stderr
+    command.wait_until_gone()
+    *_, last = command.stderr.splitlines()
+    assert "Traceback" not in command.stderr
+    assert "py4j" not in command.stderr
+    assert command.stderr.count("error: ") == 1
+    return last
+
+
+def test_a_batch_in_which_nothing_gets_done_ends_the_job_and_the_next_start_goes_on(spark, tmp_path):
+    job = running_job(tmp_path, stall_patience="10s")
+    with RunningCommand("run", job.conf, log=tmp_path / "log") as command:
+        hang(command, workers)
+        last = ended(command)
+    assert "has made no progress for 10s, the limit of stall_patience: no task has ended" in last
+    assert str(job.checkpoint / "buckets" / "logs") in last
+    job.configure()
+    assert [report.account.batch_id for report in job.run(spark)] == [0]
+
+
+@pytest.mark.parametrize("frozen", [workers, jvm], ids=["workers", "jvm"])
+def test_a_second_signal_ends_what_hangs_at_once(tmp_path, frozen):
+    job = running_job(tmp_path)
+    with RunningCommand("run", job.conf, log=tmp_path / "log") as command:
+        hang(command, frozen)
+        command.terminate()
+        command.wait_until(lambda: "stopping after the batch" in command.stderr)
+        command.terminate()
+        last = ended(command)
+    assert last.startswith("error: ended at once, in batch 0, by the second signal to stop; nothing of the batch is")
+
+
+def test_a_jvm_that_is_killed_is_one_line_without_a_word_of_the_library_that_talks_to_it(tmp_path):
+    job = running_job(tmp_path)
+    with RunningCommand("run", job.conf, log=tmp_path / "log") as command:
+        hang(command, lambda command: [])
+        (pid,) = jvm(command)
+        os.kill(pid, signal.SIGKILL)
+        last = ended(command)
+    assert last.startswith("error: Spark's JVM has ended in the middle of the run; nothing of the running batch is")
+    assert command.stderr.count("\n") == 1
+
+
+ALONE = """
+import threading
+from buckets.spark import stall
+stall.STOP_PATIENCE_S = stall.LEAVE_WITHIN_S = 0.2
+with stall.StallWatch({patience_s}) as watch:
+    watch.may_exit = True
+    watch.mark("batch 7")
+    if {stopped}:
+        watch.stopping()
+    {work}
+"""
+FOR_EVER = "threading.Event().wait()"
+
+
+def alone(work: str, patience_s: float, stopped: bool) -> subprocess.CompletedProcess[str]:
+    script = ALONE.format(work=work, patience_s=patience_s, stopped=stopped)
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("patience_s", "stopped", "said"),
+    [
+        (0.5, False, "batch 7 has made no progress for 500ms, the limit of stall_patience: no task has ended; "),
+        (3600, True, "batch 7 was to end, and stood still for 200ms; it was cut off, and nothing of the batch is"),
+    ],
+    ids=["stalled", "stopped"],
+)
+def test_a_process_that_does_not_even_leave_once_its_jvm_is_dead_is_ended_with_that_line(patience_s, stopped, said):
+    assert one_line(alone(FOR_EVER, patience_s, stopped)).startswith(said)
+
+
+def test_what_gets_something_done_again_and_again_is_left_alone():
+    work = "[(threading.Event().wait(0.1), watch.mark()) for _ in range(20)]"
+    assert alone(work, patience_s=1, stopped=False).returncode == 0
