@@ -28,6 +28,7 @@ from buckets.history.archive_layout import (
     open_table,
     reading,
 )
+from buckets.history.field_names import FieldNames
 
 ARRIVAL = archive_layout.ARRIVAL
 BATCH = "_batch_id"
@@ -67,9 +68,15 @@ def archive_columns(schema: EventSchema) -> pa.Schema:
 class Archive:
     """The archive of a job."""
 
-    def __init__(self, folder: Path) -> None:
-        """Look at a folder; nothing is written yet."""
-        self.folder = folder
+    def __init__(self, folder: Path, names: FieldNames | None = None) -> None:
+        """Look at a folder; nothing is written yet.
+
+        Args:
+            folder: the folder.
+            names: what fields were called in earlier batches, under which names rows are read; None where they always
+                had the same.
+        """
+        self.folder, self.names = folder, names or FieldNames()
         self.table_path = folder / _TABLE
 
     def exists(self) -> bool:
@@ -152,17 +159,25 @@ class Archive:
             end: the number after the last one; None for all there are.
             columns: those wanted; `_arrival` comes too. None for all.
         """
-        wanted = None if columns is None else list(dict.fromkeys([ARRIVAL, *columns]))
         whole = pa.schema(open_table(self.table_path).schema().to_arrow())
+        asked = None if columns is None else list(dict.fromkeys([ARRIVAL, *columns]))
+        wanted, fields = asked, [name for name in asked or whole.names if name not in OWN_COLUMNS.names]
+        if asked is not None and not self.names.is_plain:
+            read = [name for name in self.names.columns_of(fields) if name in whole.names]
+            wanted = list(dict.fromkeys([*asked, BATCH, *read]))
         for low, high, path in self._files():
             if high >= first and (end is None or low < end):
-                with reading(self.table_path):
-                    rows = _as_declared(pq.read_table(path, columns=wanted, partitioning=None), whole, wanted)
+                with reading(self.table_path), pq.ParquetFile(path) as file:
+                    there = None if wanted is None else [name for name in wanted if name in file.schema_arrow.names]
+                    rows = _as_declared(file.read(columns=there), whole, wanted)
                 inside = pc.greater_equal(rows[ARRIVAL], first)
                 if end is not None:
                     inside = pc.and_(inside, pc.less(rows[ARRIVAL], end))
                 rows = rows if pc.all(inside).as_py() else rows.filter(inside)
-                yield rows.sort_by(ARRIVAL).combine_chunks()
+                rows = rows.sort_by(ARRIVAL).combine_chunks()
+                if not self.names.is_plain:
+                    rows = self.names.renamed(rows, BATCH, fields).select(asked or whole.names).combine_chunks()
+                yield rows
 
     def _files(self) -> list[tuple[int, int, Path]]:
         """The files of the table with the numbers of their first and last arrival, in order: they do not overlap."""
@@ -171,9 +186,12 @@ class Archive:
 
     def query(self, sql: str) -> pa.Table:
         """What a query in SQL over the table `archive` finds; files without matches are not read."""
-        table = open_table(self.table_path)
+        table, name = open_table(self.table_path), "archive"
+        if not self.names.is_plain:
+            name, columns = "arrivals", pa.schema(table.schema().to_arrow())
+            sql = f"with archive as ({self.names.view(columns, OWN_COLUMNS.names, BATCH)}) {sql}"
         with reading(self.table_path):
-            found = pa.table(QueryBuilder().register("archive", table).execute(sql).read_all())
+            found = pa.table(QueryBuilder().register(name, table).execute(sql).read_all())
         # Arrow sorts and takes no views of texts.
         plain = [field.with_type(pa.string()) if field.type == pa.string_view() else field for field in found.schema]
         return found.cast(pa.schema(plain))

@@ -143,6 +143,7 @@ def join_small_files(path: Path) -> int:
     after = files_of(table)
     if len(after) < len(before):
         table.vacuum(dry_run=False)
+        table.cleanup_metadata()
     return len(before) - len(after)
 
 

@@ -11,6 +11,7 @@ from buckets.config.job import Job
 from buckets.errors import BucketsError
 from buckets.history.archive import Archive
 from buckets.history.arrived import archived
+from buckets.history.field_names import FieldNames
 from buckets.history.recorded import Recorded
 from buckets.history.source import Stretch, source_arrivals
 
@@ -30,7 +31,7 @@ def archive_of(job: Job) -> Archive:
             "add `archive: {path: archive}`"
         )
         raise BucketsError(message)
-    return Archive(Path(job.settings.archive.path))
+    return Archive(Path(job.settings.archive.path), FieldNames.of(job.checkpoint))
 
 
 def extend_archive(job: Job, recorded: Recorded, on_rows: Callable[[int], None] = lambda rows: None) -> int:

@@ -8,6 +8,7 @@ A backtest of the rules of a job therefore raises the alerts that the job has ra
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from buckets.history.backtest_pieces import Scoring
 from buckets.history.backtest_report import BacktestReport, RuleResult, VariantResult
 from buckets.history.confirmed_fraud import ConfirmedFraud
 from buckets.history.expectation import Known
+from buckets.history.figures_text import decimal_text
 from buckets.history.fraud_events import FraudEvents
 from buckets.history.raised_alerts import RaisedAlerts, Span
 from buckets.history.reckoning import Reckoning
@@ -32,12 +34,12 @@ from buckets.history.variants import NO_SWEEP, SweptRules
 from buckets.lists.index import ListIndex
 from buckets.moment import exact_time_text
 from buckets.outputs.columns import ALERTS, SHADOW_ALERTS
-from buckets.outputs.comparison import Comparison, Sample, compare_events, sample_of
+from buckets.outputs.comparison import DAY_MS, Comparison, Event, Sample, compare_events, sample_of
 from buckets.outputs.rule_alerts import TABLES, rule_alerts
 from buckets.rules.revision import names
 from buckets.rules.rule import Rule, check_against_schema
 
-_Recorded = dict[tuple[str, str], dict[str, Sample]]
+_Recorded = dict[tuple[str, str], dict[Event, Sample]]
 """By rule and output, the events with a recorded alert."""
 
 
@@ -156,8 +158,8 @@ class Backtest:
         Raises:
             BucketsError: no event is in the range, or no confirmed fraud is among what has been read.
         """
-        written = self.swept.written
-        raised = RaisedAlerts(self.schema, self.span, self.measure, written)
+        by_id = {rule.rule_id: rule for rule in self.rules}
+        raised = RaisedAlerts(self.schema, self.span, self.measure, by_id | dict(self.swept.written))
         fields = [field for rule in self.rules for field in rule.group_by]
         fraud = None if self.confirmed is None else FraudEvents(self.confirmed, self.schema, self.measure, fields)
         for scored in score_pieces(pieces, evaluations=False, processes=processes):
@@ -178,13 +180,15 @@ class Backtest:
 
     def _nothing_there(self, raised: RaisedAlerts) -> str:
         if raised.all_ms is None:
-            return "no event has been read; name events, or the configuration of a job that has run"
+            why = f" ({raised.bad.text})" if raised.bad.bad else ""
+            return f"no event has been read{why}; name events, or the configuration of a job that has run"
         first, last = map(exact_time_text, raised.all_ms)
         begin, end = ("any time" if each is None else exact_time_text(each) for each in self.span)
         return f"no event lies in the range from {begin} to {end}; those that were read go from {first} to {last}"
 
     def _report(self, raised: RaisedAlerts, in_span_ms: tuple[int, int], fraud: FraudEvents | None) -> BacktestReport:
         begin, end = self.span
+        days = raised.days.length(begin, end)
         scale = None if self.measure is None else self.schema.measures[self.measure].scale
         reckoning = Reckoning(raised, fraud, self.span, scale)
         recorded = None if self.recorded is None else self._recorded(self.recorded)
@@ -192,13 +196,14 @@ class Backtest:
         overlap = None
         if recorded is not None:
             of_alerts = [samples for (_, output), samples in recorded.items() if output == ALERTS]
-            old = {event_id: sample for samples in of_alerts for event_id, sample in samples.items()}
+            old = {event: sample for samples in of_alerts for event, sample in samples.items()}
             overlap = compare_events(old, reckoning.samples(map(reckoning.alerts_of, active)), self.samples)
         return BacktestReport(
             begin_ms=in_span_ms[0] if begin is None else begin,
             end_ms=in_span_ms[1] + 1 if end is None else end,
+            days=days,
             arrivals=raised.arrivals,
-            dead_letters=raised.dead_letters,
+            bad=raised.bad,
             measure=self.measure,
             rules=tuple(self._result(rule, reckoning, recorded) for rule in self._evaluated),
             total=reckoning.of_active(active),
@@ -207,15 +212,15 @@ class Backtest:
             gone=self._gone(recorded or {}),
             sweeps=self.swept.sweeps,
             variants=tuple(self._variants(reckoning)),
-            unknown_fraud=0 if fraud is None else fraud.confirmed - len(fraud.found),
-            notes=tuple(self._notes(raised, fraud)),
+            unknown_fraud=0 if fraud is None else fraud.missing,
+            notes=tuple(self._notes(raised, fraud, days)),
         )
 
     def _result(self, rule: Rule, reckoning: Reckoning, recorded: _Recorded | None) -> RuleResult:
         overlap: Comparison | None = None
         if recorded is not None:
             of_rule = [samples for (rule_id, _), samples in recorded.items() if rule_id == rule.rule_id]
-            old = {event_id: sample for samples in of_rule for event_id, sample in samples.items()}
+            old = {event: sample for samples in of_rule for event, sample in samples.items()}
             overlap = compare_events(old, reckoning.samples([reckoning.alerts_of(rule)]), self.samples)
         keys = reckoning.top_keys(rule, self.samples)
         return RuleResult(rule.rule_id, rule.state, rule.sentence(), reckoning.of_rule(rule), keys, overlap)
@@ -228,11 +233,11 @@ class Backtest:
 
     def _recorded(self, folder: Path) -> _Recorded:
         """The recorded alerts of the range."""
-        found: dict[tuple[str, str], dict[str, Sample]] = {}
+        found: _Recorded = {}
         for output in TABLES:
             for row in rule_alerts(folder, output, None, *self.span, with_event=self.measure is not None):
                 sample = sample_of(row, self.measure)
-                found.setdefault((row["rule_id"], output), {}).setdefault(sample.event_id, sample)
+                found.setdefault((row["rule_id"], output), {}).setdefault(sample.event, sample)
         return found
 
     def _gone(self, recorded: _Recorded) -> dict[str, int]:
@@ -243,19 +248,31 @@ class Backtest:
                 gone[rule_id] += len(samples)
         return dict(sorted(gone.items()))
 
-    def _notes(self, raised: RaisedAlerts, fraud: FraudEvents | None) -> Iterator[str]:
+    def _notes(self, raised: RaisedAlerts, fraud: FraudEvents | None, days: Fraction) -> Iterator[str]:
         if not any(rule.state == "ACTIVE" for rule in self._evaluated):
             yield "no rule is ACTIVE, so there is no alert in all; --active takes drafts and rules on trial as ACTIVE"
-        if raised.dead_letters:
-            yield f"{raised.dead_letters:,} rows were no events, or could not be evaluated by some rule"
-        if fraud is not None and fraud.confirmed > len(fraud.found):
-            missing = fraud.confirmed - len(fraud.found)
-            yield f"{missing:,} of {fraud.confirmed:,} events of confirmed fraud are not in what was read"
+        yield from self._days_note(raised, days)
+        if raised.bad.bad:
+            yield raised.bad.text
+        if fraud is not None and fraud.missing:
+            yield f"{fraud.missing:,} of {fraud.confirmed:,} events of confirmed fraud are not in what was read"
         endless = [rule.rule_id for rule in self._evaluated if _depends_on_alerts(rule)]
         if self.history_ms is not None and endless:
             yield (
                 f"alerts before --history count for nothing: those of {names(endless)} may differ from what the whole "
                 "history gives, for cooldowns, resets and rules over alerts depend on earlier alerts"
+            )
+
+    def _days_note(self, raised: RaisedAlerts, days: Fraction) -> Iterator[str]:
+        """Say by how many days figures are divided, where the range has more."""
+        assert raised.in_span_ms is not None
+        begin, end = self.span
+        begin = raised.in_span_ms[0] if begin is None else begin
+        length = Fraction((raised.in_span_ms[1] + 1 if end is None else end) - begin, DAY_MS)
+        if length - days >= 1:
+            yield (
+                f"figures per day are of {decimal_text(days, 1)} days of the {decimal_text(length, 1)} of the range: "
+                "those with at least 5 % of the events of a usual day"
             )
 
 

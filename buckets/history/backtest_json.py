@@ -27,7 +27,8 @@ def report_json(report: BacktestReport, outcomes: Iterable[Outcome] = ()) -> dic
         "to_ms": report.end_ms,
         "days": float(report.days),
         "arrivals": report.arrivals,
-        "dead_letters": report.dead_letters,
+        "dead_letters": report.bad.bad,
+        "bad_rows": report.bad.as_json(),
         "measure": report.measure,
         "total": _figures(report, report.total),
         "rules": [

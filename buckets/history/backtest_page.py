@@ -1,6 +1,5 @@
 """The report of a backtest as a page: its charts as points of a drawing, and the rest as the template shows it."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -11,6 +10,7 @@ from buckets.history.figures_text import TITLES, decimal_text, money_text, perce
 from buckets.moment import day_text, time_text
 from buckets.outputs.comparison import PARTS, Caught, Comparison
 from buckets.pages.page import render
+from buckets.printable import key_words
 
 WIDTH, HEIGHT = 720, 220
 """Of the drawing within the axes, in units of SVG."""
@@ -57,6 +57,9 @@ class Mark:
     label: str
 
 
+_MOST_MARKS = 7
+
+
 def backtest_page(report: BacktestReport, outcomes: Sequence[Outcome], rules: str) -> str:
     """The page.
 
@@ -75,7 +78,7 @@ def backtest_page(report: BacktestReport, outcomes: Sequence[Outcome], rules: st
         end=time_text(report.end_ms),
         days=_day_bars(report),
         day_marks=_day_marks(report),
-        most_alerts=f"{max(_totals(report).values(), default=0):,}",
+        alert_marks=_alert_marks(report),
         overlaps=_overlaps(report),
         lines=lines,
         most_per_day=decimal_text(_most_per_day(report), 1) if lines else "",
@@ -87,13 +90,9 @@ def backtest_page(report: BacktestReport, outcomes: Sequence[Outcome], rules: st
         decimal=decimal_text,
         percent=percent_text,
         money=money_text,
-        key_words=_key_words,
+        key_words=key_words,
         time_text=time_text,
     )
-
-
-def _key_words(key: str) -> str:
-    return ", ".join(f"{field} {value}" for field, value in json.loads(key).items()) or "all events"
 
 
 def _totals(report: BacktestReport) -> dict[int, int]:
@@ -105,8 +104,8 @@ def _day_bars(report: BacktestReport) -> list[Bar]:
     totals = _totals(report)
     if not totals:
         return []
-    first, most = min(totals), max(totals.values())
-    step = WIDTH / (max(totals) - first + 1)
+    (first, last), most = report.day_range, max(totals.values())
+    step = WIDTH / (last - first + 1)
     return [
         Bar(
             x=round((day - first) * step, 2),
@@ -121,12 +120,23 @@ def _day_bars(report: BacktestReport) -> list[Bar]:
 
 
 def _day_marks(report: BacktestReport) -> list[Mark]:
-    """The first and the last day of the chart."""
-    totals = _totals(report)
-    if not totals:
-        return []
-    days = sorted({min(totals), max(totals)})
-    return [Mark(WIDTH * index, day_text(day)) for index, day in enumerate(days)]
+    """Return the days that are named below the chart: the first of the range, and as many more as there is room for."""
+    first, last = report.day_range
+    apart = -(-(last - first + 1) // _MOST_MARKS)
+    return [
+        Mark(round(WIDTH * (day - first) / (last - first + 1), 2), day_text(day))
+        for day in range(first, last + 1, apart)
+    ]
+
+
+def _alert_marks(report: BacktestReport) -> list[Mark]:
+    """Return the numbers of alerts that are named beside the chart, each with its height."""
+    most = max(_totals(report).values(), default=0)
+    return [
+        Mark(round(HEIGHT * (1 - alerts / most), 2), f"{alerts:,}")
+        for alerts in sorted({0, most // 4, most // 2, most * 3 // 4, most})
+        if most
+    ]
 
 
 @dataclass(frozen=True)

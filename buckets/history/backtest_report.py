@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 
+from buckets.events.bad_rows import BadRows
 from buckets.history.sweep import Sweep
 from buckets.outputs.comparison import DAY_MS, Comparison
 from buckets.rules.rule import State
@@ -121,8 +122,9 @@ class BacktestReport:
     Attributes:
         begin_ms: the first event time that counts.
         end_ms: the first one after them.
+        days: by how many days figures per day are divided; see `CountedDays`.
         arrivals: how many events of this range have arrived.
-        dead_letters: how many rows of all that was read are no events, or could not be evaluated by some rule.
+        bad: the rows of all that was read that are no events, or could not be evaluated by some rule.
         measure: the field that is the amount of an event; None for none.
         rules: each rule that is evaluated, in the order in which they are written.
         total: the ACTIVE rules together.
@@ -137,8 +139,9 @@ class BacktestReport:
 
     begin_ms: int
     end_ms: int
+    days: Fraction
     arrivals: int
-    dead_letters: int
+    bad: BadRows
     measure: str | None
     rules: tuple[RuleResult, ...]
     total: Figures
@@ -151,10 +154,15 @@ class BacktestReport:
     notes: tuple[str, ...]
 
     @property
-    def days(self) -> Fraction:
-        """How long the range is."""
-        return Fraction(self.end_ms - self.begin_ms, DAY_MS)
+    def day_range(self) -> tuple[int, int]:
+        """The first and the last day that is shown, in days since 1970 in UTC: of the range, with its quiet days.
+
+        Where a wild date makes the range twice as long as the days that count, of the days with alerts.
+        """
+        first, last = self.begin_ms // DAY_MS, (self.end_ms - 1) // DAY_MS
+        ends = [] if last - first > 2 * self.days + 2 else [first, last]
+        return min([*ends, *self.days_with_alerts]), max([*ends, *self.days_with_alerts])
 
     def per_day(self, number: int) -> Fraction:
-        """A number divided by the days of the range."""
+        """Return a number divided by the days that count."""
         return number / self.days

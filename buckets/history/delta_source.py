@@ -11,6 +11,7 @@ from deltalake import DeltaTable, QueryBuilder
 from buckets.checkpoint.cuts import Cut
 from buckets.config.settings import SourceSettings
 from buckets.delta.column_name import quoted_column
+from buckets.delta.whole_table import open_table
 from buckets.errors import BucketsError
 from buckets.events.arrivals import BROKEN, POSITION, SOURCE, SOURCE_ORDER, field_column
 from buckets.events.parquet_rows import plain_values
@@ -80,10 +81,10 @@ class OrderedRows:
             arrival: the column that orders its rows.
             event_id: the column that orders rows which share a value of it.
         """
-        self._table = QueryBuilder().register("events", DeltaTable(path))
+        self._table = QueryBuilder().register("events", open_table(path))
         self._event_id = quoted_column(event_id)
         name = quoted_column(arrival)
-        kind = pa.schema(DeltaTable(path).schema().to_arrow()).field(arrival).type
+        kind = pa.schema(open_table(path).schema().to_arrow()).field(arrival).type
         self._order = _order_sql(name, kind)
         ordered = f"select {self._order} as o from events where {name} is not null order by o"
         self._orders = pa.table(self._table.execute(ordered).read_all())["o"].to_numpy()

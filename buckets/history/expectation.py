@@ -43,7 +43,7 @@ class Expectation:
         rule_id: of which rule; None for all ACTIVE rules together.
         operator: how it is compared.
         number: with what.
-        is_per_day: whether the figure is divided by the days of the range.
+        is_per_day: whether the figure is divided by the days that count, see `CountedDays`.
     """
 
     text: str

@@ -57,6 +57,7 @@ def as_arrivals(past: Past, batch_id: int, rows: list[Row], key: Mapping[str, An
         if rank is None or rules[rank].on != "events":
             continue
         event = json.loads(row["event"]) if isinstance(row["event"], str) else row["event"]
+        event = {name: event.get(then) for name, then in _named_in(past, schema, batch)}
         fields = _fields(event, schema) | {"": row["alert_id"], schema.event_time.field: row["event_time"]}
         fields |= {schema.event_id: row["event_id"], ALERT_RULE: row["rule_id"]}
         fields |= {ALERT_SEVERITY: rules[rank].severity, ALERT_SCORE: rules[rank].score}
@@ -66,6 +67,12 @@ def as_arrivals(past: Past, batch_id: int, rows: list[Row], key: Mapping[str, An
         found.append((number, batch, fields, arrivals.origins[mine], arrivals.ingested_ms[mine].as_py()))
     found.sort(key=lambda each: each[0])
     return _table(found, of_alerts)
+
+
+def _named_in(past: Past, schema: EventSchema, batch_id: int) -> list[tuple[str, str | None]]:
+    """The fields of an event schema, each with what it was called in a batch."""
+    names = past.archive.names
+    return [(field, names.name_in(names.epoch_of(batch_id), field)) for field in schema.field_names]
 
 
 def _fields(event: Mapping[str, Any], schema: EventSchema) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -20,15 +20,16 @@ from buckets.history.explanation_key import KeyHistory, Target, find_group, foll
 from buckets.history.explanation_past import Past
 from buckets.history.explanation_policy import FiredAt, fired_before, held_by, in_share, moment, not_for_alerts
 from buckets.history.explanation_recorded import RecordedResult, find_recorded, recorded_alert
-from buckets.history.explanation_results import sql_moment, sql_text
+from buckets.history.explanation_results import OF_ALERTS, Row, sql_moment, sql_text
 from buckets.history.explanation_rule import rule_then, warmth_of
+from buckets.history.explanation_scoring import score_again
 from buckets.history.explanation_subject import alert_that_raised, arrivals_of_event, event_of_alert
 from buckets.history.explanation_value import PlainValue
-from buckets.history.explanation_window import Computation, Found, computations, explain_window
+from buckets.history.explanation_window import Computation, Found, computations, explain_window, outside_of_group
 from buckets.lists.lists import ListsAt
 from buckets.outputs.columns import ALERTS
-from buckets.rules.filter import needed_fields
 from buckets.rules.rule import Rule
+from buckets.rules.rule_set import Group
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,9 @@ class Explainer:
             raise BucketsError(message)
         output, row = found
         target = event_of_alert(self.past, row)
+        then = self.past.as_of(target.batch_id)
+        if then is not self.past:
+            return replace(self, past=then).alert(alert_id)
         rule = self._rule(target, row["rule_id"])
         assert rule is not None
         if rule.on == "alerts":
@@ -76,6 +80,9 @@ class Explainer:
         if arrivals is None:
             return self._dead_letter(event_id)
         target = Target(arrivals.take(np.array([0])), "events")
+        then = self.past.as_of(target.batch_id)
+        if then is not self.past:
+            return replace(self, past=then).event(event_id, rule_id, at_ms)
         rule = self._rule(target, rule_id)
         if rule is None:
             return self._not_evaluated(None, target, [obstacle.missing_rule(self.past, rule_id, target)], len(arrivals))
@@ -127,8 +134,8 @@ class Explainer:
         notes: tuple[str, ...] = (),
     ) -> Explanation:
         """Explain a rule at an event or an alert."""
-        past, rule_set = self.past, self.past.rule_set(target.batch_id)
-        reasons = [*obstacle.of_state(rule, target), *obstacle.of_event(rule, rule_set, target)]
+        past = self.past
+        reasons = [*obstacle.of_state(rule, target), *obstacle.of_event(past, rule, target)]
         if not reasons:
             reasons = list(obstacle.of_filter(past, rule, target))
         if reasons:
@@ -137,7 +144,8 @@ class Explainer:
         histories = self._histories(rule, target, wanted)
         reasons = [reason for history in histories.values() for reason in obstacle.of_key(past, history, target)]
         for each in wanted:
-            reasons += obstacle.of_patience(rule, each, histories[frozenset(each.fields)], target)
+            if frozenset(each.fields) in histories:
+                reasons += obstacle.of_patience(rule, each, histories[frozenset(each.fields)], target)
         reset_ms = self._reset_ms(rule, target, wanted[0]) if rule.reset_on_alert else None
         if reset_ms is not None and target.time_ms <= reset_ms:
             reasons.append(Reason("reset", f"an alert at {moment(reset_ms)} had reset the rule for this key"))
@@ -166,6 +174,8 @@ class Explainer:
             explain_window(
                 past, rule, each, histories[frozenset(each.fields)], recorded.get(each.name), reset_ms, self.most
             )
+            if frozenset(each.fields) in histories
+            else outside_of_group(each, target, recorded.get(each.name))
             for each in wanted
         ]
         condition = self._condition(rule, target, found)
@@ -200,17 +210,20 @@ class Explainer:
         return [f"events of batches before {first}, of an earlier release, are not in the archive"] if found else []
 
     def _histories(self, rule: Rule, target: Target, wanted: list[Computation]) -> dict[frozenset[str], KeyHistory]:
-        """The keys of the event in the groups of a rule, by their fields; first that of the rule's own key."""
+        """The keys of the event in the groups of a rule, by their fields; first that of the rule's own key.
+
+        Groups to which the event does not belong, because a field is null, are left out.
+        """
         histories: dict[frozenset[str], KeyHistory] = {}
-        rule_set, schema = self.past.rule_set(target.batch_id), target.arrivals.schema
+        rule_set = self.past.rule_set(target.batch_id)
         for fields, where in rule.groupings():
+            if any(target.value(field) is None for field in fields):
+                continue
             group = find_group(rule_set, rule, fields, where)
             assert group is not None
             mine = [each for each in wanted if frozenset(each.fields) == frozenset(fields)]
-            names = {each.of for each in mine if each.of is not None}
-            names = names.union(*(needed_fields(each.where, schema) for each in mine))
             from_ms = min((each.start_ms(target.time_ms) for each in mine), default=target.time_ms)
-            histories[frozenset(fields)] = follow_key(self.past, target, group, from_ms, names)
+            histories[frozenset(fields)] = follow_key(self.past, target, group, from_ms)
         return histories
 
     def _reset_ms(self, rule: Rule, target: Target, computed: Computation) -> int | None:
@@ -222,7 +235,27 @@ class Explainer:
     def _fired_at(self, rule: Rule, target: Target, warm: bool) -> FiredAt:
         key = _key(rule, target)
         number = target.number if target.on == "events" else target.number // RANKS
-        return FiredAt(rule, key, json.dumps(key, ensure_ascii=False), target.time_ms, number, warm)
+        text = json.dumps(key, ensure_ascii=False)
+        fields, where = rule.groupings()[0]
+        home = find_group(self.past.rule_set(target.batch_id), rule, fields, where)
+        assert home is not None
+        if self._is_remembered_as_filled(rule, target, home):
+            return FiredAt(rule, key, text, target.time_ms, number, warm, 0, self._filled_alerts(rule, target, home))
+        since = self.past.first_batch_of(home.generation)
+        return FiredAt(rule, key, text, target.time_ms, number, warm, since)
+
+    def _is_remembered_as_filled(self, rule: Rule, target: Target, home: Group) -> bool:
+        """Whether what the job remembers of a rule and key came with the history that was filled in."""
+        is_here = target.on == "events" and len(rule.groupings()) == 1
+        return is_here and self.past.fill_of(home, target.batch_id) is not None
+
+    def _filled_alerts(self, rule: Rule, target: Target, home: Group) -> list[Row]:
+        """The alerts of a rule and key with the history that was filled in, most of which were never put out."""
+        if rule.cooldown is None and not rule.reset_on_alert:
+            return []
+        found = score_again(self.past, target.arrivals, [home], None, OF_ALERTS)
+        alerts = [row | {"output": output} for output, rows in found.items() for row in rows]
+        return [row for row in alerts if row["rule_id"] == rule.rule_id]
 
     def _policy(
         self, rule: Rule, target: Target, outcome: Outcome, warm: bool | None

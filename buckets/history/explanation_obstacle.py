@@ -4,23 +4,29 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from buckets.errors import BucketsError
 from buckets.expressions.interval import scaled_down
 from buckets.history.explanation import Part, Reason
 from buckets.history.explanation_condition import KnownValues, explain_condition, shown
-from buckets.history.explanation_key import KeyHistory, Target
+from buckets.history.explanation_key import KeyHistory, Target, required_fields
 from buckets.history.explanation_past import Past
 from buckets.history.explanation_policy import moment
 from buckets.history.explanation_window import Computation
 from buckets.lists.lists import ListsAt
 from buckets.numbers.fixed_point import format_scaled
+from buckets.printable import quoted
 from buckets.rules.filter import Condition, Filter, describe_filter
+from buckets.rules.revision import names
 from buckets.rules.rule import Rule
-from buckets.rules.rule_set import RuleSet
 from buckets.rules.sql_filter import SqlFilter
 
 
 def missing_rule(past: Past, rule_id: str, target: Target) -> Reason:
-    """Why the rules of an event's batch lack a rule."""
+    """Return why the rules of an event's batch lack a rule.
+
+    Raises:
+        BucketsError: no version of the rules has it.
+    """
     version = past.cuts[target.batch_id].ruleset_version
     last = past.versions.latest_change(rule_id, version)
     if last is not None:
@@ -33,10 +39,17 @@ def missing_rule(past: Past, rule_id: str, target: Target) -> Reason:
         None,
     )
     if later is None:
-        return Reason("no rule", f"there is no rule {rule_id}, and there never was one")
+        message = (
+            f"there is no rule {quoted(rule_id)}, and there never was one; rules then: {names(_rules_of(past, target))}"
+        )
+        raise BucketsError(message)
     when = "" if later.made_ms is None else f" at {moment(later.made_ms)}"
     since = f"it came with version {later.version}{when}, from batch {later.first_batch} on"
     return Reason("not yet", f"rule {rule_id} did not exist yet in batch {target.batch_id}: {since}")
+
+
+def _rules_of(past: Past, target: Target) -> list[str]:
+    return [rule.rule_id for rule in past.rule_set(target.batch_id).rules if rule.state != "DELETE"]
 
 
 def of_state(rule: Rule, target: Target) -> Iterator[Reason]:
@@ -53,16 +66,18 @@ def of_state(rule: Rule, target: Target) -> Iterator[Reason]:
             yield Reason("not effective", f"the rule is in effect{start}{until}, and the event is outside of that")
 
 
-def of_event(rule: Rule, rule_set: RuleSet, target: Target) -> Iterator[Reason]:
-    """Whether the event lacks a field that the rules need."""
+def of_event(past: Past, rule: Rule, target: Target) -> Iterator[Reason]:
+    """Whether the event lacks a field that the rules need: it was a dead letter, or the rule does not see it."""
+    rule_set = past.rule_set(target.batch_id)
     groups = rule_set.groups if target.on == "events" else rule_set.alert_groups
-    needed = rule_set.needed_fields
-    if target.on == "alerts":
-        mine = (group.needed_fields for group in groups if any(each.rule_id == rule.rule_id for each in group.rules))
-        needed = frozenset().union(*mine)
-    for name in sorted(needed):
+    mine = [group for group in groups if any(each.rule_id == rule.rule_id for each in group.rules)]
+    required = frozenset().union(*(required_fields(past, group, target.batch_id) for group in mine))
+    for name in sorted(required):
         if target.value(name) is None:
             yield Reason("dead letter", f"the event was a dead letter: {name}: is missing or null")
+    for name in sorted(frozenset(rule.group_by) - required):
+        if target.value(name) is None:
+            yield Reason("no key", f"the rule does not see the event: it groups by {name}, which is missing or null")
 
 
 def of_filter(past: Past, rule: Rule, target: Target) -> Iterator[Reason]:
@@ -129,7 +144,7 @@ def of_key(past: Past, history: KeyHistory, target: Target) -> Iterator[Reason]:
         yield Reason(codes.get(fate, fate), said[fate])
     elif fate == "late" and history.regime.late == "add":
         yield Reason("late", f"the event came late, and the job only adds late events (`late: add`): {behind}")
-    elif fate == "late" and not history.regime.is_raw(target.time_ms, clock_ms or target.time_ms):
+    elif fate == "late" and not history.regime.is_raw(target.time_ms, target.time_ms if clock_ms is None else clock_ms):
         yield Reason("late", f"the event came later than events are kept one by one: {behind}")
 
 

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +12,7 @@ import pyarrow as pa
 from buckets.checkpoint.cuts import Cut
 from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.checkpoint.terms import Terms
+from buckets.delta.column_name import quoted_column
 from buckets.events.schema import EventSchema
 from buckets.history import archive as archived
 from buckets.history.archive import OWN_COLUMNS, Archive
@@ -20,8 +21,9 @@ from buckets.history.explanation_results import RecordedResults, sql_moment, sql
 from buckets.history.recorded import Recorded
 from buckets.lists.lists import Lists
 from buckets.outputs.columns import DEAD_LETTERS
+from buckets.rules.fill import Fill
 from buckets.rules.filter import Filter, filter_lists, matches
-from buckets.rules.rule_set import RuleSet
+from buckets.rules.rule_set import Group, RuleSet
 
 _AT_ONCE = 500
 """Ids that are looked for with one query."""
@@ -42,6 +44,24 @@ class Past:
     recorded: Recorded
     results: RecordedResults
     versions: RuleVersions
+
+    @classmethod
+    def of(cls, archive: Archive, recorded: Recorded, results: RecordedResults, versions: RuleVersions) -> "Past":
+        """Return the past of a job by the names that fields have now."""
+        named = recorded if archive.names.is_plain else recorded.under(archive.names)
+        return cls(archive, named, results, versions)
+
+    def as_of(self, batch_id: int) -> "Past":
+        """Return the past by the names that fields had in a batch."""
+        names = self.archive.names.as_of(batch_id)
+        if names == self.archive.names:
+            return self
+        return replace(self, archive=Archive(self.archive.folder, names), recorded=self.recorded.under(names))
+
+    @property
+    def schema(self) -> EventSchema:
+        """The event schema of the last batch, by the names that fields have here."""
+        return self.terms(self.recorded.cuts[-1].batch_id).event_schema
 
     @cached_property
     def cuts(self) -> Mapping[int, Cut]:
@@ -66,6 +86,25 @@ class Past:
         index = bisect_left([cut.ruleset_version for cut in cuts], version)
         return cuts[min(index, len(cuts) - 1)].batch_id
 
+    def fill_of(self, group: Group, batch_id: int) -> Fill | None:
+        """Return the fill whose timelines a group had in a batch; None where it had those that it began with."""
+        if not group.timelines:
+            return None
+        for version in range(self.cuts[batch_id].ruleset_version - 1, 0, -1):
+            for fill in self.versions.rule_set(version).fills:
+                if fill.timelines == group.timelines:
+                    return fill
+        return None
+
+    def is_filling(self, fill: Fill, version: int) -> bool:
+        """Return whether a fill was under way in a version of the rules."""
+        return any(each.number == fill.number for each in self.versions.rule_set(version).fills)
+
+    def begun_with(self, fill: Fill) -> int:
+        """Return the batch by whose rules and settings a fill took in what the archive had."""
+        cuts = self.recorded.cuts
+        return cuts[bisect_left([cut.batch_id for cut in cuts], fill.first_batch)].batch_id
+
     def events(self, schema: EventSchema, tests: Iterable[str], fields: Iterable[str] | None = None) -> Arrivals:
         """Events of the archive.
 
@@ -82,7 +121,7 @@ class Past:
     def rows(self, tests: Iterable[str], names: Iterable[str]) -> pa.Table:
         """Rows of the archive with some of its columns; fields of a later schema are null."""
         there = self._columns
-        chosen = ", ".join(f'"{name}"' for name in names if name in there)
+        chosen = ", ".join(quoted_column(name) for name in names if name in there)
         return self.archive.query(f"select {chosen} from archive where {' and '.join(tests)}")
 
     @cached_property
@@ -102,8 +141,8 @@ class Past:
         for start in range(0, len(wanted), _AT_ONCE):
             part = wanted[start : start + _AT_ONCE]
             times_ms = [time_ms for _, time_ms in part]
-            time = f'"{schema.event_time.field}"'
-            tests = [f'"{schema.event_id}" in ({", ".join(sql_text(event_id) for event_id, _ in part)})']
+            time = quoted_column(schema.event_time.field)
+            tests = [f"{quoted_column(schema.event_id)} in ({', '.join(sql_text(event_id) for event_id, _ in part)})"]
             tests += [f"{time} >= {sql_moment(min(times_ms))}", f"{time} <= {sql_moment(max(times_ms))}"]
             arrivals = self.events(schema, tests, ())
             rows: dict[tuple[str, int], list[int]] = {}

@@ -1,7 +1,7 @@
 """What the policy of a rule said of an event at which it fired."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -37,6 +37,8 @@ class FiredAt:
         time_ms: when it happened.
         number: which arrival it was.
         warm: whether its windows were complete.
+        since: the first batch of which something is remembered: what its group keeps may have begun again.
+        filled: where the history of its group was filled in, the alerts that it has with that; None elsewhere.
     """
 
     rule: Rule
@@ -45,6 +47,8 @@ class FiredAt:
     time_ms: int
     number: int
     warm: bool
+    since: int
+    filled: Sequence[Row] | None = None
 
 
 def held_by(past: Past, fired: FiredAt) -> Iterator[Reason]:
@@ -61,7 +65,8 @@ def held_by(past: Past, fired: FiredAt) -> Iterator[Reason]:
         last = latest_alert(past, fired, time_ms - rule.cooldown + 1)
         if last is not None:
             ends = moment(last["event_time"] + rule.cooldown)
-            because = f"because of alert {last['alert_id']} at {moment(last['event_time'])}"
+            alert = f"alert {last['alert_id']} at {moment(last['event_time'])}"
+            because = f"because of {alert}" + (", as of its filled-in history" if fired.filled is not None else "")
             yield Reason("cooldown", f"cooldown of {format_duration(rule.cooldown)} until {ends}, {because}")
 
 
@@ -106,13 +111,8 @@ def latest_alert(past: Past, fired: FiredAt, from_ms: int) -> Row | None:
 
 def fired_before(past: Past, fired: FiredAt, from_ms: int) -> list[Row]:
     """The events from a time on at which a rule had fired for a key before, with the `output` that each is in."""
-    texts = {fired.key_text, *_spellings(fired)}
-    rows = [
-        row | {"output": output}
-        for output in OF_ALERTS
-        for row in past.results.alerts_of(output, [fired.rule.rule_id], texts, from_ms)
-    ]
-    schema = past.terms(past.recorded.cuts[-1].batch_id).event_schema
+    rows = _recorded(past, fired, from_ms) if fired.filled is None else fired.filled
+    schema = past.schema
     came = past.numbers_of(schema, [(row["event_id"], row["event_time"]) for row in rows])
     before = []
     for row in rows:
@@ -121,13 +121,27 @@ def fired_before(past: Past, fired: FiredAt, from_ms: int) -> list[Row]:
             continue
         origins = [each[::2] for each in arrivals.origins]
         mine = (row["source"], row["position"])
-        number = int(arrivals.numbers[origins.index(mine) if mine in origins else 0])
-        if number < fired.number:
+        came_at = origins.index(mine) if mine in origins else 0
+        is_kept = arrivals.batches[came_at] >= fired.since and row["event_time"] >= from_ms
+        if arrivals.numbers[came_at] < fired.number and is_kept:
             before.append(row)
     return before
 
 
-def _spellings(fired: FiredAt) -> Iterator[str]:
-    """The key as text, with its fields in other orders: results have them as the rule, or as its group names them."""
-    for order in (fired.rule.group_by, sorted(fired.key)):
-        yield json.dumps({name: fired.key[name] for name in order}, ensure_ascii=False)
+def _recorded(past: Past, fired: FiredAt, from_ms: int) -> list[Row]:
+    texts = {fired.key_text, *_spellings(past, fired)}
+    return [
+        row | {"output": output}
+        for output in OF_ALERTS
+        for row in past.results.alerts_of(output, [fired.rule.rule_id], texts, from_ms)
+    ]
+
+
+def _spellings(past: Past, fired: FiredAt) -> Iterator[str]:
+    """The key as text, with its fields in the order of the rule or of its group, and by the names of each epoch."""
+    names = past.archive.names
+    for epoch in range(names.epoch + 1):
+        key = {names.name_in(epoch, field) or field: value for field, value in fired.key.items()}
+        by_rule = [names.name_in(epoch, field) or field for field in fired.rule.group_by]
+        for order in (by_rule, sorted(key)):
+            yield json.dumps({name: key[name] for name in order}, ensure_ascii=False)

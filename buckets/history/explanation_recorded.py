@@ -1,18 +1,15 @@
 """What a job has recorded of a rule at an event; where it has recorded nothing, what the engine itself finds again."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-
-from buckets.history.archive import ARRIVAL, BATCH, OWN_COLUMNS
 from buckets.history.explanation import Outcome, Recorded
 from buckets.history.explanation_key import KeyHistory, Target
 from buckets.history.explanation_past import Past
-from buckets.history.explanation_results import OF_ALERTS, Row, sql_moment, sql_value
+from buckets.history.explanation_results import OF_ALERTS, Row
+from buckets.history.explanation_scoring import score_again
 from buckets.outputs import columns
 from buckets.rules.rule import Rule
 
@@ -86,9 +83,9 @@ def _of_evaluation(row: Row, origin: str) -> RecordedResult:
 
 def _features(row: Row) -> dict[str, Recorded]:
     """The values of an alert or an evaluation."""
-    if row.get("value") is not None:
-        lower, upper = str(row["lower"]), str(row["upper"])
-        return {"value": Recorded(str(row["value"]), lower, upper, bool(row["exact"]), bool(row["warm"]))}
+    if row.get("terms") is None or row.get("value") is not None:
+        value, lower, upper = (None if row[name] is None else str(row[name]) for name in ("value", "lower", "upper"))
+        return {"value": Recorded(value, lower, upper, bool(row["exact"]), bool(row["warm"]))}
     terms: list[dict[str, Any]] = json.loads(row["terms"]) if isinstance(row["terms"], str) else row["terms"] or []
     return {
         term["name"]: Recorded(term["value"], term.get("lower"), term.get("upper"), term["exact"], term["warm"])
@@ -100,32 +97,13 @@ def _scored_again(
     past: Past, rule: Rule, target: Target, histories: list[KeyHistory], from_ms: int
 ) -> dict[str, Any] | None:
     """The evaluation of a rule at an event by the engine, over the events of its keys alone."""
-    from buckets.history.scoring import score_pieces
-
     source, _, position = target.arrivals.origins[0]
+    groups = [history.group for history in histories]
+    # Whether an alert has reset a rule depends on alerts before it, and so on.
+    since_ms = None if rule.reset_on_alert else from_ms
     found = None
-    for scored in score_pieces(_pieces(past, target, histories, from_ms), evaluations=True):
-        for row in scored.table(columns.EVALUATIONS).to_pylist():
-            is_event = (row["source"], row["position"]) == (source, position) if "source" in row else True
-            if row["rule_id"] == rule.rule_id and row["event_id"] == target.name and is_event:
-                found = row
+    for row in score_again(past, target.arrivals, groups, since_ms, [columns.EVALUATIONS])[columns.EVALUATIONS]:
+        is_event = (row["source"], row["position"]) == (source, position) if "source" in row else True
+        if row["rule_id"] == rule.rule_id and row["event_id"] == target.name and is_event:
+            found = row
     return found
-
-
-def _pieces(past: Past, target: Target, histories: list[KeyHistory], from_ms: int) -> Iterator[Any]:
-    """What has arrived of some keys up to an event, batch by batch."""
-    from buckets.history.scoring import Piece
-
-    schema = target.arrivals.schema
-    keys = [
-        " and ".join(f'"{field}" = {sql_value(target.value(field))}' for field in history.group.fields) or "true"
-        for history in histories
-    ]
-    tests = [f"({') or ('.join(keys)})", f'"{schema.event_time.field}" >= {sql_moment(from_ms)}']
-    tests.append(f'"{ARRIVAL}" <= {target.number}')
-    rows: pa.Table = past.rows(tests, [*OWN_COLUMNS.names, *schema.field_names]).sort_by(ARRIVAL).combine_chunks()
-    batches = rows[BATCH].to_numpy()
-    starts = np.flatnonzero(np.diff(batches, prepend=batches[:1] - 1)).tolist()
-    for start, end in zip(starts, [*starts[1:], len(rows)], strict=True):
-        batch_id = int(batches[start])
-        yield Piece(rows.slice(start, end - start), past.rule_set(batch_id), past.terms(batch_id), past.lists(batch_id))

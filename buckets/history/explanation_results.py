@@ -9,7 +9,11 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
 from buckets.config.job import Job
+from buckets.delta.column_name import quoted_column
 from buckets.errors import BucketsError, first_line
+from buckets.events.schema import EventSchema
+from buckets.numbers.decimal128 import MOST_DIGITS
+from buckets.numbers.fixed_point import format_scaled
 from buckets.outputs import columns
 
 Row = dict[str, Any]
@@ -85,12 +89,17 @@ class RecordedResults:
         except Exception as error:  # deltalake raises plain ones for files that are gone or broken
             message = f"results {path}: the table cannot be read ({first_line(error)})"
             raise BucketsError(message) from None
-        for index, field in enumerate(found.schema):
-            if pa.types.is_timestamp(field.type):
-                in_ms = found.column(index).cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
-                found = found.set_column(index, field.name, in_ms)
-        rows: list[Row] = found.to_pylist()
-        return rows
+        return rows_of(found)
+
+
+def rows_of(table: pa.Table) -> list[Row]:
+    """Return the rows of a table, with moments in ms since the epoch."""
+    for index, field in enumerate(table.schema):
+        if pa.types.is_timestamp(field.type):
+            in_ms = table.column(index).cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
+            table = table.set_column(index, field.name, in_ms)
+    rows: list[Row] = table.to_pylist()
+    return rows
 
 
 def sql_text(value: str) -> str:
@@ -98,9 +107,13 @@ def sql_text(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
-def sql_value(value: str | int | bool) -> str:
-    """A value of a field in SQL."""
-    return sql_text(value) if isinstance(value, str) else str(value).lower()
+def sql_is(schema: EventSchema, field: str, value: str | int | bool) -> str:
+    """Return the test in SQL for a field of the archive that has a value; of a measure a scaled integer."""
+    column, measure = quoted_column(field), schema.measures.get(field)
+    if measure is not None:  # a plain number would be a float, in which amounts are not exact
+        text = format_scaled(int(value), measure.scale)
+        return f"{column} = arrow_cast({sql_text(text)}, 'Decimal128({MOST_DIGITS}, {measure.scale})')"
+    return f"{column} = {sql_text(value) if isinstance(value, str) else str(value).lower()}"
 
 
 def sql_moment(time_ms: int) -> str:

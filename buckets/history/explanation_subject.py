@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from buckets.delta.column_name import quoted_column
 from buckets.errors import BucketsError
 from buckets.history.explanation_alerts import as_arrivals
 from buckets.history.explanation_arrivals import Arrivals
@@ -67,9 +68,9 @@ def alert_that_raised(past: Past, rule: Rule, target: Target, row: Row) -> Targe
 
 
 def _events(past: Past, event_id: str, at_ms: int | None) -> Arrivals:
-    schema = past.terms(past.recorded.cuts[-1].batch_id).event_schema
-    tests = [f'"{schema.event_id}" = {sql_text(event_id)}']
-    tests += [] if at_ms is None else [f'"{schema.event_time.field}" = {sql_moment(at_ms)}']
+    schema = past.schema
+    tests = [f"{quoted_column(schema.event_id)} = {sql_text(event_id)}"]
+    tests += [] if at_ms is None else [f"{quoted_column(schema.event_time.field)} = {sql_moment(at_ms)}"]
     return past.events(schema, tests)
 
 

@@ -7,12 +7,13 @@ from decimal import Decimal
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 
 from buckets.duration import format_duration
 from buckets.history.explanation import Comparison, Entry, FeatureThen, Recorded
 from buckets.history.explanation_arrivals import Flags, Int64s
 from buckets.history.explanation_fate import IN_TIMELINE
-from buckets.history.explanation_key import KeyHistory, find_group
+from buckets.history.explanation_key import KeyHistory, Target, find_group
 from buckets.history.explanation_past import Past
 from buckets.history.explanation_value import CountedEvents, PlainValue, plain_value
 from buckets.numbers.fixed_point import format_scaled, readable
@@ -141,7 +142,7 @@ def explain_window(
     rows = np.flatnonzero(in_window)
     rows = rows[np.lexsort((arrivals.numbers[rows], arrivals.times_ms[rows]))]
     passed = past.passing(computed.where, arrivals.take(np.sort(rows))) if computed.where else None
-    counts = _counting(past, rule, computed, history, rows, passed)
+    counts = _counting(past, rule, computed, history, rows, passed) & _with_value(computed, history, rows)
     since_ms = start_ms if reset_ms is None else max(start_ms, reset_ms + 1)
     counted = rows[counts & (arrivals.times_ms[rows] >= since_ms)]
     events = _events(computed, history, counted, end_ms)
@@ -199,6 +200,43 @@ def _counting(
     return counts if since is None else counts & (history.arrivals.batches[rows] >= since)
 
 
+def _with_value(computed: Computation, history: KeyHistory, rows: Int64s) -> Flags:
+    """Which rows have a value of which a feature is; all do where it is of none."""
+    if computed.of is None:
+        return np.ones(len(rows), np.bool_)
+    column = history.arrivals.columns()[computed.of].take(pa.array(rows))
+    found: Flags = column.is_valid().to_numpy(zero_copy_only=False)
+    return found
+
+
+def outside_of_group(computed: Computation, target: Target, recorded: Recorded | None) -> Found:
+    """A feature at an event that does not belong to its group."""
+    arrivals = target.arrivals
+    lacking = ", ".join(field for field in computed.fields if target.value(field) is None)
+    plain = PlainValue(None, None, f"{lacking} is missing or null, and the feature groups by it")
+    feature = FeatureThen(
+        name=computed.name,
+        phrase=computed.phrase,
+        key={field: arrivals.shown(field, 0) for field in computed.fields},
+        where=describe_filter(computed.where or computed.group_where),
+        window=format_duration(computed.window.length_ms),
+        left=computed.window.left,
+        start_ms=target.time_ms - computed.window.length_ms,
+        end_ms=target.time_ms,
+        reset_ms=None,
+        entries=(),
+        left_out=0,
+        fates={},
+        count=0,
+        value=None,
+        why_null=plain.why_null,
+        recorded=recorded,
+        comparison=compare(plain, recorded),
+        unit=computed.of,
+    )
+    return Found(feature, plain)
+
+
 def _kept_since(past: Past, rule: Rule, computed: Computation, history: KeyHistory) -> int | None:
     """The first batch whose events have what a feature needs; None where all have."""
     group = history.group
@@ -209,7 +247,11 @@ def _kept_since(past: Past, rule: Rule, computed: Computation, history: KeyHisto
     needed = {track for track in computed.tracks if track != COUNT_TRACK}
     while version > 1:
         earlier = find_group(past.recorded.rule_set(version - 1), rule, computed.fields, computed.group_where)
-        if earlier is None or earlier.generation != group.generation or not needed <= set(earlier.live_tracks):
+        is_filling = history.fill is not None and past.is_filling(history.fill, version - 1)
+        if earlier is not None and is_filling and needed <= set(earlier.live_tracks):
+            return None
+        is_same = earlier is not None and (earlier.generation, earlier.timelines) == (group.generation, group.timelines)
+        if earlier is None or not is_same or not needed <= set(earlier.live_tracks):
             break
         version -= 1
     return past.first_batch_of(version) if version > 1 else None
@@ -251,6 +293,8 @@ def _entry(
     if fate in IN_TIMELINE and not counts:
         was_reset = reset_ms is not None and start_ms <= time_ms <= reset_ms
         why = "came before the alert that reset the rule" if was_reset else "the filter leaves it out"
+        if computed.of is not None and not arrivals.columns()[computed.of][row].is_valid:
+            why = f"has no {computed.of}"
         note = f"{note}; {why}" if note else why
     if row == history.target:
         note = f"{note}; the event itself" if note else "the event itself"

@@ -4,17 +4,22 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from buckets.config.engine import EngineSettings
 from buckets.engine.feature_table import FeatureTable, numbered
-from buckets.engine.in_memory import InMemoryJob
+from buckets.engine.in_memory import BatchResults, InMemoryJob
+from buckets.engine.output_decoder import OutputDecoder
 from buckets.engine.shard import Scorer
+from buckets.events.arrivals import POSITION, SOURCE
+from buckets.events.bad_rows import BadRows
 from buckets.events.schema import EventSchema
 from buckets.history import archive
 from buckets.history.archive import by_batch
 from buckets.history.arrived import arrivals_of
 from buckets.history.history import History
 from buckets.lists.lists import NO_LISTS, Lists
+from buckets.outputs.columns import DEAD_LETTERS
 from buckets.rules.rule_set import RuleSet
 
 _ROWS = 500_000
@@ -48,6 +53,7 @@ class FeatureRun:
         columns: of its tables.
         arrived: how many events have been scored so far.
         outcomes: how often each outcome has come so far, among the rows that were told.
+        bad: the rows that are no events, or could not be evaluated by some rule, so far.
         missing: the wanted ids that have not come so far; None where every arrival is wanted.
     """
 
@@ -69,7 +75,7 @@ class FeatureRun:
         self._rule_set, self._schema, self._engine, self._ids = rule_set, schema, engine, ids
         self._table = FeatureTable(rule_set, schema, flags)
         self.columns = self._table.columns
-        self.arrived, self.outcomes = 0, Counter[str]()
+        self.arrived, self.outcomes, self.bad = 0, Counter[str](), BadRows()
         self.missing: set[str] | None = None if ids is None else set(ids.to_pylist())
 
     def tables(self, arrivals: Arrivals) -> Iterator[pa.Table]:
@@ -85,13 +91,25 @@ class FeatureRun:
         for lists, found in _together(arrivals):
             job.scorer = self._scorer(lists)
             pieces = list(numbered(found, self.arrived))
-            rows = self._table.rows(pieces, job.score_batch(pieces, self._rule_set).payloads, self._ids)
+            results = job.score_batch(pieces, self._rule_set)
+            rows = self._table.rows(pieces, results.payloads, self._ids)
+            self._note_bad(found, results)
             self.arrived += sum(map(len, pieces))
             for each in rows["outcome"].value_counts().to_pylist():
                 self.outcomes[each["values"]] += each["counts"]
             if self.missing:
                 self.missing.difference_update(rows["event_id"].to_pylist())
             yield rows
+
+    def _note_bad(self, arrived: list[pa.RecordBatch], results: BatchResults) -> None:
+        """Count what is bad among rows that have been scored, which have been given numbers as positions."""
+        self.bad.take(results.account.events_in, results.account.malformed, ())
+        decoder = OutputDecoder(self._rule_set, self._schema, self._engine)
+        for letters in decoder.tables(DEAD_LETTERS, results.payloads.get(DEAD_LETTERS, [])):
+            origins = pa.Table.from_batches([rows.select([SOURCE, POSITION]) for rows in arrived])
+            origins = origins.take(pc.subtract(letters["position"], self.arrived))
+            columns = (origins[SOURCE], origins[POSITION], letters["reason"])
+            self.bad.take(0, 0, zip(*(column.to_pylist() for column in columns), strict=True))
 
     def _scorer(self, lists: Lists) -> Scorer:
         return Scorer(self._schema, self._engine, evaluations=False, lists=lists, features=True)

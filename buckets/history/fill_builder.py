@@ -41,7 +41,8 @@ def chunks_of_fill(history: History, fill: Fill, first: int, end: int) -> Iterat
     begun = next(cut for cut in recorded.cuts if cut.batch_id >= fill.first_batch)
     rule_set, terms = recorded.rule_set(begun.ruleset_version), recorded.terms(begun.batch_id)
     group = rule_set.filling[fill.number]
-    builder = Builder(group, rule_set.needed_fields, terms.event_schema, terms.engine.shards)
+    required = terms.engine.required(rule_set.needed_fields)
+    builder = Builder(group, required, terms.event_schema, terms.engine.shards)
     pinned = {cut.batch_id: cut.lists for cut in recorded.cuts}
     return builder.chunks(history.archive.tables(first, end), pinned, partial(lists_in, checkpoint))
 
@@ -52,14 +53,14 @@ class Builder:
 
     Attributes:
         group: the group.
-        needed: the fields that must not be null in an event, as the rules of the job need them.
+        required: the fields that must not be null in an event, as the settings and rules of the job say.
         schema: the event schema.
         shards: how many shards there are.
         rows: rows of the archive in a chunk at most.
     """
 
     group: Group
-    needed: frozenset[str]
+    required: frozenset[str]
     schema: EventSchema
     shards: int
     rows: int = CHUNK_ROWS
@@ -97,7 +98,7 @@ class Builder:
         packed: dict[int, bytes] = {}
         for arrived in arrivals_of(table, self.schema):
             for message in fan_out_group(
-                _in_turn(arrived), self.group, self.needed, self.schema, self.shards, lists_of(pinned)
+                _in_turn(arrived), self.group, self.required, self.schema, self.shards, lists_of(pinned)
             ):
                 packed[message.shard] = message.payload
         return Chunk(packed, len(table), table[ARRIVAL][-1].as_py() + 1, pinned)

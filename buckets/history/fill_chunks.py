@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from buckets.checkpoint.folders import records_folder
 from buckets.checkpoint.list_versions import PinnedLists, versions_in
-from buckets.files import write_whole
+from buckets.checkpoint.record_files import RecordFiles
 from buckets.lists.lists import NO_LISTS, Lists
 from buckets.rules.fill import Piece
 
@@ -62,16 +62,15 @@ class FillChunks:
 
     def __init__(self, checkpoint: Path, number: int) -> None:
         """Look at the chunks of a fill; nothing is written yet."""
-        self.folder = fills_folder(checkpoint) / str(number)
+        self.folder, self._records = fills_folder(checkpoint) / str(number), RecordFiles(checkpoint)
 
     def plan(self) -> Plan | None:
         """What goes in; None while that is not known."""
-        file = self.folder / "plan.json"
-        return Plan(**json.loads(file.read_text(encoding="utf-8"))) if file.exists() else None
+        return self._records.read_if_there(self.folder / "plan.json", lambda record: Plan(**record))
 
     def keep_plan(self, plan: Plan) -> None:
         """Write what goes in."""
-        write_whole(self.folder / "plan.json", json.dumps(asdict(plan)))
+        self._records.write(self.folder / "plan.json", asdict(plan))
 
     def ready(self) -> int:
         """How many chunks have been written, also those that are gone again. Cost: of a listing."""
@@ -79,8 +78,7 @@ class FillChunks:
 
     def total(self) -> int | None:
         """How many there are in all; None while that is not known."""
-        file = self.folder / "whole.json"
-        return int(json.loads(file.read_text(encoding="utf-8"))["chunks"]) if file.exists() else None
+        return self._records.read_if_there(self.folder / "whole.json", lambda record: int(record["chunks"]))
 
     def end(self) -> int:
         """The number of the arrival after the newest chunk; 0 where there is none."""
@@ -96,11 +94,11 @@ class FillChunks:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_file(sink, table.schema) as writer:
             writer.write_table(table)
-        write_whole(self._file(number), sink.getvalue().to_pybytes())
+        self._records.write_bytes(self._file(number), sink.getvalue().to_pybytes())
 
     def finish(self, chunks: int) -> None:
         """Write how many there are: all of them."""
-        write_whole(self.folder / "whole.json", json.dumps({"chunks": chunks}))
+        self._records.write(self.folder / "whole.json", {"chunks": chunks})
 
     def read(self, number: int, shard: int) -> Piece:
         """What a chunk has for a shard."""
@@ -124,7 +122,7 @@ class FillChunks:
         return self.folder / f"{number:09d}.arrow"
 
     def _table(self, number: int) -> pa.Table:
-        return pa.ipc.open_file(pa.memory_map(str(self._file(number)))).read_all()
+        return self._records.map_arrow(self._file(number))
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from buckets.events import conversion
 from buckets.events.schema import EventSchema
 from buckets.history.archive import ARRIVAL
 from buckets.history.confirmed_fraud import ConfirmedFraud
+from buckets.outputs.comparison import Event
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class FraudEvents:
     """Looks for confirmed fraud in a history.
 
     Attributes:
-        found: by id, in the order of arrival.
+        found: by id and time, in the order of arrival: an id that comes at several times is several events.
     """
 
     def __init__(
@@ -52,12 +53,18 @@ class FraudEvents:
         self._confirmed, self._schema, self._amount = confirmed, schema, amount
         self._fields: Sequence[str] = list(dict.fromkeys(fields))
         self._ids = pa.array(list(confirmed.amounts), pa.string())
-        self.found: dict[str, FraudEvent] = {}
+        self.found: dict[Event, FraudEvent] = {}
+        self._ids_found: set[str] = set()
 
     @property
     def confirmed(self) -> int:
-        """How many events are confirmed fraud, found or not."""
+        """How many ids are confirmed fraud, found or not."""
         return len(self._ids)
+
+    @property
+    def missing(self) -> int:
+        """How many of these ids have not been found."""
+        return len(self._ids) - len(self._ids_found)
 
     def take(self, rows: pa.Table) -> None:
         """Look through the rows of a piece; pieces come in their order."""
@@ -79,14 +86,20 @@ class FraudEvents:
         ids = rows[self._schema.event_id].to_pylist()
         each = zip(ids, rows[ARRIVAL].to_pylist(), times_ms.to_pylist(), amounts.tolist(), fields, strict=True)
         for event_id, arrival, time_ms, amount, values in each:
-            if event_id not in self.found:
+            if (event_id, time_ms) not in self.found:
                 worth = self._worth(event_id, amount)
-                self.found[event_id] = FraudEvent(arrival, time_ms, worth, values)
+                self.found[event_id, time_ms] = FraudEvent(arrival, time_ms, worth, values)
+                self._ids_found.add(event_id)
 
     def _worth(self, event_id: str, own: int) -> int:
-        """The confirmed amount of an event, scaled; its own where none is written."""
+        """The confirmed amount of an event, scaled; its own where none is written.
+
+        What is written for an id is the amount of its first event; others of this id have none.
+        """
         written = self._confirmed.amounts[event_id]
         if written is None or self._amount is None:
             return own
+        if event_id in self._ids_found:
+            return 0
         scale = self._schema.measures[self._amount].scale
         return int(written.scaleb(scale).to_integral_value())

@@ -16,12 +16,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from buckets.engine.dead_letters import bad_rows
 from buckets.engine.policies import is_in_share
 from buckets.events import conversion
+from buckets.events.bad_rows import BadRows
 from buckets.events.schema import EventSchema
 from buckets.history.archive import ARRIVAL
+from buckets.history.counted_days import CountedDays
 from buckets.history.scoring import ScoredPiece
-from buckets.outputs.columns import ALERTS, HELD_ALERTS, SHADOW_ALERTS, VARIANT_ALERTS
+from buckets.outputs.columns import ALERTS, DEAD_LETTERS, HELD_ALERTS, SHADOW_ALERTS, VARIANT_OUTPUTS
 from buckets.rules.policy import WHOLE_SHARE
 from buckets.rules.rule import Rule
 
@@ -50,9 +53,12 @@ class AlertedEvents:
 
     @cached_property
     def event(self) -> Int64s:
-        """For each row the number of its event: an event that came twice is one."""
-        codes: Int64s = self.event_id.dictionary_encode().indices.to_numpy().astype(np.int64)
-        return codes
+        """For each row the number of its event, which is its id and its time: an event that came twice is one."""
+        ids = self.event_id.dictionary_encode().indices.to_numpy().astype(np.int64)
+        _, times = np.unique(self.time_ms, return_inverse=True)
+        _, codes = np.unique(ids * (len(ids) + 1) + times, return_inverse=True)
+        found: Int64s = codes.astype(np.int64)
+        return found
 
     @cached_property
     def first_row(self) -> Int64s:
@@ -94,37 +100,39 @@ class RaisedAlerts:
         arrivals: how many events of the span have arrived, repeats among them.
         in_span_ms: the least and the greatest event time among them; None where there is none.
         all_ms: the least and the greatest of all event times, in the span or not; None where there is none.
-        dead_letters: how many rows were no events, or could not be evaluated by some rule.
+        days: the days of the events of the span.
+        bad: the rows that are no events, or could not be evaluated by some rule.
     """
 
-    def __init__(self, schema: EventSchema, span: Span, amount: str | None, variants: Mapping[str, Rule]) -> None:
+    def __init__(self, schema: EventSchema, span: Span, amount: str | None, rules: Mapping[str, Rule]) -> None:
         """Nothing yet.
 
         Args:
             schema: the event schema.
             span: which events count.
             amount: the measure that is the amount of an event; None for none.
-            variants: by the id of a variant, the rule that it is one of.
+            rules: by the id of a rule, the rule; by the id of a variant, the rule that it is one of.
         """
         self._schema, self._span, self._amount = schema, span, amount
-        self._shares = {name: rule for name, rule in variants.items() if _has_share(rule)}
+        self._shares = {name: rule for name, rule in rules.items() if _has_share(rule)}
         self._code_of: dict[str, int] = {}
         self._canonical: dict[str, int] = {}
         self._rows: list[tuple[Int64s, Int64s, pa.Array, Int64s]] = []
         self.alerted = self.arrived = 0
         self._found: dict[tuple[str, str], list[AlertsOfRule]] = defaultdict(list)
         self.keys: list[str] = []
-        self.arrivals = self.dead_letters = 0
+        self.arrivals, self.bad = 0, BadRows()
         self.in_span_ms: tuple[int, int] | None = None
         self.all_ms: tuple[int, int] | None = None
+        self.days = CountedDays()
 
     def take(self, scored: ScoredPiece) -> None:
         """Take a piece into account; pieces come in their order."""
         rows = scored.piece.rows
         self._note_times(rows)
-        self.dead_letters += scored.table("dead_letters").num_rows
+        self.bad.take(scored.account.events_in, scored.account.malformed, bad_rows(scored.table(DEAD_LETTERS)))
         tables = {
-            name: self._in_span(scored.table(name)) for name in (ALERTS, SHADOW_ALERTS, HELD_ALERTS, VARIANT_ALERTS)
+            name: self._in_span(scored.table(name)) for name in (ALERTS, SHADOW_ALERTS, HELD_ALERTS, *VARIANT_OUTPUTS)
         }
         there = {name: table for name, table in tables.items() if table.num_rows}
         if there:
@@ -143,7 +151,10 @@ class RaisedAlerts:
         )
 
     def of(self, rule_id: str, output: str) -> AlertsOfRule:
-        """The alerts of a rule or a variant in an output, once all pieces have been taken."""
+        """The alerts of a rule or a variant in an output, once all pieces have been taken.
+
+        Of an ACTIVE rule those of the keys inside its `rollout`, for they alone come, or would come, to `alerts`.
+        """
         return AlertsOfRule.joined(self._found.get((rule_id, output), []))
 
     def key_of(self, values: Mapping[str, object]) -> int | None:
@@ -154,6 +165,7 @@ class RaisedAlerts:
         times_ms = _in_ms(rows[self._schema.event_time.field]).filter(rows["_fault"].is_null())
         inside = times_ms.filter(_inside(times_ms, self._span))
         self.arrivals += len(inside)
+        self.days.take(inside.to_numpy())
         self.in_span_ms, self.all_ms = _wider(self.in_span_ms, inside), _wider(self.all_ms, times_ms)
 
     def _in_span(self, table: pa.Table) -> pa.Table:
@@ -198,7 +210,10 @@ class RaisedAlerts:
 
 
 def _has_share(rule: Rule) -> bool:
-    """Whether the alerts of some keys of a rule are for `shadow_alerts` only; its variants are for all keys."""
+    """Whether the alerts of some keys of a rule are for `shadow_alerts` only.
+
+    Alerts that are held back are those of all keys, and so is what variants raise.
+    """
     return rule.state == "ACTIVE" and rule.rollout < WHOLE_SHARE
 
 

@@ -12,8 +12,8 @@ import numpy.typing as npt
 from buckets.history.backtest_report import Figures, FraudFigures, KeyCount
 from buckets.history.fraud_events import FraudEvent, FraudEvents
 from buckets.history.raised_alerts import AlertsOfRule, RaisedAlerts, Span
-from buckets.outputs.columns import ALERTS, HELD_ALERTS, SHADOW_ALERTS, VARIANT_ALERTS
-from buckets.outputs.comparison import DAY_MS, Sample
+from buckets.outputs.columns import ALERTS, HELD_ALERTS, SHADOW_ALERTS, VARIANT_ALERTS, VARIANT_HELD_ALERTS
+from buckets.outputs.comparison import DAY_MS, Event, Sample
 from buckets.rules.rule import Rule
 
 Int64s = npt.NDArray[np.int64]
@@ -47,7 +47,9 @@ class Reckoning:
 
     def of_variants(self, variants: Iterable[tuple[str, Rule]]) -> Figures:
         """What variants, with the rules that they are of, have raised together."""
-        return self.figures([(rule, self._raised.of(name, VARIANT_ALERTS)) for name, rule in variants], 0)
+        chosen = list(variants)
+        held = sum(len(self._raised.of(name, VARIANT_HELD_ALERTS).row) for name, _ in chosen)
+        return self.figures([(rule, self._raised.of(name, VARIANT_ALERTS)) for name, rule in chosen], held)
 
     def alerts_of(self, rule: Rule) -> AlertsOfRule:
         """The alerts of an ACTIVE rule, the shadow alerts of one on trial."""
@@ -71,15 +73,16 @@ class Reckoning:
         ]
         return tuple(KeyCount(_in_order(key, rule.group_by), -count) for count, key in sorted(named)[:most])
 
-    def samples(self, alerts: Iterable[AlertsOfRule]) -> dict[str, Sample]:
-        """The events of alerts by their id, for comparisons."""
-        found: dict[str, Sample] = {}
+    def samples(self, alerts: Iterable[AlertsOfRule]) -> dict[Event, Sample]:
+        """The events of alerts, for comparisons."""
+        found: dict[Event, Sample] = {}
         events = self._events
         for each in alerts:
             columns = (events.event_id.take(each.row).to_pylist(), events.time_ms[each.row].tolist())
             amounts = events.amount[each.row].tolist()
             for event_id, time_ms, key, amount in zip(*columns, each.key.tolist(), amounts, strict=True):
-                found.setdefault(event_id, Sample(time_ms, event_id, self._raised.keys[key], self._money(amount)))
+                sample = Sample(time_ms, event_id, self._raised.keys[key], self._money(amount))
+                found.setdefault(sample.event, sample)
         return found
 
     def figures(self, alerts: Sequence[tuple[Rule, AlertsOfRule]], held: int) -> Figures:
@@ -134,9 +137,9 @@ class _FraudOfRange:
 
     def __init__(self, fraud: FraudEvents, raised: RaisedAlerts, span: Span) -> None:
         begin, end = span
-        self._found: list[tuple[str, FraudEvent]] = [
-            (event_id, each)
-            for event_id, each in fraud.found.items()
+        self._found: list[tuple[Event, FraudEvent]] = [
+            (event, each)
+            for event, each in fraud.found.items()
             if (begin is None or each.time_ms >= begin) and (end is None or each.time_ms < end)
         ]
         self._raised = raised
@@ -147,8 +150,9 @@ class _FraudOfRange:
     def event(self) -> Int64s:
         """For each the number of its event among those that alerted; -1 where it did not."""
         events = self._raised.events
-        number_of = dict(zip(events.event_id.to_pylist(), events.event.tolist(), strict=True))
-        return np.array([number_of.get(event_id, -1) for event_id, _ in self._found], np.int64)
+        alerted = zip(events.event_id.to_pylist(), events.time_ms.tolist(), strict=True)
+        number_of = dict(zip(alerted, events.event.tolist(), strict=True))
+        return np.array([number_of.get(event, -1) for event, _ in self._found], np.int64)
 
     def keys(self, fields: Iterable[str]) -> Int64s:
         """For each the number of its key by some fields; -1 where no alert has it."""

@@ -11,6 +11,7 @@ from buckets.checkpoint.list_versions import PinnedLists
 from buckets.checkpoint.terms import Terms
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
+from buckets.history.field_names import FieldNames
 from buckets.lists.lists import NO_LISTS, Lists
 from buckets.rules.rule_set import RuleSet
 
@@ -47,6 +48,10 @@ class Recorded:
         """A version of the rules."""
         return self._rule_set(version)
 
+    def under(self, names: FieldNames) -> "Recorded":
+        """Return the same under other names of fields than those of each batch."""
+        return RenamedRecords(self, names)
+
     def terms(self, batch_id: int) -> Terms:
         """The terms of a batch."""
         return self._terms[bisect_right(self._terms_from, batch_id) - 1]
@@ -58,3 +63,28 @@ class Recorded:
     def lists(self, cut: Cut) -> Lists:
         """The lists as a batch saw them."""
         return PinnedLists(self._checkpoint.lists, cut.lists) if cut.lists else NO_LISTS
+
+
+class RenamedRecords(Recorded):
+    """The records of a checkpoint, where all batches name fields alike."""
+
+    def __init__(self, recorded: Recorded, names: FieldNames) -> None:
+        """Take records as they are, and the names that are used."""
+        self.__dict__ |= vars(recorded)
+        self._recorded, self._names = recorded, names
+        batches = [cut.batch_id for cut in self.cuts]
+        ends = [max(bisect_right(batches, each.batch_id) - 1, 0) for each in names.renamings]
+        self._last_versions = [self.cuts[end].ruleset_version for end in ends]
+        self._rule_set = lru_cache(maxsize=64)(self._renamed)
+
+    def under(self, names: FieldNames) -> Recorded:
+        """Return the same under other names."""
+        return RenamedRecords(self._recorded, names)
+
+    def _renamed(self, version: int) -> RuleSet:
+        epoch = sum(last < version for last in self._last_versions)
+        return self._names.rule_set(self._recorded.rule_set(version), epoch)
+
+    def terms(self, batch_id: int) -> Terms:
+        """The terms of a batch."""
+        return self._names.terms(self._recorded.terms(batch_id), self._names.epoch_of(batch_id))

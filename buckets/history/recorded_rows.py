@@ -66,6 +66,18 @@ class RecordedRows(Protocol):
             BucketsError: they cannot be read.
         """
 
+    def of_no_batch(self, output: str, span: Span, batches: tuple[int, int]) -> pa.Table:
+        """Return the rows of an output whose batch is none of the job.
+
+        Args:
+            output: the output.
+            span: which event times are wanted.
+            batches: the first and the last batch that may have written something.
+
+        Raises:
+            BucketsError: they cannot be read.
+        """
+
     def replayed(self, output: str, scored: ScoredPiece) -> pa.Table:
         """The rows of an output as they came out of a piece, with the columns of those that are recorded."""
 
@@ -126,6 +138,12 @@ class OutputTables:
         first, last = span.batches
         return _read(self.folder / output, self.schema(output), span, [f"{_BATCH} between {first} and {last}"])
 
+    def of_no_batch(self, output: str, span: Span, batches: tuple[int, int]) -> pa.Table:
+        """The rows that say that another batch wrote them than any that the job has recorded."""
+        first, last = batches
+        outside = f"{_BATCH} is null or {_BATCH} < {first} or {_BATCH} > {last}"
+        return _read(self.folder / output, self.schema(output), span, [f"({outside})"])
+
     def replayed(self, output: str, scored: ScoredPiece) -> pa.Table:
         """The rows as they would be written."""
         schema = self.schema(output)
@@ -165,6 +183,10 @@ class AuditedTables:
         last = pc.index_in(rows["source"], pa.array(list(span.ends), pa.string()))
         ends = pa.array(list(span.ends.values()), pa.int64()).take(last)
         return rows.filter(pc.fill_null(pc.less_equal(rows["position"], ends), False))
+
+    def of_no_batch(self, output: str, span: Span, batches: tuple[int, int]) -> pa.Table:
+        """None: messages do not say which batch has sent them."""
+        return self.schema(output).empty_table()
 
     def replayed(self, output: str, scored: ScoredPiece) -> pa.Table:
         """The messages as they would be sent and read."""

@@ -233,14 +233,12 @@ def _check_lists(history: History) -> None:
     for cut in history.recorded.cuts:
         first |= {name: cut for name in cut.lists if name not in first}
     for name, cut in first.items():
-        try:
-            lists.index(name, cut.lists[name])
-        except OSError:
+        if not lists.is_kept(name, cut.lists[name]):
             message = (
                 f"batch {cut.batch_id} saw version {cut.lists[name]} of list {name}, which is not kept any more: "
                 "versions of lists are kept for good from the time when the configuration got its `archive`"
             )
-            raise BucketsError(message) from None
+            raise BucketsError(message)
 
 
 def _last_batch(history: History, wanted: Wanted) -> int:
@@ -280,6 +278,9 @@ def _replay(
             comparison.take(scored)
             on_piece(found)
     comparison.end(history.recorded.cuts[-1].batch_id if found.not_compared is None else found.last_batch)
+    # The job may run meanwhile, and its next batch have written something.
+    cuts = Checkpoint(history.job.checkpoint).cuts.read()
+    comparison.strangers((cuts[0].batch_id, cuts[-1].batch_id + 1))
     return found
 
 
@@ -317,6 +318,13 @@ class _Comparison:
             tables.clear()
         self._bytes = 0
         self._span = replace(self._span, batches=(last_batch + 1, last_batch))
+
+    def strangers(self, batches: tuple[int, int]) -> None:
+        """Note rows whose batch the job never had."""
+        for output in self._replayed:
+            recorded = self._rows.of_no_batch(output, self._span, batches)
+            self._found.compared[output] += len(recorded)
+            self._found.note(differences(output, recorded, recorded.slice(0, 0)))
 
 
 def _ends(history: History, last_batch: int) -> dict[str, int]:

@@ -146,7 +146,7 @@ def _begin_all(pieces: Iterable[Piece], evaluations: bool, shards: Shards) -> It
         before = piece
         messages: dict[int, list[bytes]] = {}
         for rows in arrivals_of(piece.rows, scorer.schema):
-            for message in fan_out(rows, piece.rule_set, scorer.schema, scorer.engine.shards, scorer.lists):
+            for message in fan_out(rows, piece.rule_set, scorer.schema, scorer.engine, scorer.lists):
                 messages.setdefault(message.shard, []).append(message.payload)
         passing = list(scorer.score(messages.pop(PASSING, []), piece.rule_set, memory_store()))
         yield _Begun(piece, scorer, passing, shards.score(messages, piece.feeds_of))

@@ -1,0 +1,167 @@
+"""What fields were called in the batches of a job, where imports of its state have given some of them other names.
+
+The archive has a column of each name that a field ever had. Between two renamings lies an *epoch*, numbered from 0, in
+which all batches call a field by one name; whoever asks names the epoch whose names he uses.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.checkpoint.terms import Terms
+from buckets.config.engine import EngineSettings
+from buckets.delta.column_name import quoted_column
+from buckets.events.schema import EventSchema
+from buckets.rules.renaming import Names, renamed_filter, renamed_rules
+from buckets.rules.rule_set import RuleSet
+
+
+class Renaming(NamedTuple):
+    """An import with other names: the last batch before it, and the new names."""
+
+    batch_id: int
+    names: Names
+
+
+@dataclass(frozen=True)
+class FieldNames:
+    """The names of fields in all epochs, and the epoch whose names are used.
+
+    Attributes:
+        renamings: those that there were, the first one first.
+        epoch: whose names are used.
+    """
+
+    renamings: tuple[Renaming, ...] = ()
+    epoch: int = 0
+
+    @classmethod
+    def of(cls, checkpoint: Path) -> "FieldNames":
+        """Return those of a checkpoint, by the names that fields have now."""
+        imports = Checkpoint(checkpoint).imports.read()
+        renamings = tuple(Renaming(each.batch_id, each.names) for each in imports if each.names)
+        return cls(renamings, len(renamings))
+
+    def as_of(self, batch_id: int) -> "FieldNames":
+        """Return the same by the names of a batch."""
+        return replace(self, epoch=self.epoch_of(batch_id))
+
+    def epoch_of(self, batch_id: int) -> int:
+        """Return the epoch of a batch."""
+        return sum(each.batch_id < batch_id for each in self.renamings)
+
+    def name_in(self, epoch: int, field: str) -> str | None:
+        """Return what a field is called in an epoch; None where there was no such field then."""
+        name: str | None = field
+        for names in (each.names for each in self.renamings[self.epoch : epoch]):
+            if name is not None:
+                name = names.get(name) or (None if name in names.values() else name)
+        for names in (each.names for each in reversed(self.renamings[epoch : self.epoch])):
+            before = {new: old for old, new in names.items()}
+            if name is not None:
+                name = before.get(name) or (None if name in names else name)
+        return name
+
+    # --- rows of the archive ----------------------------------------------------------------------------------
+
+    def view(self, columns: pa.Schema, own: Sequence[str], batch: str) -> str:
+        """Return a query that gives the rows of the table `arrivals` under the names that are used.
+
+        Args:
+            columns: of the table.
+            own: the columns that are no fields.
+            batch: the one of them that says in which batch a row is.
+        """
+        ends = [each.batch_id for each in self.renamings]
+        parts = []
+        for epoch, (first, last) in enumerate(zip([None, *ends], [*ends, None], strict=True)):
+            chosen = [*map(quoted_column, own)]
+            for name in (each for each in columns.names if each not in own):
+                there, quoted = self.name_in(epoch, name), quoted_column(name)
+                is_there = there is not None and there in columns.names
+                column = quoted_column(there) if there and is_there else f"case when false then {quoted} end"
+                chosen.append(f"{column} as {quoted}")
+            tests = [] if first is None else [f"{batch} > {first}"]
+            tests += [] if last is None else [f"{batch} <= {last}"]
+            parts.append(f"select {', '.join(chosen)} from arrivals where {' and '.join(tests)}")
+        return " union all ".join(parts)
+
+    def columns_of(self, fields: Sequence[str]) -> list[str]:
+        """Return the columns in which fields lie, in any epoch."""
+        epochs = range(len(self.renamings) + 1)
+        found = (self.name_in(epoch, field) for field in fields for epoch in epochs)
+        return list(dict.fromkeys([*fields, *(name for name in found if name is not None)]))
+
+    def renamed(self, rows: pa.Table, batch_column: str, fields: Sequence[str]) -> pa.Table:
+        """Return rows in the order of arrival with fields under the names that are used."""
+        parts, start = [], 0
+        batches = rows[batch_column].to_numpy()
+        ends = [int(batches.searchsorted(each.batch_id, side="right")) for each in self.renamings]
+        for epoch, end in enumerate([*ends, len(rows)]):
+            part, start = rows.slice(start, end - start), end
+            columns = {}
+            for name in fields:
+                there = self.name_in(epoch, name)
+                is_there = there is not None and there in rows.column_names
+                columns[name] = part[there] if is_there else pa.nulls(len(part), rows.schema.field(name).type)
+            parts.append(pa.table([columns.get(name, part[name]) for name in rows.column_names], schema=rows.schema))
+        return pa.concat_tables(parts)
+
+    # --- what was recorded ------------------------------------------------------------------------------------
+
+    def rule_set(self, found: RuleSet, epoch: int) -> RuleSet:
+        """Return a rule set of an epoch under the names that are used; without its fills where names differ."""
+        for names in self._from(epoch):
+            found = renamed_rules(found, names, found.version).rule_set
+        return found
+
+    def terms(self, found: Terms, epoch: int) -> Terms:
+        """Return terms of an epoch under the names that are used."""
+        for names in self._from(epoch):
+            schema, engine = renamed_schema(found.event_schema, names), _renamed_engine(found.engine, names)
+            found = found.model_copy(update={"event_schema": schema, "engine": engine})
+        return found
+
+    def _from(self, epoch: int) -> list[Names]:
+        """The new names from an epoch to the one whose names are used, one renaming after the other."""
+        if epoch <= self.epoch:
+            return [each.names for each in self.renamings[epoch : self.epoch]]
+        back = self.renamings[self.epoch : epoch]
+        return [{new: old for old, new in each.names.items()} for each in reversed(back)]
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether no field ever had another name."""
+        return not self.renamings
+
+
+def renamed_schema(schema: EventSchema, names: Names) -> EventSchema:
+    """Return an event schema in which fields have other names."""
+    time = schema.event_time
+    return schema.model_copy(
+        update={
+            "event_id": names.get(schema.event_id, schema.event_id),
+            "event_time": time.model_copy(update={"field": names.get(time.field, time.field)}),
+            "attributes": {names.get(name, name): kind for name, kind in schema.attributes.items()},
+            "measures": {names.get(name, name): measure for name, measure in schema.measures.items()},
+        }
+    )
+
+
+def _renamed_engine(engine: EngineSettings, names: Names) -> EngineSettings:
+    """Settings whose precision of groups names their fields."""
+    groups = tuple(
+        group.model_copy(
+            update={
+                "group_by": tuple(names.get(field, field) for field in group.group_by),
+                "where": renamed_filter(group.where, names),
+            }
+        )
+        for group in engine.precision.groups
+    )
+    return engine.model_copy(update={"precision": engine.precision.model_copy(update={"groups": groups})})

@@ -1,0 +1,101 @@
+"""What arrived before fields were renamed is read under the names that they have now, and under any that they had."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from buckets.delta.column_name import quoted_column
+from buckets.history.archive import Archive
+from buckets.history.backtest_pieces import Scoring, archive_pieces
+from buckets.history.features import FeatureRun, archived_arrivals
+from buckets.history.field_names import FieldNames, Renaming
+from buckets.history.history import History
+from buckets.rules.renaming import renamed_rules
+from tests.core.backfilled_job import BackfilledJob
+from tests.core.examples import SCHEMA
+from tests.core.test_feature_run import RULES, rows
+
+THERE = {"payer": "kind", "kind": "payer", "amount": 'in "cents"', "id": "key", "at": "time"}
+BACK = {new: old for old, new in THERE.items()}
+EVENTS = rows()
+
+
+def job_of(folder: Path, *renamings: dict[str, str]) -> tuple[BackfilledJob, dict[str, str]]:
+    """A job that has taken in events in six batches, with new names after every other one; and its names."""
+    job, names = BackfilledJob(folder, SCHEMA, random.Random(1), shards=3, allowed_lateness="1h"), dict[str, str]()
+    job.take(RULES)
+    for number, start in enumerate(range(0, 61, 11)):
+        if number and number % 2 == 0 and number // 2 <= len(renamings):
+            names = renamings[number // 2 - 1]
+            job.rename(names)
+            names = {} if names == BACK else names
+        found = [{names.get(name, name): value for name, value in row.items()} for row in EVENTS[start : start + 11]]
+        job.batch(found)
+    return job, names
+
+
+def old_names(table: pa.Table, names: dict[str, str]) -> list[dict[str, Any]]:
+    """The rows of a table without names that fields have had or have now; a null is no field."""
+    back = {new: old for old, new in names.items()}
+    rows_of = table.to_pylist()
+    return [{back.get(name, name): value for name, value in row.items() if value is not None} for row in rows_of]
+
+
+@pytest.fixture(scope="module")
+def never(tmp_path_factory) -> BackfilledJob:
+    return job_of(tmp_path_factory.mktemp("never"))[0]
+
+
+@pytest.fixture(scope="module", params=[(THERE,), (THERE, BACK)], ids=["renamed", "and back"])
+def renamed(request, tmp_path_factory) -> tuple[BackfilledJob, dict[str, str]]:
+    return job_of(tmp_path_factory.mktemp("renamed"), *request.param)
+
+
+def test_all_that_arrived_is_read_and_asked_for_under_the_names_of_now(never, renamed):
+    job, names = renamed
+    expected = pa.concat_tables(never.archive.tables()).to_pylist()
+    expected = [{name: value for name, value in row.items() if value is not None} for row in expected]
+    assert old_names(pa.concat_tables(job.archive.tables()), names) == expected
+    assert old_names(job.archive.query("select * from archive order by _arrival"), names) == expected
+    payer = quoted_column(names.get("payer", "payer"))
+    asked = [
+        each.archive.query(f"select _arrival from archive where {name} = 'p1' order by _arrival")
+        for each, name in ((job, payer), (never, "payer"))
+    ]
+    assert asked[0].equals(asked[1])
+
+
+def test_under_the_names_of_an_earlier_batch_all_is_the_same(never, renamed):
+    job, _ = renamed
+    for batch_id, names in ((0, {}), (3, THERE)):
+        then = Archive(job.archive.folder, job.archive.names.as_of(batch_id))
+        read = [quoted_column(names.get(name, name)) for name in ("id", "payer", "amount")]
+        found = then.query(f"select {', '.join(read)} from archive order by _arrival")
+        expected = never.archive.query("select id, payer, amount from archive order by _arrival")
+        assert found.rename_columns(expected.column_names).to_pylist() == expected.to_pylist()
+
+
+def test_features_and_what_a_backtest_scores_are_those_of_a_job_whose_fields_were_never_renamed(never, renamed):
+    job, names = renamed
+    found = []
+    for each, named in ((never, {}), (job, names)):
+        history = History(None, each.archive, each.recorded)
+        rule_set = renamed_rules(never.pipeline.rule_set, named, 1).rule_set
+        run = FeatureRun(rule_set, each.schema, each.settings, None, flags=True)
+        found.append(old_names(pa.concat_tables(run.tables(archived_arrivals(history, each.schema))), named))
+        pieces = archive_pieces(history, Scoring(rule_set, each.terms, {}), None)
+        found.append(old_names(pa.concat_tables([piece.rows for piece in pieces]), named))
+    assert found[:2] == found[2:]
+
+
+def test_a_name_leads_through_every_epoch_and_back():
+    names = FieldNames((Renaming(3, {"a": "b"}), Renaming(5, {"b": "c", "x": "b"})), 2)
+    assert [names.name_in(epoch, "c") for epoch in range(3)] == ["a", "b", "c"]
+    assert [names.name_in(epoch, "b") for epoch in range(3)] == ["x", "x", "b"]
+    assert [names.name_in(epoch, "a") for epoch in range(3)] == [None, "a", "a"]
+    assert [names.as_of(0).name_in(epoch, "a") for epoch in range(3)] == ["a", "b", "c"]
+    assert [names.as_of(4).name_in(epoch, "b") for epoch in range(3)] == ["a", "b", "c"]
+    assert [names.epoch_of(batch_id) for batch_id in (3, 4, 5, 6)] == [0, 1, 1, 2]
