@@ -31,7 +31,7 @@ What a Python program needs to evaluate events without Spark, and to read what a
 ... )
 >>> results = buckets.evaluate(events, [rule], schema)
 >>> for row in results.evaluations.select(["event_id", "value", "count", "fired"]).to_pylist():
-...     print(row["event_id"], round(row["value"], 2), row["count"], row["fired"])
+...     print(row["event_id"], row["value"], row["count"], row["fired"])
 e1 40.00 1 False
 e2 100.00 2 False
 e3 100.50 3 True
@@ -41,8 +41,8 @@ e4 99.99 1 False
 
 `Evaluator` does the same for tables that arrive one after the other; `backtest` counts what rules would have raised,
 also with other numbers and beside confirmed fraud. Schema and rules usually come from files, with `load_event_schema`
-and `load_rules`, lists with `load_list`; `read_output` reads the tables of a job, `read_verdicts` what people have
-found about its alerts, and `read_warmth` says since when its rules are complete.
+and `load_rules`, lists with `load_list`; `read_output` reads the tables of a job as `evaluate` gives them,
+`read_verdicts` what people have found about its alerts, and `read_warmth` says since when its rules are complete.
 """
 
 from importlib import import_module

@@ -1,8 +1,9 @@
 """How kernels are compiled: by numba, once for each user of a machine, kept on disk.
 
 numba notices that a kernel's own file has changed, but not that a file has changed from which it calls functions. So
-the place on disk is named after the text of all kernels, and of the modules that they import: after any change they
-are compiled again, and old machine code is never run.
+the place on disk is named after the text of all kernels, of the modules that they import, and the versions of numba and
+numpy: after any change they are compiled again, and old machine code is never run. Where a clone lies and when its
+files were written plays no part, so all clones of a version share what one of them has compiled.
 
 What lies there is loaded as code. So it is a folder of the user's own into which nobody else may write; where there can
 be none, each run compiles for itself.
@@ -21,6 +22,8 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
+import numpy as np
+from numba.core.caching import CacheImpl, _CacheLocator
 from numba.extending import register_jitable
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -39,12 +42,13 @@ def kernel_files() -> dict[str, bytes]:
 
 
 def digest() -> str:
-    """What names the folder of this version's compiled kernels: a hash of all their texts."""
-    return hashlib.blake2b(b"\0".join(kernel_files().values()), digest_size=8).hexdigest()
+    """Return what names the folder of compiled kernels: a hash of their texts, and of what compiles them."""
+    versions = [numba.__version__.encode(), np.__version__.encode()]
+    return hashlib.blake2b(b"\0".join([*kernel_files().values(), *versions]), digest_size=8).hexdigest()
 
 
 def cache_folder() -> Path:
-    """Where `NUMBA_CACHE_DIR` says; else beside the package's compiled files, or with the user's other caches."""
+    """Return where `NUMBA_CACHE_DIR` says, else with the user's other caches, or beside the package's own files."""
     name = f"kernels-{digest()}"
     if os.environ.get("NUMBA_CACHE_DIR"):
         return Path(os.environ["NUMBA_CACHE_DIR"]) / name
@@ -55,18 +59,23 @@ def cache_folder() -> Path:
 
 
 def _bases() -> Iterator[Path]:
+    caches = _caches_of_user()
+    if caches is not None:
+        yield caches / "buckets"
     package = Path(__file__).parent
     if package.is_dir() and _is_own(package):
         yield package / "__pycache__"
+
+
+def _caches_of_user() -> Path | None:
+    """Return the folder of the user's caches; None where there is none, or others could put something in its place."""
     home = os.environ.get("XDG_CACHE_HOME", "")
     try:
         caches = Path(home) if os.path.isabs(home) else Path.home() / ".cache"
         caches.mkdir(mode=0o700, parents=True, exist_ok=True)
-        is_safe = not _is_open_to_all(caches)
+        return None if _is_open_to_all(caches) else caches
     except (OSError, RuntimeError):  # a user without a home, or one without a place to write in it
-        return
-    if is_safe:
-        yield caches / "buckets"
+        return None
 
 
 def _make_own(folder: Path) -> bool:
@@ -107,6 +116,37 @@ def _folder_of_this_run() -> Path:
     return folder
 
 
+class KernelLocator(_CacheLocator):
+    """Says where numba keeps a kernel: by its module's name, in the folder that is named after all texts.
+
+    numba's own locators name the folder after the path of the source file, and take what is in it for stale when that
+    has another time.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        """Locate a function of this package."""
+        self._module = function.__module__
+        self._line = function.__code__.co_firstlineno
+
+    def get_cache_path(self) -> str:
+        """Return the folder of its module."""
+        return os.path.join(str(vars(numba.config)["CACHE_DIR"]), self._module)
+
+    def get_source_stamp(self) -> str:
+        """Return nothing: the folder itself is another one for another text."""
+        return ""
+
+    def get_disambiguator(self) -> str:
+        """Return the line at which it begins: two functions of a module may have one name."""
+        return str(self._line)
+
+    @classmethod
+    def from_function(cls, py_func: Callable[..., Any], py_file: str) -> "KernelLocator | None":
+        """Return the locator of a function of this package; None for any other."""
+        return cls(py_func) if py_func.__module__.startswith("buckets.") else None
+
+
+CacheImpl._locator_classes.insert(0, KernelLocator)  # type: ignore[arg-type]
 vars(numba.config)["CACHE_DIR"] = str(cache_folder())
 vars(numba.config)["LOOP_VECTORIZE"] = 0
 """The loops are short or depend on what came before; making vectors of them takes time and gains none."""

@@ -26,9 +26,11 @@ from buckets.events.schema import EventSchema
 from buckets.events.table_rows import table_arrivals
 from buckets.lists.lists import NO_LISTS, Lists
 from buckets.outputs import columns
+from buckets.outputs.typed_columns import field_types, with_digits, with_structs
+from buckets.rules.alert_schema import alert_schema
 from buckets.rules.change import changes_between
 from buckets.rules.revision import revise
-from buckets.rules.rule import Rule, check_against_schema, check_new
+from buckets.rules.rule import Rule, check_against_schema, check_new, value_scale
 from buckets.rules.rule_set import RuleSet
 
 _OF_SOURCE = ("source", "source_order", "position")
@@ -41,8 +43,10 @@ class Results:
     """What came out for one table of events.
 
     Rows are in arrival order, those of one event in the order of the rules. Every table has a column `position`, the
-    index of the event's row in the table that was evaluated, from 0. Times are timestamps in UTC, values decimals,
-    keys JSON objects as text.
+    index of the event's row in the table that was evaluated, from 0. Times are timestamps in UTC. Keys, events and
+    terms are structs: a key has the fields by which some rule of the table groups, null where its own rule does not.
+    Values are decimals with the digits that the rules' values have, amounts of events with those of their measures;
+    values of terms are text, since they may be of any kind.
 
     Attributes:
         evaluations: one row for an evaluated event and a rule; of a rule over alerts one for an alert, with its id.
@@ -120,6 +124,18 @@ class Evaluator:
         Raises:
             BucketsError: a column that the schema or a rule needs is missing, or `events` is not an Arrow table.
         """
+        found = self.recorded(events)
+        rules = self._rule_set.rules
+        counts_alerts = any(rule.on == "alerts" for rule in rules)
+        known = field_types(alert_schema(self._schema) if counts_alerts else self._schema) | field_types(self._schema)
+        keys = list(dict.fromkeys(name for rule in rules for fields, _ in rule.groupings() for name in fields))
+        digits = max((value_scale(rule, self._schema) for rule in self._rule_set.rules if not rule.features), default=0)
+        tables = {name: getattr(found, name) for name in columns.output_columns(self._schema.largest_scale)}
+        typed = {name: with_digits(with_structs(table, known, keys), digits) for name, table in tables.items()}
+        return Results(account=found.account, **typed)
+
+    def recorded(self, events: pa.Table) -> Results:
+        """Evaluate as `evaluate` does, into tables as a job writes them: keys, events and terms are JSON as text."""
         found = self._job.score_batch(self._arrivals(events), self._rule_set)
         written = columns.output_columns(self._schema.largest_scale)
         tables = {name: self._table(name, kept, found.payloads.get(name, [])) for name, kept in written.items()}

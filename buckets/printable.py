@@ -3,18 +3,36 @@
 import json
 import re
 import unicodedata
+from collections.abc import Callable, Mapping
+from typing import Any
 
 _BLANK_LETTERS = "\u115f\u1160\u2800\u3164\uffa0"
 """Fillers of Hangul, and the pattern of Braille without dots."""
+_TURNING = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+"""They turn the direction of what follows, so that a text reads as another one."""
 _SHORT = 300
 _PLAIN = re.compile(r"[\w.+/@:-]+")
 
 
 def one_line(text: str) -> str:
     """A text with its invisible characters escaped as in a Python string: a line break as a backslash and an n."""
-    if text.isprintable():
-        return text
-    return "".join(each if _is_shown(each) else each.encode("unicode_escape").decode() for each in text)
+    return _escaped(text, _python_escape, "")
+
+
+def visible(text: str) -> str:
+    """Return lines of text with their invisible characters escaped as in a Python string."""
+    return _escaped(text, _python_escape, "\n")
+
+
+def visible_json(text: str) -> str:
+    """Return JSON with its invisible characters escaped, which means the same."""
+    return _escaped(text, lambda character: json.dumps(character)[1:-1], "\n")
+
+
+def key_words(key: Mapping[str, Any] | str) -> str:
+    """Return a key, as a mapping or as JSON, in words and on one line."""
+    fields: Mapping[str, Any] = json.loads(key) if isinstance(key, str) else key
+    return one_line(", ".join(f"{field} {value}" for field, value in fields.items())) or "all events"
 
 
 def short_line(text: str) -> str:
@@ -42,9 +60,28 @@ def unseen_character(text: str, allowed: str = "") -> str | None:
     return next((f"U+{ord(each):04X}" for each in text if not _is_shown(each) and each not in allowed), None)
 
 
+def misleading_character(text: str) -> str | None:
+    """Return the first character of SQL or a value by which it reads as another one: `U+202E`, or a control character.
+
+    Others that cannot be seen are part of names in some scripts, and are shown escaped.
+    """
+    found = (each for each in text if each in _TURNING or (unicodedata.category(each) == "Cc" and each not in "\n\t\r"))
+    return next((f"U+{ord(each):04X}" for each in found), None)
+
+
 def blank_letter(text: str) -> str | None:
     """The first character of a text that is a letter or sign without ink, as `U+3164`."""
     return next((f"U+{ord(each):04X}" for each in text if each in _BLANK_LETTERS), None)
+
+
+def _escaped(text: str, escape: Callable[[str], str], allowed: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(each if _is_shown(each) or each in allowed else escape(each) for each in text)
+
+
+def _python_escape(character: str) -> str:
+    return character.encode("unicode_escape").decode()
 
 
 def _is_shown(character: str) -> bool:

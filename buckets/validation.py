@@ -1,8 +1,11 @@
 """What pydantic finds wrong with a value, as one line that names the field and the reason."""
 
-from typing import Any
+import re
+from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
+from typing import Any, Final, get_args
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from buckets.printable import short_line
 
@@ -11,8 +14,14 @@ Location = tuple[int | str, ...]
 DEEPEST = 32
 """How deep values may be nested; rules and settings need six."""
 LIST_OF_EVENTS, FILE_OF_EVENTS = "(list of events)", "(file of events)"
-"""The forms of a value that may be written in two ways."""
-_NO_FIELDS = frozenset({"function-before", LIST_OF_EVENTS, FILE_OF_EVENTS})
+OF_ALL_RULES, BY_RULE = "(of all rules)", "(by rule)"
+"""The forms of values that may be written in two ways."""
+VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+"""The name of an environment variable in a text; the settings of Kafka take them, and nothing else does."""
+_UNKNOWN = "extra_forbidden"
+_LIKENESS = 0.7
+"""From which share of equal letters on a name is taken for another one with a slip in it."""
+_NO_FIELDS = frozenset({"function-before", LIST_OF_EVENTS, FILE_OF_EVENTS, OF_ALL_RULES, BY_RULE})
 """Steps that pydantic takes inside one field."""
 _KINDS = {
     "tuple_type": "must be a list",
@@ -23,21 +32,86 @@ _KINDS = {
 """What a value must be, where pydantic says it in Python's terms."""
 
 
-def first_fault(error: ValidationError, prefix: Location = ()) -> tuple[Location, str]:
-    """The first thing that is wrong.
+def first_fault(
+    error: ValidationError, prefix: Location = (), model: type[BaseModel] | None = None
+) -> tuple[Location, str]:
+    """Return the first thing that is wrong, as `faults_of` does; its line says how many more there are."""
+    (location, fault), *more = faults_of(error, prefix, model)
+    return location, f"{fault} (and {len(more)} more)" if more else fault
+
+
+def faults_of(
+    error: ValidationError, prefix: Location = (), model: type[BaseModel] | None = None
+) -> list[tuple[Location, str]]:
+    """Return all that is wrong: first a field that is not known, if there is one, as it may cause the others.
 
     Args:
         error: what pydantic has found.
         prefix: the location of the value that was validated.
+        model: what it was validated as; with it, an unknown field is compared with the known ones.
 
     Returns:
-        Where it is; and one line that names the field and the reason, and says how many more faults there are.
+        Of each fault where it is, and one line that names the field and the reason. A field that is missing, because
+        its name has a slip in it, is no fault of its own.
     """
-    first, *more = error.errors()
-    location: Location = (*prefix, *(step for step in first["loc"] if step not in _NO_FIELDS))
-    also = f" (and {len(more)} more)" if more else ""
-    name = field_name(location)
-    return location, f"{name}: {_reason(first)}{also}" if name else f"{_reason(first)}{also}"
+    faults = []
+    meant: set[Location] = set()
+    for each in sorted(error.errors(), key=lambda each: each["type"] != _UNKNOWN):
+        location, reason = _location(each), _reason(each)
+        if each["type"] == _UNKNOWN:
+            known = [] if model is None else _fields_at(model, location[:-1])
+            found = closest(str(location[-1]), known)
+            reason = f"unknown field{_unknown_hint(each, found)}"
+            meant |= set() if found is None else {(*location[:-1], found)}
+        elif location in meant:
+            continue
+        name = field_name((*prefix, *location))
+        faults.append(((*prefix, *location), f"{name}: {reason}" if name else reason))
+    return faults
+
+
+def closest(name: str, known: Iterable[str]) -> str | None:
+    """Return the name that somebody may have meant with one that is not known; None if none is like it."""
+    by_letters = {_letters(each): each for each in known}
+    return next((by_letters[each] for each in get_close_matches(_letters(name), by_letters, 1, _LIKENESS)), None)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return the end of a message on a name that is not known; empty if no name is like it."""
+    meant = closest(name, known)
+    return "" if meant is None else f"; did you mean {meant}?"
+
+
+def _letters(name: str) -> str:
+    return name.lower().replace("-", "").replace("_", "")
+
+
+def _unknown_hint(error: Any, meant: str | None) -> str:
+    name = str(error["loc"][-1])
+    if error.get("input") is None and name.replace(".", "").isdecimal():
+        return f"; in braces a comma ends a value, so write numbers without: 1500, not 1,{name}"
+    return "" if meant is None else f"; did you mean {meant}?"
+
+
+def _location(error: Any) -> Location:
+    return tuple(step for step in error["loc"] if step not in _NO_FIELDS)
+
+
+def _fields_at(model: type[BaseModel], location: Location) -> list[str]:
+    """Return the names of the fields of what stands at a location, as people write them."""
+    models = [model]
+    for step in location:
+        named = [field for each in models for name, field in each.model_fields.items() if step in (name, field.alias)]
+        models = [found for field in named for found in _models_in(field.annotation)] if named else models
+    return [field.alias or name for each in models for name, field in each.model_fields.items()]
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Return the models that a type is made of, as those of a list or of a union."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models_in(part)
 
 
 def field_name(location: Location) -> str:
@@ -50,12 +124,13 @@ def field_name(location: Location) -> str:
 
 def _reason(error: Any) -> str:
     """One validation error in plain words."""
-    if error["type"] == "extra_forbidden":
-        return "unknown field"
     if error["type"] == "missing":
         return "is missing"
     text = _KINDS.get(error["type"], str(error["msg"]).removeprefix("Value error, "))
     given = error.get("input")
     if error["type"] != "value_error" and isinstance(given, str | int | float | bool):
         text = f"{text}, not {given!r}"
+    named = VARIABLE.search(given) if isinstance(given, str) else None
+    if named is not None and "environment variable" not in text:
+        text = f"{text}; {named[0]} is not replaced here, write the value itself"
     return short_line(text)

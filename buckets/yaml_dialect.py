@@ -14,6 +14,7 @@ from yaml.composer import ComposerError
 from yaml.constructor import ConstructorError, SafeConstructor
 from yaml.nodes import MappingNode, Node, ScalarNode
 
+from buckets.printable import unseen_character
 from buckets.validation import DEEPEST
 
 MOST_ALIASED = 100_000
@@ -127,12 +128,18 @@ class InBraces(dict[str, Any]):
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes a text that version 1.1 or 1.2 would not read as text."""
+    """Quotes a text that version 1.1 or 1.2 would not read as text, and escapes what cannot be seen."""
+
+    def write_double_quoted(self, text: str, split: bool = True) -> None:
+        """Write a text in double quotes: with all but ASCII escaped if it has what cannot be seen."""
+        self.allow_unicode = unseen_character(text, "\n") is None
+        super().write_double_quoted(text, split)
+        self.allow_unicode = True
 
 
 def _quoted_where_needed(dumper: _Dumper, text: str) -> Node:
-    """A text; with the line break U+0085 in it in double quotes, which alone keep it."""
-    return dumper.represent_scalar(f"{_TAG}str", text, style='"' if "\x85" in text else None)
+    """A text; in double quotes if it has what cannot be seen, as the line break U+0085, which they alone keep."""
+    return dumper.represent_scalar(f"{_TAG}str", text, style='"' if unseen_character(text, "\n") else None)
 
 
 _Dumper.add_representer(str, _quoted_where_needed)

@@ -1,7 +1,9 @@
 """Reads YAML files into validated models; an error names the file, the line and the field."""
 
+import codecs
 import os
 import stat
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,7 +13,7 @@ from yaml.nodes import MappingNode, Node, SequenceNode
 
 from buckets.errors import BucketsError, first_line
 from buckets.printable import short_line
-from buckets.validation import Location, first_fault
+from buckets.validation import VARIABLE, Location, faults_of, field_name, first_fault
 from buckets.yaml_dialect import read_yaml
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -41,6 +43,9 @@ def read_text(path: Path, what: str) -> str:
         why = getattr(error, "strerror", None) or first_line(error)
         message = f"{what} {path}: cannot be read ({why}); see that it is there and who may read it"
         raise BucketsError(message) from None
+    if is_utf16(content):
+        message = f"{what} {path}:1: is UTF-16; save it as UTF-8"
+        raise BucketsError(message)
     try:
         text = content.decode().replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:
@@ -51,6 +56,11 @@ def read_text(path: Path, what: str) -> str:
         message = f"{what} {path}: is empty"
         raise BucketsError(message)
     return text
+
+
+def is_utf16(content: bytes) -> bool:
+    """Return whether the bytes of a text are of two a character, by their mark or by those of the first one."""
+    return content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or content[:2].count(0) == 1
 
 
 def _read_bytes(path: Path, what: str) -> bytes:
@@ -79,6 +89,7 @@ def parse_yaml(text: str, path: Path, what: str) -> tuple[Any, Node | None]:
     try:
         return read_yaml(text)
     except yaml.MarkedYAMLError as error:
+        _check_brackets(error, text, path, what)
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         hint = ' (quote operators: ">", "!=")' if not isinstance(error, yaml.composer.ComposerError) else ""
         message = f"{what} {path}:{line}: broken YAML: {short_line(str(error.problem))}{hint}"
@@ -87,6 +98,35 @@ def parse_yaml(text: str, path: Path, what: str) -> tuple[Any, Node | None]:
         line = text.count("\n", 0, error.position) + 1
         message = f"{what} {path}:{line}: broken YAML: unacceptable character U+{error.character:04X}"
         raise BucketsError(message) from None
+
+
+def _check_brackets(error: yaml.MarkedYAMLError, text: str, path: Path, what: str) -> None:
+    """Say of an error inside brackets which bracket it is, or that a variable stands there."""
+    opened, found = error.context_mark, error.problem_mark
+    if opened is None or found is None or not str(error.context).endswith(("flow mapping", "flow sequence")):
+        return
+    variable = VARIABLE.search(text.splitlines()[found.line][max(found.column - 1, 0) :]) if found.column else None
+    if variable is not None and variable.start() == 0:
+        message = f"{what} {path}:{found.line + 1}: {variable[0]} is not replaced here; write the value itself"
+        raise BucketsError(message) from None
+    bracket = text[opened.index]
+    there = text[found.index : found.index + 1]
+    message = (
+        f"{what} {path}:{opened.line + 1}: broken YAML: {bracket!r} is not closed, or a comma is missing, before "
+        f"{there!r} on line {found.line + 1}"
+        if there.strip()
+        else f"{what} {path}:{opened.line + 1}: broken YAML: {bracket!r} is not closed"
+    )
+    raise BucketsError(message) from None
+
+
+def _variables(value: Any, location: Location) -> Iterator[tuple[Location, str]]:
+    """The names of environment variables in the texts of plain data, and where each is."""
+    if isinstance(value, str):
+        yield from ((location, found[0]) for found in VARIABLE.finditer(value))
+    elif isinstance(value, dict | list):
+        for step, each in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _variables(each, (*location, step))
 
 
 def line_of(root: Node | None, location: Location) -> int:
@@ -106,23 +146,92 @@ def line_of(root: Node | None, location: Location) -> int:
     return line
 
 
-def invalid(error: ValidationError, path: Path, root: Node | None, what: str, prefix: Location = ()) -> BucketsError:
+def invalid(
+    error: ValidationError,
+    path: Path,
+    root: Node | None,
+    what: str,
+    model: type[BaseModel],
+    prefix: Location = (),
+) -> BucketsError:
     """The error that names the file, line, field and reason of the first fault."""
-    location, fault = first_fault(error, prefix)
+    location, fault = first_fault(error, prefix, model)
     return BucketsError(f"{what} {path}:{line_of(root, location)}: {fault}")
 
 
-def load_model(path: Path, model: type[Model], what: str) -> Model:
+def invalid_all(
+    error: ValidationError,
+    path: Path,
+    root: Node | None,
+    what: str,
+    model: type[BaseModel],
+    prefix: Location = (),
+) -> list[BucketsError]:
+    """Return an error for each fault, as `invalid` does for the first."""
+    faults = faults_of(error, prefix, model)
+    return [BucketsError(f"{what} {path}:{line_of(root, location)}: {fault}") for location, fault in faults]
+
+
+def load_model(path: Path, model: type[Model], what: str, with_variables: Collection[str] | None = None) -> Model:
     """Read a YAML file into a pydantic model.
 
+    Args:
+        path: the file.
+        model: the model.
+        what: what the file is, for error messages.
+        with_variables: the fields of the model that may hold names of environment variables, and so all others may
+            not; None if there is nothing to check.
+
     Raises:
-        BucketsError: the file cannot be read, is broken YAML, or does not fit the model.
+        BucketsError: the file cannot be read, is broken YAML, does not fit the model, or has a variable elsewhere.
+    """
+    data, root = load_mapping(path, what)
+    misplaced = next(_misplaced_variables(data, root, path, what, with_variables), None)
+    if misplaced is not None:
+        raise misplaced
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise invalid(error, path, root, what, model) from None
+
+
+def load_mapping(path: Path, what: str) -> tuple[dict[Any, Any], Node | None]:
+    """Read a YAML file that holds a mapping, as plain data and its node tree.
+
+    Raises:
+        BucketsError: the file cannot be read, is broken YAML, or holds something else.
     """
     data, root = parse_yaml(read_text(path, what), path, what)
     if not isinstance(data, dict):
         message = f"{what} {path}: must be a mapping of fields, not {type(data).__name__}"
         raise BucketsError(message)
+    return data, root
+
+
+def model_faults(
+    path: Path, model: type[Model], what: str, with_variables: Collection[str] | None = None
+) -> list[BucketsError]:
+    """Return all for which `load_model` refuses a file; nothing where it does not."""
     try:
-        return model.model_validate(data)
+        data, root = load_mapping(path, what)
+    except BucketsError as error:
+        return [error]
+    faults = list(_misplaced_variables(data, root, path, what, with_variables))
+    try:
+        model.model_validate(data)
     except ValidationError as error:
-        raise invalid(error, path, root, what) from None
+        faults += invalid_all(error, path, root, what, model)
+    return faults
+
+
+def _misplaced_variables(
+    data: dict[Any, Any], root: Node | None, path: Path, what: str, with_variables: Collection[str] | None
+) -> Iterator[BucketsError]:
+    """Return an error for each name of an environment variable where none is replaced."""
+    for name in () if with_variables is None else data.keys() - with_variables:
+        for location, variable in _variables(data[name], (name,)):
+            message = (
+                f"{what} {path}:{line_of(root, location)}: {field_name(location)}: {variable} is replaced in "
+                f"{', '.join(with_variables or ())} only; write the value itself"
+            )
+            yield BucketsError(message)

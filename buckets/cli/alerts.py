@@ -2,62 +2,115 @@
 
 import json
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
+from buckets.cli.console import Terminal, echo_json
+from buckets.cli.rule_list import AsJson
+from buckets.cli.snooze import read_key
+from buckets.cli.time_range import From, To, range_ms
 from buckets.errors import BucketsError
 from buckets.numbers.fixed_point import readable
-from buckets.outputs.reader import read_output
+from buckets.outputs.alert_ids import short_length
+from buckets.outputs.columns import ALERTS, HELD_ALERTS, SHADOW_ALERTS
+from buckets.outputs.reader import read_rows
+from buckets.printable import key_words, one_line
+
+_USUALLY_SHOWN = 20
 
 OPTIONAL = ("terms", "condition", "severity", "tags", "held_back")
 """Columns that outputs of earlier releases lack."""
 
 COLUMNS = [
-    "event_time", "rule_id", "rule", "key", "event_id", "value", "lower", "upper", "exact", "limit", "operator",
-    "count", "certain", "warm", "terms", "condition", "severity", "tags", "held_back",
+    "alert_id", "event_time", "rule_id", "rule", "key", "event_id", "value", "lower", "upper", "exact", "limit",
+    "operator", "count", "certain", "warm", "terms", "condition", "severity", "tags", "held_back",
 ]  # fmt: skip
+
+
+Rule = Annotated[str | None, typer.Option(help="Only those of this rule.")]
+Key = Annotated[str | None, typer.Option(metavar="FIELD=VALUE", help="Only those of keys with these values.")]
 
 
 def alerts(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Output folder of a run or of an evaluation.")],
-    limit: Annotated[int, typer.Option(min=1, help="How many to show, the newest first.")] = 20,
-    rule: Annotated[str | None, typer.Option(help="Only those of this rule.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="How many to show, the newest first; 20.")] = None,
+    rule: Rule = None,
+    key: Key = None,
+    begin: From = None,
+    end: To = None,
     shadow: Annotated[bool, typer.Option("--shadow", help="Those of rules on trial instead.")] = False,
     held: Annotated[bool, typer.Option("--held", help="Those that policies have held back instead.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Show the latest alerts, each with its rule as an English sentence.
+    """Show the latest alerts, each with its id and its rule as an English sentence.
+
+    Of an id as much is shown as names the alert among all of the folder, which
+    is what `buckets explain`, `buckets verdict` and `buckets rules new` take.
+    --key takes several fields, FIELD=VALUE,FIELD=VALUE. With --json all are
+    printed, with whole ids, unless --limit is given.
 
     \b
     Examples:
       buckets alerts demo-out/tables
       buckets alerts results --limit 50 --rule payer-to-beneficiary-24h
-      buckets alerts results --held
+      buckets alerts results --key payerId=p017272 --from 2026-01-03
+      buckets alerts results --held --json
     """  # noqa: D301 - click needs the backspace itself
     if shadow and held:
         message = "--shadow and --held are two outputs; ask for one of them"
         raise BucketsError(message)
-    name = "held_alerts" if held else "shadow_alerts" if shadow else "alerts"
-    rows = read_output(folder, name, [*COLUMNS, "held_by"] if held else COLUMNS, OPTIONAL)
-    chosen = [row for row in rows if rule is None or row["rule_id"] == rule]
+    from_ms, until_ms = range_ms(begin, end)
+    wanted = {} if key is None else {field: _text(value) for field, value in read_key(key, {}).items()}
+    output = HELD_ALERTS if held else SHADOW_ALERTS if shadow else ALERTS
+    columns = None if as_json else [*COLUMNS, "held_by"] if held else COLUMNS
+    chosen = [
+        row
+        for row in read_rows(folder, output, columns, OPTIONAL)
+        if (rule is None or row["rule_id"] == rule)
+        and (from_ms is None or row["event_time"] >= from_ms)
+        and (until_ms is None or row["event_time"] < until_ms)
+        and all(field in row["key"] and _text(row["key"][field]) == value for field, value in wanted.items())
+    ]
     chosen.sort(key=lambda row: (-row["event_time"], row["rule_id"], row["event_id"]))
-    console = Console()
-    if not chosen:
-        console.print(f"no alerts in {folder}" + (f" of rule {rule}" if rule else ""), highlight=False)
+    if as_json:
+        echo_json(list(map(_as_json, chosen[:limit])))
         return
-    console.print(alert_table(chosen[:limit], f"{min(limit, len(chosen)):,} of {len(chosen):,} alerts, newest first"))
+    console = Terminal()
+    if not chosen:
+        console.print(f"no alerts in {folder}" + (f" of rule {rule}" if rule else ""))
+        return
+    shown = chosen[: limit or _USUALLY_SHOWN]
+    title = f"{len(shown):,} of {len(chosen):,} alerts, newest first"
+    console.print(alert_table(shown, title, short_length(folder)))
 
 
-def alert_table(rows: list[dict[str, Any]], title: str) -> Table:
-    """Alerts as a table.
+def _text(value: str | int | bool | None) -> str:
+    """Return a value of a key as it is written in --key."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _as_json(row: dict[str, Any]) -> dict[str, Any]:
+    """Return an alert as data: decimals as text without the zeros that pad them, what is JSON as objects."""
+    shown: dict[str, Any] = {}
+    for name, value in row.items():
+        if isinstance(value, Decimal):
+            shown[name] = readable(value).replace(",", "")
+        else:
+            shown[name] = json.loads(value) if name in ("event", "terms") and isinstance(value, str) else value
+    return shown
+
+
+def alert_table(rows: list[dict[str, Any]], title: str, id_length: int) -> Table:
+    """Return alerts as a table.
 
     Args:
         rows: alerts with the fields of `COLUMNS`.
         title: what stands above it.
+        id_length: how many characters of their ids are shown.
     """
     table = Table(title=title, title_justify="left", show_lines=True)
     table.add_column("Time (UTC)", min_width=12)
@@ -65,8 +118,8 @@ def alert_table(rows: list[dict[str, Any]], title: str) -> Table:
     table.add_column("Value", justify="right", no_wrap=True)
     for row in rows:
         moment = datetime.fromtimestamp(row["event_time"] / 1000, UTC)
-        key = ", ".join(f"{field} {value}" for field, value in row["key"].items()) or "all events"
-        lines = [row["rule"], key, f"event {row['event_id']}, rule {row['rule_id']}"]
+        lines = [row["rule"], key_words(row["key"]), f"event {row['event_id']}, rule {row['rule_id']}"]
+        lines.append(f"alert {row['alert_id'][:id_length]}")
         lines += _of_policy(row)
         if row["warm"] is False:
             lines.append("the window reaches back beyond the history that is kept")
@@ -80,8 +133,8 @@ def alert_table(rows: list[dict[str, Any]], title: str) -> Table:
             )
         table.add_row(
             f"{moment:%Y-%m-%d}\n{moment:%H:%M:%S}.{moment.microsecond // 1000:03d}",
-            Text("\n".join(lines)),
-            Text(_values(row)),
+            "\n".join(map(one_line, lines)),
+            _values(row),
         )
     return table
 

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from buckets.cli.console import Terminal, echo
 from buckets.config.job import load_job
 from buckets.history.history import History
 
@@ -25,7 +25,7 @@ def archive(
       buckets archive conf/demo.yaml
     """  # noqa: D301 - click needs the backspace itself
     job = load_job(conf)
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
     appended = 0
     with console.status("Reading what has arrived…") as status:
 
@@ -37,4 +37,4 @@ def archive(
         history = History.open(job, on_rows)
         status.update("Joining small files…")
         history.archive.tidy()
-    typer.echo(f"{appended:,} rows archived; {history.archive.end():,} are in {history.archive.folder}")
+    echo(f"{appended:,} rows archived; {history.archive.end():,} are in {history.archive.folder}")

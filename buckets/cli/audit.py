@@ -4,10 +4,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.status import Status
 
 from buckets.audit.folder import audit_settings
+from buckets.cli.console import Terminal
+from buckets.cli.run import NEW_TOPIC
 from buckets.config.job import load_job
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 class AuditProgress:
     """A status line that each batch renews; on something that is no terminal, a plain line a batch."""
 
-    def __init__(self, console: Console, status: Status) -> None:
+    def __init__(self, console: Terminal, status: Status) -> None:
         """Show progress.
 
         Args:
@@ -33,7 +34,7 @@ class AuditProgress:
 
     def say(self, line: str) -> None:
         """Print a line that stays."""
-        self._console.print(line, highlight=False, soft_wrap=True, markup=False)
+        self._console.say(line)
 
     def remarks(self) -> str:
         """How many messages were repeats, and how many are unreadable, where some are."""
@@ -67,6 +68,7 @@ class AuditProgress:
 def audit(
     conf: Annotated[Path, typer.Argument(help="A configuration with `audit`, as in conf/kafka.yaml.")],
     once: Annotated[bool, typer.Option("--once", help="Take what the topics hold now, and end.")] = False,
+    new_topic: Annotated[bool, typer.Option("--new-topic", help=NEW_TOPIC)] = False,
 ) -> None:
     """Keep the topics of a job, and its transactions, as Delta tables.
 
@@ -78,6 +80,7 @@ def audit(
     Examples:
       buckets audit conf/kafka.yaml
       buckets audit conf/kafka.yaml --once
+      buckets audit conf/kafka.yaml --new-topic
       spark-submit --jars "$(python -m buckets.java.jars)" jobs/audit.py conf/kafka.yaml
     """  # noqa: D301 - click needs the backspace itself
     job = load_job(conf)
@@ -85,11 +88,16 @@ def audit(
     from buckets.spark.audit import AuditListener, AuditQuery, prepare_audit
     from buckets.spark.prepared_job import job_session
 
-    prepared = prepare_audit(job)
-    console = Console(stderr=True)
-    with Status("Starting Spark…", console=console) as status:
-        progress = AuditProgress(console, status)
-        query = AuditQuery(job_session(job), prepared, AuditListener(progress.on_batch, progress.on_outage))
+    console = Terminal(stderr=True)
+    status = Status("Starting Spark…", console=console)
+    progress = AuditProgress(console, status)
+    prepared = prepare_audit(job, progress.say if new_topic else None)
+    with status:
+        query = AuditQuery(
+            job_session(job, prepared.folder.checkpoint),
+            prepared,
+            AuditListener(progress.on_batch, progress.on_outage, progress.say),
+        )
         try:
             query.run(once, progress.on_interrupt)
         except KeyboardInterrupt:

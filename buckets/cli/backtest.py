@@ -3,15 +3,17 @@
 import json
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from buckets.cli.backtest_view import show_report
+from buckets.cli.console import Terminal, echo_json
 from buckets.cli.evaluate import list_files
+from buckets.cli.event_schema import SchemaOption, event_schema
 from buckets.cli.processes import Processes, processes_for
 from buckets.cli.result_file import check_result_files, job_inputs, write_result
 from buckets.cli.time_range import From, To, range_ms
@@ -51,7 +53,7 @@ def backtest(
     events: Annotated[
         Path | None, typer.Option(help="Instead of a job: a .jsonl, .csv or .parquet file, or a Delta table.")
     ] = None,
-    schema: Annotated[Path | None, typer.Option(help="The event schema of --events.")] = None,
+    schema: SchemaOption = None,
     arrival: Annotated[
         str | None, typer.Option(help="The column that orders a Delta table of --events; else its event time.")
     ] = None,
@@ -111,7 +113,8 @@ def backtest(
         {"--json": json_file, "--junit": junit, "--html": html},
         [*rule_files(rules), events, schema, fraud, recorded, *list_paths.values(), *of_job],
     )
-    found = load_rule_files(rules, origin.schema)
+    with nullcontext() if origin.job is not None else event_schema(schema):
+        found = load_rule_files(rules, origin.schema)
     chosen = tuple(map(_as_active, found)) if active else found
     measure = amount or next(iter(origin.schema.measures), None)
     asked = Backtest(
@@ -129,16 +132,18 @@ def backtest(
     )
     asked.check()
     expectations = [parse_expectation(text, asked.known) for text in expect or []]
-    with Console(stderr=True).status("Reading what has arrived…") as status:
+    with Terminal(stderr=True).status("Reading what has arrived…") as status:
 
         def on_rows(rows: int, alerted: int) -> None:
             status.update(f"{rows:,} rows scored, {alerted:,} of them alerted…")
 
         rows, pieces = origin.pieces(asked, lambda rows: status.update(f"{rows:,} rows archived…"))
         report = asked.run(pieces, on_rows, processes=processes_for(rows, processes))
+    if events is not None:
+        report.bad.check(f"--events {events}")
     outcomes = [check_expectation(each, report) for each in expectations]
     if json_file is None or str(json_file) != _STANDARD_OUTPUT:
-        show_report(Console(), report, outcomes)
+        show_report(Terminal(), report, outcomes)
     _write(report, outcomes, rules, time.perf_counter() - began_s, json_file, junit, html)
     failed = sum(not each.is_met for each in outcomes)
     if failed:
@@ -238,11 +243,11 @@ def _write(
 ) -> None:
     """Write the report into the files that are asked for."""
     if json_file is not None:
-        text = json.dumps(report_json(report, outcomes), indent=2, ensure_ascii=False)
+        written = report_json(report, outcomes)
         if str(json_file) == _STANDARD_OUTPUT:
-            typer.echo(text)
+            echo_json(written)
         else:
-            write_result("--json", json_file, text + "\n")
+            write_result("--json", json_file, json.dumps(written, indent=2, ensure_ascii=False) + "\n")
     if junit is not None:
         write_result("--junit", junit, junit_of_expectations(outcomes, str(rules), seconds))
     if html is not None:

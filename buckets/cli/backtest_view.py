@@ -2,23 +2,23 @@
 
 from collections.abc import Sequence
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from buckets.cli.rule_compare import key_words
+from buckets.cli.console import Terminal
 from buckets.history.backtest_report import BacktestReport, Figures
 from buckets.history.expectation import Outcome
 from buckets.history.figures_text import TITLES, decimal_text, money_text, percent_text
 from buckets.moment import day_text, time_text
 from buckets.outputs.comparison import PARTS, Comparison
+from buckets.printable import key_words
 
 _MOST_BARS = 31
 _BAR = 40
 _MOST_VARIANTS = 50
 
 
-def show_report(console: Console, report: BacktestReport, outcomes: Sequence[Outcome]) -> None:
+def show_report(console: Terminal, report: BacktestReport, outcomes: Sequence[Outcome]) -> None:
     """Print a report, and what became of expectations."""
     begin, end = time_text(report.begin_ms), time_text(report.end_ms)
     console.print(
@@ -38,11 +38,11 @@ def show_report(console: Console, report: BacktestReport, outcomes: Sequence[Out
     if report.variants:
         _show_variants(console, report)
     for note in report.notes:
-        console.print(Text(f"note: {note}"))
+        console.print(f"note: {note}")
     show_outcomes(console, outcomes)
 
 
-def show_outcomes(console: Console, outcomes: Sequence[Outcome]) -> None:
+def show_outcomes(console: Terminal, outcomes: Sequence[Outcome]) -> None:
     """Print what became of expectations, a line each."""
     for each in outcomes:
         said = ("met", "green") if each.is_met else ("not met", "bold red")
@@ -54,7 +54,7 @@ def _rules(report: BacktestReport) -> Table:
     table = _table("What the rules would have raised", ("Rule", "Alerts", "A day", "Held", "Events", "Keys", amount))
     for rule in report.rules:
         name = rule.rule_id if rule.state == "ACTIVE" else f"{rule.rule_id} (on trial)"
-        table.add_row(Text(name), *_counts(report, rule.figures))
+        table.add_row(name, *_counts(report, rule.figures))
     table.add_section()
     table.add_row("all ACTIVE", *_counts(report, report.total))
     return table
@@ -73,7 +73,7 @@ def _fraud(report: BacktestReport) -> Table:
         fraud = figures.fraud
         assert fraud is not None
         table.add_row(
-            Text(name),
+            name,
             percent_text(fraud.precision),
             percent_text(fraud.recall),
             f"{fraud.caught:,} of {fraud.confirmed:,}",
@@ -84,9 +84,9 @@ def _fraud(report: BacktestReport) -> Table:
 
 
 def _days(report: BacktestReport) -> Table:
-    """Alerts over time, as bars of as many days as make at most so many."""
+    """Return alerts over the whole range, quiet days too, as bars of as many days as make at most so many."""
     totals = {day: sum(of_day.values()) for day, of_day in report.days_with_alerts.items()}
-    first, last = min(totals), max(totals)
+    first, last = report.day_range
     width = -(-(last - first + 1) // _MOST_BARS)
     bars: dict[int, int] = dict.fromkeys(range(first, last + 1, width), 0)
     for day, alerts in totals.items():
@@ -103,17 +103,17 @@ def _keys(report: BacktestReport) -> Table:
     table = _table("Keys with most alerts", ("Rule", "Key", "Alerts"))
     for rule in report.rules:
         for each in rule.keys:
-            table.add_row(Text(rule.rule_id), Text(key_words(each.key)), f"{each.alerts:,}")
+            table.add_row(rule.rule_id, key_words(each.key), f"{each.alerts:,}")
     return table
 
 
-def _show_overlap(console: Console, report: BacktestReport, overlap: Comparison) -> None:
+def _show_overlap(console: Terminal, report: BacktestReport, overlap: Comparison) -> None:
     table = _table("Events beside the recorded alerts", ("Rule", *TITLES.values()))
     for rule in report.rules:
         if rule.overlap is not None:
-            table.add_row(Text(rule.rule_id), *_parts(rule.overlap))
+            table.add_row(rule.rule_id, *_parts(rule.overlap))
     for rule_id, alerts in report.gone.items():
-        table.add_row(Text(f"{rule_id} (not among the rules)"), f"{alerts:,}", "0", "0")
+        table.add_row(f"{rule_id} (not among the rules)", f"{alerts:,}", "0", "0")
     table.add_section()
     table.add_row("all ACTIVE", *_parts(overlap))
     console.print(table)
@@ -121,7 +121,7 @@ def _show_overlap(console: Console, report: BacktestReport, overlap: Comparison)
     for name in PARTS:
         for each in overlap.parts[name].samples:
             key = key_words(each.key)
-            shown.add_row(TITLES[name], time_text(each.event_time_ms), Text(each.event_id), Text(key))
+            shown.add_row(TITLES[name], time_text(each.event_time_ms), each.event_id, key)
     if shown.row_count:
         console.print(shown)
 
@@ -130,7 +130,7 @@ def _parts(overlap: Comparison) -> tuple[str, ...]:
     return tuple(f"{overlap.parts[name].events:,}" for name in PARTS)
 
 
-def _show_variants(console: Console, report: BacktestReport) -> None:
+def _show_variants(console: Terminal, report: BacktestReport) -> None:
     has_fraud = report.total.fraud is not None
     rest = ("Precision", "Recall", "Saved") if has_fraud else ("Events", report.measure or "Amount")
     swept = dict.fromkeys(sweep.rule_id for sweep in report.sweeps)
@@ -148,15 +148,15 @@ def _show_variants(console: Console, report: BacktestReport) -> None:
     console.print(table)
     more = len(report.variants) - _MOST_VARIANTS
     if more > 0:
-        console.print(f"and {more:,} more, which --json and --html show", highlight=False)
+        console.print(f"and {more:,} more, which --json and --html show")
     if any(each.is_as_written for each in report.variants):
-        console.print("In bold: the numbers of the rules as they are written.", highlight=False)
+        console.print("In bold: the numbers of the rules as they are written.")
 
 
 def _table(title: str, columns: Sequence[str]) -> Table:
     """A table whose first column, and those of texts, stand left."""
-    table = Table(title=Text(title), title_justify="left")
+    table = Table(title=title, title_justify="left")
     for index, name in enumerate(columns):
         is_text = not index or name in ("Key", "Event", "Time (UTC)")
-        table.add_column(Text(name), overflow="fold", justify="left" if is_text else "right")
+        table.add_column(name, overflow="fold", justify="left" if is_text else "right")
     return table

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from buckets.cli.console import Terminal
 from buckets.cli.progress import BatchProgress
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
@@ -18,7 +18,7 @@ from buckets.generator import GeneratorSettings, write
 from buckets.generator import generate as generate_stream
 from buckets.generator.recall import recall_rows
 from buckets.numbers.fixed_point import readable
-from buckets.outputs.reader import read_output
+from buckets.outputs.reader import read_rows
 from buckets.resources import DEFAULT_SCHEMA, DEMO_RULES, resource
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def demo(
       buckets demo
       buckets demo --transactions 50000 --out /tmp/demo
     """  # noqa: D301 - click needs the backspace itself
-    console = Console()
+    console = Terminal()
     conf = _prepare(out)
     settings = GeneratorSettings(
         seed=seed, transactions=transactions, malformed_rate=0.0002, rows_per_file=ROWS_PER_FILE
@@ -57,17 +57,17 @@ def demo(
 
     started_s = time.perf_counter()
     prepared = prepare(job)
-    with BatchProgress(Console(stderr=True)) as progress:
+    with BatchProgress(Terminal(stderr=True)) as progress:
 
         def on_batch(report: "BatchReport") -> None:
             progress.on_batch(report)
             _print_alerts(console, report)
 
-        query = prepared.query(job_session(job), Listener(on_batch))
+        query = prepared.query(job_session(job, job.checkpoint), Listener(on_batch))
         try:
             query.run(None, progress.on_interrupt)
         except KeyboardInterrupt:
-            console.print("stopped; `buckets run` with the demo's conf.yaml goes on where it was", highlight=False)
+            console.print("stopped; `buckets run` with the demo's conf.yaml goes on where it was")
             return
     _print_recall(console, out)
     wall_s = time.perf_counter() - started_s
@@ -96,7 +96,7 @@ def _prepare(out: Path) -> Path:
     return out / "conf.yaml"
 
 
-def _print_alerts(console: Console, report: "BatchReport") -> None:
+def _print_alerts(console: Terminal, report: "BatchReport") -> None:
     rows = sorted((row for table in report.alerts for row in table.to_pylist()), key=lambda row: row["event_time"])
     if not rows:
         return
@@ -113,10 +113,10 @@ def _print_alerts(console: Console, report: "BatchReport") -> None:
     console.print(table)
 
 
-def _print_recall(console: Console, out: Path) -> None:
+def _print_recall(console: Terminal, out: Path) -> None:
     lines = (out / "transactions.truth.jsonl").read_text(encoding="utf-8").splitlines()
     truth = [json.loads(line) for line in lines]
-    alerts = read_output(out / "tables", "alerts", ["rule_id", "event_id"])
+    alerts = read_rows(out / "tables", "alerts", ["rule_id", "event_id"])
     table = Table(title="What was caught of the planted fraud", title_justify="left")
     for name in ("Pattern", "Rule"):
         table.add_column(name, no_wrap=True)

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from buckets.cli.console import Terminal
 from buckets.cli.demo_kafka_report import print_report
 from buckets.cli.demo_kafka_run import KafkaDemo, Started
 from buckets.clock import epoch_ms
@@ -55,10 +55,10 @@ def demo_kafka(
       buckets demo-kafka --rate 2000 --seconds 120
       buckets watch demo-kafka-out/conf.yaml      # in another terminal, meanwhile
     """  # noqa: D301 - click needs the backspace itself
-    console = Console()
+    console = Terminal()
 
     def say(line: str) -> None:
-        console.print(line, highlight=False, soft_wrap=True, markup=False)
+        console.say(line)
 
     _clear(out)
     stream = _generate(rate, seconds, seed)

@@ -7,19 +7,21 @@ from typing import Any
 
 import numpy as np
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.cli.alerts import crossed
+from buckets.cli.console import Terminal
 from buckets.clock import epoch_ms
 from buckets.generator.recall import recall_rows
 from buckets.monitor.last_minute import MINUTE_MS, SHARES, weighted_quantiles
 from buckets.monitor.live import Live
+from buckets.printable import key_words
 
 SHOWN_A_SECOND = 2
 FIGURES_EVERY_S = 5.0
 _OUTCOMES = {
+    "no_key": "without a key",
     "filtered": "filtered out",
     "evaluated": "evaluated",
     "late": "late",
@@ -132,7 +134,7 @@ class Shown:
 
 
 def _alert_line(alert: dict[str, Any]) -> str:
-    key = ", ".join(f"{name} {value}" for name, value in alert["key"].items()) or "all events"
+    key = key_words(alert["key"])
     after = f", {alert['decided_at'] - alert['ingested_at']:,} ms after it came" if alert["ingested_at"] else ""
     return f"{alert['rule_id']}: {key}: {crossed(alert)}{after}"
 
@@ -158,7 +160,7 @@ def _quantiles(times_ms: dict[str, int]) -> str:
     return ", ".join(f"{name} {time_ms:,} ms" for name, time_ms in times_ms.items())
 
 
-def print_report(console: Console, shown: Shown, truth: list[dict[str, Any]]) -> None:
+def print_report(console: Terminal, shown: Shown, truth: list[dict[str, Any]]) -> None:
     """What came of it.
 
     Args:
@@ -168,7 +170,7 @@ def print_report(console: Console, shown: Shown, truth: list[dict[str, Any]]) ->
     """
 
     def say(line: str) -> None:
-        console.print(line, highlight=False, soft_wrap=True, markup=False)
+        console.say(line)
 
     alerts = list(shown.alerts.values())
     console.print(recall_table(truth, alerts))

@@ -25,7 +25,7 @@ from buckets.kafka.reader import TopicReader
 from buckets.kafka.topics import create_topics
 from buckets.monitor.live import Live, read_live
 from buckets.outputs.columns import ALERTS
-from buckets.outputs.reader import read_output
+from buckets.outputs.reader import read_rows
 from buckets.resources import DEMO_RULES
 from buckets.rule_files.yaml_rules import load_rules
 from buckets.rules.change import RuleChange
@@ -233,7 +233,7 @@ class KafkaDemo:
         audit = self.job.settings.audit
         assert audit is not None
         try:
-            return len(read_output(Path(audit.path), output, ["offset"]))
+            return len(read_rows(Path(audit.path), output, ["offset"]))
         except BucketsError:  # There are no tables before the job has begun.
             return 0
 

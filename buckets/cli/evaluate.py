@@ -1,23 +1,24 @@
 """The command `buckets evaluate`: tries rules on a file, with the same query that runs in production."""
 
+import json
 import tempfile
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from buckets.cli.console import Terminal, echo
+from buckets.cli.event_schema import SchemaOption, event_schema
 from buckets.cli.progress import BatchProgress
-from buckets.config.engine import MOST_SHARDS, EngineSettings
+from buckets.config.engine import MOST_SHARDS
 from buckets.config.job import load_engine_settings
 from buckets.config.lists import check_lists
 from buckets.errors import BucketsError
-from buckets.events.event_file import open_event_file
-from buckets.events.schema import load_event_schema
+from buckets.events.bad_rows import BadRows
+from buckets.events.event_file import EventFile, open_event_file
 from buckets.expressions.expression import LIST_NAME
 from buckets.lists.list_file import read_list
-from buckets.resources import DEFAULT_SCHEMA
 from buckets.rule_files.yaml_rules import load_rule_files
 from buckets.rules.rule_set import first_rule_set
 
@@ -26,7 +27,7 @@ def evaluate(
     events: Annotated[Path, typer.Option(help="One .jsonl, .csv or .parquet file; its order is the arrival order.")],
     rules: Annotated[Path, typer.Option(help="A rule file, or a folder of them.")],
     out: Annotated[Path, typer.Option(help="A folder for the results; earlier results in it are replaced.")],
-    schema: Annotated[Path, typer.Option(help="The event schema.")] = DEFAULT_SCHEMA,
+    schema: SchemaOption = None,
     conf: Annotated[Path | None, typer.Option(help="A configuration, of which the `engine` part is used.")] = None,
     batch_rows: Annotated[int, typer.Option(min=1, help="Rows of one micro-batch.")] = 200_000,
     shards: Annotated[
@@ -38,6 +39,9 @@ def evaluate(
     ] = None,
 ) -> None:
     """Evaluate rules on a file, and write what came out as JSON lines.
+
+    The query of a job runs over the file, so this starts Spark; how often
+    rules fire is sooner known by `buckets backtest`, which does not.
 
     OUT gets evaluations.jsonl (a line for every event and rule), alerts.jsonl
     (the fired ones), and shadow_alerts, late_events, collisions, duplicates
@@ -51,31 +55,49 @@ def evaluate(
       buckets evaluate --events day.jsonl --rules my-rules.yaml --list payroll=payroll.csv --out results
       buckets evaluate --events day.parquet --rules my-rules.yaml --conf conf/demo.yaml --batch-rows 1000 --out results
     """  # noqa: D301 - click needs the backspace itself
-    event_schema = load_event_schema(schema)
-    rule_list = load_rule_files(rules, event_schema)
     files = list_files(lists or [])
-    check_lists("--list", rule_list, files)
-    engine = load_engine_settings(conf) if conf else EngineSettings()
+    with event_schema(schema) as (of_events, engine):
+        rule_list = load_rule_files(rules, of_events)
+        check_lists("--list", rule_list, files)
+        engine = load_engine_settings(conf) if conf else engine
+        file = open_event_file(events, of_events, first_rule_set(rule_list).named_fields)
     if shards is not None:
         engine = engine.model_copy(update={"shards": shards})
-    file = open_event_file(events, event_schema, first_rule_set(rule_list).named_fields)
     _check_out(out)
     from buckets.spark.evaluate import Evaluation, evaluation_query
-    from buckets.spark.session import start_session
+    from buckets.spark.session import scratch_folder, start_session
 
-    console = Console(stderr=True)
-    with tempfile.TemporaryDirectory(prefix="buckets-evaluate-") as work, BatchProgress(console) as progress:
+    console = Terminal(stderr=True)
+    with BatchProgress(console) as progress:
         spark = start_session("buckets evaluate", engine.shards)
-        evaluation = Evaluation(file, event_schema, rule_list, engine, batch_rows, files)
-        query, sink = evaluation_query(spark, evaluation, Path(work), progress.on_batch)
-        query.run(None, progress.on_interrupt)
-        lines = sink.publish(out)
+        evaluation = Evaluation(file, of_events, rule_list, engine, batch_rows, files)
+        with tempfile.TemporaryDirectory(dir=scratch_folder()) as work:
+            query, sink = evaluation_query(spark, evaluation, Path(work), progress.on_batch)
+            query.run(None, progress.on_interrupt)
+            lines = sink.publish(out)
     table = Table(title=f"Results in {out}", title_justify="left")
     table.add_column("File")
     table.add_column("Lines", justify="right")
     for name, count in lines.items():
         table.add_row(f"{name}.jsonl", f"{count:,}")
-    Console().print(table)
+    Terminal().print(table)
+    _tell_bad(file, out, progress)
+
+
+def _tell_bad(file: EventFile, out: Path, progress: BatchProgress) -> None:
+    """Say which rows are no events; all outputs are written by then.
+
+    Raises:
+        BucketsError: less than half of the file can be read.
+    """
+    bad = BadRows()
+    with (out / "dead_letters.jsonl").open(encoding="utf-8") as lines:
+        letters = map(json.loads, lines)
+        found = ((each["source"], each["position"], each["reason"]) for each in letters)
+        bad.take(progress.events, progress.malformed, found)
+    bad.check(f"events {file.path}")
+    if bad.bad:
+        echo(f"events {file.path}: {bad.text}", err=True)
 
 
 def list_files(given: list[str]) -> dict[str, Path]:

@@ -1,12 +1,12 @@
 """The command `buckets explain`: why an alert was raised, or why there was none."""
 
-import json
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from buckets.cli.console import Terminal, echo, echo_json
 from buckets.errors import BucketsError
 
 if TYPE_CHECKING:
@@ -29,17 +29,19 @@ def explain(
 ) -> int:
     """Explain an alert, or why a rule raised none at an event.
 
-    The rule and the lists as they were, each feature with the events in its
-    window as they had arrived by then, its value computed again from them, and
-    each part of the condition with its distance to the limit. The exit code is
-    1 where a value that is computed again differs from the recorded one.
+    ALERT_ID may be the beginning of an id that no other alert has, as `buckets
+    alerts` shows it. What you see: the rule and the lists as they were, each
+    feature with the events in its window as they had arrived by then, its value
+    computed again from them, and each part of the condition with its distance
+    to the limit. The exit code is 1 where a value that is computed again
+    differs from the recorded one.
 
     \b
     Examples:
-      buckets explain conf/demo.yaml 5f0c2a1d9e7b4c63a8f1d2e3b4c5d6e7
-      buckets explain conf/demo.yaml --event t000123 --rule payer-24h
-      buckets explain conf/demo.yaml --event t000123 --rule payer-24h --json --all
-      buckets explain conf/demo.yaml 5f0c2a1d9e7b4c63a8f1d2e3b4c5d6e7 --html why.html
+      buckets explain conf/demo.yaml 5f0c2a1d
+      buckets explain conf/demo.yaml --event t000000123 --rule payer-24h
+      buckets explain conf/demo.yaml --event t000000123 --rule payer-24h --json --all
+      buckets explain conf/demo.yaml 5f0c2a1d --html why.html
     """  # noqa: D301 - click needs the backspace itself
     _check_asked(alert_id, event, rule, at)
     most = None if everything else _SHOWN_AS_DATA if as_json or html is not None else _SHOWN
@@ -56,13 +58,13 @@ def explain(
     if as_json:
         from buckets.history.explanation import as_json as to_json
 
-        typer.echo(json.dumps(to_json(found), indent=2, ensure_ascii=False))
+        echo_json(to_json(found))
     elif html is None:
         from buckets.cli.explain_view import show
 
         show(found)
     else:
-        typer.echo(f"written to {html}")
+        echo(f"written to {html}")
     return 1 if found.is_faulty else 0
 
 
@@ -82,20 +84,20 @@ def _check_asked(alert_id: str | None, event: str | None, rule: str | None, at: 
 def _found(
     job: "Job", alert_id: str | None, event: str | None, rule: str | None, at: str | None, most: int | None
 ) -> "Explanation":
-    from rich.console import Console
 
     from buckets.checkpoint.rule_versions import RuleVersions
     from buckets.history.explanation_maker import Explainer
     from buckets.history.explanation_past import Past
     from buckets.history.explanation_results import RecordedResults
     from buckets.history.history import History
+    from buckets.outputs.alert_ids import full_alert_id
 
-    with Console(stderr=True).status("Reading what has arrived…") as status:
+    with Terminal(stderr=True).status("Reading what has arrived…") as status:
         history = History.open(job, lambda rows: status.update(f"{rows:,} rows archived…"))
     results, versions = RecordedResults.of(job), RuleVersions(job.checkpoint)
-    explainer = Explainer(Past(history.archive, history.recorded, results, versions), most)
+    explainer = Explainer(Past.of(history.archive, history.recorded, results, versions), most)
     if alert_id is not None:
-        return explainer.alert(alert_id)
+        return explainer.alert(alert_id if results.folder is None else full_alert_id(results.folder, alert_id))
     assert event is not None
     assert rule is not None
     return explainer.event(event, rule, None if at is None else _moment_ms(at))

@@ -2,14 +2,15 @@
 
 from collections.abc import Iterator
 
-from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from buckets.cli.console import Terminal
 from buckets.history.explanation import Entry, Explanation, FeatureThen, Part, RuleThen
 from buckets.history.explanation_policy import moment
 from buckets.numbers.fixed_point import readable
+from buckets.printable import one_line
 
 _MARKS = {"true": "yes", "false": "no", "unknown": "?", "uncertain": "?"}
 _SETTLED = {"alert": "bold red", "did not fire": "bold", "not evaluated": "bold"}
@@ -17,10 +18,14 @@ _SETTLED = {"alert": "bold red", "did not fire": "bold", "not evaluated": "bold"
 
 def show(found: Explanation) -> None:
     """Print an explanation."""
-    console = Console()
+    console = Terminal()
 
     def line(text: str, indent: int = 0, style: str = "") -> None:
-        console.print(Padding(Text(text, style=style), (0, 0, 0, indent)))
+        console.print(Padding(Text(one_line(text), style=style), (0, 0, 0, indent)))
+
+    def title(text: str) -> None:
+        console.print()
+        line(text, style="bold")
 
     line(headline(found), style=_SETTLED.get(found.outcome, "bold yellow"))
     for reason in found.reasons:
@@ -28,21 +33,21 @@ def show(found: Explanation) -> None:
     for text in event_lines(found):
         line(text, 2)
     if found.rule is not None:
-        line(f"\nThe rule in version {found.rule.ruleset_version} of the rules", style="bold")
+        title(f"The rule in version {found.rule.ruleset_version} of the rules")
         for text in rule_lines(found.rule):
             line(text, 2)
         if found.warmth:
             line(f"its windows: {found.warmth}{warm_words(found)}", 2)
     if found.policy:
-        line("\nIts policy", style="bold")
+        title("Its policy")
         for reason in found.policy:
             line(reason.sentence, 2)
     if found.condition is not None:
-        line("\nThe condition", style="bold")
+        title("The condition")
         for depth, part in part_lines(found.condition):
             line(f"{_MARKS[part.truth]:>3}  {part_text(part)}", 2 + 2 * depth)
     for feature in found.features:
-        line(f"\n{feature.name}: {feature.phrase}", style="bold")
+        title(f"{feature.name}: {feature.phrase}")
         for text in feature_lines(feature):
             line(text, 2)
         if feature.entries:
@@ -156,8 +161,8 @@ def _entries(feature: FeatureThen) -> Padding:
     return Padding(table, (0, 0, 0, 2))
 
 
-def _row(entry: Entry) -> tuple[Text, ...]:
+def _row(entry: Entry) -> tuple[str, ...]:
     note = entry.note if entry.counts or not entry.note else f"- {entry.note}"
     value = entry.value or ""
     shown = readable(value) if value.replace(".", "").lstrip("-").isdecimal() else value
-    return tuple(map(Text, (moment(entry.time_ms), entry.event_id, shown, f"{entry.batch_id}", note)))
+    return tuple(map(one_line, (moment(entry.time_ms), entry.event_id, shown, f"{entry.batch_id}", note)))

@@ -1,32 +1,32 @@
 """The command `buckets features`: what rules have computed at each event, as a table to train models on."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import pyarrow as pa
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from buckets.cli.console import Terminal, echo, echo_json
 from buckets.cli.evaluate import list_files
+from buckets.cli.event_schema import SchemaOption, event_schema
 from buckets.config.engine import EngineSettings
 from buckets.config.job import Job, check_precision_groups, load_engine_settings, load_job
 from buckets.config.lists import check_lists
 from buckets.config.raw_windows import check_raw_windows
 from buckets.errors import BucketsError
 from buckets.evaluation import check_rules, first_version
-from buckets.events.schema import EventSchema, load_event_schema
+from buckets.events.schema import EventSchema
 from buckets.history.event_ids import read_ids
 from buckets.history.event_table import open_events
 from buckets.history.feature_output import check_output, write_features
 from buckets.history.features import Arrivals, FeatureRun, archived_arrivals
 from buckets.history.history import History
 from buckets.lists.list_file import load_list
-from buckets.resources import DEFAULT_SCHEMA
 from buckets.rule_files.yaml_rules import load_rule_files
+from buckets.rules.revision import names
 from buckets.rules.rule_set import RuleSet
 
 
@@ -40,7 +40,7 @@ def features(
         Path | None,
         typer.Option(help="A job with `archive`: all that has arrived there, or the events that EVENTS names."),
     ] = None,
-    schema: Annotated[Path, typer.Option(help="The event schema, without CONF.")] = DEFAULT_SCHEMA,
+    schema: SchemaOption = None,
     arrival: Annotated[
         str | None, typer.Option(help="The column that orders a Delta table of EVENTS; else its event time.")
     ] = None,
@@ -71,9 +71,9 @@ def features(
       buckets features my-rules.yaml --conf conf/demo.yaml --out features.parquet --flags
       buckets features my-rules.yaml --conf conf/demo.yaml --events labels.csv --out features.parquet
     """  # noqa: D301 - click needs the backspace itself
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
     if conf is not None:
-        _check_alone(conf, lists, arrival, engine)
+        _check_alone(conf, lists, arrival, engine, schema)
         run, arrivals, size = _of_archive(load_job(conf), conf, rules, events, flags, console)
     elif events is not None:
         run, arrivals, size = _of_events(rules, events, schema, arrival, engine, lists, flags)
@@ -94,15 +94,21 @@ def features(
             if run.missing is not None and len(run.missing) == wanted:
                 message = f"none of the {wanted:,} events of --events {events} is in the archive; check its ids"
                 raise BucketsError(message)
+            if conf is None:
+                run.bad.check(f"--events {events}")
 
         write_features(out, run.columns, tables())
     if run.missing:
-        typer.echo(f"{len(run.missing):,} of {wanted:,} events of --events are not in the archive", err=True)
+        echo(f"{len(run.missing):,} of {wanted:,} events of --events are not in the archive", err=True)
+    if run.bad.bad:
+        echo(run.bad.text, err=True)
     _say(out, run, as_json)
 
 
-def _check_alone(conf: Path, lists: list[str] | None, arrival: str | None, engine: Path | None) -> None:
-    given = {"--list": lists, "--arrival": arrival, "--engine": engine}
+def _check_alone(
+    conf: Path, lists: list[str] | None, arrival: str | None, engine: Path | None, schema: Path | None
+) -> None:
+    given = {"--list": lists, "--arrival": arrival, "--engine": engine, "--schema": schema}
     option = next((option for option, value in given.items() if value), None)
     if option is not None:
         message = f"{option}: goes with events of a file or table; the job {conf} knows its own. Leave one of them out"
@@ -112,17 +118,17 @@ def _check_alone(conf: Path, lists: list[str] | None, arrival: str | None, engin
 def _of_events(
     rules: Path,
     events: Path,
-    schema_path: Path,
+    schema_path: Path | None,
     arrival: str | None,
     engine_path: Path | None,
     lists: list[str] | None,
     flags: bool,
 ) -> tuple[FeatureRun, Arrivals, int | None]:
     """What computes the features of all events of a file or table, and these."""
-    schema = load_event_schema(schema_path)
     engine = EngineSettings() if engine_path is None else load_engine_settings(engine_path)
     known = {name: load_list(file) for name, file in list_files(lists or []).items()}
-    rule_set = _rule_set(rules, schema, engine, f"configuration {engine_path}")
+    with event_schema(schema_path) as (schema, _):
+        rule_set = _rule_set(rules, schema, engine, f"configuration {engine_path}")
     check_lists("--list", rule_set.rules, known)
     run = FeatureRun(rule_set, schema, engine, None, flags)
     opened = open_events(events, schema, rule_set.named_fields, arrival)
@@ -130,7 +136,7 @@ def _of_events(
 
 
 def _of_archive(
-    job: Job, conf: Path, rules: Path, events: Path | None, flags: bool, console: Console
+    job: Job, conf: Path, rules: Path, events: Path | None, flags: bool, console: Terminal
 ) -> tuple[FeatureRun, Arrivals, int | None]:
     """What computes the features of events of an archive, and all that is archived."""
     with console.status("Reading what has arrived…"):
@@ -144,9 +150,13 @@ def _of_archive(
 
 
 def _rule_set(path: Path, schema: EventSchema, engine: EngineSettings, origin: str) -> RuleSet:
-    """The rules of a file or folder, which fit the settings."""
-    rules = load_rule_files(path, schema)
-    check_rules(rules, schema)
+    """Return the rules of a file or folder, which fit the settings, without those over alerts."""
+    everything = load_rule_files(path, schema)
+    check_rules(everything, schema)
+    rules = tuple(rule for rule in everything if rule.on == "events") or everything
+    if len(rules) < len(everything):
+        left_out = names(rule.rule_id for rule in everything if rule.on == "alerts")
+        echo(f"features are of events, so rules over alerts are left out: {left_out}", err=True)
     check_precision_groups(origin, engine, rules, schema)
     check_raw_windows(origin, rules, engine, schema)
     return first_version(rules, schema, engine)
@@ -156,12 +166,12 @@ def _say(out: Path, run: FeatureRun, as_json: bool) -> None:
     rows = run.outcomes.total()
     if as_json:
         found = {"out": str(out), "arrived": run.arrived, "rows": rows, "outcomes": dict(run.outcomes)}
-        typer.echo(json.dumps(found | {"columns": run.columns.names}))
+        echo_json(found | {"columns": run.columns.names}, indent=None)
         return
-    typer.echo(f"{rows:,} rows of {len(run.columns)} columns in {out}")
+    echo(f"{rows:,} rows of {len(run.columns)} columns in {out}")
     table = Table()
     table.add_column("Outcome")
     table.add_column("Rows", justify="right")
     for outcome, count in run.outcomes.most_common():
         table.add_row(outcome, f"{count:,}")
-    Console().print(table)
+    Terminal().print(table)

@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
-from rich.text import Text
 
+from buckets.cli.console import Terminal
 from buckets.duration import parse_duration_ms
 from buckets.errors import BucketsError
 from buckets.generator import PATTERNS, GeneratorSettings, Stream, Written, write
@@ -63,12 +62,12 @@ def generate(
     )
     destination(out, malformed_rate > 0, overwrite)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bar:
+    with Progress(*columns, console=Terminal(stderr=True)) as bar:
         task = bar.add_task("Drawing", total=None)
         stream = generate_stream(settings)
         bar.update(task, description="Writing", total=stream.line_count)
         written = write(stream, out, lambda count: bar.update(task, completed=count), overwrite)
-    Console().print(_summary(stream, written))
+    Terminal().print(_summary(stream, written))
 
 
 def _delay_ms(text: str) -> int:
@@ -85,12 +84,12 @@ def _summary(stream: Stream, written: Written) -> Table:
     table.add_column(justify="right")
     table.add_column(overflow="fold")
     folder = written.files[0].parent if len(written.files) != 1 else written.files[0]
-    table.add_row("files", f"{len(written.files):,}", Text(str(folder)))
+    table.add_row("files", f"{len(written.files):,}", str(folder))
     table.add_row("lines", f"{written.line_count:,}", "")
     table.add_row("transactions", f"{stream.settings.transactions + stream.counts.collisions:,}", "different ids")
     table.add_section()
     cases = Counter(case.pattern for case in stream.truth)
-    table.add_row("planted cases", f"{len(stream.truth):,}", Text(str(written.truth)))
+    table.add_row("planted cases", f"{len(stream.truth):,}", str(written.truth))
     for pattern in PATTERNS:
         table.add_row(f"  {pattern}", f"{cases[pattern]:,}", "")
     table.add_section()

@@ -1,18 +1,21 @@
-"""The commands `buckets kafka start`, `stop`, `status` and `topics`."""
+"""The commands `buckets kafka start`, `stop`, `status` and `topics`; `send` has a module of its own."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
+from buckets.cli.console import Terminal
+from buckets.cli.kafka_send import send
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
 
-kafka_app = typer.Typer(help="Run a Kafka broker on this machine, and make topics.", rich_markup_mode=None)
+kafka_app = typer.Typer(
+    help="Run a Kafka broker on this machine, make topics, and send events to them.", rich_markup_mode=None
+)
 
+kafka_app.command()(send)
 Folder = Annotated[Path, typer.Option("--dir", metavar="DIR", help="The folder that the broker has for itself.")]
 FOLDER = Path("buckets-kafka")
 
@@ -36,11 +39,11 @@ def start(
     """  # noqa: D301 - click needs the backspace itself
     from buckets.kafka.local_broker import LocalBroker
 
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
     broker = LocalBroker(folder, port)
 
     def say(line: str) -> None:
-        console.print(line, highlight=False, soft_wrap=True, markup=False)
+        console.say(line)
 
     with console.status("Starting Kafka…"):
         started = broker.start(say)
@@ -60,14 +63,14 @@ def stop(folder: Folder = FOLDER) -> None:
     """  # noqa: D301 - click needs the backspace itself
     from buckets.kafka.local_broker import LocalBroker
 
-    with Console(stderr=True).status("Stopping Kafka…"):
+    with Terminal(stderr=True).status("Stopping Kafka…"):
         stopped = LocalBroker(folder).stop()
     _print(f"Kafka in {folder} is stopped" if stopped else f"no Kafka runs in {folder}")
 
 
 @kafka_app.command()
 def status(folder: Folder = FOLDER) -> None:
-    """Show whether the broker runs, and what it holds.
+    """Show whether the broker runs, and what it holds; the exit code is 1 if it does not run.
 
     \b
     Examples:
@@ -81,8 +84,8 @@ def status(folder: Folder = FOLDER) -> None:
     found = LocalBroker(folder).status()
     if found.pid is None or found.address is None:
         was = f" (it was at {found.address})" if found.address else ""
-        _print(f"no Kafka runs in {folder}{was}; `buckets kafka start --dir {folder}` starts one")
-        return
+        message = f"no Kafka runs in {folder}{was}; `buckets kafka start --dir {folder}` starts one"
+        raise BucketsError(message)
     title = f"Kafka runs at {found.address}, process {found.pid}, in {folder}"
     sizes = topic_sizes(KafkaSettings(bootstrap_servers=found.address))
     if not sizes:
@@ -93,8 +96,8 @@ def status(folder: Folder = FOLDER) -> None:
     for name in ("Partitions", "Messages"):
         table.add_column(name, justify="right")
     for size in sizes:
-        table.add_row(Text(size.topic), f"{size.partitions:,}", f"{size.messages:,}")
-    Console().print(table)
+        table.add_row(size.topic, f"{size.partitions:,}", f"{size.messages:,}")
+    Terminal().print(table)
 
 
 @kafka_app.command()
@@ -127,4 +130,4 @@ def topics(
 
 
 def _print(line: str) -> None:
-    Console().print(line, highlight=False, soft_wrap=True, markup=False)
+    Terminal().say(line)

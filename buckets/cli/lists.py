@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from buckets.checkpoint.checkpoint import Checkpoint
-from buckets.checkpoint.folders import records_folder
 from buckets.checkpoint.list_versions import ListVersion
+from buckets.cli.console import Terminal, echo, echo_json
 from buckets.cli.rule_request import Author, Reason, author_and_reason
 from buckets.config.job import Job, load_job
 from buckets.config.lists import ListSettings
@@ -46,17 +45,16 @@ def show(
         _show_entry(job, checkpoint, name, key)
         return
     if not job.settings.lists:
-        typer.echo(f"configuration {conf} has no lists")
+        echo(f"configuration {conf} has no lists")
         return
-    file = records_folder(job.checkpoint) / "lists" / "faults.json"
-    faults = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    faults = checkpoint.lists.faults()
     table = Table(title=f"Lists of {conf}", title_justify="left")
     for column in ("List", "Kind", "From", "Entries", "Version", "Latest change (UTC)", "Fault"):
         table.add_column(column, overflow="fold")
     for each, settings in job.settings.lists.items():
         cells = [each, settings.kind, settings.origin, *_version_cells(checkpoint.lists.latest(each))]
         table.add_row(*map(Text, [*cells, faults.get(each, "")]))
-    Console().print(table)
+    Terminal().print(table)
 
 
 def _version_cells(version: ListVersion | None) -> list[str]:
@@ -83,7 +81,7 @@ def _show_entry(job: Job, checkpoint: Checkpoint, name: str, key: str | None) ->
         raise BucketsError(message)
     until = {} if entry.until_ms is None else {"until": f"{_moment(entry.until_ms)}Z".replace(" ", "T")}
     said = {field: text for field in ("author", "reason") if (text := getattr(entry, field))}
-    typer.echo(json.dumps({"key": key, **until, **said, **entry.values}, ensure_ascii=False))
+    echo_json({"key": key, **until, **said, **entry.values}, indent=None)
 
 
 @lists_app.command()
@@ -117,7 +115,7 @@ def put(
         fields["until"] = until
     fields |= {field: text for field, text in author_and_reason(author, reason).items() if text}
     _send(load_job(conf), name, key, json.dumps(fields, ensure_ascii=False))
-    typer.echo(f"list {name}: entry {key!r} is put")
+    echo(f"list {name}: entry {key!r} is put")
 
 
 def _values(given: list[str]) -> dict[str, str]:
@@ -140,7 +138,7 @@ def remove(name: Name, key: Key, conf: Conf) -> None:
       buckets lists remove payroll p17 --conf conf/kafka.yaml
     """  # noqa: D301 - click needs the backspace itself
     _send(load_job(conf), name, key, None)
-    typer.echo(f"list {name}: entry {key!r} is removed")
+    echo(f"list {name}: entry {key!r} is removed")
 
 
 def _settings_of(job: Job, name: str) -> ListSettings:

@@ -1,6 +1,8 @@
 """The command `buckets`: its subcommands, and how it reports errors: in one line, with a non-zero exit code."""
 
+import signal
 import sys
+from typing import Annotated
 
 import typer
 
@@ -8,6 +10,8 @@ from buckets.cli.alerts import alerts
 from buckets.cli.archive import archive
 from buckets.cli.audit import audit
 from buckets.cli.backtest import backtest
+from buckets.cli.check import check_job
+from buckets.cli.console import echo
 from buckets.cli.demo import demo
 from buckets.cli.demo_kafka import demo_kafka
 from buckets.cli.evaluate import evaluate
@@ -25,14 +29,15 @@ from buckets.cli.verdict import verdict
 from buckets.cli.verdict_list import verdicts
 from buckets.cli.watch import watch
 from buckets.errors import BucketsError
+from buckets.printable import one_line
+from buckets.version import versions_text
 
 app = typer.Typer(
-    help="Exact sliding windows for every single transaction, on Apache Spark.",
     pretty_exceptions_enable=False,
-    add_completion=False,
     rich_markup_mode=None,
 )
 app.command()(run)
+app.command(name="check")(check_job)
 app.command()(audit)
 app.command()(archive)
 app.command(name="replay")(replay_job)
@@ -56,8 +61,24 @@ app.add_typer(kafka_app, name="kafka")
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 
 
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        echo(versions_text())
+        raise typer.Exit
+
+
+@app.callback()
+def _of_all_commands(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Exact sliding windows for every single transaction, on Apache Spark."""
+
+
 def main() -> None:
-    """Run the command line and exit."""
+    """Run the command line and exit; being asked to end is an interrupt, as Ctrl-C is."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(exit_code())
 
 
@@ -70,12 +91,12 @@ def exit_code() -> int:
     try:
         result = app(sys.argv[1:] or ["--help"], standalone_mode=False)
     except BucketsError as error:
-        typer.echo(f"error: {error.message}", err=True)
+        echo(f"error: {error.message}", err=True)
         return FAILED
     except typer.TyperException as error:
-        typer.echo(f"error: {error.format_message()}", err=True)
+        echo(one_line(f"error: {error.format_message()}"), err=True)
         return MISUSED
     except (typer.Abort, KeyboardInterrupt):
-        typer.echo("interrupted: nothing is left half done", err=True)
+        echo("interrupted: nothing is left half done", err=True)
         return INTERRUPTED
     return result if isinstance(result, int) else 0

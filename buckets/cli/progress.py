@@ -4,8 +4,9 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.status import Status
+
+from buckets.cli.console import Terminal
 
 if TYPE_CHECKING:
     from buckets.spark.query import BatchReport
@@ -14,11 +15,12 @@ if TYPE_CHECKING:
 class BatchProgress:
     """A status line that each batch refreshes; if the output is not a terminal, a plain line a batch."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Terminal) -> None:
         """Show progress on a console."""
         self._console = console
         self._status = Status("Starting Spark…", console=console)
         self.events = 0
+        self.malformed = 0
         self.alerts = 0
         self.busy_s = 0.0
 
@@ -35,14 +37,22 @@ class BatchProgress:
         """Stop showing."""
         self._status.stop()
 
+    def on_phase(self, line: str) -> None:
+        """Show what the query does before its first batch."""
+        if self._console.is_terminal:
+            self._status.update(f"{line}…")
+        else:
+            self._console.say(line)
+
     def on_interrupt(self) -> None:
         """Say that the query ends after this batch."""
-        self._console.print("stopping after the batch that is running…", highlight=False)
+        self._console.print("stopping after the batch that is running…")
 
     def on_batch(self, report: "BatchReport") -> None:
         """Take a finished batch into account."""
         account = report.account
         self.events += account.events_in
+        self.malformed += account.malformed
         self.alerts += sum(group.alerts for group in account.groups)
         self.busy_s += report.duration_s
         line = (
@@ -52,4 +62,4 @@ class BatchProgress:
         if self._console.is_terminal:
             self._status.update(line)
         else:
-            self._console.print(line, highlight=False, soft_wrap=True)
+            self._console.say(line)

@@ -26,6 +26,7 @@ def quality_page(report: QualityReport) -> str:
         keep=percent(report.thresholds.keep),
         retire=percent(report.thresholds.retire),
         least=report.thresholds.verdicts,
+        is_recalled=report.frauds >= report.thresholds.verdicts,
     )
 
 
@@ -42,13 +43,15 @@ def _shown(report: QualityReport, rule: RuleQuality, advice: Advice) -> dict[str
         "precision": rule.precision,
         "precision_text": _text(rule.precision),
         "precision_interval": interval_text(rule.precision),
+        "is_precise": rule.judged >= report.thresholds.verdicts,
         "recall": rule.recall,
         "recall_text": _text(rule.recall),
+        "recall_interval": interval_text(rule.recall),
         "caught": f"{rule.caught:,}",
         "alone": f"{rule.caught_alone:,}",
         "amount_caught": readable(rule.amount_caught) if report.measure else "",
         "amount_missed": readable(rule.amount_missed) if report.measure else "",
-        "keys": f"{rule.detected_keys:,} of {rule.fraud_keys:,}",
+        "keys_detected": f"{rule.detected_keys:,} of {rule.fraud_keys:,}",
         "detected": "" if rule.detect_ms is None else duration_text(rule.detect_ms),
         "decided": "" if rule.decide_ms is None else duration_text(rule.decide_ms),
         "advice": advice.what,

@@ -1,17 +1,15 @@
 """The command `buckets replay`: the archive scored once more, compared with what was recorded."""
 
-import json
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.status import Status
 from rich.table import Table
-from rich.text import Text
 
+from buckets.cli.console import Terminal, echo_json
 from buckets.cli.processes import Processes, processes_for
 from buckets.cli.rule_list import AsJson
 from buckets.cli.time_range import From, To, range_ms
@@ -71,16 +69,16 @@ def replay_job(
     """  # noqa: D301 - click needs the backspace itself
     from_ms, to_ms = range_ms(begin, end)
     job = load_job(conf)
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
     with console.status("Reading what has arrived…") as status:
         history = History.open(job, lambda rows: status.update("Archiving what has arrived…"))
         rows = history.archive.end()
         wanted = Wanted(from_ms, to_ms, evaluations, cuts.value, processes_for(rows, processes))
         found = replay_history(history, wanted, lambda so_far: _tell(status, so_far, rows), console.print)
     if as_json:
-        typer.echo(json.dumps(_as_json(found), indent=2, ensure_ascii=False))
+        echo_json(_as_json(found))
     else:
-        _show(Console(), found, show, job.settings.output.kind)
+        _show(Terminal(), found, show, job.settings.output.kind)
     if not found.is_equal:
         count = found.counts.total()
         message = f"{count:,} {'row is not as it is' if count == 1 else 'rows are not as they are'} recorded"
@@ -91,7 +89,7 @@ def _tell(status: Status, found: Replayed, rows: int) -> None:
     status.update(f"{found.events:,} of {rows:,} arrivals scored, {found.counts.total():,} differences so far")
 
 
-def _show(console: Console, found: Replayed, show: int, output: str) -> None:
+def _show(console: Terminal, found: Replayed, show: int, output: str) -> None:
     table = Table(title="Compared", title_justify="left")
     table.add_column("Output")
     for name in ("Recorded", "Differences"):
@@ -100,10 +98,10 @@ def _show(console: Console, found: Replayed, show: int, output: str) -> None:
         table.add_row(output, f"{rows:,}", f"{found.of_output[output]:,}")
     console.print(table)
     for each in found.differences[:show]:
-        console.print(Text(_line(each)), soft_wrap=True)
+        console.print(_line(each), soft_wrap=True)
     more = found.of_output.total() - min(show, len(found.differences))
     if more:
-        console.print(f"… and {more:,} more; --show says how many are shown", highlight=False)
+        console.print(f"… and {more:,} more; --show says how many are shown")
     lines = [_scored(found)]
     if found.eviction:
         lines.append(
@@ -116,7 +114,7 @@ def _show(console: Console, found: Replayed, show: int, output: str) -> None:
         lines.append(f"batches up to {found.not_compared:,} are written, and not all of them are archived")
     lines.append("equal: all that is recorded came out again, and nothing else" if found.is_equal else "not equal")
     for line in lines:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        console.say(line)
 
 
 def _scored(found: Replayed) -> str:

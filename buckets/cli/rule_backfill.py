@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 
-import typer
-
 from buckets.checkpoint.backfill_requests import BackfillRequest, BackfillRequests
 from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.cli.console import echo
 from buckets.clock import epoch_ms
 from buckets.config.job import Job
 from buckets.errors import BucketsError
@@ -47,9 +46,9 @@ def ask_for_backfill(job: Job, rule_set: RuleSet, asked: Sequence[RuleChange]) -
     wanted = [rule for rule in rules if rule.is_evaluated and rule.on == "events"]
     others = [rule.rule_id for rule in rules if rule not in wanted]
     if others:
-        typer.echo(f"no history for {names(others)}: over alerts, or not evaluated", err=True)
+        echo(f"no history for {names(others)}: over alerts, or not evaluated", err=True)
     said = next((change for change in asked), None)
     for rule in wanted:
         author, reason = ("", "") if said is None else (said.author, said.reason)
         BackfillRequests(job.checkpoint).ask(BackfillRequest(rule, author, reason, epoch_ms()))
-    typer.echo(f"the job is asked to fill in the history of {names(rule.rule_id for rule in wanted)}")
+    echo(f"the job is asked to fill in the history of {names(rule.rule_id for rule in wanted)}")

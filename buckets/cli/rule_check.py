@@ -1,31 +1,35 @@
 """The command `buckets rules check`: whether rules are valid, and what is wrong with those that are."""
 
-import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markdown import Markdown
 from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
+from buckets.cli.console import Terminal, echo, echo_json
+from buckets.cli.evaluate import list_files
+from buckets.cli.event_schema import SchemaOption, event_schema
 from buckets.clock import epoch_ms
 from buckets.config.engine import EngineSettings
-from buckets.config.job import load_schema_and_engine
+from buckets.config.lists import check_lists
 from buckets.errors import BucketsError
 from buckets.events.event_file import file_arrivals, open_event_file
-from buckets.events.schema import EventSchema, load_event_schema
+from buckets.events.schema import EventSchema
 from buckets.lint.event_summary import EventSummary, summarise
 from buckets.lint.finding import Finding
 from buckets.lint.lint import Report, codes, look
 from buckets.lint.page import page
 from buckets.lint.subject import Subject
+from buckets.lists.list_file import load_list
+from buckets.lists.lists import Lists
+from buckets.preflight.configuration import faults_beside_rules
 from buckets.rule_files.rule_lines import RuleLines, rule_lines
 from buckets.rule_files.yaml_rules import load_rule_files
 from buckets.rules.rule import Rule
-from buckets.rules.rule_set import canonical_group_id, first_rule_set, group_id
+from buckets.rules.rule_set import canonical_group_id, first_rule_set
 
 _FAILED = 1
 _COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
@@ -36,14 +40,17 @@ def check(
     file: Annotated[
         Path | None, typer.Argument(help="A rule file, as in conf/demo-rules.yaml, or a folder of them.")
     ] = None,
-    schema: Annotated[
-        Path | None, typer.Option(help="An event schema; if given, the fields that rules name are checked against it.")
-    ] = None,
+    schema: SchemaOption = None,
     conf: Annotated[
-        Path | None, typer.Option(help="A configuration, of which `schema` and the `engine` part are used.")
+        Path | None,
+        typer.Option(help="A configuration; its schema and engine are used, and all of it but rules is checked."),
     ] = None,
     events: Annotated[
         Path | None, typer.Option(help="A .jsonl, .csv or .parquet file of events, on which the rules are tried.")
+    ] = None,
+    lists: Annotated[
+        list[str] | None,
+        typer.Option("--list", metavar="NAME=FILE", help="A list that rules look into; these are all that there are."),
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings end with exit code 1 too.")] = False,
     as_json: Annotated[
@@ -64,6 +71,7 @@ def check(
       buckets rules check my-rules.yaml --schema schemas/transaction.yaml
       buckets rules check conf/rules --schema schemas/card-payment.yaml --strict
       buckets rules check conf/demo-rules.yaml --conf conf/demo.yaml --events day.jsonl
+      buckets rules check my-rules.yaml --list payroll=payroll.csv --events day.jsonl
       buckets rules check --explain B101
     """  # noqa: D301 - click needs the backspace itself
     if explain is not None or list_codes:
@@ -72,17 +80,25 @@ def check(
     if file is None:
         message = "Missing argument 'file'."
         raise typer.TyperException(message)
-    event_schema, engine = load_schema_and_engine(conf) if conf else (None, None)
-    event_schema = load_event_schema(schema) if schema else event_schema
-    rules = load_rule_files(file, event_schema)
+    if conf is not None:
+        faults = faults_beside_rules(conf)
+        for fault in faults:
+            echo(f"error: {fault}", err=True)
+        if faults:
+            return _FAILED
+    with event_schema(schema, conf) as (of_events, engine):
+        rules = load_rule_files(file, of_events)
     live = tuple(rule for rule in rules if rule.state != "DELETE")
-    summary = None if events is None else _summary(events, live, event_schema, engine)
+    known = {name: load_list(path) for name, path in list_files(lists or []).items()}
+    if lists:
+        check_lists("--list", live, known)
+    summary = None if events is None else _summary(events, live, of_events, engine, known)
     if not as_json:
-        typer.echo(_validity(file, rules, event_schema))
+        echo(_validity(file, rules, of_events))
     # A rule that is in no list `rules` of a YAML file has no line.
     lines = {rule.rule_id: RuleLines(file, (), None) for rule in live} | rule_lines(file)
     written = {rule_id: each.written for rule_id, each in lines.items()}
-    report = look(Subject(live, epoch_ms(), event_schema, engine, summary, written))
+    report = look(Subject(live, epoch_ms(), of_events, engine if conf else None, summary, written))
     _print_json(report, lines, show_all) if as_json else _print(report, lines, show_all)
     levels = {finding.code.level for finding in report.findings}
     return _FAILED if "error" in levels or (strict and "warning" in levels) else 0
@@ -94,7 +110,7 @@ def _tell(explain: str | None) -> None:
         if explain.upper() not in codes():
             message = f"--explain {explain}: there is no such code; `buckets rules check --codes` lists them"
             raise BucketsError(message)
-        Console().print(Markdown(page(explain.upper())))
+        Terminal().print(Markdown(page(explain.upper())))
         return
     table = Table(title="Codes", title_justify="left")
     for name in ("Code", "Level", "Finds", "Needs"):
@@ -103,20 +119,19 @@ def _tell(explain: str | None) -> None:
     for code in codes().values():
         needs = "--conf" if "engine" in code.needs else ", ".join(options[each] for each in sorted(code.needs))
         table.add_row(code.code, Text(code.level, _COLOURS[code.level]), code.title, needs)
-    Console().print(table)
+    Terminal().print(table)
 
 
-def _validity(file: Path, rules: tuple[Rule, ...], schema: EventSchema | None) -> str:
+def _validity(file: Path, rules: tuple[Rule, ...], schema: EventSchema) -> str:
     """How many valid rules there are."""
     groups = {
-        canonical_group_id(fields, where, schema, rule.on) if schema else group_id(fields, where, rule.on)
+        canonical_group_id(fields, where, schema, rule.on)
         for rule in rules
         if rule.is_in_force
         for fields, where in rule.groupings()
     }
-    checked = "" if schema else "; fields are not checked: give --schema to check them"
     found = f"{_counted(len(rules), 'rule')} in {_counted(len(groups), 'group')}"
-    return f"{file}: {found} {'is' if len(rules) == 1 else 'are'} valid{checked}"
+    return f"{file}: {found} {'is' if len(rules) == 1 else 'are'} valid"
 
 
 def _counted(number: int, what: str) -> str:
@@ -124,38 +139,35 @@ def _counted(number: int, what: str) -> str:
 
 
 def _summary(
-    path: Path, rules: tuple[Rule, ...], schema: EventSchema | None, engine: EngineSettings | None
+    path: Path, rules: tuple[Rule, ...], schema: EventSchema, engine: EngineSettings, lists: Lists
 ) -> EventSummary:
     """What a file of events shows, with progress on the terminal while it is read."""
-    if schema is None:
-        message = f"--events {path}: how events are read is in an event schema; give --schema or --conf too"
-        raise BucketsError(message)
     # Drafts are tried too.
     tried = [rule.model_copy(update={"state": "ACTIVE"}) for rule in rules if rule.on == "events"]
     file = open_event_file(path, schema, first_rule_set(tried).named_fields)
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
     with Status(f"Reading {path}…", console=console) as status:
 
         def on_rows(rows: int) -> None:
             status.update(f"{rows:,} events of {path}")
 
         arrivals = file_arrivals(file, schema, _BATCH_ROWS)
-        summary = summarise(arrivals, rules, schema, engine or EngineSettings(), on_rows)
-    if not summary.events:
-        message = f"--events {path}: none of its {summary.broken:,} rows is an event of event schema {schema.name!r}"
-        raise BucketsError(message)
+        summary = summarise(arrivals, rules, schema, engine, on_rows, lists)
+    summary.bad.check(f"--events {path}")
+    if summary.bad.bad:
+        console.say(f"--events {path}: {summary.bad.text}")
     return summary
 
 
 def _print_json(report: Report, lines: dict[str, RuleLines], show_all: bool) -> None:
     for finding in report.findings:
-        typer.echo(_json(finding, lines[finding.rule_id], None))
+        echo_json(_as_json(finding, lines[finding.rule_id], None), indent=None)
     for silenced in report.silenced if show_all else ():
-        typer.echo(_json(silenced.finding, lines[silenced.finding.rule_id], silenced.reason))
+        echo_json(_as_json(silenced.finding, lines[silenced.finding.rule_id], silenced.reason), indent=None)
 
 
-def _json(finding: Finding, lines: RuleLines, silenced: str | None) -> str:
-    written = {
+def _as_json(finding: Finding, lines: RuleLines, silenced: str | None) -> dict[str, Any]:
+    return {
         "code": finding.code.code,
         "level": finding.code.level,
         "rule_id": finding.rule_id,
@@ -165,21 +177,20 @@ def _json(finding: Finding, lines: RuleLines, silenced: str | None) -> str:
         "message": finding.message,
         "silenced": silenced,
     }
-    return json.dumps(written, ensure_ascii=False)
 
 
 def _print(report: Report, lines: dict[str, RuleLines], show_all: bool) -> None:
     shown = [(finding, "") for finding in report.findings]
     shown += [(each.finding, each.reason) for each in report.silenced] if show_all else []
     if shown:
-        console = Console()
+        console = Terminal()
         console.print(_table(shown, lines, console.width))
     counts = {level: sum(each.code.level == level for each in report.findings) for level in _COLOURS}
     parts = [_counted(count, level) for level, count in counts.items() if count]
     if report.silenced:
         parts.append(f"{len(report.silenced):,} silenced{'' if show_all else ' (--all shows them)'}")
     if parts:
-        typer.echo(", ".join(parts) + ("; --explain CODE says more" if report.findings else ""))
+        echo(", ".join(parts) + ("; --explain CODE says more" if report.findings else ""))
 
 
 def _table(shown: list[tuple[Finding, str]], lines: dict[str, RuleLines], width: int) -> Table:
@@ -191,5 +202,5 @@ def _table(shown: list[tuple[Finding, str]], lines: dict[str, RuleLines], width:
         where = f"{finding.rule_id}\n{at.file.name}:{at.line(finding.path)} {'.'.join(finding.path)}"
         silenced = f"\nsilenced: {reason}" if reason else ""
         code = Text.assemble(finding.code.code, "\n", (level, _COLOURS[level]))
-        table.add_row(code, Text(where, overflow="fold"), Text(finding.message + silenced))
+        table.add_row(code, Text(where, overflow="fold"), finding.message + silenced)
     return table

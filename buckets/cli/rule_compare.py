@@ -5,18 +5,18 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
-from buckets.checkpoint.rule_versions import RuleVersions
+from buckets.cli.console import Terminal, echo, echo_json
+from buckets.cli.known_rules import check_known_rules
 from buckets.cli.rule_list import AsJson
 from buckets.cli.time_range import From, To, range_ms
-from buckets.config.job import Job, load_job, results_folder
+from buckets.config.job import load_job, results_folder
 from buckets.errors import BucketsError
 from buckets.moment import day_text, time_text
 from buckets.outputs.comparison import PARTS, Caught, Comparison, Part, Sample, compare
 from buckets.outputs.rule_alerts import TABLES, has_alerts, rule_alerts, rules_with_alerts
+from buckets.printable import key_words
 from buckets.rules.revision import names
 
 RuleA = Annotated[str, typer.Argument(metavar="A", help="A rule, in force or on trial.")]
@@ -64,43 +64,26 @@ def compare_rules(
     if not has_alerts(folder):
         message = f"results {folder}: there are no tables of alerts; name the output folder of a job that has run"
         raise BucketsError(message)
-    _check_known((a, b), job, folder)
+    check_known_rules((a, b), job, folder)
     measure = measure or (next(iter(job.event_schema.measures), None) if job is not None else None)
     rows = (row for name in TABLES for row in rule_alerts(folder, name, (a, b), from_ms, until_ms, bool(measure)))
     found = compare(rows, a, b, measure, samples)
     if as_json:
-        typer.echo(json.dumps(_as_json(found, a, b, measure), indent=2, ensure_ascii=False))
+        echo_json(_as_json(found, a, b, measure))
         return
     if found.overlap is None:
-        typer.echo(
-            f"neither {a} nor {b} has an alert there in that time; with alerts: {names(rules_with_alerts(folder))}"
-        )
+        echo(f"neither {a} nor {b} has an alert there in that time; with alerts: {names(rules_with_alerts(folder))}")
         return
-    _show(Console(), found, a, b, measure)
+    _show(Terminal(), found, a, b, measure)
 
 
-def _check_known(rules: tuple[str, str], job: Job | None, folder: Path) -> None:
-    """See that rules are no typing errors: a job has or had them, or they have alerts."""
-    known = set(rules_with_alerts(folder))
-    if job is not None:
-        versions = RuleVersions(job.checkpoint)
-        in_force = versions.latest_rule_set()
-        known |= {rule.rule_id for rule in in_force.rules} if in_force is not None else set()
-        known |= versions.gone_rules().keys()
-    unknown = next((rule_id for rule_id in rules if known and rule_id not in known), None)
-    if unknown is not None:
-        where = "in the job, and none with alerts" if job is not None else f"with alerts in {folder}"
-        message = f"there is no rule {unknown!r} {where}; there are: {names(known)}"
-        raise BucketsError(message)
-
-
-def _show(console: Console, found: Comparison, a: str, b: str, measure: str | None) -> None:
+def _show(console: Terminal, found: Comparison, a: str, b: str, measure: str | None) -> None:
     titles: dict[Caught, str] = {"only_a": f"only {a}", "only_b": f"only {b}", "both": "both"}
     table = _table("What was caught", ("By", "Events", "Keys", measure or "Amount"))
     for name in PARTS:
         part = found.parts[name]
         keys = "other keys" if part.keys is None else f"{part.keys:,}"
-        table.add_row(Text(titles[name]), f"{part.events:,}", keys, _number(part))
+        table.add_row(titles[name], f"{part.events:,}", keys, _number(part))
     console.print(table)
     console.print(
         f"both caught {_percent(found.overlap)} of all: {_percent(found.share_of('only_a'))} of what {a} caught, "
@@ -116,10 +99,10 @@ def _show(console: Console, found: Comparison, a: str, b: str, measure: str | No
     for name in PARTS:
         for each in found.parts[name].samples:
             shown.add_row(
-                Text(titles[name]),
+                titles[name],
                 time_text(each.event_time_ms),
-                Text(each.event_id),
-                Text(key_words(each.key)),
+                each.event_id,
+                key_words(each.key),
                 _amount(each),
             )
     if shown.row_count:
@@ -162,13 +145,8 @@ def _percent(share: float | None) -> str:
     return "0 %" if share is None else f"{share:.1%}".replace("%", " %")
 
 
-def key_words(key: str) -> str:
-    """A key, which is JSON, in words."""
-    return ", ".join(f"{field} {value}" for field, value in json.loads(key).items()) or "all events"
-
-
 def _table(title: str, columns: tuple[str, ...]) -> Table:
     table = Table(title=title, title_justify="left")
     for index, name in enumerate(columns):
-        table.add_column(Text(name), overflow="fold", justify="right" if name != "Key" and index else "left")
+        table.add_column(name, overflow="fold", justify="right" if name != "Key" and index else "left")
     return table

@@ -1,18 +1,16 @@
 """The command `buckets rules diff`: how two versions of the rules differ, and what that does to the state."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.rule_versions import RuleVersions
+from buckets.cli.console import Terminal, echo_json
 from buckets.cli.rule_list import AsJson
 from buckets.clock import epoch_ms
 from buckets.config.job import Job, load_job
@@ -53,9 +51,9 @@ def diff(one: One, other: Other = None, conf: OptionalConf = None, as_json: AsJs
     rules = rules_that_differ(before.rule_set.rules, after.rule_set.rules)
     found = Difference(before, after, rules, group_changes(before.rule_set, after.rule_set), _warmth(job, after, rules))
     if as_json:
-        typer.echo(json.dumps(found.to_json(), indent=2, ensure_ascii=False))
+        echo_json(found.to_json())
         return
-    found.show(Console())
+    found.show(Terminal())
 
 
 @dataclass(frozen=True)
@@ -166,17 +164,17 @@ class Difference:
             "groups": [asdict(each) for each in self.groups],
         }
 
-    def show(self, console: Console) -> None:
+    def show(self, console: Terminal) -> None:
         """Print the difference as tables."""
         of = f"{self.before.name} → {self.after.name}"
         if not self.rules:
-            console.print(f"{of}: the rules are the same", highlight=False, markup=False)
+            console.print(f"{of}: the rules are the same")
         else:
             console.print(self._rules_table(f"Rules, {of}"))
         if self.groups:
             console.print(self._groups_table("What it does to the state"))
         elif self.rules:
-            console.print("what is kept of events stays as it is", highlight=False)
+            console.print("what is kept of events stays as it is")
 
     def _rules_table(self, title: str) -> Table:
         table = _table(title, ("Rule", "What"))
@@ -186,13 +184,13 @@ class Difference:
             lines = [str(field) for field in each.fields] or [there.sentence(), policy_sentence(there)]
             complete = self.completeness.get(each.rule_id)
             lines += [f"{complete[0].upper()}{complete[1:]}."] if complete else []
-            table.add_row(Text(f"{each.rule_id}\n{each.change}"), Text("\n".join(line for line in lines if line)))
+            table.add_row(f"{each.rule_id}\n{each.change}", "\n".join(line for line in lines if line))
         return table
 
     def _groups_table(self, title: str) -> Table:
         table = _table(title, ("Group", "What"))
         for each in self.groups:
-            table.add_row(Text(each.name), Text(each.words))
+            table.add_row(each.name, each.words)
         return table
 
 

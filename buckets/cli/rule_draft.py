@@ -8,15 +8,17 @@ import pyarrow as pa
 import typer
 from pydantic import ValidationError
 
+from buckets.cli.console import echo
+from buckets.cli.event_schema import SchemaOption, event_schema
 from buckets.cli.result_file import write_result
 from buckets.cli.rule_request import open_rules, read_rules
-from buckets.cli.rule_tests import SchemaOption, schema_and_engine
 from buckets.config.engine import EngineSettings
 from buckets.config.job import Job, load_job
 from buckets.duration import MS_PER_UNIT, format_duration
 from buckets.errors import BucketsError
 from buckets.events import conversion
 from buckets.events.schema import EventSchema
+from buckets.printable import one_line
 from buckets.rule_files.rule_tests import MOST_EVENTS
 from buckets.rule_tests.alert_events import PastAlert, events_of_alert, past_alert
 from buckets.rule_tests.draft import RuleForm, draft
@@ -58,7 +60,7 @@ class _Drafted:
 
 def new(
     rule_id: Annotated[str, typer.Argument(metavar="RULE_ID", help="The name of the new rule.")],
-    from_alert: Annotated[str | None, typer.Option(help="An alert of the job of --conf, by its alert_id.")] = None,
+    from_alert: Annotated[str | None, typer.Option(help="An alert of the job of --conf, by its id.")] = None,
     from_file: Annotated[Path | None, typer.Option(help="A .jsonl, .csv or .parquet file of events.")] = None,
     conf: Annotated[Path | None, typer.Option(help="The job's configuration.")] = None,
     schema: SchemaOption = None,
@@ -97,7 +99,7 @@ def new(
     begin = _of_file(from_file, schema, conf) if from_file is not None else _of_alert(str(from_alert), conf, events)
     form = RuleForm(
         rule_id,
-        f"Drafted from {begin.origin}",
+        f"Drafted from {one_line(begin.origin)}",
         begin.group_by if group_by is None else tuple(each.strip() for each in group_by.split(",") if each.strip()),
         _aggregate(aggregate, begin),
         _window(window, begin),
@@ -105,15 +107,15 @@ def new(
     )
     text = draft(form, begin.rows, begin.schema, begin.engine)
     if out is None:
-        typer.echo(text, nl=False)
+        echo(text, nl=False)
         return
     write_result("--out", out, text)
-    typer.echo(f"rule {rule_id} and its tests are in {out}; try them: buckets rules test {out}")
+    echo(f"rule {rule_id} and its tests are in {out}; try them: buckets rules test {out}")
 
 
 def _of_file(path: Path, schema_path: Path | None, conf: Path | None) -> _Drafted:
-    schema, engine = schema_and_engine(schema_path, conf)
-    rows = file_rows(path, schema, MOST_EVENTS)
+    with event_schema(schema_path, conf) as (schema, engine):
+        rows = file_rows(path, schema, MOST_EVENTS)
     if not rows:
         message = f"events {path}: is empty"
         raise BucketsError(message)
@@ -127,7 +129,7 @@ def _of_alert(alert_id: str, conf: Path | None, events: Path | None) -> _Drafted
     rows = events_of_alert(alert, job, events)
     length_ms = alert.window_end - alert.window_start
     engine, key = job.settings.engine, tuple(alert.key)
-    return _Drafted(rows, f"alert {alert_id}", job.event_schema, engine, _rule_of(alert, job), key, length_ms)
+    return _Drafted(rows, f"alert {alert.alert_id}", job.event_schema, engine, _rule_of(alert, job), key, length_ms)
 
 
 def _rule_of(alert: PastAlert, job: Job) -> Rule | None:

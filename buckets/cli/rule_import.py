@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from buckets.cli.console import echo
 from buckets.cli.result_file import write_result
 from buckets.errors import BucketsError
 from buckets.events.schema import load_event_schema
@@ -44,9 +45,9 @@ def import_rules(
         message = f"rule file {file}: its messages leave no rule; nothing has been written"
         raise BucketsError(message)
     for line, command in found.commands:
-        typer.echo(f"{file}:{line}: {command} changes no rule, and is left out", err=True)
+        echo(f"{file}:{line}: {command} changes no rule, and is left out", err=True)
     if out is None:
-        typer.echo(rules_text(rules), nl=False)
+        echo(rules_text(rules), nl=False)
         return
     write_result("--out", out, rules_text(rules))
-    typer.echo(f"{out}: {len(rules)} {'rule' if len(rules) == 1 else 'rules'} of {file}")
+    echo(f"{out}: {len(rules)} {'rule' if len(rules) == 1 else 'rules'} of {file}")

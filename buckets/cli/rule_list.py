@@ -1,12 +1,11 @@
 """The command `buckets rules list`: rules where a job reads them, their policies, and since when they are complete."""
 
-import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
+from buckets.cli.console import Terminal, echo, echo_json
 from buckets.cli.rule_completion import Completion, read_completions
 from buckets.cli.rule_request import Conf, open_rules, read_rules
 from buckets.config.job import load_job
@@ -38,12 +37,12 @@ def list_rules(conf: Conf, as_json: AsJson = False) -> None:
     completions = read_completions(job, [each.rule for each in kept])
     if as_json:
         shown = [_as_json(each, completions[each.rule.rule_id]) for each in kept]
-        typer.echo(json.dumps(shown, indent=2, ensure_ascii=False))
+        echo_json(shown)
         return
     if not kept:
-        typer.echo(f"no rules in {origin.name}")
+        echo(f"no rules in {origin.name}")
         return
-    Console().print(rules_table(f"{len(kept)} rules of {origin.name}", kept, completions))
+    Terminal().print(rules_table(f"{len(kept)} rules of {origin.name}", kept, completions))
 
 
 def _as_json(each: "KeptRule", completion: Completion) -> dict[str, Any]:

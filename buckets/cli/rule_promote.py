@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from buckets.cli.console import echo
 from buckets.cli.rule_completion import expected_completion, read_completions
 from buckets.cli.rule_request import (
     Author,
@@ -72,12 +73,12 @@ def promote(
     asked = RuleChange(change="put", rule=after, **said)
     revision = revise_rules(job, kept, [asked])
     origin.publish([asked], revision.made)
-    typer.echo(f"{rule_id}: {stage(before)} until now, {stage(after)} from the next batch on; written to {origin.name}")
-    typer.echo(f"what it means: {stage_meaning(after)}")
+    echo(f"{rule_id}: {stage(before)} until now, {stage(after)} from the next batch on; written to {origin.name}")
+    echo(f"what it means: {stage_meaning(after)}")
     shown = completion if completion.warmth is not None else expected_completion(job, after)
-    typer.echo(f"its windows: {shown.words}")
+    echo(f"its windows: {shown.words}")
     if before.state == "SHADOW":
-        typer.echo(f"its trial: {_trial(job, before)}")
+        echo(f"its trial: {_trial(job, before)}")
 
 
 def _state(text: str | None) -> State | None:

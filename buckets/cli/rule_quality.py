@@ -1,15 +1,13 @@
 """The command `buckets rules quality`: how good each rule is, by what people have found about alerts."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from buckets.cli.archived_events import archived_events
+from buckets.cli.console import Terminal, echo, echo_json
 from buckets.cli.quality_page import quality_page
 from buckets.cli.quality_text import alerts_text, duration_text, interval_text, remarks
 from buckets.cli.result_file import check_result_files, job_inputs, write_result
@@ -76,7 +74,7 @@ def rules_quality(
         raise BucketsError(message)
     job = load_job(conf)
     check_result_files({"--html": html}, [*job_inputs(conf, job), fraud])
-    with Console(stderr=True).status("Reading alerts and verdicts…") as status:
+    with Terminal(stderr=True).status("Reading alerts and verdicts…") as status:
         if job.settings.archive is not None:
             History.open(job, lambda rows: status.update(f"{rows:,} more rows archived…"))
         find_events = archived_events(job, is_extended=True)
@@ -84,13 +82,13 @@ def rules_quality(
     if html is not None:
         write_result("--html", html, quality_page(report))
     if as_json:
-        typer.echo(json.dumps(report.as_json(), indent=2, ensure_ascii=False))
+        echo_json(report.as_json())
     elif report.rules:
-        _show(Console(), report)
+        _show(Terminal(), report)
     else:
-        typer.echo("there are no rules and no alerts in that time")
+        echo("there are no rules and no alerts in that time")
     if html is not None:
-        typer.echo(f"the page is {html}", err=True)
+        echo(f"the page is {html}", err=True)
 
 
 def _share(option: str, text: str) -> float:
@@ -101,13 +99,13 @@ def _share(option: str, text: str) -> float:
         raise BucketsError(message) from None
 
 
-def _show(console: Console, report: QualityReport) -> None:
+def _show(console: Terminal, report: QualityReport) -> None:
     console.print(_precision_table(report))
     console.print(_recall_table(report))
     for line in remarks(report):
-        console.print(Text(line))
+        console.print(line)
     for rule, advice in report.rules:
-        console.print(Text(one_line(f"{rule.rule_id}: {advice.what}; {advice.reason}")))
+        console.print(one_line(f"{rule.rule_id}: {advice.what}; {advice.reason}"))
 
 
 def _precision_table(report: QualityReport) -> Table:
@@ -117,7 +115,7 @@ def _precision_table(report: QualityReport) -> Table:
         precision = rule.precision
         shown = "" if precision is None else f"{percent(precision.share)}\n{interval_text(precision)}"
         found = f"{rule.verdicts['fraud']:,} of {rule.judged:,}"
-        table.add_row(Text(one_line(rule.rule_id)), alerts_text(rule), found, shown, advice.what)
+        table.add_row(one_line(rule.rule_id), alerts_text(rule), found, shown, advice.what)
     return table
 
 
@@ -128,7 +126,7 @@ def _recall_table(report: QualityReport) -> Table:
     for rule, _ in report.rules:
         amounts = f"{readable(rule.amount_caught)}\n{readable(rule.amount_missed)} missed" if report.measure else ""
         table.add_row(
-            Text(one_line(rule.rule_id)),
+            one_line(rule.rule_id),
             f"{rule.caught:,}",
             f"{rule.caught_alone:,}",
             "" if rule.recall is None else percent(rule.recall.share),
@@ -142,5 +140,5 @@ def _table(title: str, columns: tuple[str, ...]) -> Table:
     table = Table(title=title, title_justify="left")
     table.add_column("Rule", overflow="fold", ratio=1)
     for name in columns:
-        table.add_column(Text(name), justify="right")
+        table.add_column(name, justify="right")
     return table

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from buckets.cli.console import echo
 from buckets.config.job import Job
 from buckets.config.lists import list_fault
 from buckets.config.raw_windows import raw_window_fault
@@ -39,9 +40,9 @@ def read_rules(origin: "RuleOrigin") -> "list[KeptRule]":
     """The rules that are kept; what is not valid among them is reported and left out."""
     kept, refused = origin.read()
     for refusal in refused[:3]:
-        typer.echo(f"not valid, and left out ({refusal.origin}): {refusal.reason}", err=True)
+        echo(f"not valid, and left out ({refusal.origin}): {refusal.reason}", err=True)
     if len(refused) > 3:
-        typer.echo(f"and {len(refused) - 3} more that are not valid", err=True)
+        echo(f"and {len(refused) - 3} more that are not valid", err=True)
     return kept
 
 

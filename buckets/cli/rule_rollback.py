@@ -3,8 +3,8 @@
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from buckets.cli.console import Terminal, echo
 from buckets.cli.rule_diff import read_version, version_number
 from buckets.cli.rule_request import Author, Conf, Reason, author_and_reason, open_rules, read_rules, revise_rules
 from buckets.config.job import load_job
@@ -44,15 +44,15 @@ def rollback(
     asked = changes_back([each.rule for each in kept], then.rules, job.event_schema, **said)
     revision = revise_rules(job, kept, asked)
     if not revision.made:
-        typer.echo(f"no difference: the rules of {origin.name} are those of version {number} already")
+        echo(f"no difference: the rules of {origin.name} are those of version {number} already")
         return
     rows = []
     for change in revision.made:
         what = "new" if change.before is None else "deleted" if change.after is None else "changed"
         rows.append((change.rule_id or "", what, difference(change.before, change.after)))
-    Console().print(changes_table(f"Rules of version {number} into {origin.name}", rows))
+    Terminal().print(changes_table(f"Rules of version {number} into {origin.name}", rows))
     if dry_run:
-        typer.echo(f"dry run: {len(revision.made)} rules would change; nothing has been written")
+        echo(f"dry run: {len(revision.made)} rules would change; nothing has been written")
         return
     origin.publish(asked, revision.made)
-    typer.echo(f"{len(revision.made)} rules are changed in {origin.name}; the next batch makes a new version of them")
+    echo(f"{len(revision.made)} rules are changed in {origin.name}; the next batch makes a new version of them")

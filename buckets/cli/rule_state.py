@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from buckets.cli.console import echo
 from buckets.cli.rule_request import (
     Author,
     Conf,
@@ -130,11 +131,11 @@ def _change_state(rule_id: str, state: State, conf: Path, author: str | None, re
         change = RuleChange(change="state", rule_id=rule_id, state=state, **said)
     revision = revise_rules(job, kept, [change])
     if not revision.made:
-        typer.echo(f"{rule_id} is {state} already in {origin.name}")
+        echo(f"{rule_id} is {state} already in {origin.name}")
         return
     origin.publish([change], revision.made)
     after = "deleted" if state == "DELETE" else state
-    typer.echo(f"{rule_id}: {before.state} until now, {after} from the next batch on; written to {origin.name}")
+    echo(f"{rule_id}: {before.state} until now, {after} from the next batch on; written to {origin.name}")
 
 
 def _control(kind: Kind, what: str, conf: Path, author: str | None, reason: str, yes: bool) -> None:
@@ -153,4 +154,4 @@ def _send(origin: "RuleOrigin", change: RuleChange, what: str, yes: bool) -> Non
         message = "not confirmed; nothing has been sent"
         raise BucketsError(message)
     origin.send(change)
-    typer.echo(f"the job is told: {what}; sent to {origin.name}")
+    echo(f"the job is told: {what}; sent to {origin.name}")

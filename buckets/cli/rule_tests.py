@@ -6,25 +6,20 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from buckets.cli.console import Terminal, echo
+from buckets.cli.event_schema import SchemaOption, event_schema
 from buckets.cli.result_file import write_result
 from buckets.config.engine import EngineSettings
-from buckets.config.job import load_schema_and_engine
 from buckets.errors import BucketsError
-from buckets.events.schema import EventSchema, load_event_schema
-from buckets.resources import DEFAULT_SCHEMA
+from buckets.events.schema import EventSchema
 from buckets.rule_files.yaml_rules import RuleFile, read_rule_files
 from buckets.rule_tests.junit import junit_report
 from buckets.rule_tests.tester import RuleTester, RuleTestOutcome, untested
 
 _STYLES = {"passed": "green", "failed": "bold red", "skipped": "yellow"}
-
-SchemaOption = Annotated[
-    Path | None, typer.Option(help="The event schema; without it that of --conf, or schemas/transaction.yaml.")
-]
 
 
 def run_tests(
@@ -50,11 +45,11 @@ def run_tests(
       buckets rules test conf/rules --schema schemas/card-payment.yaml --junit report.xml
       buckets rules test my-rules.yaml --conf conf/kafka.yaml --rule payer-24h --require
     """  # noqa: D301 - click needs the backspace itself
-    event_schema, engine = schema_and_engine(schema, conf)
-    files = read_rule_files(file, event_schema)
+    with event_schema(schema, conf) as (of_events, engine):
+        files = read_rule_files(file, of_events)
     _check_rule(files, file, rule)
     begin = time.perf_counter()
-    outcomes = list(_run(files, event_schema, engine, rule, text))
+    outcomes = list(_run(files, of_events, engine, rule, text))
     seconds = time.perf_counter() - begin
     if not outcomes and (rule is not None or text is not None):
         message = f"{file}: no test fits {_chosen(rule, text)}; leave the option out to run all tests"
@@ -64,10 +59,10 @@ def run_tests(
     if outcomes:
         _show(file, outcomes, seconds)
     else:
-        typer.echo(f"{file}: has no tests; write some under `tests`, or draft a rule with tests: buckets rules new")
+        echo(f"{file}: has no tests; write some under `tests`, or draft a rule with tests: buckets rules new")
     lacking = [each for each in (name for one in files for name in untested(one)) if rule in (None, each)]
     if lacking:
-        typer.echo(f"{len(lacking):,} {'rules have' if len(lacking) > 1 else 'rule has'} no test: {', '.join(lacking)}")
+        echo(f"{len(lacking):,} {'rules have' if len(lacking) > 1 else 'rule has'} no test: {', '.join(lacking)}")
     failed = sum(each.status == "failed" for each in outcomes)
     if failed:
         message = f"{file}: {failed:,} of {len(outcomes):,} tests failed"
@@ -75,18 +70,6 @@ def run_tests(
     if require and lacking:
         message = f"{file}: {len(lacking):,} of the rules have no test, and --require asks for one of each; write them"
         raise BucketsError(message)
-
-
-def schema_and_engine(schema: Path | None, conf: Path | None) -> tuple[EventSchema, EngineSettings]:
-    """The event schema and the settings that the options name.
-
-    Raises:
-        BucketsError: a file cannot be read, or is not valid.
-    """
-    if conf is None:
-        return load_event_schema(schema or DEFAULT_SCHEMA), EngineSettings()
-    of_conf, engine = load_schema_and_engine(conf)
-    return (of_conf if schema is None else load_event_schema(schema)), engine
 
 
 def _check_rule(files: Iterable[RuleFile], path: Path, rule_id: str | None) -> None:
@@ -112,19 +95,19 @@ def _run(
 
 def _show(path: Path, outcomes: Sequence[RuleTestOutcome], seconds: float) -> None:
     """The tests as a table, then what has failed in plain lines, then how many."""
-    console = Console()
+    console = Terminal()
     table = Table(title=f"Tests of {path}", title_justify="left")
     for name in ("Test", "Where", "Result"):
         table.add_column(name, overflow="fold")
     for each in outcomes:
         where = f"{Path(each.file).name}:{each.line}"
-        table.add_row(Text(each.name), Text(where), Text(each.status, _STYLES[each.status]))
+        table.add_row(each.name, where, Text(each.status, _STYLES[each.status]))
     console.print(table)
     for each in outcomes:
         if each.failures:
-            typer.echo(f"\nfailed: {each.name}")
+            echo(f"\nfailed: {each.name}")
             for failure in each.failures:
-                typer.echo(f"  {each.file}:{failure.line}: {failure.text}")
+                echo(f"  {each.file}:{failure.line}: {failure.text}")
     statuses = [each.status for each in outcomes]
     counts = ", ".join(f"{statuses.count(status):,} {status}" for status in _STYLES if status in statuses)
-    typer.echo(f"{len(outcomes):,} {'test' if len(outcomes) == 1 else 'tests'} in {seconds:.1f} s: {counts}")
+    echo(f"{len(outcomes):,} {'test' if len(outcomes) == 1 else 'tests'} in {seconds:.1f} s: {counts}")

@@ -30,7 +30,7 @@ def rules_table(title: str, kept: "Sequence[KeptRule]", completions: "Mapping[st
         name = f"{rule.rule_id}\n{rule.state}\nversion {rule.version}"
         words = completions[rule.rule_id].words
         parts = [rule_words(rule), f"{words[0].upper()}{words[1:]}.", _last_change(each)]
-        table.add_row(Text(name), Text("\n".join(part for part in parts if part)), end_section=True)
+        table.add_row(name, "\n".join(part for part in parts if part), end_section=True)
     return table
 
 
@@ -51,7 +51,7 @@ def changes_table(title: str, rows: Sequence[tuple[str, str, str]]) -> Table:
     """What a command does to rules: the rule, what is done, and what differs."""
     table = _table(title, ("Rule", "Change", "What"))
     for row in rows:
-        table.add_row(*map(Text, row))
+        table.add_row(*row)
     return table
 
 

@@ -1,13 +1,10 @@
 """The commands `buckets rules`: check and read rule files, and change the rules of a job while it runs."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.cli import (
@@ -22,6 +19,7 @@ from buckets.cli import (
     rule_state,
     rule_tests,
 )
+from buckets.cli.console import Terminal, echo, echo_json
 from buckets.cli.result_file import write_result
 from buckets.cli.rule_backfill import ask_for_backfill, check_backfill
 from buckets.cli.rule_import import import_rules
@@ -57,7 +55,7 @@ def file_schema(schema: SchemaFile = None) -> None:
       buckets rules schema --schema schemas/transaction.yaml > rules.schema.json
     """  # noqa: D301 - click needs the backspace itself
     written = rule_file_schema(load_event_schema(schema) if schema else None)
-    typer.echo(json.dumps(written, indent=2, ensure_ascii=False))
+    echo_json(written)
 
 
 @rules_app.command()
@@ -82,8 +80,8 @@ def show(
     for name in ("Rule", "Version", "State", "Alerts when"):
         table.add_column(name, overflow="fold")
     for rule in rules:
-        table.add_row(Text(rule.rule_id), str(rule.version), rule.state, Text(rule_words(rule)))
-    Console().print(table)
+        table.add_row(rule.rule_id, str(rule.version), rule.state, rule_words(rule))
+    Terminal().print(table)
 
 
 @rules_app.command()
@@ -134,12 +132,12 @@ def apply(
         what = "new" if change.before is None else "deleted" if change.after is None else "changed"
         old = None if change.before is None else in_one_form(change.before, job.event_schema)
         rows.append((rule_id, what, difference(old, change.after)))
-    Console().print(changes_table(f"Rules of {file} into {origin.name}", rows))
+    Terminal().print(changes_table(f"Rules of {file} into {origin.name}", rows))
     if dry_run:
-        typer.echo(f"dry run: {len(made)} of {len(asked)} rules would change; nothing has been written")
+        echo(f"dry run: {len(made)} of {len(asked)} rules would change; nothing has been written")
         return
     origin.publish(asked, revision.made)
-    typer.echo(f"{len(made)} of {len(asked)} rules are changed in {origin.name}")
+    echo(f"{len(made)} of {len(asked)} rules are changed in {origin.name}")
     if backfill:
         ask_for_backfill(job, revision.rule_set, asked)
 
@@ -169,9 +167,9 @@ def history(
     wanted = [row for row in reversed(rows) if rule_id is None or row["rule_id"] in (rule_id, None)]
     of = f" of rule {rule_id}" if rule_id is not None else ""
     if not wanted:
-        typer.echo(f"no changes{of} yet in checkpoint {job.checkpoint}")
+        echo(f"no changes{of} yet in checkpoint {job.checkpoint}")
         return
-    Console().print(
+    Terminal().print(
         history_table(f"{min(limit, len(wanted))} of {len(wanted)} changes{of}, newest first", wanted[:limit])
     )
 
@@ -197,10 +195,10 @@ def export(
         message = f"there are no rules in {origin.name}; put some there with `buckets rules apply FILE --conf {conf}`"
         raise BucketsError(message)
     if out is None:
-        typer.echo(rules_text(rules), nl=False)
+        echo(rules_text(rules), nl=False)
         return
     write_result("--out", out, rules_text(rules))
-    typer.echo(f"{len(rules)} rules of {origin.name} are in {out}")
+    echo(f"{len(rules)} rules of {origin.name} are in {out}")
 
 
 rules_app.command(name="import")(import_rules)

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from buckets.audit.folder import audit_settings
+from buckets.cli.console import Terminal
 from buckets.cli.progress import BatchProgress
 from buckets.config.job import check_source, load_job
 from buckets.config.settings import OutputSettings
@@ -22,11 +22,15 @@ if TYPE_CHECKING:
     from buckets.spark.query import BatchReport
 
 
+NEW_TOPIC = "A topic that is read was deleted and created again: keep what there is, and read it from its beginning."
+
+
 def run(
     conf: Annotated[Path, typer.Argument(help="A configuration, as in conf/demo.yaml or conf/kafka.yaml.")],
     audit: Annotated[
         bool, typer.Option("--audit", help="Keep the topics as tables in this process too, as `buckets audit` does.")
     ] = False,
+    new_topic: Annotated[bool, typer.Option("--new-topic", help=NEW_TOPIC)] = False,
 ) -> None:
     """Score a stream of transactions, and write alerts and all other outputs to topics or Delta tables.
 
@@ -38,6 +42,7 @@ def run(
       buckets run conf/demo.yaml
       buckets run conf/kafka.yaml
       buckets run conf/kafka.yaml --audit
+      buckets run conf/kafka.yaml --new-topic
       spark-submit --jars "$(python -m buckets.java.jars)" jobs/score.py conf/demo.yaml
     """  # noqa: D301 - click needs the backspace itself
     job = load_job(conf)
@@ -48,9 +53,10 @@ def run(
     from buckets.spark.audit import AuditListener, audit_beside
     from buckets.spark.prepared_job import Listener, job_session, prepare
 
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
     remarks = Remarks(console)
-    prepared = prepare(job)
+    accept = remarks.say if new_topic else None
+    prepared = prepare(job, accept)
     if prepared.carried_over:
         remarks.say(prepared.carried_over)
 
@@ -59,11 +65,13 @@ def run(
         live.on_batch(report)
 
     with BatchProgress(console) as progress:
-        spark = job_session(job)
-        query = prepared.query(spark, Listener(on_batch, remarks.on_refused, remarks.on_outage, remarks.say))
+        progress.on_phase("starting Spark")
+        spark = job_session(job, job.checkpoint)
+        listener = Listener(on_batch, remarks.on_refused, remarks.on_outage, remarks.say, progress.on_phase)
+        query = prepared.query(spark, listener)
         watch = prepared.file_watch(remarks.say)
-        told = AuditListener(on_outage=remarks.on_outage, on_failure=remarks.on_failure)
-        tables = audit_beside(spark, job, told) if audit else None
+        told = AuditListener(on_outage=remarks.on_outage, say=remarks.say, on_failure=remarks.on_failure)
+        tables = audit_beside(spark, job, told, accept) if audit else None
         try:
             with (
                 LiveStatus(job.checkpoint, query.rules_in_force, query.lag, query.rules_fault, remarks.say) as live,
@@ -86,13 +94,13 @@ def _results(output: OutputSettings) -> str:
 class Remarks:
     """Lines about what happens besides the batches, each of which stays on the console."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Terminal) -> None:
         """Write to a console."""
         self._console = console
 
     def say(self, line: str) -> None:
         """Print a line that stays."""
-        self._console.print(line, highlight=False, soft_wrap=True, markup=False)
+        self._console.say(line)
 
     def on_refused(self, refusals: "Sequence[Refusal]") -> None:
         """Say which changes of the rules are not made."""

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 from pydantic import ValidationError
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from buckets.cli.console import Terminal, echo
 from buckets.cli.rule_request import (
     Author,
     Conf,
@@ -24,7 +24,6 @@ from buckets.cli.rule_request import (
 from buckets.config.job import Job, load_job
 from buckets.duration import parse_duration_ms
 from buckets.errors import BucketsError
-from buckets.events.schema import EventSchema
 from buckets.moment import in_utc
 from buckets.printable import one_line, short_line
 from buckets.rules.change import RuleChange
@@ -80,7 +79,7 @@ def snooze(
     if len(key or ()) > 1:
         message = "--key is given more than once; write FIELD=VALUE,FIELD=VALUE for one key, and a command for each"
         raise BucketsError(message)
-    wanted = None if not key else read_key(key[0], job.event_schema)
+    wanted = None if not key else read_key(key[0], job.event_schema.attributes)
     if list_:
         _list(job, rule, wanted, now)
         return
@@ -149,7 +148,7 @@ def _change(
     revision = revise_rules(job, kept, asked)
     origin.publish(asked, revision.made)
     changed_rules = names(change.subject or "" for change in asked)
-    typer.echo(f"{changed_rules}: {what}, from the next batch on; written to {origin.name}")
+    echo(f"{changed_rules}: {what}, from the next batch on; written to {origin.name}")
 
 
 def _added(rule: Rule, new: Snooze, now: datetime) -> tuple[Snooze, ...] | None:
@@ -208,7 +207,7 @@ def _list(job: Job, rule_id: str | None, key: Key | None, now: datetime) -> None
         if key is None or _same_key(each.key, key)
     ]
     if not found:
-        typer.echo(f"no such snoozes in {origin.name}" if rule_id or key else f"no snoozes in {origin.name}")
+        echo(f"no such snoozes in {origin.name}" if rule_id or key else f"no snoozes in {origin.name}")
         return
     table = Table(title=f"Snoozes of {origin.name}", title_justify="left")
     for name in ("Rule", "Key", "From (UTC)", "Until (UTC)", "Now", "Author", "Reason"):
@@ -219,11 +218,11 @@ def _list(job: Job, rule_id: str | None, key: Key | None, now: datetime) -> None
         of = "all keys" if each.key is None else _key_text(each.key)
         cells = [rule.rule_id, of, start, _shown(each.until), state, each.author, each.reason]
         table.add_row(*map(Text, cells))
-    Console().print(table)
+    Terminal().print(table)
 
 
-def read_key(text: str, schema: EventSchema) -> Key:
-    """A key as `field=value,field=value` or as JSON, its values of the types of the event schema.
+def read_key(text: str, kinds: Mapping[str, str]) -> Key:
+    """Return a key that is written as `field=value,field=value` or as JSON, its values of the kinds of their fields.
 
     Raises:
         BucketsError: it is neither.
@@ -248,7 +247,7 @@ def read_key(text: str, schema: EventSchema) -> Key:
                 "write a value with a comma as JSON"
             )
             raise BucketsError(message)
-        key[field.strip()] = _typed(value, schema.attributes.get(field.strip()))
+        key[field.strip()] = _typed(value, kinds.get(field.strip()))
     return key
 
 

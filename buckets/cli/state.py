@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from buckets.checkpoint.job_record import JobRecord
 from buckets.checkpoint.rule_versions import RuleVersions
+from buckets.cli.console import Terminal
 from buckets.cli.state_carry import export_command, import_command
 from buckets.duration import format_duration
 from buckets.engine.key import key_json, key_of_values
@@ -50,7 +49,7 @@ def stats(
     from buckets.spark.session import start_session
     from buckets.spark.state_reader import read_stats
 
-    console = Console()
+    console = Terminal()
     with console.status("Reading the state…"):
         found = read_stats(start_session("buckets state stats", shards=2), checkpoint.resolve(), largest)
     table = Table(title=f"State of {checkpoint}", title_justify="left")
@@ -60,7 +59,7 @@ def stats(
     for each in found.groups:
         name = groups[each.group_id].name if each.group_id in groups else each.group_id
         numbers = (each.keys, each.cells, each.pages, each.state_bytes)
-        table.add_row(Text(name), *(f"{number:,}" for number in numbers), f"{each.state_bytes / each.cells:.1f}")
+        table.add_row(name, *(f"{number:,}" for number in numbers), f"{each.state_bytes / each.cells:.1f}")
     console.print(table)
     if not found.largest:
         return
@@ -75,7 +74,7 @@ def stats(
         group = groups.get(group_id)
         shown = key_json(group, encoded, schema) if group else encoded
         sizes = (f"{number:,}" for number in (key.cells, key.pages, key.state_bytes))
-        table.add_row(Text(group.name if group else group_id), Text(shown), moment(key.clock_ms), *sizes)
+        table.add_row(group.name if group else group_id, shown, moment(key.clock_ms), *sizes)
     console.print(table)
 
 
@@ -107,7 +106,7 @@ def show(
     from buckets.spark.session import start_session
     from buckets.spark.state_reader import read_timeline
 
-    console = Console()
+    console = Terminal()
     with console.status("Reading the state…"):
         spark = start_session("buckets state show", shards=2)
         found = read_timeline(spark, checkpoint.resolve(), chosen.state_id, encoded, len(chosen.measures))
@@ -148,15 +147,16 @@ def timeline_table(cells: tuple[CellView, ...], of: int, group: Group, schema: E
         numbers: list[str] = []
         for column, measure in enumerate(group.measures):
             scale = group.digits(measure, schema)
-            values = (cell.plus[column] - cell.minus[column], cell.least[column], cell.greatest[column])
-            texts = [format_scaled(value, scale) for value in values]
+            least, greatest = cell.least[column], cell.greatest[column]
+            values = (None if least is None else cell.plus[column] - cell.minus[column], least, greatest)
+            texts = ["none" if value is None else format_scaled(value, scale) for value in values]
             numbers += texts if in_columns else [f"{measure}: {', '.join(texts)}"]
         span = format_duration(cell.last_ms - cell.first_ms)
         what = cell.event_id if cell.event_id is not None else f"bucket, events over {span}"
         page = "head" if cell.page is None else str(cell.page)
         table.add_row(
             moment(cell.first_ms),
-            Text(what),
+            what,
             f"{cell.events:,}",
             *(numbers if in_columns else ["\n".join(numbers)]),
             page,

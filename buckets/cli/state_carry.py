@@ -1,16 +1,15 @@
 """The commands `buckets state export` and `buckets state import`."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from buckets.carry.manifest import KEYS, PAGES, Manifest
 from buckets.carry.plan import CarryPlan, parse_names
 from buckets.checkpoint.job_record import JobRecord
 from buckets.checkpoint.lock import check_free
+from buckets.cli.console import Terminal, echo, echo_json
 from buckets.config.job import Job, load_job
 
 if TYPE_CHECKING:
@@ -44,15 +43,15 @@ def export_command(
     from buckets.spark.session import start_session
     from buckets.spark.state_export import export_state
 
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
     with console.status("Starting Spark…") as status:
         spark = start_session("buckets state export", shards=2)
         manifest = export_state(spark, checkpoint, to.resolve(), _teller(console, status.update))
     if as_json:
-        typer.echo(manifest.model_dump_json(indent=1))
+        echo_json(manifest.model_dump(mode="json"), indent=1)
         return
     keys, pages = manifest.tables[KEYS].rows, manifest.tables[PAGES].rows
-    typer.echo(f"{to}: {keys:,} keys and {pages:,} pages, after batch {manifest.batch_id}")
+    echo(f"{to}: {keys:,} keys and {pages:,} pages, after batch {manifest.batch_id}")
 
 
 def import_command(
@@ -86,17 +85,17 @@ def import_command(
     plan = plan_of(folder, job, names)
     check_target(job, plan.manifest)
     if not dry_run:
-        console = Console(stderr=True)
+        console = Terminal(stderr=True)
         with console.status("Starting Spark…") as status:
             import_state(job_session(job), folder, job, plan, _teller(console, status.update))
     if as_json:
-        typer.echo(json.dumps(_as_json(plan, job, dry_run), ensure_ascii=False, indent=1))
+        echo_json(_as_json(plan, job, dry_run), indent=1)
         return
     for line in plan.differences or ("nothing is different but the checkpoint",):
-        typer.echo(f"- {line}")
+        echo(f"- {line}")
     what = "would get" if dry_run else "has"
     keys = plan.manifest.tables[KEYS].rows
-    typer.echo(f"{job.checkpoint} {what} the state of {keys:,} keys, after batch {plan.manifest.batch_id}")
+    echo(f"{job.checkpoint} {what} the state of {keys:,} keys, after batch {plan.manifest.batch_id}")
 
 
 def _as_json(plan: CarryPlan, job: Job, dry_run: bool) -> dict[str, Any]:
@@ -112,8 +111,8 @@ def _as_json(plan: CarryPlan, job: Job, dry_run: bool) -> dict[str, Any]:
     }
 
 
-def _teller(console: Console, update: "Callable[[str], None]") -> "Callable[[str], None]":
+def _teller(console: Terminal, update: "Callable[[str], None]") -> "Callable[[str], None]":
     """What says how far it is: in the status line of a terminal, as plain lines elsewhere."""
     if console.is_terminal:
         return update
-    return lambda line: console.print(line, highlight=False, soft_wrap=True, markup=False)
+    return lambda line: console.say(line)

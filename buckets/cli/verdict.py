@@ -6,11 +6,13 @@ from typing import Annotated
 import typer
 
 from buckets.cli.archived_events import archived_events
+from buckets.cli.console import echo
 from buckets.cli.rule_request import login_name
 from buckets.cli.snooze import read_key
 from buckets.clock import epoch_ms
 from buckets.config.job import Job, load_job, results_folder
 from buckets.errors import BucketsError, first_line
+from buckets.outputs.alert_ids import full_alert_id
 from buckets.printable import one_line, quoted
 from buckets.verdicts.completion import complete
 from buckets.verdicts.verdict import FINDINGS, Verdict
@@ -47,9 +49,10 @@ def verdict(
 ) -> None:
     """Say what was found about an alert: fraud, legitimate or unclear.
 
-    Of several verdicts on one alert the latest counts, and all are kept. They
-    change nothing in scoring; `buckets rules quality` counts them. --event says
-    it of an event that raised no alert, which recall needs.
+    ALERT_ID may be the beginning of an id that no other alert has. Of several
+    verdicts on one alert the latest counts, and all are kept. They change
+    nothing in scoring; `buckets rules quality` counts them. --event says it of
+    an event that raised no alert, which recall needs.
 
     A file has the fields alert_id or event_id, verdict, by, note, made_at,
     event_time, key and amount, as columns or as JSON objects. If a line is
@@ -74,7 +77,9 @@ def verdict(
     if from_file is not None:
         _take_file(job, from_file, read_verdict_file(from_file, author, now_ms), unchecked)
         return
-    fields = None if key is None else read_key(key, job.event_schema)
+    if alert_id is not None and not unchecked:
+        alert_id = full_alert_id(results_folder(job), alert_id)
+    fields = None if key is None else read_key(key, job.event_schema.attributes)
     said = {"alert_id": alert_id, "event_id": event, "verdict": finding, "note": note}
     about = {"event_time": at, "key": fields, "amount": amount}
     try:
@@ -85,7 +90,7 @@ def verdict(
     if faults:
         raise BucketsError(faults[0])
     _write(job, [found])
-    typer.echo(one_line(f"{_about(found)}: {found.verdict}, by {found.by}"))
+    echo(one_line(f"{_about(found)}: {found.verdict}, by {found.by}"))
 
 
 def _alert_and_finding(words: list[str], event: str | None, from_file: Path | None) -> tuple[str | None, str | None]:
@@ -130,7 +135,7 @@ def _take_file(job: Job, file: Path, lines: list[Line], unchecked: bool) -> None
     )
     faults |= {good[index][0]: fault for index, fault in unknown.items()}
     for number, fault in sorted(faults.items()):
-        typer.echo(one_line(f"{file}:{number}: {fault}"), err=True)
+        echo(one_line(f"{file}:{number}: {fault}"), err=True)
     if faults:
         message = (
             f"verdicts {file}: {len(faults):,} of {len(lines):,} lines are wrong; nothing has been written, correct "
@@ -141,7 +146,7 @@ def _take_file(job: Job, file: Path, lines: list[Line], unchecked: bool) -> None
     known = len(found) - written
     left_out = f"; {known:,} were there already, or twice in the file" if known else ""
     said = "1 verdict" if written == 1 else f"{written:,} verdicts"
-    typer.echo(f"{said} of {file} in {where}{left_out}")
+    echo(f"{said} of {file} in {where}{left_out}")
 
 
 def _write(job: Job, verdicts: list[Verdict]) -> tuple[int, str]:

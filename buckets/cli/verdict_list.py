@@ -1,21 +1,21 @@
 """The command `buckets verdicts`: what was found about alerts, and the alerts that wait for a verdict."""
 
 import json
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
+from buckets.cli.console import Terminal, echo, echo_json
+from buckets.cli.known_rules import check_known_rules
 from buckets.cli.rule_list import AsJson
 from buckets.config.job import Job, load_job, results_folder
 from buckets.errors import BucketsError
+from buckets.outputs.alert_ids import short_length
 from buckets.outputs.columns import ALERTS
-from buckets.printable import one_line, short_line
+from buckets.printable import key_words, one_line, short_line
 from buckets.verdicts.confirmed import job_verdicts
 from buckets.verdicts.findings import findings
 from buckets.verdicts.recorded_alerts import RecordedAlert, recorded_alerts
@@ -52,6 +52,8 @@ def verdicts(
         message = "--open lists alerts and --all lists verdicts; give one of the two"
         raise BucketsError(message)
     job = load_job(conf)
+    if rule is not None:
+        check_known_rules([rule], job, results_folder(job))
     if open_:
         _show_open(job, rule, limit, as_json)
     else:
@@ -65,20 +67,21 @@ def _show_verdicts(job: Job, rule: str | None, limit: int, all_: bool, as_json: 
     chosen = [each for each in found if rule is None or each.rule_id == rule]
     chosen.sort(key=lambda each: each.age, reverse=True)
     if as_json:
-        typer.echo(json.dumps([json.loads(each.message()) for each in chosen], indent=2, ensure_ascii=False))
+        echo_json([json.loads(each.message()) for each in chosen])
         return
     of = f" on alerts of rule {rule}" if rule is not None else ""
     if not chosen:
-        typer.echo(one_line(f"no verdicts{of} yet; `buckets verdict` says what was found about an alert"))
+        echo(one_line(f"no verdicts{of} yet; `buckets verdict` says what was found about an alert"))
         return
     table = _table(f"{min(limit, len(chosen)):,} of {len(chosen):,} verdicts{of}, newest first")
     table.add_column("When (UTC)", min_width=10)
     table.add_column("Verdict", no_wrap=True)
     table.add_column("By", overflow="fold", max_width=14)
     table.add_column("About", overflow="fold", ratio=1)
+    length = _id_length(job)
     for each in chosen[:limit]:
-        table.add_row(_moment(each.made_at_ms), each.verdict, Text(one_line(each.by)), Text(_about(each)))
-    Console().print(table)
+        table.add_row(_moment(each.made_at_ms), each.verdict, one_line(each.by), _about(each, length))
+    Terminal().print(table)
 
 
 def _show_open(job: Job, rule: str | None, limit: int, as_json: bool) -> None:
@@ -92,19 +95,28 @@ def _show_open(job: Job, rule: str | None, limit: int, as_json: bool) -> None:
     ]
     waiting.sort(key=lambda alert: (alert.event_time_ms, alert.alert_id), reverse=True)
     if as_json:
-        typer.echo(json.dumps(list(map(_as_json, waiting)), indent=2, ensure_ascii=False))
+        echo_json(list(map(_as_json, waiting)))
         return
     of = f" of rule {rule}" if rule is not None else ""
     if not waiting:
-        typer.echo(one_line(f"no alerts{of} wait for a verdict"))
+        echo(one_line(f"no alerts{of} wait for a verdict"))
         return
     table = _table(f"{min(limit, len(waiting)):,} of {len(waiting):,} alerts{of} without a verdict, newest first")
     table.add_column("Time (UTC)", min_width=10)
     table.add_column("Alert", overflow="fold", ratio=1)
+    length = _id_length(job)
     for alert in waiting[:limit]:
-        said = [f"{alert.rule_id}: {_key(alert.key)}", f"event {alert.event_id}, alert {alert.alert_id}"]
-        table.add_row(_moment(alert.event_time_ms), Text("\n".join(map(one_line, said))))
-    Console().print(table)
+        said = [f"{alert.rule_id}: {key_words(alert.key)}", f"event {alert.event_id}, alert {alert.alert_id[:length]}"]
+        table.add_row(_moment(alert.event_time_ms), "\n".join(map(one_line, said)))
+    Terminal().print(table)
+
+
+def _id_length(job: Job) -> int | None:
+    """Return how many characters of the ids of alerts are shown; None for all, where no alerts are kept."""
+    try:
+        return short_length(results_folder(job))
+    except BucketsError:
+        return None
 
 
 def _as_json(alert: RecordedAlert) -> dict[str, Any]:
@@ -117,20 +129,16 @@ def _as_json(alert: RecordedAlert) -> dict[str, Any]:
     }
 
 
-def _about(verdict: Verdict) -> str:
+def _about(verdict: Verdict, id_length: int | None) -> str:
     """The alert or event of a verdict, and the note, on lines."""
     lines = []
     if verdict.rule_id is not None:
-        lines.append(f"{verdict.rule_id}: {_key(verdict.key or {})}")
+        lines.append(f"{verdict.rule_id}: {key_words(verdict.key or {})}")
     event = f"event {verdict.event_id}" if verdict.event_id is not None else ""
-    alert = f"alert {verdict.alert_id}" if verdict.alert_id is not None else "no alert"
+    alert = f"alert {verdict.alert_id[:id_length]}" if verdict.alert_id is not None else "no alert"
     lines.append(", ".join(each for each in (event, alert) if each))
     lines += [short_line(verdict.note)] if verdict.note else []
     return "\n".join(map(one_line, lines))
-
-
-def _key(key: Mapping[str, Any]) -> str:
-    return ", ".join(f"{field} {value}" for field, value in key.items()) or "all events"
 
 
 def _moment(time_ms: int) -> str:
@@ -142,4 +150,4 @@ def _moment(time_ms: int) -> str:
 
 
 def _table(title: str) -> Table:
-    return Table(title=Text(one_line(title)), title_justify="left", show_lines=True)
+    return Table(title=one_line(title), title_justify="left", show_lines=True)

@@ -5,16 +5,18 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live as Screen
 from rich.text import Text
 
+from buckets.cli.console import Terminal
 from buckets.cli.watch_view import (
     alert_line,
     alerts_table,
     clock_text,
     figures_line,
     figures_table,
+    process_lines,
     remarks_on,
     rules_line,
     rules_table,
@@ -29,7 +31,8 @@ from buckets.rules.revision import names
 
 SHORTEST_MS = 100
 SHOWN_ALERTS, FEWEST_ALERTS = 10, 3
-_OTHER_LINES = 20
+_FAILED = 1
+_OTHER_LINES = 23
 """Lines of the view beside its rules and alerts."""
 
 
@@ -37,12 +40,13 @@ def watch(
     conf: Annotated[Path, typer.Argument(help="The configuration of the job, as in conf/kafka.yaml.")],
     once: Annotated[bool, typer.Option("--once", help="Show it once, and end.")] = False,
     every: Annotated[str, typer.Option(help="How often to look, as in 500ms or 1s.")] = "1s",
-) -> None:
+) -> int:
     """Show what a running job is doing: its rate, its delay, its rules and its latest alerts.
 
     It reads a small file beside the job's checkpoint, and takes nothing from
     the job. Ctrl-C ends the view, not the job. Where the output is no terminal,
-    there is a plain line each time, and one for each new alert.
+    there is a plain line each time, and one for each new alert. With --once
+    the exit code is 1 where the job has failed, died or fallen silent.
 
     \b
     Examples:
@@ -52,23 +56,25 @@ def watch(
     """  # noqa: D301 - click needs the backspace itself
     every_s = _every_s(every)
     watched = Watched(conf, load_job(conf).checkpoint)
-    console = Console()
+    console = Terminal()
     if once:
         live = read_live(watched.checkpoint)
         if live is None:
             raise BucketsError(watched.never_ran())
+        now_ms = epoch_ms()
         if console.is_terminal:
-            console.print(watched.view(live, epoch_ms()))
+            console.print(watched.view(live, now_ms))
         else:
-            _print_lines(console, watched.lines(live, epoch_ms()))
-        return
+            _print_lines(console, watched.lines(live, now_ms))
+        return _FAILED if live.has_failed(now_ms) else 0
     try:
         if console.is_terminal:
             _show(console, watched, every_s)
         else:
             _write(console, watched, every_s)
     except KeyboardInterrupt:
-        return
+        pass
+    return 0
 
 
 def _every_s(text: str) -> float:
@@ -83,7 +89,7 @@ def _every_s(text: str) -> float:
     return milliseconds / 1000
 
 
-def _show(console: Console, watched: "Watched", every_s: float) -> None:
+def _show(console: Terminal, watched: "Watched", every_s: float) -> None:
     """A view that is refreshed in place."""
     with Screen(console=console, auto_refresh=False) as screen:
         while True:
@@ -91,7 +97,7 @@ def _show(console: Console, watched: "Watched", every_s: float) -> None:
             time.sleep(every_s)
 
 
-def _write(console: Console, watched: "Watched", every_s: float) -> None:
+def _write(console: Terminal, watched: "Watched", every_s: float) -> None:
     """A line each time, and one for each new alert or fault; while nothing runs, a line when that changes."""
     seen: set[tuple[str, str, int]] = set()
     remarked: list[str] = []
@@ -117,9 +123,9 @@ def _identity(alert: dict[str, Any]) -> tuple[str, str, int]:
     return alert["rule_id"], alert["event_id"], alert["written_ms"]
 
 
-def _print_lines(console: Console, lines: list[str]) -> None:
+def _print_lines(console: Terminal, lines: list[str]) -> None:
     for line in lines:
-        console.print(line, highlight=False, soft_wrap=True, markup=False)
+        console.say(line)
 
 
 class Watched:
@@ -164,7 +170,13 @@ class Watched:
         data = live.data
         rules = [f"  {rule['state']} {rule['rule_id']}: {rule['sentence']}" for rule in data["rules"]["rules"]]
         alerts = [f"  {alert_line(alert)}" for alert in data["alerts"][:SHOWN_ALERTS]]
-        head = [self.state_line(live, now_ms), *remarks_on(data), *self.fill_lines(), figures_line(data)]
+        head = [
+            self.state_line(live, now_ms),
+            *remarks_on(data),
+            *self.fill_lines(),
+            figures_line(data),
+            *process_lines(data),
+        ]
         lines = [*head, f"{rules_line(data)}:", *rules]
         return [*lines, "latest alerts:", *alerts] if alerts else [*lines, "no alerts yet"]
 

@@ -5,10 +5,10 @@ from typing import Any
 
 from rich.console import RenderableType
 from rich.table import Table
-from rich.text import Text
 
 from buckets.cli.alerts import crossed
 from buckets.numbers.fixed_point import readable
+from buckets.printable import key_words
 
 _BARS = "▁▂▃▄▅▆▇█"
 Status = dict[str, Any]
@@ -20,14 +20,19 @@ def figures_table(data: Status) -> Table:
     table = Table(title="The last minute", title_justify="left", show_header=False, expand=True)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold", ratio=1)
-    table.add_row("events/s", Text(f"{minute['events_per_s']:,.0f}  {bars(minute['events_by_second'])}"))
-    table.add_row("delay", Text(_quantiles(minute["latency_ms"]) or "not known of this source"))
-    table.add_row("batches", Text(_batches(minute)))
-    table.add_row("behind", Text(_behind(data["lag"])))
+    table.add_row("events/s", f"{minute['events_per_s']:,.0f}  {bars(minute['events_by_second'])}")
+    table.add_row("delay", _quantiles(minute["latency_ms"]) or "not known of this source")
+    table.add_row("batches", _batches(minute))
+    table.add_row("behind", _behind(data["lag"]))
+    for kind, held in data.get("processes", {}).items():
+        table.add_row(kind, _held(held))
     table.add_row(
         "since start",
-        Text(f"{totals['events']:,} events, {_alerts(totals)}, {totals['malformed']:,} malformed"),
+        f"{totals['events']:,} events, {_alerts(totals)}, {totals['malformed']:,} malformed",
     )
+    without_key = [f"{total['no_key']:,} by {name}" for name, total in data["groups"].items() if total["no_key"]]
+    if without_key:
+        table.add_row("without a key", ", ".join(without_key))
     return table
 
 
@@ -39,14 +44,14 @@ def rules_table(data: Status, wrapped: bool) -> Table:
     table.add_column("Version", justify="right", no_wrap=True)
     table.add_column("Alerts when", overflow="fold" if wrapped else "ellipsis", no_wrap=not wrapped, ratio=1)
     for rule in data["rules"]["rules"]:
-        table.add_row(rule["state"], Text(rule["rule_id"]), str(rule["version"]), Text(rule["sentence"]))
+        table.add_row(rule["state"], rule["rule_id"], str(rule["version"]), rule["sentence"])
     return table
 
 
 def alerts_table(data: Status, most: int) -> RenderableType:
     """The latest alerts, at most `most` of them."""
     if not data["alerts"]:
-        return Text("no alerts yet")
+        return "no alerts yet"
     table = Table(title="Latest alerts, newest first", title_justify="left", expand=True)
     table.add_column("Seen (UTC)", no_wrap=True)
     table.add_column("Rule", no_wrap=True)
@@ -54,22 +59,37 @@ def alerts_table(data: Status, most: int) -> RenderableType:
     for name in ("Value", "Limit"):
         table.add_column(name, justify="right", no_wrap=True)
     for alert in data["alerts"][:most]:
-        limit, value = Text(), Text(crossed(alert))
+        limit, value = "", crossed(alert)
         if alert["value"] is not None:
-            limit, value = Text(f"{alert['operator']} {readable(alert['limit'])}"), Text(readable(alert["value"]))
-        table.add_row(clock_text(alert["written_ms"]), Text(alert["rule_id"]), Text(_key(alert)), value, limit)
+            limit, value = f"{alert['operator']} {readable(alert['limit'])}", readable(alert["value"])
+        table.add_row(clock_text(alert["written_ms"]), alert["rule_id"], key_words(alert["key"]), value, limit)
     return table
 
 
 def remarks_on(data: Status) -> list[str]:
     """What is wrong with a job that still runs, a line each."""
-    remarks = []
+    remarks: list[str] = []
     if data["rules_fault"] and data["ended_ms"] is None:
         remarks.append(f"the rules may be out of date: {data['rules_fault']}")
     if data["fault"] or data["not_counted"]:
         why = data["fault"] or "they came faster than they could be counted"
         remarks.append(f"these figures are not complete, {_batch_count(data['not_counted'])} not in them: {why}")
+    remarks += data.get("shortages", [])
     return remarks
+
+
+def process_lines(data: Status) -> list[str]:
+    """What the processes of a job hold, a line a kind."""
+    return [f"{kind}: {_held(held)}" for kind, held in data.get("processes", {}).items()]
+
+
+def _held(held: dict[str, int]) -> str:
+    """What processes of one kind hold, in one line."""
+    several = f"{held['processes']} processes, " if held["processes"] > 1 else ""
+    return (
+        f"{several}{held['resident_bytes'] / (1 << 20):,.0f} MiB, {held['threads']:,} threads, "
+        f"{held['descriptors']:,} descriptors"
+    )
 
 
 def _batch_count(batches: int) -> str:
@@ -107,7 +127,7 @@ def rules_line(data: Status) -> str:
 
 def alert_line(alert: dict[str, Any]) -> str:
     """An alert as one line."""
-    return f"{clock_text(alert['written_ms'])} UTC {alert['rule_id']}: {_key(alert)}: {crossed(alert)}"
+    return f"{clock_text(alert['written_ms'])} UTC {alert['rule_id']}: {key_words(alert['key'])}: {crossed(alert)}"
 
 
 def bars(numbers: list[int]) -> str:
@@ -135,10 +155,6 @@ def _behind(lag: int | None) -> str:
     if lag is None:
         return "lag not known"
     return f"{lag:,} {'message' if lag == 1 else 'messages'} behind"
-
-
-def _key(alert: dict[str, Any]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in alert["key"].items()) or "all events"
 
 
 def clock_text(time_ms: int) -> str:

@@ -9,11 +9,22 @@ from buckets.duration import DurationMs, format_duration
 
 LatePolicy = Literal["add", "evaluate", "drop"]
 CollisionPolicy = Literal["keep", "keep_first", "replace"]
+NullPolicy = Literal["leave_out", "strict"]
 MOST_SHARDS = 4096
 
 
 class EngineSettings(BaseModel):
-    """The `engine` part of a job's configuration."""
+    """The `engine` part of a job's configuration.
+
+    Attributes:
+        shards: how many parts the keys of a group fall into.
+        allowed_lateness: how late an event may be.
+        late: what is done with one that is late.
+        collision: what is done with one that shares its time with another.
+        nulls: what is done with one that lacks a field which some rule groups by or aggregates: it is left out of that
+            group or aggregate, or it is malformed for all rules.
+        precision: how precise windows are.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -21,7 +32,12 @@ class EngineSettings(BaseModel):
     allowed_lateness: DurationMs = 3_600_000
     late: LatePolicy = "add"
     collision: CollisionPolicy = "keep"
+    nulls: NullPolicy = "leave_out"
     precision: JobPrecision = JobPrecision()
+
+    def required(self, needed: frozenset[str]) -> frozenset[str]:
+        """The fields without which an event is malformed, of those that rules group by or aggregate."""
+        return needed if self.nulls == "strict" else frozenset()
 
     @model_validator(mode="after")
     def _raw_where_a_policy_needs_it(self) -> "EngineSettings":

@@ -1,6 +1,8 @@
 """A job: its configuration (`conf/*.yaml`) with the schema and rules that it names, checked against one another."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +15,17 @@ from buckets.config.settings import JobSettings, SourceSettings
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema, load_event_schema
 from buckets.events.source_files import is_hidden
+from buckets.files import check_local
 from buckets.rule_files.yaml_rules import load_rule_files
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import canonical_group_id, group_name
 from buckets.yaml_file import load_model
 
 _PATTERN_MARKS = "*?[]{}\\"
+WHAT = "configuration"
+WITH_VARIABLES = ("kafka", "spark")
+"""What may name environment variables; those of `spark` are replaced by Spark, or not."""
+Check = Callable[[], None]
 
 
 class Job(BaseModel):
@@ -41,28 +48,75 @@ def load_job(path: Path) -> Job:
     Raises:
         BucketsError: a file cannot be read or is not valid; says which, where and why.
     """
+    settings = load_settings(path)
     base = path.resolve().parent
-    settings = _absolute(load_model(path, JobSettings, "configuration"), base)
     schema = load_event_schema(base / settings.event_schema)
-    checkpoint = base / settings.checkpoint
-    if settings.source.kind != "kafka":
-        _check_no_pattern(path, settings.source)
-        if settings.source.kind != "delta":
-            written = {"checkpoint": checkpoint}
-            if settings.output.kind == "delta":
-                written["output.path"] = Path(settings.output.path)
-            if settings.verdicts.table is not None:
-                written["verdicts.table"] = Path(settings.verdicts.table)
-            if settings.archive is not None:
-                written["archive.path"] = Path(settings.archive.path)
-            _check_apart(path, settings.source, written)
     rules: tuple[Rule, ...] = ()
     if settings.rules.path is not None:
         rules = load_rule_files(Path(settings.rules.path), schema)
-        check_precision_groups(f"configuration {path}", settings.engine, rules, schema)
-        check_raw_windows(f"configuration {path}", rules, settings.engine, schema)
-        check_lists(f"configuration {path}", rules, settings.lists)
-    return Job(settings=settings, event_schema=schema, rules=rules, checkpoint=checkpoint)
+    checks = (
+        settings_checks(path, settings),
+        group_checks(path, settings, schema, rules),
+        rule_checks(path, settings, schema, rules),
+    )
+    for check in chain(*checks):
+        check()
+    return Job(settings=settings, event_schema=schema, rules=rules, checkpoint=base / settings.checkpoint)
+
+
+def load_settings(path: Path) -> JobSettings:
+    """Read a configuration, and make the paths in it absolute but for those of schema and checkpoint.
+
+    Raises:
+        BucketsError: it cannot be read or is not valid, or a path has a scheme.
+    """
+    as_written = load_model(path, JobSettings, WHAT, WITH_VARIABLES)
+    _check_local(path, as_written)
+    return _absolute(as_written, path.resolve().parent)
+
+
+def settings_checks(path: Path, settings: JobSettings) -> Iterator[Check]:
+    """Return what is to be checked of settings beyond their form; each raises a BucketsError.
+
+    Args:
+        path: the configuration.
+        settings: what it says, with absolute paths.
+    """
+    if settings.source.kind == "kafka":
+        return
+    yield partial(_check_no_pattern, path, settings.source)
+    if settings.source.kind == "delta":
+        return
+    written = {"checkpoint": path.resolve().parent / settings.checkpoint}
+    if settings.output.kind == "delta":
+        written["output.path"] = Path(settings.output.path)
+    if settings.verdicts.table is not None:
+        written["verdicts.table"] = Path(settings.verdicts.table)
+    if settings.archive is not None:
+        written["archive.path"] = Path(settings.archive.path)
+    for name, folder in written.items():
+        yield partial(_check_apart, path, settings.source, name, folder)
+
+
+def group_checks(path: Path, settings: JobSettings, schema: EventSchema, rules: Sequence[Rule]) -> Iterator[Check]:
+    """Return what is to be checked of settings for groups of rules of a file; each raises a BucketsError."""
+    if settings.rules.path is not None:
+        yield partial(check_precision_groups, f"configuration {path}", settings.engine, rules, schema)
+
+
+def rule_checks(path: Path, settings: JobSettings, schema: EventSchema, rules: Sequence[Rule]) -> Iterator[Check]:
+    """Return what is to be checked of rules of a file under the settings of a job; each raises a BucketsError.
+
+    Args:
+        path: the configuration.
+        settings: what it says.
+        schema: the event schema.
+        rules: the rules.
+    """
+    origin = f"configuration {path}"
+    for rule in rules:
+        yield partial(check_raw_windows, origin, (rule,), settings.engine, schema)
+        yield partial(check_lists, origin, (rule,), settings.lists)
 
 
 def results_folder(job: Job) -> Path:
@@ -78,6 +132,30 @@ def results_folder(job: Job) -> Path:
         message = "the job's alerts go to topics, and no tables of them are kept; add `audit` and run `buckets audit`"
         raise BucketsError(message)
     return Path(settings.audit.path)
+
+
+def _check_local(path: Path, settings: JobSettings) -> None:
+    """See that no path has a scheme: a folder of that name would be made here.
+
+    Raises:
+        BucketsError: one has; says which.
+    """
+    paths = {
+        "schema": settings.event_schema,
+        "source.path": settings.source.path,
+        "checkpoint": settings.checkpoint,
+        "output.path": settings.output.path,
+        "rules.path": settings.rules.path,
+        "rules.table": settings.rules.table,
+        "verdicts.table": settings.verdicts.table,
+        **{f"lists.{name}.path": each.path for name, each in settings.lists.items()},
+    }
+    if settings.audit is not None:
+        paths |= {"audit.path": settings.audit.path, "audit.checkpoint": settings.audit.checkpoint}
+    if settings.archive is not None:
+        paths["archive.path"] = settings.archive.path
+    for name, given in paths.items():
+        check_local(f"configuration {path}: {name}", given or "")
 
 
 def _absolute(settings: JobSettings, base: Path) -> JobSettings:
@@ -131,17 +209,15 @@ def _check_no_pattern(path: Path, source: SourceSettings) -> None:
         raise BucketsError(message)
 
 
-def _check_apart(path: Path, source: SourceSettings, written: dict[str, Path]) -> None:
+def _check_apart(path: Path, source: SourceSettings, name: str, folder: Path) -> None:
     """See that a job does not write into its own source; Spark does not look into hidden folders."""
-    below = Path(source.path).resolve()
-    for name, folder in written.items():
-        resolved = folder.resolve()
-        if below in resolved.parents and not any(map(is_hidden, resolved.relative_to(below).parts)):
-            message = (
-                f"configuration {path}: {name}: {folder} lies in source.path, where Spark would take its files for "
-                "new ones of the source; move it elsewhere, with all that is in it"
-            )
-            raise BucketsError(message)
+    below, resolved = Path(source.path).resolve(), folder.resolve()
+    if below in resolved.parents and not any(map(is_hidden, resolved.relative_to(below).parts)):
+        message = (
+            f"configuration {path}: {name}: {folder} lies in source.path, where Spark would take its files for "
+            "new ones of the source; move it elsewhere, with all that is in it"
+        )
+        raise BucketsError(message)
 
 
 def check_precision_groups(origin: str, engine: EngineSettings, rules: Iterable[Rule], schema: EventSchema) -> None:

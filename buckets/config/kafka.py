@@ -11,9 +11,10 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from buckets.duration import DurationMs, format_duration
+from buckets.validation import VARIABLE
 
 SHORTEST_DELIVERY_MS = 2_000
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+Isolation = Literal["read_committed", "read_uncommitted"]
 _LOGIN_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
@@ -33,7 +34,7 @@ def _from_environment(value: Any) -> Any:
             raise ValueError(message)
         return os.environ[name]
 
-    return _VARIABLE.sub(look_up, value)
+    return VARIABLE.sub(look_up, value)
 
 
 class SecuritySettings(BaseModel):
@@ -94,6 +95,8 @@ class KafkaSettings(BaseModel):
         security: login and TLS.
         outage_patience: how long to wait for a broker that does not answer.
         delivery_timeout: how long messages wait for their acknowledgement before the whole batch is sent again.
+        isolation: which messages are read: `read_committed`, those of transactions only once these are committed, or
+            `read_uncommitted`, all, also of transactions that are aborted.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -102,6 +105,7 @@ class KafkaSettings(BaseModel):
     security: SecuritySettings = SecuritySettings()
     outage_patience: DurationMs = 600_000
     delivery_timeout: DurationMs = 30_000
+    isolation: Isolation = "read_committed"
 
     @field_validator("bootstrap_servers", mode="before")
     @classmethod

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from buckets.errors import BucketsError
 from buckets.rules.rule import Rule
+from buckets.validation import did_you_mean
 
 ListName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,63}$")]
 
@@ -57,7 +58,8 @@ def list_fault(rule: Rule, known: Collection[str]) -> str | None:
     if not unknown:
         return None
     there = ", ".join(sorted(known)) or "none"
-    return f"there is no list {unknown[0]!r}; lists there: {there}; add it under `lists`, or correct the name"
+    what_to_do = did_you_mean(unknown[0], known) or "; add it under `lists`, or correct the name"
+    return f"there is no list {unknown[0]!r}; lists there: {there}{what_to_do}"
 
 
 def check_lists(origin: str, rules: Iterable[Rule], known: Collection[str]) -> None:

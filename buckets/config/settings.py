@@ -1,5 +1,6 @@
 """What stands in a job's configuration file: where events come from, which rules evaluate them, where results go."""
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -9,10 +10,15 @@ from buckets.config.kafka import KafkaSettings
 from buckets.config.lists import ListName, ListSettings
 from buckets.config.state import StateSettings
 from buckets.config.verdicts import VerdictSettings
-from buckets.duration import DurationMs
+from buckets.duration import DurationMs, format_duration
 from buckets.events.schema import SourceKind
 from buckets.outputs.columns import EVALUATIONS, TOPICS
 
+LEAST_KEPT_MS = 600_000
+"""For how long versions of the tables of results are kept at least."""
+STALL_PATIENCE_MS = 1_800_000
+SHORTEST_STALL_MS = 1_000
+START_PATIENCE_MS = 600_000
 TopicName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
 
 
@@ -106,6 +112,8 @@ class OutputSettings(BaseModel):
         topics: the topic of each output; one that is left out goes to the topic of its own name.
         evaluations: whether there is a row for every event and rule, fired or not.
         message_version: of the schemas of alerts and evaluations in topics; 1 for consumers that do not know `terms`.
+        compact: whether small files of the tables are joined and old ones removed while the job runs.
+        keep_versions: how long earlier versions of a table can be read; None: as the table says, or a day.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -115,6 +123,22 @@ class OutputSettings(BaseModel):
     topics: dict[str, TopicName] = Field(default_factory=dict)
     evaluations: bool = False
     message_version: Literal[1, 2] = 2
+    compact: bool = True
+    keep_versions: DurationMs | None = None
+
+    @model_validator(mode="after")
+    def _tables_are_kept(self) -> "OutputSettings":
+        if self.kind == "kafka" and self.model_fields_set & {"compact", "keep_versions"}:
+            message = "outputs in Kafka have no tables, so no `compact` and `keep_versions`; `audit` has its own"
+            raise ValueError(message)
+        if self.keep_versions is not None and self.keep_versions < LEAST_KEPT_MS:
+            found, least = format_duration(self.keep_versions), format_duration(LEAST_KEPT_MS)
+            message = f"keep_versions: {found} is less than {least}, which a large write can take; keep them longer"
+            raise ValueError(message)
+        if not self.compact and self.keep_versions is not None:
+            message = "keep_versions: goes with `compact: true`; leave one of them out"
+            raise ValueError(message)
+        return self
 
     @model_validator(mode="after")
     def _path_or_topics(self) -> "OutputSettings":
@@ -217,7 +241,12 @@ class ArchiveSettings(BaseModel):
 
 
 class JobSettings(BaseModel):
-    """The whole configuration. Relative paths begin at the folder of the file."""
+    """The whole configuration. Relative paths begin at the folder of the file.
+
+    Attributes:
+        stall_patience: for how long nothing may get done in a micro-batch, not even one task, before the job ends.
+        start_patience: for how long Python workers that do not answer in time are started again.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
@@ -233,6 +262,8 @@ class JobSettings(BaseModel):
     archive: ArchiveSettings | None = None
     partitions: int | None = Field(default=None, ge=1)
     trigger: TriggerSettings = TriggerSettings(available_now=True)
+    stall_patience: DurationMs = STALL_PATIENCE_MS
+    start_patience: DurationMs = START_PATIENCE_MS
     engine: EngineSettings = EngineSettings()
     state: StateSettings = StateSettings()
     spark: dict[str, str | int | bool] = Field(default_factory=dict)
@@ -241,6 +272,14 @@ class JobSettings(BaseModel):
     @classmethod
     def _rules_may_be_a_path(cls, value: Any) -> Any:
         return {"path": value} if isinstance(value, str) else value
+
+    @field_validator("stall_patience")
+    @classmethod
+    def _not_at_once(cls, value: int) -> int:
+        if value < SHORTEST_STALL_MS:
+            message = f"{format_duration(value)} is shorter than the limit of {format_duration(SHORTEST_STALL_MS)}"
+            raise ValueError(message)
+        return value
 
     @model_validator(mode="after")
     def _kafka_where_it_is_used(self) -> "JobSettings":
@@ -251,25 +290,24 @@ class JobSettings(BaseModel):
             "verdicts.topic": self.verdicts.topic is not None,
             **{f"lists.{name}.topic": each.kind == "kafka" for name, each in self.lists.items()},
         }
+        faults = []
         if self.kafka is None and any(uses.values()):
             user = next(name for name, used in uses.items() if used)
-            message = f"{user} needs Kafka: add `kafka: {{bootstrap_servers: HOST:PORT}}`"
-            raise ValueError(message)
+            faults.append(f"{user} needs Kafka: add `kafka: {{bootstrap_servers: HOST:PORT}}`")
         if self.partitions is not None and self.partitions > self.engine.shards:
-            message = f"partitions: {self.partitions} is more than engine.shards, {self.engine.shards}"
-            raise ValueError(message)
+            faults.append(f"partitions: {self.partitions} is more than engine.shards, {self.engine.shards}")
         if self.audit is not None and (self.source.kind, self.output.kind) != ("kafka", "kafka"):
-            message = "audit: keeps topics as tables, and needs `kind: kafka` for source and output"
-            raise ValueError(message)
+            faults.append("audit: keeps topics as tables, and needs `kind: kafka` for source and output")
         if self.verdicts.topic is not None and self.audit is None:
-            message = "verdicts.topic: needs `audit`, which keeps the topic as a table; add it, or write `table`"
-            raise ValueError(message)
+            faults.append("verdicts.topic: needs `audit`, which keeps the topic as a table; add it, or write `table`")
         if self.kafka is not None:
-            self._check_topics()
+            faults += self._topic_faults()
+        if faults:
+            raise ValueError("; ".join(faults))
         return self
 
-    def _check_topics(self) -> None:
-        """See that no topic has two roles."""
+    def _topic_faults(self) -> Iterator[str]:
+        """Return each topic that has two roles."""
         roles: dict[str, str] = {}
         named = {f"output.topics.{name}": topic for name, topic in self.output.topics_in_use().items()}
         named = named if self.output.kind == "kafka" else {}
@@ -286,6 +324,5 @@ class JobSettings(BaseModel):
         named |= {f"lists.{name}.topic": each.topic for name, each in self.lists.items() if each.topic is not None}
         for role, topic in named.items():
             if topic in roles:
-                message = f"{role}: topic {topic!r} is {roles[topic]} already; each needs a topic of its own"
-                raise ValueError(message)
+                yield f"{role}: topic {topic!r} is {roles[topic]} already; each needs a topic of its own"
             roles[topic] = role

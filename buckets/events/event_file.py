@@ -24,6 +24,8 @@ from buckets.events.json_object import read_object
 from buckets.events.parquet_rows import MOST_ROWS, as_arrivals, check_parquet, field_batches, read_arrivals
 from buckets.events.schema import EventSchema, SourceKind
 from buckets.events.text_lines import text_lines
+from buckets.printable import short_line
+from buckets.yaml_file import is_utf16
 
 KINDS: dict[str, SourceKind] = {
     ".jsonl": "json",
@@ -78,6 +80,7 @@ def open_event_file(path: Path, schema: EventSchema, needed: frozenset[str]) -> 
     if first is None:
         message = f"events {path}: is empty"
         raise BucketsError(message)
+    _check_utf8(path)
     if kind == "json":
         _check_json(path, schema)
         return EventFile(path, kind)
@@ -86,11 +89,24 @@ def open_event_file(path: Path, schema: EventSchema, needed: frozenset[str]) -> 
     except ValueError as error:
         message = f"events {path}:{first[0]}: the header line is {error}"
         raise BucketsError(message) from None
+    if not set(header) & set(schema.field_names):
+        message = (
+            f"events {path}:{first[0]}: the first line names no field of event schema {schema.name!r}, it begins "
+            f"{short_line(header[0])!r}; write the names of the columns above it, as in {','.join(schema.field_names)}"
+        )
+        raise BucketsError(message)
     check_columns(header, schema, needed, str(path))
     if next(islice(_lines(path), 1, None), None) is None:
         message = f"events {path}: has a header line and no events"
         raise BucketsError(message)
     return EventFile(path, kind, header)
+
+
+def _check_utf8(path: Path) -> None:
+    with path.open("rb") as file:
+        if is_utf16(file.read(2)):
+            message = f"events {path}: is UTF-16; save it as UTF-8"
+            raise BucketsError(message)
 
 
 def _check_json(path: Path, schema: EventSchema) -> None:
@@ -112,6 +128,11 @@ def _printable(name: str) -> str:
     """A field's name as it can be shown in one line, whatever it holds."""
     shown = name if name.isprintable() else ascii(name)
     return shown if len(shown) <= _LONGEST_NAME else f"{shown[:_LONGEST_NAME]}…"
+
+
+def raw_lines(file: EventFile) -> Iterator[bytes]:
+    """The lines of a text file that are not blank, unchanged."""
+    return (line for _, line in _lines(file.path))
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:

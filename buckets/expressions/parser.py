@@ -24,6 +24,7 @@ from buckets.expressions.expression import (
 )
 from buckets.expressions.sql_text import DIALECT
 from buckets.numbers.fixed_point import parse_decimal
+from buckets.validation import VARIABLE
 
 LONGEST_TEXT: Final = 10_000
 """Characters of the longest expression that is read."""
@@ -63,6 +64,7 @@ _FUNCTIONS: dict[type[exp.Expr], str] = {
     exp.Trim: "trim",
     exp.Upper: "upper",
 }
+_OTHER_WORDS: Final = {TokenType.DAMP: "AND", TokenType.DPIPE: "OR"}
 _ALLOWED = (
     f"comparisons, AND, OR, NOT, IN, IN LIST, BETWEEN, LIKE, IS NULL, {' '.join(ARITHMETIC)}, AT TIME ZONE, "
     f"{', '.join(FUNCTIONS)}, lookup"
@@ -81,7 +83,9 @@ def parse_expression(text: str) -> Expression:
         raise ExpressionError(message, LONGEST_TEXT)
     try:
         dialect = Dialect.get_or_raise(DIALECT)
-        trees = dialect.parser().parse(_lists_in_brackets(dialect.tokenize(text)), text)
+        tokens = dialect.tokenize(text)
+        _check_tokens(tokens, text)
+        trees = dialect.parser().parse(_lists_in_brackets(tokens), text)
     except ExpressionError:
         raise
     except ParseError as error:
@@ -98,6 +102,34 @@ def parse_expression(text: str) -> Expression:
         message = "is empty; write a condition" if not any(trees) else "holds several statements; write one condition"
         raise ExpressionError(message, 0)
     return _Reader(text).read(trees[0], 0)
+
+
+def _check_tokens(tokens: list[Token], text: str) -> None:
+    """See that there is nothing of other languages, and that all brackets are closed.
+
+    Raises:
+        ExpressionError: there is, or one is not.
+    """
+    opened: list[int] = []
+    for token in tokens:
+        if token.token_type in _OTHER_WORDS:
+            written = text[token.start : token.end + 1]
+            message = f"{written} is not SQL here; write {_OTHER_WORDS[token.token_type]}"
+            raise ExpressionError(message, token.start)
+        if token.token_type == TokenType.L_PAREN:
+            opened.append(token.start)
+        elif token.token_type == TokenType.R_PAREN:
+            if not opened:
+                message = "this bracket closes none that is open"
+                raise ExpressionError(message, token.start)
+            opened.pop()
+    if opened:
+        message = "this bracket is not closed"
+        raise ExpressionError(message, opened[-1])
+    variable = VARIABLE.search(text)
+    if variable is not None and not any(token.start < variable.start() <= token.end for token in tokens):
+        message = f"{variable[0]} is not replaced here; write the value itself"
+        raise ExpressionError(message, variable.start())
 
 
 def _lists_in_brackets(tokens: list[Token]) -> list[Token]:

@@ -10,7 +10,9 @@ ALERTS = "alerts"
 SHADOW_ALERTS = "shadow_alerts"
 HELD_ALERTS = "held_alerts"
 VARIANT_ALERTS = "variant_alerts"
-"""What variants of rules would have raised; only in backtests with a sweep."""
+VARIANT_HELD_ALERTS = "variant_held_alerts"
+VARIANT_OUTPUTS = (VARIANT_ALERTS, VARIANT_HELD_ALERTS)
+"""What variants of rules would have raised, and held back; only in backtests with a sweep."""
 EVALUATIONS = "evaluations"
 LATE_EVENTS = "late_events"
 COLLISIONS = "collisions"
@@ -92,6 +94,7 @@ BATCH_COLUMNS = pa.schema(
         pa.field("alerts", pa.int64()),
         pa.field("held_alerts", pa.int64()),
         pa.field("latest_event_time", TIME),
+        pa.field("no_key", pa.int64()),
     ]
 )
 
@@ -192,5 +195,5 @@ def output_columns(largest_scale: int) -> dict[str, pa.Schema]:
 
 
 def columns_of(output: str, largest_scale: int) -> pa.Schema:
-    """The columns of one output that is decoded from payloads, also of `variant_alerts`."""
-    return VARIANT_ALERT_COLUMNS if output == VARIANT_ALERTS else output_columns(largest_scale)[output]
+    """The columns of one output that is decoded from payloads, also of variants."""
+    return VARIANT_ALERT_COLUMNS if output in VARIANT_OUTPUTS else output_columns(largest_scale)[output]

@@ -1,7 +1,7 @@
 """What two rules caught, by their alerts: only the first, only the second, and both.
 
-An event that both caught is one whose id is in the alerts of both, whatever their keys. Keys are compared where both
-rules group by the same fields. Of each alert only id, time, key and amount stay in memory.
+An event that both caught is one whose id and time are in the alerts of both, whatever their keys. Keys are compared
+where both rules group by the same fields. Of each alert only id, time, key and amount stay in memory.
 """
 
 import heapq
@@ -15,6 +15,8 @@ from typing import Any, Literal, NamedTuple
 Caught = Literal["only_a", "only_b", "both"]
 PARTS: tuple[Caught, ...] = ("only_a", "only_b", "both")
 DAY_MS = 86_400_000
+Event = tuple[str, int]
+"""What tells events apart: the id and the time in ms, for the same id at another time is another event."""
 
 
 class Sample(NamedTuple):
@@ -24,6 +26,11 @@ class Sample(NamedTuple):
     event_id: str
     key: str
     amount: Decimal | None
+
+    @property
+    def event(self) -> Event:
+        """Which event it is."""
+        return self.event_id, self.event_time_ms
 
 
 @dataclass(frozen=True)
@@ -77,10 +84,10 @@ def compare(alerts: Iterable[Mapping[str, Any]], a: str, b: str, measure: str | 
         measure: the field of the event that is its amount; None for none.
         samples: how many events of each part are shown.
     """
-    caught: dict[str, dict[str, Sample]] = {a: {}, b: {}}
+    caught: dict[str, dict[Event, Sample]] = {a: {}, b: {}}
     for alert in alerts:
         found = sample_of(alert, measure)
-        caught[alert["rule_id"]].setdefault(found.event_id, found)
+        caught[alert["rule_id"]].setdefault(found.event, found)
     return compare_events(caught[a], caught[b], samples)
 
 
@@ -90,8 +97,8 @@ def sample_of(alert: Mapping[str, Any], measure: str | None) -> Sample:
     return Sample(alert["event_time"], alert["event_id"], key, _amount(alert["event"], measure))
 
 
-def compare_events(of_a: Mapping[str, Sample], of_b: Mapping[str, Sample], samples: int) -> Comparison:
-    """Compare events that were caught by one and by another, both by the id of the event; see `compare`."""
+def compare_events(of_a: Mapping[Event, Sample], of_b: Mapping[Event, Sample], samples: int) -> Comparison:
+    """Compare events that were caught by one and by another; see `compare`."""
     events: dict[Caught, list[Sample]] = {
         "only_a": [each for identity, each in of_a.items() if identity not in of_b],
         "only_b": [each for identity, each in of_b.items() if identity not in of_a],

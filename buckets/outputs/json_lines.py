@@ -56,9 +56,9 @@ class JsonLines:
             shown["event"] = json.loads(shown["event"])
         if shown.get("terms") is not None:
             shown["terms"] = json.loads(shown["terms"])
-        if shown.get("value") is not None:
-            scale = self._scale[row["rule_id"]]
-            for name in _VALUES:
+        for name in _VALUES:
+            if shown.get(name) is not None:
+                scale = self._scale[row["rule_id"]]
                 scaled = _unscaled(shown[name]) // 10 ** (self._value_digits - scale)
                 shown[name] = format_scaled(scaled, scale)
         return shown

@@ -85,6 +85,8 @@ class Messages:
             return {"version": OTHER_VERSION} | shown
         if self._version == 1 and shown["value"] is not None:
             return {"version": 1} | {name: value for name, value in shown.items() if name not in _NEW}
+        if shown["value"] is None and shown["count"] == 0:
+            shown |= {"count": None}  # as the schema has it: of a NULL, no count
         return {"version": NEWEST_VERSION} | shown
 
 

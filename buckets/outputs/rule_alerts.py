@@ -59,6 +59,7 @@ def alert_batches(
     from_ms: int | None = None,
     until_ms: int | None = None,
     optional: Collection[str] = (),
+    begins: Mapping[str, str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a Delta table of alerts, in no order and in batches.
 
@@ -69,6 +70,7 @@ def alert_batches(
         from_ms: the first event time, in ms since the epoch; None for any.
         until_ms: the first event time that does not count; None for any.
         optional: which of the columns are null where the table lacks them.
+        begins: by column, how the texts of the rows that are read begin; None for all rows.
 
     Yields:
         Columns in the order of `names`, moments as int64 in ms since the epoch.
@@ -81,6 +83,7 @@ def alert_batches(
     lacking = frozenset(optional).difference(_columns_of(table)) if optional else ()
     columns = ", ".join(f'null as "{name}"' if name in lacking else f'"{name}"' for name in names)
     tests = [f'"{name}" in ({", ".join(map(_text, values))})' for name, values in (only or {}).items()]
+    tests += [f'starts_with("{name}", {_text(start)})' for name, start in (begins or {}).items()]
     tests += [] if from_ms is None else [f"event_time >= {_moment(from_ms)}"]
     tests += [] if until_ms is None else [f"event_time < {_moment(until_ms)}"]
     where = f" where {' and '.join(tests)}" if tests else ""

@@ -1,22 +1,43 @@
 """Templates into pages: self-contained HTML, in which every value is escaped."""
 
+from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Undefined
+from markupsafe import Markup
+
+from buckets.version import versions_text
 
 
 def render(template: str, **values: Any) -> str:
-    """A page.
+    """Return a page, which says below when it was made and by which versions.
 
     Args:
         template: the name of a template in this package.
         values: what the template names; each is escaped where it is shown; one that is not given is an error.
     """
-    return _templates().get_template(template).render(**values)
+    made = {"made_at": f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}", "made_by": versions_text()}
+    return templates().get_template(template).render(**values, **made)
 
 
 @cache
-def _templates() -> Environment:
+def templates() -> Environment:
+    """Return what reads the templates of this package, or a text, and how values are put into them."""
     loader = PackageLoader("buckets", "pages")
-    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    return Environment(
+        loader=loader,
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_shown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def _shown(value: Any) -> Any:
+    """Return a value that is put into a page; a method is none, as that of a dict is in place of its entry `keys`."""
+    if callable(value) and not isinstance(value, Undefined | Markup):
+        message = f"a page shows {value!r}, which is no text and no number"
+        raise TypeError(message)
+    return value

@@ -21,7 +21,7 @@ from pydantic import (
 from buckets.duration import DurationMs
 from buckets.numbers.fixed_point import parse_decimal
 from buckets.printable import short_line
-from buckets.validation import FILE_OF_EVENTS, LIST_OF_EVENTS, Location
+from buckets.validation import BY_RULE, FILE_OF_EVENTS, LIST_OF_EVENTS, OF_ALL_RULES, Location
 
 MOST_EVENTS = 100_000
 """So many events a test may be given."""
@@ -136,14 +136,32 @@ class ExpectedValue(_Outcome):
     fired: bool | None = Field(default=None, description="Whether the rule fires.")
 
 
+def _form_of_alerts(value: Any) -> str:
+    return BY_RULE if isinstance(value, dict) else OF_ALL_RULES
+
+
+OfAlerts = Annotated[
+    Annotated[tuple[ExpectedAlert, ...], Tag(OF_ALL_RULES)]
+    | Annotated[dict[str, tuple[ExpectedAlert, ...]], Field(min_length=1), Tag(BY_RULE)],
+    Discriminator(_form_of_alerts),
+]
+OfHeldAlerts = Annotated[
+    Annotated[tuple[ExpectedHeld, ...], Tag(OF_ALL_RULES)]
+    | Annotated[dict[str, tuple[ExpectedHeld, ...]], Field(min_length=1), Tag(BY_RULE)],
+    Discriminator(_form_of_alerts),
+]
+
+
 class Expected(BaseModel):
     """What is expected of the events of a test."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    alerts: tuple[ExpectedAlert, ...] | None = Field(default=None, description="Exactly these alerts; [] for none.")
-    held_alerts: tuple[ExpectedHeld, ...] | None = Field(
-        default=None, description="Exactly these alerts are held back; [] for none."
+    alerts: OfAlerts | None = Field(
+        default=None, description="Exactly these alerts, [] for none; or by rule, and those of other rules may be any."
+    )
+    held_alerts: OfHeldAlerts | None = Field(
+        default=None, description="Exactly these alerts are held back, [] for none; or by rule, as alerts."
     )
     values: tuple[ExpectedValue, ...] = Field(default=(), description="Values at some events.")
     late_events: tuple[EventReference, ...] = Field(default=(), description="Exactly these events are late.")
@@ -152,6 +170,9 @@ class Expected(BaseModel):
         default=(), description="Exactly these are not kept, since another event has their time."
     )
     dead_letters: tuple[EventReference, ...] = Field(default=(), description="Exactly these are no valid events.")
+    no_key: tuple[EventReference, ...] = Field(
+        default=(), description="Exactly these lack a field that a rule groups by."
+    )
 
     @model_validator(mode="after")
     def _something(self) -> "Expected":
@@ -163,13 +184,31 @@ class Expected(BaseModel):
 
     def named_rules(self) -> list[tuple[Location, str]]:
         """The rules that are named, with where in the test."""
-        said = {"alerts": self.alerts or (), "held_alerts": self.held_alerts or (), "values": self.values}
+        outcomes = {name: self.outcomes(name) for name in ("alerts", "held_alerts", "values")}
         return [
-            (("expect", name, at, "rule"), each.rule)
-            for name, entries in said.items()
-            for at, each in enumerate(entries)
+            (("expect", *location, "rule"), each.rule)
+            for entries in outcomes.values()
+            for location, each in entries
             if each.rule is not None
+        ] + [
+            (("expect", name, rule_id), rule_id) for name in ("alerts", "held_alerts") for rule_id in self.by_rule(name)
         ]
+
+    def outcomes(self, name: str) -> list[tuple[Location, ExpectedAlert | ExpectedValue]]:
+        """Return the entries of `alerts`, `held_alerts` or `values`, each with where it stands and with its rule."""
+        said = getattr(self, name) or ()
+        if not isinstance(said, dict):
+            return [((name, at), each) for at, each in enumerate(said)]
+        return [
+            ((name, rule_id, at), each if each.rule is not None else each.model_copy(update={"rule": rule_id}))
+            for rule_id, entries in said.items()
+            for at, each in enumerate(entries)
+        ]
+
+    def by_rule(self, name: str) -> frozenset[str]:
+        """Return the rules whose alerts are expected, where they stand by rule; empty where all alerts are meant."""
+        said = getattr(self, name)
+        return frozenset(said) if isinstance(said, dict) else frozenset()
 
 
 def _as_entry(value: Any) -> Any:

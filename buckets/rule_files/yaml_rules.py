@@ -3,7 +3,7 @@
 A rule file is YAML (`rules.yaml`); a file of the Flink demo's messages may stand wherever one is read (`flink_rules`).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from buckets.rule_files.rule_tests import RuleTest
 from buckets.rules.change import RuleChange
 from buckets.rules.rule import Rule, check_against_schema, check_new
 from buckets.validation import Location, field_name
-from buckets.yaml_file import invalid, line_of, parse_yaml, read_text
+from buckets.yaml_file import invalid, invalid_all, line_of, parse_yaml, read_text
 
 SUFFIXES = (".yaml", ".yml", ".json", ".jsonl")
 """How the rule files of a folder end; the JSON schema of rule files, for editors, may lie beside them."""
@@ -132,37 +132,77 @@ def load_rule_file(path: Path, schema: EventSchema | None = None) -> RuleFile:
         at = f"{path}:{line_of(root, (unknown,))}"
         message = f"{_WHAT} {at}: {field_name((unknown,))}: unknown field; only `rules` and `tests` may stand here"
         raise BucketsError(message)
-    rules = tuple(_rules(path, data["rules"], root, schema))
+    rules: list[Rule] = []
+    for rule in _rules(path, data["rules"], root, schema):
+        if not isinstance(rule, Rule):
+            raise rule[0] if len(rule) == 1 else BucketsError(f"{rule[0].message} (and {len(rule) - 1} more)")
+        rules.append(rule)
     if not rules:
         message = f"{_WHAT} {path}: holds no rule; add at least one under `rules`"
         raise BucketsError(message)
-    return RuleFile(path, rules, tuple(_tests(path, data.get("tests", []), root, rules)), root)
+    return RuleFile(path, tuple(rules), tuple(_tests(path, data.get("tests", []), root, rules)), root)
 
 
-def _rules(path: Path, written: list[Any], root: Node | None, schema: EventSchema | None) -> Iterator[Rule]:
-    """The rules of a file, each checked; see `load_rules`."""
+def rule_faults(path: Path, schema: EventSchema | None = None) -> list[BucketsError]:
+    """Return what is wrong with the rules of a file or folder: of each rule all, of tests the first fault.
+
+    Args:
+        path: as for `load_rule_files`.
+        schema: what the rules' fields are checked against, if given.
+    """
+    try:
+        faults = [fault for file in rule_files(path) for fault in _file_faults(file, schema)]
+        if not faults:
+            load_rule_files(path, schema)
+    except BucketsError as error:
+        return [error]
+    return faults
+
+
+def _file_faults(path: Path, schema: EventSchema | None) -> list[BucketsError]:
+    try:
+        load_rule_file(path, schema)
+    except BucketsError as error:
+        try:
+            text = read_text(path, _WHAT)
+            data, root = (None, None) if holds_flink_rules(path, text) else parse_yaml(text, path, _WHAT)
+        except BucketsError:
+            return [error]
+        if not isinstance(data, dict) or not isinstance(data.get("rules"), list):
+            return [error]
+        each = _rules(path, data["rules"], root, schema)
+        return [fault for rule in each if not isinstance(rule, Rule) for fault in rule] or [error]
+    return []
+
+
+def _rules(
+    path: Path, written: list[Any], root: Node | None, schema: EventSchema | None
+) -> Iterator[Rule | list[BucketsError]]:
+    """The rules of a file, each checked; of one that is not valid, what is wrong with it."""
     lines: dict[str, int] = {}
     for index, each in enumerate(written):
         location: Location = ("rules", index)
         try:
             rule = Rule.model_validate(each)
         except ValidationError as error:
-            raise invalid(error, path, root, _WHAT, location) from None
+            yield invalid_all(error, path, root, _WHAT, Rule, location)
+            continue
         line = line_of(root, location)
         if rule.rule_id in lines:
             message = f"{_WHAT} {path}:{line}: rule_id {rule.rule_id!r} is already used on line {lines[rule.rule_id]}"
-            raise BucketsError(message)
+            yield [BucketsError(message)]
+            continue
         lines[rule.rule_id] = line
         fault = None if rule.state == "DELETE" else check_new(rule)
         fault = check_against_schema(rule, schema) if fault is None and schema else fault
         if fault is not None:
             location = (*location, *fault[0])
-            message = f"{_WHAT} {path}:{line_of(root, location)}: {field_name(location)}: {fault[1]}"
-            raise BucketsError(message)
+            yield [BucketsError(f"{_WHAT} {path}:{line_of(root, location)}: {field_name(location)}: {fault[1]}")]
+            continue
         yield rule
 
 
-def _tests(path: Path, written: Any, root: Node | None, rules: tuple[Rule, ...]) -> Iterator[RuleTest]:
+def _tests(path: Path, written: Any, root: Node | None, rules: Sequence[Rule]) -> Iterator[RuleTest]:
     """The tests of a file, each of which names rules of this file alone; see `load_rules`."""
     if not isinstance(written, list):
         message = f"{_WHAT} {path}:{line_of(root, ('tests',))}: tests: must be a list"
@@ -174,7 +214,7 @@ def _tests(path: Path, written: Any, root: Node | None, rules: tuple[Rule, ...])
         try:
             test = RuleTest.model_validate(each)
         except ValidationError as error:
-            raise invalid(error, path, root, _WHAT, location) from None
+            raise invalid(error, path, root, _WHAT, RuleTest, location) from None
         line = line_of(root, location)
         if test.name in lines:
             message = f"{_WHAT} {path}:{line}: test {test.name!r} has the name of the one on line {lines[test.name]}"

@@ -1,5 +1,6 @@
 """An alert that a job has raised, and the events of its window from where the job's events are kept."""
 
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +16,9 @@ from buckets.events import conversion
 from buckets.events.arrivals import field_column, parse
 from buckets.events.schema import EventSchema
 from buckets.events.source_files import readable_files
-from buckets.outputs.columns import ALERTS, SHADOW_ALERTS
-from buckets.outputs.reader import read_output
+from buckets.outputs.alert_ids import OUTPUTS, full_alert_id
+from buckets.outputs.reader import read_rows
+from buckets.outputs.rule_alerts import alert_batches
 from buckets.printable import quoted
 from buckets.rule_tests.event_rows import EventRow, file_arrivals, source_arrivals, text_arrivals, written_events
 
@@ -45,10 +47,14 @@ class PastAlert:
 
 
 def past_alert(job: Job, alert_id: str) -> PastAlert:
-    """An alert from the tables of a job, or from those of its audit.
+    """Return an alert from the tables of a job, or from those of its audit.
+
+    Args:
+        job: the job.
+        alert_id: the id, or a beginning of it that no other has.
 
     Raises:
-        BucketsError: there is no such alert, or there are no tables.
+        BucketsError: there is no such alert or several, or there are no tables.
     """
     settings = job.settings
     kept = settings.output if settings.output.kind == "delta" else settings.audit
@@ -58,11 +64,11 @@ def past_alert(job: Job, alert_id: str) -> PastAlert:
         )
         raise BucketsError(message)
     folder = Path(kept.path)
-    for output in (ALERTS, SHADOW_ALERTS):
-        if (folder / output / "_delta_log").exists():
-            for row in read_output(folder, output, _COLUMNS):
-                if row["alert_id"] == alert_id:
-                    return PastAlert(**row)
+    full_id = full_alert_id(folder, alert_id)
+    for output in OUTPUTS:
+        for batch in alert_batches(folder / output, _COLUMNS, {"alert_id": [full_id]}):
+            for row in batch.to_pylist():
+                return PastAlert(**row | {"key": json.loads(row["key"])})
     message = f"there is no alert {quoted(alert_id)} in {folder}; see the column alert_id of its tables"
     raise BucketsError(message)
 
@@ -94,7 +100,7 @@ def _arrivals(job: Job, file: Path | None) -> Iterable[pa.RecordBatch]:
     if file is not None:
         return file_arrivals(file, schema)
     if settings.source.kind == "kafka" and settings.audit is not None:
-        rows = read_output(settings.audit.path, TRANSACTIONS, ["partition", "offset", "value"])
+        rows = read_rows(settings.audit.path, TRANSACTIONS, ["partition", "offset", "value"])
         rows.sort(key=lambda row: (row["partition"], row["offset"]))
         return text_arrivals([(row["value"] or "").encode() for row in rows], "json", schema, settings.source.name)
     if settings.source.kind in ("kafka", "delta"):

@@ -8,6 +8,7 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -26,6 +27,7 @@ NOT_EVALUATED = {
     "duplicates": "has already arrived",
     "collisions_not_kept": "is not kept, since another event has its time",
     "dead_letters": "is no valid event",
+    "no_key": "has no key",
 }
 """Outputs of events that are not evaluated, and what that means."""
 
@@ -70,7 +72,18 @@ class CameOut:
             "collisions_not_kept": collisions.filter(pc.invert(collisions["kept"])),
             "dead_letters": self.results.dead_letters,
         }
-        return {name: {row["position"]: row for row in table.to_pylist()} for name, table in tables.items()}
+        found = {name: {row["position"]: row for row in table.to_pylist()} for name, table in tables.items()}
+        return found | {"no_key": self._without_key(found["dead_letters"])}
+
+    def _without_key(self, dead: Mapping[int, Row]) -> dict[int, Row]:
+        """Events that some rule does not see, with a field that it groups by and that they lack."""
+        grouped = dict.fromkeys(field for rule in self.rules.values() if rule.on == "events" for field in rule.group_by)
+        lacking: dict[int, Row] = {}
+        for field in grouped:
+            for position in np.flatnonzero(self.given.table[field].is_null().to_numpy()).tolist():
+                if position not in dead:
+                    lacking.setdefault(position, {"field": field})
+        return lacking
 
     def event(self, position: int) -> str:
         """An event as a report names it."""
@@ -82,6 +95,8 @@ class CameOut:
         row, why = self.not_evaluated[output][position], NOT_EVALUATED[output]
         if output == "dead_letters":
             return f"{why}: {row['reason']}"
+        if output == "no_key":
+            return f"{why}: {row['field']} is missing or null, and a rule groups by it"
         if output == "late_events":
             return f"{why}: it is at {_moment(row['event_time'])}, the latest of its key at {_moment(row['clock'])}"
         return why
@@ -150,6 +165,8 @@ def _simple(rule: Rule, row: Row) -> str:
     assert rule.limit is not None
     assert rule.window is not None
     limit, value, end = rule.limit, row["value"], row["event_time"]
+    if value is None:
+        return "no event in its window has a value"
     bounds = "" if row["exact"] else f" (between {readable(row['lower'])} and {readable(row['upper'])})"
     events = f"{row['count']:,} {'event' if row['count'] == 1 else 'events'}"
     begin = _moment(end - timedelta(milliseconds=rule.window.length_ms))

@@ -9,6 +9,8 @@ from buckets.rule_tests.came_out import NOT_EVALUATED, CameOut, Row, rules_in_wo
 from buckets.rule_tests.given_events import Fault
 from buckets.validation import Location
 
+_STEPS_BY_RULE = 3
+"""Steps to an entry that stands below the name of its rule."""
 _NOT_COLUMNS = frozenset({"event", "rule", "features"})
 """Fields of an expectation that are not compared with a column of the results."""
 
@@ -47,24 +49,26 @@ def differences(expected: Expected, came: CameOut, fault: Fault) -> list[Differe
     Raises:
         BucketsError: an expectation is of an event or a feature that there is not, or stands there twice.
     """
-    alerts = _entries("alerts", expected.alerts or (), came, fault)
-    held = _entries("held_alerts", expected.held_alerts or (), came, fault)
-    values = _entries("values", expected.values, came, fault)
+    alerts = _entries("alerts", expected, came, fault)
+    held = _entries("held_alerts", expected, came, fault)
+    values = _entries("values", expected, came, fault)
     found = list(_of_events(expected, came, fault))
     if expected.alerts is not None:
-        found += _of_alerts(alerts, came.alerts, "alerts", came)
+        found += _of_alerts(alerts, came.alerts, "alerts", expected, came)
     if expected.held_alerts is not None:
-        found += _of_alerts(held, came.held_alerts, "held_alerts", came)
+        found += _of_alerts(held, came.held_alerts, "held_alerts", expected, came)
     for entry in values:
         found += _of_value(entry, came)
     return found
 
 
-def _entries(name: str, said: Sequence[ExpectedAlert | ExpectedValue], came: CameOut, fault: Fault) -> list[_Entry]:
+def _entries(name: str, expected: Expected, came: CameOut, fault: Fault) -> list[_Entry]:
     entries: list[_Entry] = []
     seen: set[tuple[frozenset[int], str]] = set()
-    for index, each in enumerate(said):
-        location: Location = ("expect", name, index)
+    for inside, each in expected.outcomes(name):
+        location: Location = ("expect", *inside)
+        if len(inside) == _STEPS_BY_RULE and each.rule != inside[1]:
+            raise fault((*location, "rule"), f"stands below rule {inside[1]!r}; leave it out")
         positions = _positions(each.event, came, (*location, "event"), fault)
         if each.rule is None and len(came.rules) > 1:
             raise fault(location, f"needs `rule`; the test has {rules_in_words(list(came.rules))}")
@@ -122,9 +126,12 @@ def _of_events(expected: Expected, came: CameOut, fault: Fault) -> Iterator[Diff
             yield Difference(came.given.origins[position], f"{text}`{output}: [{position + 1}]`")
 
 
-def _of_alerts(entries: Sequence[_Entry], rows: Sequence[Row], name: str, came: CameOut) -> Iterator[Difference]:
+def _of_alerts(
+    entries: Sequence[_Entry], rows: Sequence[Row], name: str, expected: Expected, came: CameOut
+) -> Iterator[Difference]:
     """Alerts of one output that are missing, came unexpectedly or have other fields."""
-    left, what = list(rows), _ALERTS[name]
+    compared, what = expected.by_rule(name), _ALERTS[name]
+    left = [row for row in rows if not compared or row["rule_id"] in compared]
     for entry in entries:
         alert = next(
             (row for row in left if row["rule_id"] == entry.rule_id and row["position"] in entry.positions), None
@@ -140,7 +147,8 @@ def _of_alerts(entries: Sequence[_Entry], rows: Sequence[Row], name: str, came: 
     for alert in left:
         position, rule_id = alert["position"], alert["rule_id"]
         text = f"unexpected {_NOUNS[name]} of {rules_in_words([rule_id])} at {came.event(position)}"
-        yield Difference(("expect", name), f"{text}; {came.found(position, rule_id)}")
+        where: Location = ("expect", name, rule_id) if compared else ("expect", name)
+        yield Difference(where, f"{text}; {came.found(position, rule_id)}")
 
 
 _NOUNS = {"alerts": "alert", "held_alerts": "alert that is held back"}

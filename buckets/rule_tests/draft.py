@@ -96,8 +96,9 @@ def _tested(
 ) -> DraftedTest:
     """Events, and what a rule makes of them when it is in force."""
     active = rule.model_copy(update={"state": "ACTIVE"})
-    evaluator = Evaluator([active], schema, engine_of(engine, [active], schema))
-    return DraftedTest(name, rows, evaluator.evaluate(events_table(rows, schema)))
+    strict = engine.model_copy(update={"nulls": "strict"})  # An event that the rule would not see is no example of it.
+    evaluator = Evaluator([active], schema, engine_of(strict, [active], schema))
+    return DraftedTest(name, rows, evaluator.recorded(events_table(rows, schema)))
 
 
 def _just_crossed(
@@ -110,7 +111,7 @@ def _just_crossed(
         first = results.dead_letters.to_pylist()[0]
         message = f"event {first['position'] + 1} is malformed: {first['reason']}; correct it or leave it out"
         raise BucketsError(message)
-    values: list[Decimal] = results.evaluations["value"].to_pylist()
+    values: list[Decimal] = results.evaluations["value"].drop_null().to_pylist()
     if not values:
         message = (
             f"rule {form.rule_id!r} is evaluated at none of the {len(rows):,} events; name others, or leave out `where`"

@@ -10,6 +10,7 @@ import pyarrow as pa
 from buckets.errors import BucketsError
 from buckets.events import csv_events, json_events
 from buckets.events.arrivals import RAW, SOURCE, SOURCE_ORDER, Events, parse
+from buckets.events.bad_rows import BadRows
 from buckets.events.event_file import open_event_file
 from buckets.events.parquet_rows import as_arrivals, field_batches
 from buckets.events.schema import EventSchema
@@ -88,8 +89,10 @@ def arrival_rows(arrivals: pa.RecordBatch, schema: EventSchema, origin: str) -> 
     """
     events, dead_letters = parse(arrivals, schema, frozenset())
     if dead_letters:
-        first = dead_letters[0]
-        message = f"events {origin}:{first.position}: is no event: {first.reason}; correct it or leave it out"
+        bad = BadRows()
+        found = ((each.source, each.position, each.reason) for each in dead_letters)
+        bad.take(arrivals.num_rows, len(dead_letters), found)
+        message = f"events {origin}: {bad.text}; correct them or leave them out"
         raise BucketsError(message)
     return written_events(events, schema)
 

@@ -95,7 +95,7 @@ class RuleTester:
             return RuleTestOutcome(test.name, str(self._file.path), line, (), ())
         given = given_events(test, self._schema, self._file.path.parent, fault)
         lists = _lists(test, rules.values(), fault)
-        came = CameOut(given, rules, self._evaluator(tuple(rules), lists).evaluate(given.table))
+        came = CameOut(given, rules, self._evaluator(tuple(rules), lists).recorded(given.table))
         failures = (
             Failure(self._file.line((*location, *each.location)), each.text)
             for each in differences(test.expect, came, fault)

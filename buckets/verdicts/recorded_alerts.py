@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from buckets.errors import BucketsError
-from buckets.outputs.columns import ALERTS, HELD_ALERTS, SHADOW_ALERTS
+from buckets.outputs.alert_ids import OUTPUTS
 from buckets.outputs.rule_alerts import alert_batches
 
-OUTPUTS = (ALERTS, SHADOW_ALERTS, HELD_ALERTS)
-"""In the order in which an alert counts that is in several of them, because its event was evaluated again."""
 _COLUMNS = ("alert_id", "rule_id", "event_id", "event_time", "key", "decided_at")
 _OPTIONAL = ("decided_at",)
 

@@ -176,7 +176,8 @@ def test_broken_values_of_yaml_are_one_line(buckets, rules, value):
 
 def alert(number: int, **changes) -> dict:
     fields = {
-        "event_time": 1_700_000_000_000 + number, "rule_id": "r1", "rule": "The sum is above 1",
+        "alert_id": f"{number:02d}" * 16, "event_time": 1_700_000_000_000 + number,
+        "rule_id": "r1", "rule": "The sum is above 1",
         "key": {"payerId": "p[1]"}, "event_id": f"e{number}", "value": "1234567.50", "limit": "1",
         "operator": ">", "count": 1000, "certain": True, "warm": True, "exact": True, "lower": "1234567.50",
         "upper": "1234567.50",
@@ -210,6 +211,42 @@ def test_alerts_may_be_narrowed_to_a_rule_and_a_number(buckets, tmp_path):
     assert "e2" not in ran.out
     assert "e1" not in ran.out
     assert buckets("alerts", tmp_path, "--rule", "none") == (0, f"no alerts in {tmp_path} of rule none\n", "")
+
+
+def test_alerts_may_be_narrowed_to_a_key_and_a_time(buckets, tmp_path):
+    keys = [{"payerId": "p1", "vip": True}, {"payerId": "p1", "vip": False}, {}, {"payerId": "p1", "vip": True}]
+    write(tmp_path, "alerts", [alert(n, key=key, event_time=n * 3_600_000) for n, key in enumerate(keys)])
+
+    def chosen(*options: str) -> list[str]:
+        ran = buckets("alerts", tmp_path, "--json", *options)
+        assert (ran.code, ran.err) == (0, "")
+        return [row["event_id"] for row in json.loads(ran.out)]
+
+    assert chosen() == ["e3", "e2", "e1", "e0"]
+    assert chosen("--key", "payerId=p1") == ["e3", "e1", "e0"]
+    assert chosen("--key", "payerId=p1,vip=true") == ["e3", "e0"]
+    assert chosen("--key", '{"payerId": "p1", "vip": false}') == ["e1"]
+    assert chosen("--from", "1970-01-01T01:00", "--to", "1970-01-01T03:00Z") == ["e2", "e1"]
+    assert chosen("--limit", "1", "--key", "vip=true") == ["e3"]
+    assert "is not of the form FIELD=VALUE" in one_line(buckets("alerts", tmp_path, "--key", "p1"), 1)
+    assert "is not before --to" in one_line(
+        buckets("alerts", tmp_path, "--from", "2026-01-02", "--to", "2026-01-01"), 1
+    )
+
+
+def test_alerts_as_json_are_whole(buckets, tmp_path):
+    row = alert(1, terms=None, tags=[], held_back=0, severity=None, condition=None, event={"id": "e1"})
+    write(tmp_path, "alerts", [row])
+    assert json.loads(buckets("alerts", tmp_path, "--json").out) == [row]
+
+
+def test_ids_of_alerts_are_as_short_as_names_each_among_all(buckets, tmp_path):
+    write(tmp_path, "alerts", [alert(1, alert_id="0123456789" + "a" * 22), alert(2, alert_id="f" * 32)])
+    assert "alert 01234567 " in buckets("alerts", tmp_path).out
+    write(tmp_path, "held_alerts", [alert(3, alert_id="0123456789" + "b" * 22)])
+    shown = buckets("alerts", tmp_path).out
+    assert "alert 0123456789a " in shown
+    assert "alert fffffffffff " in shown
 
 
 def test_alerts_of_rules_on_trial_are_apart(buckets, tmp_path):
@@ -301,7 +338,7 @@ def test_evaluate_names_what_does_not_fit_the_schema(buckets, tmp_path, rules):
         ("engine: {shards: 0}", ":1: engine.shards: Input should be greater than or equal to 1, not '0'"),
         ("engine: {precision: {tail: 2x}}", ":1: engine.precision.tail: '2x' is not a duration"),
         ("engine: {late: never}", ":1: engine.late: Input should be 'add', 'evaluate' or 'drop', not 'never'"),
-        ("engine: {sharts: 4}", ":1: engine.sharts: unknown field"),
+        ("engine: {sharts: 4}", ":1: engine.sharts: unknown field; did you mean shards?"),
         ("- engine", ": must be a mapping of fields, not list"),
     ],
 )
@@ -569,10 +606,10 @@ def test_an_alert_of_features_shows_between_what_its_numbers_lie():
         {"name": "least", "value": None, "exact": False, "lower": "1.00", "upper": "2.00", "may_be_null": True},
         {"name": "first", "value": True, "exact": False, "lower": False, "upper": True},
     ]
-    row = dict.fromkeys(COLUMNS) | {"event_time": 0, "rule": "", "key": {}, "event_id": "e", "rule_id": "r"}
+    row = dict.fromkeys(COLUMNS, "") | {"event_time": 0, "key": {}, "value": None, "tags": None, "held_back": None}
     console = Console(width=100)
     with console.capture() as captured:
-        console.print(alert_table([row | {"terms": terms, "condition": "Recent (210.00) is above 1"}], "alerts"))
+        console.print(alert_table([row | {"terms": terms, "condition": "Recent (210.00) is above 1"}], "alerts", 8))
     values = [line.split("│")[-2].strip() for line in captured.get().splitlines() if line.startswith("│")]
     assert values[:4] == ["recent 210", "usual 23.50", "19.25 to 1,041.25", "least no value"]
     assert values[4:7] == ["1 to 2, or none", "first yes", "no to yes"]

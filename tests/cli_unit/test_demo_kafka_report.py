@@ -112,9 +112,9 @@ def test_a_change_without_an_alert_is_told_in_the_end(shown, tmp_path):
 
 def test_an_account_is_an_equation():
     counts = {
-        "events_in": 1005, "filtered": 1, "evaluated": 1000, "late": 4, "too_late": 0, "duplicates": 0,
+        "events_in": 1005, "no_key": 0, "filtered": 1, "evaluated": 1000, "late": 4, "too_late": 0, "duplicates": 0,
         "collisions_not_kept": 0, "dead_letters": 0, "alerts": 3,
     }  # fmt: skip
     assert account_line("payer", counts).startswith(
-        "payer: 1,005 in = 1 filtered out + 1,000 evaluated + 4 late + 0 too"
+        "payer: 1,005 in = 0 without a key + 1 filtered out + 1,000 evaluated + 4 late + 0 too"
     )

@@ -179,6 +179,16 @@ def test_rules_that_have_no_features_or_no_name_in_a_delta_table_are_refused(fol
     assert "is over alerts, and features are of events" in one_line(buckets("features", folder.rules, *asked), 1)
 
 
+def test_rules_over_alerts_are_left_out_and_that_is_told(folder, buckets):
+    folder.write_rules(written_rule(), written_rule(rule_id="often", on="alerts"))
+    asked = ["--events", folder.events("csv"), "--schema", folder.schema, "--out", folder.path / "f.parquet"]
+    ran = buckets("features", folder.rules, *asked)
+    assert ran.code == 0
+    assert ran.err == "features are of events, so rules over alerts are left out: often\n"
+    assert "r.value" in pq.read_schema(folder.path / "f.parquet").names
+    assert not any(name.startswith("often.") for name in pq.read_schema(folder.path / "f.parquet").names)
+
+
 @pytest.mark.parametrize("out", ["features.parquet", "features"])
 def test_what_an_earlier_run_wrote_is_replaced_also_with_other_columns(out, folder, buckets):
     asked = ["features", folder.rules, "--events", folder.events("csv"), "--schema", folder.schema]

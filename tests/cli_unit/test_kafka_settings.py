@@ -112,6 +112,12 @@ def test_a_job_on_kafka_has_a_topic_for_each_output_and_no_rules_yet(tmp_path):
         ({"source": {"kind": "json", "path": "a\\"}}, "a\\ holds \\, so Spark would take it for a pattern"),
         ({"source": {"kind": "kafka", "topic": "x", "out_of_order": "take"}}, "kafka has no such field"),
         ({"output": {"kind": "kafka", "path": "x"}}, "outputs in Kafka have `topics`, and no `path`"),
+        ({"output": {"kind": "kafka", "compact": True}}, "outputs in Kafka have no tables, so no `compact`"),
+        ({"output": {"path": "x", "keep_versions": "5m"}}, "keep_versions: 5m is less than 10m"),
+        (
+            {"output": {"path": "x", "compact": False, "keep_versions": "1h"}},
+            "keep_versions: goes with `compact: true`",
+        ),
         ({"output": {"kind": "kafka", "topics": {"alarms": "x"}}}, "topics.alarms: no such output; there are alerts,"),
         ({"output": {"kind": "kafka", "topics": {"alerts": "payments"}}}, "each needs a topic of its own"),
         ({"rules": {"topic": "rules", "path": "rules.yaml"}}, "give one of `path`, `table` and `topic`"),

@@ -75,6 +75,20 @@ def test_what_cannot_be_done_is_refused_in_one_line(buckets, conf, arguments, sa
     assert said in one_line(buckets("lists", *arguments, "--conf", str(conf)), 1)
 
 
+def test_a_name_like_that_of_a_list_is_taken_for_a_slip(buckets, conf):
+    (conf.parent / "rules.yaml").write_text(RULES.replace("LIST_NAME", "pay_rol"))
+    said = one_line(buckets("run", str(conf)), 1)
+    assert said.endswith("there is no list 'pay_rol'; lists there: blocked, payroll; did you mean payroll?")
+
+
+def test_a_variable_of_the_environment_is_refused_where_it_is_not_replaced(buckets, conf):
+    conf.write_text(CONF.replace("checkpoint: checkpoint", "checkpoint: ${HOME}/checkpoint"))
+    said = one_line(buckets("run", str(conf)), 1)
+    assert said == (
+        f"configuration {conf}:7: checkpoint: ${{HOME}} is replaced in kafka, spark only; write the value itself"
+    )
+
+
 def test_a_job_whose_rules_look_into_an_unknown_list_is_refused(buckets, conf):
     (conf.parent / "rules.yaml").write_text(RULES.replace("LIST_NAME", "wages"))
     said = one_line(buckets("run", str(conf)), 1)

@@ -117,15 +117,18 @@ def test_a_configuration_says_how_long_events_are_kept_and_which_schema_they_hav
         rules.read_text().replace("{function: count, window: 2h}", "{function: time_since_first, window: 2h}")
     )
     conf = tmp_path / "conf.yaml"
-    conf.write_text(f"schema: {SCHEMA}\nengine: {{precision: {{tail: 1h}}}}\n")
+    job = f"schema: {SCHEMA}\nsource: {{kind: json, path: in}}\ncheckpoint: c\noutput: {{path: out}}\nrules: {rules}\n"
+    conf.write_text(f"{job}engine: {{precision: {{tail: 1h}}}}\n")
     ran = buckets("rules", "check", rules, "--conf", conf, "--json")
     assert ran.code == 1
     assert {"B301", "B106"} == {json.loads(line)["code"] for line in ran.out.splitlines()}
-    conf.write_text(f"schema: {SCHEMA}\nengine: {{precision: {{tail: 2h}}}}\n")
+    conf.write_text(f"{job}engine: {{precision: {{tail: 2h}}}}\n")
     assert "are valid\n" in buckets("rules", "check", rules, "--conf", conf).out
     assert "fields are not checked" not in buckets("rules", "check", rules, "--conf", conf).out
-    conf.write_text("engine: {}\n")
-    assert one_line(buckets("rules", "check", rules, "--conf", conf), 1).startswith(f"configuration {conf}:1: schema:")
+    conf.write_text(job.replace("schema:", "shema:") + "checkpont: c\n")
+    ran = buckets("rules", "check", rules, "--conf", conf)
+    assert (ran.code, ran.out) == (1, "")
+    assert [f"error: configuration {conf}:{line}: " in ran.err for line in (1, 6)] == [True, True]
 
 
 def test_events_show_what_the_rules_alone_do_not(buckets, tmp_path, rules):
@@ -140,14 +143,46 @@ def test_events_show_what_the_rules_alone_do_not(buckets, tmp_path, rules):
 def test_bad_input_is_one_line(buckets, tmp_path, rules):
     events = events_file(tmp_path, 3)
     check = ("rules", "check", rules)
-    no_schema = one_line(buckets(*check, "--events", events), 1)
-    assert no_schema == f"--events {events}: how events are read is in an event schema; give --schema or --conf too"
     none = tmp_path / "none.jsonl"
     missing = one_line(buckets(*check, "--schema", SCHEMA, "--events", none), 1)
     assert missing == f"events {none}: no such file; check the path"
     events.write_text('{"transactionId": "", "eventTime": 1}\n')
     broken = one_line(buckets(*check, "--schema", SCHEMA, "--events", events), 1)
-    assert broken == f"--events {events}: none of its 1 rows is an event of event schema 'transaction'"
+    assert broken == (
+        f"--events {events}: less than half can be read: 1 of 1 rows is no event: "
+        f'1 of "transactionId: is empty", first at {events.name}:1; correct the rows or the event schema'
+    )
     unknown = one_line(buckets("rules", "check", "--explain", "B000"), 1)
     assert unknown == "--explain B000: there is no such code; `buckets rules check --codes` lists them"
     assert one_line(buckets("rules", "check", "--strict"), 2) == "Missing argument 'file'."
+
+
+def test_the_schema_that_is_taken_where_none_is_named_is_told(buckets, rules, monkeypatch):
+    without_error(rules)
+    assert buckets("rules", "check", rules).err == ""
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as on a terminal
+    ran = buckets("rules", "check", rules)
+    assert ran.code == 0
+    assert ran.err == "event schema transaction is taken, the default; --schema names another one\n"
+    monkeypatch.delenv("FORCE_COLOR")
+    rules.write_text(rules.read_text().replace("cardId", "card"))
+    said = one_line(buckets("rules", "check", rules), 1)
+    assert "'card' is no attribute of event schema 'transaction'" in said
+    assert said.endswith("; that is the default, name yours with --schema")
+
+
+def test_lists_are_looked_up_and_tried(buckets, tmp_path, rules):
+    without_error(rules)
+    rules.write_text(
+        rules.read_text().replace("    when: recent > 5", "    when: recent > 5 AND cardId IN LIST watched")
+    )
+    (tmp_path / "watched.csv").write_text("key\n" + "".join(f"c{at}\n" for at in range(9)))
+    check = ("rules", "check", rules, "--schema", SCHEMA, "--events", events_file(tmp_path, 300), "--json")
+    other = one_line(buckets(*check, "--list", f"watche={tmp_path / 'watched.csv'}"), 1)
+    assert other.endswith("there is no list 'watched'; lists there: watche; did you mean watche?")
+    ran = buckets(*check, "--list", f"watched={tmp_path / 'watched.csv'}")
+    assert ran.code == 0, ran.err
+    fired = {
+        each["rule_id"]: each["message"] for each in map(json.loads, ran.out.splitlines()) if each["code"] == "B504"
+    }
+    assert fired["[red]unused[/red]"].startswith("would have fired at 255 of 300 events")

@@ -263,7 +263,7 @@ def test_a_draft_from_an_alert_is_like_the_rule_that_raised_it(buckets, tmp_path
     conf.write_text(yaml.safe_dump(settings))
     schema = library.load_event_schema(DEFAULT_SCHEMA)
     rules = library.load_rules(tmp_path / "rules.yaml", schema)[:1]
-    alerts = library.evaluate(pa.Table.from_pylist([other, *EVENTS]), rules, schema).alerts
+    alerts = library.Evaluator(rules, schema).recorded(pa.Table.from_pylist([other, *EVENTS])).alerts
     write_deltalake(tmp_path / "tables" / "alerts", alerts)
     (alert,) = alerts.to_pylist()
     out = tmp_path / "new.yaml"

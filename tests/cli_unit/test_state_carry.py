@@ -12,7 +12,7 @@ from buckets.carry.manifest import KEYS, PAGES, RECORDS, Manifest, TableCheck
 from buckets.checkpoint.basis import Basis
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.job_record import JobRecord
-from buckets.checkpoint.lock import locked
+from buckets.checkpoint.lock import Lock
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
 from tests.core.checkpoints import ONE, basis, book_of, ran
@@ -79,7 +79,7 @@ def test_what_would_be_carried_is_said_and_nothing_is_written(buckets, conf, exp
 
 def test_what_is_left_of_an_import_that_was_broken_off_is_told(buckets, conf, export, tmp_path):
     checkpoint = Checkpoint(tmp_path / "checkpoint")
-    with locked(checkpoint.path):
+    with Lock(checkpoint.path):
         checkpoint.imports.begin()
         assert "is in use by process" in one_line(buckets("state", "import", export, "--conf", conf, "--dry-run"))
     for command in (("state", "import", export, "--conf", conf), ("run", conf)):
@@ -156,7 +156,7 @@ def test_what_is_no_checkpoint_is_not_exported(buckets, conf, tmp_path):
 def test_the_state_of_a_job_that_runs_is_not_exported(buckets, conf, tmp_path):
     checkpoint = tmp_path / "checkpoint"
     JobRecord(checkpoint).open(basis())
-    with locked(checkpoint):
+    with Lock(checkpoint):
         said = one_line(buckets("state", "export", checkpoint, "--to", tmp_path / "export"))
     assert "is in use by process" in said
 

@@ -397,6 +397,13 @@ def test_what_cannot_be_asked_is_one_line(buckets, job, monkeypatch, options, re
     assert reason in one_line(buckets("rules", "quality", job.conf, *options), 1)
 
 
+@pytest.mark.parametrize("options", [(), ("--open",)])
+def test_a_rule_that_there_is_not_is_an_error_and_one_without_verdicts_is_none(buckets, job, options):
+    said = one_line(buckets("verdicts", job.conf, "--rule", "nosuch", *options), 1)
+    assert said.startswith("there is no rule 'nosuch' in the job, and none with alerts; there are: ")
+    assert "quiet" in told(buckets("verdicts", job.conf, "--rule", "quiet", *options))
+
+
 def test_a_job_without_tables_of_alerts_says_so(buckets, tmp_path):
     job = VerdictJob(tmp_path / "job")
     assert "there are no tables of alerts" in one_line(buckets("rules", "quality", job.conf), 1)
@@ -419,6 +426,11 @@ def test_tables_fit_80_columns_and_the_page_is_whole_and_escaped(buckets, say, j
     assert why in text
     assert text.rstrip().endswith("</html>")
     assert text.count("<svg") == 6
+    assert '<td class="number">1 of 1</td>' in text
+    assert "built-in" not in text
+    # A bar only of what has enough verdicts; of the others the interval.
+    assert text.count("<rect") == 1
+    assert text.count(">not enough verdicts</span>") == 4
     assert "http" not in text
 
 
@@ -430,3 +442,35 @@ def test_confirmed_fraud_is_ids_with_what_is_known_of_each(say, job):
     assert {event_id: each.amount for event_id, each in found.items()} == {"e2": Decimal("20.50"), "e9": Decimal(5)}
     assert found["e2"].event_time_ms == START_MS + 2 * HOUR_MS
     assert found["e2"].fields["payer"] == "p1"
+
+
+# ids of alerts
+
+
+def test_the_beginning_of_an_id_is_enough_where_it_names_one_alert(say, job):
+    assert say("s2", "fraud").startswith("alert s2 of trial")
+    job.write("held_alerts", [alert("c0ffee11", "large", "e7", 6), alert("c0ffee22", "often", "e 8", 6)])
+    assert say("c0ffee1", "fraud").startswith("alert c0ffee11 of large")
+
+
+def test_the_beginning_of_several_ids_is_refused_with_them(buckets, job):
+    rows = [alert(f"c0ffee{n}", "large", f"e {n}", 6) for n in range(5)]
+    job.write("alerts", rows[:2])
+    job.write("held_alerts", rows[2:])
+    said = one_line(buckets("verdict", "c0", "fraud", "--conf", job.conf), 1)
+    assert "alert c0 is ambiguous: 5 ids in" in said
+    assert 'c0ffee0 (large at event "e 0"), c0ffee1 (large at event "e 1"), ' in said
+    assert said.endswith("and 2 more; give more of the id")
+    assert not job.verdicts.exists()
+    drafted = buckets("rules", "new", "r", "--from-alert", "c0", "--conf", job.conf)
+    assert "alert c0 is ambiguous: 5 ids in" in one_line(drafted, 1)
+
+
+def test_a_whole_id_is_not_ambiguous_though_others_begin_with_it(say, job):
+    job.write("alerts", [alert("a12", "large", "e7", 6)])
+    assert say("a1", "fraud").startswith("alert a1 of large, event e1")
+
+
+def test_unchecked_takes_an_id_as_it_is(say, job):
+    say("s", "fraud", "--unchecked")
+    assert [row["alert_id"] for row in kept(job)] == ["s"]

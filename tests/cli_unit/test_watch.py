@@ -20,6 +20,7 @@ from buckets.monitor.live_status import LiveStatus
 from buckets.outputs.columns import alert_columns
 from buckets.resources import DEFAULT_SCHEMA
 from buckets.rules.rule_set import first_rule_set
+from tests.core.checkpoints import written_in
 from tests.core.done_batches import batch
 from tests.core.examples import rule
 
@@ -78,7 +79,7 @@ def run_job(checkpoint: Path, *alerts: pa.Table, **done: Any) -> Live:
 def change(checkpoint: Path, **fields: Any) -> None:
     """Change fields of the status."""
     path = live_path(checkpoint)
-    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+    path.write_text(json.dumps(written_in(path) | fields))
 
 
 def test_a_job_that_never_ran_is_one_line_and_a_failure(buckets, conf):
@@ -120,7 +121,9 @@ def test_a_job_that_has_stopped_says_so(buckets, conf, checkpoint):
 def test_a_job_that_has_failed_died_or_fallen_silent_says_so(buckets, conf, checkpoint, fields, said):
     run_job(checkpoint)
     change(checkpoint, **fields)
-    assert said in buckets("watch", conf, "--once").out
+    ran = buckets("watch", conf, "--once")
+    assert said in ran.out
+    assert ran.code == 1
 
 
 FAULT = {"rules_fault": "topic rules is not followed: no broker answers", "not_counted": 2, "fault": "KeyError: 'a'"}
@@ -182,7 +185,7 @@ def test_on_a_terminal_the_view_stands_in_its_place_until_ctrl_c(conf, checkpoin
     change_to = {"ended_ms": None}
     passing = Passing(lambda: run_job(checkpoint, alert(1)), lambda: change(checkpoint, **change_to))
     monkeypatch.setattr(watching, "time", passing)
-    monkeypatch.setattr(watching, "Console", lambda: console)
+    monkeypatch.setattr(watching, "Terminal", lambda: console)
     watching.watch(conf)
     shown = written.getvalue()
     assert "has never run" in shown

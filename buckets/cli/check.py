@@ -1,0 +1,73 @@
+"""The command `buckets check`: whether a configuration is right, and whether all that it names can be reached."""
+
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from buckets.cli.console import Terminal, echo_json
+from buckets.preflight.answer import Answer
+from buckets.preflight.configuration import check_configuration
+
+_FAILED = 1
+
+
+def check_job(
+    conf: Annotated[Path, typer.Argument(metavar="CONF", help="A configuration, as in conf/demo.yaml.")],
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Look at the files alone, and connect to nothing.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+) -> int:
+    """Check a configuration, and connect to what it names; nothing is started or written.
+
+    All of it is read: settings, event schema, rules and lists. Then folders,
+    tables, checkpoint, brokers and topics are looked at, each for a few
+    seconds at most. All that is wrong is told, with its file and line, and
+    then the exit code is 1. A configuration that is not valid is not
+    connected to.
+
+    \b
+    Examples:
+      buckets check conf/demo.yaml
+      buckets check conf/kafka.yaml --json
+      buckets check conf/kafka.yaml --offline
+    """  # noqa: D301 - click needs the backspace itself
+    job, answers = check_configuration(conf)
+    if job is not None and not offline:
+        from buckets.preflight.connections import check_connections
+
+        with Terminal(stderr=True).status("Connecting…") as status:
+            answers += check_connections(conf, job, lambda thing: status.update(f"{thing}…"))
+    is_ok = all(each.is_ok for each in answers)
+    if as_json:
+        things = [{"ok": each.is_ok, **asdict(each)} for each in answers]
+        echo_json({"ok": is_ok, "connected": job is not None and not offline, "things": things})
+    else:
+        _print(answers, is_connected=job is not None)
+    return 0 if is_ok else _FAILED
+
+
+def _print(answers: list[Answer], is_connected: bool) -> None:
+    table = Table()
+    table.add_column("Thing", overflow="fold")
+    table.add_column("", no_wrap=True)
+    table.add_column("What was found", overflow="fold")
+    for each in answers:
+        said = Text("ok", "green") if each.is_ok else Text("wrong", "bold red")
+        table.add_row(each.thing, said, "\n".join(each.faults) or f"{each.note} ({_shown(each.where)})")
+    terminal = Terminal()
+    terminal.print(table)
+    faults = sum(len(each.faults) for each in answers)
+    if faults:
+        rest = "" if is_connected else "; what the configuration names was not looked at"
+        terminal.say(f"{faults:,} {'fault' if faults == 1 else 'faults'}{rest}")
+
+
+def _shown(where: str) -> str:
+    """Return a path as it is reached from here, if that is shorter; anything else as it is."""
+    return min(where, os.path.relpath(where), key=len) if os.sep in where else where

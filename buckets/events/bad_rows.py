@@ -1,0 +1,111 @@
+"""Rows that are no events, or that some rule cannot evaluate: how many of each reason, and where the first is.
+
+Whatever reads events tells of such rows in the one form of `BadRows.text`:
+
+    23 of 50,128 rows are no events: 20 of "is not valid UTF-8", first at day.csv:17; 3 of "amount: 'a' is not a decimal
+    number", first at day.csv:99
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from buckets.errors import BucketsError
+from buckets.printable import one_line
+
+_MOST_SHOWN = 5
+_MOST_KINDS = 1000
+_QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*(?:'|$)|"(?:[^"\\]|\\.)*(?:"|$)""")
+_NUMBER = re.compile(r"\d+")
+_BEFORE_VERB = re.compile(r"^(.*?: )?.*?\b(?=(?:is|has|holds|lies)\b)")
+
+
+@dataclass
+class BadReason:
+    """Rows that are bad for one reason.
+
+    Attributes:
+        reason: of the first of them, with the value that it names.
+        rows: how many there are.
+        source: where the first is: its file or topic.
+        position: its line, row or offset there.
+    """
+
+    reason: str
+    rows: int
+    source: str
+    position: int
+
+    @property
+    def text(self) -> str:
+        """The reason, how often, and where it is first, in words."""
+        return one_line(f'{self.rows:,} of "{self.reason}", first at {self.source}:{self.position}')
+
+
+@dataclass
+class BadRows:
+    """Counts rows that are bad.
+
+    Attributes:
+        rows: how many rows there are, good and bad.
+        unread: how many of them are no events.
+        bad: how many are bad, those that only some rule cannot evaluate included.
+    """
+
+    rows: int = 0
+    unread: int = 0
+    bad: int = 0
+    _kinds: dict[str, BadReason] = field(default_factory=dict)
+
+    def take(self, rows: int, unread: int, bad: Iterable[tuple[str, int, str]]) -> None:
+        """Take rows into account.
+
+        Args:
+            rows: how many.
+            unread: how many of them are no events.
+            bad: source, position and reason of each bad row, in their order.
+        """
+        self.rows += rows
+        self.unread += unread
+        for source, position, reason in bad:
+            self.bad += 1
+            kind = _kind(reason) if len(self._kinds) < _MOST_KINDS else ""
+            self._kinds.setdefault(kind, BadReason(reason, 0, source, position)).rows += 1
+
+    @property
+    def reasons(self) -> list[BadReason]:
+        """The reasons, the most frequent first."""
+        return sorted(self._kinds.values(), key=lambda each: -each.rows)
+
+    @property
+    def text(self) -> str:
+        """How many rows are bad, and why, in one sentence."""
+        verb = "is no event" if self.bad == 1 else "are no events"
+        verb += "" if self.bad == self.unread else ", or cannot be evaluated by some rule"
+        shown = [each.text for each in self.reasons[:_MOST_SHOWN]]
+        more = len(self._kinds) - len(shown)
+        shown += [f"and {more:,} more reasons"] if more else []
+        return f"{self.bad:,} of {self.rows:,} rows {verb}: {'; '.join(shown)}"
+
+    def as_json(self) -> list[dict[str, Any]]:
+        """The reasons as values that JSON knows."""
+        return [vars(each) for each in self.reasons]
+
+    def check(self, origin: str) -> None:
+        """See that at least half of the rows are events: figures of the rest would say nothing.
+
+        Args:
+            origin: where the rows come from.
+
+        Raises:
+            BucketsError: less is.
+        """
+        if 2 * self.unread > self.rows:
+            message = f"{origin}: less than half can be read: {self.text}; correct the rows or the event schema"
+            raise BucketsError(message)
+
+
+def _kind(reason: str) -> str:
+    """Return a reason without the value that it names: `amount: is no text` of `amount: 'x' is no text`."""
+    return _NUMBER.sub("0", _BEFORE_VERB.sub(r"\1", _QUOTED.sub("", reason), count=1))

@@ -1,0 +1,78 @@
+"""Ids of alerts in short, as git shortens those of commits: as many characters as name one alert among all of a job."""
+
+import json
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+from buckets.errors import BucketsError, first_line
+from buckets.outputs.columns import ALERTS, HELD_ALERTS, SHADOW_ALERTS
+from buckets.outputs.rule_alerts import alert_batches
+from buckets.printable import quoted
+
+OUTPUTS = (ALERTS, SHADOW_ALERTS, HELD_ALERTS)
+"""In the order in which an alert counts that is in several of them, because its event was evaluated again."""
+_FEWEST = 8
+_SHOWN = 3
+
+
+def short_length(folder: Path) -> int:
+    """Return how many characters of an id name one alert among all that are in a folder; at least eight.
+
+    Raises:
+        BucketsError: a table cannot be read.
+    """
+    found = sorted(set(_all_ids(folder)))
+    shared = (_shared(one, other) for one, other in pairwise(found))
+    return max(_FEWEST, 1 + max(shared, default=0))
+
+
+def full_alert_id(folder: Path, text: str) -> str:
+    """Return the id of the one alert whose id begins with a text; the text itself if there is none.
+
+    Raises:
+        BucketsError: several begin with it and none is equal to it, or a table cannot be read.
+    """
+    alerts: dict[str, str] = {}
+    for output in OUTPUTS:
+        for batch in alert_batches(folder / output, ("alert_id", "rule_id", "event_id"), begins={"alert_id": text}):
+            for row in batch.to_pylist():
+                alerts.setdefault(row["alert_id"], f"{row['rule_id']} at event {quoted(row['event_id'])}")
+    if text in alerts or not alerts:
+        return text
+    first, *others = sorted(alerts)
+    if not others:
+        return first
+    length = 1 + max(_shared(one, other) for one, other in pairwise([first, *others]))
+    shown = [f"{alert_id[:length]} ({alerts[alert_id]})" for alert_id in [first, *others][:_SHOWN]]
+    more = f" and {len(alerts) - _SHOWN:,} more" if len(alerts) > _SHOWN else ""
+    message = (
+        f"alert {quoted(text)} is ambiguous: {len(alerts):,} ids in {folder} begin with it, {', '.join(shown)}{more}; "
+        "give more of the id"
+    )
+    raise BucketsError(message)
+
+
+def _all_ids(folder: Path) -> Iterator[str]:
+    for output in OUTPUTS:
+        lines = folder / f"{output}.jsonl"
+        if not (folder / output / "_delta_log").exists() and lines.exists():
+            yield from _ids_of_lines(lines)
+        for batch in alert_batches(folder / output, ("alert_id",)):
+            yield from batch.column(0).to_pylist()
+
+
+def _ids_of_lines(path: Path) -> Iterator[str]:
+    try:
+        with path.open(encoding="utf-8") as lines:
+            for line in lines:
+                yield str(json.loads(line)["alert_id"])
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+        message = f"results {path}: cannot be read as alerts ({first_line(error)}); name an output folder of buckets"
+        raise BucketsError(message) from None
+
+
+def _shared(one: str, other: str) -> int:
+    """Return how many characters two texts have in common at their beginnings."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (left, right) in pairs if left != right), min(len(one), len(other)))

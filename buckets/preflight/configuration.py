@@ -1,0 +1,95 @@
+"""A configuration and the files that it names, with all that is wrong with them, not only the first of it."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from buckets.config.job import (
+    WHAT,
+    WITH_VARIABLES,
+    Check,
+    Job,
+    group_checks,
+    load_job,
+    load_settings,
+    rule_checks,
+    settings_checks,
+)
+from buckets.config.settings import JobSettings
+from buckets.errors import BucketsError
+from buckets.events.schema import EventSchema, load_event_schema
+from buckets.preflight.answer import Answer, wrong
+from buckets.rule_files.yaml_rules import load_rule_files, rule_faults
+from buckets.yaml_file import load_mapping, model_faults
+
+RULES = "rules"
+
+
+def check_configuration(path: Path) -> tuple[Job | None, list[Answer]]:
+    """Check a configuration with its event schema and its rules; nothing is connected to.
+
+    Args:
+        path: the configuration.
+
+    Returns:
+        The job, None where something is wrong; and an answer for each file.
+    """
+    faults = model_faults(path, JobSettings, WHAT, WITH_VARIABLES)
+    settings = None if faults else load_settings(path)
+    if settings is not None:
+        faults += _failed(settings_checks(path, settings))
+    schema_path, rules_path = _named_files(path)
+    others: list[Answer] = []
+    schema = None
+    if schema_path is not None:
+        of_schema = model_faults(schema_path, EventSchema, "event schema")
+        schema = None if of_schema else load_event_schema(schema_path)
+        others.append(wrong("event schema", schema_path, of_schema) if schema is None else _schema(schema_path, schema))
+    if rules_path is not None:
+        of_rules = rule_faults(rules_path, schema)
+        rules = () if of_rules else load_rule_files(rules_path, schema)
+        if not of_rules and settings is not None and schema is not None:
+            faults += _failed(group_checks(path, settings, schema, rules))
+            of_rules += _failed(rule_checks(path, settings, schema, rules))
+        others.append(wrong(RULES, rules_path, of_rules) if of_rules else _rules(rules_path, len(rules)))
+    answers = [wrong(WHAT, path, faults) if faults else Answer(WHAT, str(path), "valid"), *others]
+    return load_job(path) if all(each.is_ok for each in answers) else None, answers
+
+
+def faults_beside_rules(path: Path) -> list[str]:
+    """Return what is wrong with a configuration and its event schema, whatever its rules are like."""
+    _, answers = check_configuration(path)
+    return [fault for each in answers if each.thing != RULES for fault in each.faults]
+
+
+def _failed(checks: Iterable[Check]) -> list[BucketsError]:
+    """Return what checks raise."""
+    faults = []
+    for check in checks:
+        try:
+            check()
+        except BucketsError as error:
+            faults.append(error)
+    return faults
+
+
+def _named_files(path: Path) -> tuple[Path | None, Path | None]:
+    """Return the event schema and the rules that a configuration names, also one that is not valid; None for none."""
+    try:
+        data, _ = load_mapping(path, WHAT)
+    except BucketsError:
+        return None, None
+    rules = data.get("rules")
+    names = data.get("schema"), rules.get("path") if isinstance(rules, dict) else rules
+    schema_path, rules_path = (
+        path.resolve().parent / each if isinstance(each, str) and each else None for each in names
+    )
+    return schema_path, rules_path
+
+
+def _schema(path: Path, schema: EventSchema) -> Answer:
+    note = f"{schema.name}, version {schema.version}: {len(schema.field_names):,} fields"
+    return Answer("event schema", str(path), note)
+
+
+def _rules(path: Path, count: int) -> Answer:
+    return Answer(RULES, str(path), f"{count:,} {'rule is' if count == 1 else 'rules are'} valid")

@@ -1,0 +1,212 @@
+"""What a job connects to: each thing is opened and looked at, with short time-outs; nothing is written."""
+
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from buckets.audit.folder import AuditFolder, topics_of
+from buckets.checkpoint.basis import Basis
+from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.checkpoint.lock import check_free
+from buckets.checkpoint.owned_folder import OwnedFolder
+from buckets.config.job import Job, check_source
+from buckets.errors import BucketsError, first_line
+from buckets.events.arrivals import check_columns
+from buckets.events.row_order import can_order
+from buckets.events.source_files import readable_files
+from buckets.kafka.faults import Broker
+from buckets.kafka.topics import wanted_topics
+from buckets.list_feeds.table_feed import read_list_table
+from buckets.lists.list_file import read_list
+from buckets.preflight.answer import Answer, ask
+from buckets.preflight.output_check import check_digits, check_output
+from buckets.rule_feeds.table_feed import RuleTable, open_rule_table
+from buckets.rules.rule_set import first_rule_set
+
+ANSWER_WITHIN_S = 5.0
+"""How long brokers may take to answer."""
+
+
+def check_connections(path: Path, job: Job, on_thing: Callable[[str], None] = lambda thing: None) -> Iterator[Answer]:
+    """Look at all that a valid configuration names.
+
+    Args:
+        path: the configuration.
+        job: what it says.
+        on_thing: called with each thing before it is looked at.
+    """
+    for thing, where, look in _looks(path, job):
+        on_thing(thing)
+        yield ask(thing, where, look)
+    if job.settings.kafka is not None:
+        yield from _kafka(job, on_thing)
+
+
+def _looks(path: Path, job: Job) -> Iterator[tuple[str, str, Callable[[], str]]]:
+    """Return the things that are no topics, and what looks at each."""
+    settings = job.settings
+    if settings.source.kind == "delta":
+        yield "source", str(settings.source.path), partial(_source_table, path, job)
+    elif settings.source.kind != "kafka":
+        yield "source", str(settings.source.path), partial(_source_files, path, job)
+    if settings.rules.table is not None:
+        yield "rules", str(settings.rules.table), partial(_rule_table, job)
+    for name, each in settings.lists.items():
+        if each.kind != "kafka":
+            read = read_list if each.kind == "file" else read_list_table
+            yield f"list {name}", each.path, partial(_list, read, Path(each.path), each.key)
+    yield "checkpoint", str(job.checkpoint), partial(_checkpoint, job)
+    if settings.output.kind == "delta":
+        yield "output", str(settings.output.path), partial(_output, job)
+    if settings.archive is not None:
+        yield "archive", str(settings.archive.path), partial(_archive, job, Path(settings.archive.path))
+    if settings.audit is not None:
+        yield "audit", str(settings.audit.path), partial(_audit, job)
+
+
+def _source_files(path: Path, job: Job) -> str:
+    check_source(path, job)
+    source = job.settings.source
+    folder = Path(source.path)
+    if not os.access(folder, os.R_OK | (os.X_OK if folder.is_dir() else 0)):
+        message = f"source.path: {folder} may not be read; see who may"
+        raise BucketsError(message)
+    files = sum(1 for _ in readable_files(folder, source.subfolders))
+    return f"{files:,} {'file' if files == 1 else 'files'}" if files else "no files yet"
+
+
+def _source_table(path: Path, job: Job) -> str:
+    check_source(path, job)
+    source = job.settings.source
+    try:
+        table = DeltaTable(source.path)
+    except (TableNotFoundError, DeltaError, OSError) as error:
+        message = f"source.path: {source.path} is no Delta table ({first_line(error)}); correct the path or source.kind"
+        raise BucketsError(message) from None
+    columns = pa.schema(table.schema().to_arrow())
+    assert source.arrival is not None
+    needed = first_rule_set(job.rules).named_fields | {source.arrival}
+    check_columns(columns.names, job.event_schema, needed, source.path)
+    kind = columns.field(source.arrival).type
+    if not can_order(kind):
+        message = (
+            f"source.arrival: column {source.arrival!r} of {source.path} is of type {kind} and cannot order rows; name "
+            "a column of whole numbers, dates or timestamps"
+        )
+        raise BucketsError(message)
+    return f"version {table.version():,}, {len(columns):,} columns"
+
+
+def _rule_table(job: Job) -> str:
+    assert job.settings.rules.table is not None
+    path = Path(job.settings.rules.table)
+    RuleTable(path, job.event_schema).start(None)
+    return f"version {open_rule_table(path).version():,}"
+
+
+def _list(read: Callable[[Path, str], object], path: Path, key: str) -> str:
+    read(path, key)
+    return "can be read"
+
+
+def _checkpoint(job: Job) -> str:
+    settings = job.settings
+    _check_writable("checkpoint", job.checkpoint)
+    check_free(job.checkpoint)
+    basis = Basis(settings.source.name, job.event_schema, settings.engine, settings.source.subfolders)
+    record = Checkpoint(job.checkpoint).job
+    identity = record.identity(basis)
+    if identity is None:
+        return "begins anew"
+    changed = record.carried_over(basis)
+    return f"goes on; {changed}" if changed else "goes on"
+
+
+def _identity(job: Job) -> str | None:
+    return Checkpoint(job.checkpoint).job.known_identity()
+
+
+def _output(job: Job) -> str:
+    path, checkpoint = Path(job.settings.output.path), Checkpoint(job.checkpoint)
+    folder = OwnedFolder(path, "output.path", checkpoint.job.life)
+    check_output(folder, checkpoint, _identity(job))
+    check_digits(path, job.event_schema)
+    _check_writable("output.path", path)
+    return "goes on" if folder.owner.exists() else "begins anew"
+
+
+def _archive(job: Job, path: Path) -> str:
+    assert job.settings.archive is not None
+    by = job.settings.archive.cluster_by
+    if by is not None and by not in job.event_schema.field_names:
+        there = ", ".join(job.event_schema.field_names)
+        message = f"archive.cluster_by: the event schema has no field {by!r}; fields: {there}"
+        raise BucketsError(message)
+    is_there = OwnedFolder(path, "archive.path").is_of(_identity(job))
+    _check_writable("archive.path", path)
+    return "goes on" if is_there else "begins anew"
+
+
+def _audit(job: Job) -> str:
+    settings = job.settings.audit
+    assert settings is not None
+    folder = AuditFolder(settings)
+    folder.check()
+    folder.topics(topics_of(job))
+    _check_writable("audit.path", folder.tables)
+    _check_writable("audit.checkpoint", folder.checkpoint)
+    return "goes on" if folder.tables.exists() else "begins anew"
+
+
+def _check_writable(setting: str, path: Path) -> None:
+    """See that a folder, or the first one above it that is there, may be written to."""
+    there = next(each for each in (path, *path.absolute().parents) if os.path.lexists(each))
+    if not there.is_dir():
+        message = f"{setting}: {path}: {there} is a file; name a folder"
+        raise BucketsError(message)
+    if not os.access(there, os.W_OK | os.X_OK):
+        message = f"{setting}: {path}: {there} may not be written to; see who may, or name another folder"
+        raise BucketsError(message)
+
+
+def _kafka(job: Job, on_thing: Callable[[str], None]) -> Iterator[Answer]:
+    """Ask the brokers, and look for each topic."""
+    kafka = job.settings.kafka
+    assert kafka is not None
+    there: dict[str, int] = {}
+
+    def reach() -> str:
+        there.update(Broker(kafka).partitions(ANSWER_WITHIN_S))
+        return "answers"
+
+    on_thing("kafka")
+    answer = ask("kafka", kafka.bootstrap_servers, reach)
+    yield answer
+    if answer.is_ok:
+        ordered = _ordered_topics(job)
+        for topic in dict.fromkeys(each.topic for each in wanted_topics(job, 1)):
+            yield ask(f"topic {topic}", kafka.bootstrap_servers, partial(_topic, topic, there, topic in ordered))
+
+
+def _ordered_topics(job: Job) -> frozenset[str]:
+    """Return the topics whose messages need one order."""
+    lists = [each.topic for each in job.settings.lists.values() if each.topic is not None]
+    return frozenset([*lists, *([] if job.settings.rules.topic is None else [job.settings.rules.topic])])
+
+
+def _topic(topic: str, there: dict[str, int], is_ordered: bool) -> str:
+    if topic not in there:
+        message = f"there is no topic {topic}; `buckets kafka topics CONF` creates the topics of a configuration"
+        raise BucketsError(message)
+    partitions = there[topic]
+    if is_ordered and partitions != 1:
+        message = (
+            f"topic {topic} has {partitions} partitions, and its changes need one order; name one of one partition"
+        )
+        raise BucketsError(message)
+    return f"{partitions:,} {'partition' if partitions == 1 else 'partitions'}"

@@ -1,0 +1,14 @@
+"""Which version of what this is: of the project, and of what results depend on beside it."""
+
+import platform
+import sys
+from importlib.metadata import version
+
+_PARTS = ("pyspark", "deltalake", "numba", "pyarrow")
+
+
+def versions_text() -> str:
+    """Return the version of the project, and those of Python and of the libraries that read, compute and write."""
+    parts = [f"Python {platform.python_version()}", *(f"{name} {version(name)}" for name in _PARTS)]
+    own = sys.modules["buckets"].__version__
+    return f"buckets {own} ({', '.join(parts)})"

@@ -1,0 +1,179 @@
+"""`buckets check`: all that is wrong with a configuration, and what it connects to, without writing anything."""
+
+import json
+import os
+
+import pyarrow as pa
+import pytest
+import yaml
+from deltalake import write_deltalake
+
+from tests.cli_unit.archived_conf import archived_conf
+from tests.cli_unit.ran import Ran
+
+BAD = """source: {kind: excel, path: x}
+schema: schema.yaml
+rules: rules.yaml
+checkpont: c
+output: {path: tables}
+trigger: {interval: fast}
+lists: {1st: {kind: file, path: 1}}
+"""
+BAD_SCHEMA = "event_id: id\nevent_time: {field: t, unit: hours}\nattributes: {payer: text}\n"
+BAD_RULES = """rules:
+  - {rule_id: a, group_by: [], aggregate: {function: count}, window: {length: 1x}, limit: {operator: ">", value: 1}}
+  - {rule_id: b, group_by: [payer], aggregate: {function: cnt}, window: {length: 1h}, limit: {operator: "~", value: 1}}
+"""
+PLACES = [
+    "conf.yaml:4: checkpont: unknown field",
+    "conf.yaml:1: source.kind: ",
+    "conf.yaml:6: trigger.interval: ",
+    "conf.yaml:7: lists.1st",
+    "schema.yaml:2: event_time.unit: ",
+    "schema.yaml:3: attributes.payer: ",
+    "rules.yaml:2: rules[1].window.length: ",
+    "rules.yaml:3: rules[2].aggregate.function: ",
+    "rules.yaml:3: rules[2].limit.operator: ",
+]
+
+
+@pytest.fixture
+def bad(tmp_path):
+    for name, text in (("conf.yaml", BAD), ("schema.yaml", BAD_SCHEMA), ("rules.yaml", BAD_RULES)):
+        (tmp_path / name).write_text(text)
+    return tmp_path / "conf.yaml"
+
+
+@pytest.fixture
+def conf(tmp_path):
+    """A job that has run; its source is there again."""
+    conf = archived_conf(tmp_path)
+    (tmp_path / "gone").mkdir()
+    return conf
+
+
+def changed(conf, **parts):
+    """The configuration with other parts; None for none."""
+    data = yaml.safe_load(conf.read_text()) | parts
+    conf.write_text(yaml.safe_dump({name: part for name, part in data.items() if part is not None}, sort_keys=False))
+    return conf
+
+
+def things(ran: Ran) -> dict[str, str | list[str]]:
+    """By thing what is there, or what is wrong with it."""
+    found = json.loads(ran.out)
+    assert found["ok"] == (ran.code == 0) == all(each["ok"] for each in found["things"])
+    assert all(each["ok"] == (not each["faults"]) for each in found["things"])
+    return {each["thing"]: each["note"] if each["ok"] else each["faults"] for each in found["things"]}
+
+
+def everything_below(folder):
+    return {(path, path.stat().st_mtime_ns) for path in folder.rglob("*")}
+
+
+def test_all_faults_of_all_files_are_told_at_once_with_their_lines(buckets, bad):
+    ran = buckets("check", bad, "--json")
+    faults = [fault for each in json.loads(ran.out)["things"] for fault in each["faults"]]
+    assert ran.code == 1
+    assert len(faults) == len(PLACES)
+    assert all(any(place in fault for fault in faults) for place in PLACES), faults
+    assert not json.loads(ran.out)["connected"]
+    shown = buckets("check", bad)
+    assert shown.code == 1
+    assert f"{len(PLACES)} faults; what the configuration names was not looked at" in shown.out
+
+
+def test_rules_check_refuses_a_configuration_for_the_same_faults(buckets, bad, conf):
+    rules = conf.parent / "more-rules.yaml"
+    rules.write_text(yaml.safe_dump({"rules": yaml.safe_load((conf.parent / "rules.yaml").read_text())["rules"]}))
+    (conf.parent / "bad.yaml").write_text(BAD)
+    ran = buckets("rules", "check", rules, "--conf", conf.parent / "bad.yaml")
+    assert (ran.code, ran.out) == (1, "")
+    assert all(any(place.partition(":")[2] in line for line in ran.err.splitlines()) for place in PLACES[:4]), ran.err
+    assert buckets("rules", "check", rules, "--conf", conf).code == 0
+
+
+def test_a_job_is_looked_at_and_nothing_is_written(buckets, conf):
+    before = everything_below(conf.parent)
+    assert things(buckets("check", conf, "--json")) == {
+        "configuration": "valid",
+        "event schema": "payment, version 1: 8 fields",
+        "rules": "1 rule is valid",
+        "source": "no files yet",
+        "checkpoint": "goes on",
+        "output": "begins anew",
+        "archive": "goes on",
+    }
+    assert everything_below(conf.parent) == before
+    assert list(things(buckets("check", conf, "--json", "--offline"))) == ["configuration", "event schema", "rules"]
+
+
+def test_each_thing_that_cannot_be_used_is_named(buckets, conf):
+    folder = conf.parent
+    (folder / "file").touch()
+    (folder / "payroll.csv").write_text("key\np1\np1\n")
+    changed(
+        conf,
+        source={"kind": "json", "path": "nowhere"},
+        checkpoint="file/checkpoint",
+        output={"path": "archive"},
+        archive={"path": "archive", "cluster_by": "colour"},
+        lists={"payroll": {"kind": "file", "path": "payroll.csv"}, "gone": {"kind": "delta", "path": "no-table"}},
+    )
+    found = things(buckets("check", conf, "--json"))
+    wrong = {thing: faults[0] for thing, faults in found.items() if isinstance(faults, list)}
+    assert {thing: len(faults) for thing, faults in found.items() if thing in wrong} == dict.fromkeys(wrong, 1)
+    assert "source.path: " in wrong["source"]
+    assert "does not exist" in wrong["source"]
+    assert "the key 'p1' stands there twice" in wrong["list payroll"]
+    assert "is not a Delta table" in wrong["list gone"]
+    assert f"{folder / 'file'} is a file; name a folder" in wrong["checkpoint"]
+    assert "holds tables of another checkpoint" in wrong["output"]
+    assert "archive.cluster_by: the event schema has no field 'colour'" in wrong["archive"]
+    assert set(found) - set(wrong) == {"configuration", "event schema", "rules"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "thing", "fault"),
+    [
+        ({"engine": {"shards": 3}}, "checkpoint", "was made with engine.shards 16, not 3"),
+        ({"source": {"kind": "csv", "path": "gone"}}, "checkpoint", "was made for source json "),
+        (
+            {"engine": {"precision": {"tail": "1h", "groups": [{"group_by": ["colour"]}]}}},
+            "configuration",
+            "no rule has the group",
+        ),
+        ({"archive": {"path": "gone/archive"}}, "configuration", "lies in source.path"),
+    ],
+)
+def test_what_does_not_fit_together_is_named(buckets, conf, changes, thing, fault):
+    found = things(buckets("check", changed(conf, **changes), "--json"))
+    assert any(fault in each for each in found[thing]), found
+
+
+def test_tables_are_opened(buckets, conf):
+    folder = conf.parent
+    write_deltalake(folder / "payments", pa.table({"id": ["a"], "at": [1], "payer": ["p"], "n": ["one"]}))
+    changed(conf, checkpoint="new", output={"path": "new-tables"}, archive=None)
+    source = {"kind": "delta", "path": "payments", "arrival": "at"}
+    found = things(buckets("check", changed(conf, source=source, rules={"table": "rule-table"}), "--json"))
+    assert "no column 'amount'" in found["source"][0] or found["source"] == "version 0, 4 columns"
+    assert "is not a Delta table" in found["rules"][0]
+    found = things(buckets("check", changed(conf, source=source | {"arrival": "n"}, rules="rules.yaml"), "--json"))
+    assert any("amount" in each or "cannot order rows" in each for each in found["source"])
+
+
+def test_the_topics_of_a_configuration_are_checked_together(buckets, conf):
+    parts = {"verdicts": {"topic": "verdicts"}, "partitions": 99, "audit": {"path": "a", "checkpoint": "b"}}
+    (fault,) = things(buckets("check", changed(conf, **parts), "--json"))["configuration"]
+    for said in ("verdicts.topic needs Kafka", "partitions: 99 is more than engine.shards", "audit: keeps topics"):
+        assert said in fault
+
+
+def test_the_help_has_examples(buckets):
+    assert "buckets check conf/kafka.yaml --json" in buckets("check", "--help").out
+
+
+def test_paths_are_shown_as_they_are_reached_from_here(buckets, conf, monkeypatch):
+    monkeypatch.chdir(conf.parent)
+    assert f"goes on ({os.path.relpath(conf.parent / 'checkpoint')})" in buckets("check", conf).out
