@@ -1,6 +1,6 @@
 # What people do with this project. Everything runs in .venv, which `setup` makes; ARGS passes options on.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-kafka check test lint format lock clean bench compare
+.PHONY: help setup demo demo-kafka check test lint format lock clean bench compare soak
 
 # Those that need neither Spark nor Kafka.
 CORE_TESTS = tests/core tests/cli_unit tests/generator
@@ -39,6 +39,9 @@ bench: setup ## measure, for an hour and a half, or one benchmark: make bench AR
 
 compare: setup ## measure this commit and another one in turns, e.g. make compare ARGS="HEAD~1 --quick"
 	@.venv/bin/python bench/compare.py $(ARGS)
+
+soak: setup ## run a job for 500 batches of each output and see that it stays as it was; ARGS="--batches 20000" for hours
+	@.venv/bin/python bench/soak.py --batches 500 $(ARGS)
 
 lock: ## write requirements.lock from pyproject.toml; newest versions with ARGS=--upgrade
 	@bin/setup python

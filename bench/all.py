@@ -27,9 +27,10 @@ BENCHMARKS = (
     "state",
     "peers",
     "history",
+    "appends",
     *LIVE,
 )
-RUN_ONCE = ("restart", "state", "peers", "history", *LIVE)
+RUN_ONCE = ("restart", "state", "peers", "history", "appends", *LIVE)
 """Those that know how often: they count bytes, their sides are far apart, or they go on for minutes anyway."""
 REPEATS = 2
 

@@ -23,7 +23,7 @@ from rich.console import Console
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 DATA = HERE / "data"
-LIBRARIES = ("pyspark", "delta-spark", "numba", "numpy", "pyarrow")
+LIBRARIES = ("pyspark", "deltalake", "numba", "numpy", "pyarrow")
 WARM_UP_BATCHES = 2
 POLL_S = 1.0
 LONGEST_RUN_S = 900.0

@@ -95,7 +95,7 @@ def main() -> None:
         for file in files[start : start + files_per_batch]:
             for rows in arrivals(file):
                 started_s = time.perf_counter()
-                for message in fan_out(rows, rule_set, schema, engine.shards):
+                for message in fan_out(rows, rule_set, schema, engine):
                     shards[message.shard].append(message.payload)
                 total_s["fan_out"] += time.perf_counter() - started_s
                 events += rows.num_rows

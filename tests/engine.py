@@ -30,6 +30,8 @@ NAMES = {
     OVERFLOW: "overflow",
 }
 LEAST = -(2**63)
+NEVER = (2**63 - 1, -(2**63))
+"""The least and the greatest value of no values."""
 SMALL = Paging(page_cells=2, hot_cells=2, most_pages=16)
 """Pages so small that short streams have many."""
 
@@ -69,13 +71,20 @@ class Engine:
         order = [index for key in keys for index, event in enumerate(events) if event.key == key]
         chosen = [list(self.schema.measures).index(measure) for measure in self.plan.group.measures]
         scales = [measure.scale for measure in self.schema.measures.values()]
+        given = [[events[i].values[column] for i in order] for column in chosen]
+        nulls = np.array([[value is None for value in of] for of in given], np.bool_).reshape(len(chosen), len(order))
         values = np.array(
-            [[to_scaled(str(events[i].values[column]), scales[column]) for i in order] for column in chosen], np.int64
+            [
+                [to_scaled(str(value or 0), scales[column]) for value in of]
+                for column, of in zip(chosen, given, strict=True)
+            ],
+            np.int64,
         ).reshape(len(chosen), len(order))
         keyed = KeyedEvents(
             key_start=np.array([0, *np.cumsum([sum(e.key == key for e in events) for key in keys])], np.int64),
             times_ms=np.array([events[i].time_ms for i in order], np.int64),
             values=values,
+            nulls=nulls,
             ids=EventIds.of([events[i].event_id for i in order]),
         )
         scored = self._score(keys, keyed, emit_all)
@@ -91,9 +100,9 @@ class Engine:
         for row in zip(*(column.tolist() for column in scored.rows), strict=True):
             event, rule, whole, micro, *ends, count, fewest, most, fired, exact, certain, fits = row
             assert fits
-            lower, upper = self._number(rule, *ends[:2]), self._number(rule, *ends[2:])
+            lower, upper = (self._shown(rule, *end, most) for end in (ends[:2], ends[2:]))
             outcome, rule_id = outcomes[order[event]], self.plan.rules[rule].rule_id
-            outcome.results[rule_id] = Result(self._number(rule, whole, micro), count, fired)
+            outcome.results[rule_id] = Result(self._shown(rule, whole, micro, count), count, fired)
             outcome.bounds[rule_id] = Bounds(lower, upper, exact, certain, fewest, most)
         for event, rule in zip(scored.beyond.event.tolist(), scored.beyond.rule.tolist(), strict=True):
             outcomes[order[event]].beyond.append(self.plan.rules[rule].rule_id)
@@ -118,6 +127,10 @@ class Engine:
             else:
                 self.pages[keys[page.key], page.number] = page.data
         return scored
+
+    def _shown(self, rule: int, whole: int, micro: int, events: int) -> Decimal | None:
+        """A value of so many events; of none it is NULL."""
+        return self._number(rule, whole, micro) if events else None
 
     def _number(self, rule: int, whole: int, micro: int) -> Decimal:
         is_average = self.plan.rules[rule].aggregate.function == "avg"
@@ -180,13 +193,23 @@ class Engine:
             assert directory.first_ms[entry] == whole.first_ms
             assert directory.cells[entry] == len(cells)
             assert directory.event_count[entry] == whole.events
-            assert tuple(directory.extremes[0, :, entry]) == whole.least
-            assert tuple(directory.extremes[1, :, entry]) == whole.greatest
+            for side, extremes in ((0, whole.least), (1, whole.greatest)):
+                found = directory.extremes[side, :, entry].tolist()
+                assert found == [NEVER[side] if each is None else each for each in extremes]
+            assert tuple(directory.nulls[:, entry]) == whole.nulls
             for pair, sums in ((directory.plus, whole.plus), (directory.minus, whole.minus)):
                 assert [(int(high) << 32) + int(low) for high, low in pair[:, :, entry].T] == list(sums)
 
 
 def _cell(seen) -> Cell:
     return Cell(
-        seen.first_ms, seen.last_ms, seen.events, seen.event_id, seen.plus, seen.minus, seen.least, seen.greatest
+        seen.first_ms,
+        seen.last_ms,
+        seen.events,
+        seen.event_id,
+        seen.plus,
+        seen.minus,
+        seen.least,
+        seen.greatest,
+        seen.nulls,
     )

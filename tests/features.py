@@ -130,6 +130,11 @@ class FeatureEngine(Engine):
         super().settings(**settings)
         self.plan = with_features(self.plan, self.wanted)
 
+    def _shown(self, rule: int, whole: int, micro: int, events: int) -> Decimal | None:
+        if self.plan.rules[rule].rule_id.startswith("f"):
+            return self._number(rule, whole, micro)
+        return super()._shown(rule, whole, micro, events)
+
     def _number(self, rule: int, whole: int, micro: int) -> Decimal:
         if self.plan.rules[rule].rule_id.startswith("f"):
             return with_tenths(whole, micro)
@@ -160,6 +165,8 @@ class FeatureOracle(Oracle):
             in_order = in_order[:own]
         inside = [x for x in in_order if edge <= x.time_ms <= event.time_ms]
         counted = [x for x in inside if wanted.counted is None or self.scaled([x], wanted.counted) == [1]]
+        if not wanted.function.endswith("TIME"):
+            counted = [x for x in counted if self.scaled([x], wanted.measure) != [None]]
         value, count = self.value(wanted, counted)
         outcome.results[rule.rule_id] = Result(Decimal(value), count, True)
         outcome.bounds[rule.rule_id] = Bounds(Decimal(value), Decimal(value), True, True, count, count)
@@ -218,6 +225,12 @@ def feature_streams(draw, **options: Any):
     counts = {name: Decimal(number < 2) for name, number in zip(ids, drawn, strict=True)}
     different = draw(st.sampled_from([2, 3, 1000]))
     return [
-        event._replace(values=(event.values[0], Decimal(int(event.values[1]) % different), counts[event.event_id]))
+        event._replace(values=(*_of_few(event, counts[event.event_id], different), counts[event.event_id]))
         for event in events
     ]
+
+
+def _of_few(event: Event, counts: Decimal, different: int) -> tuple[Decimal | None, Decimal | None]:
+    """Amount and fee of an event; as tracks have them, one that does not count has a value in any case."""
+    amount, fee = (value if value is not None or counts else Decimal(0) for value in event.values)
+    return amount, None if fee is None else Decimal(int(fee) % different)

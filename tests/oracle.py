@@ -29,19 +29,19 @@ class Event(NamedTuple):
     event_id: str
     time_ms: int
     key: str
-    values: tuple[Decimal, ...]
-    """One for each measure, in the order of `Oracle.measures`."""
+    values: tuple[Decimal | None, ...]
+    """One for each measure, in the order of `Oracle.measures`; None where the event has none."""
 
 
 class Result(NamedTuple):
-    value: Decimal
+    value: Decimal | None
     count: int
     fired: bool
 
 
 class Bounds(NamedTuple):
-    lower: Decimal
-    upper: Decimal
+    lower: Decimal | None
+    upper: Decimal | None
     exact: bool
     certain: bool
     fewest: int
@@ -57,8 +57,10 @@ class Cell(NamedTuple):
     event_id: str | None
     plus: tuple[int, ...]
     minus: tuple[int, ...]
-    least: tuple[int, ...]
-    greatest: tuple[int, ...]
+    least: tuple[int | None, ...]
+    greatest: tuple[int | None, ...]
+    nulls: tuple[int, ...] = ()
+    """How many events have no value; empty where all have one."""
 
 
 @dataclass
@@ -91,6 +93,8 @@ class Oracle:
         self.clock_ms: dict[str, int] = {}
         self.reset_ms: dict[tuple[str, str], int] = {}
         """When a rule last fired for a key."""
+        self.conditions: list[Rule] = []
+        """Rules with features, where some are known."""
 
     def arrive(self, event: Event, refused: bool | None = None) -> Outcome:
         """Take in an event.
@@ -124,7 +128,8 @@ class Oracle:
             for rule in self.rules:
                 if rule.is_evaluated:
                     self.evaluate(rule, event, clock, now, outcome, may_pass=refused is not None)
-            in_force = {rule.rule_id for rule in self.rules if rule.state == "ACTIVE"}
+            outcome.beyond += self.conditions_beyond(event, clock)
+            in_force = {rule.rule_id for rule in [*self.rules, *self.conditions] if rule.state == "ACTIVE"}
             beyond = [rule_id for rule_id in outcome.beyond if rule_id in in_force]
             if refused or (refused is None and beyond):
                 events[:] = before
@@ -157,12 +162,19 @@ class Oracle:
         if function != "count":
             scale = self.measures[rule.measure]
             sure, maybe = self.scaled(inside, rule.measure), self.scaled(bucket, rule.measure)
+            sure, maybe = ([each for each in of if each is not None] for of in (sure, maybe))
         net = {"include": sum(maybe), "exclude": 0, "prorate": round(sum(maybe) * covered)}[self.edge]
-        part = {"include": len(bucket), "exclude": 0, "prorate": round(len(bucket) * covered)}[self.edge]
-        count = len(inside) + part
+        part = {"include": len(maybe), "exclude": 0, "prorate": round(len(maybe) * covered)}[self.edge]
+        count, fewest, most = len(sure) + part, len(sure), len(sure) + len(maybe)
         plus, minus = sum(x for x in maybe if x > 0), -sum(x for x in maybe if x < 0)
         if function == "count":
             value, lower, upper = count, len(inside), len(inside) + len(bucket)
+        elif most == 0:
+            outcome.results[rule.rule_id] = Result(None, 0, False)
+            outcome.bounds[rule.rule_id] = Bounds(None, None, True, True, 0, 0)
+            return
+        elif function in BEST and not sure:
+            value, lower, upper = BEST[function](maybe), min(maybe), max(maybe)
         elif function in BEST:
             best = BEST[function]
             value = best(sure) if self.edge == "exclude" else best(sure + maybe)
@@ -175,7 +187,7 @@ class Oracle:
             value, lower, upper = sum(sure) + net, sum(sure) - minus, sum(sure) + plus
             if function == "avg":
                 lower, upper = average_bounds(sure, maybe, plus, minus)
-                value = min(max(Fraction(value, count), lower), upper)
+                value = min(max(Fraction(value, count or 1), lower), upper)
             elif not may_pass:
                 value, lower, upper = (min(max(each, LEAST), GREATEST) for each in (value, lower, upper))
         compare, limit = COMPARE[rule.limit.operator], Fraction(rule.limit.value) * 10**scale
@@ -184,9 +196,16 @@ class Oracle:
             may_be_met = lower <= limit <= upper and (function == "avg" or limit.denominator == 1)
             certain = lower == upper or not may_be_met
         shown, low, high = (shown_decimal(function, each, scale) for each in (value, lower, upper))
-        outcome.results[rule.rule_id] = Result(shown, count, compare(value, limit))
-        fewest, most = len(inside), len(inside) + len(bucket)
-        outcome.bounds[rule.rule_id] = Bounds(low, high, lower == upper, certain, fewest, most)
+        may_fire = not certain or compare(lower, limit)
+        # Of no values at all the result is NULL, which crosses no limit.
+        fired, shown = (compare(value, limit), shown) if count else (False, None)
+        certain = certain and (fewest > 0 or not may_fire)
+        outcome.results[rule.rule_id] = Result(shown, count, fired)
+        outcome.bounds[rule.rule_id] = Bounds(low, high, lower == upper and fewest > 0, certain, fewest, most)
+
+    def conditions_beyond(self, event: Event, clock: int | None) -> list[str]:
+        """The rules with features of which a sum passes 64 bits, by their ids."""
+        return []
 
     def patience_ms(self, rule: Rule) -> int:
         """How far before the clock a window may reach: rules in force do not depend on others."""
@@ -205,11 +224,12 @@ class Oracle:
                 return inside, whole, Fraction(width - edge % width, width)
         return inside, [], Fraction(1)
 
-    def scaled(self, events: Iterable[Event], measure: str | None) -> list[int]:
-        """Values of a measure as integers."""
+    def scaled(self, events: Iterable[Event], measure: str | None) -> list[Any]:
+        """Values of a measure as integers; None where an event has none."""
         assert measure is not None
         column = list(self.measures).index(measure)
-        return [int(x.values[column].scaleb(self.measures[measure])) for x in events]
+        values = [x.values[column] for x in events]
+        return [None if value is None else int(value.scaleb(self.measures[measure])) for value in values]
 
     def cells(self, key: str, measures: Sequence[str]) -> list[Cell]:
         """The key's timeline: what lies inside the horizon, folded as the tiers say, oldest first."""
@@ -224,10 +244,11 @@ class Oracle:
                 last_ms=x.time_ms,
                 events=1,
                 event_id=x.event_id,
-                plus=tuple(max(column[index], 0) for column in columns),
-                minus=tuple(max(-column[index], 0) for column in columns),
+                plus=tuple(max(column[index] or 0, 0) for column in columns),
+                minus=tuple(max(-(column[index] or 0), 0) for column in columns),
                 least=tuple(column[index] for column in columns),
                 greatest=tuple(column[index] for column in columns),
+                nulls=tuple(int(column[index] is None) for column in columns),
             )
             for index, x in enumerate(events)
         ]
@@ -271,6 +292,9 @@ def combined(cells: list[Cell]) -> Cell:
     def by_measure(function, field_name: str) -> tuple[int, ...]:
         return tuple(map(function, zip(*(getattr(cell, field_name) for cell in cells), strict=True)))
 
+    def of_known(best):
+        return lambda values: best((value for value in values if value is not None), default=None)
+
     return Cell(
         first_ms=min(cell.first_ms for cell in cells),
         last_ms=max(cell.last_ms for cell in cells),
@@ -278,14 +302,17 @@ def combined(cells: list[Cell]) -> Cell:
         event_id=None,
         plus=by_measure(sum, "plus"),
         minus=by_measure(sum, "minus"),
-        least=by_measure(min, "least"),
-        greatest=by_measure(max, "greatest"),
+        least=by_measure(of_known(min), "least"),
+        greatest=by_measure(of_known(max), "greatest"),
+        nulls=by_measure(sum, "nulls"),
     )
 
 
 def average_bounds(sure: list[int], maybe: list[int], plus: int, minus: int) -> tuple[Fraction, Fraction]:
     """Between what the average lies when any of some values may be in too, as `bounds` says."""
     total, least_count, greatest_count = sum(sure), len(sure), len(sure) + len(maybe)
+    if not sure:
+        return Fraction(min(maybe)), Fraction(max(maybe))
     if not maybe:
         return Fraction(total, least_count), Fraction(total, least_count)
     counts = (least_count, greatest_count)

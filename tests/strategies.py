@@ -82,6 +82,7 @@ def streams(
     repeating: bool = True,
     least: int = -500,
     latest_ms: int | None = None,
+    nulls: bool = True,
 ):
     """Events in arrival order, most of them of the first key. Steps of 0 collide, negative ones are late.
 
@@ -94,6 +95,7 @@ def streams(
         repeating: whether some events arrive twice.
         least: the least of the amounts that are not large, scaled.
         latest_ms: how late an event may be; None for as late as it comes.
+        nulls: whether some events of some streams have no amount, no fee, or neither.
     """
     amount = decimals(2) if overflowing else small_decimals(2, least)
     repeat = st.sampled_from([*[0] * 14, 1, 2] if repeating else [0])
@@ -101,19 +103,21 @@ def streams(
     def part(steps_ms: list[int]):
         possible = [step_ms for step_ms in steps_ms if latest_ms is None or step_ms >= -latest_ms]
         key = st.sampled_from([0] * 2 * keys + list(range(keys)))
-        return st.tuples(key, st.sampled_from(possible), amount, small_decimals(0, least), repeat)
+        missing = st.sampled_from([0, 0, 0, 0, 0, 1, 2, 3])
+        return st.tuples(key, st.sampled_from(possible), amount, small_decimals(0, least), repeat, missing)
 
-    def build(start_ms: int, parts: list) -> list[Event]:
+    def build(start_ms: int, with_nulls: bool, parts: list) -> list[Event]:
         events: list[Event] = []
         clock_ms = start_ms
-        for index, (key, forward_ms, value, fee, back) in enumerate(parts):
+        for index, (key, forward_ms, value, fee, back, missing) in enumerate(parts):
             if back and len(events) >= back:
                 if latest_ms is None or clock_ms - events[-back].time_ms <= latest_ms:
                     events.append(events[-back])
                 continue
             time_ms = clock_ms + forward_ms
             clock_ms = max(clock_ms, time_ms)
-            events.append(Event(f"é{index}" if index % 7 == 0 else f"e{index}", time_ms, f"k{key}", (value, fee)))
+            amount, fee = None if with_nulls and missing & 1 else value, None if with_nulls and missing & 2 else fee
+            events.append(Event(f"é{index}" if index % 7 == 0 else f"e{index}", time_ms, f"k{key}", (amount, fee)))
         return events
 
     def parts(chosen: tuple[int, list[int]]):
@@ -123,7 +127,8 @@ def streams(
     shapes = st.tuples(
         st.sampled_from([0, 20, 40, 60]), st.sampled_from([WIDE_STEPS_MS, CLOSE_STEPS_MS, CLOSE_STEPS_MS])
     )
-    return st.builds(build, st.sampled_from([-1_000, 0, 1_700_000_000_000]), shapes.flatmap(parts))
+    starts_ms, with_nulls = st.sampled_from([-1_000, 0, 1_700_000_000_000]), st.sampled_from([False, nulls])
+    return st.builds(build, starts_ms, with_nulls, shapes.flatmap(parts))
 
 
 def cuts():

@@ -106,6 +106,8 @@ def streams(draw: st.DrawFn) -> list[Row]:
 
 
 Grouping = tuple[str, tuple[str, ...], str]
+NO_KEY: list[Row] = []
+"""Stands for the events of a group to which an event does not belong."""
 
 
 class Loop:
@@ -137,12 +139,16 @@ class Loop:
             where = _text(rule.where)
             if rule.on != on or rule.state == "PAUSE" or not FILTERS[where](row):
                 continue
-            if any(there[grouping] is None for grouping, _ in needed):
+            home, _ = needed[-1]
+            if there[home] is NO_KEY or any(there[grouping] is None for grouping, _ in needed):
                 continue
             windows = [] if rule.window is None else [(rule.aggregate.function, rule.measure, rule.window.length_ms)]
             windows += [(each.function, each.of, each.window.length_ms) for each in rule.features.values()]
             values = []
             for (function, of, length_ms), (grouping, counts) in zip(windows, needed, strict=False):
+                if there[grouping] is NO_KEY:
+                    values.append(None)
+                    continue
                 inside = [each for each in there[grouping] if row["t"] - length_ms <= each["t"] <= row["t"]]
                 values.append(_computed(function, [each.get(of) for each in inside if FILTERS[counts](each)]))
             yield rule, row, values, _fires(rule, values)
@@ -152,7 +158,7 @@ class Loop:
         _, fields, where = grouping
         if any(row[field] is None for field in fields):
             self.missing += 1
-            return None
+            return NO_KEY
         if not FILTERS[where](row):
             return None
         came = self.came.setdefault((grouping, _key(row, fields)), [])
@@ -192,7 +198,7 @@ def _fires(rule: Rule, values: list[Any]) -> bool:
     if rule.limit is not None:
         return bool(values[0] > rule.limit.value)
     limits = [int(test.rpartition(" ")[2]) for test in rule.when.text.replace("(", "").replace(")", "").split(" AND ")]
-    return all(value > limit for value, limit in zip(values, limits, strict=True))
+    return all(value is not None and value > limit for value, limit in zip(values, limits, strict=True))
 
 
 def cut(rows: list[Row], at: list[int]) -> list[list[Row]]:

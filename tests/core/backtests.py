@@ -69,7 +69,7 @@ def rule(rule_id: str, form: int = 0, **changes: Any) -> Rule:
 
 @st.composite
 def payments(draw: st.DrawFn, max_size: int = 50) -> list[Row]:
-    """Payments of a few payers and cards in the order of arrival: some are late, some come again."""
+    """Payments of a few payers and cards in the order of arrival: some are late, come again, or share an id."""
     rows: list[Row] = []
     clock_ms = 1_700_000_000_000
     parts = st.tuples(
@@ -80,7 +80,8 @@ def payments(draw: st.DrawFn, max_size: int = 50) -> list[Row]:
             rows.append(dict(rows[-1]))
             continue
         amount = f"{Decimal(cents).scaleb(-2)}"
-        row = {"id": f"e{index}", "t": clock_ms + step_ms, "payer": f"p{payer}", "card": f"c{card}", "amount": amount}
+        name = rows[-1]["id"] if again == 1 and rows else f"e{index}"
+        row = {"id": name, "t": clock_ms + step_ms, "payer": f"p{payer}", "card": f"c{card}", "amount": amount}
         clock_ms = max(clock_ms, row["t"])
         rows.append(row)
     return [row | {"position": position} for position, row in enumerate(rows, 1)]

@@ -14,23 +14,31 @@ new_timeline, push = map(compiled, (new_timeline, push))
 
 LEAST, GREATEST = -(2**63), 2**63 - 1
 INT64S = st.one_of(st.integers(-300, 300), st.integers(LEAST, GREATEST), st.sampled_from([LEAST, GREATEST, 2**62]))
+VALUES = st.one_of(INT64S, INT64S, st.none())
+"""What an event has in a column, or has not."""
 TIMES_MS = st.integers(-300, 300)
 LOW_MASK = 2**32 - 1
 
 
-def raw(time_ms: int, event_id: str, values: Sequence[int]) -> Cell:
+def raw(time_ms: int, event_id: str, values: Sequence[int | None]) -> Cell:
     """The cell of one event."""
-    plus, minus = tuple(max(value, 0) for value in values), tuple(max(-value, 0) for value in values)
-    return Cell(time_ms, time_ms, 1, event_id, plus, minus, tuple(values), tuple(values))
+    plus, minus = tuple(max(value or 0, 0) for value in values), tuple(max(-(value or 0), 0) for value in values)
+    nulls = tuple(int(value is None) for value in values)
+    return Cell(time_ms, time_ms, 1, event_id, plus, minus, tuple(values), tuple(values), nulls)
 
 
-def bucket(events: Sequence[tuple[int, Sequence[int]]]) -> Cell:
+def extremes_of(values: Sequence[int | None], side: int) -> list[int]:
+    """Least (side 0) or greatest values as a timeline has them."""
+    return [(GREATEST, LEAST)[side] if value is None else value for value in values]
+
+
+def bucket(events: Sequence[tuple[int, Sequence[int | None]]]) -> Cell:
     """The cell of several events, each given as its time and its values."""
     return combined([raw(time_ms, "", values) for time_ms, values in events])
 
 
 @st.composite
-def cell_lists(draw, columns: int, values=INT64S, times_ms=TIMES_MS, most: int = 8):
+def cell_lists(draw, columns: int, values=VALUES, times_ms=TIMES_MS, most: int = 8):
     """Buckets of one to three events, and raw events after them."""
     event = st.tuples(times_ms, st.tuples(*[values] * columns))
     events = sorted(draw(st.lists(event, max_size=3 * most)), key=lambda each: each[0])
@@ -49,7 +57,9 @@ def laid_out(cells: Sequence[Cell], columns: int, room: int = 0) -> tuple[Timeli
     for index, cell in enumerate(cells):
         timeline.first_ms[index], timeline.last_ms[index] = cell.first_ms, cell.last_ms
         timeline.owner[index] = HOT
-        timeline.extremes[0, :, index], timeline.extremes[1, :, index] = cell.least, cell.greatest
+        for side, values in enumerate((cell.least, cell.greatest)):
+            timeline.extremes[side, :, index] = extremes_of(values, side)
+        timeline.nulls[:, index] = cell.nulls
         timeline.id_start[index], timeline.id_length[index] = len(pool), NO_ID
         if cell.event_id is None:
             for sums, field in ((timeline.plus, cell.plus), (timeline.minus, cell.minus)):
@@ -71,7 +81,8 @@ def _cell(timeline: Timeline, index: int, pool: np.ndarray) -> Cell:
     first_ms, last_ms = int(timeline.first_ms[index]), int(timeline.last_ms[index])
     events = int(timeline.prefix_count[index + 1] - timeline.prefix_count[index])
     start, length = int(timeline.id_start[index]), int(timeline.id_length[index])
-    least, greatest = (tuple(timeline.extremes[side, :, index].tolist()) for side in range(2))
+    pairs = timeline.extremes[:, :, index].T.tolist()
+    least, greatest = (tuple(pair[side] if pair[0] <= pair[1] else None for pair in pairs) for side in range(2))
     if length != NO_ID:
         assert (first_ms, events, least) == (last_ms, 1, greatest)
         return raw(first_ms, pool[start : start + length].tobytes().decode(), least)
@@ -80,4 +91,5 @@ def _cell(timeline: Timeline, index: int, pool: np.ndarray) -> Cell:
         pairs = part[:, :, index].T.tolist()
         assert all(0 <= low <= LOW_MASK and high >= 0 for high, low in pairs)
         sums.append(tuple((high << 32) + low for high, low in pairs))
-    return Cell(first_ms, last_ms, events, None, sums[0], sums[1], least, greatest)
+    nulls = tuple(timeline.nulls[:, index].tolist())
+    return Cell(first_ms, last_ms, events, None, sums[0], sums[1], least, greatest, nulls)

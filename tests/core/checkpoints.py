@@ -1,9 +1,12 @@
 """Checkpoints for tests: what they are made for, and batches that run on them."""
 
 import json
+from pathlib import Path
+from typing import Any
 
 from buckets.checkpoint.basis import Basis
 from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.checkpoint.seal import unseal_json
 from buckets.checkpoint.terms import Terms
 from buckets.config.engine import EngineSettings
 from buckets.events.schema import EventSchema
@@ -56,13 +59,31 @@ def files(checkpoint: Checkpoint) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
+def written_in(file: Path) -> Any:
+    """What a record says, without its checksum."""
+    return unseal_json(file.read_bytes())
+
+
 def change_job(checkpoint: Checkpoint, **changes) -> None:
     """Change what is written in job.json; None takes a field away."""
     job = checkpoint.path / "buckets" / "job.json"
-    written = json.loads(job.read_text()) | changes
+    written = written_in(job) | changes
     job.write_text(json.dumps({name: value for name, value in written.items() if value is not None}))
 
 
-def terms(output: str = "delta", arrival: str | None = None, evaluations: bool = False, **changes) -> Terms:
+def terms(
+    output: str = "delta",
+    arrival: str | None = None,
+    evaluations: bool = False,
+    isolation: str | None = None,
+    **changes,
+) -> Terms:
     now = basis(**changes)
-    return Terms(event_schema=now.schema, engine=now.engine, evaluations=evaluations, output=output, arrival=arrival)
+    return Terms(
+        event_schema=now.schema,
+        engine=now.engine,
+        evaluations=evaluations,
+        output=output,
+        arrival=arrival,
+        isolation=isolation,
+    )

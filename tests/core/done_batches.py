@@ -22,7 +22,15 @@ class Done:
 def batch(
     events: int = 10, written_ms: int = NOW_MS, ingested=(), alerts=(), batch_id: int = 0, held: int = 0, **done
 ) -> Done:
-    counts = {"filtered": 1, "late": 2, "too_late": 0, "duplicates": 0, "collisions_not_kept": 0, "dead_letters": 0}
+    counts = {
+        "no_key": 0,
+        "filtered": 1,
+        "late": 2,
+        "too_late": 0,
+        "duplicates": 0,
+        "collisions_not_kept": 0,
+        "dead_letters": 0,
+    }
     counts |= {"held_alerts": held}
     fired = sum(len(table) for table in alerts)
     group = GroupAccount("id", "payer", events_in=events, evaluated=events - 3, alerts=fired, **counts)

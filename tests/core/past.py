@@ -30,5 +30,5 @@ def write_results(job: ArchivedJob, folder: Path, evaluations: bool = True) -> N
 def explainer_of(job: ArchivedJob, folder: Path, evaluations: bool = True, most: int | None = None) -> Explainer:
     """What explains the alerts of a job; its results are written into a folder first."""
     write_results(job, folder, evaluations)
-    past = Past(job.archive, job.recorded, RecordedResults(folder), job.checkpoint.versions)
+    past = Past.of(job.archive, job.recorded, RecordedResults(folder), job.checkpoint.versions)
     return Explainer(past, most)

@@ -17,9 +17,9 @@ RULES = first_rule_set([rule("a"), rule("b", group_by=["kind"], where={"vip": Tr
 PLAIN, FILTERED = (group.group_id for group in RULES.groups)
 
 
-def arrived(arrivals: int, malformed: int, filtered: int, latest_ms: int | None) -> bytes:
-    by_group = {PLAIN: 0, FILTERED: filtered}
-    text = {"arrivals": arrivals, "malformed": malformed, "filtered": by_group, "arrived": until(latest_ms)}
+def arrived(arrivals: int, malformed: int, filtered: int, latest_ms: int | None, no_key: int = 0) -> bytes:
+    text = {"arrivals": arrivals, "malformed": malformed, "arrived": until(latest_ms)}
+    text |= {"filtered": {PLAIN: 0, FILTERED: filtered}, "no_key": {PLAIN: 0, FILTERED: no_key}}
     return json.dumps(text).encode()
 
 
@@ -33,7 +33,7 @@ def test_counts_of_all_tasks_and_shards_are_added_up():
         7,
         RULES,
         [
-            arrived(20, 2, 4, 500),
+            arrived(20, 2, 1, 500, no_key=3),
             evaluated(PLAIN, [1, 2, 3, 4, 5, 1], alerts=2, held=4),
             evaluated(PLAIN, [2, 0, 0, 0, 0, 0], alerts=1, held=1),
             arrived(2, 2, 0, None),
@@ -47,10 +47,10 @@ def test_counts_of_all_tasks_and_shards_are_added_up():
     assert vars(account.groups[0]) == {
         "group_id": PLAIN, "group": "payer", "events_in": 22, "filtered": 0, "evaluated": 3, "too_late": 2,
         "duplicates": 3, "late": 4, "collisions_not_kept": 5, "dead_letters": 5, "alerts": 3,
-        "held_alerts": 5,
+        "held_alerts": 5, "no_key": 0,
     }  # fmt: skip
     second = account.groups[1]
-    assert (second.group, second.filtered, second.evaluated) == ("kind where vip is true", 4, 14)
+    assert (second.group, second.no_key, second.filtered, second.evaluated) == ("kind where vip is true", 3, 1, 14)
     assert (second.dead_letters, second.alerts) == (4, 0)
 
 

@@ -77,7 +77,7 @@ def table(*rows) -> pa.Table:
 
 def test_two_rules_on_one_card_a_score_above_100_and_alerted_before():
     events = table(("e1", 0, "p", "c", "101"), ("e2", 1000, "p", "c", "1"), ("e3", 2000, "p", "c", "1"))
-    results = buckets.evaluate(events, [BIG, MANY, TWO, over_alerts(), AGAIN], SCHEMA)
+    results = buckets.Evaluator([BIG, MANY, TWO, over_alerts(), AGAIN], SCHEMA).recorded(events)
     found = [(row["event_id"], row["rule_id"], row["condition"]) for row in results.alerts.to_pylist()]
     assert [each for each in found if each[1] in ("two", "score", "again")] == [
         ("e2", "score", "The sum of alert_score over the last 24h (120) is above 100"),

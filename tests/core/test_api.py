@@ -2,6 +2,7 @@
 
 import doctest
 import importlib
+import json
 import subprocess
 import sys
 from decimal import Decimal
@@ -57,7 +58,7 @@ def table_of(rows: list[dict]) -> pa.Table:
 @st.composite
 def mixed(draw):
     """Rows of a stream with broken ones among them: `None` stands for a row that is no event."""
-    events: list = draw(streams(keys=3, max_size=40))
+    events: list = draw(streams(keys=3, max_size=40, nulls=False))
     for index in draw(st.lists(st.integers(0, 40), max_size=4)):
         events.insert(index, None)
     return events
@@ -235,3 +236,15 @@ def test_a_precision_for_a_group_that_no_rule_has_is_refused():
         buckets.BucketsError, match=r"engine settings: engine.precision.groups\[1\]: no rule has the group"
     ):
         buckets.Evaluator([rule()], PAYMENTS, engine)
+
+
+def test_results_have_structs_and_amounts_with_their_own_digits():
+    events = payments(id=["e1", "e2"], at=[0, 1], payer=["p", "p"], amount=["60.50", "50.00"])
+    found = buckets.evaluate(events, [rule(), rule("all", group_by=[])], PAYMENTS)
+    assert found.alerts.schema.field("value").type == pa.decimal128(38, 2)
+    first, second = found.alerts.to_pylist()
+    assert (first["key"], second["key"]) == ({"payer": "p"}, {"payer": None})
+    assert (str(first["value"]), str(first["event"]["amount"])) == ("110.50", "50.00")
+    assert [(term["name"], term["value"], term["count"]) for term in first["terms"]] == [("value", "110.50", 2)]
+    recorded = buckets.Evaluator([rule()], PAYMENTS).recorded(events)
+    assert json.loads(recorded.alerts["key"][0].as_py()) == {"payer": "p"}

@@ -12,13 +12,13 @@ from buckets.errors import BucketsError
 SPANS = st.lists(st.none() | st.tuples(st.integers(0, 9), st.integers(0, 9)).map(sorted).map(tuple), max_size=8)
 
 
-def run(file: Path, spans: list[Span | None], ordering: Ordering, restart: bool = False) -> list[str]:
+def run(checkpoint: Path, spans: list[Span | None], ordering: Ordering, restart: bool = False) -> list[str]:
     """What is said of batches, one after the other."""
     said: list[str] = []
-    order = ArrivalOrder(file, ordering, said.append)
+    order = ArrivalOrder(checkpoint, ordering, said.append)
     for batch_id, span in enumerate(spans):
         if restart:
-            order = ArrivalOrder(file, ordering, said.append)
+            order = ArrivalOrder(checkpoint, ordering, said.append)
         order.check(batch_id, span)
         order.done(batch_id, span)
     return said
@@ -31,17 +31,17 @@ def in_order(spans: list[Span | None]) -> bool:
 
 @given(SPANS, st.booleans())
 def test_a_batch_is_refused_if_and_only_if_some_earlier_batch_reaches_past_its_begin(tmp_path_factory, spans, restart):
-    file = tmp_path_factory.mktemp("order") / "arrival_order.json"
+    checkpoint = tmp_path_factory.mktemp("order")
     if in_order(spans):
-        run(file, spans, Ordering("seen", refuse=True), restart)
+        run(checkpoint, spans, Ordering("seen", refuse=True), restart)
     else:
         with pytest.raises(BucketsError, match=r"so results would depend on how the stream is cut"):
-            run(file, spans, Ordering("seen", refuse=True), restart)
+            run(checkpoint, spans, Ordering("seen", refuse=True), restart)
 
 
 def test_what_is_refused_is_one_line_with_the_way_out(tmp_path):
     with pytest.raises(BucketsError) as error:
-        run(tmp_path / "order", [(1, 5), None, (4, 9)], Ordering("seen", refuse=True))
+        run(tmp_path, [(1, 5), None, (4, 9)], Ordering("seen", refuse=True))
     assert error.value.message == (
         "batch 2: seen 4 arrives after 5 of an earlier batch, so results would depend on how the stream is cut; "
         "nothing of the batch is committed. Mend the order, or take rows as they come with source.out_of_order: take"
@@ -49,9 +49,9 @@ def test_what_is_refused_is_one_line_with_the_way_out(tmp_path):
 
 
 def test_a_batch_that_is_run_again_is_compared_with_those_before_it(tmp_path):
-    file, ordering = tmp_path / "order", Ordering("seen", refuse=True)
-    run(file, [(1, 5), (6, 9)], ordering)
-    again = ArrivalOrder(file, ordering)
+    ordering = Ordering("seen", refuse=True)
+    run(tmp_path, [(1, 5), (6, 9)], ordering)
+    again = ArrivalOrder(tmp_path, ordering)
     again.check(1, (6, 9))
     again.done(1, (6, 9))
     again.check(2, (9, 12))
@@ -70,6 +70,6 @@ def test_a_batch_that_is_run_again_is_compared_with_those_before_it(tmp_path):
     ],
 )
 def test_what_is_taken_out_of_order_is_said_once(tmp_path, column, spans, said):
-    found = run(tmp_path / "order", spans, Ordering(column, refuse=False))
+    found = run(tmp_path, spans, Ordering(column, refuse=False))
     assert len(found) == len(said)
     assert all(line.startswith(begin) for line, begin in zip(found, said, strict=True))

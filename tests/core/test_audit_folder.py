@@ -11,6 +11,7 @@ from buckets.config.settings import AuditSettings
 from buckets.errors import BucketsError
 from buckets.files import partial_of
 from buckets.outputs import columns
+from tests.core.checkpoints import written_in
 
 TOPICS = {"in": TRANSACTIONS, "fraud": columns.ALERTS}
 
@@ -108,6 +109,6 @@ def test_tables_of_another_checkpoint_are_refused(tmp_path):
 def test_a_checkpoint_of_a_later_release_is_refused(tmp_path):
     folder(tmp_path).open()
     audit = tmp_path / "checkpoint" / "buckets" / "audit.json"
-    audit.write_text(json.dumps(json.loads(audit.read_text()) | {"format": 2}))
+    audit.write_text(json.dumps(written_in(audit) | {"format": 2}))
     with pytest.raises(BucketsError, match="has format 2, and this release reads format 1"):
         folder(tmp_path).open()

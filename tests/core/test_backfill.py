@@ -220,7 +220,7 @@ class Filled(Job):
     def _chunks(self, fill) -> list:
         rule_set = self.pipeline.rule_set
         builder = Builder(
-            rule_set.filling[fill.number], rule_set.needed_fields, SCHEMA, ENGINE["shards"], self.rng.choice([1, 5, 16])
+            rule_set.filling[fill.number], frozenset(), SCHEMA, ENGINE["shards"], self.rng.choice([1, 5, 16])
         )
         return list(builder.chunks(self.seen[: fill.first_batch], {}, lambda pinned: NO_LISTS))
 

@@ -1,10 +1,8 @@
 """What may change under the state of a checkpoint, and is said once."""
 
-import json
-
 import pytest
 
-from tests.core.checkpoints import basis, change_job, schema_with, with_attributes, with_measures, with_time
+from tests.core.checkpoints import basis, change_job, schema_with, with_attributes, with_measures, with_time, written_in
 from tests.core.examples import SCHEMA
 
 TAIL = {"tail": "2h"}
@@ -82,6 +80,7 @@ def taken_now(bound: str, before: str, now: str) -> str:
         ),
         ({"schema": with_time(latest="2200-01-01", unit="ms")}, None),
         ({"late": "drop"}, "engine.late has changed (add until now, drop from now on)"),
+        ({"nulls": "strict"}, "engine.nulls has changed (leave_out until now, strict from now on)"),
         ({"collision": "replace"}, "engine.collision has changed (keep until now, replace from now on)"),
         (
             {"precision": {"edge": "prorate"}},
@@ -110,9 +109,18 @@ def test_what_does_not_touch_the_state_may_change_and_is_said_once(checkpoint, o
     assert checkpoint.job.carried_over(basis()) is None
     assert checkpoint.job.carried_over(basis(**other)) == said
     assert checkpoint.job.open(basis(**other)) == identity
-    written = json.loads((checkpoint.path / "buckets" / "job.json").read_text())
+    written = written_in(checkpoint.path / "buckets" / "job.json")
     assert written == basis(**other).to_json() | {"id": identity}
     assert checkpoint.job.carried_over(basis(**other)) is None
+
+
+def test_a_release_that_did_not_write_what_is_done_with_nulls_was_strict(checkpoint):
+    checkpoint.job.open(basis())
+    before = basis().to_json()["policies"]
+    change_job(checkpoint, policies={name: value for name, value in before.items() if name != "engine.nulls"})
+    assert checkpoint.job.carried_over(basis(nulls="strict")) is None
+    said = "engine.nulls has changed (strict until now, leave_out from now on)"
+    assert checkpoint.job.carried_over(basis()) == said
 
 
 def test_policies_that_an_earlier_release_did_not_write_are_not_said_to_have_changed(checkpoint):

@@ -7,7 +7,7 @@ import pytest
 from buckets.checkpoint.batch_records import KEPT_BATCHES, BatchRecord
 from buckets.files import write_whole
 from buckets.rules.completeness import Stretch
-from tests.core.checkpoints import ONE, OTHER, book_of, files, ran
+from tests.core.checkpoints import ONE, OTHER, book_of, files, ran, written_in
 from tests.core.examples import since
 
 
@@ -38,7 +38,7 @@ def test_a_batch_that_had_run_is_run_again_with_its_rules_while_newer_ones_exist
 
 def test_the_version_is_recorded_before_the_batch_runs(checkpoint):
     book_of(checkpoint, ONE).for_batch(7)
-    written = json.loads((checkpoint.path / "buckets" / "batches" / "000000007.json").read_text())
+    written = written_in(checkpoint.path / "buckets" / "batches" / "000000007.json")
     assert written == {"ruleset_version": 1, "arrived": [], "done": False}
     assert checkpoint.batches.record(7) == BatchRecord(1, (), done=False)
 
@@ -57,7 +57,7 @@ def test_what_has_arrived_is_added_up_over_batches(checkpoint):
         ran(book, batch, latest_ms)
     arrived = [[], [[-5, -5]], [[-5, 700]], [[-5, 700]], [[-5, 700]]]
     files_of_batches = [checkpoint.path / "buckets" / "batches" / f"{batch:09d}.json" for batch in range(5)]
-    assert [json.loads(file.read_text()) for file in files_of_batches] == [
+    assert [written_in(file) for file in files_of_batches] == [
         {"ruleset_version": 1, "arrived": stretches, "done": True} for stretches in arrived
     ]
     assert [checkpoint.batches.record(batch) for batch in range(5)] == [

@@ -77,9 +77,9 @@ def mode(folder: Path) -> int:
     return folder.lstat().st_mode & 0o777
 
 
-def test_they_are_kept_in_the_package_where_it_is_the_users_own(package):
-    assert compiled.cache_folder() == package / "__pycache__" / NAME
-    assert mode(package / "__pycache__" / NAME) == 0o700
+def test_they_are_kept_with_the_users_caches_for_all_clones(package, tmp_path):
+    assert compiled.cache_folder() == tmp_path / "caches" / "buckets" / NAME
+    assert mode(tmp_path / "caches" / "buckets") == mode(tmp_path / "caches" / "buckets" / NAME) == 0o700
 
 
 def link_to_elsewhere(path: Path) -> None:
@@ -93,16 +93,6 @@ def writable_by_others(path: Path) -> None:
     path.chmod(0o777)
 
 
-@pytest.mark.parametrize("where", [".", "__pycache__", f"__pycache__/{NAME}"])
-@pytest.mark.parametrize("plant", [link_to_elsewhere, writable_by_others])
-def test_they_are_kept_with_the_users_caches_where_others_may_write_to_the_package(package, tmp_path, where, plant):
-    if where == "." and plant is link_to_elsewhere:
-        package.rmdir()
-    plant(package / where)
-    assert compiled.cache_folder() == tmp_path / "caches" / "buckets" / NAME
-    assert mode(tmp_path / "caches" / "buckets") == mode(tmp_path / "caches" / "buckets" / NAME) == 0o700
-
-
 @pytest.mark.parametrize(
     ("where", "plant"),
     [
@@ -113,9 +103,19 @@ def test_they_are_kept_with_the_users_caches_where_others_may_write_to_the_packa
         ("caches", writable_by_others),
     ],
 )
-def test_each_run_compiles_for_itself_where_others_may_write_to_the_caches_too(package, tmp_path, where, plant):
-    writable_by_others(package)
+def test_they_are_kept_in_the_package_where_others_may_write_to_the_caches(package, tmp_path, where, plant):
     plant(tmp_path / where)
+    assert compiled.cache_folder() == package / "__pycache__" / NAME
+    assert mode(package / "__pycache__" / NAME) == 0o700
+
+
+@pytest.mark.parametrize("where", [".", "__pycache__", f"__pycache__/{NAME}"])
+@pytest.mark.parametrize("plant", [link_to_elsewhere, writable_by_others])
+def test_each_run_compiles_for_itself_where_others_may_write_to_the_package_too(package, tmp_path, where, plant):
+    if where == "." and plant is link_to_elsewhere:
+        package.rmdir()
+    plant(package / where)
+    writable_by_others(tmp_path / "caches")
     folder = compiled.cache_folder()
     assert folder.parent.parent == tmp_path
     assert folder.parent.name.startswith("buckets-")
@@ -124,7 +124,6 @@ def test_each_run_compiles_for_itself_where_others_may_write_to_the_caches_too(p
 
 def test_each_run_compiles_for_itself_where_all_folders_belong_to_somebody_else(package, tmp_path, monkeypatch):
     compiled.cache_folder()
-    (tmp_path / "caches" / "buckets" / NAME).mkdir(parents=True)
     monkeypatch.setattr(compiled.os, "geteuid", lambda: 12345)
     assert compiled.cache_folder().parent.name.startswith("buckets-")
 
@@ -143,6 +142,44 @@ def test_each_run_compiles_for_itself_where_the_user_has_no_home(package, tmp_pa
 def test_they_are_kept_where_the_user_says(package, tmp_path, monkeypatch):
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "mine"))
     assert compiled.cache_folder() == tmp_path / "mine" / NAME
+
+
+KERNEL = """
+from buckets.compiled import compiled
+@compiled
+def twice(number):
+    return 2 * number
+"""
+USE = """
+from buckets.kernel.score import twice
+assert twice(4) == 8
+print("hit" if twice.stats.cache_hits else "miss")
+"""
+
+
+def clone_at(folder: Path, kernel: str = KERNEL) -> Path:
+    """A clone with one kernel."""
+    (folder / "buckets" / "kernel").mkdir(parents=True)
+    shutil.copy(PACKAGE / "compiled.py", folder / "buckets")
+    (folder / "buckets" / "__init__.py").touch()
+    (folder / "buckets" / "kernel" / "score.py").write_text(kernel)
+    return folder
+
+
+def test_a_clone_uses_what_another_one_of_the_same_text_has_compiled(tmp_path):
+    kept = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
+
+    def used(clone: Path) -> str:
+        environment = kept | {"XDG_CACHE_HOME": str(tmp_path / "caches"), "PYTHONPATH": str(clone)}
+        done = subprocess.run([sys.executable, "-c", USE], env=environment, cwd=clone, capture_output=True, check=True)
+        return done.stdout.decode().strip()
+
+    first, second = clone_at(tmp_path / "first"), clone_at(tmp_path / "second")
+    os.utime(second / "buckets" / "kernel" / "score.py", (0, 0))
+    assert [used(first), used(second), used(first)] == ["miss", "hit", "hit"]
+    other = clone_at(tmp_path / "other", KERNEL.replace("2 * number", "number + number"))
+    assert used(other) == "miss"
+    assert len(list((tmp_path / "caches" / "buckets").iterdir())) == 2
 
 
 SCRIPT = """

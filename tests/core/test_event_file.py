@@ -173,6 +173,18 @@ def test_a_header_without_events_is_refused(write):
         opened(write("day.csv", "id,at,amount\n"))
 
 
+def test_a_file_without_a_header_says_what_to_write_above_it(write):
+    with pytest.raises(BucketsError, match=r"day.csv:1: the first line names no field .*, as in id,at,"):
+        opened(write("day.csv", "e1,0,5.00\ne2,1,6.00\n"))
+
+
+def test_a_file_of_two_byte_letters_says_so(tmp_path):
+    for name, encoding in (("day.csv", "utf-16"), ("day.jsonl", "utf-16-le")):
+        (tmp_path / name).write_bytes('{"id": "e1"}\n'.encode(encoding))
+        with pytest.raises(BucketsError, match="is UTF-16; save it as UTF-8"):
+            opened(tmp_path / name)
+
+
 def test_a_header_that_names_a_field_twice_is_refused(write):
     with pytest.raises(BucketsError, match="names 'id' twice"):
         opened(write("day.csv", "id,at,amount,id\ne,1,5,f\n"))

@@ -7,6 +7,7 @@ from fractions import Fraction
 import pytest
 
 from buckets.errors import BucketsError
+from buckets.events.bad_rows import BadRows
 from buckets.history.backtest_junit import junit_of_expectations
 from buckets.history.backtest_report import BacktestReport, Figures, FraudFigures, RuleResult
 from buckets.history.expectation import Known, check_expectation, parse_expectation
@@ -24,8 +25,9 @@ QUIET = Figures(0, 0, 0, 0, Decimal(0), FraudFigures(0, 0, 0, 0, Decimal(0), Dec
 REPORT = BacktestReport(
     begin_ms=0,
     end_ms=3 * DAY_MS,
+    days=Fraction(3),
     arrivals=100,
-    dead_letters=0,
+    bad=BadRows(),
     measure="amount",
     rules=(
         RuleResult("r", "ACTIVE", "", replace(FIGURES, alerts=7), (), OVERLAP),

@@ -76,7 +76,13 @@ def test_a_rule_that_is_not_evaluated_says_why(explained, changes, code, said):
         (event(2, -5), {"late": "drop"}, "dropped", "the event came late, and the job drops late events: the latest"),
         (event(2, -3 * HOUR_MS), {}, "too late", "the event came too late: the latest event of its key in group payer"),
         (event(2), {"collision": "keep_first"}, "not kept", "the event shares its time with e1, which came first and"),
-        (event(2, payer=None), {}, "dead letter", "the event was a dead letter: payer: is missing or null"),
+        (event(2, payer=None), {}, "no key", "the rule does not see the event: it groups by payer, which is missing"),
+        (
+            event(2, payer=None),
+            {"nulls": "strict"},
+            "dead letter",
+            "the event was a dead letter: payer: is missing or null",
+        ),
         (
             event(2, 1, amount="92233720368547758.07"),
             {},
@@ -100,7 +106,8 @@ def test_a_rule_that_there_was_not_says_when_it_came_or_went(tmp_path):
     explainer = explainer_of(job, tmp_path / "results")
     assert [explainer.event(f"e{number}", "r").reasons[0].code for number in (1, 3)] == ["not yet", "deleted"]
     assert "it came with version 2" in explainer.event("e1", "r").reasons[0].sentence
-    assert reasons(explainer.event("e1", "nix")) == [("no rule", "there is no rule nix, and there never was one")]
+    with pytest.raises(BucketsError, match="there is no rule nix, and there never was one; rules then: "):
+        explainer.event("e1", "nix")
     assert explainer.event("e2", "r").outcome == "alert"
 
 
@@ -137,6 +144,40 @@ def test_a_cooldown_names_the_alert_that_began_it_and_a_snooze_its_entry(tmp_pat
     assert reasons(held) == [("cooldown", f"cooldown of 1m until 2023-11-14 22:14:20.005, {because}")]
     assert held.outcome == "held back"
     assert explainer.event("e4", "r").policy == ()
+
+
+@pytest.mark.parametrize(("nulls", "counted"), [("strict", 2), ("leave_out", 3)])
+def test_an_event_that_lacked_what_another_rule_needed_counts_as_it_did_then(tmp_path, nulls, counted):
+    job = ArchivedJob(tmp_path, SCHEMA, allowed_lateness="1h", shards=1, nulls=nulls)
+    other = rule("other", group_by=["kind"])
+    job.take([rule(), other])
+    job.batch([event(1), event(2, 5, kind=None)])
+    job.take([rule()], until(START_MS + 5))
+    job.batch([event(3, 9)])
+    (feature,) = explainer_of(job, tmp_path / "results").event("e3", "r").features
+    assert feature.comparison.equal, feature.comparison.sentence
+    assert feature.count == counted
+
+
+def test_events_without_a_value_are_not_counted_and_a_feature_outside_of_its_group_says_why(tmp_path):
+    features = {
+        "mine": {"function": "sum", "of": "amount", "window": "1h"},
+        "kinds": {"function": "count", "window": "1h", "group_by": ["kind"]},
+    }
+    job = ArchivedJob(tmp_path, SCHEMA, allowed_lateness="1h", shards=1)
+    one = rule(aggregate=None, window=None, limit=None, features=features, when="mine > 0 AND kinds IS NULL")
+    job.take([one])
+    job.batch([event(1), event(2, 5, amount=None), event(3, 9, kind=None)])
+    found = explainer_of(job, tmp_path / "results").event("e3", "r")
+    mine, kinds = found.features
+    assert found.outcome == "alert"
+    assert (mine.count, [(each.event_id, each.counts, each.note) for each in mine.entries][1]) == (
+        2,
+        ("e2", False, "has no amount"),
+    )
+    assert (kinds.value, kinds.why_null) == (None, "kind is missing or null, and the feature groups by it")
+    assert mine.comparison.equal
+    assert kinds.comparison.equal
 
 
 def test_a_rule_that_counts_from_its_last_alert_on_says_so(explained):

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from buckets.config.engine import EngineSettings
 from buckets.engine import payload
 from buckets.engine.fan_out import PASSING, ShardMessage, attribute_column, fan_out, measure_column
 from buckets.engine.key import shards_of
@@ -39,7 +40,7 @@ ROWS = st.lists(
 
 def sent(rows, rule_set: RuleSet = RULES, shards: int = 4) -> list[ShardMessage]:
     numbered = [{"id": f"e{n}", "at": 1000 + n % 3} | row for n, row in enumerate(rows)]
-    return list(fan_out(arrivals(numbered, SCHEMA), rule_set, SCHEMA, shards))
+    return list(fan_out(arrivals(numbered, SCHEMA), rule_set, SCHEMA, EngineSettings(shards=shards)))
 
 
 def tables(messages, group):
@@ -48,8 +49,12 @@ def tables(messages, group):
     return [(shard, table) for shard, table in events if payload.group_of(table) == group.group_id]
 
 
+def has_key(row, group) -> bool:
+    return all(row[name] is not None for name in group.fields)
+
+
 def passes(row, group) -> bool:
-    if row["amount"] == "ten":
+    if row["amount"] == "ten" or not has_key(row, group):
         return False
     tests = {condition.field for condition in group.where}
     return ("kind" not in tests or row["kind"] == "x") and ("amount" not in tests or row["amount"] == "9.00")
@@ -107,7 +112,8 @@ def test_rows_are_counted_as_arrived_malformed_and_filtered_out(rows):
     assert counts == {
         "arrivals": len(rows),
         "malformed": len(rows) - len(good),
-        "filtered": {g.group_id: sum(not passes(row, g) for _, row in good) for g in RULES.groups},
+        "filtered": {g.group_id: sum(has_key(row, g) and not passes(row, g) for _, row in good) for g in RULES.groups},
+        "no_key": {g.group_id: sum(not has_key(row, g) for _, row in good) for g in RULES.groups},
         "arrived": [[min(times_ms), max(times_ms)]] if good else [],
     } | ({"span": [7 - good[-1][0], 7 - good[0][0]]} if good else {})
 

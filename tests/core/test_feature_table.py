@@ -89,7 +89,7 @@ def outcomes(results: buckets.Results, events: int) -> list[str]:
 def test_features_are_what_was_evaluated_row_by_row_however_the_stream_is_cut(some, others, events, engine, cuts):
     chosen, engine = [*some, *others], buckets.EngineSettings.model_validate(engine)
     live, training = (buckets.Evaluator(chosen, SCHEMA, engine) for _ in range(2))
-    results = live.evaluate(events)
+    results = live.recorded(events)
     values, expected = evaluated(results), outcomes(results, len(events))
     ends = sorted({min(cut, len(events)) for cut in cuts} | {len(events)})
     rows = []

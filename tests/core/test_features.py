@@ -277,7 +277,7 @@ def scored(rules: list[Rule], rows: list[dict[str, Any]], cuts: list[int], **eng
     for end in ends:
         if begin == end:
             continue
-        results = evaluator.evaluate(table(rows[begin:end]))
+        results = evaluator.recorded(table(rows[begin:end]))
         alerts = [*results.alerts.to_pylist(), *results.shadow_alerts.to_pylist()]
         alerts = {(row["position"], row["rule_id"]) for row in alerts}
         for row in results.evaluations.to_pylist():
@@ -347,7 +347,7 @@ def test_what_is_exact_lies_between_the_bounds_and_a_certain_alert_is_one(rules,
     for end in sorted({min(cut, len(rows)) for cut in cuts} | {len(rows)}):
         if begin == end:
             continue
-        results = evaluator.evaluate(table(rows[begin:end]))
+        results = evaluator.recorded(table(rows[begin:end]))
         for row in results.evaluations.to_pylist():
             terms, _ = exact[row["position"] + begin, row["rule_id"]]
             for term in json.loads(row["terms"]):
@@ -468,7 +468,7 @@ def test_the_last_event_counts_itself_and_booleans_are_yes_or_no():
     features = {"x": {"function": "last", "of": "amount", "window": "1h"}}
     written = {"rule_id": "r", "group_by": ["payer"], "features": features, "when": "flag AND x > 1"}
     events = pa.table({"id": ["e"], "time": [START_MS], "payer": ["p"], "flag": [True], "amount": ["2.00"]})
-    (alert,) = buckets.evaluate(events, [Rule.model_validate(written)], SCHEMA).alerts.to_pylist()
+    (alert,) = buckets.Evaluator([Rule.model_validate(written)], SCHEMA).recorded(events).alerts.to_pylist()
     assert json.loads(alert["terms"])[0]["count"] == 1
     assert alert["condition"] == "flag (yes) is true and x (2) is above 1"
 
@@ -480,8 +480,8 @@ def test_the_key_of_a_rule_does_not_depend_on_how_other_rules_order_their_fields
 
     events = pa.table({"id": ["e"], "time": [START_MS], "payer": ["p"], "bene": ["b"]})
     mine, other = rule("mine", ["payer", "bene"]), rule("other", ["bene", "payer"])
-    (alone,) = buckets.evaluate(events, [mine], SCHEMA).alerts.to_pylist()
-    beside = buckets.evaluate(events, [other, mine], SCHEMA).alerts.to_pylist()
+    (alone,) = buckets.Evaluator([mine], SCHEMA).recorded(events).alerts.to_pylist()
+    beside = buckets.Evaluator([other, mine], SCHEMA).recorded(events).alerts.to_pylist()
     assert alone["key"] == '{"payer": "p", "bene": "b"}'
     assert {alert["alert_id"] for alert in beside if alert["rule_id"] == "mine"} == {alone["alert_id"]}
 

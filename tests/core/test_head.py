@@ -39,19 +39,25 @@ ALL_MS = LEAST
 COUNTS = st.one_of(st.integers(0, 300), st.integers(0, 2**31))
 TIMES_MS = st.one_of(st.integers(-300, 300), st.integers(-(10**14), 10**14))
 SUMS = st.one_of(st.integers(0, 300), st.integers(0, 2**94))
-COLUMN = st.tuples(SUMS, SUMS, st.tuples(INT64S, INT64S).map(sorted))
+COLUMN = st.one_of(
+    st.tuples(SUMS, SUMS, st.tuples(INT64S, INT64S).map(sorted), st.one_of(st.just(0), COUNTS)),
+    st.tuples(st.just(0), st.just(0), st.just([GREATEST, LEAST]), st.integers(1, 2**31)),
+)
+"""Positive and negative sum, least and greatest value, and events without one; or only those."""
 KINDS = ("page", "first_ms", "last_ms", "cells", "event_count", "resolution_ms", "is_trimmed")
 
 # Version 1: clock 2000 ms, 1 column, cells (1500 ms, 1234, "e1") and (2000 ms, -5, "é2").
 VERSION_1 = bytes.fromhex("01 01 a01f 02 b817 f403 a413 09 02 6531 03 c3a932")
 CELLS = [raw(1500, "e1", (1234,)), raw(2000, "é2", (-5,))]
 
-# Version 3: clock 2700 ms, complete since 200 ms, generation 3, next page 5, page 4 from 1000 to 2500 ms with 2 cells
+# Version 4: clock 2700 ms, complete since 200 ms, generation 3, next page 5, page 4 from 1000 to 2500 ms with 2 cells
 # of 3 events, folded to 500 ms, not trimmed, sums 1534 and 5, -5 to 1234; then the cell (2700 ms, -7, "é").
-ENTRIES = [((4, 1000, 2500, 2, 3, 500, False), ((1534, 5, [-5, 1234]),))]
+ENTRIES = [((4, 1000, 2500, 2, 3, 500, False), ((1534, 5, [-5, 1234], 0),))]
 HEAD = (2700, 200, 3, 5, ENTRIES, [raw(2700, "é", (-7,))], 1)
 PAGES_AND_CELLS = "04 c71a dc0b 04 03 f403 fe0b 05 09 d709" + "01 00 01 982a 00 0d 02 c3a9"
-VERSION_3 = bytes.fromhex("03 982a 03 05 01 01 01 8727" + PAGES_AND_CELLS)
+VERSION_4 = bytes.fromhex("04 982a 03 05 01 01 01 8727" + PAGES_AND_CELLS)
+# Version 3: the same; it has no events without a value.
+VERSION_3 = bytes([3]) + VERSION_4[1:]
 # Version 2: the same, which says nothing of since when it is complete.
 VERSION_2 = bytes.fromhex("02 982a 03 05 01 01" + PAGES_AND_CELLS)
 
@@ -82,7 +88,8 @@ def directory_of(found, columns: int) -> Directory:
     for entry, (numbers, sums) in enumerate(found):
         for kind, number in zip(KINDS, numbers, strict=True):
             getattr(directory, kind)[entry] = number
-        for column, (plus, minus, ends) in enumerate(sums):
+        for column, (plus, minus, ends, nulls) in enumerate(sums):
+            directory.nulls[column, entry] = nulls
             directory.plus[:, column, entry] = divmod(plus, 2**32)
             directory.minus[:, column, entry] = divmod(minus, 2**32)
             directory.extremes[:, column, entry] = ends
@@ -100,6 +107,7 @@ def entries_of(directory: Directory, start: int, end: int, columns: int):
                     for pair in (directory.plus, directory.minus)
                 ),
                 directory.extremes[:, column, entry].tolist(),
+                int(directory.nulls[column, entry]),
             )
             for column in range(columns)
         )
@@ -113,7 +121,7 @@ def written(head) -> bytes:
     directory = directory_of(found, columns)
     ids = sum(len((cell.event_id or "").encode()) for cell in cells)
     out = np.zeros(3 + written_bound(timeline, len(found)), np.uint8)
-    at = write_head(out, 3, HeadFields(clock_ms, since_ms, generation, next_page), len(found), columns)
+    at = write_head(out, 3, HeadFields(clock_ms, since_ms, generation, next_page, False), len(found), columns)
     before_ms = clock_ms
     for entry in range(len(found)):
         entry_at = at
@@ -127,7 +135,7 @@ def written(head) -> bytes:
 
 
 def widened(columns: tuple, known: int) -> tuple:
-    return (columns + ((0, 0, [0, 0]),) * known)[:known]
+    return (columns + ((0, 0, [0, 0], 0),) * known)[:known]
 
 
 def read(data: list[bytes], known: int, generation: int = ANY_GENERATION):
@@ -149,7 +157,7 @@ def read(data: list[bytes], known: int, generation: int = ANY_GENERATION):
 
 def expected(head, known: int):
     clock_ms, since_ms, _, next_page, found, cells, _ = head
-    fields = ("plus", "minus", "least", "greatest")
+    fields = ("plus", "minus", "least", "greatest", "nulls")
     cells = [
         cell._replace(**{field: (getattr(cell, field) + (0,) * known)[:known] for field in fields}) for cell in cells
     ]
@@ -192,15 +200,19 @@ def test_an_unknown_version_is_refused_and_nothing_is_overwritten(rules, amount,
     engine.store["k1"] = bytes([version]) + engine.store["k1"][1:]
     store, pages = dict(engine.store), dict(engine.pages)
     assert pages
-    with pytest.raises(BucketsError, match=rf"was written by codec version {version}, and this release reads 1 to 3"):
+    with pytest.raises(BucketsError, match=rf"was written by codec version {version}, and this release reads 1 to 4"):
         engine.run([[Event("e1", 1003, key, (amount, fee)) for key in ("k0", "k1")]])
     assert (engine.store, engine.pages) == (store, pages)
 
 
-def test_bytes_of_version_3_are_read_and_written():
-    assert written(HEAD) == VERSION_3
+def test_bytes_of_version_4_are_read_and_written():
+    assert written(HEAD) == VERSION_4
+    assert read([VERSION_4], 1) == [expected(HEAD, 1)]
+    assert VERSION_4[0] == CODEC_VERSION
+
+
+def test_bytes_of_version_3_are_read():
     assert read([VERSION_3], 1) == [expected(HEAD, 1)]
-    assert VERSION_3[0] == CODEC_VERSION
 
 
 def test_bytes_of_version_2_are_read_as_complete():
@@ -209,7 +221,7 @@ def test_bytes_of_version_2_are_read_as_complete():
 
 def test_the_greatest_numbers_fit_their_bound():
     numbers = (2**31, -(2**62), 2**62, 2**31, 2**62, 604_800_000, True)
-    column = (2**94, 2**94, [LEAST, GREATEST])
+    column = (2**94, 2**94, [LEAST, GREATEST], 2**62)
     head = (LEAST, GREATEST, 2**31, 2**31, [(numbers, (column, column))], [], 2)
     assert read([written(head)], 2) == [expected(head, 2)]
 
@@ -237,7 +249,7 @@ def version_1(clock_ms: int, cells, columns: int) -> bytes:
 @st.composite
 def old_timelines(draw):
     columns = draw(st.integers(0, 3))
-    cells = [cell for cell in draw(cell_lists(columns, times_ms=TIMES_MS)) if cell.event_id is not None]
+    cells = [cell for cell in draw(cell_lists(columns, INT64S, TIMES_MS)) if cell.event_id is not None]
     return draw(INT64S), cells, columns
 
 
@@ -256,7 +268,7 @@ def test_timelines_of_version_1_are_heads_without_pages(many, known):
 
 @pytest.mark.slow
 @settings(max_examples=100)
-@given(rules(), streams(), precisions(), pagings(), st.integers(0, 80), st.booleans())
+@given(rules(), streams(nulls=False), precisions(), pagings(), st.integers(0, 80), st.booleans())
 def test_a_run_goes_on_from_version_1_as_if_it_had_been_this_release_from_the_start(
     rules, events, precision, paging, change, is_tiered
 ):

@@ -5,12 +5,21 @@ import re
 
 import pytest
 
-from buckets.checkpoint.basis import is_same_source
+from buckets.checkpoint.basis import FORMAT, is_same_source
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.job_record import JobRecord
 from buckets.errors import BucketsError
 from buckets.timeline.head import CODEC_VERSION
-from tests.core.checkpoints import basis, change_job, files, schema_with, with_attributes, with_measures, with_time
+from tests.core.checkpoints import (
+    basis,
+    change_job,
+    files,
+    schema_with,
+    with_attributes,
+    with_measures,
+    with_time,
+    written_in,
+)
 from tests.core.examples import SCHEMA
 
 
@@ -112,9 +121,9 @@ def test_a_checkpoint_of_another_job_is_refused_in_one_line(checkpoint, other, c
 def test_a_checkpoint_of_another_format_is_refused(checkpoint):
     checkpoint.job.open(basis())
     job = checkpoint.path / "buckets" / "job.json"
-    job.write_text(json.dumps(json.loads(job.read_text()) | {"format": 3}))
+    job.write_text(json.dumps(written_in(job) | {"format": FORMAT + 1}))
     for read in (lambda: checkpoint.job.open(basis()), checkpoint.job.event_schema):
-        with pytest.raises(BucketsError, match="has format 3, and this release reads 1 to 2; run the release"):
+        with pytest.raises(BucketsError, match=f"has format {FORMAT + 1}, and this release reads 1 to {FORMAT}; run"):
             read()
 
 
@@ -135,16 +144,16 @@ def test_a_damaged_record_is_one_line(checkpoint, damaged):
 def test_a_checkpoint_of_an_earlier_format_goes_on_and_is_not_for_earlier_releases_from_then_on(checkpoint):
     checkpoint.job.open(basis())
     job = checkpoint.path / "buckets" / "job.json"
-    job.write_text(json.dumps(json.loads(job.read_text()) | {"format": 1}))
-    said = "the checkpoint goes from format 1 to 2, which earlier releases do not read"
+    job.write_text(json.dumps(written_in(job) | {"format": 1}))
+    said = f"the checkpoint goes from format 1 to {FORMAT}, which earlier releases do not read"
     assert checkpoint.job.carried_over(basis()) == said
     checkpoint.job.open(basis())
-    assert written_job(checkpoint)["format"] == 2
+    assert written_job(checkpoint)["format"] == FORMAT
     assert checkpoint.job.carried_over(basis()) is None
 
 
 def written_job(checkpoint: Checkpoint) -> dict:
-    return json.loads((checkpoint.path / "buckets" / "job.json").read_text())
+    return written_in(checkpoint.path / "buckets" / "job.json")
 
 
 def test_a_checkpoint_that_says_nothing_of_folders_below_its_source_gets_what_is_set_now_and_keeps_it(checkpoint):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import buckets
 from buckets.config.engine import EngineSettings
+from buckets.events.bad_rows import BadRows
 from buckets.events.event_file import file_arrivals, open_event_file
 from buckets.events.schema import load_event_schema
 from buckets.events.table_rows import table_arrivals
@@ -38,7 +39,7 @@ def test_a_summary_counts_what_a_loop_counts_and_rules_fire_as_without_a_policy(
     arrivals = (rows for piece in pieces for rows in table_arrivals(piece, SCHEMA, frozenset()))
     summary = summarise(arrivals, rules, SCHEMA, EngineSettings())
     rows = events.to_pylist()
-    assert (summary.events, summary.broken) == (len(rows), 0)
+    assert (summary.events, summary.bad.bad) == (len(rows), 0)
     assert summary.passed[rules[0].where] == sum(row["kind"] == "a" for row in rows)
     assert summary.nulls["kind"] == sum(row["kind"] is None for row in rows)
     by_k = Counter(row["k"] for row in rows)
@@ -65,7 +66,7 @@ def test_a_file_of_any_kind_says_the_same(tmp_path, kind):
     file = open_event_file(path, CARD_PAYMENT, frozenset())
     told: list[int] = []
     summary = summarise(file_arrivals(file, CARD_PAYMENT, 20), rules, CARD_PAYMENT, EngineSettings(), told.append)
-    assert (summary.events, summary.broken, summary.fired) == (50, kind == "jsonl", {"r": 15})
+    assert (summary.events, summary.bad.bad, summary.fired) == (50, kind == "jsonl", {"r": 15})
     assert summary.passed == {rules[0].where: 25}
     assert told[-1] == 50 + (kind == "jsonl")
 
@@ -73,7 +74,7 @@ def test_a_file_of_any_kind_says_the_same(tmp_path, kind):
 def test_rules_that_cannot_be_tried_are_left_out():
     rules = [Rule.model_validate({"rule_id": "alerts", "on": "alerts", **limited("count", ">", 5)})]
     summary = summarise([], rules, SCHEMA, EngineSettings())
-    assert summary == EventSummary(0, 0, {}, {}, {}, {})
+    assert summary == EventSummary(0, BadRows(), {}, {}, {}, {})
 
 
 def test_what_a_certain_finding_says_is_not_said_again_of_the_events():

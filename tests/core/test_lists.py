@@ -16,6 +16,7 @@ import buckets
 from buckets.checkpoint.batch_records import BatchRecord
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.list_versions import ListVersions, PinnedLists
+from buckets.checkpoint.topic_position import TopicPosition
 from buckets.config.engine import EngineSettings
 from buckets.config.lists import ListSettings, check_lists
 from buckets.engine.in_memory import InMemoryJob
@@ -44,6 +45,7 @@ from buckets.rule_feeds.feed import FixedRules
 from buckets.rule_feeds.rule_book import RuleBook
 from buckets.rules.filter import canonical_filter, parse_filter
 from buckets.rules.rule_set import first_rule_set
+from tests.core.checkpoints import written_in
 from tests.core.examples import SCHEMA, rule, written_rule
 from tests.core.pipeline import arrivals
 
@@ -280,7 +282,7 @@ def test_filters_conditions_and_filters_of_features_look_into_lists():
     rows = [("e1", 1_000, "p1", "k1"), ("e2", 1_999, "p1", "k1"), ("e3", 2_000, "p1", "k1"), ("e4", 2_001, "p1", None)]
     rows += [("e5", 2_002, "p2", "k2"), ("e6", 2_003, "p2", "k1")]
     lists = {"payroll": payroll, "shops": shops}
-    results = buckets.evaluate(events(rows), [filtered, judged], SCHEMA, lists=lists)
+    results = buckets.Evaluator([filtered, judged], SCHEMA, lists=lists).recorded(events(rows))
     found = results.evaluations.to_pylist()
     assert [row["event_id"] for row in found if row["rule_id"] == "w"] == ["e3", "e4", "e5", "e6"]
     fired = [(row["event_id"], row["rule_id"]) for row in results.alerts.to_pylist()]
@@ -388,7 +390,7 @@ def book_of(checkpoint: Checkpoint, feed: Told) -> tuple[RuleBook, ListBook]:
     return book, lists
 
 
-def tell(lists: ListBook, feed: Told, changes, position: int | None = None) -> None:
+def tell(lists: ListBook, feed: Told, changes, position: TopicPosition | None = None) -> None:
     """One look at a feed that has found changes."""
     feed.reads.append(ListRead(changes=changes, position=position))
     lists.look()
@@ -429,11 +431,11 @@ def test_a_start_goes_on_at_the_position_of_the_newest_version(checkpoint):
     feed = Told()
     _, lists = book_of(checkpoint, feed)
     lists.start_reading()
-    tell(lists, feed, {"a": Entry()}, position=17)
+    tell(lists, feed, {"a": Entry()}, position=TopicPosition(17, "id"))
     again = Told()
     _, lists = book_of(Checkpoint(checkpoint.path), again)
     lists.start_reading()
-    assert (again.started_at, lists.newest()) == (17, {"l": 2})
+    assert (again.started_at, lists.newest()) == (TopicPosition(17, "id"), {"l": 2})
 
 
 def test_changes_that_could_not_be_written_are_written_later(checkpoint, monkeypatch):
@@ -442,7 +444,7 @@ def test_changes_that_could_not_be_written_are_written_later(checkpoint, monkeyp
     lists = ListBook(checkpoint, {"l": feed}, said.append)
     lists.start_reading()
     with monkeypatch.context() as patch:
-        patch.setattr("buckets.checkpoint.list_versions.write_whole", full_disk)
+        patch.setattr("buckets.checkpoint.record_files.write_whole", full_disk)
         tell(lists, feed, {"a": Entry()})
         lists.look()
     assert (lists.newest(), said) == ({"l": 1}, ["list l stays as it is: OSError: no room"])
@@ -473,7 +475,7 @@ def test_versions_that_no_batch_is_recorded_with_are_removed(checkpoint, monkeyp
 
 def test_records_of_batches_without_lists_are_written_and_read_as_before(checkpoint):
     checkpoint.batches.keep(3, BatchRecord(1, (), done=True))
-    written = json.loads((checkpoint.path / "buckets" / "batches" / "000000003.json").read_text())
+    written = written_in(checkpoint.path / "buckets" / "batches" / "000000003.json")
     assert written == {"ruleset_version": 1, "arrived": [], "done": True}
     assert checkpoint.batches.record(3) == BatchRecord(1, (), done=True)
 
@@ -505,14 +507,14 @@ def test_a_file_is_read_again_when_it_has_changed_and_a_fault_keeps_the_list(che
     lists.look()
     assert lists.newest() == {"l": 1}
     assert said == [f"list l stays as it is: list {path}: the key 'a' stands there twice; leave one of them out"]
-    faults = json.loads((checkpoint.path / "buckets" / "lists" / "faults.json").read_text())
+    faults = checkpoint.lists.faults()
     assert "stands there twice" in faults["l"]
     write(path, "key\na\nc\n", 3)
     lists.look()
     assert lists.newest() == {"l": 2}
     index = PinnedLists(ListVersions(checkpoint.path), lists.newest())["l"]
     assert [index.get(key) for key in "abc"] == [Entry(), None, Entry()]
-    assert json.loads((checkpoint.path / "buckets" / "lists" / "faults.json").read_text()) == {}
+    assert checkpoint.lists.faults() == {}
 
 
 def test_a_yaml_file_holds_keys_or_mappings(tmp_path):
@@ -521,6 +523,18 @@ def test_a_yaml_file_holds_keys_or_mappings(tmp_path):
     index = load_list(path)
     assert [index.get(key) for key in ("p1", "7", "true")] == [Entry()] * 3
     assert index.get("p2") == Entry({"tier": "3"}, 86_400_000, "", "moved")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("l.yaml", "- p1\n- {key: p2, tier: 3, reason: moved}\n"), ("l.csv", "key,tier\np1,\np2,3\n")],
+)
+def test_a_file_that_has_not_changed_is_no_new_version_at_the_next_start(checkpoint, tmp_path, name, text):
+    write(tmp_path / name, text, 1)
+    for _ in range(3):
+        lists = ListBook(Checkpoint(checkpoint.path), {"l": ListFile(tmp_path / name)})
+        lists.start_reading()
+        assert lists.newest() == {"l": 1}
 
 
 @pytest.mark.parametrize(

@@ -6,23 +6,23 @@ import sys
 
 import pytest
 
-from buckets.checkpoint.lock import check_free, locked
+from buckets.checkpoint.lock import Lock, check_free, lock_file
 from buckets.errors import BucketsError
 
 HOLD = """
 import sys, pathlib
-from buckets.checkpoint.lock import locked
-with locked(pathlib.Path(sys.argv[1])): print(flush=True); input()
+from buckets.checkpoint.lock import Lock
+with Lock(pathlib.Path(sys.argv[1])): print(flush=True); input()
 """
 
 
 def test_another_hold_is_refused_until_the_first_ends(tmp_path):
-    with locked(tmp_path):
-        for refused in (locked(tmp_path).__enter__, lambda: check_free(tmp_path)):
+    with Lock(tmp_path):
+        for refused in (Lock(tmp_path).__enter__, lambda: check_free(tmp_path)):
             with pytest.raises(BucketsError, match=f"in use by process {os.getpid()} of this machine"):
                 refused()
     check_free(tmp_path)
-    with locked(tmp_path):
+    with Lock(tmp_path):
         pass
 
 
@@ -35,10 +35,34 @@ def test_a_process_that_is_killed_leaves_nothing_to_clean_up(tmp_path):
             check_free(tmp_path)
         other.kill()
     check_free(tmp_path)
-    with locked(tmp_path):
+    with Lock(tmp_path):
         pass
 
 
 def test_looking_writes_nothing(tmp_path):
     check_free(tmp_path / "new")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lock_that_is_released_leaves_what_was_there_and_nothing_of_its_own(tmp_path):
+    (tmp_path / "mine").mkdir()
+    for checkpoint in (tmp_path / "new", tmp_path / "mine"):
+        with Lock(checkpoint):
+            assert lock_file(checkpoint).exists()
+    assert [path.name for path in tmp_path.rglob("*")] == ["mine"]
+    with Lock(tmp_path / "new"):
+        (tmp_path / "new" / "buckets" / "job.json").touch()
+    assert lock_file(tmp_path / "new").exists()
+
+
+def test_a_lock_is_taken_again_and_held_once(tmp_path):
+    lock = Lock(tmp_path)
+    lock.take()
+    with lock, pytest.raises(BucketsError, match="in use by process"):
+        check_free(tmp_path)
+    check_free(tmp_path)
+    lock.take()
+    with pytest.raises(BucketsError, match="in use by process"):
+        Lock(tmp_path).take()
+    del lock
+    check_free(tmp_path)

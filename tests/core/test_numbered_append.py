@@ -15,6 +15,7 @@ from buckets.audit.tables import DAY, TRANSACTIONS, audit_tables
 from buckets.audit.writer import AuditWriter
 from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.delta import numbered_append
+from buckets.delta.commits import Commits
 from buckets.delta.numbered_append import append_new
 from buckets.engine.accounting import BatchAccount, GroupAccount
 from buckets.outputs import columns
@@ -46,8 +47,17 @@ def all_between_check_and_append(monkeypatch: pytest.MonkeyPatch, writers: int) 
             barrier.wait(WAIT_S)
         write_deltalake(*arguments, **options)
 
+    put_commit = Commits.put
+
+    def put(*arguments):
+        if not getattr(has_met, "is_true", False):
+            has_met.is_true = True
+            barrier.wait(WAIT_S)
+        return put_commit(*arguments)
+
     with monkeypatch.context() as patch:
         patch.setattr(numbered_append, "write_deltalake", append)
+        patch.setattr(Commits, "put", put)
         yield
 
 
@@ -92,7 +102,7 @@ def test_two_histories_that_write_in_turn(tmp_path):
 
 def test_two_jobs_that_write_the_same_accounts(tmp_path, monkeypatch):
     DeltaTable.create(tmp_path / columns.BATCHES, table_columns(terms())[columns.BATCHES])
-    group = GroupAccount("g", "payer", 1, 0, 1, 0, 0, 0, 0, 0, 0, 0)
+    group = GroupAccount("g", "payer", 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0)
     sinks = [DeltaSink(tmp_path, "me") for _ in range(2)]
     for number in range(2):
         account = BatchAccount(number, 1, 1, 0, None, (group,))

@@ -42,7 +42,7 @@ def produced() -> dict[str, list[bytes]]:
         row("c", 11, payer="b"),
     ]
     by_shard: dict[int, list[bytes]] = {}
-    for message in fan_out(arrivals(rows, SCHEMA), RULES, SCHEMA, ENGINE.shards):
+    for message in fan_out(arrivals(rows, SCHEMA), RULES, SCHEMA, ENGINE):
         by_shard.setdefault(message.shard, []).append(message.payload)
     found: dict[str, list[bytes]] = {}
     for messages in by_shard.values():

@@ -64,7 +64,7 @@ def read(data: bytes, columns: int, from_ms: int = ALL_MS, before: Sequence[Cell
 
 def widened(cells: Sequence[Cell], columns: int) -> list[Cell]:
     """The same cells with as many columns, the missing ones 0."""
-    fields = ("plus", "minus", "least", "greatest")
+    fields = ("plus", "minus", "least", "greatest", "nulls")
     return [
         cell._replace(**{field: (getattr(cell, field) + (0,) * columns)[:columns] for field in fields})
         for cell in cells

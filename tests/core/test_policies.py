@@ -80,7 +80,7 @@ def policies(draw, start_ms: int):
 @st.composite
 def cases(draw):
     """Rules with policies, and a stream of two keys with late and repeated events."""
-    events = draw(streams(overflowing=False, max_size=60))
+    events = draw(streams(overflowing=False, max_size=60, nulls=False))
     start_ms = min((event.time_ms for event in events), default=0)
     forms = draw(st.lists(st.sampled_from(FORMS), min_size=1, max_size=4))
     states = st.sampled_from(["ACTIVE", "ACTIVE", "SHADOW", "PAUSE"])
@@ -354,6 +354,14 @@ def test_what_a_later_release_remembers_is_refused_in_one_line():
     with pytest.raises(BucketsError, match=r"version 2, and this release reads 1; run the release") as error:
         read_entry(b"[2,1,0,{}]", group)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("began_ms", [-1_000, 0, 5_000])
+def test_what_was_held_back_is_kept_until_the_cooldown_is_over_wherever_time_begins(began_ms):
+    """A cooldown that ends at 1970-01-01 ends at the time 0, which is a time like any other."""
+    state = RuleState(began_ms, held_back=2, held_ms=began_ms + 500)
+    assert state.at(began_ms + 1_100, 1_000, 100).held_back == 2
+    assert state.at(began_ms + 1_101, 1_000, 100).held_back == 0
 
 
 # What a policy may not say

@@ -112,7 +112,7 @@ def test_percentiles_and_the_median_of_the_same_values_share_a_table_and_modes_h
         Wanted("COUNT_DISTINCT"),
     ]
     plan = FeatureEngine(wanted, PAGING).plan
-    found = new_ranked_values(plan.feature_arrays, 100, np.zeros((3, 0), np.int64))
+    found = new_ranked_values(plan.feature_arrays, 100, np.zeros((3, 0), np.int64), np.zeros((3, 0), np.bool_))
     table = {rule.rule_id: int(number) for rule, number in zip(plan.rules, found.table, strict=True)}
     tables = [table[f"f{at}"] for at in range(len(wanted))]
     assert tables[0] == tables[1]

@@ -15,6 +15,7 @@ from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from buckets.checkpoint.seal import seal_json, unseal_json
 from buckets.engine import eviction, shard_clock
 from buckets.errors import BucketsError
 from buckets.history import pieces
@@ -208,6 +209,18 @@ def test_a_row_that_is_recorded_twice_is_found(job):
     assert changed(job) == [("alerts", "recorded_only", (), job.rows["alerts"][0]["event_id"])]
 
 
+@pytest.mark.parametrize("batch_id", [999, -5, None])
+def test_a_row_of_a_batch_that_there_never_was_is_found(job, batch_id):
+    row = job.rows["alerts"][0] | {"batch_id": batch_id, "alert_id": "made up"}
+    job.rows["alerts"].append(row)
+    assert changed(job) == [("alerts", "recorded_only", (), row["event_id"])]
+    moved = job.rows["alerts"][1]
+    moved |= {"batch_id": batch_id}
+    kinds = sorted((kind, event) for _, kind, _, event in changed(job))
+    once = [("recorded_only", moved["event_id"]), ("replayed_only", moved["event_id"])]
+    assert kinds == sorted([("recorded_only", row["event_id"]), *once])
+
+
 def test_an_arrival_is_gone(job):
     archive = DeltaTable(job.archive.table_path)
     archive.delete("id = 'e2'")
@@ -299,6 +312,9 @@ def test_an_empty_archive_says_so(tmp_path):
 def test_batches_of_an_earlier_release_cannot_be_replayed(job):
     history = job.history()
     (cuts,) = (job.checkpoint.path / "buckets" / "cuts").glob("*")
-    cuts.write_text(cuts.read_text().replace('"ruleset_version": 1', '"ruleset_version": 0', 1))
+    lines = [unseal_json(line) for line in cuts.read_bytes().split(b"\n") if line]
+    cuts.write_bytes(
+        b"\n".join(seal_json(line | ({} if at else {"ruleset_version": 0})) for at, line in enumerate(lines))
+    )
     with pytest.raises(BucketsError, match="batches up to 0 were scored by a release"):
         replay_history(replace(history, recorded=job.recorded), Wanted())

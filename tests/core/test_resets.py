@@ -23,7 +23,7 @@ def moment(time_ms: int) -> str:
 @st.composite
 def cases(draw):
     """Rules, some of which are in effect for a while only, and a stream of two keys with late and repeated events."""
-    events = draw(streams(overflowing=False, max_size=60))
+    events = draw(streams(overflowing=False, max_size=60, nulls=False))
     start_ms = min((event.time_ms for event in events), default=0)
     found = []
     for each in draw(rules(resets=True)):

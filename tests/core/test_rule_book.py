@@ -6,6 +6,7 @@ import pytest
 
 from buckets.checkpoint.batch_records import BatchRecords
 from buckets.checkpoint.rule_versions import RuleVersions
+from buckets.checkpoint.topic_position import TopicPosition
 from buckets.config.engine import EngineSettings
 from buckets.errors import BucketsError
 from buckets.kafka.faults import Outage
@@ -43,15 +44,15 @@ class LogFeed:
         self.origin = origin
         self.log = log
         self.at = 0
-        self.started_at: int | None = None
+        self.started_at: TopicPosition | None = None
 
-    def start(self, position: int | None) -> None:
+    def start(self, position: TopicPosition | None) -> None:
         self.started_at = position
-        self.at = position or 0
+        self.at = 0 if position is None else position.offset
 
     def read(self, in_force: Sequence[Rule]) -> Read:
         asked, self.at = self.log.changes[self.at :], len(self.log.changes)
-        return Read(asked, [], self.at)
+        return Read(asked, [], TopicPosition(self.at, "id"))
 
     def refuse(self, refusals: Sequence[Refusal]) -> None:
         self._fail("refuse")
@@ -134,7 +135,7 @@ def test_a_version_says_what_changed_by_whom_and_from_which_batch_on(started, lo
     log.changes += [put("a")]
     ran(book, 1)
     (version,) = checkpoint.versions.history(after=1)
-    assert (version.first_batch, version.position, version.origin) == (1, 1, "log")
+    assert (version.first_batch, version.position, version.origin) == (1, TopicPosition(1, "id"), "log")
     assert [(change.change, change.rule_id, change.author) for change in version.changes] == [("put", "a", "ann")]
 
 
@@ -205,7 +206,7 @@ def test_a_change_is_made_once_wherever_the_job_dies(started, log, checkpoint, m
 def test_a_start_goes_on_after_what_was_read(started, log, checkpoint):
     log.changes += [put("a"), CLEAR]
     assert ran(started(), 0) == 1
-    assert checkpoint.versions.position("log") == 2
+    assert checkpoint.versions.position("log") == TopicPosition(2, "id")
     assert ran(started(), 1) == 1
 
 
@@ -215,7 +216,7 @@ def test_a_position_is_kept_where_nothing_changed_by_what_was_read(started, log,
     ran(book, 0)
     log.changes += [put("a"), BAD]
     assert ran(book, 1) == 1
-    assert checkpoint.versions.position("log") == 3
+    assert checkpoint.versions.position("log") == TopicPosition(3, "id")
     assert ran(started(), 2) == 1
     assert len(log.rejected) == 1
 

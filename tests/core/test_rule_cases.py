@@ -65,7 +65,7 @@ def rows_of(name: str, stream: str) -> list[dict[str, str]]:
 
 def evaluated(name: str, stream: str) -> buckets.Results:
     rules = buckets.load_rules(RULES / f"{name}.yaml", SCHEMA)
-    results = buckets.evaluate(pa.Table.from_pylist(rows_of(name, stream)), rules, SCHEMA)
+    results = buckets.Evaluator(rules, SCHEMA).recorded(pa.Table.from_pylist(rows_of(name, stream)))
     assert results.dead_letters.num_rows == results.late_events.num_rows == 0
     return results
 

@@ -192,7 +192,7 @@ def a_job(folder: Path, lines: list[str]) -> Job:
     (folder / "conf.yaml").write_text(json.dumps(settings))
     job = load_job(folder / "conf.yaml")
     rows = pa.Table.from_pylist([json.loads(line) for line in lines if line.startswith("{")])
-    write_deltalake(folder / "tables" / "alerts", buckets.evaluate(rows, job.rules, PAYMENTS).alerts)
+    write_deltalake(folder / "tables" / "alerts", buckets.Evaluator(job.rules, PAYMENTS).recorded(rows).alerts)
     return job
 
 
@@ -200,7 +200,11 @@ def test_the_events_of_an_alert_are_those_of_its_key_and_window_up_to_its_own(tm
     others = [each | {"transactionId": f"other-{each['transactionId']}", "payerId": "p2"} for each in STREAM[:2]]
     later = row(9, "p1", 5, str(BEGIN_MS + 3 * 60_000))
     job = a_job(tmp_path, ["no event", *map(json.dumps, [*others, *STREAM, later])])
-    alerts = [each for each in buckets.read_output(tmp_path / "tables", "alerts") if each["key"] == {"payerId": "p1"}]
+    alerts = [
+        each
+        for each in buckets.read_output(tmp_path / "tables", "alerts").to_pylist()
+        if each["key"] == {"payerId": "p1"}
+    ]
     assert [alert["event_id"] for alert in alerts] == ["t1", "t2", "t3", "t9"]
     alert = past_alert(job, alerts[2]["alert_id"])
     assert [each["transactionId"] for each in events_of_alert(alert, job, None)] == ["t1", "t2", "t3"]

@@ -58,6 +58,7 @@ tests:
       - {{paymentAmount: 1, at: 1h + 30m}}
       - {{paymentAmount: much, at: 3h}}
       - {{paymentAmount: 5, at: 2h}}
+      - {{payerId: null, paymentAmount: 5, at: 2h}}
     expect:
       alerts:
         - event: 2
@@ -83,6 +84,7 @@ tests:
       duplicates: [first]
       dead_letters: [5]
       collisions_not_kept: [6]
+      no_key: [7]
 """
 QUIET = """\
 rules:
@@ -245,7 +247,7 @@ def mutations(expected: Expected) -> Iterator[tuple[str, Expected]]:
     if expected.alerts == ():
         more = ExpectedAlert.model_validate({"event": 1})
         yield "one alert", expected.model_copy(update={"alerts": (more,)})
-    for name in ("late_events", "duplicates", "dead_letters", "collisions_not_kept"):
+    for name in ("late_events", "duplicates", "dead_letters", "collisions_not_kept", "no_key"):
         if getattr(expected, name):
             yield f"no {name}", expected.model_copy(update={name: ()})
         yield f"one more of {name}", expected.model_copy(update={name: (*getattr(expected, name), "2")})
@@ -337,7 +339,10 @@ def test_a_rule_with_features_says_their_values_and_its_condition(tmp_path):
     ("event", "why"),
     [
         ("{paymentAmount: much, at: 25h}", "is no valid event: paymentAmount: 'much' is not a decimal number"),
-        ("{at: 25h}", "is no valid event: paymentAmount: is missing or null"),
+        (
+            "{payerId: null, paymentAmount: 1, at: 25h}",
+            "has no key: payerId is missing or null, and a rule groups by it",
+        ),
         (
             "{paymentAmount: 1, at: 23h}",
             "is late: it is at 2026-01-05 23:00:00.000, the latest of its key at 2026-01-06 00:00:00.000",
@@ -385,8 +390,8 @@ BAD = [
     ("EXPECT", "{alerts: [{event: 1, features: {a: 1}}]}", "22: tests[1].expect.alerts[1].features.a: is no feature;"),
     ("rules: [payer-24h]", "rules: [other]", "17: tests[1].rules[1]: no rule 'other' stands in this file; name one"),
     ("    rules: [payer-24h]\n", "", "21: tests[1].expect.alerts[1]: needs `rule`; the test has payer-24h, twice"),
-    ("    given:\n", "    given: none\n    given2:\n", "19: tests[1].given: must be a list, not 'none' (and 1"),
-    ("    given:\n", "    given: {folder: a}\n    given2:\n", "19: tests[1].given.file: is missing (and 2 more)"),
+    ("    given:\n", "    given: none\n    given2:\n", "20: tests[1].given2: unknown field; did you mean given?"),
+    ("    given:\n", "    given: {folder: a}\n    given2:\n", "19: tests[1].given.folder: unknown field (and 2 more)"),
     ("    given:\n", "    given: {file: none.jsonl}\n    rows:\n", "20: tests[1].rows: unknown field"),
     (
         "{paymentAmount: 60, at: 0s}",
@@ -444,8 +449,8 @@ def test_a_file_of_events_that_cannot_be_read_is_named_with_the_line_of_the_test
         f"16: tests[1].given.file: events {tmp_path / 'no.jsonl'}: no such file; check the path"
     )
     assert refused(tmp_path, text.replace("FILE", "bad.jsonl")) == (
-        f"16: tests[1].given.file: events {tmp_path / 'bad.jsonl'}:2: is no event: eventTime: is missing or null; "
-        "correct it or leave it out"
+        f"16: tests[1].given.file: events {tmp_path / 'bad.jsonl'}: 1 of 2 rows is no event: 1 of "
+        f'"eventTime: is missing or null", first at {tmp_path / "bad.jsonl"}:2; correct them or leave them out'
     )
 
 
@@ -600,3 +605,72 @@ def test_the_example_in_the_readme_passes_and_fails_as_it_is_said_there(tmp_path
     said = section.partition("```\nfailed: ")[2].partition("```")[0].split()
     shown = [f"my-rules.yaml:{each.line}: {each.text}" for each in failed.failures]
     assert said == f"{failed.name} {' '.join(shown)}".split()
+
+
+OVER_ALERTS = """\
+rules:
+  - rule_id: first
+    group_by: [payerId]
+    aggregate: {function: count}
+    window: {length: 1h}
+    limit: {operator: ">=", value: "1"}
+  - rule_id: second
+    group_by: [payerId]
+    aggregate: {function: count}
+    window: {length: 1h}
+    limit: {operator: ">=", value: "2"}
+  - rule_id: both
+    on: alerts
+    group_by: [payerId]
+    features: {rules: {function: count_distinct, of: alert_rule, window: 1h}}
+    when: rules >= 2
+tests:
+  - name: two rules within an hour
+    defaults: {payerId: p1, paymentAmount: 1}
+    given: [{at: 0s}, {at: 1m}]
+    expect: EXPECT
+"""
+
+
+@pytest.mark.parametrize(
+    "expect",
+    [
+        "{alerts: {both: [{event: 2}]}}",
+        "{alerts: {both: [{event: 2, features: {rules: 2}}], second: [{event: 2, value: 2}]}}",
+        "{alerts: [{event: 1, rule: first}, {event: 2, rule: first}, {event: 2, rule: second}, {event: 2, rule: both}]"
+        "}",
+        "{alerts: {both: [{event: 2}]}, held_alerts: {first: []}}",
+    ],
+)
+def test_alerts_may_be_expected_of_single_rules(tmp_path, expect):
+    assert failures(tmp_path, OVER_ALERTS.replace("EXPECT", expect)) == []
+
+
+@pytest.mark.parametrize(
+    ("expect", "said"),
+    [
+        ("{alerts: {both: []}}", "21: unexpected alert of both at event 2 (e2)"),
+        ("{alerts: {both: [{event: 1}]}}", "21: expected an alert of both at event 1 (e1)"),
+        ("{alerts: {first: [{event: 1}]}}", "21: unexpected alert of first at event 2 (e2)"),
+        ("{alerts: {second: [{event: 2, value: 3}]}}", "21: alert of second at event 2 (e2): expected value 3, came 2"),
+    ],
+)
+def test_alerts_of_a_single_rule_are_compared_whole(tmp_path, expect, said):
+    found = failures(tmp_path, OVER_ALERTS.replace("EXPECT", expect))
+    assert any(each.startswith(said) for each in found), found
+
+
+@pytest.mark.parametrize(
+    ("expect", "said"),
+    [
+        ("{alerts: {}}", "21: tests[1].expect.alerts: Dictionary should have at least 1 item"),
+        ("{alerts: {none: []}}", "21: tests[1].expect.alerts.none: no rule 'none' stands in this file"),
+        (
+            "{alerts: {both: [{event: 2, rule: first}]}}",
+            "21: tests[1].expect.alerts.both[1].rule: stands below rule 'both'",
+        ),
+        ("{alerts: {both: [{event: 2, colour: red}]}}", "21: tests[1].expect.alerts.both[1].colour: unknown field"),
+    ],
+)
+def test_what_cannot_be_expected_of_single_rules_is_refused(tmp_path, expect, said):
+    assert refused(tmp_path, OVER_ALERTS.replace("EXPECT", expect)).startswith(said)

@@ -1,8 +1,10 @@
 """The versions of the rules that a checkpoint keeps, and how far a topic of them has been read."""
 
+import json
 from dataclasses import replace
 
 from buckets.checkpoint.rule_versions import Version
+from buckets.checkpoint.topic_position import TopicPosition
 from buckets.files import write_whole
 from buckets.rules.revision import Change
 from buckets.rules.rule_set import first_rule_set
@@ -13,9 +15,10 @@ CHANGE = Change("put", "one", 1, None, ONE[0], "ann", "first", 5, "topic rules@0
 
 
 def test_a_version_is_kept_with_what_led_to_it(checkpoint):
-    checkpoint.versions.keep(first_rule_set(ONE), [CHANGE], 3, 17, "topic rules")
+    checkpoint.versions.keep(first_rule_set(ONE), [CHANGE], 3, TopicPosition(17, "id"), "topic rules")
     (version,) = checkpoint.versions.history()
-    assert (version.version, version.first_batch, version.position, version.origin) == (1, 3, 17, "topic rules")
+    assert (version.version, version.first_batch, version.origin) == (1, 3, "topic rules")
+    assert version.position == TopicPosition(17, "id")
     assert version.changes == (CHANGE,)
     assert version.made_ms is not None
     assert checkpoint.versions.history(after=1) == []
@@ -44,20 +47,26 @@ def test_the_versions_are_in_the_order_of_their_numbers_beyond_a_million(checkpo
 
 def test_a_position_is_that_of_what_was_written_last(checkpoint):
     assert checkpoint.versions.position("t") is None
-    checkpoint.versions.keep_position(4, "t", 0)
-    assert checkpoint.versions.position("t") == 4
-    checkpoint.versions.keep(first_rule_set(ONE), (), 0, 9, "t")
-    assert checkpoint.versions.position("t") == 9
-    checkpoint.versions.keep_position(2, "t", 1)
-    assert checkpoint.versions.position("t") == 2
+    checkpoint.versions.keep_position(TopicPosition(4, "id"), "t", 0)
+    assert checkpoint.versions.position("t") == TopicPosition(4, "id")
+    checkpoint.versions.keep(first_rule_set(ONE), (), 0, TopicPosition(9, "other"), "t")
+    assert checkpoint.versions.position("t") == TopicPosition(9, "other")
+    checkpoint.versions.keep_position(TopicPosition(2), "t", 1)
+    assert checkpoint.versions.position("t") == TopicPosition(2)
+
+
+def test_a_position_that_an_earlier_release_wrote_has_no_topic(checkpoint):
+    file = checkpoint.path / "buckets" / "rules_position.json"
+    write_whole(file, json.dumps({"position": 4, "place": "t", "version": 0}))
+    assert checkpoint.versions.position("t") == TopicPosition(4, "")
 
 
 def test_a_position_counts_for_its_own_origin_only(checkpoint):
-    checkpoint.versions.keep(first_rule_set(ONE), (), 0, 9, "topic a")
+    checkpoint.versions.keep(first_rule_set(ONE), (), 0, TopicPosition(9), "topic a")
     assert checkpoint.versions.position("topic b") is None
-    checkpoint.versions.keep_position(3, "topic b", 1)
+    checkpoint.versions.keep_position(TopicPosition(3), "topic b", 1)
     assert checkpoint.versions.position("topic a") is None
-    assert checkpoint.versions.position("topic b") == 3
+    assert checkpoint.versions.position("topic b") == TopicPosition(3)
 
 
 def test_groups_are_all_that_ever_were_each_as_it_was_last(checkpoint):

@@ -1,5 +1,7 @@
 """What else decides the results of a batch, also when it is run again under another configuration."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +16,7 @@ from tests.strategies import precisions
 OTHER_TERMS = [
     terms(late="drop"),
     terms(collision="keep_first"),
+    terms(nulls="strict"),
     terms(precision={"tail": "2h"}),
     terms(precision={"tail": "2h", "edge": "prorate"}),
     terms(precision={"groups": [{"group_by": ["payer"], "where": {"vip": True}, "tail": "5h"}]}),
@@ -41,6 +44,13 @@ def test_a_batch_that_is_run_again_has_the_terms_it_was_begun_with_and_the_next_
     for again, expected in ((2, before), (3, changed), (4, changed)):
         assert begun(checkpoint, again, before).model_dump_json() == expected.model_dump_json()
     assert begun(checkpoint, 5, before) == before
+
+
+def test_terms_of_releases_that_did_not_write_what_is_done_with_nulls_were_strict():
+    written = json.loads(terms().model_dump_json())
+    assert written["engine"].pop("nulls") == "leave_out"
+    assert Terms.model_validate_json(json.dumps(written)) == terms(nulls="strict")
+    assert Terms.model_validate_json(terms().model_dump_json()) == terms()
 
 
 def test_terms_are_written_when_they_change_and_before_the_batch_is_recorded(checkpoint):
@@ -78,6 +88,11 @@ def test_a_batch_that_an_earlier_release_began_has_the_terms_of_now(checkpoint):
         ({"output": "kafka"}, {"output": "delta"}, "was begun with output.kind kafka, not delta"),
         ({"arrival": "seen"}, {"arrival": "id"}, "was begun with source.arrival seen, not source.arrival id"),
         ({"arrival": "seen"}, {}, "was begun with source.arrival seen, not source.arrival left out"),
+        (
+            {"isolation": "read_uncommitted"},
+            {"isolation": "read_committed"},
+            "was begun with kafka.isolation read_uncommitted, not read_committed",
+        ),
     ],
 )
 def test_a_batch_that_cannot_be_run_again_as_it_was_begun_is_refused_in_one_line(checkpoint, before, now, conflict):
@@ -91,6 +106,11 @@ def test_a_batch_that_cannot_be_run_again_as_it_was_begun_is_refused_in_one_line
         )
     assert begun(checkpoint, 3, terms(**before)) == terms(**before)
     assert begun(checkpoint, 4, terms(**now)) == terms(**now)
+
+
+def test_a_batch_that_an_earlier_release_began_is_run_again_whatever_isolation_there_is_now(checkpoint):
+    begun(checkpoint, 3, terms(isolation=None))
+    assert begun(checkpoint, 3, terms(isolation="read_committed")) == terms(isolation=None)
 
 
 @given(precisions(), st.sampled_from(["add", "drop"]), st.booleans())

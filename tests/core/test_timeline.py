@@ -1,5 +1,7 @@
 """The timeline under work against a plain list of cells."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -20,6 +22,7 @@ from buckets.timeline.timeline import (
     rebuild,
     remove,
     total,
+    valued,
 )
 from tests.core.cells import GREATEST, LEAST, bucket, cell_lists, cells_of, laid_out, raw
 from tests.oracle import Cell, combined, fits
@@ -27,9 +30,10 @@ from tests.oracle import Cell, combined, fits
 # As they run inside kernels: compiled.
 absorb, clear, extreme, first_ending_at_or_after = map(compiled, (absorb, clear, extreme, first_ending_at_or_after))
 insert, is_raw, make_combined, merge_value = map(compiled, (insert, is_raw, make_combined, merge_value))
-rebuild, remove, total = map(compiled, (rebuild, remove, total))
+rebuild, remove, total, valued = map(compiled, (rebuild, remove, total, valued))
 
-VALUES = st.one_of(st.integers(-3, 3), st.integers(LEAST, GREATEST), st.sampled_from([LEAST, GREATEST, 2**62]))
+NUMBERS = st.one_of(st.integers(-3, 3), st.integers(LEAST, GREATEST), st.sampled_from([LEAST, GREATEST, 2**62]))
+VALUES = st.one_of(NUMBERS, NUMBERS, st.none())
 TIMES_MS = st.integers(-20, 20)
 COLUMNS = 2
 IDS = b"abcdefghijklmnopqrstuvwxyz"
@@ -38,6 +42,12 @@ IDS = b"abcdefghijklmnopqrstuvwxyz"
 def stacks_of(timeline: Timeline) -> list[list[int]]:
     sizes = timeline.stack_size
     return [timeline.stack[side, c, : sizes[side, c]].tolist() for side in range(2) for c in range(COLUMNS)]
+
+
+def columns_of(values: Sequence[int | None]) -> tuple[np.ndarray, np.ndarray]:
+    """The values of two events, the second of which is given, and where they have none."""
+    nulls = np.array([[False] * COLUMNS, [value is None for value in values]]).T.copy()
+    return np.array([[0] * COLUMNS, [value or 0 for value in values]], np.int64).T.copy(), nulls
 
 
 def index_of(cells: list[Cell], time_ms: int) -> int:
@@ -59,19 +69,19 @@ def played(history) -> tuple[Timeline, np.ndarray, list[Cell]]:
     timeline, pool = laid_out(cells, COLUMNS, room=len(steps))
     pool, start, cells = np.concatenate([pool, np.frombuffer(IDS, np.uint8)]), len(pool), list(cells)
     for number, (step, time_ms, values, chosen) in enumerate(steps):
-        columns = np.array([[0] * COLUMNS, values], np.int64).T.copy()
+        columns = columns_of(values)
         buckets = [index for index, cell in enumerate(cells) if cell.event_id is None]
         events = [index for index, cell in enumerate(cells) if cell.event_id is not None]
         if step == "insert":
             index = index_of(cells, time_ms)
             if index and cells[index - 1].last_ms > time_ms:  # inside a bucket
                 continue
-            insert(timeline, index, time_ms, start + number, 1, columns, 1, np.int32(HOT))
+            insert(timeline, index, time_ms, start + number, 1, *columns, 1, np.int32(HOT))
             cells.insert(index, raw(time_ms, chr(IDS[number]), values))
         elif step == "merge" and buckets:
             index = buckets[chosen % len(buckets)]
             inside_ms = min(max(time_ms, cells[index].first_ms), cells[index].last_ms)
-            merge_value(timeline, index, columns, 1, inside_ms)
+            merge_value(timeline, index, *columns, 1, inside_ms)
             cells[index] = combined([cells[index], raw(inside_ms, "", values)])
         elif step == "remove" and events:
             index = events[chosen % len(events)]
@@ -104,8 +114,12 @@ def test_every_stretch_has_the_least_and_the_greatest_of_its_values(history):
         for first in range(len(cells)):
             for end in range(first + 1, len(cells) + 1):
                 stretch = cells[first:end]
-                assert extreme(timeline, 0, column, first, end) == min(cell.least[column] for cell in stretch)
-                assert extreme(timeline, 1, column, first, end) == max(cell.greatest[column] for cell in stretch)
+                least = [cell.least[column] for cell in stretch if cell.least[column] is not None]
+                greatest = [cell.greatest[column] for cell in stretch if cell.greatest[column] is not None]
+                assert extreme(timeline, 0, column, first, end) == min(least, default=GREATEST)
+                assert extreme(timeline, 1, column, first, end) == max(greatest, default=LEAST)
+                events = sum(cell.events - cell.nulls[column] for cell in stretch)
+                assert valued(timeline, column, first, end) == events
 
 
 @given(histories())
@@ -124,8 +138,7 @@ def test_the_order_of_insertions_at_different_times_does_not_matter(values, rand
     inserted: list[Cell] = []
     for cell in random.sample(ordered, len(ordered)):
         index = index_of(inserted, cell.first_ms)
-        columns = np.array([[0] * COLUMNS, cell.least], np.int64).T.copy()
-        insert(timeline, index, cell.first_ms, 0, 1, columns, 1, np.int32(HOT))
+        insert(timeline, index, cell.first_ms, 0, 1, *columns_of(cell.least), 1, np.int32(HOT))
         inserted.insert(index, cell)
     in_order, _ = laid_out(ordered, COLUMNS)
     assert cells_of(timeline, pool) == ordered
@@ -178,7 +191,8 @@ def test_a_bucket_of_one_event_keeps_its_total_and_loses_its_id(value, other):
     make_combined(timeline, 0)
     rebuild(timeline)
     assert cells_of(timeline, pool) == [bucket([(5, (value, other))])]
-    assert total(timeline, 0, 0, 1) == (value, True)
+    assert total(timeline, 0, 0, 1) == (value or 0, True)
+    assert valued(timeline, 0, 0, 1) == (value is not None)
 
 
 def test_a_sum_stops_fitting_exactly_one_beyond_64_bits():

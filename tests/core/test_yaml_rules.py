@@ -58,6 +58,9 @@ def fault(folder: Path, text: str | bytes, schema=None) -> str:
     return message.removeprefix(begin).strip()
 
 
+WHERE = "group_by: [payer]\n    where: "
+
+
 def changed(old: str, new: str) -> str:
     assert old in GOOD
     return GOOD.replace(old, new, 1)
@@ -153,7 +156,59 @@ def test_a_rule_id_may_look_like_a_number_or_a_date(tmp_path, written):
             "6: rules[1].limit.operator: Input should be '>', '>=', '<', '<=', '=' or '!='",
         ),
         ("rule_id: first", "rule_id: first\n    rule_id: other", "3: broken YAML: key 'rule_id' is given twice"),
-        ("rule_id: first", "rule_id: [first", "3: broken YAML: "),
+        ("rule_id: first", "rule_id: [first", "2: broken YAML: '[' is not closed, or a comma is missing, before ':'"),
+        (
+            "length: 24h}",
+            "length: 24h",
+            "5: broken YAML: '{' is not closed, or",
+        ),
+        ("[a, b]", "[a, b", "13: broken YAML: "),
+        ("length: 24h}", "length: ${DAY}}", "5: ${DAY} is not replaced here; write the value itself"),
+        (
+            '"200000"',
+            '"${MOST}"',
+            "6: rules[1].limit.value: '${MOST}' is not a decimal number; ${MOST} is",
+        ),
+        (
+            '"200000"',
+            "200,000",
+            "6: rules[1].limit.000: unknown field; in braces a comma ends",
+        ),
+        (
+            '"200000"',
+            '"200,000"',
+            "6: rules[1].limit.value: '200,000' is not a decimal number; write it",
+        ),
+        # What is not known comes first, and what it may have been meant for is not missed beside it.
+        ("group_by: [payer]", "groupby: [payer]", "3: rules[1].groupby: unknown field; did you mean group_by?"),
+        ("{length: 24h}", "{lenght: 24h}", "5: rules[1].window.lenght: unknown field; did you mean length?"),
+        ("  - rule_id: first", "  - ruleId: first\n    colour: red", "2: rules[1].ruleId: unknown field; did you mean"),
+        ("group_by: [payer]", "colour: red", "3: rules[1].colour: unknown field (and 1 more)"),
+        (
+            "group_by: [payer]",
+            WHERE + "kind = 'a' && amount > 5",
+            "4: rules[1].where: column 12: &&",
+        ),
+        (
+            "group_by: [payer]",
+            WHERE + "kind = 'a' || amount > 5",
+            "4: rules[1].where: column 12: || is",
+        ),
+        (
+            "group_by: [payer]",
+            WHERE + "(kind = 'a'",
+            "4: rules[1].where: column 1: this bracket is not",
+        ),
+        (
+            "group_by: [payer]",
+            WHERE + "kind = 'a')",
+            "4: rules[1].where: column 11: this bracket closes",
+        ),
+        (
+            "group_by: [payer]",
+            WHERE + "amount > ${MOST}",
+            "4: rules[1].where: column 10: ${MOST} is",
+        ),
         ("rule_id: first", "rule_id: !secret first", "2: broken YAML: could not determine a constructor"),
         ("rules:", "version: 1\nrules:", "1: version: unknown field; only `rules` and `tests` may stand here"),
     ],
@@ -342,6 +397,9 @@ def test_a_rule_may_be_called_so(tmp_path, rule_id):
         ("[payer]", '["pay\\eer"]', "3: rules[1].group_by: holds U+001B, which cannot be seen"),
         ("kind: [a, b]", '"ki\\nnd": [a, b]', "12: rules[2].where: holds U+000A"),
         ("Many small ones", '"\\e[2J all is well"', "10: rules[2].description: holds U+001B"),
+        ("[payer]", "[payer]\n    where: \"kind = 'a\\u202eb'\"", "4: rules[1].where: holds U+202E"),
+        ("[payer]", '[payer]\n    where: "length(kind) > 1 /* \\0 */"', "4: rules[1].where: holds U+0000"),
+        ("kind: [a, b]", 'kind: ["a\\u2067"]', "12: rules[2].where: holds U+2067"),
     ],
 )
 def test_what_a_terminal_would_obey_is_refused(tmp_path, old, new, reason):
@@ -455,3 +513,11 @@ def test_a_filter_keeps_every_character_in_a_file(tmp_path):
     for each in written:
         (tmp_path / "rules.yaml").write_text(rules_text([each]), encoding="utf-8")
         assert load_rules(tmp_path / "rules.yaml") == (each,)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_a_file_of_two_byte_letters_says_so(tmp_path, encoding):
+    path = tmp_path / "rules.yaml"
+    path.write_bytes(GOOD.encode(encoding))
+    with pytest.raises(BucketsError, match=r"^rule file .*:1: is UTF-16; save it as UTF-8$"):
+        load_rules(path)

@@ -8,15 +8,16 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from buckets.engine.policies import is_in_share
+from buckets.rules.feature import NamedFeature
 from buckets.rules.policy import WHOLE_SHARE
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import Group
 from tests.oracle import Event, Outcome
-from tests.walk.catalogue import BY_ID, CONDITIONS
+from tests.walk.catalogue import BY_ID, CONDITIONS, counted_by
 from tests.walk.found import Difference, Found
 from tests.walk.recorded import RecordedBatch
 from tests.walk.timelines import Row, Timelines
-from tests.walk.written import counted_by, event_of, in_ms, looked, needed_fields, parsed, passes
+from tests.walk.written import event_of, has_key, in_ms, looked, parsed, passes
 
 if TYPE_CHECKING:
     from tests.walk.oracle_job import OracleJob
@@ -70,10 +71,9 @@ class BatchCheck:
         self._lists = looked(batch)
 
     def check(self) -> None:
-        needed = {name for group in self._rules.groups for name in needed_fields(group)}
         for source, _, position, line in self._batch.lines:
             self._arrived += 1
-            row = parsed(line.decode(), needed, self._batch.terms.event_schema)
+            row = parsed(line.decode(), self._batch.terms.event_schema)
             if row is None:
                 self._malformed += 1
                 self._dead.add((source, position))
@@ -84,13 +84,16 @@ class BatchCheck:
         self._accounts()
 
     def _event(self, row: Row, source: str, position: int) -> None:
-        if not row["payer"].startswith("wild"):
+        if not (row["payer"] or "").startswith("wild"):
             self._job.clock_ms = max(self._job.clock_ms, row["t"])
         taken = []
         self._job.past.append(row)
         for group in self._rules.groups:
             if self._is_filling(group):
                 self._pass_over(group, row, source, position)
+            elif not has_key(group, row):
+                self._counts[group.group_id]["no_key"] += 1
+                self._job.rare.saw("a payment without a key")
             elif passes(group, row, self._lists):
                 taken.append(self._take(group, row, source, position))
             else:
@@ -116,7 +119,10 @@ class BatchCheck:
         taken = []
         for group in self._rules.alert_groups:
             self._counts[group.group_id]["events_in"] += 1
-            taken.append(self._take_alert(group, alerted))
+            if has_key(group, alerted):
+                taken.append(self._take_alert(group, alerted))
+            else:
+                self._counts[group.group_id]["no_key"] += 1
         self._results(taken, alerted, alert["alert_id"])
 
     def _take(self, group: Group, row: Row, source: str, position: int) -> Taken:
@@ -126,7 +132,7 @@ class BatchCheck:
         said = _said(sides, taken.outcome, (source, position) in self._found.dead)
         cold = not all(side["warm"] for side in sides.values()) or self._is_cold(group, row["id"])
         taken.is_cold = cold and row["t"] < self._job.clock_ms - taken.timelines.lateness_ms
-        self._job.rare.saw("an evicted key that returned", taken.is_cold and row["payer"].startswith("visitor"))
+        self._job.rare.saw("an evicted key that returned", taken.is_cold and (row["payer"] or "").startswith("visitor"))
         if said != taken.outcome.outcome:
             if not taken.is_cold:
                 self._fail(f"{row['id']} in group {group.name!r} is {said}, and must be {taken.outcome.outcome}")
@@ -206,8 +212,9 @@ class BatchCheck:
         value, lower, upper = result["value"], result["lower"], result["upper"]
         if result["exact"]:
             same = value == lower == upper == expected.value and result["fired"] == expected.fired
+            self._job.rare.saw("an aggregate of no value", value is None)
         else:
-            same = lower <= expected.value <= upper
+            same = expected.value is None or lower <= expected.value <= upper
         same = same and result["count_lower"] <= expected.count <= result["count_upper"]
         if not same:
             self._fail(f"{rule.rule_id} at {home.event}: {result}, and must be {expected}")
@@ -216,22 +223,27 @@ class BatchCheck:
     def _features(self, rule: Rule, taken: list[Taken], row: Row, result: Row | None) -> bool | None:
         """Compare the features of a rule at an event; returns whether it fires, if that is known."""
         named = rule.named_features()
-        of_groups = [_of_fields(taken, fields) for fields, _ in rule.groupings()]
+        keyed = {fields for fields, _ in rule.groupings() if all(row[name] is not None for name in fields)}
+        of_groups = [_of_fields(taken, fields) for fields in keyed]
         if any(each.is_cold for each in of_groups):
             return None
         expected = all(each.timelines.evaluates(each.event, each.clock_ms, each.outcome) for each in of_groups)
         for feature in named:
+            if feature.fields not in keyed:
+                continue
             each = _of_fields(taken, feature.fields)
             expected = expected and each.timelines.reaches(rule, feature.feature, each.event, each.clock_ms)
+        if any(rule.rule_id in each.outcome.beyond for each in of_groups):
+            expected = False
+            self._job.rare.saw("a sum of a feature past 64 bits")
         if (result is not None) != expected:
             self._fail(f"{rule.rule_id} at {row}: there is {result}, and must be {'one' if expected else 'none'}")
         if result is None or not result["warm"]:
             return None
         values, terms = {}, {term["name"]: term for term in json.loads(result["terms"])}
         for feature in named:
-            each = _of_fields(taken, feature.fields)
-            counted = counted_by(rule, feature.name)
-            value = each.timelines.feature(feature, each.event, lambda other, counted=counted: counted(other, {}))
+            value = self._feature(rule, feature, taken) if feature.fields in keyed else None
+            self._job.rare.saw("a feature of a group without the event", feature.fields not in keyed)
             values[feature.name] = value
             if not _agrees(terms[feature.name], value):
                 self._fail(f"{rule.rule_id} at {row}: {terms[feature.name]}, and the value is {value}")
@@ -239,6 +251,11 @@ class BatchCheck:
         if all(term["exact"] for term in terms.values()) and bool(fires) != result["fired"]:
             self._fail(f"{rule.rule_id} at {row}: {result}, and of {values} the condition is {fires}")
         return bool(fires)
+
+    def _feature(self, rule: Rule, feature: NamedFeature, taken: list[Taken]) -> Any:
+        """What a loop makes of a feature at an event."""
+        each, counted = _of_fields(taken, feature.fields), counted_by(rule.rule_id, feature.name)
+        return each.timelines.feature(feature, each.event, lambda other: counted(other, {}))
 
     def _decided(self, rule: Rule, home: Taken, result: Row, fires: bool | None, event_id: str) -> Row | None:
         """Compare where the alert of a fired rule has come out; returns it, if it is for the rules over alerts."""
@@ -296,7 +313,7 @@ class BatchCheck:
                 counts["dead_letters"] += self._malformed
             elif group.group_id in self._uncertain:
                 continue
-            names = ("events_in", "filtered", *OUTCOMES.values())
+            names = ("events_in", "no_key", "filtered", *OUTCOMES.values())
             said, expected = {name: row[name] for name in names}, {name: counts[name] for name in names}
             if said != expected:
                 self._fail(f"accounts of {group.name!r}: {said}, and must be {expected}")

@@ -31,11 +31,17 @@ Looked = Mapping[str, Callable[[str, int], Mapping[str, str] | None]]
 FILTERS: dict[str, Callable[[Row, Looked], bool]] = {
     "kind = 'CARD'": lambda row, lists: row["kind"] == "CARD",
     "kind = 'CASH'": lambda row, lists: row["kind"] == "CASH",
-    "amount > 20 AND country <> 'FR'": lambda row, lists: row["amount"] > 20 and row["country"] != "FR",
-    "payer NOT IN LIST staff": lambda row, lists: lists[STAFF](row["payer"], row["t"]) is None,
+    "amount > 20 AND country <> 'FR'": lambda row, lists: (
+        row["amount"] is not None and row["amount"] > 20 and row["country"] not in ("FR", None)
+    ),
+    "payer NOT IN LIST staff": lambda row, lists: (
+        row["payer"] is not None and lists[STAFF](row["payer"], row["t"]) is None
+    ),
 }
 CONDITIONS: dict[str, Callable[[Mapping[str, Any], Row, Looked], bool]] = {
-    "recent > 4 * usual AND n >= 3": lambda f, row, lists: f["recent"] > 4 * f["usual"] and f["n"] >= 3,
+    "recent > 4 * usual AND n >= 3": lambda f, row, lists: (
+        None not in (f["recent"], f["usual"]) and f["recent"] > 4 * f["usual"] and f["n"] >= 3
+    ),
     "mine >= 2 AND theirs > 200": lambda f, row, lists: f["mine"] >= 2 and (f["theirs"] or 0) > 200,
     "different >= 3 OR fresh": lambda f, row, lists: f["different"] >= 3 or f["fresh"],
     "n >= 2 AND lookup(levels, payer, 'level') = 'high'": lambda f, row, lists: (
@@ -245,3 +251,9 @@ BACKFILLED = Template(
 )
 """A rule of a group of its own, whose history a job is asked to fill in. On trial, so that no other rule counts it."""
 BY_ID = {template.rule_id: template for template in (*TEMPLATES, BACKFILLED)}
+
+
+def counted_by(rule_id: str, feature: str) -> Callable[[Row, Looked], bool]:
+    """Which events a feature counts."""
+    where = BY_ID[rule_id].written["features"][feature].get("where")
+    return (lambda row, lists: True) if where is None else FILTERS[where]

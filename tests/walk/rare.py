@@ -18,6 +18,9 @@ PATHS = {
     "a payment too late": "a row of `late_events` with `too_late`",
     "a sum past 64 bits": "a dead letter of a payment that is well-formed",
     "a row that is no event": "a dead letter of any other row",
+    "a payment without a key": "counted as `no_key` in a group",
+    "an aggregate of no value": "a result that is NULL of a rule of one aggregate",
+    "a feature of a group without the event": "a feature that is NULL, of a payment without a country",
     "an alert held by a cooldown": "a row of `held_alerts`",
     "an alert held by a snooze": "a row of `held_alerts`",
     "an alert held for want of history": "a row of `held_alerts`",
@@ -30,6 +33,7 @@ PATHS = {
 }
 NOT_ALWAYS = {
     "a generation that came back": "a group of the rules with another generation than it had before",
+    "a sum of a feature past 64 bits": "a rule with features on trial that has no result for a payment",
     "a batch replayed that was only begun": "killed in a batch that had its rules and nothing written: the third kill",
 }
 """Those that are counted, and need longer walks."""

@@ -8,6 +8,7 @@ from buckets.checkpoint.batch_records import BatchRecords
 from buckets.checkpoint.folders import spark_folder
 from buckets.checkpoint.list_versions import ListVersions
 from buckets.checkpoint.rule_versions import RuleVersions
+from buckets.checkpoint.seal import unseal_json
 from buckets.checkpoint.terms import Terms
 from buckets.lists.lists import Lists
 from buckets.rules.rule_set import RuleSet
@@ -73,7 +74,7 @@ class Records:
             assert record is not None
             assert record.done
             seen = {name: lists.index(name, version) for name, version in record.lists.items()}
-            terms = Terms.model_validate_json(self._terms_of(number).read_text(encoding="utf-8"))
+            terms = Terms.model_validate(unseal_json(self._terms_of(number).read_bytes()))
             rule_set = versions.rule_set(record.ruleset_version)
             lines = tuple(self._source.lines(self._before, offset))
             found.append(RecordedBatch(number, lines, rule_set, terms, seen, record.lists))

@@ -22,6 +22,8 @@ RECENT_MS = 120_000
 WHALE = "whale"
 WHALE_PAYMENTS = 260
 """So many in a file that each of two makes a page of its own."""
+NULLABLE = ("country", "kind", "amount", "fee")
+"""Fields that a few payments do not have."""
 HUGE = "60000000000000000.00"
 """Two of them pass 64 bits."""
 assert RECENT_MS < SHORTEST_TAIL_MS
@@ -65,6 +67,8 @@ class Stream:
             self._recent.remove(other)
             row = self._payment(other["payer"]) | {"t": other["t"]}
             return json.dumps(row | {name: other[name] for name in ("country", "kind")})
+        if what < 0.09:
+            return json.dumps(self._payment(self._dice.choice(BUSY)) | {"payer": None})
         if what < 0.10:
             return self._malformed()
         if what < 0.11:
@@ -115,7 +119,8 @@ class Stream:
         dice = self._dice
         self._number += 1
         amount = dice.randrange(-500, 6_000) if dice.random() < 0.9 else dice.randrange(6_000, 40_000)
-        return {
+        missing = [name for name in NULLABLE if dice.random() < 0.04]
+        row = {
             "id": f"e{self._number}",
             "t": time_ms,
             "payer": payer,
@@ -125,6 +130,7 @@ class Stream:
             "amount": f"{amount / 100:.2f}",
             "fee": dice.randrange(100),
         }
+        return row | dict.fromkeys(missing)
 
     def _malformed(self) -> str:
         row = self._row("nobody", self.clock_ms)
@@ -133,7 +139,7 @@ class Stream:
                 "{",
                 '"a text"',
                 json.dumps(row | {"amount": "1.234"}),
-                json.dumps(row | {"payer": None}),
+                json.dumps(row | {"id": None}),
                 json.dumps(row | {"t": "yesterday"}),
                 json.dumps(row | {"fee": 1.5}),
                 json.dumps(row)[:-1] + ', "fee": 3}',

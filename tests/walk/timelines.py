@@ -14,7 +14,8 @@ from buckets.config.engine import EngineSettings
 from buckets.rules.feature import Feature, NamedFeature
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import Group
-from tests.oracle import Event, Oracle, Outcome, tiers_of, width_at
+from tests.oracle import Event, Oracle, Outcome, fits, tiers_of, width_at
+from tests.walk.catalogue import counted_by
 
 Row = dict[str, Any]
 KEPT_MS = 4 * 3_600_000
@@ -30,7 +31,7 @@ class Timelines(Oracle):
     """The fields of each event, by its id, time and key."""
 
     def __post_init__(self) -> None:
-        self.events, self.clock_ms, self.reset_ms = {}, {}, {}
+        self.events, self.clock_ms, self.reset_ms, self.conditions = {}, {}, {}, []
         self.edge, self.tiers, self.horizon_ms = "include", [], 0
         self._patience_ms: tuple[int, int] = (0, 0)
         self._tail_ms: int | None = None
@@ -44,7 +45,8 @@ class Timelines(Oracle):
             engine: the settings.
             keeps_raw: whether precision does not apply, as to alerts.
         """
-        self.rules = list(group.evaluated_rules)
+        self.rules, self.fields = list(group.evaluated_rules), frozenset(group.fields)
+        self.conditions = [rule for rule in group.rules if rule.is_evaluated and rule.when is not None]
         self.lateness_ms, self.late = engine.allowed_lateness, engine.late
         self.collision = "keep" if keeps_raw else engine.collision
         self.tiers = [] if keeps_raw else tiers_of(engine.precision.of_group(group.group_id))
@@ -65,6 +67,22 @@ class Timelines(Oracle):
         self._before_ms = dict(self.reset_ms)
         self.rows.setdefault((event.event_id, event.time_ms, event.key), row)
         return self.arrive(event)
+
+    def conditions_beyond(self, event: Event, clock: int | None) -> list[str]:
+        return [
+            rule.rule_id
+            for rule in self.conditions
+            for feature in rule.named_features()
+            if frozenset(feature.fields) == self.fields and self.reaches(rule, feature.feature, event, clock)
+            if feature.feature.function in ("sum", "avg") and not fits(self._sum(rule, feature, event))
+        ]
+
+    def _sum(self, rule: Rule, feature: NamedFeature, event: Event) -> int:
+        """The sum of a feature over its window, scaled."""
+        counts, of = counted_by(rule.rule_id, feature.name), feature.feature.of
+        rows = [self.rows[each.event_id, each.time_ms, each.key] for each in self.inside(feature, event)]
+        values = [row[of] for row in rows if counts(row, {}) and row[of] is not None]
+        return sum(int(Decimal(value).scaleb(self.measures[of])) for value in values)
 
     def patience_ms(self, rule: Rule) -> int:
         return self._kept_ms(rule, needs_raw=rule.reset_on_alert)
@@ -129,7 +147,7 @@ def _longest_ms(rules: Iterable[Rule], fields: tuple[str, ...]) -> int:
 
 def computed(function: str, rows: list[Row], of: str | None) -> Any:
     """What a function makes of the events of a window."""
-    values = [row[of] for row in rows] if of is not None else []
+    values = [row[of] for row in rows if row[of] is not None] if of is not None else []
     if function == "count":
         return len(rows)
     if function == "is_first":

@@ -6,7 +6,6 @@ from decimal import Decimal
 from typing import Any
 
 from buckets.events.schema import EventSchema
-from buckets.rules.rule import Rule
 from buckets.rules.rule_set import Group
 from tests.oracle import Event
 from tests.walk.catalogue import BY_ID, FILTERS, Looked
@@ -17,7 +16,7 @@ MEASURES = {"amount": 2, "fee": 0, "alert_score": 0}
 ATTRIBUTES = ("id", "payer", "country", "kind", "device")
 
 
-def parsed(line: str, needed: set[str], schema: EventSchema) -> Row | None:
+def parsed(line: str, schema: EventSchema) -> Row | None:
     """The event of a line; None if it is none."""
 
     def once(pairs: list[tuple[str, Any]]) -> Row:
@@ -34,24 +33,25 @@ def parsed(line: str, needed: set[str], schema: EventSchema) -> Row | None:
     assert latest is not None
     if not isinstance(row, dict) or not isinstance(row["t"], int) or row["t"] > in_ms(latest):
         return None
-    amount = Decimal(row["amount"])
-    if not isinstance(row["fee"], int) or amount != round(amount, 2) or any(row[name] is None for name in needed):
+    amount = None if row["amount"] is None else Decimal(row["amount"])
+    if (
+        row["id"] is None
+        or not isinstance(row["fee"], int | None)
+        or (amount is not None and amount != round(amount, 2))
+    ):
         return None
     return {name: row[name] for name in ATTRIBUTES} | {"t": row["t"], "amount": amount, "fee": row["fee"]}
 
 
-def needed_fields(group: Group) -> set[str]:
-    """The fields that must not be null for the rules of a group."""
-    needed = set(group.fields)
-    for rule in group.rules:
-        needed |= {rule.measure} if rule.measure is not None else set()
-        needed |= {each.feature.of for each in rule.named_features() if each.feature.of is not None}
-    return needed
+def has_key(group: Group, row: Row) -> bool:
+    """Whether an event or alert belongs to a group."""
+    return all(row[name] is not None for name in group.fields)
 
 
 def event_of(group: Group, row: Row, event_id: str) -> Event:
     """An event or alert as a group has it."""
-    values = tuple(Decimal(row.get(name, 0)) for name in MEASURES)
+    given = [row.get(name, 0) for name in MEASURES]
+    values = tuple(None if value is None else Decimal(value) for value in given)
     return Event(event_id, row["t"], key_of(row, group.fields), values)
 
 
@@ -74,12 +74,6 @@ def passes(group: Group, row: Row, lists: Looked) -> bool:
         return True
     written = BY_ID[group.rules[0].rule_id].written["where"]
     return FILTERS[_text(written)](row, lists)
-
-
-def counted_by(rule: Rule, name: str) -> Callable[[Row, Looked], bool]:
-    """Which events a feature counts."""
-    where = BY_ID[rule.rule_id].written["features"][name].get("where")
-    return (lambda row, lists: True) if where is None else FILTERS[where]
 
 
 def _text(where: Any) -> str:
