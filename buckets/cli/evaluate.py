@@ -93,7 +93,7 @@ def _tell_bad(file: EventFile, out: Path, progress: BatchProgress) -> None:
     bad = BadRows()
     with (out / "dead_letters.jsonl").open(encoding="utf-8") as lines:
         letters = map(json.loads, lines)
-        found = ((each["source"], each["position"], each["reason"]) for each in letters)
+        found = ((file.path.name, each["position"], each["reason"]) for each in letters)
         bad.take(progress.events, progress.malformed, found)
     bad.check(f"events {file.path}")
     if bad.bad:

@@ -32,6 +32,8 @@ EVIL = "x\x1b[2J\x9b31m\u202e\x00\x07\x08\r\u2028\u200b[bold]y[/z]\nend"
 """It clears the screen, colours, turns the line round, rings, overwrites, breaks lines, hides, and is markup."""
 DAY = 1_767_225_600_000
 RULE = written_rule(rule_id="evil", where={"kind": [EVIL]})
+"""As an earlier release took it; now such texts are refused in rule files."""
+IN_FILES = written_rule(rule_id="evil")
 
 
 class EvilJob:
@@ -48,9 +50,9 @@ class EvilJob:
             "defaults": {"amount": "500.00"},
             "expect": {"alerts": []},
         }
-        self.rules.write_text(write_yaml({"rules": [RULE], "tests": [test]}))
+        self.rules.write_text(write_yaml({"rules": [IN_FILES], "tests": [test]}))
         self.other = root / "other.yaml"
-        self.other.write_text(write_yaml({"rules": [RULE | {"where": {"kind": [f"{EVIL} changed"]}}]}))
+        self.other.write_text(write_yaml({"rules": [IN_FILES | {"where": {"kind": ["y"]}}]}))
         reason = EVIL.replace("\n", " ").replace("\r", "")
         (root / "vips.csv").write_text(f"key,reason\nann,{reason}\n")
         written = {

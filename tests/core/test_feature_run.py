@@ -81,7 +81,7 @@ def test_features_of_an_archive_are_the_recorded_evaluations(history):
     known = {at: {name: each for name, each in row.items() if each is not None} for at, row in recorded.items()}
     assert {at: row for at, row in told.items() if row} == known
     assert {found[at]["outcome"] for at in known} == {"evaluated"}
-    assert run.outcomes == {"evaluated": 58, "late": 1, "duplicate": 1, "dead_letter": 1}
+    assert run.outcomes == {"evaluated": 58, "late": 1, "duplicate": 1, "filtered": 1}
     assert run.arrived == 61
 
 

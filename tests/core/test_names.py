@@ -17,6 +17,7 @@ QUOTED = re.compile(r"`([^`\n]+)`")
 DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 FILES = {"cfg", "json", "jsonl", "lock", "log", "md", "pem", "pid", "properties", "py", "yaml"}
 ELSEWHERE = {
+    "delta",
     "spark",
     "fs",
     "fetch",
@@ -38,6 +39,10 @@ CALLED_BY_OTHERS = {
     "yaml_implicit_resolvers",  # PyYAML's loaders
     "yaml_constructors",
     "construct_mapping",
+    "from_function",  # numba's cache locators
+    "get_cache_path",
+    "get_disambiguator",
+    "get_source_stamp",
 }
 
 

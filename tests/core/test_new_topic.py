@@ -84,7 +84,7 @@ def test_generations_are_kept_and_told_by_their_ids(tmp_path):
     again = TopicGenerations(tmp_path)
     again.check({"t": "two"})
     assert again.of("t") == (TopicGeneration("one", 0, {}, {0: 20, 1: 5}), TopicGeneration("two", 7, {0: 4}))
-    assert json.loads((tmp_path / "buckets" / "topics.json").read_text())["v"][0]["topic_id"] == "three"
+    assert json.loads((tmp_path / "buckets" / "topics.json").read_text())["topics"]["v"][0]["topic_id"] == "three"
 
 
 def test_the_first_generation_has_the_name_of_its_topic():

@@ -74,11 +74,11 @@ def test_a_start_that_died_between_terms_and_record_leaves_the_batch_to_the_term
 
 def test_a_batch_that_an_earlier_release_began_has_the_terms_of_now(checkpoint):
     """It wrote no terms."""
-    ran(book_of(checkpoint, ONE), 6)
-    book_of(checkpoint, ONE).for_batch(7)
-    assert begun(checkpoint, 7, terms(late="drop")) == terms(late="drop")
-    assert begun(checkpoint, 8, terms(late="drop")) == terms(late="drop")
-    assert begun(checkpoint, 8, terms()) == terms(late="drop")
+    ran(book_of(checkpoint, ONE), 0)
+    book_of(checkpoint, ONE).for_batch(1)
+    assert begun(checkpoint, 1, terms(late="drop")) == terms(late="drop")
+    assert begun(checkpoint, 2, terms(late="drop")) == terms(late="drop")
+    assert begun(checkpoint, 2, terms()) == terms(late="drop")
 
 
 @pytest.mark.parametrize(

@@ -22,9 +22,9 @@ def run_command(*arguments: str | Path, cwd: Path | None = None) -> subprocess.C
     return subprocess.run([BUCKETS, *map(str, arguments)], cwd=cwd, check=False, capture_output=True, text=True)
 
 
-def one_line(ran: subprocess.CompletedProcess[str]) -> str:
+def one_line(ran: subprocess.CompletedProcess[str], code: int = 1) -> str:
     """What a command has said that failed: one line, and nothing else but how far its start had come."""
-    assert ran.returncode == 1, ran.stderr
+    assert ran.returncode == code, ran.stderr
     (line,) = [line for line in ran.stderr.splitlines() if not line.startswith(PHASES)]
     assert line.startswith("error: ")
     return line.removeprefix("error: ")
