@@ -125,12 +125,12 @@ class KernelLocator(_CacheLocator):
 
     def __init__(self, function: Callable[..., Any]) -> None:
         """Locate a function of this package."""
-        self._module = function.__module__
+        self._folder = os.path.join(FOLDER, function.__module__)
         self._line = function.__code__.co_firstlineno
 
     def get_cache_path(self) -> str:
         """Return the folder of its module."""
-        return os.path.join(str(vars(numba.config)["CACHE_DIR"]), self._module)
+        return self._folder
 
     def get_source_stamp(self) -> str:
         """Return nothing: the folder itself is another one for another text."""
@@ -146,8 +146,9 @@ class KernelLocator(_CacheLocator):
         return cls(py_func) if py_func.__module__.startswith("buckets.") else None
 
 
+FOLDER = str(cache_folder())
+"""Where kernels are kept, chosen once: numba reads its own setting anew whenever the environment has changed."""
 CacheImpl._locator_classes.insert(0, KernelLocator)  # type: ignore[arg-type]
-vars(numba.config)["CACHE_DIR"] = str(cache_folder())
 vars(numba.config)["LOOP_VECTORIZE"] = 0
 """The loops are short or depend on what came before; making vectors of them takes time and gains none."""
 _INNER: dict[str, Any] = {"nogil": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}

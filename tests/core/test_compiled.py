@@ -11,6 +11,7 @@ import pytest
 
 import buckets
 from buckets import compiled
+from buckets.timeline.tiers import floor_to
 
 PACKAGE = Path(buckets.__file__).parent
 NAME = f"kernels-{compiled.digest()}"
@@ -182,15 +183,20 @@ def test_a_clone_uses_what_another_one_of_the_same_text_has_compiled(tmp_path):
     assert len(list((tmp_path / "caches" / "buckets").iterdir())) == 2
 
 
+def test_an_environment_that_changes_later_changes_no_place(monkeypatch, tmp_path):
+    """numba takes its settings from there again before it compiles."""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    assert compiled.compiled(floor_to)(7, 5) == 5
+    assert list(tmp_path.iterdir()) == []
+
+
 SCRIPT = """
 import os, subprocess, sys
-import numba
-from buckets.compiled import compiled
-print(numba.config.CACHE_DIR, flush=True)
-assert compiled(lambda: 1)() == 1
+from buckets.compiled import FOLDER
+print(FOLDER, flush=True)
 if len(sys.argv) > 1:
     subprocess.run([sys.executable, *sys.argv[1:]], check=True)
-assert os.path.isdir(os.path.dirname(numba.config.CACHE_DIR))
+assert os.path.isdir(os.path.dirname(FOLDER))
 """
 
 
