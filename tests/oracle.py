@@ -145,7 +145,7 @@ class Oracle:
     def evaluate(self, rule: Rule, event: Event, clock: int | None, now: int, outcome: Outcome, may_pass: bool) -> None:
         """Evaluate a rule, and note what comes out."""
         edge = event.time_ms - rule.window.length_ms + (rule.window.left == "open")
-        if clock is not None and edge < clock - self.patience_ms(rule):
+        if not self.is_in_time(rule, event, clock):
             return
         if rule.effective is not None:
             first_ms, end_ms = rule.effective.span_ms()
@@ -207,10 +207,9 @@ class Oracle:
         """The rules with features of which a sum passes 64 bits, by their ids."""
         return []
 
-    def patience_ms(self, rule: Rule) -> int:
-        """How far before the clock a window may reach: rules in force do not depend on others."""
-        counted = [each for each in self.rules if each.state == "ACTIVE" or rule.state != "ACTIVE"]
-        return max(each.window.length_ms for each in counted) + self.lateness_ms
+    def is_in_time(self, rule: Rule, event: Event, clock: int | None) -> bool:
+        """Whether a rule is evaluated at an event, which may be late by so much."""
+        return clock is None or event.time_ms >= clock - self.lateness_ms
 
     def window(self, event: Event, edge: int, now: int) -> tuple[list[Event], list[Event], Fraction]:
         """Events that are surely inside, those of the edge's bucket that may be, and how much of that is covered."""

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from buckets.duration import format_duration
 from buckets.errors import BucketsError
 from buckets.expressions.interval import scaled_down
 from buckets.history.explanation import Part, Reason
@@ -149,17 +150,16 @@ def of_key(past: Past, history: KeyHistory, target: Target) -> Iterator[Reason]:
 
 
 def of_patience(rule: Rule, computed: Computation, history: KeyHistory, target: Target) -> Iterator[Reason]:
-    """Whether the window of a late event reaches further back than what is kept."""
+    """Whether an event came too late to be evaluated, or its window reaches further back than events are kept raw."""
     if history.fate != "late" or history.clock_ms is None:
         return
-    kept = [each for each in history.group.rules if each.state == "ACTIVE" or rule.state != "ACTIVE"]
-    windows = [window.length_ms for each in kept for window in each.windows(history.group.fields)]
     lateness_ms = history.regime.horizon_ms - history.group.longest_window_ms
-    kept_ms, tail_ms = max(windows, default=0) + lateness_ms, history.regime.precision.tail
-    if rule.reset_on_alert and tail_ms is not None:
-        kept_ms = min(kept_ms, tail_ms)
-    if computed.start_ms(target.time_ms) < history.clock_ms - kept_ms:
-        behind = f"the latest event of its key was at {moment(history.clock_ms)}"
+    tail_ms = history.regime.precision.tail if rule.reset_on_alert else None
+    behind = f"the latest event of its key was at {moment(history.clock_ms)}"
+    if target.time_ms < history.clock_ms - lateness_ms:
+        allowed = f"`allowed_lateness` is {format_duration(lateness_ms)}"
+        yield Reason("late", f"the event came too late to be evaluated: {allowed}, and {behind}")
+    elif tail_ms is not None and computed.start_ms(target.time_ms) < history.clock_ms - tail_ms:
         yield Reason("late", f"the event came so late that its window is not whole any more: {behind}")
 
 

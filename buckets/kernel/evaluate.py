@@ -17,6 +17,7 @@ from buckets.kernel.plan import (
     AVG,
     BELOW,
     COUNT,
+    EVERY,
     EXACTLY,
     MAX,
     MIN,
@@ -42,8 +43,8 @@ def side_of_limit(rules: RuleArrays, rule, whole, rest, count):
 @inlined
 def fires(comparison, side):
     """Whether a value on that side of its limit crosses it."""
-    if comparison in (ALWAYS, NEVER):
-        return comparison == ALWAYS
+    if comparison in (ALWAYS, NEVER, EVERY):
+        return comparison != NEVER
     if comparison == ABOVE:
         return side > 0
     if comparison == AT_LEAST:
@@ -175,10 +176,8 @@ def evaluate(timeline: Timeline, edges: Edges, end, event, time_ms, late_by_ms, 
                     rule = features.other_from[feature]
                     continue
             fired = fits and fires(rules.comparison[rule], side_of_limit(rules, rule, whole, rest, count))
-            # A part has a row for every event; its comparison is ALWAYS.
-            is_part = is_null and rules.comparison[rule] == ALWAYS
             fired = fired and not is_null
-            if fits and not (context.emit_all or fired or is_part):
+            if fits and not (context.emit_all or fired or rules.comparison[rule] == EVERY):
                 rule += 1
                 continue
             rows.event[used] = event

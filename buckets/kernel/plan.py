@@ -47,7 +47,7 @@ FUNCTIONS: dict[KernelFunction, int] = {
 }
 """What the kernel computes; from FIRST on of single events, and from COUNT_DISTINCT on of all in the window."""
 NO_COLUMN = NO_RULE = -1
-ALWAYS, NEVER, ABOVE, AT_LEAST, BELOW, AT_MOST, EXACTLY, NOT = range(8)
+ALWAYS, NEVER, ABOVE, AT_LEAST, BELOW, AT_MOST, EXACTLY, NOT, EVERY = range(9)
 ADD, EVALUATE, DROP = range(3)
 LATE_POLICIES = {"add": ADD, "evaluate": EVALUATE, "drop": DROP}
 KEEP, KEEP_FIRST, REPLACE = range(3)
@@ -105,7 +105,8 @@ class RuleArrays(NamedTuple):
     Attributes:
         number: int32, the rule's index in `GroupPlan.rules`, or that of a part after them.
         is_average: bool, whether its feature is an average, which is compared with all digits of its limit.
-        comparison: int64, ALWAYS | NEVER | ABOVE | AT_LEAST | BELOW | AT_MOST | EXACTLY | NOT.
+        comparison: int64, ALWAYS | NEVER | ABOVE | AT_LEAST | BELOW | AT_MOST | EXACTLY | NOT; none of these meets a
+            null. EVERY of a part, which has a row for every event.
         limit_whole: int64, the limit in scaled units; of an average's, rounded down.
         limit_digits: int64 `(rules, DIGIT_BLOCKS)`, what an average's limit has after the point: nine digits each.
     """
@@ -244,13 +245,13 @@ def plan_group(group: Group, schema: EventSchema, engine: EngineSettings) -> Gro
     tracks += [group.completeness(*(track.name for track in part.tracks)) for part in parts]
     from_ms, since_ms = as_arrays(tracks)
     extremes = {feature.column for feature in computed if feature.function in (MIN, MAX)}
-    limits = [_limit_numbers(rule, schema) for rule in rules] + [(ALWAYS, 0, [0] * DIGIT_BLOCKS)] * len(parts)
+    limits = [_limit_numbers(rule, schema) for rule in rules] + [(EVERY, 0, [0] * DIGIT_BLOCKS)] * len(parts)
     features = _features(computed, limits)
     return GroupPlan(
         group=group,
         rules=rules,
         parts=parts,
-        feature_arrays=_feature_arrays(features, group, windows, engine.allowed_lateness, precision.tail),
+        feature_arrays=_feature_arrays(features, windows, engine.allowed_lateness, precision.tail),
         rule_arrays=_rule_arrays(features, limits),
         reach_ms=_int64s([feature.reach_ms for feature in computed]),
         window_arrays=WindowArrays(reach_ms=_int64s([reach_ms for reach_ms, _ in windows])),
@@ -345,13 +346,10 @@ def _ordered(rules: Sequence[int], limits: Sequence[_LimitNumbers]) -> _Ordered:
 
 def _feature_arrays(
     features: Mapping[_Feature, _Ordered],
-    group: Group,
     windows: Sequence[_Window],
     lateness_ms: int,
     tail_ms: int | None,
 ) -> FeatureArrays:
-    # An event may be so late that the window of a rule in force is kept by the rules in force alone.
-    kept_ms = {on_trial: lateness_ms + _longest_ms(group, on_trial) for on_trial in (False, True)}
     sizes = _int64s([len(ordered.rules) for ordered in features.values()])
     end = np.cumsum(sizes, dtype=np.int64)
     falling_from = end - sizes + _int64s([ordered.rising for ordered in features.values()])
@@ -362,7 +360,7 @@ def _feature_arrays(
         counted=_int64s([feature.counted for feature in features]),
         parameter=_int64s([feature.parameter for feature in features]),
         window=_int64s([windows.index(feature.window) for feature in features]),
-        patience_ms=_int64s([_kept_ms(feature, kept_ms, tail_ms) - feature.reach_ms for feature in features]),
+        patience_ms=_int64s([_patience_ms(feature, lateness_ms, tail_ms) for feature in features]),
         on_trial=np.array([feature.on_trial for feature in features], np.bool_),
         resets=np.array([feature.resetting != NO_RULE for feature in features], np.bool_),
         resets_from_ms=_int64s([feature.in_effect_ms[0] for feature in features]),
@@ -374,17 +372,13 @@ def _feature_arrays(
     )
 
 
-def _kept_ms(feature: _Feature, kept_ms: Mapping[bool, int], tail_ms: int | None) -> int:
-    """For how long a feature's events are kept as it needs them: raw, where it looks at single events or is reset."""
-    kept = kept_ms[feature.on_trial]
+def _patience_ms(feature: _Feature, lateness_ms: int, tail_ms: int | None) -> int:
+    """How late an event may be for a feature: raw, where it looks at single events or is reset, its window is shorter.
+
+    That other rules have longer windows, so that more is kept, plays no part: each rule says what it would say alone.
+    """
     needs_raw_events = feature.function >= FIRST or feature.resetting != NO_RULE
-    return min(kept, tail_ms) if needs_raw_events and tail_ms is not None else kept
-
-
-def _longest_ms(group: Group, on_trial: bool) -> int:
-    """The longest window that rules in force keep, or that all rules do."""
-    kept = [rule for rule in group.rules if on_trial or rule.state == "ACTIVE"]
-    return max((window.length_ms for rule in kept for window in rule.windows(group.fields)), default=0)
+    return min(lateness_ms, tail_ms - feature.reach_ms) if needs_raw_events and tail_ms is not None else lateness_ms
 
 
 def _rule_arrays(features: Mapping[_Feature, _Ordered], limits: Sequence[_LimitNumbers]) -> RuleArrays:

@@ -98,15 +98,13 @@ def test_two_rules_on_one_card_a_score_above_100_and_alerted_before():
     )
 
 
-def test_an_alert_without_a_field_that_a_rule_over_alerts_needs_is_left_out_of_that_rule_and_says_so():
+def test_an_alert_without_a_field_that_a_rule_over_alerts_groups_by_is_left_out_of_that_rule_and_counted():
     by_payer = over_alerts(rule_id="by-payer", group_by=["payer"])
     results = buckets.evaluate(table(("e1", 0, "p", None, "101")), [BIG, over_alerts(), by_payer], SCHEMA)
     assert results.alerts["rule_id"].to_pylist() == ["big"]
-    (dead_letter,) = results.dead_letters.to_pylist()
-    assert dead_letter["reason"] == "alerts by card: card: is missing or null"
-    assert json.loads(dead_letter["raw"])["alert_rule"] == "big"
+    assert results.dead_letters.to_pylist() == []
     assert {row["rule_id"] for row in results.evaluations.to_pylist()} == {"big", "by-payer"}
-    accounts = {account.group: (account.events_in, account.dead_letters) for account in results.account.groups}
+    accounts = {account.group: (account.events_in, account.no_key) for account in results.account.groups}
     assert accounts == {"payer": (1, 0), "alerts by card": (1, 1), "alerts by payer": (1, 0)}
 
 

@@ -118,16 +118,21 @@ def sweeps(draw):
 @pytest.mark.slow
 @settings(max_examples=25)
 @given(
-    sweeps(), payments(), rule_sets(), st.sampled_from(["add", "evaluate", "drop"]), st.sampled_from(["100%", "40%"])
+    sweeps(),
+    payments(),
+    rule_sets(),
+    st.sampled_from(["add", "evaluate", "drop"]),
+    st.sampled_from(["0ms", "1ms", "5ms", "100ms"]),
+    st.sampled_from(["100%", "40%"]),
 )
-def test_a_sweep_in_one_pass_equals_each_of_its_rules_alone(swept, rows, others, late, rollout):
+def test_a_sweep_in_one_pass_equals_each_of_its_rules_alone(swept, rows, others, late, lateness, rollout):
     assume(rows)
     form, values = swept
     share = {"rollout": rollout}
     rules = [*others, rule("swept", form, **share)]
     texts = [f"swept.{name}={','.join(each)}" for name, each in values.items()]
     fraud = ConfirmedFraud({row["id"]: None for row in rows[::3]})
-    asked = {"settings": {"late": late}, "confirmed": fraud}
+    asked = {"settings": {"late": late, "allowed_lateness": lateness}, "confirmed": fraud}
     report = run(backtest(rules, swept=swept_rules(parse_sweeps(texts, rules), rules), **asked), rows)
     without = run(backtest(rules, **asked), rows)
     assert report.total == without.total

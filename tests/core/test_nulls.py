@@ -22,6 +22,8 @@ from tests.core.pipeline import Pipeline
 
 GROUPINGS = [["payer"], ["kind"], ["payer", "kind"], ["account"], []]
 LENGTHS = ["1ms", "5ms", "20ms", "100ms"]
+LIMITS = st.one_of(st.integers(-5, 5).map(str), st.just("0.2625"))
+"""Amounts have fewer digits than the last: every one of them is different from it."""
 FILTERS = [None, None, {"vip": True}, "kind <> 'a'", "amount > 0"]
 ATTRIBUTES = ("payer", "kind", "account", "vip")
 Row = dict[str, Any]
@@ -36,7 +38,7 @@ def plain_rules(draw, rule_id: str) -> Rule:
         where=draw(st.sampled_from(FILTERS)),
         aggregate={"function": function, "measure": draw(st.sampled_from(["amount", "fee"]))},
         window={"length": draw(st.sampled_from(LENGTHS)), "left": draw(st.sampled_from(["closed", "open"]))},
-        limit={"operator": draw(st.sampled_from(["<", ">=", "!="])), "value": str(draw(st.integers(-5, 5)))},
+        limit={"operator": draw(st.sampled_from(["<", ">=", "!="])), "value": draw(LIMITS)},
     )
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buckets.kernel.context import CELL_BEFORE, EVERY_CELL, FIRST_CELL, cells_read_of
+from buckets.kernel.context import CELL_BEFORE, EVERY_CELL, FIRST_CELL, FIRST_VALUE, cells_read_of
 from buckets.kernel.score import PAGING
 from buckets.timeline.paging import Paging
 from tests.engine import Engine, cut
@@ -251,12 +251,12 @@ def test_the_features_of_rules_have_no_second_column_and_count_all_events():
 @pytest.mark.parametrize(
     ("wanted", "read"),
     [
-        ([Wanted("FIRST")], FIRST_CELL),
+        ([Wanted("FIRST")], FIRST_CELL + FIRST_VALUE),
         ([Wanted("FIRST_TIME"), Wanted("PREVIOUS_TIME")], FIRST_CELL + CELL_BEFORE),
-        ([Wanted("PREVIOUS"), Wanted("PREVIOUS")], CELL_BEFORE),
+        ([Wanted("PREVIOUS"), Wanted("PREVIOUS")], CELL_BEFORE + FIRST_VALUE),
         ([Wanted("FIRST", counted="ok")], EVERY_CELL),
         ([Wanted("PREVIOUS_TIME", counted="ok")], EVERY_CELL),
-        ([Wanted("COUNT_DISTINCT"), Wanted("PREVIOUS")], EVERY_CELL + CELL_BEFORE),
+        ([Wanted("COUNT_DISTINCT"), Wanted("PREVIOUS")], EVERY_CELL + CELL_BEFORE + FIRST_VALUE),
         *(([Wanted(name)], EVERY_CELL) for name in RANKS),
     ],
 )
@@ -265,7 +265,7 @@ def test_a_window_reads_the_cells_that_its_functions_need_and_others_read_none(w
     read_of = dict(
         zip(plan.window_arrays.reach_ms.tolist(), cells_read_of(plan.feature_arrays, 5).tolist(), strict=True)
     )
-    assert read_of == {1: 0, 10: read, 25: 0, 50: FIRST_CELL, 100: 0}
+    assert read_of == {1: 0, 10: read, 25: 0, 50: FIRST_CELL + FIRST_VALUE, 100: 0}
 
 
 def pages_read(wanted: Wanted, times_ms: range, late: str = "add") -> list[int]:

@@ -111,6 +111,8 @@ def test_rules_that_share_a_feature_fire_as_each_would_alone(many, events, laten
 def crosses(result: Result, rule: Rule) -> bool:
     """Whether a result crosses its limit; an average close to it is compared by digits that are not shown."""
     limit, value = rule.limit.value, result.value
+    if value is None:
+        return False
     if rule.aggregate.function == "avg" and abs(value - limit) <= Decimal("1e-6"):
         return result.fired
     return COMPARE[rule.limit.operator](value, limit)
@@ -155,7 +157,7 @@ def without_others(outcomes: list[Outcome]) -> list[Outcome]:
 
 def of_columns(cell: Cell, columns: int) -> Cell:
     """What a cell says of the first measures."""
-    sums = {name: getattr(cell, name)[:columns] for name in ("plus", "minus", "least", "greatest")}
+    sums = {name: getattr(cell, name)[:columns] for name in ("plus", "minus", "least", "greatest", "nulls")}
     return cell._replace(**sums)
 
 

@@ -232,7 +232,7 @@ class BatchCheck:
             if feature.fields not in keyed:
                 continue
             each = _of_fields(taken, feature.fields)
-            expected = expected and each.timelines.reaches(rule, feature.feature, each.event, each.clock_ms)
+            expected = expected and each.timelines.reaches(feature.feature, each.event, each.clock_ms)
         if any(rule.rule_id in each.outcome.beyond for each in of_groups):
             expected = False
             self._job.rare.saw("a sum of a feature past 64 bits")

@@ -14,6 +14,7 @@ from buckets.config.engine import EngineSettings
 from buckets.rules.feature import Feature, NamedFeature
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import Group
+from buckets.rules.window import Window
 from tests.oracle import Event, Oracle, Outcome, fits, tiers_of, width_at
 from tests.walk.catalogue import counted_by
 
@@ -33,7 +34,6 @@ class Timelines(Oracle):
     def __post_init__(self) -> None:
         self.events, self.clock_ms, self.reset_ms, self.conditions = {}, {}, {}, []
         self.edge, self.tiers, self.horizon_ms = "include", [], 0
-        self._patience_ms: tuple[int, int] = (0, 0)
         self._tail_ms: int | None = None
         self._before_ms: dict[tuple[str, str], int] = {}
 
@@ -50,10 +50,7 @@ class Timelines(Oracle):
         self.lateness_ms, self.late = engine.allowed_lateness, engine.late
         self.collision = "keep" if keeps_raw else engine.collision
         self.tiers = [] if keeps_raw else tiers_of(engine.precision.of_group(group.group_id))
-        in_force = [rule for rule in group.rules if rule.state == "ACTIVE"]
-        longest = [_longest_ms(rules, group.fields) for rules in (in_force, group.rules)]
-        self.horizon_ms = longest[1] + self.lateness_ms
-        self._patience_ms = (longest[0] + self.lateness_ms, self.horizon_ms)
+        self.horizon_ms = _longest_ms(group.rules, group.fields) + self.lateness_ms
         self._tail_ms = self.tiers[0][0] if self.tiers else None
 
     def take(self, event: Event, row: Row) -> Outcome:
@@ -73,7 +70,7 @@ class Timelines(Oracle):
             rule.rule_id
             for rule in self.conditions
             for feature in rule.named_features()
-            if frozenset(feature.fields) == self.fields and self.reaches(rule, feature.feature, event, clock)
+            if frozenset(feature.fields) == self.fields and self.reaches(feature.feature, event, clock)
             if feature.feature.function in ("sum", "avg") and not fits(self._sum(rule, feature, event))
         ]
 
@@ -84,13 +81,16 @@ class Timelines(Oracle):
         values = [row[of] for row in rows if counts(row, {}) and row[of] is not None]
         return sum(int(Decimal(value).scaleb(self.measures[of])) for value in values)
 
-    def patience_ms(self, rule: Rule) -> int:
-        return self._kept_ms(rule, needs_raw=rule.reset_on_alert)
+    def is_in_time(self, rule: Rule, event: Event, clock: int | None) -> bool:
+        return self._is_whole(rule.window, event, clock, needs_raw=rule.reset_on_alert)
 
-    def _kept_ms(self, rule: Rule, needs_raw: bool) -> int:
-        """For how long events are kept as a window of a rule needs them."""
-        kept_ms = self._patience_ms[0 if rule.state == "ACTIVE" else 1]
-        return kept_ms if self._tail_ms is None or not needs_raw else min(kept_ms, self._tail_ms)
+    def _is_whole(self, window: Window, event: Event, clock_ms: int | None, needs_raw: bool) -> bool:
+        """Whether an event is in time, and its window still kept as it needs it."""
+        if clock_ms is None:
+            return True
+        edge = event.time_ms - window.length_ms + (window.left == "open")
+        is_kept = self._tail_ms is None or not needs_raw or edge >= clock_ms - self._tail_ms
+        return event.time_ms >= clock_ms - self.lateness_ms and is_kept
 
     def window(self, event: Event, edge: int, now: int) -> tuple[list[Event], list[Event], Fraction]:
         inside = [each for each in self.events[event.key] if edge <= each.time_ms <= event.time_ms]
@@ -117,10 +117,9 @@ class Timelines(Oracle):
             return self.late == "evaluate" and is_raw and outcome.applied
         return outcome.outcome == "evaluated"
 
-    def reaches(self, rule: Rule, feature: Feature, event: Event, clock_ms: int | None) -> bool:
-        """Whether the window of a feature of a rule at an event is still kept."""
-        edge = event.time_ms - feature.window.length_ms + (feature.window.left == "open")
-        return clock_ms is None or edge >= clock_ms - self._kept_ms(rule, feature.aggregate.needs_raw_events)
+    def reaches(self, feature: Feature, event: Event, clock_ms: int | None) -> bool:
+        """Whether a feature is evaluated at an event."""
+        return self._is_whole(feature.window, event, clock_ms, feature.aggregate.needs_raw_events)
 
     def feature(self, feature: NamedFeature, event: Event, counts: Callable[[Row], bool]) -> Any:
         """The value of a feature at an event."""
