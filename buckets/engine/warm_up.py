@@ -3,8 +3,13 @@
 Later processes load them from disk.
 """
 
-import pyarrow as pa
+import re
+from typing import Any
 
+import pyarrow as pa
+from numba.core import event
+
+from buckets.compiled import kernel_files
 from buckets.config.engine import EngineSettings
 from buckets.engine.in_memory import InMemoryJob
 from buckets.engine.output_decoder import OutputDecoder
@@ -27,6 +32,7 @@ _RULE = Rule.model_validate(
         "limit": {"operator": ">", "value": "1"},
     }
 )
+_DECORATED = re.compile(rb"^@(?:compiled|leaf|inlined|allocating)$", re.MULTILINE)
 _EVENTS = 300
 """So many that a timeline gets pages, and the second batch reads some."""
 
@@ -56,5 +62,24 @@ def warm_up() -> None:
         decoder.table(columns.EVALUATIONS, results.payloads[columns.EVALUATIONS])
 
 
+class _Progress(event.Listener):
+    """Prints how many functions of this package are compiled, and of how many."""
+
+    def __init__(self) -> None:
+        self._names = set[str]()
+        self._all = sum(len(_DECORATED.findall(text)) for text in kernel_files().values())
+
+    def on_start(self, event: event.Event) -> None:
+        pass
+
+    def on_end(self, event: event.Event) -> None:
+        function: Any = event.data["dispatcher"].py_func
+        if function.__module__.startswith("buckets."):
+            self._names.add(f"{function.__module__}.{function.__qualname__}")
+            done = min(len(self._names), self._all)
+            print(f"compiling: {done} of {self._all} functions, the largest last", flush=True)  # noqa: T201
+
+
 if __name__ == "__main__":
+    event.register("numba:compile", _Progress())
     warm_up()
