@@ -1,5 +1,6 @@
 """An explanation as a page, with a chart of each window."""
 
+from fractions import Fraction
 from typing import Any
 
 from buckets.cli.explain_view import (
@@ -14,10 +15,11 @@ from buckets.cli.explain_view import (
 )
 from buckets.history.explanation import Entry, Explanation, FeatureThen
 from buckets.history.explanation_policy import moment
+from buckets.pages.axis import Mark, round_times, round_values
 from buckets.pages.page import render
 
-_WIDTH, _HEIGHT, _LEFT, _BOTTOM = 1000, 220, 70, 30
-"""Of a chart, in units of its drawing; what is left of and below the events."""
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _BOTTOM = 1000, 240, 80, 20, 30
+"""Of a chart, in units of its drawing; what is left of, right of and below the events."""
 
 
 def page_of(found: Explanation) -> str:
@@ -50,7 +52,8 @@ def _feature(feature: FeatureThen, found: Explanation) -> dict[str, Any]:
         "lines": list(feature_lines(feature)),
         "is_fault": feature.comparison.is_fault,
         "unit": feature.unit or "",
-        "entries": [_row(entry) for entry in feature.entries],
+        "entries": [_row(entry, entry == feature.over) for entry in feature.entries],
+        "has_so_far": any(entry.so_far is not None for entry in feature.entries),
         "left_out": feature.left_out,
         "half": len(feature.entries) // 2,
         "chart": _chart(feature, found),
@@ -58,43 +61,53 @@ def _feature(feature: FeatureThen, found: Explanation) -> dict[str, Any]:
     }
 
 
-def _row(entry: Entry) -> dict[str, Any]:
+def _row(entry: Entry, is_over: bool) -> dict[str, Any]:
     return {
         "time": moment(entry.time_ms),
         "id": entry.event_id,
         "value": entry.value or "",
         "arrived": f"batch {entry.batch_id}, {entry.source}:{entry.position}",
+        "so_far": entry.so_far or "",
         "note": entry.note,
         "counts": entry.counts,
+        "is_over": is_over,
     }
 
 
 def _chart(feature: FeatureThen, found: Explanation) -> dict[str, Any]:
     """Where the events of a window lie in its chart: over time, by value, or in one row where they have none."""
     heights = [_height(entry) for entry in feature.entries]
-    limit = _limit(found) if feature.name == "value" and feature.unit is not None else None
-    levels = [0.0, *heights, *([limit] if limit is not None else [])]
+    sums = [(entry.time_ms, float(entry.so_far)) for entry in feature.entries if entry.so_far is not None]
+    has_numbers = feature.unit is not None or bool(sums)
+    limit = _limit(found) if feature.name == "value" and has_numbers else None
+    levels = [0.0, *heights, *(level for _, level in sums), *([limit] if limit is not None else [])]
     low, high = min(levels), max(levels)
     span_ms = max(feature.end_ms - feature.start_ms, 1)
 
     def x(time_ms: int) -> float:
-        return round(_LEFT + (time_ms - feature.start_ms) / span_ms * (_WIDTH - _LEFT - 20), 1)
+        return round(_LEFT + (time_ms - feature.start_ms) / span_ms * (_WIDTH - _LEFT - _RIGHT), 1)
 
     def y(value: float) -> float:
-        return round(20 + (high - value) / ((high - low) or 1) * (_HEIGHT - _BOTTOM - 30), 1)
+        return round(30 + (high - value) / ((high - low) or 1) * (_HEIGHT - _BOTTOM - 40), 1)
+
+    marks = round_values(Fraction(low), Fraction(high)) if has_numbers and high > low else []
+    steps, before = [(feature.start_ms, 0.0)] if sums else [], 0.0
+    for time_ms, level in sums:
+        steps += [(time_ms, before), (time_ms, level)]
+        before = level
 
     return {
         "width": _WIDTH,
         "height": _HEIGHT,
-        "start": moment(feature.start_ms),
-        "end": moment(feature.end_ms),
+        "time_marks": [Mark(x(time_ms), text) for time_ms, text in round_times(feature.start_ms, feature.end_ms)],
+        "value_marks": [Mark(y(float(value)), text) for value, text in marks],
+        "unit": feature.unit or ("events" if sums else ""),
+        "sums": " ".join(f"{x(time_ms)},{y(level)}" for time_ms, level in steps),
         "left": x(feature.start_ms),
         "right": x(feature.end_ms),
         "zero": y(0.0),
         "reset": None if feature.reset_ms is None else x(feature.reset_ms),
         "limit": None if limit is None else {"y": y(limit), "text": f"limit {limit:,g}"},
-        "high": f"{high:,g}",
-        "low": f"{low:,g}",
         "events": [
             {"x": x(entry.time_ms), "y": y(height), "title": _title(entry), "kind": _kind(entry)}
             for entry, height in zip(feature.entries, heights, strict=True)
@@ -119,7 +132,7 @@ def _limit(found: Explanation) -> float | None:
 def _kind(entry: Entry) -> str:
     if not entry.counts:
         return "out"
-    return "own" if "the event itself" in entry.note else "late" if entry.fate == "late" else "in"
+    return f"{'late' if entry.fate == 'late' else 'in'}{' own' if 'the event itself' in entry.note else ''}"
 
 
 def _title(entry: Entry) -> str:

@@ -134,6 +134,9 @@ def feature_lines(feature: FeatureThen) -> Iterator[str]:
     why = f" ({feature.why_null})" if feature.why_null else ""
     yield f"{feature.comparison.sentence}{why}"
     yield counted_words(feature)
+    if feature.over is not None:
+        at = f"event {feature.over.event_id} at {moment(feature.over.time_ms)}"
+        yield f"over the limit from {at} on, where it comes to {_number(feature.over.so_far)}"
 
 
 def counted_words(feature: FeatureThen) -> str:
@@ -148,21 +151,29 @@ def counted_words(feature: FeatureThen) -> str:
 
 def _entries(feature: FeatureThen) -> Padding:
     table = Table(box=None, pad_edge=False, padding=(0, 1))
+    has_so_far = any(entry.so_far is not None for entry in feature.entries)
     table.add_column("Time (UTC)", no_wrap=True)
     table.add_column("Event", overflow="fold")
     table.add_column(feature.unit or "", justify="right", overflow="fold")
+    if has_so_far:
+        table.add_column("So far", justify="right", overflow="fold")
     table.add_column("Batch", justify="right")
     table.add_column("")
     half = len(feature.entries) // 2
     for index, entry in enumerate(feature.entries):
         if feature.left_out and index == half:
-            table.add_row(f"… {feature.left_out:,} more (--all)", "", "", "", "")
-        table.add_row(*_row(entry), style="" if entry.counts else "dim")
+            table.add_row(f"… {feature.left_out:,} more (--all)")
+        style = "red" if entry == feature.over else "" if entry.counts else "dim"
+        table.add_row(*_row(entry, has_so_far), style=style)
     return Padding(table, (0, 0, 0, 2))
 
 
-def _row(entry: Entry) -> tuple[str, ...]:
+def _row(entry: Entry, has_so_far: bool) -> tuple[str, ...]:
     note = entry.note if entry.counts or not entry.note else f"- {entry.note}"
-    value = entry.value or ""
-    shown = readable(value) if value.replace(".", "").lstrip("-").isdecimal() else value
-    return tuple(map(one_line, (moment(entry.time_ms), entry.event_id, shown, f"{entry.batch_id}", note)))
+    numbers = [_number(entry.value), *([_number(entry.so_far)] if has_so_far else [])]
+    return tuple(map(one_line, (moment(entry.time_ms), entry.event_id, *numbers, f"{entry.batch_id}", note)))
+
+
+def _number(value: str | None) -> str:
+    value = value or ""
+    return readable(value) if value.replace(".", "").lstrip("-").isdecimal() else value

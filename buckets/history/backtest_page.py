@@ -9,6 +9,7 @@ from buckets.history.expectation import Outcome
 from buckets.history.figures_text import TITLES, decimal_text, money_text, percent_text
 from buckets.moment import day_text, time_text
 from buckets.outputs.comparison import PARTS, Caught, Comparison
+from buckets.pages.axis import Mark, round_values
 from buckets.pages.page import render
 from buckets.printable import key_words
 
@@ -49,14 +50,6 @@ class Line:
     path: str
 
 
-@dataclass(frozen=True)
-class Mark:
-    """A mark at an axis: where, and what it says."""
-
-    at: float
-    label: str
-
-
 _MOST_MARKS = 7
 
 
@@ -81,8 +74,9 @@ def backtest_page(report: BacktestReport, outcomes: Sequence[Outcome], rules: st
         alert_marks=_alert_marks(report),
         overlaps=_overlaps(report),
         lines=lines,
-        most_per_day=decimal_text(_most_per_day(report), 1) if lines else "",
-        most_value=_most_value(report),
+        rate_marks=_rate_marks(report) if lines else [],
+        value_marks=_value_marks(report) if lines else [],
+        value_unit=_value_unit(report),
         width=WIDTH,
         height=HEIGHT,
         parts=PARTS,
@@ -131,12 +125,13 @@ def _day_marks(report: BacktestReport) -> list[Mark]:
 
 def _alert_marks(report: BacktestReport) -> list[Mark]:
     """Return the numbers of alerts that are named beside the chart, each with its height."""
-    most = max(_totals(report).values(), default=0)
-    return [
-        Mark(round(HEIGHT * (1 - alerts / most), 2), f"{alerts:,}")
-        for alerts in sorted({0, most // 4, most // 2, most * 3 // 4, most})
-        if most
-    ]
+    return _heights(Fraction(max(_totals(report).values(), default=0)), whole=True)
+
+
+def _heights(most: Fraction, whole: bool = False) -> list[Mark]:
+    """Round numbers up to the one that is as high as a chart; none where that is 0."""
+    marks = round_values(Fraction(0), most, whole=whole) if most else []
+    return [Mark(round(float(HEIGHT * (1 - value / most)), 2), text) for value, text in marks]
 
 
 @dataclass(frozen=True)
@@ -175,12 +170,22 @@ def _amount(variant: VariantResult) -> Fraction:
     return Fraction(variant.figures.events if amount is None else amount)
 
 
-def _most_value(report: BacktestReport) -> str:
-    """Where the upper end of the trade-off is."""
-    if report.total.fraud is not None:
-        return "100 %"
-    most = max(map(_amount, report.variants), default=Fraction(0))
-    return f"{decimal_text(most, 0)} {report.measure or 'events'}"
+def _most_amount(report: BacktestReport) -> Fraction:
+    """The largest amount of a variant, by which the axis ends; 1 where there is none."""
+    return max(map(_amount, report.variants), default=Fraction(0)) or Fraction(1)
+
+
+def _rate_marks(report: BacktestReport) -> list[Mark]:
+    most = _most_per_day(report)
+    return [Mark(round(float(WIDTH * each / most), 2), text) for each, text in round_values(Fraction(0), most)]
+
+
+def _value_marks(report: BacktestReport) -> list[Mark]:
+    return _heights(Fraction(100) if report.total.fraud is not None else _most_amount(report))
+
+
+def _value_unit(report: BacktestReport) -> str:
+    return "per cent" if report.total.fraud is not None else report.measure or "events"
 
 
 def _trade_off(report: BacktestReport) -> list[Line]:
@@ -188,7 +193,7 @@ def _trade_off(report: BacktestReport) -> list[Line]:
     if not report.variants:
         return []
     if report.total.fraud is None:
-        most = max(map(_amount, report.variants)) or Fraction(1)
+        most = _most_amount(report)
         return [_line(report, report.measure or "events", "new", [_amount(each) / most for each in report.variants])]
     frauds = [each.figures.fraud for each in report.variants]
     return [

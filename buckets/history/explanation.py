@@ -78,6 +78,7 @@ class Entry:
         fate: what became of it, as `explanation_fate` names it.
         counts: whether the value counts it.
         note: what is to be said of it; empty for nothing.
+        so_far: of what counts for a sum or a count, what that comes to with it and all before it; None of all else.
     """
 
     event_id: str
@@ -90,6 +91,7 @@ class Entry:
     fate: str
     counts: bool
     note: str
+    so_far: str | None = None
 
 
 @dataclass(frozen=True)
@@ -144,6 +146,7 @@ class FeatureThen:
         reset_ms: the alert that has reset it, if one has: what is not later does not count.
         entries: what arrived with a time in the window, by time.
         left_out: how many more there are, between the first and the last that are here.
+        over: the event from which on the sum or the count of a rule is over its limit; None where it is not.
         fates: how many of each fate there are.
         count: how many events the value counts.
         value: computed again; None where it is NULL.
@@ -164,6 +167,7 @@ class FeatureThen:
     reset_ms: int | None
     entries: tuple[Entry, ...]
     left_out: int
+    over: Entry | None
     fates: Mapping[str, int]
     count: int
     value: Decimal | bool | None

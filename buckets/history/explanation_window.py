@@ -2,8 +2,9 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
+from itertools import accumulate
 from typing import Any, Final
 
 import numpy as np
@@ -158,7 +159,7 @@ def explain_window(
         start_ms=end_ms - computed.window.length_ms,
         end_ms=end_ms,
         reset_ms=reset_ms if reset_ms is not None and reset_ms >= start_ms else None,
-        **_listed(computed, history, rows, counted, reset_ms, most),
+        **_listed(rule, computed, history, rows, counted, _so_far(computed, history, counted, events), reset_ms, most),
         count=len(counted),
         value=plain.shown,
         why_null=plain.why_null,
@@ -169,16 +170,54 @@ def explain_window(
     return Found(feature, plain)
 
 
+def _so_far(computed: Computation, history: KeyHistory, counted: Int64s, events: CountedEvents) -> dict[int, str]:
+    """By row, what a sum or a count comes to with it and all before it; empty of other functions."""
+    if computed.function == "count":
+        return {row: f"{number}" for number, row in enumerate(counted.tolist(), 1)}
+    if computed.function != "sum":
+        return {}
+    assert computed.of is not None
+    sums = accumulate(events.values)
+    return {
+        row: str(_text(value, computed.of, history.arrivals)) for row, value in zip(counted.tolist(), sums, strict=True)
+    }
+
+
+def _over_from(rule: Rule, so_far: Mapping[int, str]) -> int | None:
+    """The row from which on a sum or a count is over the limit of a rule; None where it is not."""
+    limit, first = rule.limit, None
+    if limit is None or limit.operator not in (">", ">="):
+        return None
+    for row, text in so_far.items():
+        beyond = Decimal(text) - limit.value
+        is_over = beyond > 0 or (beyond == 0 and limit.operator == ">=")
+        first = (row if first is None else first) if is_over else None
+    return first
+
+
 def _listed(
-    computed: Computation, history: KeyHistory, rows: Int64s, counted: Int64s, reset_ms: int | None, most: int | None
+    rule: Rule,
+    computed: Computation,
+    history: KeyHistory,
+    rows: Int64s,
+    counted: Int64s,
+    so_far: Mapping[int, str],
+    reset_ms: int | None,
+    most: int | None,
 ) -> dict[str, Any]:
     """The events of a window that are shown, how many are not, and how many there are of each fate."""
     fates = {row: str(history.fates[row]) for row in rows.tolist()}
     counting, shown = set(counted.tolist()), _shown(rows, most)
     start_ms = computed.start_ms(int(history.arrivals.times_ms[history.target]))
-    entries = (_entry(computed, history, row, fates, row in counting, reset_ms, start_ms) for row in shown)
+    over = _over_from(rule, so_far)
+
+    def entry(row: int) -> Entry:
+        found = _entry(computed, history, row, fates, row in counting, reset_ms, start_ms)
+        return replace(found, so_far=so_far.get(row))
+
     return {
-        "entries": tuple(entries),
+        "entries": tuple(map(entry, shown)),
+        "over": None if over is None else entry(over),
         "left_out": len(rows) - len(shown),
         "fates": dict(Counter(_fate(fates[row], row in counting) for row in rows.tolist())),
     }
@@ -226,6 +265,7 @@ def outside_of_group(computed: Computation, target: Target, recorded: Recorded |
         reset_ms=None,
         entries=(),
         left_out=0,
+        over=None,
         fates={},
         count=0,
         value=None,

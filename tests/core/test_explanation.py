@@ -3,6 +3,7 @@
 import tempfile
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from buckets.history.explanation import Explanation, as_json
+from buckets.history.explanation import Explanation, FeatureThen, as_json
 from buckets.history.explanation_maker import Explainer
 from buckets.outputs import columns
 from buckets.rules.completeness import stretches_of
@@ -19,6 +20,7 @@ from buckets.rules.rule import Rule
 from tests.core.alert_rules import SCHEMA, Row
 from tests.core.archived_job import ArchivedJob
 from tests.core.past import explainer_of
+from tests.oracle import COMPARE
 
 pytestmark = pytest.mark.slow
 
@@ -178,6 +180,23 @@ def check_windows(found: Explanation, rows: list[Row]) -> None:
         own = found.event.position
         assert all(entry.position <= own for entry in feature.entries if entry.counts)
         assert all((entry.fate == "not yet") == (entry.position > own) for entry in feature.entries)
+        check_sums(found, feature)
+
+
+def check_sums(found: Explanation, feature: FeatureThen) -> None:
+    """What a sum or a count comes to at each event ends with its value, and lies over the limit from one event on."""
+    adding = [entry for entry in feature.entries if entry.so_far is not None]
+    assert [entry for entry in adding if entry.counts] == adding
+    if adding:
+        assert len(adding) == feature.count
+        assert Decimal(adding[-1].so_far) == feature.value
+    limit = found.rule.written.get("limit")
+    if limit is None or limit["operator"] not in (">", ">="):
+        assert feature.over is None
+        return
+    is_over = COMPARE[limit["operator"]]
+    over = [*takewhile(lambda entry: is_over(Decimal(entry.so_far), Decimal(limit["value"])), reversed(adding))]
+    assert feature.over == (over[-1] if over else None)
 
 
 OUTPUTS = {columns.ALERTS: "alert", columns.SHADOW_ALERTS: "shadow alert", columns.HELD_ALERTS: "held back"}

@@ -43,6 +43,8 @@ CALLED_BY_OTHERS = {
     "get_cache_path",
     "get_disambiguator",
     "get_source_stamp",
+    "on_start",  # numba's listeners
+    "on_end",
 }
 
 
