@@ -18,7 +18,6 @@ from buckets.checkpoint.folders import records_folder, spark_folder
 from buckets.checkpoint.lock import check_free, lock_file
 from buckets.checkpoint.owned_folder import OwnedFolder
 from buckets.checkpoint.record_files import RecordFiles
-from buckets.checkpoint.seal import seal_json
 from buckets.clock import epoch_ms
 from buckets.config.job import Job
 from buckets.config.settings import AuditSettings
@@ -150,7 +149,7 @@ class AuditFolder:
         """
         self.check()
         if not self._audit.exists():
-            write_first(self._audit, _audit_json(uuid.uuid4().hex, {}))
+            write_first(self._audit, self._sealed(uuid.uuid4().hex, {}))
         identity = str(self._written()["id"])
         self._owned.take(identity)
         return identity
@@ -159,7 +158,11 @@ class AuditFolder:
         """Write which topics are read and into which tables; the tables must exist."""
         written = self._written()
         if written["topics"] != topics:
-            write_whole(self._audit, _audit_json(written["id"], topics))
+            write_whole(self._audit, self._sealed(written["id"], topics))
+
+    def _sealed(self, identity: str, topics: Mapping[str, str]) -> bytes:
+        record = {"format": FORMAT, "id": identity, "topics": dict(topics)}
+        return self._records.sealed(self._audit, record, indent=1)
 
     def has_table(self, name: str) -> bool:
         """Whether a table is there."""
@@ -176,10 +179,6 @@ class AuditFolder:
         """Write when tables were last tidied."""
         record = {"compacted_ms": maintenance.compacted_ms, "vacuumed_ms": maintenance.vacuumed_ms}
         self._records.write(self._maintenance, record)
-
-
-def _audit_json(identity: str, topics: Mapping[str, str]) -> bytes:
-    return seal_json({"format": FORMAT, "id": identity, "topics": dict(topics)}, indent=1)
 
 
 def _audit_record(written: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ A batch that is run again after a crash finds its record, and so its rules and i
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,13 @@ from buckets.errors import BucketsError
 from buckets.rules.completeness import Stretch, Stretches
 from buckets.rules.fill import Filled
 
+_SINGLE = ("arrival_order.json", "topics.json")
+"""Records of which there is one or none, and whose absence would say that nothing has been kept yet."""
+_BEFORE, _NONE = "before", -1
+"""In a record of terms, the number of the one before it; `_NONE` of the first."""
 KEPT_BATCHES = 200
 """Batch records that are kept; Spark itself can go back 100 batches."""
-_LEFT_OUT = ("lists", "fills", "driver")
+_LEFT_OUT = ("lists", "fills", "driver", "terms", "beside")
 """What is not written where there is nothing to say."""
 
 
@@ -37,6 +41,8 @@ class BatchRecord:
         fills: by number, how far each fill had come with it; empty until it has run.
         driver: the newest file of changes to the state on the driver after it, `driver_state.NOTHING` where there is
             none; None until it has run, and of earlier releases.
+        terms: the number of its terms; None of earlier releases.
+        beside: the records of which there is one that were there when this was written.
     """
 
     ruleset_version: int
@@ -45,6 +51,8 @@ class BatchRecord:
     lists: Mapping[str, int] = field(default_factory=dict)
     fills: Mapping[int, Filled] = field(default_factory=dict)
     driver: int | None = None
+    terms: int | None = None
+    beside: tuple[str, ...] = ()
 
 
 class BatchRecords:
@@ -97,14 +105,35 @@ class BatchRecords:
         record = self._newest()
         return {} if record is None else record.lists
 
+    def newest_done(self) -> int | None:
+        """Return the newest batch that has run; None where none is recorded."""
+        for batch_id in sorted((int(file.stem) for file in self._folder.glob("*.json")), reverse=True):
+            record = self.record(batch_id)
+            if record is not None and record.done:
+                return batch_id
+        return None
+
+    def check_beside(self) -> None:
+        """See that the records are there that were there when the newest batch was recorded.
+
+        Raises:
+            BucketsError: one is gone.
+        """
+        newest = self._newest()
+        for name in () if newest is None else newest.beside:
+            file = records_folder(self._checkpoint) / name
+            if not file.exists():
+                raise self._records.damage(file, MISSING)
+
     def _newest(self) -> BatchRecord | None:
         newest = max((int(file.stem) for file in self._folder.glob("*.json")), default=None)
         return None if newest is None else self.record(newest)
 
     def keep(self, batch_id: int, record: BatchRecord) -> None:
         """Write the record of a batch, and forget those that Spark cannot go back to."""
-        said = vars(record).items()
-        written = {name: value for name, value in said if name not in _LEFT_OUT or value not in (None, {})}
+        there = tuple(name for name in _SINGLE if (records_folder(self._checkpoint) / name).exists())
+        said = vars(replace(record, terms=self._terms_number(batch_id), beside=there)).items()
+        written = {name: value for name, value in said if name not in _LEFT_OUT or value not in (None, {}, ())}
         self._records.write(self._file(batch_id), written)
         self._file(batch_id - KEPT_BATCHES).unlink(missing_ok=True)
 
@@ -134,7 +163,9 @@ class BatchRecords:
         if not self._file(batch_id).exists():
             record = now.model_dump(mode="json")
             if json.dumps(record) != json.dumps(before):  # The order of fields is part of them.
-                self._records.write(self._terms_file(batch_id), record)
+                number = self._terms_number(batch_id - 1)
+                written = record | {_BEFORE: _NONE if number is None else number}
+                self._records.write(self._terms_file(batch_id), written)
             return now
         if before is None:  # An earlier release wrote none.
             return now
@@ -149,9 +180,21 @@ class BatchRecords:
         return begun
 
     def all_terms(self) -> dict[int, Terms]:
-        """All terms there ever were, by the first batch that each was in force for, ascending."""
-        files = sorted(self._terms_folder.glob("*.json"), key=lambda file: int(file.stem))
-        return {int(file.stem): self._records.read(file, Terms.model_validate) for file in files}
+        """All terms there ever were, by the first batch that each was in force for, ascending.
+
+        Raises:
+            BucketsError: one of them is gone, or damaged.
+        """
+        found, newest = {}, self._newest()
+        number = self._terms_number()
+        if newest is not None and newest.terms is not None and (number is None or number < newest.terms):
+            raise self._records.damage(self._terms_file(newest.terms), MISSING)
+        while number is not None:
+            written, before = self._records.read(self._terms_file(number), _read_terms)
+            found[number] = Terms.model_validate(written)
+            # Earlier releases did not write which ones came before.
+            number = self._terms_number(number - 1) if before is None else None if before == _NONE else before
+        return dict(sorted(found.items()))
 
     def _file(self, batch_id: int) -> Path:
         return self._folder / f"{batch_id:09d}.json"
@@ -161,15 +204,30 @@ class BatchRecords:
 
     def _written_terms(self, batch_id: int) -> dict[str, Any] | None:
         """The terms in force at a batch, as they are written; None where none are."""
-        files = self._terms_folder.glob("*.json")
-        first = max((int(file.stem) for file in files if int(file.stem) <= batch_id), default=None)
-        return None if first is None else self._records.read(self._terms_file(first), dict)
+        number, before = self._terms_number(batch_id), self.record(batch_id - 1)
+        if before is not None and before.terms is not None and (number is None or number < before.terms):
+            raise self._records.damage(self._terms_file(before.terms), MISSING)
+        return None if number is None else self._records.read(self._terms_file(number), _read_terms)[0]
+
+    def _terms_number(self, batch_id: int | None = None) -> int | None:
+        """The number of the terms in force at a batch, or of the newest ones; None where there are none."""
+        numbers = (int(file.stem) for file in self._terms_folder.glob("*.json"))
+        return max((number for number in numbers if batch_id is None or number <= batch_id), default=None)
+
+
+def _read_terms(written: dict[str, Any]) -> tuple[dict[str, Any], int | None]:
+    """Terms as they are written, and the number of those before them; None of those of earlier releases."""
+    before = written.pop(_BEFORE, None)
+    return written, before
 
 
 def _read(written: dict[str, Any]) -> BatchRecord:
     fills = {int(number): Filled(*each) for number, each in written.get("fills", {}).items()}
     lists, driver = written.get("lists", {}), written.get("driver")
-    return BatchRecord(written["ruleset_version"], _arrived(written), written["done"], lists, fills, driver)
+    terms, beside = written.get("terms"), tuple(written.get("beside", ()))
+    return BatchRecord(
+        written["ruleset_version"], _arrived(written), written["done"], lists, fills, driver, terms, beside
+    )
 
 
 def _arrived(written: dict[str, Any]) -> Stretches:

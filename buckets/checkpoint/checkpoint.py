@@ -35,3 +35,16 @@ class Checkpoint:
         self.driver = DriverState(path)
         self.lists = ListVersions(path)
         self.imports = Imports(path)
+
+    def check(self) -> None:
+        """See that the newest records are there and whole, before anything is done with them.
+
+        Raises:
+            BucketsError: one is gone or damaged.
+        """
+        self.versions.latest_rule_set()
+        for name in self.batches.newest_lists():
+            self.lists.latest(name)
+        self.batches.all_terms()
+        self.batches.check_beside()
+        self.driver.check()

@@ -70,6 +70,16 @@ class DriverState:
             raise self._records.damage(self._file(record.driver, _CHANGES), MISSING)
         return {at: value for at, value in found.items() if value is not None}
 
+    def check(self) -> None:
+        """See that the state after the newest batch that has run can be read.
+
+        Raises:
+            BucketsError: as `read`.
+        """
+        newest = self._batches.newest_done()
+        if newest is not None:
+            self.read(newest)
+
     def write(self, batch_id: int, changes: Changes, whole: Callable[[], Values]) -> None:
         """Write what a batch has changed, and forget what later ones had, and what Spark cannot go back to.
 
@@ -121,7 +131,8 @@ class DriverState:
         with pa.ipc.new_stream(sink, schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
             writer.write(pa.record_batch(columns, schema=schema))
         body = sink.getvalue().to_pybytes()
-        write_whole(self._file(batch_id, suffix), _checksum(body) + body)
+        file = self._file(batch_id, suffix)
+        write_whole(file, _checksum(body, file.name) + body)
 
     def _read(self, batch_id: int, suffix: str) -> tuple[Changes, int]:
         """What a file holds, and the number of the file of changes before it."""
@@ -129,7 +140,8 @@ class DriverState:
         try:
             data = file.read_bytes()
             checksum, body = data[:_CHECKSUM_BYTES], data[_CHECKSUM_BYTES:]
-            if _checksum(body) != checksum:
+            # Earlier releases left the name of the file out.
+            if checksum not in (_checksum(body, file.name), _checksum(body, "")):
                 raise self._records.damage(file, "its checksum is another one")
             table = pa.ipc.open_stream(body).read_all()
         except (OSError, pa.ArrowException) as error:
@@ -149,5 +161,5 @@ class DriverState:
         return self._folder / f"{batch_id:09d}{suffix}"
 
 
-def _checksum(body: bytes) -> bytes:
-    return hashlib.blake2b(body, digest_size=_CHECKSUM_BYTES).digest()
+def _checksum(body: bytes, name: str) -> bytes:
+    return hashlib.blake2b(name.encode() + body, digest_size=_CHECKSUM_BYTES).digest()

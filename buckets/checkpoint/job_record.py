@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from buckets.checkpoint.basis import Basis, check_release
+from buckets.checkpoint.batch_records import BatchRecords
 from buckets.checkpoint.folders import records_folder
 from buckets.checkpoint.imports import Imports
 from buckets.checkpoint.lock import lock_file
-from buckets.checkpoint.record_files import RecordFiles
-from buckets.checkpoint.seal import seal_json
+from buckets.checkpoint.record_files import MISSING, RecordFiles
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
 from buckets.files import holds_more_than
@@ -32,7 +32,7 @@ class JobRecord:
             BucketsError: the checkpoint was made by something else, from another basis, or by a later release, or an
                 import into it has not ended.
         """
-        if self._file.exists():
+        if self._is_there():
             written = self._read()
             conflict = basis.conflict(written)
             if conflict:
@@ -40,7 +40,6 @@ class JobRecord:
                 message = f"checkpoint {self._checkpoint} {conflict}; {remedy}"
                 raise BucketsError(message)
             return str(written["id"])
-        self.check_import_ended()
         if holds_more_than(self._checkpoint, self._file, [lock_file(self._checkpoint)]):
             message = (
                 f"checkpoint {self._checkpoint} holds something that this program did not write; name a new folder"
@@ -50,7 +49,7 @@ class JobRecord:
 
     def carried_over(self, basis: Basis) -> str | None:
         """What has changed since the last start and does not keep the job from going on, as text; None if nothing."""
-        return basis.carried_over(self._read()) if self._file.exists() else None
+        return basis.carried_over(self._read()) if self._is_there() else None
 
     def open(self, basis: Basis) -> str:
         """Begin a new checkpoint, or go on with one of the same basis.
@@ -72,7 +71,7 @@ class JobRecord:
         State that is imported keeps its identity, so that results go on in the tables that there are. Only the last
         checkpoint into which it was imported may write to them.
         """
-        return self._read().get("life") if self._file.exists() else None
+        return self._read().get("life") if self._is_there() else None
 
     def check_import_ended(self) -> None:
         """See that no import into the checkpoint was broken off; this record is what it writes last.
@@ -99,12 +98,12 @@ class JobRecord:
 
     def _write(self, basis: Basis, identity: str, life: str | None) -> None:
         record = {**basis.to_json(), "id": identity} | ({} if life is None else {"life": life})
-        if not self._file.exists() or self._file.read_bytes() != seal_json(record, _INDENT):
+        if not self._file.exists() or self._file.read_bytes() != self._records.sealed(self._file, record, _INDENT):
             self._records.write(self._file, record, _INDENT)
 
     def known_identity(self) -> str | None:
         """The identity of the checkpoint, whatever it was made from; None where there is no checkpoint yet."""
-        return str(self._read()["id"]) if self._file.exists() else None
+        return str(self._read()["id"]) if self._is_there() else None
 
     def event_schema(self) -> EventSchema:
         """The event schema of the last start.
@@ -112,13 +111,26 @@ class JobRecord:
         Raises:
             BucketsError: this is no checkpoint of a job that has started, or not one that this release reads.
         """
-        if not self._file.exists():
+        if not self._is_there():
             message = (
                 f"{self._checkpoint} is no checkpoint: there is no {self._file.relative_to(self._checkpoint)} in it; "
                 "give the folder that the configuration names as `checkpoint`"
             )
             raise BucketsError(message)
         return EventSchema.model_validate(self._read()["event_schema"])
+
+    def _is_there(self) -> bool:
+        """Whether the record is there, as it is from the first start on.
+
+        Raises:
+            BucketsError: it is gone, or an import into the checkpoint was broken off.
+        """
+        if self._file.exists():
+            return True
+        self.check_import_ended()
+        if BatchRecords(self._checkpoint).has_run():
+            raise self._records.damage(self._file, MISSING)
+        return False
 
     def _read(self) -> dict[str, Any]:
         return self._records.read(self._file, self._readable)

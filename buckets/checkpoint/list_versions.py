@@ -17,6 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from buckets.checkpoint.batch_records import BatchRecords
 from buckets.checkpoint.folders import records_folder
 from buckets.checkpoint.record_files import MISSING, RecordFiles, crc32_of
 from buckets.checkpoint.seal import OTHER_CHECKSUM
@@ -66,23 +67,21 @@ class ListVersions:
     def __init__(self, checkpoint: Path) -> None:
         """Look at a checkpoint; nothing is written yet."""
         self.checkpoint = checkpoint
-        self._records, self._folder = RecordFiles(checkpoint), records_folder(checkpoint) / "lists"
+        self._records, self._batches = RecordFiles(checkpoint), BatchRecords(checkpoint)
+        self._folder = records_folder(checkpoint) / "lists"
         self._read: dict[str, tuple[ListVersion, ListIndex]] = {}
 
     def latest(self, name: str) -> ListVersion | None:
-        """The newest version of a list; None where there is none yet."""
-        numbers = [int(file.stem) for file in (self._folder / name).glob("[0-9]*.json")]
-        return self.version(name, max(numbers)) if numbers else None
-
-    def check_there(self, name: str, number: int) -> None:
-        """See that a version of a list is there, or a later one.
+        """The newest version of a list; None where there is none yet.
 
         Raises:
-            BucketsError: it is gone.
+            BucketsError: one that a batch has seen is gone, or it is damaged.
         """
-        latest = self.latest(name)
-        if number > (0 if latest is None else latest.number):
-            raise self._records.damage(self._file(name, number), MISSING)
+        numbers = [int(file.stem) for file in (self._folder / name).glob("[0-9]*.json")]
+        seen = self._batches.newest_lists().get(name, 0)
+        if seen > max(numbers, default=0):
+            raise self._records.damage(self._file(name, seen), MISSING)
+        return self.version(name, max(numbers)) if numbers else None
 
     def is_kept(self, name: str, number: int) -> bool:
         """Return whether a version is kept, which is only as long as a batch may need it; its base is kept with it."""

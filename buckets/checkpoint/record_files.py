@@ -34,7 +34,11 @@ class RecordFiles:
 
     def write(self, file: Path, record: Mapping[str, Any], indent: int | None = None) -> None:
         """Write a record as a JSON object."""
-        write_whole(file, seal_json(record, indent))
+        write_whole(file, self.sealed(file, record, indent))
+
+    def sealed(self, file: Path, record: Mapping[str, Any], indent: int | None = None) -> bytes:
+        """Return a record as it is written."""
+        return seal_json(record, indent, self._place(file))
 
     def read(self, file: Path, made_of: Callable[[Any], _Made]) -> _Made:
         """Read a record.
@@ -54,7 +58,7 @@ class RecordFiles:
     def read_if_there(self, file: Path, made_of: Callable[[Any], _Made]) -> _Made | None:
         """Read a record as `read` does; None where there is no file."""
         try:
-            return made_of(unseal_json(file.read_bytes()))
+            return made_of(unseal_json(file.read_bytes(), self._place(file)))
         except FileNotFoundError:
             return None
         except _WRONG as error:
@@ -62,7 +66,7 @@ class RecordFiles:
 
     def write_bytes(self, file: Path, body: bytes) -> None:
         """Write a record that is no JSON."""
-        write_whole(file, seal_bytes(body))
+        write_whole(file, seal_bytes(body, self._place(file)))
 
     def map_arrow(self, file: Path) -> pa.Table:
         """Read a record that is a file of Arrow, mapped into memory.
@@ -72,10 +76,14 @@ class RecordFiles:
         """
         try:
             with pa.memory_map(str(file)) as mapped:
-                body = unseal_bytes(mapped.read_buffer(), _ARROW)
+                body = unseal_bytes(mapped.read_buffer(), _ARROW, self._place(file))
             return pa.ipc.open_file(pa.py_buffer(body)).read_all()
         except _WRONG as error:
             raise self.damage(file, error) from None
+
+    def _place(self, file: Path) -> str:
+        """Return where a record lies, which is part of its checksum."""
+        return file.relative_to(self._checkpoint).as_posix()
 
     def damage(self, file: Path, reason: BaseException | str) -> BucketsError:
         """Return the error that says in one line that a record is damaged, and what to do.

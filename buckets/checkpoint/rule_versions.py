@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from buckets.checkpoint.batch_records import BatchRecords
 from buckets.checkpoint.folders import records_folder
 from buckets.checkpoint.record_files import MISSING, RecordFiles
 from buckets.checkpoint.topic_position import TopicPosition
@@ -48,22 +49,13 @@ class RuleVersions:
 
     def __init__(self, checkpoint: Path) -> None:
         """Look at a checkpoint; nothing is written yet."""
-        self._records = RecordFiles(checkpoint)
+        self._records, self._batches = RecordFiles(checkpoint), BatchRecords(checkpoint)
         self._folder = records_folder(checkpoint) / "rule_sets"
         self._position_file = records_folder(checkpoint) / "rules_position.json"
 
     def rule_set(self, version: int) -> RuleSet:
         """A version of the rules."""
         return self._records.read(self._file(version), RuleSet.from_record)
-
-    def check_there(self, version: int) -> None:
-        """See that a version is there, or a later one.
-
-        Raises:
-            BucketsError: it is gone.
-        """
-        if version > max((int(file.stem) for file in self._files()), default=0):
-            raise self._records.damage(self._file(version), MISSING)
 
     def latest_rule_set(self) -> RuleSet | None:
         """The newest version of the rules."""
@@ -152,8 +144,16 @@ class RuleVersions:
         return self._folder / f"{version:06d}.json"
 
     def _files(self) -> list[Path]:
-        """All versions, oldest first."""
-        return sorted(self._folder.glob("*.json"), key=lambda file: int(file.stem))
+        """All versions, oldest first.
+
+        Raises:
+            BucketsError: one that a batch was scored by is gone.
+        """
+        files = sorted(self._folder.glob("*.json"), key=lambda file: int(file.stem))
+        scored_by = self._batches.newest_version()
+        if scored_by > (int(files[-1].stem) if files else 0):
+            raise self._records.damage(self._file(scored_by), MISSING)
+        return files
 
 
 def _read_position(record: Mapping[str, Any]) -> tuple[TopicPosition | None, str, int]:

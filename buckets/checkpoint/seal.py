@@ -1,6 +1,7 @@
 """Records with a checksum of what they hold, so that damage is noticed by whoever reads them.
 
-JSON stays JSON: the checksum is the first field of the object, and is of all bytes that follow it.
+JSON stays JSON: the checksum is the first field of the object, and is of all bytes that follow it. Where a record has a
+place of its own, that is part of the checksum: a copy of it in another place is damage too.
 
     {"checksum": "9b1f6d52c0a7e384", "batch_id": 41, "before": 1700, "greatest": 1810}
 
@@ -23,26 +24,31 @@ _MAGIC = b"BUCKETS1"
 OTHER_CHECKSUM = "its checksum is another one"
 
 
-def seal_json(record: Mapping[str, Any], indent: int | None = None) -> bytes:
+def seal_json(record: Mapping[str, Any], indent: int | None = None, place: str = "") -> bytes:
     """Return an object as JSON with a checksum.
 
     Args:
         record: the object.
         indent: as for `json.dumps`.
+        place: where alone it may lie; empty for anywhere.
     """
     rest = json.dumps(record, indent=indent).encode()[1:]
     comma = b"" if not record else b", " if indent is None else b","
-    return _head(comma + rest) + comma + rest
+    return _head(comma + rest, place) + comma + rest
 
 
-def unseal_json(data: bytes) -> Any:
+def unseal_json(data: bytes, place: str = "") -> Any:
     """Return the object that `seal_json` was given, or whatever JSON an earlier release wrote.
+
+    Args:
+        data: what it returned.
+        place: where it lies, as `seal_json` was given it.
 
     Raises:
         ValueError: these are other bytes than were written, or no JSON.
     """
     alike = sum(one == other for one, other in zip(data, _BEFORE, strict=False))
-    if alike >= _SURE and data[:_HEAD] != _head(data[_HEAD:]):
+    if alike >= _SURE and data[:_HEAD] != _head(data[_HEAD:], place):
         raise ValueError(OTHER_CHECKSUM)
     record = json.loads(data)
     if alike == len(_BEFORE):
@@ -50,17 +56,18 @@ def unseal_json(data: bytes) -> Any:
     return record
 
 
-def seal_bytes(body: bytes) -> bytes:
-    """Return bytes with a checksum before them."""
-    return _MAGIC + _digest(body).encode() + body
+def seal_bytes(body: bytes, place: str = "") -> bytes:
+    """Return bytes with a checksum before them, which may lie in a place alone."""
+    return _MAGIC + _digest(body, place).encode() + body
 
 
-def unseal_bytes(data: bytes | memoryview, plain: bytes = b"") -> memoryview:
+def unseal_bytes(data: bytes | memoryview, plain: bytes = b"", place: str = "") -> memoryview:
     """Return the bytes that `seal_bytes` was given, without a copy.
 
     Args:
         data: what it returned, or what an earlier release wrote.
         plain: with what all begins that an earlier release wrote; empty where there is no such thing.
+        place: where it lies, as `seal_bytes` was given it.
 
     Raises:
         ValueError: these are other bytes.
@@ -69,14 +76,16 @@ def unseal_bytes(data: bytes | memoryview, plain: bytes = b"") -> memoryview:
     if plain and bytes(view[: len(plain)]) == plain:
         return view
     start = len(_MAGIC) + _DIGITS
-    if bytes(view[:start]) != _MAGIC + _digest(view[start:]).encode():
+    if bytes(view[:start]) != _MAGIC + _digest(view[start:], place).encode():
         raise ValueError(OTHER_CHECKSUM)
     return view[start:]
 
 
-def _head(body: bytes) -> bytes:
-    return _BEFORE + _digest(body).encode() + _AFTER
+def _head(body: bytes, place: str) -> bytes:
+    return _BEFORE + _digest(body, place).encode() + _AFTER
 
 
-def _digest(body: bytes | memoryview) -> str:
-    return hashlib.blake2b(body, digest_size=_DIGITS // 2).hexdigest()
+def _digest(body: bytes | memoryview, place: str) -> str:
+    found = hashlib.blake2b(place.encode(), digest_size=_DIGITS // 2)
+    found.update(body)
+    return found.hexdigest()

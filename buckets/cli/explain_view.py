@@ -52,10 +52,9 @@ def show(found: Explanation) -> None:
             line(text, 2)
         if feature.entries:
             console.print(_entries(feature))
-    for note in found.notes:
-        line(f"\n{note}")
-    if found.origin:
-        line(f"\n{found.origin}")
+    for note in (*found.notes, *([found.origin] if found.origin else [])):
+        console.print()
+        line(note)
 
 
 def headline(found: Explanation) -> str:

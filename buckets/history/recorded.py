@@ -54,7 +54,14 @@ class Recorded:
 
     def terms(self, batch_id: int) -> Terms:
         """The terms of a batch."""
-        return self._terms[bisect_right(self._terms_from, batch_id) - 1]
+        index = bisect_right(self._terms_from, batch_id) - 1
+        if index < 0:
+            message = (
+                f"checkpoint {self._checkpoint.path} has no record of the terms of batch {batch_id}; restore "
+                "buckets/terms from a copy of it"
+            )
+            raise BucketsError(message)
+        return self._terms[index]
 
     def schemas(self) -> Mapping[int, EventSchema]:
         """By batch, the event schema that its arrivals were read by."""

@@ -119,10 +119,12 @@ def _checkpoint(job: Job) -> str:
     _check_writable("checkpoint", job.checkpoint)
     check_free(job.checkpoint)
     basis = Basis(settings.source.name, job.event_schema, settings.engine, settings.source.subfolders)
-    record = Checkpoint(job.checkpoint).job
+    checkpoint = Checkpoint(job.checkpoint)
+    record = checkpoint.job
     identity = record.identity(basis)
     if identity is None:
         return "begins anew"
+    checkpoint.check()
     changed = record.carried_over(basis)
     return f"goes on; {changed}" if changed else "goes on"
 

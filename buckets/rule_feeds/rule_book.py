@@ -149,7 +149,6 @@ class RuleBook:
         self._lists = NoLists() if lists is None else lists
         self._backfills = NoBackfills() if backfills is None else backfills
         self._current = self._versions.latest_rule_set() or NO_RULES
-        self._versions.check_there(self._batches.newest_version())
         self._gone = self._versions.gone_rules()
         self._found: Read | None = None
 

@@ -98,6 +98,7 @@ class PreparedJob:
     def _query(self, spark: SparkSession, listener: Listener, sink: Sink | None) -> ScoringQuery:
         job, settings = self.job, self.job.settings
         checkpoint, feed = Checkpoint(job.checkpoint), open_feed(job, listener.say)
+        checkpoint.check()
         lists = open_lists(job, checkpoint, listener.say)
         backfills = None if settings.archive is None else Backfills(job, listener.say)
         history = open_history(job, self.identity, lambda fault: listener.say(fault.message))

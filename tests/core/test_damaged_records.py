@@ -2,7 +2,9 @@
 
 import json
 import random
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +22,7 @@ from buckets.checkpoint.imports import Import
 from buckets.checkpoint.list_versions import ListVersions
 from buckets.checkpoint.owned_folder import OwnedFolder
 from buckets.checkpoint.seal import OTHER_CHECKSUM, seal_bytes, seal_json, unseal_bytes, unseal_json
+from buckets.checkpoint.topic_generations import TopicGenerations
 from buckets.config.settings import AuditSettings
 from buckets.errors import BucketsError
 from buckets.history.fill_chunks import Chunk, FillChunks, Plan
@@ -31,7 +34,7 @@ from buckets.monitor.live import live_path, read_live
 from buckets.monitor.live_status import LiveStatus
 from buckets.rules.completeness import Stretch
 from buckets.rules.rule_set import RuleSet
-from tests.core.checkpoints import ONE, basis, book_of, ran, terms
+from tests.core.checkpoints import ONE, basis, book_of, ran, terms, written_in
 from tests.core.examples import rule
 
 JSON = st.recursive(
@@ -189,6 +192,9 @@ KINDS = {
     "imports": Kind(
         lambda at: Checkpoint(at).imports.keep(MADE), "imports.json", lambda at: Checkpoint(at).imports.read()
     ),
+    "topics": Kind(
+        lambda at: TopicGenerations(at).adopt({"t": "one"}), "topics.json", lambda at: TopicGenerations(at).of("t")
+    ),
     "arrival order": Kind(lambda at: order_of(at).done(4, (1, 9)), "arrival_order.json", order_of),
     "request": Kind(
         lambda at: BackfillRequests(at).ask(ASKED), "backfill_requests/*", lambda at: BackfillRequests(at).read()
@@ -226,6 +232,66 @@ def test_a_damaged_record_is_named_with_the_way_out_in_one_line(tmp_path: Path, 
     kind.read(checkpoint)
 
 
+NUMBERED = ("rule_sets", "batches", "terms", "lists/l", "driver")
+"""Folders with records of one kind that differ in their numbers."""
+
+
+def write_job(checkpoint: Path) -> Checkpoint:
+    """Three batches of a job: under changing rules and terms, with a list, state on the driver and single records."""
+    found = Checkpoint(checkpoint)
+    found.job.open(basis())
+    write_list(checkpoint)
+    write_driver(checkpoint)
+    for batch_id, rules in enumerate((ONE, ONE, [*ONE, rule("two")])):
+        found.batches.terms_for(batch_id, terms(late=("drop", "add", "evaluate")[batch_id]))
+        order_of(checkpoint).done(batch_id, (batch_id, batch_id))
+        TopicGenerations(checkpoint).adopt({"t": "one"})
+        ran(book_of(found, rules), batch_id)
+        record = found.batches.record(batch_id)
+        found.batches.keep(batch_id, replace(record, lists={"l": 2}, driver=batch_id))
+    found.check()
+    return found
+
+
+@pytest.mark.parametrize("folder", NUMBERED)
+def test_a_record_in_the_place_of_another_of_its_kind_is_damage(tmp_path: Path, folder: str):
+    found = write_job(tmp_path)
+    paths = sorted(path for path in (tmp_path / "buckets" / folder).iterdir() if path.suffix in (".json", ".changes"))
+    assert len(paths) > 1
+    paths[-1].write_bytes(paths[0].read_bytes())
+    with pytest.raises(BucketsError, match=re.escape(f"{paths[-1].relative_to(tmp_path)} cannot be read (its checks")):
+        found.check()
+
+
+NEEDED = (
+    "job.json",
+    "rule_sets/000000002.json",
+    "terms/000000000.json",
+    "terms/000000001.json",
+    "terms/000000002.json",
+    "lists/l/000000002.json",
+    "driver/000000002.changes",
+    "driver/000000001.changes",
+    "arrival_order.json",
+    "topics.json",
+)
+
+
+@pytest.mark.parametrize("name", NEEDED)
+def test_a_record_that_is_gone_is_named_before_a_job_goes_on(tmp_path: Path, name: str):
+    found = write_job(tmp_path)
+    (file,) = (tmp_path / "buckets").glob(name.replace("/000000", "/*"))
+    file.unlink()
+    with pytest.raises(BucketsError, match=re.escape(f"{file.relative_to(tmp_path)} cannot be read (it is missing)")):
+        go_on(found)
+
+
+def go_on(checkpoint: Checkpoint) -> None:
+    """See what a start sees."""
+    checkpoint.job.identity(basis())
+    checkpoint.check()
+
+
 def ignores(kind: Kind, whole: bytes, damaged: bytes) -> bool:
     """Whether only the line feed at the end of the last cut is another byte, which says nothing."""
     return kind.file.startswith("cuts") and damaged[: len(whole) - 1] == whole[:-1] and damaged[-1:].isspace()
@@ -238,7 +304,7 @@ def test_a_record_without_a_checksum_is_read_as_before(tmp_path: Path, kind: Kin
     kind.write(tmp_path)
     (file,) = (tmp_path / "buckets").glob(kind.file)
     told = kind.read(tmp_path)
-    file.write_text(json.dumps(unseal_json(file.read_bytes())))
+    file.write_text(json.dumps(written_in(file)))
     if not isinstance(told, ArrivalOrder | ListIndex):
         assert kind.read(tmp_path) == told
 
@@ -246,12 +312,13 @@ def test_a_record_without_a_checksum_is_read_as_before(tmp_path: Path, kind: Kin
 def test_a_list_and_chunks_of_an_earlier_release_are_read(tmp_path: Path):
     write_list(tmp_path)
     record = tmp_path / "buckets" / "lists" / "l" / "000000001.json"
-    written = unseal_json(record.read_bytes())
+    written = written_in(record)
     del written["whole_crc32"]
     record.write_text(json.dumps(written))
     assert ListVersions(tmp_path).index("l", 2).get("b") == Entry({"kind": "c"}, 7, "ann", "why")
     chunks, (file,) = write_chunks(tmp_path), (tmp_path / "buckets" / "fills" / "3").glob("*.arrow")
-    file.write_bytes(bytes(unseal_bytes(file.read_bytes())))
+    place = file.relative_to(tmp_path).as_posix()
+    file.write_bytes(bytes(unseal_bytes(file.read_bytes(), place=place)))
     assert chunks.read(0, 2).packed == b"more"
     assert chunks.read(0, 1).packed is None
 
@@ -260,7 +327,7 @@ def test_imports_that_an_earlier_release_wrote_are_read_and_gone_on_with(tmp_pat
     imports = Checkpoint(tmp_path).imports
     imports.keep(MADE)
     file = tmp_path / "buckets" / "imports.json"
-    file.write_text(json.dumps(unseal_json(file.read_bytes())["imports"]))
+    file.write_text(json.dumps(written_in(file)["imports"]))
     imports.keep(MADE)
     assert imports.read() == [MADE, MADE]
 

@@ -8,7 +8,6 @@ from buckets.checkpoint.batch_records import BatchRecords
 from buckets.checkpoint.folders import spark_folder
 from buckets.checkpoint.list_versions import ListVersions
 from buckets.checkpoint.rule_versions import RuleVersions
-from buckets.checkpoint.seal import unseal_json
 from buckets.checkpoint.terms import Terms
 from buckets.lists.lists import Lists
 from buckets.rules.rule_set import RuleSet
@@ -67,23 +66,19 @@ class Records:
     def new(self) -> list[RecordedBatch]:
         """The committed batches that have not been asked for yet."""
         versions, records = RuleVersions(self.checkpoint), BatchRecords(self.checkpoint)
-        lists = ListVersions(self.checkpoint)
+        lists, all_terms = ListVersions(self.checkpoint), records.all_terms()
         found = []
         for number in range(self._next, max(self.committed(), default=-1) + 1):
             record, offset = records.record(number), self._offset(number)
             assert record is not None
             assert record.done
             seen = {name: lists.index(name, version) for name, version in record.lists.items()}
-            terms = Terms.model_validate(unseal_json(self._terms_of(number).read_bytes()))
+            terms = all_terms[max(first for first in all_terms if first <= number)]
             rule_set = versions.rule_set(record.ruleset_version)
             lines = tuple(self._source.lines(self._before, offset))
             found.append(RecordedBatch(number, lines, rule_set, terms, seen, record.lists))
             self._before, self._next = offset, number + 1
         return found
-
-    def _terms_of(self, number: int) -> Path:
-        files = (self.checkpoint / "buckets" / "terms").glob("*.json")
-        return max((file for file in files if int(file.stem) <= number), key=lambda file: int(file.stem))
 
     def _offset(self, number: int) -> str:
         """How far the source had been read with a batch, as Spark writes it."""
