@@ -124,7 +124,9 @@ class _Draft:
             yield "start", {}, False
             if life == 1 and not self._topics:
                 yield "backfill", {"rule": self._asked()}, False
-            # Wide buckets are hours old, so no gap may come between them and the last look at the state.
+            # Wide buckets are hours old: so much time has to pass, and without a gap before the last look at the state.
+            if life == last:
+                yield "add_file", {"of": "slow", "lines": self._stream.file("slow")}, False
             calm = (each if life < last - 1 or each != "gap" else "plain" for each in kinds)
             yield from self._life(calm, MUSTS.get(life))
             if life == 2 and not self._topics:

@@ -42,7 +42,12 @@ class Stream:
         self._visitors: list[Row] = []
 
     def file(self, kind: str) -> list[str]:
-        """The lines of a file: `plain`, `whale` (hundreds of one payer), `gap` (hours later), `returns`, `huge`."""
+        """The lines of a file: `plain`, `whale` (hundreds of one payer), `slow`, `gap` (hours later), `returns`, `huge`.
+
+        A slow one goes over an hour and a half, without a gap.
+        """
+        if kind == "slow":
+            return [json.dumps(self._payment(self._dice.choice(BUSY), step_ms=60_000)) for _ in range(90)]
         if kind == "gap":
             self.clock_ms += self._dice.choice([3, 4]) * HOUR_MS
         lines = [self._line() for _ in range(self._dice.randrange(30, 50))]
