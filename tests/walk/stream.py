@@ -42,7 +42,7 @@ class Stream:
         self._visitors: list[Row] = []
 
     def file(self, kind: str) -> list[str]:
-        """The lines of a file: `plain`, `whale` (hundreds of one payer), `slow`, `gap` (hours later), `returns`, `huge`.
+        """The lines of a file: `plain`, `whale` (many of one payer), `slow`, `gap` (hours later), `returns`, `huge`.
 
         A slow one goes over an hour and a half, without a gap.
         """
