@@ -71,6 +71,7 @@ def rule(rule_id: str, form: int = 0, **changes: Any) -> Rule:
 def payments(draw: st.DrawFn, max_size: int = 50) -> list[Row]:
     """Payments of a few payers and cards in the order of arrival: some are late, come again, or share an id."""
     rows: list[Row] = []
+    there: set[tuple[str, int]] = set()
     clock_ms = 1_700_000_000_000
     parts = st.tuples(
         st.sampled_from(STEPS_MS), st.integers(0, 2), st.integers(0, 2), st.integers(-100, 500), st.integers(0, 15)
@@ -80,8 +81,10 @@ def payments(draw: st.DrawFn, max_size: int = 50) -> list[Row]:
             rows.append(dict(rows[-1]))
             continue
         amount = f"{Decimal(cents).scaleb(-2)}"
-        name = rows[-1]["id"] if again == 1 and rows else f"e{index}"
-        row = {"id": name, "t": clock_ms + step_ms, "payer": f"p{payer}", "card": f"c{card}", "amount": amount}
+        name, time_ms = rows[-1]["id"] if again == 1 and rows else f"e{index}", clock_ms + step_ms
+        name = f"e{index}" if (name, time_ms) in there else name
+        there.add((name, time_ms))
+        row = {"id": name, "t": time_ms, "payer": f"p{payer}", "card": f"c{card}", "amount": amount}
         clock_ms = max(clock_ms, row["t"])
         rows.append(row)
     return [row | {"position": position} for position, row in enumerate(rows, 1)]

@@ -1,6 +1,5 @@
 """A topic that was deleted and created again is noticed, refused, and read from its beginning if somebody says so."""
 
-import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from buckets.outputs.columns import ALERTS, DEAD_LETTERS
 from buckets.spark.audit import AuditListener, AuditQuery, prepare_audit
 from buckets.spark.prepared_job import Listener, prepare
 from buckets.spark.query import BatchReport
+from tests.core.checkpoints import written_in
 from tests.kafka.audit_job import AuditJob
 from tests.kafka.kafka_job import KafkaJob
 from tests.kafka.test_scoring import run_to_end
@@ -230,13 +230,16 @@ def test_an_audit_whose_batch_is_half_in_its_tables_loses_nothing_of_other_topic
     job.send([payment(number, 6_000 + number) for number in range(20)])
     run_to_end(spark, job)
     query = AuditQuery(spark, prepare_audit(load_job(job.conf)), AuditListener())
-    append = query._writer._append
+    append, written = query._writer._append, threading.Event()
 
     def only_transactions(name: str, *rest: Any) -> int:
         if name != TRANSACTIONS:
+            assert written.wait(60)
             message = "it does not get further"
             raise BucketsError(message)
-        return append(name, *rest)
+        repeats = append(name, *rest)
+        written.set()
+        return repeats
 
     query._writer._append = only_transactions
     with pytest.raises(BucketsError, match="does not get further"):
@@ -266,6 +269,5 @@ def test_state_that_is_carried_over_knows_its_topic(spark, broker, tmp_path):
         prepare(moved)
     lines: list[str] = []
     assert events_in(go_on(spark, job, lines)) == len(payments(30, seed=6))
-    assert json.loads((tmp_path / "job" / "second" / "buckets" / "topics.json").read_text())[job.topic][1]["begin"] == {
-        "0": 0
-    }
+    second = written_in(tmp_path / "job" / "second" / "buckets" / "topics.json")
+    assert second["topics"][job.topic][1]["begin"] == {"0": 0}

@@ -62,7 +62,7 @@ def test_the_alerts_are_those_of_one_process(undisturbed):
     schema = library.load_event_schema(undisturbed.root / "schema.yaml")
     rules = library.load_rules(undisturbed.root / "rules.yaml", schema)
     engine = EngineSettings.model_validate({"allowed_lateness": "100ms"})
-    results = library.evaluate(pa.Table.from_pylist(EVENTS), rules, schema, engine)
+    results = library.Evaluator(rules, schema, engine).recorded(pa.Table.from_pylist(EVENTS))
     names = ("alert_id", "rule_id", "key", "event_id", "value", "terms", "event")
     expected = sorted([tuple(row[name] for name in names) for row in results.alerts.to_pylist()], key=repr)
     found = sorted([tuple(row[name] for name in names) for row in undisturbed.rows("alerts")], key=repr)
