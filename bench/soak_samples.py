@@ -1,5 +1,6 @@
 """What a job holds at a moment of a soak, and what has changed from its beginning to its end."""
 
+import os
 import statistics
 import time
 from collections import Counter
@@ -88,10 +89,9 @@ def take_sample(folder: Path, driver: int, batches: int) -> Sample:
 
 def _look_into(folder: Path, name: str, levels: Counter[str]) -> None:
     """Count the files of a folder and their sizes; of Delta tables, those of their logs apart."""
-    for path in folder.rglob("*"):
+    # A walk passes over folders that are removed meanwhile.
+    for path in (Path(parent, each) for parent, _, names in os.walk(folder) for each in names):
         try:
-            if not path.is_file():
-                continue
             size = path.stat().st_size
         except OSError:  # removed since it was listed
             continue
