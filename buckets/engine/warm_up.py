@@ -4,7 +4,9 @@ Later processes load them from disk.
 """
 
 import re
-from pathlib import Path
+from collections.abc import Iterator
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import Any
 
 import pyarrow as pa
@@ -62,13 +64,21 @@ def warm_up() -> None:
         decoder.table(columns.EVALUATIONS, results.payloads[columns.EVALUATIONS])
 
 
+def _texts(folder: Traversable) -> Iterator[bytes]:
+    """The modules in a folder."""
+    for each in folder.iterdir():
+        if each.is_dir():
+            yield from _texts(each)
+        elif each.name.endswith(".py"):
+            yield each.read_bytes()
+
+
 class _Progress(event.Listener):
     """Prints how many functions of this package are compiled, and of how many."""
 
     def __init__(self) -> None:
         self._names = set[str]()
-        texts = (path.read_bytes() for path in Path(__file__).parents[1].rglob("*.py"))
-        self._all = sum(len(_DECORATED.findall(text)) for text in texts)
+        self._all = sum(len(_DECORATED.findall(text)) for text in _texts(files("buckets")))
 
     def on_start(self, event: event.Event) -> None:
         pass
