@@ -90,6 +90,8 @@ def exit_code() -> int:
     """
     try:
         result = app(sys.argv[1:] or ["--help"], standalone_mode=False)
+        if result == INTERRUPTED:  # So typer says of an interrupt.
+            raise KeyboardInterrupt
     except BucketsError as error:
         echo(f"error: {error.message}", err=True)
         return FAILED

@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -216,9 +216,14 @@ def start_session(
     builder = SparkSession.builder.appName(name)
     for key, value in _all_settings(places, shards, extra or {}).items():
         builder = builder.config(key, value)
+    before = set(process_tree(os.getpid()))
     try:
         with _for_the_jvm(places), _own_interrupts():
             session = builder.getOrCreate()
+    except KeyboardInterrupt:
+        # The JVM has been started and does not answer yet: nobody else knows of it.
+        _kill(each for each in process_tree(os.getpid()) if each not in before)
+        raise
     except PySparkRuntimeError as error:
         message = f"Spark's JVM does not start; is there an option of Java under `spark`? details: {log_path()}"
         raise BucketsError(message) from error
@@ -298,10 +303,13 @@ class _AtExit:
 def kill_jvm() -> None:
     """Kill the JVM and everything that it has started."""
     pid = jvm_pid()
-    for each in process_tree(pid) if pid is not None else ():
-        if each != os.getpid():
-            with contextlib.suppress(OSError):
-                os.kill(each, signal.SIGKILL)
+    _kill(each for each in (process_tree(pid) if pid is not None else ()) if each != os.getpid())
+
+
+def _kill(processes: Iterable[int]) -> None:
+    for each in processes:
+        with contextlib.suppress(OSError):
+            os.kill(each, signal.SIGKILL)
 
 
 def under_spark_submit() -> bool:

@@ -90,8 +90,10 @@ def _make_private(root: Path) -> None:
 
 
 def _remove_left(root: Path) -> None:
-    """Remove the folders whose processes are gone."""
+    """Remove the folders whose processes are gone, and what a JVM wrote into one after that."""
     for path in root.iterdir():
+        if path.is_dir() and path.name != _LOGS and not (path / _IN_USE).exists():
+            shutil.rmtree(path, ignore_errors=True)
         with contextlib.suppress(OSError), (path / _IN_USE).open("r+") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(path, ignore_errors=True)

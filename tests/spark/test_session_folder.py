@@ -98,3 +98,11 @@ def test_the_log_of_standard_error_is_private_never_a_link_and_begun_anew_when_i
     new.symlink_to(full)
     with pytest.raises(OSError, match="symbolic link"), logs.take_stderr():
         pass
+
+
+def test_what_a_jvm_has_written_after_its_process_was_gone_is_removed_by_the_next_start(tmp_path):
+    first = SessionFolder(tmp_path / "root")
+    first.remove()
+    (first.path / "tmp").mkdir(parents=True)
+    SessionFolder(tmp_path / "root").remove()
+    assert not first.path.exists()

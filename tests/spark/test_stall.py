@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,19 @@ def test_a_jvm_that_is_killed_is_one_line_without_a_word_of_the_library_that_tal
         last = ended(command)
     assert last.startswith("error: Spark's JVM has ended in the middle of the run; nothing of the running batch is")
     assert [line for line in command.stderr.splitlines() if not line.startswith(PHASES)] == [last]
+
+
+@pytest.mark.parametrize("after_s", [1.0, 3.0])
+def test_a_signal_while_spark_starts_is_one_line_and_leaves_no_jvm(tmp_path, after_s):
+    job = running_job(tmp_path)
+    with RunningCommand("run", job.conf, log=tmp_path / "log") as command:
+        command.wait_until(lambda: "starting Spark" in command.stderr)
+        time.sleep(after_s)
+        command.terminate()
+        assert command.wait() in (0, 130)
+        command.wait_until_gone()
+        last = [line for line in command.stderr.splitlines() if not line.startswith(PHASES)][-1]
+    assert last.startswith(("interrupted: nothing is left half done", "stopped after 0 events"))
 
 
 ALONE = """
