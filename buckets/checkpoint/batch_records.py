@@ -7,7 +7,7 @@ A batch that is run again after a crash finds its record, and so its rules and i
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -70,15 +70,11 @@ class BatchRecords:
 
     def arrived(self) -> Stretches:
         """The event times that have arrived up to the newest batch that has run."""
-        newest = sorted((int(file.stem) for file in self._folder.glob("*.json")), reverse=True)
-        records = (self.record(batch_id) for batch_id in newest)
-        return next((record.arrived for record in records if record is not None and record.done), ())
+        return next((record.arrived for _, record in self._done()), ())
 
     def fills(self) -> Mapping[int, Filled]:
         """How far fills had come with the newest batch that has run. Cost: of a listing."""
-        newest = sorted((int(file.stem) for file in self._folder.glob("*.json")), reverse=True)
-        records = (self.record(batch_id) for batch_id in newest)
-        return next((record.fills for record in records if record is not None and record.done), {})
+        return next((record.fills for _, record in self._done()), {})
 
     def record(self, batch_id: int) -> BatchRecord | None:
         """The record of a batch; None of one that has not begun, or that Spark cannot go back to."""
@@ -107,11 +103,7 @@ class BatchRecords:
 
     def newest_done(self) -> int | None:
         """Return the newest batch that has run; None where none is recorded."""
-        for batch_id in sorted((int(file.stem) for file in self._folder.glob("*.json")), reverse=True):
-            record = self.record(batch_id)
-            if record is not None and record.done:
-                return batch_id
-        return None
+        return next((batch_id for batch_id, _ in self._done()), None)
 
     def check_beside(self) -> None:
         """See that the records are there that were there when the newest batch was recorded.
@@ -126,8 +118,15 @@ class BatchRecords:
                 raise self._records.damage(file, MISSING)
 
     def _newest(self) -> BatchRecord | None:
-        newest = max((int(file.stem) for file in self._folder.glob("*.json")), default=None)
+        newest = max(_numbers(self._folder), default=None)
         return None if newest is None else self.record(newest)
+
+    def _done(self) -> Iterator[tuple[int, BatchRecord]]:
+        """The batches that have run, the newest first, each read when it is asked for."""
+        for batch_id in sorted(_numbers(self._folder), reverse=True):
+            record = self.record(batch_id)
+            if record is not None and record.done:
+                yield batch_id, record
 
     def keep(self, batch_id: int, record: BatchRecord) -> None:
         """Write the record of a batch, and forget those that Spark cannot go back to."""
@@ -185,10 +184,8 @@ class BatchRecords:
         Raises:
             BucketsError: one of them is gone, or damaged.
         """
-        found, newest = {}, self._newest()
-        number = self._terms_number()
-        if newest is not None and newest.terms is not None and (number is None or number < newest.terms):
-            raise self._records.damage(self._terms_file(newest.terms), MISSING)
+        found, number = {}, self._terms_number()
+        self._check_terms(number, self._newest())
         while number is not None:
             written, before = self._records.read(self._terms_file(number), _read_terms)
             found[number] = Terms.model_validate(written)
@@ -204,15 +201,24 @@ class BatchRecords:
 
     def _written_terms(self, batch_id: int) -> dict[str, Any] | None:
         """The terms in force at a batch, as they are written; None where none are."""
-        number, before = self._terms_number(batch_id), self.record(batch_id - 1)
-        if before is not None and before.terms is not None and (number is None or number < before.terms):
-            raise self._records.damage(self._terms_file(before.terms), MISSING)
+        number = self._terms_number(batch_id)
+        self._check_terms(number, self.record(batch_id - 1))
         return None if number is None else self._records.read(self._terms_file(number), _read_terms)[0]
 
     def _terms_number(self, batch_id: int | None = None) -> int | None:
         """The number of the terms in force at a batch, or of the newest ones; None where there are none."""
-        numbers = (int(file.stem) for file in self._terms_folder.glob("*.json"))
+        numbers = _numbers(self._terms_folder)
         return max((number for number in numbers if batch_id is None or number <= batch_id), default=None)
+
+    def _check_terms(self, number: int | None, record: BatchRecord | None) -> None:
+        """See that the newest terms that there are, by their number, are not older than those of a batch."""
+        if record is not None and record.terms is not None and (number is None or number < record.terms):
+            raise self._records.damage(self._terms_file(record.terms), MISSING)
+
+
+def _numbers(folder: Path) -> Iterator[int]:
+    """The numbers of the records in a folder, in no order."""
+    return (int(file.stem) for file in folder.glob("*.json"))
 
 
 def _read_terms(written: dict[str, Any]) -> tuple[dict[str, Any], int | None]:
