@@ -3,7 +3,7 @@
 import codecs
 import os
 import stat
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,7 +13,7 @@ from yaml.nodes import MappingNode, Node, SequenceNode
 
 from buckets.errors import BucketsError, first_line
 from buckets.printable import short_line
-from buckets.validation import VARIABLE, Location, faults_of, field_name, first_fault
+from buckets.validation import VARIABLE, Location, faults_of, field_name
 from buckets.yaml_dialect import read_yaml
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -153,23 +153,16 @@ def invalid(
     what: str,
     model: type[BaseModel],
     prefix: Location = (),
-) -> BucketsError:
-    """The error that names the file, line, field and reason of the first fault."""
-    location, fault = first_fault(error, prefix, model)
-    return BucketsError(f"{what} {path}:{line_of(root, location)}: {fault}")
-
-
-def invalid_all(
-    error: ValidationError,
-    path: Path,
-    root: Node | None,
-    what: str,
-    model: type[BaseModel],
-    prefix: Location = (),
 ) -> list[BucketsError]:
-    """Return an error for each fault, as `invalid` does for the first."""
+    """Return an error for each fault, which names the file, line, field and reason."""
     faults = faults_of(error, prefix, model)
     return [BucketsError(f"{what} {path}:{line_of(root, location)}: {fault}") for location, fault in faults]
+
+
+def first_of(faults: Sequence[BucketsError]) -> BucketsError:
+    """Return the first fault, whose line says how many more there are."""
+    first, *more = faults
+    return BucketsError(f"{first.message} (and {len(more)} more)") if more else first
 
 
 def load_model(path: Path, model: type[Model], what: str, with_variables: Collection[str] | None = None) -> Model:
@@ -192,7 +185,7 @@ def load_model(path: Path, model: type[Model], what: str, with_variables: Collec
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        raise invalid(error, path, root, what, model) from None
+        raise first_of(invalid(error, path, root, what, model)) from None
 
 
 def load_mapping(path: Path, what: str) -> tuple[dict[Any, Any], Node | None]:
@@ -220,7 +213,7 @@ def model_faults(
     try:
         model.model_validate(data)
     except ValidationError as error:
-        faults += invalid_all(error, path, root, what, model)
+        faults += invalid(error, path, root, what, model)
     return faults
 
 

@@ -19,7 +19,7 @@ from buckets.rule_files.rule_tests import RuleTest
 from buckets.rules.change import RuleChange
 from buckets.rules.rule import Rule, check_against_schema, check_new
 from buckets.validation import Location, field_name
-from buckets.yaml_file import invalid, invalid_all, line_of, parse_yaml, read_text
+from buckets.yaml_file import first_of, invalid, line_of, parse_yaml, read_text
 
 SUFFIXES = (".yaml", ".yml", ".json", ".jsonl")
 """How the rule files of a folder end; the JSON schema of rule files, for editors, may lie beside them."""
@@ -135,7 +135,7 @@ def load_rule_file(path: Path, schema: EventSchema | None = None) -> RuleFile:
     rules: list[Rule] = []
     for rule in _rules(path, data["rules"], root, schema):
         if not isinstance(rule, Rule):
-            raise rule[0] if len(rule) == 1 else BucketsError(f"{rule[0].message} (and {len(rule) - 1} more)")
+            raise first_of(rule)
         rules.append(rule)
     if not rules:
         message = f"{_WHAT} {path}: holds no rule; add at least one under `rules`"
@@ -185,7 +185,7 @@ def _rules(
         try:
             rule = Rule.model_validate(each)
         except ValidationError as error:
-            yield invalid_all(error, path, root, _WHAT, Rule, location)
+            yield invalid(error, path, root, _WHAT, Rule, location)
             continue
         line = line_of(root, location)
         if rule.rule_id in lines:
@@ -214,7 +214,7 @@ def _tests(path: Path, written: Any, root: Node | None, rules: Sequence[Rule]) -
         try:
             test = RuleTest.model_validate(each)
         except ValidationError as error:
-            raise invalid(error, path, root, _WHAT, RuleTest, location) from None
+            raise first_of(invalid(error, path, root, _WHAT, RuleTest, location)) from None
         line = line_of(root, location)
         if test.name in lines:
             message = f"{_WHAT} {path}:{line}: test {test.name!r} has the name of the one on line {lines[test.name]}"

@@ -22,7 +22,7 @@ from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
 from tests.core.archived_job import ArchivedJob
 from tests.core.pipeline import Pipeline, Row
-from tests.core.test_backfill import Feed
+from tests.core.test_backfill import Feed, more_ready
 
 
 class BackfilledJob(ArchivedJob):
@@ -108,13 +108,7 @@ class BackfilledJob(ArchivedJob):
         return results
 
     def _feeds(self):
-        chosen = {}
-        for number, chunks in self.chunks.items():
-            more, rows = self.rng.randrange(4), self.rng.choice([0, 1, 7, 30])
-            if self.hurries:
-                more, rows = len(chunks), 10_000
-            self.ready[number] = min(len(chunks), self.ready[number] + more)
-            chosen[number] = (chunks, self.ready[number], rows)
+        chosen = more_ready(self.chunks, self.ready, self.rng, self.hurries)
         return lambda shard: {number: Feed(*each, shard) for number, each in chosen.items()}
 
     def _chunks(self, fill) -> list:

@@ -156,6 +156,20 @@ class Feed:
         return NO_LISTS
 
 
+def more_ready(
+    chunks: dict[int, list], ready: dict[int, int], rng: random.Random, hurries: bool
+) -> dict[int, tuple[list, int, int]]:
+    """By fill its chunks, how many of them are ready by now, which are some more, and how many rows a batch takes."""
+    chosen = {}
+    for number, each in chunks.items():
+        more, rows = rng.randrange(4), rng.choice([0, 1, 7, 30])
+        if hurries:
+            more, rows = len(each), 10_000
+        ready[number] = min(len(each), ready[number] + more)
+        chosen[number] = (each, ready[number], rows)
+    return chosen
+
+
 class Filled(Job):
     """A job that backfills a rule from what it has seen, some of it in each batch; batches are run again at random."""
 
@@ -207,13 +221,7 @@ class Filled(Job):
         return found
 
     def _feeds(self):
-        chosen = {}
-        for number, chunks in self.chunks.items():
-            more, rows = self.rng.randrange(4), self.rng.choice([0, 1, 7, 30])
-            if self.hurries:
-                more, rows = len(chunks), 10_000
-            self.ready[number] = min(len(chunks), self.ready[number] + more)
-            chosen[number] = (chunks, self.ready[number], rows)
+        chosen = more_ready(self.chunks, self.ready, self.rng, self.hurries)
         missing = not self.hurries and self.rng.random() < 0.1
         return lambda shard: {} if missing else {number: Feed(*each, shard) for number, each in chosen.items()}
 
