@@ -1,7 +1,6 @@
 """The checkpoint of an audit and the folder of its tables, which belong together.
 
 CHECKPOINT/buckets/audit.json        identity, and the table that each topic goes to
-CHECKPOINT/buckets/maintenance.json  when tables were last compacted and vacuumed
 CHECKPOINT/spark/                    Spark's own
 PATH/_buckets.json                   the identity of the checkpoint whose tables these are
 PATH/alerts/ …                       the tables
@@ -9,7 +8,6 @@ PATH/alerts/ …                       the tables
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,6 @@ from buckets.checkpoint.folders import records_folder, spark_folder
 from buckets.checkpoint.lock import check_free, lock_file
 from buckets.checkpoint.owned_folder import OwnedFolder
 from buckets.checkpoint.record_files import RecordFiles
-from buckets.clock import epoch_ms
 from buckets.config.job import Job
 from buckets.config.settings import AuditSettings
 from buckets.errors import BucketsError
@@ -52,14 +49,6 @@ def topics_of(job: Job) -> dict[str, str]:
     return {job.settings.source.topic: TRANSACTIONS, **topics}
 
 
-@dataclass(frozen=True)
-class Maintenance:
-    """When tables were last tidied, in ms since the epoch."""
-
-    compacted_ms: int
-    vacuumed_ms: int
-
-
 class AuditFolder:
     """A checkpoint and the folder of its tables."""
 
@@ -72,7 +61,6 @@ class AuditFolder:
             self.checkpoint, "restore it from a copy of the checkpoint, or name a new audit.checkpoint and audit.path"
         )
         self._audit = records_folder(self.checkpoint) / "audit.json"
-        self._maintenance = records_folder(self.checkpoint) / "maintenance.json"
         self._owned = OwnedFolder(self.tables, "audit.path")
 
     def topics(self, wanted: Mapping[str, str]) -> dict[str, str]:
@@ -167,18 +155,6 @@ class AuditFolder:
     def has_table(self, name: str) -> bool:
         """Whether a table is there."""
         return any((self.tables / name / "_delta_log").glob("[0-9]*"))
-
-    def maintenance(self) -> Maintenance:
-        """When tables were last tidied; asking for the first time counts as tidying."""
-        if not self._maintenance.exists():
-            now_ms = epoch_ms()
-            self.keep_maintenance(Maintenance(now_ms, now_ms))
-        return self._records.read(self._maintenance, lambda record: Maintenance(**record))
-
-    def keep_maintenance(self, maintenance: Maintenance) -> None:
-        """Write when tables were last tidied."""
-        record = {"compacted_ms": maintenance.compacted_ms, "vacuumed_ms": maintenance.vacuumed_ms}
-        self._records.write(self._maintenance, record)
 
 
 def _audit_record(written: Any) -> dict[str, Any]:

@@ -86,10 +86,10 @@ _OTHERS = Column(OTHER_FIELDS, pa.string(), True, "JSON text of fields that this
 
 
 _REPEATS_SHARE = {
-    # The id of an alert does not say where its transaction came from.
-    columns.ALERTS: (DAY,),
-    columns.SHADOW_ALERTS: (DAY,),
-    columns.HELD_ALERTS: (DAY,),
+    # The id of an alert does not say where its transaction came from, but when it was.
+    columns.ALERTS: (DAY, "event_time"),
+    columns.SHADOW_ALERTS: (DAY, "event_time"),
+    columns.HELD_ALERTS: (DAY, "event_time"),
     # A dead letter has no time of its own, and may be sent again on another day.
     columns.DEAD_LETTERS: ("position",),
     # A case tool may send a verdict again on any day; there are few of them.

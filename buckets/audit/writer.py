@@ -1,10 +1,10 @@
-"""Writes the rows of a batch to their Delta tables, each once; and keeps the tables tidy.
+"""Writes the rows of a batch to their Delta tables, each once.
 
 Two things together make it exactly once. A batch that is run again is recognised by its number, which goes into the
 commit (`append_new`). A message that was sent again, because a scoring batch was run again, is recognised by its id,
 and only the first is kept: an anti-join and an append. Ids are looked up only where a repeat can be
-(`Table.repeats_share`), by day and by position. Delta knows both of each file, so what is read grows with the batch and
-not with the table.
+(`Table.repeats_share`): by day, and by position or time of the event. Delta knows these of each file, so what is read
+grows with the batch and not with the table.
 
 Rows are written from the driver, through delta-rs. Seven tables with 10 to 300 rows each took 0.05 s that way, and 13
 to 22 s as appends of Spark, on the same busy machine of two cores: a batch every few seconds must leave the cores to
@@ -13,7 +13,7 @@ the scoring.
 
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -21,13 +21,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable, QueryBuilder
 
-from buckets.audit.folder import AuditFolder
 from buckets.audit.rows import FAULT, TABLE, rows_of
 from buckets.audit.tables import DAY, UNREADABLE, Table
-from buckets.clock import epoch_ms
-from buckets.config.settings import AuditSettings
 from buckets.delta.numbered_append import append_new
+from buckets.delta.upkeep import Upkeep
 from buckets.delta.whole_table import open_table
+from buckets.outputs.contract import MOMENT
 
 OPEN_COMMITS = 64
 """After how many commits a table is opened anew."""
@@ -53,15 +52,17 @@ class Written:
 class AuditWriter:
     """Writes the rows of batches."""
 
-    def __init__(self, folder: Path, identity: str, tables: Iterable[Table]) -> None:
+    def __init__(self, folder: Path, identity: str, tables: Iterable[Table], upkeep: Upkeep | None = None) -> None:
         """Write under `folder`.
 
         Args:
             folder: where the tables are; all have been made.
             identity: of the checkpoint; with a batch's number it makes a write happen once.
             tables: the tables.
+            upkeep: what looks after them while batches are written; None for nothing.
         """
         self._identity = identity
+        self._upkeep = upkeep
         self._tables = {table.name: table for table in tables}
         self._folder = folder
         self._open = {name: open_table(folder / name) for name in self._tables}
@@ -96,6 +97,8 @@ class AuditWriter:
             return (batch_id, new) if new.num_rows else None
 
         append_new(there, f"{self._identity}-{name}", new_rows)
+        if self._upkeep is not None:
+            self._upkeep.appended(self._folder / name)
         return repeats
 
     def _table(self, name: str) -> DeltaTable:
@@ -115,64 +118,22 @@ class AuditWriter:
         rows = rows.take(pa.array(np.sort(first)))
         if not rows.num_rows:
             return rows
-        where = []
-        if DAY in table.repeats_share:
-            days = ", ".join(f"date '{day.isoformat()}'" for day in pc.unique(rows[DAY]).to_pylist())
-            where.append(f"{DAY} in ({days})")
-        if "position" in table.repeats_share:
-            span = pc.min_max(rows["position"]).as_py()
-            where.append(f"position between {span['min']} and {span['max']}")
-        query = f"select {table.identity} from rows where {' and '.join(where or ['true'])}"
+        where = " and ".join(_like(rows, column) for column in table.repeats_share) or "true"
+        query = f"select {table.identity} from rows where {where}"
         found = QueryBuilder().register("rows", self._open[table.name]).execute(query)
         known = pa.table(found.read_all())[table.identity].cast(pa.string())
         return rows.filter(pc.invert(pc.is_in(rows[table.identity], value_set=known.combine_chunks())))
 
 
-class TableKeeper:
-    """Keeps tables tidy: joins small files, and removes files that no version needs any more."""
-
-    def __init__(self, folder: AuditFolder, settings: AuditSettings, tables: Iterable[str]) -> None:
-        """Keep tables.
-
-        Args:
-            folder: where they are, and what records when they were last tidied.
-            settings: how often, and for how long versions are kept.
-            tables: their names.
-        """
-        self._folder = folder
-        self._settings = settings
-        self._tables = list(tables)
-
-    def keep_versions(self) -> None:
-        """Make all tables keep their versions for as long as the settings say."""
-        for table in map(self._open, self._tables):
-            there, wanted = table.metadata().configuration, retention(self._settings)
-            if any(there.get(key) != value for key, value in wanted.items()):
-                table.alter.set_table_properties(wanted)
-
-    def tidy_if_due(self) -> tuple[str, ...]:
-        """Compact and vacuum if it is time to; returns what was done."""
-        now_ms, done = epoch_ms(), []
-        last = self._folder.maintenance()
-        if now_ms - last.compacted_ms >= self._settings.compact_every:
-            for table in map(self._open, self._tables):
-                table.optimize.compact()
-            last = replace(last, compacted_ms=now_ms)
-            self._folder.keep_maintenance(last)
-            done.append("compacted")
-        if now_ms - last.vacuumed_ms >= self._settings.vacuum_every:
-            for table in map(self._open, self._tables):
-                table.vacuum(dry_run=False)
-                table.cleanup_metadata()
-            self._folder.keep_maintenance(replace(last, vacuumed_ms=now_ms))
-            done.append("vacuumed")
-        return tuple(done)
-
-    def _open(self, name: str) -> DeltaTable:
-        return open_table(self._folder.tables / name)
-
-
-def retention(settings: AuditSettings) -> dict[str, str]:
-    """The properties of a table that say for how long its versions can be read."""
-    kept = f"interval {-(-settings.keep_versions // 1000)} seconds"
-    return {"delta.deletedFileRetentionDuration": kept, "delta.logRetentionDuration": kept}
+def _like(rows: pa.Table, column: str) -> str:
+    """The condition, in SQL, that only rows fulfil whose value of a column lies among those of these rows."""
+    if column == DAY:
+        days = ", ".join(f"date '{day.isoformat()}'" for day in pc.unique(rows[DAY]).to_pylist())
+        return f"{DAY} in ({days})"
+    values = rows[column]
+    if values.type == MOMENT:
+        ends = pc.min_max(values.cast(pa.int64())).as_py().values()
+        first, last = (f"arrow_cast({end}, 'Timestamp(Microsecond, Some(\"UTC\"))')" for end in ends)
+    else:
+        first, last = pc.min_max(values).as_py().values()
+    return f"{column} between {first} and {last}"

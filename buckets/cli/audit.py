@@ -8,6 +8,7 @@ from rich.status import Status
 
 from buckets.audit.folder import audit_settings
 from buckets.cli.console import Terminal
+from buckets.cli.progress import ProgressLine
 from buckets.cli.run import NEW_TOPIC
 from buckets.config.job import load_job
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class AuditProgress:
-    """A status line that each batch renews; on something that is no terminal, a plain line a batch."""
+    """A status line that each batch renews; on something that is no terminal, a plain line now and then."""
 
     def __init__(self, console: Terminal, status: Status) -> None:
         """Show progress.
@@ -27,7 +28,7 @@ class AuditProgress:
             status: the line of a terminal.
         """
         self._console = console
-        self._status = status
+        self._line = ProgressLine(console, status)
         self.messages = 0
         self.repeats = 0
         self.unreadable = 0
@@ -56,13 +57,7 @@ class AuditProgress:
         self.repeats += report.written.repeats
         self.unreadable += report.written.unreadable
         line = f"batch {report.batch_id}: {self.messages:,} messages, {taken / report.duration_s:,.0f} messages/s"
-        line += self.remarks()
-        if report.tidied:
-            line += f", tables {' and '.join(report.tidied)}"
-        if self._console.is_terminal:
-            self._status.update(line)
-        else:
-            self.say(line)
+        self._line.show(line + self.remarks())
 
 
 def audit(

@@ -12,13 +12,41 @@ if TYPE_CHECKING:
     from buckets.spark.query import BatchReport
 
 
+LINE_EVERY_S = 10.0
+"""How often progress is a line of its own in a file or a journal."""
+
+
+class ProgressLine:
+    """A line of progress: renewed in place on a terminal; elsewhere the first one, and then one every ten seconds."""
+
+    def __init__(self, console: Terminal, status: Status) -> None:
+        """Show it on a console.
+
+        Args:
+            console: the console.
+            status: what is renewed on a terminal.
+        """
+        self._console = console
+        self._status = status
+        self._said_s = -LINE_EVERY_S
+
+    def show(self, line: str) -> None:
+        """Show how far it is."""
+        if self._console.is_terminal:
+            self._status.update(line)
+        elif time.monotonic() - self._said_s >= LINE_EVERY_S:
+            self._said_s = time.monotonic()
+            self._console.say(line)
+
+
 class BatchProgress:
-    """A status line that each batch refreshes; if the output is not a terminal, a plain line a batch."""
+    """A status line that each batch refreshes; if the output is not a terminal, a plain line now and then."""
 
     def __init__(self, console: Terminal) -> None:
         """Show progress on a console."""
         self._console = console
         self._status = Status("Starting Spark…", console=console)
+        self._line = ProgressLine(console, self._status)
         self.events = 0
         self.malformed = 0
         self.alerts = 0
@@ -55,11 +83,7 @@ class BatchProgress:
         self.malformed += account.malformed
         self.alerts += sum(group.alerts for group in account.groups)
         self.busy_s += report.duration_s
-        line = (
+        self._line.show(
             f"batch {account.batch_id}: {self.events:,} events, {self.alerts:,} alerts, "
             f"{account.events_in / report.duration_s:,.0f} events/s"
         )
-        if self._console.is_terminal:
-            self._status.update(line)
-        else:
-            self._console.say(line)

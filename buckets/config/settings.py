@@ -1,7 +1,7 @@
 """What stands in a job's configuration file: where events come from, which rules evaluate them, where results go."""
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -103,7 +103,32 @@ class TriggerSettings(BaseModel):
         return self
 
 
-class OutputSettings(BaseModel):
+class TableSettings(BaseModel):
+    """How tables are kept short while they are appended to.
+
+    Attributes:
+        compact: whether small files of the tables are joined and old ones removed.
+        keep_versions: how long earlier versions of a table can be read; None: as the table says, or a day.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    compact: bool = True
+    keep_versions: DurationMs | None = None
+
+    @model_validator(mode="after")
+    def _kept_for_long_enough(self) -> Self:
+        if self.keep_versions is not None and self.keep_versions < LEAST_KEPT_MS:
+            found, least = format_duration(self.keep_versions), format_duration(LEAST_KEPT_MS)
+            message = f"keep_versions: {found} is less than {least}, which a large write can take; keep them longer"
+            raise ValueError(message)
+        if not self.compact and self.keep_versions is not None:
+            message = "keep_versions: goes with `compact: true`; leave one of them out"
+            raise ValueError(message)
+        return self
+
+
+class OutputSettings(TableSettings):
     """Where results go: a folder of Delta tables, or topics of Kafka.
 
     Attributes:
@@ -112,31 +137,18 @@ class OutputSettings(BaseModel):
         topics: the topic of each output; one that is left out goes to the topic of its own name.
         evaluations: whether there is a row for every event and rule, fired or not.
         message_version: of the schemas of alerts and evaluations in topics; 1 for consumers that do not know `terms`.
-        compact: whether small files of the tables are joined and old ones removed while the job runs.
-        keep_versions: how long earlier versions of a table can be read; None: as the table says, or a day.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: Literal["delta", "kafka"] = "delta"
     path: str = ""
     topics: dict[str, TopicName] = Field(default_factory=dict)
     evaluations: bool = False
     message_version: Literal[1, 2] = 2
-    compact: bool = True
-    keep_versions: DurationMs | None = None
 
     @model_validator(mode="after")
     def _tables_are_kept(self) -> "OutputSettings":
-        if self.kind == "kafka" and self.model_fields_set & {"compact", "keep_versions"}:
+        if self.kind == "kafka" and self.model_fields_set & set(TableSettings.model_fields):
             message = "outputs in Kafka have no tables, so no `compact` and `keep_versions`; `audit` has its own"
-            raise ValueError(message)
-        if self.keep_versions is not None and self.keep_versions < LEAST_KEPT_MS:
-            found, least = format_duration(self.keep_versions), format_duration(LEAST_KEPT_MS)
-            message = f"keep_versions: {found} is less than {least}, which a large write can take; keep them longer"
-            raise ValueError(message)
-        if not self.compact and self.keep_versions is not None:
-            message = "keep_versions: goes with `compact: true`; leave one of them out"
             raise ValueError(message)
         return self
 
@@ -204,26 +216,18 @@ class RuleSettings(BaseModel):
         return self.export_topic or f"{self.topic}_export"
 
 
-class AuditSettings(BaseModel):
+class AuditSettings(TableSettings):
     """How topics are kept as Delta tables.
 
     Attributes:
         path: the folder of the tables.
         checkpoint: of the audit query.
         interval: how often tables are written.
-        compact_every: how often small files are joined.
-        vacuum_every: how often files that no version needs are removed.
-        keep_versions: how long earlier versions of a table can be read.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     path: str = Field(min_length=1)
     checkpoint: str = Field(min_length=1)
     interval: DurationMs = 5_000
-    compact_every: DurationMs = 3_600_000
-    vacuum_every: DurationMs = 86_400_000
-    keep_versions: DurationMs = 604_800_000
 
 
 class ArchiveSettings(BaseModel):

@@ -21,6 +21,8 @@ LOG = "_delta_log"
 PARTIAL = "_commit_*.json.tmp"
 """Files of commits that are being written, as delta-rs calls them too."""
 _PLAIN_READER, _PLAIN_WRITER = 1, 2
+_CHECKING_WRITER = 3
+"""The first that holds new rows to constraints; later ones change what a file is."""
 
 
 def is_plain(table: DeltaTable) -> bool:
@@ -34,6 +36,19 @@ def is_plain(table: DeltaTable) -> bool:
         and protocol.min_writer_version <= _PLAIN_WRITER
         and not table.metadata().partition_columns
         and all(field.nullable and not field.metadata for field in table.schema().fields)
+    )
+
+
+def is_movable(table: DeltaTable) -> bool:
+    """Return whether rows of a table can be moved from file to file by who knows no more of it than its days.
+
+    Tables of results and of the audit are like that: constraints are of rows, and moving changes none.
+    """
+    protocol, columns = table.protocol(), {field.name: str(field.type.type) for field in table.schema().fields}
+    return (
+        protocol.min_reader_version <= _PLAIN_READER
+        and protocol.min_writer_version <= _CHECKING_WRITER
+        and all(columns[name] == "date" for name in table.metadata().partition_columns)
     )
 
 

@@ -2,6 +2,7 @@
 
 import json
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,14 +24,18 @@ class DataFile:
     """A file that has been written, and that no commit names yet.
 
     Attributes:
+        table: the folder of its table.
         path: where it is.
         rows: how many it has.
         statistics: what the log says of its columns, as JSON.
+        partition: by partition column, the value that all of its rows have; the file itself lacks these columns.
     """
 
+    table: Path
     path: Path
     rows: int
     statistics: str
+    partition: Mapping[str, str]
 
     def added(self, data_change: bool) -> Action:
         """Return the action that adds it to its table.
@@ -40,8 +45,8 @@ class DataFile:
         """
         there = self.path.stat()
         action = {
-            "path": self.path.name,
-            "partitionValues": {},
+            "path": self.path.relative_to(self.table).as_posix(),
+            "partitionValues": dict(self.partition),
             "size": there.st_size,
             "modificationTime": there.st_mtime_ns // 1_000_000,
             "dataChange": data_change,
@@ -54,15 +59,24 @@ class DataFile:
         self.path.unlink(missing_ok=True)
 
 
-def write_data_file(table: Path, rows: pa.Table) -> DataFile:
-    """Write rows as a file in the folder of a table."""
-    path = table / f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
+def write_data_file(table: Path, rows: pa.Table, partition: Mapping[str, str] | None = None) -> DataFile:
+    """Write rows as a file in the folder of a table.
+
+    Args:
+        table: the folder.
+        rows: without partition columns.
+        partition: by partition column, the value of all rows, in which no character has a meaning for a path.
+    """
+    partition = partition or {}
+    folder = table.joinpath(*(f"{column}={value}" for column, value in partition.items()))
+    path = folder / f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
     try:
+        folder.mkdir(exist_ok=True)
         pq.write_table(rows, path, compression="snappy")
     except BaseException:
         path.unlink(missing_ok=True)
         raise
-    return DataFile(path, len(rows), json.dumps(_statistics(rows)))
+    return DataFile(table, path, len(rows), json.dumps(_statistics(rows)), partition)
 
 
 def _statistics(rows: pa.Table) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from buckets.clock import epoch_ms
-from buckets.delta.commits import Action, Commits, commit_info, is_plain, redefines_table
+from buckets.delta.commits import Action, Commits, commit_info, is_movable, redefines_table
 from buckets.delta.data_file import with_columns, write_data_file
 from buckets.delta.whole_table import open_table
 from buckets.errors import BucketsError
@@ -24,20 +24,24 @@ from buckets.errors import BucketsError
 SIZES_BYTES = (1 << 17, 1 << 21, 1 << 24)
 """Files below the first of these sizes are joined with each other, then those below the second, and so on."""
 FEWEST = 32
-"""How many files of a size there are before they are joined."""
+"""How many files of a size, and of a partition, there are before they are joined."""
 _MOST_FILES, _MOST_BYTES, _MOST_ROWS = 256, 1 << 25, 500_000
 """What is joined at once, at most."""
-_OWN_NAME = re.compile(r"[\w.-]+\.parquet")
+_OWN_NAME = re.compile(r"(\w+=\d{4}-\d\d-\d\d/)*[\w.-]+\.parquet")
 """Names that the log and the file system write in the same way."""
 
 
 class SmallFile(NamedTuple):
-    """A file of a table: when it was written in ms since the epoch, its path within the table, its size, its rows."""
+    """A file of a table: when it was written in ms since the epoch, its path within the table, its size, its rows.
+
+    Of a table with partitions also the columns and values of its partition.
+    """
 
     modified_ms: int
     path: str
     size_bytes: int
     rows: int | None
+    partition: tuple[tuple[str, str], ...] = ()
 
 
 def join_small_files(path: Path, fewest: int = FEWEST, apart: AbstractContextManager[object] | None = None) -> int:
@@ -45,19 +49,20 @@ def join_small_files(path: Path, fewest: int = FEWEST, apart: AbstractContextMan
 
     Args:
         path: the table.
-        fewest: how many of a size there must be.
+        fewest: how many of a size and partition there must be.
         apart: held while it commits, and not while files are read and written; None for nothing.
 
     Returns:
         How many files have become one; 0 where there were too few, or where others have changed the table meanwhile.
     """
     table = open_table(path)
-    chosen = _chosen(_files(table), fewest) if is_plain(table) else []
+    chosen = _chosen(_files(table), fewest) if is_movable(table) else []
     if not chosen:
         return 0
-    columns = pa.schema(table.schema().to_arrow())
+    partition = dict(chosen[0].partition)
+    columns = pa.schema(field for field in pa.schema(table.schema().to_arrow()) if field.name not in partition)
     rows = pa.concat_tables(with_columns(_read(path, each), columns) for each in chosen)
-    joined = write_data_file(path, rows.combine_chunks())
+    joined = write_data_file(path, rows.combine_chunks(), partition)
     is_committed = False
     try:
         with apart or nullcontext():
@@ -85,13 +90,28 @@ def _read(table: Path, file: SmallFile) -> pa.Table:
 def _files(table: DeltaTable) -> list[SmallFile]:
     """Return the files of a table, oldest first."""
     actions = pa.table(table.get_add_actions(flatten=True))
-    names = ("modification_time", "path", "size_bytes", "num_records")
-    rows = actions.select([name for name in names if name in actions.column_names]).to_pylist()
-    return sorted(SmallFile(*(row.get(name) for name in names)) for row in rows if _OWN_NAME.fullmatch(row["path"]))
+    names, days = ("modification_time", "path", "size_bytes", "num_records"), table.metadata().partition_columns
+    wanted = [*names, *(f"partition.{day}" for day in days)]
+    rows = actions.select([name for name in wanted if name in actions.column_names]).to_pylist()
+    found = []
+    for row in rows:
+        partition = tuple((day, str(row[f"partition.{day}"])) for day in days)
+        file = SmallFile(row["modification_time"], row["path"], row["size_bytes"], row.get("num_records"), partition)
+        if _OWN_NAME.fullmatch(file.path):
+            found.append(file)
+    return sorted(found)
 
 
 def _chosen(files: Sequence[SmallFile], fewest: int) -> list[SmallFile]:
-    """Return files that are joined next: the oldest of the smallest size of which there are enough."""
+    """Return files that are joined next: the oldest of the smallest size of which a partition has enough."""
+    parts: dict[tuple[tuple[str, str], ...], list[SmallFile]] = {}
+    for each in files:
+        parts.setdefault(each.partition, []).append(each)
+    return next((chosen for part in parts.values() if (chosen := _chosen_of(part, fewest))), [])
+
+
+def _chosen_of(files: Sequence[SmallFile], fewest: int) -> list[SmallFile]:
+    """Return the files of a partition that are joined next."""
     low = 0
     for high in SIZES_BYTES:
         of_size = [each for each in files if low <= each.size_bytes < high and (each.rows or 0) <= _MOST_ROWS // 2]
@@ -117,7 +137,7 @@ def _commit(path: Path, seen: int, chosen: Sequence[SmallFile], added: Action) -
                 "deletionTimestamp": now_ms,
                 "dataChange": False,
                 "extendedFileMetadata": True,
-                "partitionValues": {},
+                "partitionValues": dict(each.partition),
                 "size": each.size_bytes,
             }
         }

@@ -30,6 +30,11 @@ _LOOKS = 24
 _KEPT = ("delta.deletedFileRetentionDuration", "delta.logRetentionDuration")
 
 
+def retention(keep_ms: int | None = None) -> dict[str, str]:
+    """Return the properties of a table that say for how long its versions can be read; None: for a day."""
+    return dict.fromkeys(_KEPT, f"interval {-(-(keep_ms or DEFAULT_KEEP_MS) // 1000)} seconds")
+
+
 def set_retention(path: Path, keep_ms: int | None) -> None:
     """Make a table keep its versions for so long.
 
@@ -39,8 +44,7 @@ def set_retention(path: Path, keep_ms: int | None) -> None:
     """
     table = open_table(path)
     there = table.metadata().configuration
-    kept = f"interval {-(-(keep_ms or DEFAULT_KEEP_MS) // 1000)} seconds"
-    wanted = {name: kept for name in _KEPT if keep_ms is not None or name not in there}
+    wanted = {name: kept for name, kept in retention(keep_ms).items() if keep_ms is not None or name not in there}
     if any(there.get(name) != value for name, value in wanted.items()):
         table.alter.set_table_properties(wanted)
 

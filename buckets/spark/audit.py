@@ -17,11 +17,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 from buckets.audit.folder import AuditFolder, audit_settings, topics_of
 from buckets.audit.rows import MESSAGE_COLUMNS, MessageReader
 from buckets.audit.tables import PUBLISHED_AT, Table, audit_tables
-from buckets.audit.writer import AuditWriter, TableKeeper, Written
+from buckets.audit.writer import AuditWriter, Written
 from buckets.checkpoint.lock import Lock
 from buckets.config.job import Job
 from buckets.config.kafka import KafkaSettings
 from buckets.config.settings import AuditSettings, JobSettings
+from buckets.delta.upkeep import Upkeep
 from buckets.kafka.faults import Broker, Outage
 from buckets.kafka.topic_guard import TopicGuard
 from buckets.outputs.contract import CONTRACTS
@@ -43,7 +44,7 @@ class Audit:
         kafka: how Kafka is reached.
         topics: by topic, the name of its table.
         folder: checkpoint and tables.
-        settings: how often tables are written and tidied.
+        settings: how often tables are written, and how they are kept short.
         identity: of the checkpoint; with a batch's number it makes a write happen once.
         guard: sees that the topics are still the same.
         job: whose topics they are.
@@ -71,13 +72,11 @@ class AuditReport:
         batch_id: its number.
         written: what became of its messages.
         duration_s: how long it took.
-        tidied: what was done to the tables after it: `compacted`, `vacuumed`.
     """
 
     batch_id: int
     written: Written
     duration_s: float
-    tidied: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -149,9 +148,11 @@ class AuditQuery:
         self._failure: Exception | None = None
         make_tables(spark, audit.folder, audit.settings, audit.tables)
         audit.folder.keep_topics(audit.topics)
-        self._keeper = TableKeeper(audit.folder, audit.settings, tables)
-        self._keeper.keep_versions()
-        self._writer = AuditWriter(audit.folder.tables, audit.identity, tables.values())
+        paths = [audit.folder.tables / name for name in tables]
+        self._upkeep = Upkeep(paths, audit.settings.keep_versions, audit.settings.compact, listener.say)
+        for path in paths:
+            self._upkeep.prepare(path)
+        self._writer = AuditWriter(audit.folder.tables, audit.identity, tables.values(), self._upkeep)
 
     def _begin(self, interval_ms: int | None, run_batch: Batch) -> StreamingQuery:
         reader = self._spark.readStream.format("kafka").options(**kafka_options(self._audit.kafka))
@@ -172,8 +173,7 @@ class AuditQuery:
         read = messages.mapInArrow(self._reader, self._read_columns).toArrow()
         self._audit.guard.check()
         written = self._writer.write(read, batch_id)
-        tidied = self._keeper.tidy_if_due()
-        self._listener.on_batch(AuditReport(batch_id, written, time.perf_counter() - started_s, tidied))
+        self._listener.on_batch(AuditReport(batch_id, written, time.perf_counter() - started_s))
 
     def run(self, once: bool, on_interrupt: Callable[[], None] = lambda: None) -> None:
         """Run to the end; an interrupt ends it after the batch that is running.
@@ -186,7 +186,7 @@ class AuditQuery:
             BucketsError: it failed, or another query runs on its checkpoint.
             KeyboardInterrupt: it was interrupted, and has ended.
         """
-        with Lock(self._audit.folder.checkpoint):
+        with Lock(self._audit.folder.checkpoint), self._upkeep.running():
             self._running.run_until_interrupt(None if once else self._audit.settings.interval, on_interrupt)
 
     def start(self) -> None:
@@ -194,7 +194,7 @@ class AuditQuery:
 
         def work() -> None:
             try:
-                with Lock(self._audit.folder.checkpoint):
+                with Lock(self._audit.folder.checkpoint), self._upkeep.running():
                     self._running.run(self._audit.settings.interval)
             except Exception as error:
                 self._failure = error

@@ -10,9 +10,10 @@ from pyspark.sql.pandas.types import from_arrow_type
 
 from buckets.audit.folder import AuditFolder
 from buckets.audit.tables import DAY, Column, Table
-from buckets.audit.writer import AT_ONCE, retention
+from buckets.audit.writer import AT_ONCE
 from buckets.config.settings import AuditSettings
 from buckets.delta.table_upgrade import add_missing_columns, constraints_of, is_same_sql, strict_columns
+from buckets.delta.upkeep import retention
 
 
 def make_tables(spark: SparkSession, folder: AuditFolder, settings: AuditSettings, tables: Iterable[Table]) -> None:
@@ -40,7 +41,8 @@ def _location(folder: AuditFolder, table: Table) -> Path:
 
 
 def _make_table(spark: SparkSession, table: Table, location: Path, settings: AuditSettings) -> None:
-    properties = {f"delta.constraints.{check.name}": check.sql for check in table.checks} | retention(settings)
+    properties = {f"delta.constraints.{check.name}": check.sql for check in table.checks}
+    properties |= retention(settings.keep_versions)
     spark.sql(
         f"CREATE TABLE IF NOT EXISTS {_quoted(location)} ({', '.join(map(_column_sql, table.columns))}) USING delta "
         f"PARTITIONED BY ({DAY}) COMMENT {_literal(table.comment)} "

@@ -1,17 +1,20 @@
 """Rows of batches into Delta tables, each once, without Spark and without a broker."""
 
+import json
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from buckets.audit.folder import AuditFolder, Maintenance
 from buckets.audit.rows import MESSAGE_COLUMNS, MessageReader
 from buckets.audit.tables import DAY, TRANSACTIONS, UNREADABLE, audit_tables
-from buckets.audit.writer import AuditWriter, TableKeeper
-from buckets.config.settings import AuditSettings
+from buckets.audit.writer import AuditWriter
+from buckets.delta.small_files import FEWEST, join_small_files
+from buckets.delta.upkeep import Upkeep
 from buckets.outputs import columns
 from buckets.outputs.messages import Message
 from tests.core.real_messages import real_messages
@@ -89,27 +92,58 @@ def test_a_dead_letter_that_is_sent_again_on_another_day_is_known(folder, sent):
     assert offsets(folder, columns.DEAD_LETTERS) == list(range(len(values)))
 
 
-def test_tables_are_tidied_when_it_is_time_and_the_time_is_remembered(folder, sent, tmp_path):
-    for number, message in enumerate(sent[columns.ALERTS][:4]):
-        writer(folder).write(batch(columns.ALERTS, [message.value], number), number)
-    files = len(list((folder / columns.ALERTS).rglob("*.parquet")))
-    often = {"compact_every": "1h", "vacuum_every": "1h", "keep_versions": "0ms"}
-    settings = AuditSettings(path=str(folder), checkpoint=str(tmp_path / "checkpoint"), **often)
-    audit_folder = AuditFolder(settings)
+def alerts(sent: dict[str, list[Message]], numbers: Sequence[int]) -> list[str]:
+    """Alerts of two days, with a time and an id for each number."""
+    there, values = json.loads(sent[columns.ALERTS][0].value), []
+    for number in numbers:
+        later_ms = number % 2 * DAY_MS + number
+        times = {name: there[name] + later_ms for name in ("event_time", "window_start", "window_end")}
+        values.append(json.dumps(there | times | {"alert_id": f"{number:032x}"}))
+    return values
 
-    def tidy() -> tuple[str, ...]:
-        keeper = TableKeeper(AuditFolder(settings), settings, TABLES)
-        keeper.keep_versions()
-        return keeper.tidy_if_due()
 
-    assert tidy() == ()
-    long_ago = Maintenance(0, audit_folder.maintenance().vacuumed_ms)
-    audit_folder.keep_maintenance(long_ago)
-    assert tidy() == ("compacted",)
-    assert len(list((folder / columns.ALERTS).rglob("*.parquet"))) > files
-    audit_folder.keep_maintenance(Maintenance(audit_folder.maintenance().compacted_ms, 0))
-    assert tidy() == ("vacuumed",)
-    days = {row[DAY] for row in read_table(folder / columns.ALERTS)}
-    assert len(list((folder / columns.ALERTS).rglob("*.parquet"))) == len(days)
-    assert tidy() == ()
-    assert offsets(folder, columns.ALERTS) == [0, 1, 2, 3]
+def day_files(folder: Path) -> list[str]:
+    return sorted(unquote(file).split("/")[-2] for file in DeltaTable(folder / columns.ALERTS).file_uris())
+
+
+@pytest.mark.parametrize("is_beside", [True, False])
+def test_small_files_of_a_day_become_one_and_repeats_are_still_known(folder, sent, is_beside):
+    upkeep, batches = Upkeep([folder / name for name in TABLES]), 2 * FEWEST
+    upkeep.prepare(folder / columns.ALERTS)
+    kept = AuditWriter(folder, "identity", TABLES.values(), upkeep)
+    with upkeep.running() if is_beside else nullcontext():
+        for number in range(batches):
+            kept.write(batch(columns.ALERTS, alerts(sent, [number]), number), number)
+    with upkeep.running():
+        pass
+    days = day_files(folder)
+    assert len(set(days)) == 2
+    assert len(days) <= batches - FEWEST + 1
+    assert offsets(folder, columns.ALERTS) == list(range(batches))
+    rows = {(row["alert_id"], row["event_time"], row[DAY]) for row in read_table(folder / columns.ALERTS)}
+    assert all(time.date() == day for _, time, day in rows)
+    assert len({name for name, *_ in rows}) == batches
+
+    again = alerts(sent, range(0, batches + 3, 3))
+    assert kept.write(batch(columns.ALERTS, again, batches), batches).repeats == len(again) - 1
+    assert writer(folder).write(batch(columns.ALERTS, again, batches), batches + 1).repeats == len(again)
+    assert len(offsets(folder, columns.ALERTS)) == batches + 1
+
+
+@pytest.mark.parametrize("is_joined", [True, False])
+def test_a_repeat_is_looked_for_in_files_of_its_time_alone(folder, sent, is_joined):
+    kept, count = writer(folder), FEWEST + 2
+    for number in range(0, 2 * count, 2):
+        kept.write(batch(columns.ALERTS, alerts(sent, [number]), number), number)
+    if is_joined:
+        assert join_small_files(folder / columns.ALERTS)
+    else:
+        newest = max(
+            (row["min.event_time"], row["path"])
+            for row in pa.table(DeltaTable(folder / columns.ALERTS).get_add_actions(flatten=True)).to_pylist()
+        )[1]
+        for file in (folder / columns.ALERTS).rglob("*.parquet"):
+            if not newest.endswith(file.name):
+                file.write_bytes(b"")
+    kept = writer(folder)
+    assert kept.write(batch(columns.ALERTS, alerts(sent, [2 * count - 2]), 2 * count), 2 * count).repeats == 1

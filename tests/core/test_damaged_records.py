@@ -203,9 +203,6 @@ KINDS = {
     "plan": Kind(write_chunks, "fills/3/plan.json", lambda at: FillChunks(at, 3).plan()),
     "end of chunks": Kind(write_chunks, "fills/3/whole.json", lambda at: FillChunks(at, 3).total()),
     "audit": Kind(lambda at: audit_of(at).open(), "audit.json", lambda at: audit_of(at).topics({})),
-    "maintenance": Kind(
-        lambda at: audit_of(at).maintenance(), "maintenance.json", lambda at: audit_of(at).maintenance()
-    ),
 }
 
 

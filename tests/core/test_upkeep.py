@@ -283,15 +283,22 @@ def test_files_that_have_not_expired_stay(path):
     assert ids(path, version) == ids_of(range(5))
 
 
-def test_a_table_that_only_the_library_may_write_is_appended_to_by_it_and_not_joined(path):
+def test_a_table_with_a_constraint_is_appended_to_by_the_library_and_joined(path):
     DeltaTable(path).alter.add_constraint({"positive": "batch_id < 2"})
     kept = KeptTable(path, "me")
     for number in (0, 0, 1):
         kept.append(number, lambda number=number: rows_of(number))
     with pytest.raises(DeltaError, match="failed validation"):
         kept.append(2, lambda: rows_of(2))
-    assert join_small_files(path, 2) == 0
+    assert join_small_files(path, 2) == 2
     assert ids(path) == ids_of(range(2))
+
+
+def test_a_table_with_partitions_that_are_no_days_is_not_joined(tmp_path):
+    DeltaTable.create(tmp_path / "t", COLUMNS, partition_by=["event_id"])
+    for _ in range(3):
+        write_deltalake(tmp_path / "t", rows_of(0), mode="append")
+    assert join_small_files(tmp_path / "t", 2) == 0
 
 
 def test_columns_that_a_table_does_not_have_are_refused_and_nothing_is_left_behind(path):

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable
 from datetime import timedelta
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,13 +20,14 @@ from pyspark.sql import functions as F
 
 from buckets.audit.tables import TRANSACTIONS, UNREADABLE, audit_tables
 from buckets.config.job import load_job
+from buckets.delta import upkeep
+from buckets.delta.small_files import join_small_files
 from buckets.delta.table_upgrade import constraints_of, is_same_sql
 from buckets.errors import BucketsError
 from buckets.outputs import columns
 from buckets.outputs.contract import CONTRACTS, schema_path
 from buckets.outputs.messages import ID, Message
 from buckets.spark.prepared_job import Listener, prepare
-from tests.core.checkpoints import written_in
 from tests.core.real_messages import real_messages
 from tests.kafka.audit_job import AUDIT, AuditJob, Row, assert_tables_hold_topics
 from tests.spark.command import RunningCommand, one_line, run_command
@@ -298,25 +300,25 @@ def test_verdicts_go_through_a_topic_and_count_for_the_quality_of_rules(broker, 
     assert found[one["rule_id"]]["time_to_decide"] is not None
 
 
-def test_small_files_are_joined_and_old_ones_removed_when_it_is_time(broker, spark, tmp_path, sent):
-    tidy = {"compact_every": "1ms", "vacuum_every": "1ms", "keep_versions": "0ms"}
-    job = AuditJob(broker, tmp_path, audit=tidy)
-    for part in range(3):
-        job.put(columns.ALERTS, sent[columns.ALERTS][part::3])
-        (report,) = job.audit(spark)
-    assert report.tidied == ("compacted", "vacuumed")
+def test_small_files_are_joined_and_versions_are_kept_as_the_settings_say(broker, spark, tmp_path, sent, monkeypatch):
+    monkeypatch.setattr(upkeep, "join_small_files", partial(join_small_files, fewest=3))
+    job = AuditJob(broker, tmp_path)
+    for part in range(4):
+        job.put(columns.ALERTS, sent[columns.ALERTS][part::4])
+        job.audit(spark)
+    table = DeltaTable(job.tables / columns.ALERTS)
     days = {row["day"] for row in job.rows(columns.ALERTS)}
-    assert len(list((job.tables / columns.ALERTS).rglob("day=*/*.parquet"))) == len(days)
+    assert len(table.file_uris()) < 4 * len(days)
+    assert table.metadata().configuration["delta.deletedFileRetentionDuration"] == "interval 86400 seconds"
     assert_tables_hold_topics(job)
-    written = written_in(job.audit_checkpoint / "buckets" / "maintenance.json")
-    assert written.keys() == {"compacted_ms", "vacuumed_ms"}
 
     job.put(columns.ALERTS, sent[columns.ALERTS])
     conf = yaml.safe_load(job.conf.read_text())
     job.conf.write_text(yaml.safe_dump(conf | {"audit": AUDIT | {"keep_versions": "30d"}}))
     (report,) = job.audit(spark)
-    assert report.tidied == ()
+    assert report.written.repeats == len(sent[columns.ALERTS])
     assert_tables_hold_topics(job)
+    assert spark.read.format("delta").load(str(job.tables / columns.ALERTS)).count() == len(job.rows(columns.ALERTS))
     kept_for = DeltaTable(job.tables / columns.ALERTS).metadata().configuration["delta.deletedFileRetentionDuration"]
     assert kept_for == "interval 2592000 seconds"
 

@@ -39,7 +39,7 @@ SIDES = ("alerts", "late_events", "duplicates", "dead_letters")
 def test_scoring_and_audit_killed_again_and_again_lose_nothing_and_keep_every_message_once(broker, tmp_path, request):
     """Both in one process, killed at random moments under load: the JVM with the driver, or the driver alone."""
     kills = request.config.getoption("--kills")
-    job = AuditJob(broker, tmp_path, trigger={"interval": "0ms"}, audit={"interval": "1ms", "compact_every": "2s"})
+    job = AuditJob(broker, tmp_path, trigger={"interval": "0ms"}, audit={"interval": "1ms"})
     events, dice = payments(PAYMENTS_A_KILL * kills), random.Random(3)
     for kill in range(kills):
         chunk = events[kill * PAYMENTS_A_KILL : (kill + 1) * PAYMENTS_A_KILL]
