@@ -7,10 +7,10 @@ each has the same number of them. The job is `buckets run`, a process of its own
 - `delta`: results go to Delta tables.
 
 Payments come from 500 keys a second of event time a batch, and windows are at most two minutes long; the log of the
-state has 4 MiB, and versions of tables are kept for ten minutes, the least there is. So after a tenth of the batches all
-of it is about as large as it will ever be, and what is moved, joined and removed is part of what is measured. What is
-compared is the median over the batches after the warm-up (10 to 30 % of them) with that over the last 20 %: a measure
-is flat if the second is at most a tenth larger.
+state has 4 MiB, and versions of tables are kept for ten minutes, the least there is. So after a tenth of the batches
+all of it is about as large as it will ever be, and what is moved, joined and removed is part of what is measured.
+Compared are the medians over the batches after the warm-up (10 to 30 % of them) and over the last 20 %: a measure is
+flat if the second is at most a tenth larger.
 
     python bench/soak.py                                       # 20,000 batches of each output: hours
     python bench/soak.py --batches 500 --output delta          # a short one, results in a folder: --out FOLDER

@@ -1,8 +1,9 @@
-"""Opens a Delta table whose log can be read from beginning to end, and says in one line which one cannot."""
+"""Opens a Delta table that is whole, and says in one line which one is not."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -30,6 +31,21 @@ def make_table(path: Path, columns: pa.Schema) -> None:
     """
     with _whole(path):
         DeltaTable.create(path, columns, mode="ignore")
+
+
+def check_table(path: Path) -> None:
+    """See that the log of a table can be read, and that the files are there that hold its rows; not what is in them.
+
+    Raises:
+        BucketsError: the log is damaged, or a file is missing.
+        TableNotFoundError: there is no table.
+    """
+    named = pa.table(open_table(path).get_add_actions(flatten=True))["path"].to_pylist()
+    gone = [name for name in named if not (path / name).exists() and not (path / unquote(name)).exists()]
+    if gone:
+        others = f" and {len(gone) - 1:,} more" if len(gone) > 1 else ""
+        message = f"table {path}: file {gone[0]}{others} with rows of it is gone; restore the table from a copy"
+        raise BucketsError(message)
 
 
 @contextmanager

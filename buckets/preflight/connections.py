@@ -1,7 +1,7 @@
 """What a job connects to: each thing is opened and looked at, with short time-outs; nothing is written."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -15,11 +15,15 @@ from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.lock import check_free
 from buckets.checkpoint.owned_folder import OwnedFolder
 from buckets.config.job import Job, check_source
+from buckets.config.kafka import KafkaSettings
+from buckets.delta.commits import LOG
+from buckets.delta.whole_table import check_table
 from buckets.errors import BucketsError, first_line
 from buckets.events.arrivals import check_columns
 from buckets.events.row_order import can_order
 from buckets.events.source_files import readable_files
 from buckets.kafka.faults import Broker
+from buckets.kafka.topic_guard import TopicGuard
 from buckets.kafka.topics import wanted_topics
 from buckets.list_feeds.table_feed import read_list_table
 from buckets.lists.list_file import read_list
@@ -138,6 +142,7 @@ def _output(job: Job) -> str:
     folder = OwnedFolder(path, "output.path", checkpoint.job.life)
     check_output(folder, checkpoint, _identity(job))
     check_digits(path, job.event_schema)
+    _check_tables(path)
     _check_writable("output.path", path)
     return "goes on" if folder.owner.exists() else "begins anew"
 
@@ -160,9 +165,16 @@ def _audit(job: Job) -> str:
     folder = AuditFolder(settings)
     folder.check()
     folder.topics(topics_of(job))
+    _check_tables(folder.tables)
     _check_writable("audit.path", folder.tables)
     _check_writable("audit.checkpoint", folder.checkpoint)
     return "goes on" if folder.tables.exists() else "begins anew"
+
+
+def _check_tables(folder: Path) -> None:
+    """See that the tables in a folder are whole."""
+    for log in sorted(folder.glob(f"*/{LOG}")):
+        check_table(log.parent)
 
 
 def _check_writable(setting: str, path: Path) -> None:
@@ -192,7 +204,16 @@ def _kafka(job: Job, on_thing: Callable[[str], None]) -> Iterator[Answer]:
     if answer.is_ok:
         ordered = _ordered_topics(job)
         for topic in dict.fromkeys(each.topic for each in wanted_topics(job, 1)):
-            yield ask(f"topic {topic}", kafka.bootstrap_servers, partial(_topic, topic, there, topic in ordered))
+            look = partial(_topic, topic, there, topic in ordered, _guards(job, kafka, topic))
+            yield ask(f"topic {topic}", kafka.bootstrap_servers, look)
+
+
+def _guards(job: Job, kafka: KafkaSettings, topic: str) -> list[TopicGuard]:
+    """Return what knows whether a topic is still the one that was read."""
+    readers = [job.checkpoint] if topic == job.settings.source.topic else []
+    if job.settings.audit is not None and topic in topics_of(job):
+        readers.append(Path(job.settings.audit.checkpoint))
+    return [TopicGuard(kafka, checkpoint, [topic]) for checkpoint in readers]
 
 
 def _ordered_topics(job: Job) -> frozenset[str]:
@@ -201,7 +222,7 @@ def _ordered_topics(job: Job) -> frozenset[str]:
     return frozenset([*lists, *([] if job.settings.rules.topic is None else [job.settings.rules.topic])])
 
 
-def _topic(topic: str, there: dict[str, int], is_ordered: bool) -> str:
+def _topic(topic: str, there: dict[str, int], is_ordered: bool, guards: Iterable[TopicGuard]) -> str:
     if topic not in there:
         message = f"there is no topic {topic}; `buckets kafka topics CONF` creates the topics of a configuration"
         raise BucketsError(message)
@@ -211,4 +232,6 @@ def _topic(topic: str, there: dict[str, int], is_ordered: bool) -> str:
             f"topic {topic} has {partitions} partitions, and its changes need one order; name one of one partition"
         )
         raise BucketsError(message)
+    for guard in guards:
+        guard.check()
     return f"{partitions:,} {'partition' if partitions == 1 else 'partitions'}"

@@ -89,7 +89,10 @@ def _give_up(job: Job, identity: str, batch_id: int, offsets: SourceOffsets, say
             raise BucketsError(message)
     lost = _messages_between(offsets.before(batch_id), offsets.end(batch_id))
     offsets.drop(batch_id)
-    say(f"batch {batch_id} had begun and not ended: its {lost:,} messages are gone with the old topic, and not scored")
+    say(
+        f"batch {batch_id} had begun and not ended: those of its {lost:,} messages that were in the old topic are "
+        "gone, and not scored"
+    )
 
 
 def _begin(guard: TopicGuard, renewed: Mapping[str, str], offsets: SourceOffsets, say: Callable[[str], None]) -> None:

@@ -8,6 +8,8 @@ import pytest
 import yaml
 from deltalake import write_deltalake
 
+from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.checkpoint.owned_folder import OwnedFolder
 from tests.cli_unit.archived_conf import archived_conf
 from tests.cli_unit.ran import Ran
 
@@ -161,6 +163,33 @@ def test_tables_are_opened(buckets, conf):
     assert "is not a Delta table" in found["rules"][0]
     found = things(buckets("check", changed(conf, source=source | {"arrival": "n"}, rules="rules.yaml"), "--json"))
     assert any("amount" in each or "cannot order rows" in each for each in found["source"])
+
+
+def test_tables_of_results_that_are_not_whole_are_named(buckets, conf):
+    job, tables = Checkpoint(conf.parent / "checkpoint").job, conf.parent / "new tables"
+    OwnedFolder(tables, "output.path", job.life).take(job.known_identity())
+    for number in range(3):
+        write_deltalake(
+            tables / "late_events",
+            pa.table({"day": ["a b", "c"], "n": [number] * 2}),
+            partition_by=["day"],
+            mode="append",
+        )
+    changed(conf, output={"path": "new tables"})
+    assert things(buckets("check", conf, "--json"))["output"] == "goes on"
+
+    gone = sorted((tables / "late_events").glob("day=a*/*.parquet"))[0]
+    kept = gone.read_bytes()
+    gone.unlink()
+    (fault,) = things(buckets("check", conf, "--json"))["output"]
+    assert "late_events: file day=a" in fault
+    assert fault.endswith("with rows of it is gone; restore the table from a copy")
+
+    gone.write_bytes(kept)
+    log = tables / "late_events" / "_delta_log" / f"{1:020d}.json"
+    log.write_bytes(log.read_bytes()[:-20])
+    (fault,) = things(buckets("check", conf, "--json"))["output"]
+    assert "cannot be read" in fault
 
 
 def test_the_topics_of_a_configuration_are_checked_together(buckets, conf):

@@ -1,5 +1,6 @@
 """A topic that was deleted and created again is noticed, refused, and read from its beginning if somebody says so."""
 
+import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,7 @@ def events_in(reports: list[BatchReport]) -> int:
 
 
 def test_a_longer_topic_of_the_same_name_is_refused_and_then_read_from_its_beginning_with_the_state_kept(
-    spark, broker, tmp_path
+    spark, broker, tmp_path, buckets
 ):
     job = KafkaJob(broker, tmp_path)
     job.send([payment(number, 1_000, amount="20.00") for number in range(3)])
@@ -65,6 +66,9 @@ def test_a_longer_topic_of_the_same_name_is_refused_and_then_read_from_its_begin
     assert said.startswith(f"topic {job.topic} was deleted and created again: checkpoint {job.checkpoint} has read")
     assert first in said
     assert "--new-topic" in said
+    ran = buckets("check", job.conf, "--json")
+    wrong = {each["thing"]: each["faults"] for each in json.loads(ran.out)["things"] if not each["ok"]}
+    assert wrong == {f"topic {job.topic}": [said]}
 
     lines: list[str] = []
     assert events_in(go_on(spark, job, lines)) == 14
@@ -140,7 +144,9 @@ def test_a_batch_that_was_planned_in_the_old_topic_is_given_up_and_told(spark, b
     lines: list[str] = []
     (report,) = go_on(spark, job, lines)
     assert (report.account.batch_id, report.account.events_in) == (1, 12)
-    assert lines[0] == ("batch 1 had begun and not ended: its 6 messages are gone with the old topic, and not scored")
+    assert lines[0] == (
+        "batch 1 had begun and not ended: those of its 6 messages that were in the old topic are gone, and not scored"
+    )
     # Nothing of the batch that was given up is in the state.
     job.send([payment(50, 5_500)])
     (report,) = run_to_end(spark, job)
