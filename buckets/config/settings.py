@@ -277,6 +277,17 @@ class JobSettings(BaseModel):
     def _rules_may_be_a_path(cls, value: Any) -> Any:
         return {"path": value} if isinstance(value, str) else value
 
+    @field_validator("lists")
+    @classmethod
+    def _names_apart(cls, value: dict[str, ListSettings]) -> dict[str, ListSettings]:
+        names: dict[str, str] = {}
+        for name in value:
+            other = names.setdefault(name.lower(), name)
+            if other != name:
+                message = f"{other} and {name} differ in upper and lower case alone; rename one of them"
+                raise ValueError(message)
+        return value
+
     @field_validator("stall_patience")
     @classmethod
     def _not_at_once(cls, value: int) -> int:

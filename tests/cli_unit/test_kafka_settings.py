@@ -122,6 +122,11 @@ def test_a_job_on_kafka_has_a_topic_for_each_output_and_no_rules_yet(tmp_path):
         ({"output": {"kind": "kafka", "topics": {"alerts": "payments"}}}, "each needs a topic of its own"),
         ({"rules": {"topic": "rules", "path": "rules.yaml"}}, "give one of `path`, `table` and `topic`"),
         ({"rules": {"table": "rules", "export_topic": "x"}}, "rejected_topic and export_topic go with `topic`"),
+        (
+            {"lists": {name: {"kind": "file", "path": "x.csv"} for name in ("staff", "blocked", "Staff")}},
+            "lists: Staff and staff differ in upper and lower case alone; rename one of them",
+        ),
+        ({"audit": {"path": "a", "checkpoint": "c", "keep_versions": "5m"}}, "keep_versions: 5m is less than 10m"),
         ({"partitions": 99}, "partitions: 99 is more than engine.shards, 16"),
         (
             {"output": {"path": "x"}, "audit": {"path": "a", "checkpoint": "c"}},
