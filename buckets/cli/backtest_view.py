@@ -1,11 +1,11 @@
 """The report of a backtest on the terminal."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from rich.table import Table
 from rich.text import Text
 
 from buckets.cli.console import Terminal
+from buckets.cli.table import TextTable
 from buckets.history.backtest_report import BacktestReport, Figures
 from buckets.history.expectation import Outcome
 from buckets.history.figures_text import TITLES, decimal_text, money_text, percent_text
@@ -49,26 +49,32 @@ def show_outcomes(console: Terminal, outcomes: Sequence[Outcome]) -> None:
         console.print(Text.assemble(said, f": {each.expectation.text} (it {each.found})"))
 
 
-def _rules(report: BacktestReport) -> Table:
-    amount = "Amount" if report.measure is None else report.measure
-    table = _table("What the rules would have raised", ("Rule", "Alerts", "A day", "Held", "Events", "Keys", amount))
+def _rules(report: BacktestReport) -> TextTable:
+    every = [*(rule.figures for rule in report.rules), report.total]
+    held = ("Held",) if any(figures.held for figures in every) else ()
+    numbers = ("Alerts", "A day", *held, "Events", "Keys", report.measure or "Amount")
+    table = TextTable("What the rules would have raised", ("Rule", *numbers), numbers)
+
+    def cells(figures: Figures) -> Iterator[str]:
+        yield f"{figures.alerts:,}"
+        yield decimal_text(report.per_day(figures.alerts), 1)
+        if held:
+            yield f"{figures.held:,}"
+        yield f"{figures.events:,}"
+        yield f"{figures.keys:,}"
+        yield money_text(figures.amount)
+
     for rule in report.rules:
-        name = rule.rule_id if rule.state == "ACTIVE" else f"{rule.rule_id} (on trial)"
-        table.add_row(name, *_counts(report, rule.figures))
+        name = rule.rule_id if rule.state == "ACTIVE" else f"{rule.rule_id}\non trial"
+        table.add_row(name, *cells(rule.figures))
     table.add_section()
-    table.add_row("all ACTIVE", *_counts(report, report.total))
+    table.add_row("all ACTIVE", *cells(report.total))
     return table
 
 
-def _counts(report: BacktestReport, figures: Figures) -> tuple[str, ...]:
-    per_day = decimal_text(report.per_day(figures.alerts), 1)
-    numbers = (figures.held, figures.events, figures.keys)
-    return f"{figures.alerts:,}", per_day, *(f"{number:,}" for number in numbers), money_text(figures.amount)
-
-
-def _fraud(report: BacktestReport) -> Table:
-    names = ("Rule", "Precision", "Recall", "Caught", "Caught amount", "Saved")
-    table = _table("Beside confirmed fraud", names)
+def _fraud(report: BacktestReport) -> TextTable:
+    numbers = ("Precision", "Recall", "Caught", "Caught amount", "Saved")
+    table = TextTable("Beside confirmed fraud", ("Rule", *numbers), numbers)
     for name, figures in [*((rule.rule_id, rule.figures) for rule in report.rules), ("all ACTIVE", report.total)]:
         fraud = figures.fraud
         assert fraud is not None
@@ -83,7 +89,7 @@ def _fraud(report: BacktestReport) -> Table:
     return table
 
 
-def _days(report: BacktestReport) -> Table:
+def _days(report: BacktestReport) -> TextTable:
     """Return alerts over the whole range, quiet days too, as bars of as many days as make at most so many."""
     totals = {day: sum(of_day.values()) for day, of_day in report.days_with_alerts.items()}
     first, last = report.day_range
@@ -92,15 +98,15 @@ def _days(report: BacktestReport) -> Table:
     for day, alerts in totals.items():
         bars[first + (day - first) // width * width] += alerts
     most = max(bars.values())
-    table = _table(f"Alerts by {'day' if width == 1 else f'{width} days'} (UTC)", ("From", "Alerts"))
-    table.add_column("", justify="left")
+    title = f"Alerts by {'day' if width == 1 else f'{width} days'} (UTC)"
+    table = TextTable(title, ("From", "Alerts", ""), ("Alerts",))
     for day, alerts in bars.items():
         table.add_row(day_text(day), f"{alerts:,}", "█" * round(_BAR * alerts / most))
     return table
 
 
-def _keys(report: BacktestReport) -> Table:
-    table = _table("Keys with most alerts", ("Rule", "Key", "Alerts"))
+def _keys(report: BacktestReport) -> TextTable:
+    table = TextTable("Keys with most alerts", ("Rule", "Key", "Alerts"), ("Alerts",))
     for rule in report.rules:
         for each in rule.keys:
             table.add_row(rule.rule_id, key_words(each.key), f"{each.alerts:,}")
@@ -108,7 +114,7 @@ def _keys(report: BacktestReport) -> Table:
 
 
 def _show_overlap(console: Terminal, report: BacktestReport, overlap: Comparison) -> None:
-    table = _table("Events beside the recorded alerts", ("Rule", *TITLES.values()))
+    table = TextTable("Events beside the recorded alerts", ("Rule", *TITLES.values()), TITLES.values())
     for rule in report.rules:
         if rule.overlap is not None:
             table.add_row(rule.rule_id, *_parts(rule.overlap))
@@ -117,7 +123,7 @@ def _show_overlap(console: Terminal, report: BacktestReport, overlap: Comparison
     table.add_section()
     table.add_row("all ACTIVE", *_parts(overlap))
     console.print(table)
-    shown = _table("The latest of each", ("By", "Time (UTC)", "Event", "Key"))
+    shown = TextTable("The latest of each", ("By", "Time (UTC)", "Event", "Key"))
     for name in PARTS:
         for each in overlap.parts[name].samples:
             key = key_words(each.key)
@@ -135,7 +141,8 @@ def _show_variants(console: Terminal, report: BacktestReport) -> None:
     rest = ("Precision", "Recall", "Saved") if has_fraud else ("Events", report.measure or "Amount")
     swept = dict.fromkeys(sweep.rule_id for sweep in report.sweeps)
     names = tuple(sweep.parameter if len(swept) == 1 else sweep.name for sweep in report.sweeps)
-    table = _table(f"With other numbers of {' and '.join(swept)}", (*names, "Alerts", "A day", *rest))
+    numbers = (*names[1:], "Alerts", "A day", *rest)
+    table = TextTable(f"With other numbers of {' and '.join(swept)}", (*names[:1], *numbers), numbers)
     for each in report.variants[:_MOST_VARIANTS]:
         figures, fraud = each.figures, each.figures.fraud
         columns = [f"{figures.alerts:,}", decimal_text(report.per_day(figures.alerts), 1)]
@@ -151,12 +158,3 @@ def _show_variants(console: Terminal, report: BacktestReport) -> None:
         console.print(f"and {more:,} more, which --json and --html show")
     if any(each.is_as_written for each in report.variants):
         console.print("In bold: the numbers of the rules as they are written.")
-
-
-def _table(title: str, columns: Sequence[str]) -> Table:
-    """A table whose first column, and those of texts, stand left."""
-    table = Table(title=title, title_justify="left")
-    for index, name in enumerate(columns):
-        is_text = not index or name in ("Key", "Event", "Time (UTC)")
-        table.add_column(name, overflow="fold", justify="left" if is_text else "right")
-    return table

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
 from buckets.cli.console import Terminal
 from buckets.cli.progress import BatchProgress
+from buckets.cli.table import TextTable
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
 from buckets.files import write_whole
@@ -100,11 +100,8 @@ def _print_alerts(console: Terminal, report: "BatchReport") -> None:
     rows = sorted((row for table in report.alerts for row in table.to_pylist()), key=lambda row: row["event_time"])
     if not rows:
         return
-    table = Table(title=f"batch {report.account.batch_id}: {len(rows)} alerts", title_justify="left")
-    for name in ("Time (UTC)", "Rule"):
-        table.add_column(name, no_wrap=True)
-    table.add_column("Key", overflow="fold")
-    table.add_column("Value", justify="right", no_wrap=True)
+    title = f"batch {report.account.batch_id}: {len(rows)} alerts"
+    table = TextTable(title, ("Time (UTC)", "Rule", "Key", "Value"), ("Value",))
     for row in rows[:SHOWN_PER_BATCH]:
         key = ", ".join(str(value) for value in json.loads(row["key"]).values())
         table.add_row(f"{row['event_time']:%Y-%m-%d %H:%M:%S}", row["rule_id"], key, readable(row["value"]))
@@ -117,11 +114,8 @@ def _print_recall(console: Terminal, out: Path) -> None:
     lines = (out / "transactions.truth.jsonl").read_text(encoding="utf-8").splitlines()
     truth = [json.loads(line) for line in lines]
     alerts = read_rows(out / "tables", "alerts", ["rule_id", "event_id"])
-    table = Table(title="What was caught of the planted fraud", title_justify="left")
-    for name in ("Pattern", "Rule"):
-        table.add_column(name, no_wrap=True)
-    for name in ("Planted", "Caught", "At once", "Other alerts"):
-        table.add_column(name, justify="right")
+    numbers = ("Planted", "Caught", "At once", "Other alerts")
+    table = TextTable("What was caught of the planted fraud", ("Pattern", "Rule", *numbers), numbers)
     for row in recall_rows(truth, alerts):
         table.add_row(*row)
     console.print(table)

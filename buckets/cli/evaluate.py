@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from buckets.cli.console import Terminal, echo
 from buckets.cli.event_schema import SchemaOption, event_schema
 from buckets.cli.progress import BatchProgress
+from buckets.cli.table import TextTable
 from buckets.config.engine import MOST_SHARDS
 from buckets.config.job import load_engine_settings
 from buckets.config.lists import check_lists
@@ -75,9 +75,7 @@ def evaluate(
             query, sink = evaluation_query(spark, evaluation, Path(work), progress.on_batch)
             query.run(None, progress.on_interrupt)
             lines = sink.publish(out)
-    table = Table(title=f"Results in {out}", title_justify="left")
-    table.add_column("File")
-    table.add_column("Lines", justify="right")
+    table = TextTable(f"Results in {out}", ("File", "Lines"), ("Lines",))
     for name, count in lines.items():
         table.add_row(f"{name}.jsonl", f"{count:,}")
     Terminal().print(table)

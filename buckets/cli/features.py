@@ -7,11 +7,11 @@ from typing import Annotated
 import pyarrow as pa
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from buckets.cli.console import Terminal, echo, echo_json
 from buckets.cli.evaluate import list_files
 from buckets.cli.event_schema import SchemaOption, event_schema
+from buckets.cli.table import TextTable
 from buckets.config.engine import EngineSettings
 from buckets.config.job import Job, check_precision_groups, load_engine_settings, load_job
 from buckets.config.lists import check_lists
@@ -169,9 +169,7 @@ def _say(out: Path, run: FeatureRun, as_json: bool) -> None:
         echo_json(found | {"columns": run.columns.names}, indent=None)
         return
     echo(f"{rows:,} rows of {len(run.columns)} columns in {out}")
-    table = Table()
-    table.add_column("Outcome")
-    table.add_column("Rows", justify="right")
+    table = TextTable(None, ("Outcome", "Rows"), ("Rows",))
     for outcome, count in run.outcomes.most_common():
         table.add_row(outcome, f"{count:,}")
     Terminal().print(table)

@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from buckets.cli.console import Terminal
 from buckets.cli.kafka_send import send
+from buckets.cli.table import TextTable
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
 
@@ -91,10 +91,8 @@ def status(folder: Folder = FOLDER) -> None:
     if not sizes:
         _print(f"{title}; it has no topics, `buckets kafka topics CONF` makes those of a configuration")
         return
-    table = Table(title=title, title_justify="left")
-    table.add_column("Topic", overflow="fold")
-    for name in ("Partitions", "Messages"):
-        table.add_column(name, justify="right")
+    numbers = ("Partitions", "Messages")
+    table = TextTable(title, ("Topic", *numbers), numbers)
     for size in sizes:
         table.add_row(size.topic, f"{size.partitions:,}", f"{size.messages:,}")
     Terminal().print(table)

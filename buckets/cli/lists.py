@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.list_versions import ListVersion
 from buckets.cli.console import Terminal, echo, echo_json
 from buckets.cli.rule_request import Author, Reason, author_and_reason
+from buckets.cli.table import TextTable
 from buckets.config.job import Job, load_job
 from buckets.config.lists import ListSettings
 from buckets.errors import BucketsError
@@ -48,9 +48,8 @@ def show(
         echo(f"configuration {conf} has no lists")
         return
     faults = checkpoint.lists.faults()
-    table = Table(title=f"Lists of {conf}", title_justify="left")
-    for column in ("List", "Kind", "From", "Entries", "Version", "Latest change (UTC)", "Fault"):
-        table.add_column(column, overflow="fold")
+    columns = ("List", "Kind", "From", "Entries", "Version", "Latest change (UTC)", "Fault")
+    table = TextTable(f"Lists of {conf}", columns, ("Entries", "Version"))
     for each, settings in job.settings.lists.items():
         cells = [each, settings.kind, settings.origin, *_version_cells(checkpoint.lists.latest(each))]
         table.add_row(*map(Text, [*cells, faults.get(each, "")]))

@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import typer
 from rich.status import Status
-from rich.table import Table
 
 from buckets.cli.console import Terminal, echo_json
 from buckets.cli.processes import Processes, processes_for
 from buckets.cli.rule_list import AsJson
+from buckets.cli.table import TextTable
 from buckets.cli.time_range import From, To, range_ms
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
@@ -90,10 +90,8 @@ def _tell(status: Status, found: Replayed, rows: int) -> None:
 
 
 def _show(console: Terminal, found: Replayed, show: int, output: str) -> None:
-    table = Table(title="Compared", title_justify="left")
-    table.add_column("Output")
-    for name in ("Recorded", "Differences"):
-        table.add_column(name, justify="right")
+    numbers = ("Recorded", "Differences")
+    table = TextTable("Compared", ("Output", *numbers), numbers)
     for output, rows in found.compared.items():
         table.add_row(output, f"{rows:,}", f"{found.of_output[output]:,}")
     console.print(table)

@@ -12,6 +12,7 @@ from rich.text import Text
 from buckets.cli.console import Terminal, echo, echo_json
 from buckets.cli.evaluate import list_files
 from buckets.cli.event_schema import SchemaOption, event_schema
+from buckets.cli.table import TextTable
 from buckets.clock import epoch_ms
 from buckets.config.engine import EngineSettings
 from buckets.config.lists import check_lists
@@ -112,9 +113,7 @@ def _tell(explain: str | None) -> None:
             raise BucketsError(message)
         Terminal().print(Markdown(page(explain.upper())))
         return
-    table = Table(title="Codes", title_justify="left")
-    for name in ("Code", "Level", "Finds", "Needs"):
-        table.add_column(name, overflow="fold")
+    table = TextTable("Codes", ("Code", "Level", "Finds", "Needs"))
     options = {"schema": "--schema or --conf", "engine": "--conf", "events": "--events", "silence": ""}
     for code in codes().values():
         needs = "--conf" if "engine" in code.needs else ", ".join(options[each] for each in sorted(code.needs))

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from buckets.cli.console import Terminal, echo, echo_json
 from buckets.cli.known_rules import check_known_rules
 from buckets.cli.rule_list import AsJson
+from buckets.cli.table import TextTable
 from buckets.cli.time_range import From, To, range_ms
 from buckets.config.job import load_job, results_folder
 from buckets.errors import BucketsError
@@ -79,7 +79,8 @@ def compare_rules(
 
 def _show(console: Terminal, found: Comparison, a: str, b: str, measure: str | None) -> None:
     titles: dict[Caught, str] = {"only_a": f"only {a}", "only_b": f"only {b}", "both": "both"}
-    table = _table("What was caught", ("By", "Events", "Keys", measure or "Amount"))
+    numbers = ("Events", "Keys", measure or "Amount")
+    table = TextTable("What was caught", ("By", *numbers), numbers)
     for name in PARTS:
         part = found.parts[name]
         keys = "other keys" if part.keys is None else f"{part.keys:,}"
@@ -91,11 +92,12 @@ def _show(console: Terminal, found: Comparison, a: str, b: str, measure: str | N
         highlight=False,
         markup=False,
     )
-    days = _table("By day (UTC, event time)", ("Day", *titles.values()))
+    days = TextTable("By day (UTC, event time)", ("Day", *titles.values()), titles.values())
     for day, counts in found.days.items():
         days.add_row(day_text(day), *(f"{counts[name]:,}" for name in PARTS))
     console.print(days)
-    shown = _table("The latest of each", ("By", "Time (UTC)", "Event", "Key", measure or "Amount"))
+    amount = measure or "Amount"
+    shown = TextTable("The latest of each", ("By", "Time (UTC)", "Event", "Key", amount), (amount,))
     for name in PARTS:
         for each in found.parts[name].samples:
             shown.add_row(
@@ -143,10 +145,3 @@ def _amount(each: Sample) -> str:
 
 def _percent(share: float | None) -> str:
     return "0 %" if share is None else f"{share:.1%}".replace("%", " %")
-
-
-def _table(title: str, columns: tuple[str, ...]) -> Table:
-    table = Table(title=title, title_justify="left")
-    for index, name in enumerate(columns):
-        table.add_column(name, overflow="fold", justify="right" if name != "Key" and index else "left")
-    return table

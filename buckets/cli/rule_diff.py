@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.cli.console import Terminal, echo_json
 from buckets.cli.rule_list import AsJson
+from buckets.cli.table import TextTable
 from buckets.clock import epoch_ms
 from buckets.config.job import Job, load_job
 from buckets.errors import BucketsError
@@ -176,8 +176,8 @@ class Difference:
         elif self.rules:
             console.print("what is kept of events stays as it is")
 
-    def _rules_table(self, title: str) -> Table:
-        table = _table(title, ("Rule", "What"))
+    def _rules_table(self, title: str) -> TextTable:
+        table = TextTable(title, ("Rule", "What"), show_lines=True)
         for each in self.rules:
             there = each.after or each.before
             assert there is not None
@@ -187,15 +187,8 @@ class Difference:
             table.add_row(f"{each.rule_id}\n{each.change}", "\n".join(line for line in lines if line))
         return table
 
-    def _groups_table(self, title: str) -> Table:
-        table = _table(title, ("Group", "What"))
+    def _groups_table(self, title: str) -> TextTable:
+        table = TextTable(title, ("Group", "What"), show_lines=True)
         for each in self.groups:
             table.add_row(each.name, each.words)
         return table
-
-
-def _table(title: str, columns: Sequence[str]) -> Table:
-    table = Table(title=title, title_justify="left", show_lines=True)
-    for name in columns:
-        table.add_column(name, overflow="fold")
-    return table

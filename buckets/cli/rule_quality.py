@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from buckets.cli.archived_events import archived_events
 from buckets.cli.console import Terminal, echo, echo_json
@@ -12,6 +11,7 @@ from buckets.cli.quality_page import quality_page
 from buckets.cli.quality_text import alerts_text, duration_text, interval_text, remarks
 from buckets.cli.result_file import check_result_files, job_inputs, write_result
 from buckets.cli.rule_list import AsJson
+from buckets.cli.table import TextTable
 from buckets.cli.time_range import From, To, range_ms
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
@@ -108,9 +108,9 @@ def _show(console: Terminal, report: QualityReport) -> None:
         console.print(one_line(f"{rule.rule_id}: {advice.what}; {advice.reason}"))
 
 
-def _precision_table(report: QualityReport) -> Table:
-    table = _table("How often rules are right", ("Alerts", "Fraud", "Precision"))
-    table.add_column("Advice", max_width=10)
+def _precision_table(report: QualityReport) -> TextTable:
+    numbers = ("Alerts", "Fraud", "Precision")
+    table = TextTable("How often rules are right", ("Rule", *numbers, "Advice"), numbers)
     for rule, advice in report.rules:
         precision = rule.precision
         shown = "" if precision is None else f"{percent(precision.share)}\n{interval_text(precision)}"
@@ -119,26 +119,17 @@ def _precision_table(report: QualityReport) -> Table:
     return table
 
 
-def _recall_table(report: QualityReport) -> Table:
-    names = ("Caught", "Alone", "Recall", report.measure or "Amount", "Detected after")
+def _recall_table(report: QualityReport) -> TextTable:
+    numbers = ("Caught", "Recall", report.measure or "Amount", "Detected\nafter")
     frauds = "one confirmed fraud" if report.frauds == 1 else f"{report.frauds:,} confirmed frauds"
-    table = _table(f"What they caught of {frauds}", names)
+    table = TextTable(f"What they caught of {frauds}", ("Rule", *numbers), numbers)
     for rule, _ in report.rules:
         amounts = f"{readable(rule.amount_caught)}\n{readable(rule.amount_missed)} missed" if report.measure else ""
         table.add_row(
             one_line(rule.rule_id),
-            f"{rule.caught:,}",
-            f"{rule.caught_alone:,}",
+            f"{rule.caught:,}\n{rule.caught_alone:,} alone",
             "" if rule.recall is None else percent(rule.recall.share),
             amounts,
             "" if rule.detect_ms is None else duration_text(rule.detect_ms),
         )
-    return table
-
-
-def _table(title: str, columns: tuple[str, ...]) -> Table:
-    table = Table(title=title, title_justify="left")
-    table.add_column("Rule", overflow="fold", ratio=1)
-    for name in columns:
-        table.add_column(name, justify="right")
     return table

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from buckets.cli.console import Terminal, echo
 from buckets.cli.event_schema import SchemaOption, event_schema
 from buckets.cli.result_file import write_result
+from buckets.cli.table import TextTable
 from buckets.config.engine import EngineSettings
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
@@ -96,9 +96,7 @@ def _run(
 def _show(path: Path, outcomes: Sequence[RuleTestOutcome], seconds: float) -> None:
     """The tests as a table, then what has failed in plain lines, then how many."""
     console = Terminal()
-    table = Table(title=f"Tests of {path}", title_justify="left")
-    for name in ("Test", "Where", "Result"):
-        table.add_column(name, overflow="fold")
+    table = TextTable(f"Tests of {path}", ("Test", "Where", "Result"))
     for each in outcomes:
         where = f"{Path(each.file).name}:{each.line}"
         table.add_row(each.name, where, Text(each.status, _STYLES[each.status]))

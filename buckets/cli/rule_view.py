@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
 from rich.text import Text
 
+from buckets.cli.table import TextTable
 from buckets.rule_files.differences import fields_that_differ
 from buckets.rules.policy_words import policy_sentence
 from buckets.rules.rule import Rule
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from buckets.cli.rule_origin import KeptRule
 
 
-def rules_table(title: str, kept: "Sequence[KeptRule]", completions: "Mapping[str, Completion]") -> Table:
+def rules_table(title: str, kept: "Sequence[KeptRule]", completions: "Mapping[str, Completion]") -> TextTable:
     """Rules with what is known of their last change.
 
     Args:
@@ -24,7 +24,7 @@ def rules_table(title: str, kept: "Sequence[KeptRule]", completions: "Mapping[st
         kept: the rules.
         completions: by rule, since when it is complete.
     """
-    table = _table(title, ("Rule", "Alerts when"))
+    table = TextTable(title, ("Rule", "Alerts when"))
     for each in kept:
         rule = each.rule
         name = f"{rule.rule_id}\n{rule.state}\nversion {rule.version}"
@@ -47,30 +47,30 @@ def rule_words(rule: Rule) -> str:
     return "\n".join(part for part in (rule.sentence(), policy_sentence(rule)) if part)
 
 
-def changes_table(title: str, rows: Sequence[tuple[str, str, str]]) -> Table:
+def changes_table(title: str, rows: Sequence[tuple[str, str, str]]) -> TextTable:
     """What a command does to rules: the rule, what is done, and what differs."""
-    table = _table(title, ("Rule", "Change", "What"))
+    table = TextTable(title, ("Rule", "Change", "What"))
     for row in rows:
         table.add_row(*row)
     return table
 
 
-def history_table(title: str, rows: Sequence[dict[str, Any]]) -> Table:
+def history_table(title: str, rows: Sequence[dict[str, Any]]) -> TextTable:
     """Changes that have been made."""
-    table = _table(title, ("In force (UTC)", "Rule", "What", "By, why"))
+    table = TextTable(title, ("In force (UTC)", "Change"), show_lines=True)
     for row in rows:
         before, after = (_rule(row[side]) for side in ("rule_before", "rule_after"))
         in_force_us = row["in_force_at"]
         since = moment(None if in_force_us is None else in_force_us // 1000)
         first = "" if row["first_batch"] is None else f", from batch {row['first_batch']}"
-        version = "" if row["rule_version"] is None else f"version {row['rule_version']}"
-        cells = [
-            f"{since}\nrules {row['ruleset_version']}{first}",
-            f"{row['rule_id'] or 'all'}\n{version}",
+        version = "" if row["rule_version"] is None else f", version {row['rule_version']}"
+        lines = [
+            f"{row['rule_id'] or 'all'}{version}",
             f"{row['change']}: {difference(before, after)}",
-            "\n".join(part for part in (row["author"], row["reason"]) if part),
+            ": ".join(part for part in (row["author"], row["reason"]) if part),
         ]
-        table.add_row(*map(Text, cells))
+        in_force = Text(f"{since}\nrules {row['ruleset_version']}{first}")
+        table.add_row(in_force, Text("\n".join(line for line in lines if line)))
     return table
 
 
@@ -89,10 +89,3 @@ def moment(time_ms: int | None) -> str:
 
 def _rule(text: str | None) -> Rule | None:
     return None if text is None else Rule.model_validate_json(text)
-
-
-def _table(title: str, columns: Sequence[str]) -> Table:
-    table = Table(title=title, title_justify="left")
-    for name in columns:
-        table.add_column(name, overflow="fold")
-    return table

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.cli import (
@@ -24,6 +23,7 @@ from buckets.cli.result_file import write_result
 from buckets.cli.rule_backfill import ask_for_backfill, check_backfill
 from buckets.cli.rule_import import import_rules
 from buckets.cli.rule_request import Author, Conf, Reason, author_and_reason, open_rules, read_rules, revise_rules
+from buckets.cli.table import TextTable
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
 from buckets.events.schema import load_event_schema
@@ -76,9 +76,7 @@ def show(
     from buckets.cli.rule_view import rule_words
 
     rules = load_rule_files(file, load_event_schema(schema) if schema else None)
-    table = Table(title=f"Rules of {file}", title_justify="left")
-    for name in ("Rule", "Version", "State", "Alerts when"):
-        table.add_column(name, overflow="fold")
+    table = TextTable(f"Rules of {file}", ("Rule", "Version", "State", "Alerts when"))
     for rule in rules:
         table.add_row(rule.rule_id, str(rule.version), rule.state, rule_words(rule))
     Terminal().print(table)

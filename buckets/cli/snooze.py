@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import typer
 from pydantic import ValidationError
-from rich.table import Table
 from rich.text import Text
 
 from buckets.cli.console import Terminal, echo
@@ -21,6 +20,7 @@ from buckets.cli.rule_request import (
     read_rules,
     revise_rules,
 )
+from buckets.cli.table import TextTable
 from buckets.config.job import Job, load_job
 from buckets.duration import parse_duration_ms
 from buckets.errors import BucketsError
@@ -209,9 +209,8 @@ def _list(job: Job, rule_id: str | None, key: Key | None, now: datetime) -> None
     if not found:
         echo(f"no such snoozes in {origin.name}" if rule_id or key else f"no snoozes in {origin.name}")
         return
-    table = Table(title=f"Snoozes of {origin.name}", title_justify="left")
-    for name in ("Rule", "Key", "From (UTC)", "Until (UTC)", "Now", "Author", "Reason"):
-        table.add_column(name, overflow="fold")
+    columns = ("Rule", "Key", "From (UTC)", "Until (UTC)", "Now", "Author", "Reason")
+    table = TextTable(f"Snoozes of {origin.name}", columns)
     for rule, each in found:
         state = "over" if each.until <= now else "in force" if each.start is None or each.start <= now else "to come"
         start = "" if each.start is None else _shown(each.start)

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from buckets.checkpoint.job_record import JobRecord
 from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.cli.console import Terminal
 from buckets.cli.state_carry import export_command, import_command
+from buckets.cli.table import TextTable
 from buckets.duration import format_duration
 from buckets.engine.key import key_json, key_of_values
 from buckets.engine.shard_store import split_head_key
@@ -52,29 +52,24 @@ def stats(
     console = Terminal()
     with console.status("Reading the state…"):
         found = read_stats(start_session("buckets state stats", shards=2), checkpoint.resolve(), largest)
-    table = Table(title=f"State of {checkpoint}", title_justify="left")
-    table.add_column("Group", overflow="fold")
-    for name in ("Keys", "Cells", "Pages", "Bytes", "Bytes a cell"):
-        table.add_column(name, justify="right")
+    sizes = ("Cells", "Pages", "Bytes")
+    table = TextTable(
+        f"State of {checkpoint}", ("Group", "Keys", *sizes, "Bytes a cell"), ("Keys", *sizes, "Bytes a cell")
+    )
     for each in found.groups:
         name = groups[each.group_id].name if each.group_id in groups else each.group_id
-        numbers = (each.keys, each.cells, each.pages, each.state_bytes)
-        table.add_row(name, *(f"{number:,}" for number in numbers), f"{each.state_bytes / each.cells:.1f}")
+        counts = (each.keys, each.cells, each.pages, each.state_bytes)
+        table.add_row(name, *(f"{count:,}" for count in counts), f"{each.state_bytes / each.cells:.1f}")
     console.print(table)
     if not found.largest:
         return
-    table = Table(title="Largest keys", title_justify="left")
-    table.add_column("Group", overflow="fold")
-    table.add_column("Key", overflow="fold")
-    table.add_column("Clock (UTC)", no_wrap=True)
-    for name in ("Cells", "Pages", "Bytes"):
-        table.add_column(name, justify="right")
+    table = TextTable("Largest keys", ("Group", "Key", "Clock (UTC)", *sizes), sizes)
     for key in found.largest:
         group_id, encoded = split_head_key(key.state_key)
         group = groups.get(group_id)
         shown = key_json(group, encoded, schema) if group else encoded
-        sizes = (f"{number:,}" for number in (key.cells, key.pages, key.state_bytes))
-        table.add_row(group.name if group else group_id, shown, moment(key.clock_ms), *sizes)
+        numbers = (f"{number:,}" for number in (key.cells, key.pages, key.state_bytes))
+        table.add_row(group.name if group else group_id, shown, moment(key.clock_ms), *numbers)
     console.print(table)
 
 
@@ -129,20 +124,14 @@ MOST_COLUMNS = 2
 _NUMBERS = ("sum", "min", "max")
 
 
-def timeline_table(cells: tuple[CellView, ...], of: int, group: Group, schema: EventSchema) -> Table:
+def timeline_table(cells: tuple[CellView, ...], of: int, group: Group, schema: EventSchema) -> TextTable:
     """Cells as a table, oldest first."""
     shown = f"the newest {len(cells):,} of {of:,} cells" if len(cells) < of else f"all {of:,} cells"
-    table = Table(title=f"{shown}, oldest first", title_justify="left")
-    table.add_column("Time (UTC)", no_wrap=True)
-    table.add_column("Event or bucket", overflow="fold")
-    table.add_column("Events", justify="right")
     in_columns = len(group.measures) <= MOST_COLUMNS
-    for measure in group.measures if in_columns else ():
-        for name in _NUMBERS:
-            table.add_column(f"{measure} {name}", justify="right")
-    if not in_columns:
-        table.add_column("Sum, min and max", overflow="fold")
-    table.add_column("Page", justify="right")
+    of_measures = [f"{measure} {name}" for measure in group.measures for name in _NUMBERS]
+    between = of_measures if in_columns else ["Sum, min and max"]
+    columns = ("Time (UTC)", "Event or bucket", "Events", *between, "Page")
+    table = TextTable(f"{shown}, oldest first", columns, ("Events", *of_measures, "Page"))
     for cell in cells:
         numbers: list[str] = []
         for column, measure in enumerate(group.measures):

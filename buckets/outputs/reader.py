@@ -89,7 +89,8 @@ def read_rows(folder: str | Path, name: str, columns: list[str] | None = None, o
 def _is_delta(folder: Path, name: str) -> bool:
     """Return whether an output is a Delta table."""
     if not folder.is_dir():
-        message = f"results {folder}: no such folder; name the output folder of a run or of an evaluation"
+        what = "a file" if folder.exists() else "no such folder"
+        message = f"results {folder}: {what}; name the output folder of a run (`output.path`) or of an evaluation"
         raise BucketsError(message)
     return (folder / name / "_delta_log").exists()
 
