@@ -26,6 +26,7 @@ def quality_page(report: QualityReport) -> str:
         keep=percent(report.thresholds.keep),
         retire=percent(report.thresholds.retire),
         least=report.thresholds.verdicts,
+        is_decided=any(rule.decide_ms is not None for rule, _ in report.rules),
         is_recalled=report.frauds >= report.thresholds.verdicts,
     )
 

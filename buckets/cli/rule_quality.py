@@ -115,7 +115,9 @@ def _precision_table(report: QualityReport) -> TextTable:
         precision = rule.precision
         shown = "" if precision is None else f"{percent(precision.share)}\n{interval_text(precision)}"
         found = f"{rule.verdicts['fraud']:,} of {rule.judged:,}"
-        table.add_row(one_line(rule.rule_id), alerts_text(rule), found, shown, advice.what)
+        table.add_row(
+            one_line(rule.rule_id), alerts_text(rule).replace(" on trial", "\non trial"), found, shown, advice.what
+        )
     return table
 
 

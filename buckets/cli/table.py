@@ -11,6 +11,8 @@ from rich.text import Text
 _NAMES = ("Rule", "List", "Topic", "Output", "Test")
 """Columns whose words people copy."""
 _WIDEST_NAME = 32
+_WIDEST_WORD = 10
+"""Cells of the longest words that are not broken."""
 
 
 class TextTable(Table):
@@ -42,7 +44,11 @@ class TextTable(Table):
         """Add a row; where there are other texts to be folded, names stay whole, unless one is very long."""
         super().add_row(*cells, style=style, end_section=end_section)
         for column, cell in zip(self.columns, cells, strict=False):
-            if column.header in _NAMES and isinstance(cell, str | Text):
-                longest = max(map(cell_len, str(cell).splitlines()), default=0)
-                self._longest_name = max(self._longest_name, longest)
+            if column.justify == "right" or not isinstance(cell, str | Text):
+                continue
+            if column.header in _NAMES:
+                self._longest_name = max(self._longest_name, *map(cell_len, str(cell).splitlines()))
                 column.no_wrap = self._has_other_texts and self._longest_name <= _WIDEST_NAME
+            else:
+                longest = max(map(cell_len, str(cell).split()), default=0)
+                column.min_width = max(column.min_width or 0, min(longest, _WIDEST_WORD))
