@@ -19,7 +19,13 @@ from buckets.delta.whole_table import open_table
 from buckets.errors import first_line
 
 APPENDS = 2 * FEWEST
-"""After how many appends a table is looked at, and how many commits there are between checkpoints of the log."""
+"""After how many appends a table is looked at, and how many commits there are at least between checkpoints of a log."""
+MOST_APPENDS = 4 * APPENDS
+"""After how many appends to a table resting ends: what comes in is shortened at least as fast as it comes."""
+_MOST_JOINS = 8
+"""How often files of a table are joined in a row."""
+_ACTIONS_A_COMMIT = 50
+"""A checkpoint is written whole, so it waits for a commit for every so many entries that the last one had."""
 DEFAULT_KEEP_MS = 86_400_000
 """How long versions are kept where neither the settings nor the table say it."""
 _REST = 20
@@ -50,13 +56,14 @@ def set_retention(path: Path, keep_ms: int | None) -> None:
 
 
 def write_checkpoint(path: Path) -> None:
-    """Write a checkpoint of a table's log, if there are many commits since the last one."""
+    """Write a checkpoint of a table's log, if there are many commits since the last one, for as long as that is."""
     try:
-        last = int(json.loads((path / LOG / "_last_checkpoint").read_text(encoding="utf-8"))["version"])
+        last = json.loads((path / LOG / "_last_checkpoint").read_text(encoding="utf-8"))
+        version, actions = int(last["version"]), int(last["size"])
     except (OSError, ValueError, KeyError):
-        last = 0
+        version, actions = 0, 0
     table = open_table(path)
-    if table.version() - last >= APPENDS:
+    if table.version() - version >= max(APPENDS, actions // _ACTIONS_A_COMMIT):
         table.create_checkpoint()
 
 
@@ -104,6 +111,7 @@ class Upkeep:
         self._say = say
         self._said = ""
         self._due = threading.Event()
+        self._pressing = threading.Event()
         self._closing = threading.Event()
 
     def prepare(self, table: Path) -> None:
@@ -116,6 +124,8 @@ class Upkeep:
         self._appends[table] += 1
         if self._appends[table] >= APPENDS:
             self._due.set()
+        if self._appends[table] >= MOST_APPENDS:
+            self._pressing.set()
 
     def apart(self, table: Path) -> AbstractContextManager[object]:
         """Keep commits to a table apart from those of a writer that cannot see others, such as Spark on local disks."""
@@ -131,6 +141,7 @@ class Upkeep:
             yield
         finally:
             self._closing.set()
+            self._pressing.set()
             self._due.set()
             thread.join()
 
@@ -138,11 +149,15 @@ class Upkeep:
         while True:
             is_last, started_s = self._closing.is_set(), time.monotonic()
             self._due.clear()
+            self._pressing.clear()
             failed = [path for path in self._appends if not self._look_after(path)]
             if is_last or self._closing.is_set():
                 return
             worked_s = time.monotonic() - started_s
-            self._closing.wait(_REST * worked_s if not failed else max(_AGAIN_AFTER_S, _REST * worked_s))
+            if failed:
+                self._closing.wait(max(_AGAIN_AFTER_S, _REST * worked_s))
+            else:
+                self._pressing.wait(_REST * worked_s)
             self._due.wait(self._every_s)
 
     @property
@@ -175,9 +190,14 @@ class Upkeep:
         return True
 
     def _shorten(self, path: Path) -> None:
-        """Join small files, and write a checkpoint of the log."""
-        if self._is_compacting and join_small_files(path, apart=self.apart(path)):
-            self._appends[path] = APPENDS
-            self._due.set()
+        """Write a checkpoint of the log, which makes the rest of it cheap, and join small files."""
         with self.apart(path):
             write_checkpoint(path)
+        joins = 0
+        while self._is_compacting and joins < _MOST_JOINS and join_small_files(path, apart=self.apart(path)):
+            joins += 1
+            if self._closing.is_set():
+                break
+        if joins == _MOST_JOINS:
+            self._appends[path] = APPENDS
+            self._due.set()

@@ -5,6 +5,7 @@ import os
 import shutil
 import tempfile
 import threading
+import time
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -239,6 +240,46 @@ def test_a_table_of_an_older_job_with_many_small_files_becomes_a_few(path):
     KeptTable(path, "me").append(count - 1, lambda: rows_of(count - 1))
     KeptTable(path, "me").append(count, lambda: rows_of(count).append_column("more", pa.array([1] * ROWS)))
     assert ids(path) == ids_of(range(count + 1))
+
+
+def test_what_comes_fast_is_shortened_as_fast_and_not_only_when_it_has_rested(path, monkeypatch):
+    monkeypatch.setattr(upkeep, "_REST", 1_000_000)
+    keeper, kept, count = Upkeep([path]), KeptTable(path, "me"), 5 * upkeep.MOST_APPENDS
+    keeper.prepare(path)
+    with keeper.running():
+        for number in range(count):
+            kept.append(number, lambda number=number: rows_of(number))
+            keeper.appended(path)
+        until_s = time.monotonic() + 60
+        while files(path) > upkeep.MOST_APPENDS and time.monotonic() < until_s:
+            time.sleep(0.05)
+        assert files(path) <= upkeep.MOST_APPENDS
+    assert ids(path) == ids_of(range(count))
+
+
+def test_a_checkpoint_of_many_entries_is_written_less_often(path):
+    def checkpoints() -> int:
+        return len(list((path / "_delta_log").glob("*.checkpoint.parquet")))
+
+    kept, number = KeptTable(path, "me"), 0
+
+    def appends(more: int) -> None:
+        nonlocal number
+        for _ in range(more):
+            kept.append(number, lambda number=number: rows_of(number))
+            number += 1
+
+    appends(upkeep.APPENDS)
+    write_checkpoint(path)
+    assert checkpoints() == 1
+    last = path / "_delta_log" / "_last_checkpoint"
+    last.write_text(json.dumps(json.loads(last.read_text()) | {"size": 100 * upkeep.APPENDS}))
+    appends(upkeep.APPENDS)
+    write_checkpoint(path)
+    assert checkpoints() == 1
+    appends(upkeep.APPENDS)
+    write_checkpoint(path)
+    assert checkpoints() == 2
 
 
 def test_a_row_is_written_anew_a_few_times_however_long_the_table_is_appended_to(path, monkeypatch):
