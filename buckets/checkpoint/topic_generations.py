@@ -86,17 +86,27 @@ class TopicGenerations:
         if new:
             self._write(known | new)
 
-    def add(self, topic: str, generation: TopicGeneration, end: Offsets) -> None:
-        """Begin another generation of a topic.
+    def end(self, ends: Mapping[str, Offsets]) -> None:
+        """Write how far the last generation of each topic was read, where that has not been written yet.
+
+        Args:
+            ends: by topic, how far.
+        """
+        known = self._read()
+        for topic, end in ends.items():
+            *earlier, last = known[topic]
+            known[topic] = (*earlier, last if last.end is not None else replace(last, end=end))
+        self._write(known)
+
+    def add(self, topic: str, generation: TopicGeneration) -> None:
+        """Begin another generation of a topic; the one before has its end.
 
         Args:
             topic: its name.
             generation: the new one.
-            end: how far the one before was read.
         """
         known = self._read()
-        *earlier, last = known[topic]
-        self._write(known | {topic: (*earlier, replace(last, end=end), generation)})
+        self._write(known | {topic: (*known[topic], generation)})
 
     def _read(self) -> dict[str, tuple[TopicGeneration, ...]]:
         return self._records.read_if_there(self._file, _generations) or {}

@@ -39,10 +39,11 @@ def is_plain(table: DeltaTable) -> bool:
     )
 
 
-def is_movable(table: DeltaTable) -> bool:
-    """Return whether rows of a table can be moved from file to file by who knows no more of it than its days.
+def is_understood(table: DeltaTable) -> bool:
+    """Return whether files of a table may be joined, and removed where no version needs them.
 
-    Tables of results and of the audit are like that: constraints are of rows, and moving changes none.
+    Tables of results and of the audit are like that: partitions by day at most, and constraints, which are of rows.
+    Where there is more, such as vectors of deleted rows, files may mean something that is not known here.
     """
     protocol, columns = table.protocol(), {field.name: str(field.type.type) for field in table.schema().fields}
     return (

@@ -2,8 +2,9 @@
 
 import json
 import uuid
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -59,40 +60,69 @@ class DataFile:
         self.path.unlink(missing_ok=True)
 
 
-def write_data_file(table: Path, rows: pa.Table, partition: Mapping[str, str] | None = None) -> DataFile:
-    """Write rows as a file in the folder of a table.
+def write_data_file(
+    table: Path, pieces: Iterable[pa.Table], columns: pa.Schema, partition: Mapping[str, str] | None = None
+) -> DataFile:
+    """Write rows as a file in the folder of a table. Memory: of a piece.
 
     Args:
         table: the folder.
-        rows: without partition columns.
+        pieces: the rows, in as many tables as one likes.
+        columns: of all of them, without partition columns.
         partition: by partition column, the value of all rows, in which no character has a meaning for a path.
     """
     partition = partition or {}
     folder = table.joinpath(*(f"{column}={value}" for column, value in partition.items()))
     path = folder / f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
+    statistics = _Statistics()
     try:
-        folder.mkdir(exist_ok=True)
-        pq.write_table(rows, path, compression="snappy")
+        folder.mkdir(parents=True, exist_ok=True)
+        with pq.ParquetWriter(path, columns, compression="snappy") as writer:
+            for rows in pieces:
+                writer.write_table(rows)
+                statistics.add(rows)
     except BaseException:
         path.unlink(missing_ok=True)
         raise
-    return DataFile(table, path, len(rows), json.dumps(_statistics(rows)), partition)
+    return DataFile(table, path, statistics.rows, statistics.json(), partition)
 
 
-def _statistics(rows: pa.Table) -> dict[str, Any]:
-    """Return number of rows, nulls, least and greatest values, as Delta has them; not of amounts and nested columns."""
-    least: dict[str, Any] = {}
-    greatest: dict[str, Any] = {}
-    nulls: dict[str, int] = {}
-    for field in rows.schema:
-        if pa.types.is_nested(field.type):
-            continue
-        column = rows[field.name]
-        nulls[field.name] = column.null_count
-        ends = _ends(column) if column.null_count < len(column) else None
-        if ends is not None:
-            least[field.name], greatest[field.name] = ends
-    return {"numRecords": len(rows), "minValues": least, "maxValues": greatest, "nullCount": nulls}
+@dataclass
+class _Statistics:
+    """Number of rows, nulls, least and greatest values, as Delta has them; not of amounts and nested columns."""
+
+    rows: int = 0
+    _least: dict[str, Any] = field(default_factory=dict)
+    _greatest: dict[str, Any] = field(default_factory=dict)
+    _nulls: Counter[str] = field(default_factory=Counter)
+    _unknown: set[str] = field(default_factory=set)
+
+    def add(self, rows: pa.Table) -> None:
+        """Take rows into account."""
+        self.rows += len(rows)
+        for column in rows.schema:
+            if not pa.types.is_nested(column.type):
+                self._add_column(column.name, rows[column.name])
+
+    def _add_column(self, name: str, values: pa.ChunkedArray) -> None:
+        self._nulls[name] += values.null_count
+        if values.null_count == len(values):
+            return
+        ends = _ends(values)
+        if ends is None:
+            self._unknown.add(name)
+            return
+        self._least[name] = min(ends[0], self._least.get(name, ends[0]))
+        self._greatest[name] = max(ends[1], self._greatest.get(name, ends[1]))
+
+    def json(self) -> str:
+        """Return what the log says of a file with these rows."""
+        least, greatest = (
+            {name: end for name, end in ends.items() if name not in self._unknown}
+            for ends in (self._least, self._greatest)
+        )
+        said = {"numRecords": self.rows, "minValues": least, "maxValues": greatest, "nullCount": self._nulls}
+        return json.dumps(said)
 
 
 def _ends(column: pa.ChunkedArray) -> tuple[Any, Any] | None:

@@ -83,7 +83,7 @@ class KeptTable:
             )
             return None
         columns = pa.schema([head.columns.field(name) for name in rows.column_names])
-        file = write_data_file(self._path, with_columns(rows, columns))
+        file = write_data_file(self._path, [with_columns(rows, columns)], columns)
         try:
             after = self._committed(head, number, file)
         except BaseException:

@@ -6,7 +6,7 @@ reader of an older version goes on, as the small files stay until they expire.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import NamedTuple
@@ -16,10 +16,10 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from buckets.clock import epoch_ms
-from buckets.delta.commits import Action, Commits, commit_info, is_movable, redefines_table
+from buckets.delta.commits import Action, Commits, commit_info, is_understood, redefines_table
 from buckets.delta.data_file import with_columns, write_data_file
 from buckets.delta.whole_table import open_table
-from buckets.errors import BucketsError
+from buckets.errors import BucketsError, first_line
 
 SIZES_BYTES = (1 << 17, 1 << 21, 1 << 24)
 """Files below the first of these sizes are joined with each other, then those below the second, and so on."""
@@ -27,6 +27,8 @@ FEWEST = 32
 """How many files of a size, and of a partition, there are before they are joined."""
 _MOST_FILES, _MOST_BYTES, _MOST_ROWS = 256, 1 << 25, 500_000
 """What is joined at once, at most."""
+_PIECE_BYTES, _PIECE_ROWS = 1 << 26, 1024
+"""Of the rows so much is in memory at once, and so many more: a text that repeats itself takes little of a file."""
 _OWN_NAME = re.compile(r"(\w+=\d{4}-\d\d-\d\d/)*[\w.-]+\.parquet")
 """Names that the log and the file system write in the same way."""
 
@@ -53,38 +55,80 @@ def join_small_files(path: Path, fewest: int = FEWEST, apart: AbstractContextMan
         apart: held while it commits, and not while files are read and written; None for nothing.
 
     Returns:
-        How many files have become one; 0 where there were too few, or where others have changed the table meanwhile.
-    """
-    table = open_table(path)
-    chosen = _chosen(_files(table), fewest) if is_movable(table) else []
-    if not chosen:
-        return 0
-    partition = dict(chosen[0].partition)
-    columns = pa.schema(field for field in pa.schema(table.schema().to_arrow()) if field.name not in partition)
-    rows = pa.concat_tables(with_columns(_read(path, each), columns) for each in chosen)
-    joined = write_data_file(path, rows.combine_chunks(), partition)
-    is_committed = False
-    try:
-        with apart or nullcontext():
-            is_committed = _commit(path, table.version(), chosen, joined.added(data_change=False))
-    finally:
-        if not is_committed:
-            joined.discard()
-    return len(chosen) if is_committed else 0
-
-
-def _read(table: Path, file: SmallFile) -> pa.Table:
-    """Return the rows of a file.
+        How many files have become one; 0 where there were too few, where others have changed the table meanwhile, or
+        where it has features that are not known here.
 
     Raises:
-        BucketsError: they are not as many as the log says.
+        BucketsError: files are gone or damaged; all others that there were enough of have been joined.
     """
-    # Spark writes moments in a form that would be read in ns, which end in 2262.
-    rows = pq.read_table(table / file.path, partitioning=None, use_threads=False, coerce_int96_timestamp_unit="us")
-    if file.rows is not None and len(rows) != file.rows:
-        message = f"file {file.path} has {len(rows)} rows, and {file.rows} by the log; restore the table from a copy"
+    table = open_table(path)
+    files, faults = _files(table) if is_understood(table) else [], []
+    while chosen := _chosen(files, fewest):
+        partition = dict(chosen[0].partition)
+        columns = pa.schema(field for field in pa.schema(table.schema().to_arrow()) if field.name not in partition)
+        try:
+            joined = write_data_file(path, _pieces(path, chosen, columns), columns, partition)
+        except _Unreadable as error:
+            faults.append(error.message)
+            files = [each for each in files if each.path != error.path]
+            continue
+        is_committed = False
+        try:
+            with apart or nullcontext():
+                is_committed = _commit(path, table.version(), chosen, joined.added(data_change=False))
+        finally:
+            if not is_committed:
+                joined.discard()
+        return len(chosen) if is_committed else 0
+    if faults:
+        more = f", and {len(faults) - 1:,} more files" if len(faults) > 1 else ""
+        message = f"{faults[0]}{more}; restore the table from a copy"
         raise BucketsError(message)
-    return rows
+    return 0
+
+
+class _Unreadable(BucketsError):
+    """A file of a table cannot be read."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        """Name the file by its path within the table, and say why."""
+        super().__init__(f"file {path} with rows of it {reason}")
+        self.path = path
+
+
+def _pieces(table: Path, files: Sequence[SmallFile], columns: pa.Schema) -> Iterator[pa.Table]:
+    """Return the rows of files, a piece at a time, with the columns of their table.
+
+    Raises:
+        _Unreadable: a file is gone or damaged, or its rows are not as many as the log says.
+    """
+    held: list[pa.Table] = []
+    held_bytes = 0
+    for file in files:
+        for rows in _read(table, file, columns):
+            held.append(rows)
+            held_bytes += rows.nbytes
+            if held_bytes >= _PIECE_BYTES:
+                yield pa.concat_tables(held)
+                held, held_bytes = [], 0
+    if held:
+        yield pa.concat_tables(held)
+
+
+def _read(table: Path, file: SmallFile, columns: pa.Schema) -> Iterator[pa.Table]:
+    rows = 0
+    try:
+        # Spark writes moments in a form that would be read in ns, which end in 2262.
+        with pq.ParquetFile(table / file.path, coerce_int96_timestamp_unit="us") as opened:
+            for batch in opened.iter_batches(_PIECE_ROWS, use_threads=False):
+                rows += len(batch)
+                yield with_columns(pa.Table.from_batches([batch]), columns)
+    except FileNotFoundError:
+        raise _Unreadable(file.path, "is gone") from None
+    except (OSError, pa.ArrowException) as error:
+        raise _Unreadable(file.path, f"cannot be read ({first_line(error)})") from error
+    if file.rows is not None and rows != file.rows:
+        raise _Unreadable(file.path, f"has {rows:,} of them, and {file.rows:,} by the log")
 
 
 def _files(table: DeltaTable) -> list[SmallFile]:
@@ -92,12 +136,15 @@ def _files(table: DeltaTable) -> list[SmallFile]:
     actions = pa.table(table.get_add_actions(flatten=True))
     names, days = ("modification_time", "path", "size_bytes", "num_records"), table.metadata().partition_columns
     wanted = [*names, *(f"partition.{day}" for day in days)]
-    rows = actions.select([name for name in wanted if name in actions.column_names]).to_pylist()
+    actions = actions.select([name for name in wanted if name in actions.column_names])
+    # As text: a day may be one that Python does not know.
+    texts = [field.with_type(pa.string()) if field.name not in names else field for field in actions.schema]
+    rows = actions.cast(pa.schema(texts)).to_pylist()
     found = []
     for row in rows:
-        partition = tuple((day, str(row[f"partition.{day}"])) for day in days)
+        partition = tuple((day, row[f"partition.{day}"]) for day in days)
         file = SmallFile(row["modification_time"], row["path"], row["size_bytes"], row.get("num_records"), partition)
-        if _OWN_NAME.fullmatch(file.path):
+        if _OWN_NAME.fullmatch(file.path) and all(value is not None for _, value in partition):
             found.append(file)
     return sorted(found)
 

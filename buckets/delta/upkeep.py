@@ -6,17 +6,18 @@ wrong is said in a line and tried again.
 """
 
 import json
+import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from buckets.clock import epoch_ms
-from buckets.delta.commits import LOG, PARTIAL
+from buckets.delta.commits import LOG, PARTIAL, is_understood
 from buckets.delta.small_files import FEWEST, join_small_files
 from buckets.delta.whole_table import open_table
-from buckets.errors import first_line
+from buckets.errors import BucketsError, first_line
 
 APPENDS = 2 * FEWEST
 """After how many appends a table is looked at, and how many commits there are at least between checkpoints of a log."""
@@ -34,6 +35,8 @@ _AGAIN_AFTER_S = 60.0
 _LOOKS = 24
 """How often within the time for which versions are kept it is looked whether some have expired."""
 _KEPT = ("delta.deletedFileRetentionDuration", "delta.logRetentionDuration")
+_INTERVAL = re.compile(r"interval \d+ (nano|micro|milli)?second(s)?|interval \d+ (minute|hour|day|week)s?")
+"""What deltalake reads; of anything else it keeps versions for a week."""
 
 
 def retention(keep_ms: int | None = None) -> dict[str, str]:
@@ -42,13 +45,15 @@ def retention(keep_ms: int | None = None) -> dict[str, str]:
 
 
 def set_retention(path: Path, keep_ms: int | None) -> None:
-    """Make a table keep its versions for so long.
+    """Make a table keep its versions for so long; one that has features which are not known here stays as it is.
 
     Args:
         path: the table.
         keep_ms: how long; None to leave what the table says, and a day where it says nothing.
     """
     table = open_table(path)
+    if not is_understood(table):
+        return
     there = table.metadata().configuration
     wanted = {name: kept for name, kept in retention(keep_ms).items() if keep_ms is not None or name not in there}
     if any(there.get(name) != value for name, value in wanted.items()):
@@ -70,11 +75,23 @@ def write_checkpoint(path: Path) -> None:
 def expire(path: Path, keep_ms: int) -> None:
     """Remove files that no version needs which the table keeps, and commits before these versions.
 
+    Nothing is removed where a table has features that are not known here.
+
     Args:
         path: the table.
         keep_ms: how old a commit must be that has not been finished.
+
+    Raises:
+        BucketsError: the table says in a form that is not known for how long it keeps versions.
     """
     table = open_table(path)
+    if not is_understood(table):
+        return
+    there = table.metadata().configuration
+    for name in _KEPT:
+        if name in there and not _INTERVAL.fullmatch(there[name]):
+            message = f"its property {name} is {there[name]!r}; write that as `interval 30 days`"
+            raise BucketsError(message)
     if table.vacuum(dry_run=True, full=True):
         table.vacuum(dry_run=False, full=True)
     open_table(path).cleanup_metadata()
@@ -109,7 +126,7 @@ class Upkeep:
         self._keep_ms = keep_ms or DEFAULT_KEEP_MS
         self._is_compacting = is_compacting
         self._say = say
-        self._said = ""
+        self._said: dict[Path, Collection[str]] = dict.fromkeys(tables, ())
         self._due = threading.Event()
         self._pressing = threading.Event()
         self._closing = threading.Event()
@@ -168,36 +185,45 @@ class Upkeep:
         """Do what a table needs; returns whether that went well."""
         if not (path / LOG).exists():
             return True
-        try:
-            if self._appends[path] >= APPENDS:
-                self._appends[path] = 0
-                self._shorten(path)
-            if self._is_compacting and time.monotonic() >= self._expire_at_s[path]:
-                with self.apart(path):
-                    expire(path, self._keep_ms)
-                self._expire_at_s[path] = time.monotonic() + self._every_s
-        except BaseException as error:  # what panics in deltalake is no Exception
-            self._appends[path] = APPENDS
-            self._due.set()
-            line = (
-                f"table {path}: small and old files stay ({first_line(error)}); results are not concerned, and it is "
-                "tried again in a minute"
-            )
-            if line != self._said:
-                self._said = line
-                self._say(line)
-            return False
-        return True
+        faults: dict[str, str] = {}
+        if self._appends[path] >= APPENDS:
+            self._appends[path] = 0
+            # The checkpoint first: with it the rest is cheap.
+            self._do(path, "no checkpoint of its log is written", self._write_checkpoint, faults)
+            if self._is_compacting:
+                self._do(path, "small files stay", self._join, faults)
+            if faults:
+                self._appends[path] = APPENDS
+                self._due.set()
+        if self._is_compacting and time.monotonic() >= self._expire_at_s[path]:
+            self._do(path, "old files stay", self._expire, faults)
+        for reason in faults.keys() - set(self._said[path]):
+            self._say(f"table {path}: {faults[reason]} ({reason}); batches go on, and it is tried again in a minute")
+        self._said[path] = faults.keys()
+        return not faults
 
-    def _shorten(self, path: Path) -> None:
-        """Write a checkpoint of the log, which makes the rest of it cheap, and join small files."""
+    def _do(self, path: Path, without: str, work: Callable[[Path], None], faults: dict[str, str]) -> None:
+        """Do a part of it; what goes wrong is noted by its reason, with what stays undone for it."""
+        try:
+            work(path)
+        except BaseException as error:  # what panics in deltalake is no Exception
+            faults.setdefault(first_line(error), without)
+
+    def _write_checkpoint(self, path: Path) -> None:
         with self.apart(path):
             write_checkpoint(path)
+
+    def _join(self, path: Path) -> None:
         joins = 0
-        while self._is_compacting and joins < _MOST_JOINS and join_small_files(path, apart=self.apart(path)):
+        while joins < _MOST_JOINS and join_small_files(path, apart=self.apart(path)):
             joins += 1
             if self._closing.is_set():
                 break
         if joins == _MOST_JOINS:
             self._appends[path] = APPENDS
             self._due.set()
+
+    def _expire(self, path: Path) -> None:
+        with self.apart(path):
+            expire(path, self._keep_ms)
+        self._expire_at_s[path] = time.monotonic() + self._every_s

@@ -1,5 +1,6 @@
 """Opens a Delta table that is whole, and says in one line which one is not."""
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,9 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from buckets.errors import BucketsError, first_line
 
+_MORE_TRIES, _AGAIN_AFTER_S = 3, 0.1
+"""A log that is listed while it is written to may show a commit and not the one before it."""
+
 
 def open_table(path: Path | str) -> DeltaTable:
     """Open a table.
@@ -20,6 +24,13 @@ def open_table(path: Path | str) -> DeltaTable:
         TableNotFoundError: there is none.
     """
     with _whole(path):
+        for _ in range(_MORE_TRIES):
+            try:
+                return DeltaTable(path)
+            except TableNotFoundError:
+                raise
+            except DeltaError:
+                time.sleep(_AGAIN_AFTER_S)
         return DeltaTable(path)
 
 

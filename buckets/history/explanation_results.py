@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import QueryBuilder
 
 from buckets.config.job import Job
 from buckets.delta.column_name import quoted_column
+from buckets.delta.whole_table import open_table
 from buckets.errors import BucketsError, first_line
 from buckets.events.schema import EventSchema
 from buckets.numbers.decimal128 import MOST_DIGITS
@@ -85,7 +86,7 @@ class RecordedResults:
         path = self.folder / output
         try:
             query = f"select * from results where {' and '.join(tests)}"
-            found = pa.table(QueryBuilder().register("results", DeltaTable(path)).execute(query).read_all())
+            found = pa.table(QueryBuilder().register("results", open_table(path)).execute(query).read_all())
         except Exception as error:  # deltalake raises plain ones for files that are gone or broken
             message = f"results {path}: the table cannot be read ({first_line(error)})"
             raise BucketsError(message) from None

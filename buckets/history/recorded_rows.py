@@ -11,10 +11,11 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import QueryBuilder
 
 from buckets.audit.tables import Table, audit_tables
 from buckets.config.job import Job
+from buckets.delta.whole_table import open_table
 from buckets.errors import BucketsError, first_line
 from buckets.history.scoring import ScoredPiece
 from buckets.outputs import columns
@@ -222,7 +223,7 @@ def _read(path: Path, schema: pa.Schema, span: Span, tests: list[str]) -> pa.Tab
     if span.to_ms is not None:
         tests = [*tests, f"event_time < to_timestamp_millis({span.to_ms})"]
     try:
-        source = DeltaTable(path)
+        source = open_table(path)
         there = {each.name for each in source.schema().fields}
         names = ", ".join(f'"{name}"' for name in schema.names if name in there)
         where = f" where {' and '.join(tests)}" if tests else ""

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import QueryBuilder
 
+from buckets.delta.whole_table import open_table
 from buckets.errors import BucketsError, first_line
 from buckets.outputs.columns import TIME
 from buckets.outputs.typed_columns import with_structs
@@ -116,7 +117,7 @@ def _read_lines(path: Path, columns: list[str] | None, optional: tuple[str, ...]
 def _read_delta(path: Path, columns: list[str] | None, optional: tuple[str, ...]) -> pa.Table:
     """Return the wanted columns that a table has; those that it may lack are left out where it does."""
     try:
-        source = DeltaTable(path)
+        source = open_table(path)
         there = [field.name for field in source.schema().fields]
         lacking = [column for column in columns or () if column not in there]
         missing = next((column for column in lacking if column not in optional), None)

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import QueryBuilder
 
+from buckets.delta.whole_table import open_table
 from buckets.errors import BucketsError, first_line
 from buckets.outputs.columns import ALERTS, SHADOW_ALERTS
 
@@ -146,7 +147,7 @@ def _of_table(
 
 def _columns_of(path: Path) -> frozenset[str]:
     try:
-        return frozenset(field.name for field in DeltaTable(path).schema().fields)
+        return frozenset(field.name for field in open_table(path).schema().fields)
     except Exception as error:  # deltalake raises plain ones for logs that are gone or broken
         message = f"results {path}: the table cannot be read ({first_line(error)})"
         raise BucketsError(message) from None
@@ -162,7 +163,7 @@ def _event(path: Path, row: dict[str, Any]) -> dict[str, Any]:
 
 def _query(path: Path, query: str) -> Iterator[pa.RecordBatch]:
     try:
-        for batch in QueryBuilder().register("alerts", DeltaTable(path)).execute(query):
+        for batch in QueryBuilder().register("alerts", open_table(path)).execute(query):
             yield pa.record_batch(batch)
     except Exception as error:  # deltalake raises plain ones for files that are gone or broken
         message = f"results {path}: the table cannot be read ({first_line(error)})"

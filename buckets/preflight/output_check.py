@@ -11,19 +11,44 @@ from buckets.delta.whole_table import open_table
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
 from buckets.numbers.fixed_point import AVERAGE_EXTRA_DIGITS
-from buckets.outputs.columns import ALERTS
+from buckets.outputs.columns import ALERTS, BATCHES, COLLISIONS, DEAD_LETTERS, DUPLICATES, LATE_EVENTS, TOPICS
+
+_OF_ALL_RELEASES = (ALERTS, BATCHES, LATE_EVENTS, COLLISIONS, DUPLICATES, DEAD_LETTERS)
+"""Tables that every release has made; others may be missing in the folder of an older job."""
 
 
 def check_output(folder: OwnedFolder, checkpoint: Checkpoint, identity: str | None) -> None:
     """See that an output folder is new and the checkpoint too, or that the two belong together.
 
     Raises:
-        BucketsError: they do not, or the folder holds something else.
+        BucketsError: they do not, the folder holds something else, or a table is gone that batches have filled.
     """
     if not folder.is_of(identity) and identity is not None and checkpoint.batches.has_run():
         message = (
             f"output.path {folder.path} does not hold the results so far of checkpoint {checkpoint.path}; "
             "go back to its output folder, or name a new checkpoint"
+        )
+        raise BucketsError(message)
+    newest = checkpoint.batches.newest_done()
+    if identity is not None and newest is not None:
+        _check_filled(folder.path, checkpoint.path, identity, newest)
+
+
+def _check_filled(folder: Path, checkpoint: Path, identity: str, newest: int) -> None:
+    """See that a folder holds the tables that batches have filled, up to the newest batch that has ended."""
+    for name in (*TOPICS, BATCHES):
+        table = folder / name
+        if not DeltaTable.is_deltatable(str(table)) and (name in _OF_ALL_RELEASES or table.exists()):
+            message = (
+                f"output.path {folder} does not hold the table {name} that checkpoint {checkpoint} has filled; put it "
+                "back, or name a new checkpoint and a new output folder"
+            )
+            raise BucketsError(message)
+    last = open_table(folder / BATCHES).transaction_version(f"{identity}-{BATCHES}")
+    if last is None or last < newest:
+        message = (
+            f"table {folder / BATCHES} ends with batch {'none' if last is None else last}, and checkpoint {checkpoint} "
+            f"with batch {newest}: the end of its log is gone; restore the table from a copy"
         )
         raise BucketsError(message)
 

@@ -18,6 +18,7 @@ from buckets.checkpoint.owned_folder import OWNER
 from buckets.checkpoint.rule_versions import RuleVersions, Version
 from buckets.config.job import Job
 from buckets.delta.numbered_append import append_new
+from buckets.delta.whole_table import open_table
 from buckets.errors import BucketsError, first_line
 from buckets.rules.rule import Rule
 
@@ -104,7 +105,7 @@ def read_rule_changes(path: Path) -> list[dict[str, Any]]:
     try:
         names = ", ".join(COLUMNS.names)
         query = f"select {names} from changes order by ruleset_version"
-        table = pa.table(QueryBuilder().register("changes", DeltaTable(path)).execute(query).read_all())
+        table = pa.table(QueryBuilder().register("changes", open_table(path)).execute(query).read_all())
         for name in ("asked_at", "in_force_at"):
             column = table.column(name).cast(_TIME).cast(pa.int64())
             table = table.set_column(table.schema.get_field_index(name), name, column)

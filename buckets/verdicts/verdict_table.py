@@ -15,6 +15,7 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from buckets.config.job import Job, results_folder
+from buckets.delta.whole_table import open_table
 from buckets.errors import BucketsError, first_line
 from buckets.outputs.columns import VERDICTS
 from buckets.outputs.contract import MOMENT, OTHER_FIELDS
@@ -80,7 +81,7 @@ def load_verdicts(table: Path) -> list[Verdict]:
     there = _columns_of(table)
     columns = ", ".join(f'"{name}"' if name in there else f'null as "{name}"' for name in _READ)
     try:
-        source = QueryBuilder().register("rows", DeltaTable(table))
+        source = QueryBuilder().register("rows", open_table(table))
         rows = pa.table(source.execute(f"select {columns} from rows").read_all())
     except Exception as error:  # deltalake raises plain ones for files that are gone or broken
         message = f"verdicts {table}: the table cannot be read ({first_line(error)})"
@@ -144,7 +145,7 @@ def _open_or_make(table: Path) -> DeltaTable:
             return DeltaTable.create(table, COLUMNS, name=VERDICTS, description=TABLE.comment, mode="error")
         except DeltaError:
             continue
-    return DeltaTable(table)
+    return open_table(table)
 
 
 def _columns_of(table: Path) -> frozenset[str]:
@@ -154,7 +155,7 @@ def _columns_of(table: Path) -> frozenset[str]:
         BucketsError: it is none.
     """
     try:
-        there = frozenset(field.name for field in DeltaTable(table).schema().fields)
+        there = frozenset(field.name for field in open_table(table).schema().fields)
     except Exception as error:  # deltalake raises plain ones for logs that are gone or broken
         message = (
             f"verdicts {table}: is no table of verdicts ({first_line(error)}); name another one as `verdicts.table`"

@@ -2,14 +2,17 @@
 
 import json
 import os
+import shutil
 
 import pyarrow as pa
 import pytest
 import yaml
-from deltalake import write_deltalake
+from deltalake import CommitProperties, Transaction, write_deltalake
 
+from buckets.checkpoint.batch_records import BatchRecord
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.owned_folder import OwnedFolder
+from buckets.outputs.columns import BATCHES, TOPICS
 from tests.cli_unit.archived_conf import archived_conf
 from tests.cli_unit.ran import Ran
 
@@ -165,31 +168,54 @@ def test_tables_are_opened(buckets, conf):
     assert any("amount" in each or "cannot order rows" in each for each in found["source"])
 
 
-def test_tables_of_results_that_are_not_whole_are_named(buckets, conf):
-    job, tables = Checkpoint(conf.parent / "checkpoint").job, conf.parent / "new tables"
-    OwnedFolder(tables, "output.path", job.life).take(job.known_identity())
-    for number in range(3):
-        write_deltalake(
-            tables / "late_events",
-            pa.table({"day": ["a b", "c"], "n": [number] * 2}),
-            partition_by=["day"],
-            mode="append",
-        )
+@pytest.fixture
+def filled(conf):
+    """The job with the tables of its results: the folder of these."""
+    checkpoint, tables = Checkpoint(conf.parent / "checkpoint"), conf.parent / "new tables"
+    identity, newest = checkpoint.job.known_identity(), 2
+    checkpoint.batches.keep(newest, BatchRecord(1, (), done=True))
+    OwnedFolder(tables, "output.path", checkpoint.job.life).take(identity)
+    for name in (*TOPICS, BATCHES):
+        for number in range(3):
+            ran = Transaction(f"{identity}-{name}", newest - 2 + number)
+            rows = pa.table({"day": ["a b", "c"], "value": pa.array([number] * 2, pa.decimal128(38, 10))})
+            once = CommitProperties(app_transactions=[ran])
+            write_deltalake(tables / name, rows, partition_by=["day"], mode="append", commit_properties=once)
     changed(conf, output={"path": "new tables"})
-    assert things(buckets("check", conf, "--json"))["output"] == "goes on"
+    return tables
 
-    gone = sorted((tables / "late_events").glob("day=a*/*.parquet"))[0]
+
+def test_tables_of_results_that_are_not_whole_are_named(buckets, conf, filled):
+    def fault() -> str:
+        (found,) = things(buckets("check", conf, "--json"))["output"]
+        return found
+
+    assert things(buckets("check", conf, "--json"))["output"] == "goes on"
+    gone = sorted((filled / "late_events").glob("day=a*/*.parquet"))[0]
     kept = gone.read_bytes()
     gone.unlink()
-    (fault,) = things(buckets("check", conf, "--json"))["output"]
-    assert "late_events: file day=a" in fault
-    assert fault.endswith("with rows of it is gone; restore the table from a copy")
+    assert "late_events: file day=a" in fault()
+    assert fault().endswith("with rows of it is gone; restore the table from a copy")
 
     gone.write_bytes(kept)
-    log = tables / "late_events" / "_delta_log" / f"{1:020d}.json"
-    log.write_bytes(log.read_bytes()[:-20])
-    (fault,) = things(buckets("check", conf, "--json"))["output"]
-    assert "cannot be read" in fault
+    log = filled / "late_events" / "_delta_log" / f"{1:020d}.json"
+    kept = log.read_bytes()
+    log.write_bytes(kept[:-20])
+    assert "cannot be read" in fault()
+    log.write_bytes(kept)
+    (filled / "batches" / "_delta_log" / f"{2:020d}.json").unlink()
+    assert "the end of its log is gone; restore the table from a copy" in fault()
+
+
+@pytest.mark.parametrize("name", ["alerts", "batches", "duplicates", "held_alerts"])
+@pytest.mark.parametrize("part", ["", "_delta_log"])
+def test_a_table_that_is_gone_is_named(buckets, conf, filled, name, part):
+    shutil.rmtree(filled / name / part)
+    found = things(buckets("check", conf, "--json"))["output"]
+    if (name, part) == ("held_alerts", ""):
+        assert found == "goes on", "an earlier release did not have it"
+    else:
+        assert f"does not hold the table {name} that checkpoint" in found[0]
 
 
 def test_the_topics_of_a_configuration_are_checked_together(buckets, conf):

@@ -83,6 +83,34 @@ def test_a_longer_topic_of_the_same_name_is_refused_and_then_read_from_its_begin
     assert lines[-1] == "no topic was created again; --new-topic changes nothing"
 
 
+def test_a_start_that_dies_while_it_takes_the_new_topic_is_done_again(spark, broker, tmp_path, monkeypatch):
+    job = AuditJob(broker, tmp_path)
+    job.send(payments(20))
+    assert events_in(run_to_end(spark, job)) == 20
+    job.audit(spark)
+    create_again(job)
+    job.send([payment(number, 5_000) for number in range(30)])
+
+    def die(*_: object) -> None:
+        message = "killed"
+        raise MemoryError(message)
+
+    def audit_in_new_topic() -> None:
+        AuditQuery(spark, prepare_audit(load_job(job.conf), print), AuditListener()).run(once=True)
+
+    for take in (lambda: go_on(spark, job, []), audit_in_new_topic):
+        with monkeypatch.context() as patch:
+            patch.setattr(TopicGenerations, "add", die)
+            with pytest.raises(MemoryError):
+                take()
+        take()
+    for checkpoint in (job.checkpoint, job.audit_checkpoint):
+        first, second = TopicGenerations(checkpoint).of(job.topic)
+        assert (first.end, second.begin) == ({0: 20}, {0: 0})
+    assert len(job.rows(TRANSACTIONS)) == 50
+    assert History.open(load_job(job.conf)).archive.end() == 50
+
+
 def test_a_topic_that_is_created_again_under_the_job_ends_it_before_anything_of_it_is_written(spark, broker, tmp_path):
     job = KafkaJob(broker, tmp_path)
     job.send(payments(20))
