@@ -16,8 +16,11 @@ MOST_GROWTH, SLACK = 1.1, 8.0
 """A measure is flat if it has grown by no more than a tenth, or by so little that it is a matter of the moment."""
 MB = 1 << 20
 RATES = "CPU ms a batch"
-GROWING = ("of data", "offsets read")
-"""Measures of what the job is there to write end so."""
+GROWING = ("of data", "cuts: KiB", "job.log: KiB")
+"""Measures of what the job is there to write end so: a line a batch says how the stream was cut, for ever, and a line
+every ten seconds that it goes on."""
+SMALL = 2 * MB
+"""Data files below are joined; of larger ones there are more, the more data there is."""
 
 
 @dataclass(frozen=True)
@@ -91,19 +94,20 @@ def _look_into(folder: Path, name: str, levels: Counter[str]) -> None:
     """Count the files of a folder and their sizes; of Delta tables, those of their logs apart."""
     # A walk passes over folders that are removed meanwhile.
     for path in (Path(parent, each) for parent, _, names in os.walk(folder) for each in names):
+        part = "cuts" if path.parent.name == "cuts" else name
         try:
             size = path.stat().st_size
         except OSError:  # removed since it was listed
             continue
         if name != "tables":
-            levels[f"{name}: files"] += 1
-            levels[f"{name}: KiB"] += size / 1024
+            levels[f"{part}: files"] += 1
+            levels[f"{part}: KiB"] += size / 1024
         elif "_delta_log" in path.parts:
             levels["tables: log files"] += 1
             levels["tables: log KiB"] += size / 1024
             levels["tables: commits kept"] += path.suffix == ".json"
         else:
-            levels["tables: data files"] += 1
+            levels["tables: small files" if size < SMALL else "tables: large files of data"] += 1
             levels["tables: MiB of data"] += size / MB
 
 
