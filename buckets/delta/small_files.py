@@ -27,7 +27,7 @@ FEWEST = 32
 """How many files of a size, and of a partition, there are before they are joined."""
 _MOST_FILES, _MOST_BYTES, _MOST_ROWS = 256, 1 << 25, 500_000
 """What is joined at once, at most."""
-_PIECE_BYTES, _PIECE_ROWS = 1 << 26, 1024
+PIECE_BYTES, PIECE_ROWS = 1 << 26, 1024
 """Of the rows so much is in memory at once, and so many more: a text that repeats itself takes little of a file."""
 _OWN_NAME = re.compile(r"(\w+=\d{4}-\d\d-\d\d/)*[\w.-]+\.parquet")
 """Names that the log and the file system write in the same way."""
@@ -67,8 +67,8 @@ def join_small_files(path: Path, fewest: int = FEWEST, apart: AbstractContextMan
         partition = dict(chosen[0].partition)
         columns = pa.schema(field for field in pa.schema(table.schema().to_arrow()) if field.name not in partition)
         try:
-            joined = write_data_file(path, _pieces(path, chosen, columns), columns, partition)
-        except _Unreadable as error:
+            joined = write_data_file(path, read_pieces(path, chosen, columns), columns, partition)
+        except UnreadableFile as error:
             faults.append(error.message)
             files = [each for each in files if each.path != error.path]
             continue
@@ -87,7 +87,7 @@ def join_small_files(path: Path, fewest: int = FEWEST, apart: AbstractContextMan
     return 0
 
 
-class _Unreadable(BucketsError):
+class UnreadableFile(BucketsError):
     """A file of a table cannot be read."""
 
     def __init__(self, path: str, reason: str) -> None:
@@ -96,11 +96,11 @@ class _Unreadable(BucketsError):
         self.path = path
 
 
-def _pieces(table: Path, files: Sequence[SmallFile], columns: pa.Schema) -> Iterator[pa.Table]:
+def read_pieces(table: Path, files: Sequence[SmallFile], columns: pa.Schema) -> Iterator[pa.Table]:
     """Return the rows of files, a piece at a time, with the columns of their table.
 
     Raises:
-        _Unreadable: a file is gone or damaged, or its rows are not as many as the log says.
+        UnreadableFile: a file is gone or damaged, or its rows are not as many as the log says.
     """
     held: list[pa.Table] = []
     held_bytes = 0
@@ -108,7 +108,7 @@ def _pieces(table: Path, files: Sequence[SmallFile], columns: pa.Schema) -> Iter
         for rows in _read(table, file, columns):
             held.append(rows)
             held_bytes += rows.nbytes
-            if held_bytes >= _PIECE_BYTES:
+            if held_bytes >= PIECE_BYTES:
                 yield pa.concat_tables(held)
                 held, held_bytes = [], 0
     if held:
@@ -120,15 +120,15 @@ def _read(table: Path, file: SmallFile, columns: pa.Schema) -> Iterator[pa.Table
     try:
         # Spark writes moments in a form that would be read in ns, which end in 2262.
         with pq.ParquetFile(table / file.path, coerce_int96_timestamp_unit="us") as opened:
-            for batch in opened.iter_batches(_PIECE_ROWS, use_threads=False):
+            for batch in opened.iter_batches(PIECE_ROWS, use_threads=False):
                 rows += len(batch)
                 yield with_columns(pa.Table.from_batches([batch]), columns)
     except FileNotFoundError:
-        raise _Unreadable(file.path, "is gone") from None
+        raise UnreadableFile(file.path, "is gone") from None
     except (OSError, pa.ArrowException) as error:
-        raise _Unreadable(file.path, f"cannot be read ({first_line(error)})") from error
+        raise UnreadableFile(file.path, f"cannot be read ({first_line(error)})") from error
     if file.rows is not None and rows != file.rows:
-        raise _Unreadable(file.path, f"has {rows:,} of them, and {file.rows:,} by the log")
+        raise UnreadableFile(file.path, f"has {rows:,} of them, and {file.rows:,} by the log")
 
 
 def _files(table: DeltaTable) -> list[SmallFile]:

@@ -78,7 +78,7 @@ def test_a_table_of_rules_that_cannot_be_written_without_a_word(table, monkeypat
 
 @pytest.mark.parametrize("error", [DeltaError(), DeltaError("\n")])
 def test_results_that_fail_without_a_word(table, monkeypatch, error):
-    monkeypatch.setattr(reader, "DeltaTable", fails(error))
+    monkeypatch.setattr(reader, "open_table", fails(error))
     with pytest.raises(BucketsError, match=r"cannot be read \(DeltaError\)"):
         reader.read_rows(table.parent, "alerts", ["rule_id"])
 

@@ -17,6 +17,7 @@ QUOTED = re.compile(r"`([^`\n]+)`")
 DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 FILES = {"cfg", "json", "jsonl", "lock", "log", "md", "pem", "pid", "properties", "py", "yaml"}
 ELSEWHERE = {
+    "audit",
     "delta",
     "spark",
     "fs",

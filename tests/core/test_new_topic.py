@@ -80,7 +80,9 @@ def test_generations_are_kept_and_told_by_their_ids(tmp_path):
         NewTopic, match=r"topic t was deleted and created again: .* with id one, and this one has id two"
     ):
         topics.check({"v": "three", "t": "two"})
-    topics.add("t", TopicGeneration("two", 7, {0: 4}), {0: 20, 1: 5})
+    topics.end({"t": {0: 20, 1: 5}})
+    topics.end({"t": {0: 0}})
+    topics.add("t", TopicGeneration("two", 7, {0: 4}))
     again = TopicGenerations(tmp_path)
     again.check({"t": "two"})
     assert again.of("t") == (TopicGeneration("one", 0, {}, {0: 20, 1: 5}), TopicGeneration("two", 7, {0: 4}))

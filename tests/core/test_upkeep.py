@@ -24,7 +24,7 @@ from buckets.delta import small_files, upkeep
 from buckets.delta.commits import Commits
 from buckets.delta.data_file import write_data_file
 from buckets.delta.kept_table import KeptTable
-from buckets.delta.small_files import join_small_files
+from buckets.delta.small_files import PIECE_BYTES, PIECE_ROWS, SmallFile, join_small_files, read_pieces
 from buckets.delta.upkeep import Upkeep, expire, set_retention, write_checkpoint
 from buckets.errors import BucketsError
 from tests.spark.job_folder import read_table
@@ -409,10 +409,10 @@ def test_a_text_that_repeats_itself_is_not_all_in_memory_at_once(tmp_path):
     for number in range(4):
         rows = pa.table({"at": [number] * 1_500, "text": [text] * 1_500}, columns)
         KeptTable(tmp_path / "t", "me").append(number, lambda rows=rows: rows)
-    chosen = small_files._files(DeltaTable(tmp_path / "t"))
+    chosen = [SmallFile(0, file.name, file.stat().st_size, 1_500) for file in (tmp_path / "t").glob("*.parquet")]
     assert sum(file.size_bytes for file in chosen) < 1_000_000
-    most = max(piece.nbytes for piece in small_files._pieces(tmp_path / "t", chosen, columns))
-    assert most < small_files._PIECE_BYTES + 1.1 * small_files._PIECE_ROWS * len(text)
+    most = max(piece.nbytes for piece in read_pieces(tmp_path / "t", chosen, columns))
+    assert most < PIECE_BYTES + 1.1 * PIECE_ROWS * len(text)
     assert join_small_files(tmp_path / "t", 2) == 4
     table = DeltaTable(tmp_path / "t")
     (file,) = pa.table(table.get_add_actions(flatten=True)).to_pylist()
