@@ -84,7 +84,7 @@ def test_a_longer_topic_of_the_same_name_is_refused_and_then_read_from_its_begin
 
 
 def test_a_start_that_dies_while_it_takes_the_new_topic_is_done_again(spark, broker, tmp_path, monkeypatch):
-    job = AuditJob(broker, tmp_path)
+    job = AuditJob(broker, tmp_path, archive={"path": "archive"})
     job.send(payments(20))
     assert events_in(run_to_end(spark, job)) == 20
     job.audit(spark)
