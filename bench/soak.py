@@ -234,7 +234,7 @@ def main() -> int:
             if out is not None:
                 parts = {"changes": [asdict(each) for each in compared], "samples": [asdict(each) for each in samples]}
                 out.mkdir(parents=True, exist_ok=True)
-                (out / f"soak_{output}.json").write_text(json.dumps(found | parts, indent=1), encoding="utf-8")
+                (out / f"soak_{output}.json").write_text(json.dumps(found | parts), encoding="utf-8")
                 console.print(f"written to {out / f'soak_{output}.json'}", highlight=False)
     return 0 if flat else 1
 
