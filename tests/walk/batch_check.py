@@ -153,7 +153,9 @@ class BatchCheck:
     def _take_alert(self, group: Group, row: Row) -> Taken:
         """What becomes of an alert in a group of alerts, which no side output says."""
         taken = self._take_in(group, row, row["alert_id"])
-        cold = self._is_cold(group, row["alert_id"])
+        # Of an alert that no rule is evaluated at, as where all are paused, nothing says whether its key was evicted.
+        is_told = any((row["alert_id"], rule.rule_id) in self._found.evaluations for rule in group.rules)
+        cold = not is_told or self._is_cold(group, row["alert_id"])
         taken.is_cold = cold and row["t"] < self._job.clock_ms - taken.timelines.lateness_ms
         if taken.is_cold:
             self._uncertain.add(group.group_id)
