@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
+from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from buckets.carry.manifest import KEYS, PAGES, RECORDS, SHARDS, Manifest, TableCheck
-from buckets.delta.whole_table import open_table
 from buckets.errors import BucketsError, first_line
 
 CHECKED = {
@@ -32,7 +32,7 @@ def rows_of(folder: Path, name: str) -> Iterator[pa.RecordBatch]:
         BucketsError: it cannot be read.
     """
     try:
-        yield from open_table(folder / name).to_pyarrow_dataset().to_batches(columns=list(CHECKED[name]))
+        yield from DeltaTable(folder / name).to_pyarrow_dataset().to_batches(columns=list(CHECKED[name]))
     except (DeltaError, pa.ArrowException, OSError) as error:
         raise _damaged(folder, name, f"cannot be read ({first_line(error)})") from error
 
@@ -72,7 +72,7 @@ def check_row_counts(folder: Path, manifest: Manifest) -> None:
     """
     for name in CHECKED:
         try:
-            rows = open_table(folder / name).to_pyarrow_dataset().count_rows()
+            rows = DeltaTable(folder / name).to_pyarrow_dataset().count_rows()
         except (DeltaError, pa.ArrowException, OSError) as error:
             raise _damaged(folder, name, f"cannot be read ({first_line(error)})") from error
         written = manifest.tables.get(name)

@@ -46,9 +46,10 @@ class TextTable(Table):
         for column, cell in zip(self.columns, cells, strict=False):
             if column.justify == "right" or not isinstance(cell, str | Text):
                 continue
-            if column.header in _NAMES:
-                self._longest_name = max(self._longest_name, *map(cell_len, str(cell).splitlines()))
+            is_name = column.header in _NAMES
+            longest = max(map(cell_len, str(cell).splitlines() if is_name else str(cell).split()), default=0)
+            if is_name:
+                self._longest_name = max(self._longest_name, longest)
                 column.no_wrap = self._has_other_texts and self._longest_name <= _WIDEST_NAME
             else:
-                longest = max(map(cell_len, str(cell).split()), default=0)
                 column.min_width = max(column.min_width or 0, min(longest, _WIDEST_WORD))

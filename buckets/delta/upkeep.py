@@ -9,7 +9,7 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
@@ -39,7 +39,7 @@ _INTERVAL = re.compile(r"interval \d+ (nano|micro|milli)?second(s)?|interval \d+
 """What deltalake reads; of anything else it keeps versions for a week."""
 
 
-def retention(keep_ms: int | None = None) -> dict[str, str]:
+def retention(keep_ms: int | None) -> dict[str, str]:
     """Return the properties of a table that say for how long its versions can be read; None: for a day."""
     return dict.fromkeys(_KEPT, f"interval {-(-(keep_ms or DEFAULT_KEEP_MS) // 1000)} seconds")
 
@@ -126,7 +126,7 @@ class Upkeep:
         self._keep_ms = keep_ms or DEFAULT_KEEP_MS
         self._is_compacting = is_compacting
         self._say = say
-        self._said: dict[Path, Collection[str]] = dict.fromkeys(tables, ())
+        self._said: dict[Path, set[str]] = {path: set() for path in tables}
         self._due = threading.Event()
         self._pressing = threading.Event()
         self._closing = threading.Event()
@@ -197,9 +197,9 @@ class Upkeep:
                 self._due.set()
         if self._is_compacting and time.monotonic() >= self._expire_at_s[path]:
             self._do(path, "old files stay", self._expire, faults)
-        for reason in faults.keys() - set(self._said[path]):
+        for reason in faults.keys() - self._said[path]:
             self._say(f"table {path}: {faults[reason]} ({reason}); batches go on, and it is tried again in a minute")
-        self._said[path] = faults.keys()
+        self._said[path] = set(faults)
         return not faults
 
     def _do(self, path: Path, without: str, work: Callable[[Path], None], faults: dict[str, str]) -> None:

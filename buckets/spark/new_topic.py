@@ -108,9 +108,7 @@ def _begin(guard: TopicGuard, renewed: Mapping[str, str], offsets: SourceOffsets
     beginnings = {topic: guard.beginning(topic) for topic in renewed}
     before = offsets.before(next_batch)
     # First of all: once offsets are moved, nothing else says how far the old topics were read.
-    guard.generations.end(
-        {topic: {int(key): at for key, at in before.get(topic, {}).items()} for topic in renewed},
-    )
+    guard.generations.end({topic: {int(key): at for key, at in before.get(topic, {}).items()} for topic in renewed})
     offsets.move(next_batch, {topic: {str(key): at for key, at in each.items()} for topic, each in beginnings.items()})
     for topic, begin in beginnings.items():
         guard.generations.add(topic, TopicGeneration(renewed[topic], next_batch, begin))
