@@ -6,7 +6,7 @@ from unittest import mock
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from buckets.carry.regrouping import regrouping
@@ -93,6 +93,15 @@ def layout(rule_set: RuleSet) -> list[Group]:
     return [replace(group, complete={}) for group in rule_set.groups]
 
 
+def too_late_by_one_of(job: Pipeline, positions, one_ms: int, other_ms: int) -> bool:
+    """Whether one of two latenesses makes an event too late that the other lets in."""
+    reach_ms = {group.name: group.longest_window_ms for group in job.rule_set.groups}
+    lates = [each for each in job.output(columns.LATE_EVENTS) if each["position"] in positions]
+    late_by_ms = [each["clock"] - each["event_time"] for each in lates]
+    beyond_ms = [by_ms - reach_ms[each["group"]] for by_ms, each in zip(late_by_ms, lates, strict=True)]
+    return any(min(one_ms, other_ms) < by_ms <= max(one_ms, other_ms) for by_ms in beyond_ms)
+
+
 def warm_alerts(job: Pipeline) -> set[str]:
     """The alerts that are warm, and what became of them; with other names of fields, they have other ids."""
     outputs = ((output, row) for output in (columns.ALERTS, columns.HELD_ALERTS) for row in job.output(output))
@@ -132,7 +141,11 @@ def in_old_names(job: Pipeline, names) -> Pipeline:
 def test_a_job_that_was_carried_over_and_back_goes_on_as_if_nothing_had_happened(
     events, lags_ms, cuts, at, shards, other_shards, lateness_ms, names, late, collision
 ):
-    """Whatever says that it is warm is what a job says that was never stopped, and never had other settings."""
+    """Whatever says that it is warm is what a job says that was never stopped, and never had other settings.
+
+    What is too late is so by the lateness of its time, though: events over which the two differ are left to
+    `test_an_event_is_too_late_by_the_lateness_of_its_time`.
+    """
     rows = stream(events, lags_ms)
     pieces = [rows[:at], rows[at : at + 30], rows[at + 30 :]]
     policies = {"late": late, "collision": collision}
@@ -146,8 +159,20 @@ def test_a_job_that_was_carried_over_and_back_goes_on_as_if_nothing_had_happened
         back = take(back, pieces[2], cuts)
     with mock.patch.object(shard_clock, "QUORUM", 10**9):
         never = take(job_of(RULES, shards=1, lateness_ms=evicted.LATENESS_MS, **policies), rows, [])
+    carried_positions = {each["position"] for each in pieces[1]}
+    assume(not too_late_by_one_of(never, carried_positions, evicted.LATENESS_MS, lateness_ms))
     check(back, never)
     assert warm_alerts(back) <= warm_alerts(never)
+
+
+@pytest.mark.parametrize(("lateness_ms", "late_by_ms"), [(0, 50), (0, 51), (25, 75), (25, 76)])
+def test_an_event_is_too_late_by_the_lateness_of_its_time(lateness_ms, late_by_ms):
+    (reach_ms,) = {each.longest_window_ms for each in first_rule_set([rule(length="50ms")]).groups}
+    job = take(job_of([rule(length="50ms")]), [evicted.row(1, "p1", 100)], [])
+    there = take(carried(job, 3, lateness_ms), [evicted.row(2, "p1", 100 - late_by_ms)], [])
+    (late,) = there.output(columns.LATE_EVENTS)
+    assert late["too_late"] == (late_by_ms > reach_ms + lateness_ms)
+    assert late["applied"] == (not late["too_late"])
 
 
 KEYS = st.lists(st.tuples(st.text(max_size=4), st.text(max_size=4)), min_size=1, max_size=20, unique=True)
