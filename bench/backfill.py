@@ -19,11 +19,11 @@ from typing import Any
 
 import yaml
 
+from buckets.backfill.fill_status import read_fills
 from buckets.checkpoint.backfill_requests import BackfillRequest, BackfillRequests
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.clock import epoch_ms
 from buckets.config.job import load_job
-from buckets.history.fill_status import read_fills
 from buckets.rules.rule import Rule
 from buckets.spark.prepared_job import Listener, job_session, prepare
 from buckets.spark.query import BatchReport

@@ -18,8 +18,8 @@ from report import Goal, Report
 
 from buckets.aggregates.aggregate import Function, aggregate
 from buckets.config.engine import EngineSettings
-from buckets.engine.in_memory import InMemoryJob
-from buckets.engine.shard import Scorer
+from buckets.engine.stages.in_memory import InMemoryJob
+from buckets.engine.stages.shard import Scorer
 from buckets.events.schema import EventSchema
 from buckets.events.table_rows import table_arrivals
 from buckets.rules.change import changes_between

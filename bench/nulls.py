@@ -20,9 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buckets.config.engine import EngineSettings
-from buckets.engine.in_memory import InMemoryJob
-from buckets.engine.output_decoder import OutputDecoder
-from buckets.engine.shard import Scorer
+from buckets.engine.stages.in_memory import InMemoryJob
+from buckets.engine.stages.output_decoder import OutputDecoder
+from buckets.engine.stages.shard import Scorer
 from buckets.events.schema import EventSchema
 from buckets.events.table_rows import table_arrivals
 from buckets.outputs import columns

@@ -15,13 +15,14 @@ import pyarrow.parquet as pq
 from trial import Trial, write_conf
 
 from buckets.config.job import load_job
-from buckets.engine import fan_out as fan_out_module
-from buckets.engine import payload, shard
-from buckets.engine.eviction import Eviction
-from buckets.engine.fan_out import fan_out
-from buckets.engine.in_memory import memory_store
-from buckets.engine.shard import Scorer
-from buckets.engine.stored_heads import StoredHeads
+from buckets.engine.batch import fan_out as fan_out_module
+from buckets.engine.batch import payload
+from buckets.engine.batch.fan_out import fan_out
+from buckets.engine.eviction.eviction import Eviction
+from buckets.engine.stages import shard
+from buckets.engine.stages.in_memory import memory_store
+from buckets.engine.stages.shard import Scorer
+from buckets.engine.storage.stored_heads import StoredHeads
 from buckets.events.arrivals import POSITION, SOURCE, SOURCE_ORDER, field_column
 from buckets.rules.rule_set import first_rule_set
 

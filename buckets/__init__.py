@@ -52,13 +52,13 @@ if TYPE_CHECKING:
     from buckets.checkpoint.rule_warmth import read_warmth
     from buckets.config.engine import EngineSettings
     from buckets.config.job import load_engine_settings
-    from buckets.engine.accounting import BatchAccount, GroupAccount
+    from buckets.engine.stages.accounting import BatchAccount, GroupAccount
     from buckets.errors import BucketsError
     from buckets.evaluation import Evaluator, Results, evaluate, features
     from buckets.events.schema import EventSchema, load_event_schema
-    from buckets.history.backtest_report import BacktestReport
-    from buckets.history.replay import replay
-    from buckets.history.table_backtest import backtest
+    from buckets.history.backtest.report import BacktestReport
+    from buckets.history.backtest.table_backtest import backtest
+    from buckets.history.replay.replay import replay
     from buckets.lists.list_file import load_list
     from buckets.outputs.reader import read_output
     from buckets.rule_files.yaml_rules import load_rules
@@ -92,17 +92,17 @@ __all__ = [
 ]
 
 _MODULES = {
-    "BacktestReport": "buckets.history.backtest_report",
-    "BatchAccount": "buckets.engine.accounting",
+    "BacktestReport": "buckets.history.backtest.report",
+    "BatchAccount": "buckets.engine.stages.accounting",
     "BucketsError": "buckets.errors",
     "EngineSettings": "buckets.config.engine",
     "EventSchema": "buckets.events.schema",
     "Evaluator": "buckets.evaluation",
-    "GroupAccount": "buckets.engine.accounting",
+    "GroupAccount": "buckets.engine.stages.accounting",
     "Results": "buckets.evaluation",
     "Rule": "buckets.rules.rule",
     "Warmth": "buckets.rules.warmth",
-    "backtest": "buckets.history.table_backtest",
+    "backtest": "buckets.history.backtest.table_backtest",
     "evaluate": "buckets.evaluation",
     "features": "buckets.evaluation",
     "load_engine_settings": "buckets.config.job",
@@ -112,7 +112,7 @@ _MODULES = {
     "read_output": "buckets.outputs.reader",
     "read_verdicts": "buckets.verdicts.verdict_table",
     "read_warmth": "buckets.checkpoint.rule_warmth",
-    "replay": "buckets.history.replay",
+    "replay": "buckets.history.replay.replay",
 }
 
 if not TYPE_CHECKING:  # mypy would take every name for one that is there

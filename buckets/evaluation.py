@@ -16,11 +16,11 @@ from buckets.config.engine import EngineSettings
 from buckets.config.job import check_precision_groups
 from buckets.config.lists import check_lists
 from buckets.config.raw_windows import check_raw_windows
-from buckets.engine.accounting import BatchAccount
-from buckets.engine.feature_table import FeatureTable, numbered
-from buckets.engine.in_memory import InMemoryJob
-from buckets.engine.output_decoder import OutputDecoder
-from buckets.engine.shard import Scorer
+from buckets.engine.results.feature_table import FeatureTable, numbered
+from buckets.engine.stages.accounting import BatchAccount
+from buckets.engine.stages.in_memory import InMemoryJob
+from buckets.engine.stages.output_decoder import OutputDecoder
+from buckets.engine.stages.shard import Scorer
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
 from buckets.events.table_rows import table_arrivals

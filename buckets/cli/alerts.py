@@ -10,8 +10,8 @@ import typer
 from rich.table import Table
 
 from buckets.cli.console import Terminal, echo_json
-from buckets.cli.rule_list import AsJson
-from buckets.cli.snooze import read_key
+from buckets.cli.rules.list_rules import AsJson
+from buckets.cli.rules.snooze import read_key
 from buckets.cli.time_range import From, To, range_ms
 from buckets.errors import BucketsError
 from buckets.numbers.fixed_point import readable

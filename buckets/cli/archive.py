@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
+from buckets.archive.history import History
 from buckets.cli.console import Terminal, echo
 from buckets.config.job import load_job
-from buckets.history.history import History
 
 
 def archive(

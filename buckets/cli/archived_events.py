@@ -5,11 +5,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from buckets.archive.archive import ARRIVAL, FAULT
+from buckets.archive.archiving import archive_of
+from buckets.archive.history import History
 from buckets.config.job import Job
 from buckets.delta.column_name import quoted_column
-from buckets.history.archive import ARRIVAL, FAULT
-from buckets.history.archiving import archive_of
-from buckets.history.history import History
 from buckets.verdicts.confirmed import FindEvents
 
 

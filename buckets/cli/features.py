@@ -8,6 +8,8 @@ import pyarrow as pa
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from buckets.archive.event_table import open_events
+from buckets.archive.history import History
 from buckets.cli.console import Terminal, echo, echo_json
 from buckets.cli.evaluate import list_files
 from buckets.cli.event_schema import SchemaOption, event_schema
@@ -19,11 +21,9 @@ from buckets.config.raw_windows import check_raw_windows
 from buckets.errors import BucketsError
 from buckets.evaluation import check_rules, first_version
 from buckets.events.schema import EventSchema
-from buckets.history.event_ids import read_ids
-from buckets.history.event_table import open_events
-from buckets.history.feature_output import check_output, write_features
-from buckets.history.features import Arrivals, FeatureRun, archived_arrivals
-from buckets.history.history import History
+from buckets.history.features.event_ids import read_ids
+from buckets.history.features.features import Arrivals, FeatureRun, archived_arrivals
+from buckets.history.features.output import check_output, write_features
 from buckets.lists.list_file import load_list
 from buckets.rule_files.yaml_rules import load_rule_files
 from buckets.rules.revision import names

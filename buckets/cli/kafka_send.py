@@ -11,7 +11,7 @@ import typer
 from rich.status import Status
 
 from buckets.cli.console import Terminal
-from buckets.cli.rule_origin import open_origin
+from buckets.cli.rules.origin import open_origin
 from buckets.config.job import Job, load_job
 from buckets.errors import BucketsError
 

@@ -11,7 +11,7 @@ from rich.text import Text
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.list_versions import ListVersion
 from buckets.cli.console import Terminal, echo, echo_json
-from buckets.cli.rule_request import Author, Reason, author_and_reason
+from buckets.cli.rules.request import Author, Reason, author_and_reason
 from buckets.cli.table import TextTable
 from buckets.config.job import Job, load_job
 from buckets.config.lists import ListSettings

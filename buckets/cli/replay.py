@@ -8,16 +8,16 @@ from typing import Annotated, Any
 import typer
 from rich.status import Status
 
+from buckets.archive.history import History
 from buckets.cli.console import Terminal, echo_json
 from buckets.cli.processes import Processes, processes_for
-from buckets.cli.rule_list import AsJson
+from buckets.cli.rules.list_rules import AsJson
 from buckets.cli.table import TextTable
 from buckets.cli.time_range import From, To, range_ms
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
-from buckets.history.differences import Difference
-from buckets.history.history import History
-from buckets.history.replay import Replayed, Wanted, replay_history
+from buckets.history.replay.differences import Difference
+from buckets.history.replay.replay import Replayed, Wanted, replay_history
 
 _KINDS = {
     "recorded_only": "recorded, did not come out again",

@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.live import Live as Screen
 from rich.text import Text
 
+from buckets.backfill.fill_status import read_fills
 from buckets.cli.console import Terminal
 from buckets.cli.watch_view import (
     alert_line,
@@ -25,7 +26,6 @@ from buckets.clock import epoch_ms
 from buckets.config.job import load_job
 from buckets.duration import parse_duration_ms
 from buckets.errors import BucketsError
-from buckets.history.fill_status import read_fills
 from buckets.monitor.live import Live, read_live
 from buckets.rules.revision import names
 

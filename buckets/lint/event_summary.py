@@ -9,9 +9,9 @@ import pyarrow.compute as pc
 
 from buckets.config.engine import EngineSettings
 from buckets.config.raw_windows import raw_window_fault
-from buckets.engine.in_memory import InMemoryJob
-from buckets.engine.output_decoder import OutputDecoder
-from buckets.engine.shard import Scorer
+from buckets.engine.stages.in_memory import InMemoryJob
+from buckets.engine.stages.output_decoder import OutputDecoder
+from buckets.engine.stages.shard import Scorer
 from buckets.events.arrivals import DeadLetter, Events, parse
 from buckets.events.bad_rows import BadRows
 from buckets.events.schema import EventSchema

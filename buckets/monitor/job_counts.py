@@ -4,7 +4,7 @@ from collections import Counter, deque
 from dataclasses import fields
 from typing import Any
 
-from buckets.engine.accounting import GroupAccount
+from buckets.engine.stages.accounting import GroupAccount
 from buckets.monitor.last_minute import DoneBatch, LastMinute
 from buckets.monitor.latest_alerts import latest_alerts
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from buckets.engine.accounting import BatchAccount
+from buckets.engine.stages.accounting import BatchAccount
 
 MINUTE_MS = 60_000
 SHARES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999, "max": 1.0}

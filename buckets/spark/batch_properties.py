@@ -13,10 +13,10 @@ from pathlib import Path
 
 from pyspark import SparkContext, TaskContext
 
+from buckets.backfill.fill_chunks import ChunkFeed, FillChunks
 from buckets.checkpoint.list_versions import PinnedLists, versions_in
 from buckets.checkpoint.terms import Terms
-from buckets.engine.filling import NO_FEEDS, Feeds
-from buckets.history.fill_chunks import ChunkFeed, FillChunks
+from buckets.engine.stages.filling import NO_FEEDS, Feeds
 from buckets.lists.lists import NO_LISTS, Lists
 from buckets.rules.encoding import decode_rule_set
 from buckets.rules.rule_set import RuleSet

@@ -15,7 +15,7 @@ from buckets.delta.kept_table import KeptTable
 from buckets.delta.table_upgrade import add_missing_columns
 from buckets.delta.upkeep import Upkeep
 from buckets.delta.whole_table import make_table
-from buckets.engine.accounting import BatchAccount
+from buckets.engine.stages.accounting import BatchAccount
 from buckets.outputs import columns
 from buckets.spark.scored_batch import ScoredBatch, in_microseconds
 

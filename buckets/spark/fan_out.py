@@ -6,7 +6,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from buckets.checkpoint.terms import Terms
-from buckets.engine.fan_out import fan_out
+from buckets.engine.batch.fan_out import fan_out
 from buckets.events.arrivals import with_fields_of
 from buckets.events.schema import EventSchema
 from buckets.lists.lists import NO_LISTS, Lists

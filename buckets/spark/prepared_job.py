@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from buckets.backfill.backfills import Backfills
 from buckets.checkpoint.arrival_order import ArrivalOrder, Ordering
 from buckets.checkpoint.basis import Basis
 from buckets.checkpoint.checkpoint import Checkpoint
@@ -20,7 +21,6 @@ from buckets.checkpoint.terms import Terms
 from buckets.config.job import Job
 from buckets.delta.upkeep import Upkeep
 from buckets.errors import BucketsError
-from buckets.history.backfills import Backfills
 from buckets.kafka.faults import Broker, Outage
 from buckets.kafka.topic_guard import TopicGuard
 from buckets.monitor.file_watch import FileWatch

@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+from buckets.backfill.backfills import Backfills
 from buckets.checkpoint.arrival_order import ArrivalOrder
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.folders import spark_folder
@@ -23,10 +24,9 @@ from buckets.checkpoint.lock import Lock
 from buckets.checkpoint.terms import Terms
 from buckets.clock import epoch_ms
 from buckets.delta.upkeep import Upkeep
-from buckets.engine.accounting import BatchAccount
-from buckets.engine.driver_store import DriverStore
-from buckets.engine.filling import how_far
-from buckets.history.backfills import Backfills
+from buckets.engine.stages.accounting import BatchAccount
+from buckets.engine.stages.driver_store import DriverStore
+from buckets.engine.stages.filling import how_far
 from buckets.kafka.topic_guard import TopicGuard
 from buckets.monitor.lag import messages_behind
 from buckets.rule_feeds.rule_book import RuleBook

@@ -13,14 +13,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from buckets.checkpoint.terms import Terms
-from buckets.engine import payload
-from buckets.engine.accounting import BatchAccount, account_batch
-from buckets.engine.alert_stage import alert_outputs
-from buckets.engine.filling import FILLS
-from buckets.engine.meeting import PARTS
-from buckets.engine.output_decoder import OutputDecoder
-from buckets.engine.shard import COUNTS, Scorer, meeting_outputs
-from buckets.engine.shard_store import DriverStores
+from buckets.engine.batch import payload
+from buckets.engine.stages.accounting import BatchAccount, account_batch
+from buckets.engine.stages.alert_stage import alert_outputs
+from buckets.engine.stages.cross_group import PARTS
+from buckets.engine.stages.filling import FILLS
+from buckets.engine.stages.output_decoder import OutputDecoder
+from buckets.engine.stages.shard import COUNTS, Scorer, meeting_outputs
+from buckets.engine.storage.shard_store import DriverStores
 from buckets.lists.lists import NO_LISTS, Lists
 from buckets.outputs import columns
 from buckets.rules.rule_set import RuleSet

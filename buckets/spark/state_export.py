@@ -10,21 +10,21 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 import buckets
-from buckets.carry.checkpoint_files import carried_files, last_batch
-from buckets.carry.export_tables import CHECKED, check_table
-from buckets.carry.manifest import KEYS, PAGES, RECORDS, SHARDS, Manifest
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.lock import Lock
 from buckets.clock import epoch_ms
-from buckets.engine import shard_store
-from buckets.engine.eviction_schedule import CLOCK, OVERVIEW
-from buckets.engine.key import key_json
-from buckets.engine.shard_clock import ShardClock
-from buckets.engine.shard_store import split_head_key
+from buckets.engine.eviction.schedule import CLOCK, OVERVIEW
+from buckets.engine.eviction.shard_clock import ShardClock
+from buckets.engine.storage import shard_store
+from buckets.engine.storage.key import key_json
+from buckets.engine.storage.shard_store import split_head_key
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
 from buckets.rules.rule_set import Group
 from buckets.spark.state_reader import read_sharded
+from buckets.state_transfer.checkpoint_files import carried_files, last_batch
+from buckets.state_transfer.export_tables import CHECKED, check_table
+from buckets.state_transfer.manifest import KEYS, PAGES, RECORDS, SHARDS, Manifest
 from buckets.timeline.inspection import extents_of, summarise_heads
 
 _TIME = pa.timestamp("us", "UTC")

@@ -21,13 +21,6 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from buckets.carry.checkpoint_files import renumber_batch
-from buckets.carry.export_tables import check_contents, check_row_counts, rows_of
-from buckets.carry.manifest import KEYS, PAGES, RECORDS, SHARDS, Manifest
-from buckets.carry.plan import CarryPlan, plan_import
-from buckets.carry.regrouping import Regrouping
-from buckets.carry.shard_times import Resolved, ShardTimes, carried_times, resolve
-from buckets.carry.stores import carried_driver, carried_state_keys
 from buckets.checkpoint.basis import Basis
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.folders import spark_folder
@@ -36,12 +29,19 @@ from buckets.checkpoint.lock import Lock, check_free, lock_file
 from buckets.checkpoint.owned_folder import OwnedFolder
 from buckets.clock import epoch_ms
 from buckets.config.job import Job
-from buckets.engine.shard_store import PAGE_BYTES, split_head_key
+from buckets.engine.storage.shard_store import PAGE_BYTES, split_head_key
 from buckets.errors import BucketsError
 from buckets.files import write_whole
 from buckets.outputs.columns import BATCHES
 from buckets.rules.renaming import Names
 from buckets.spark.state_install import MESSAGES, install
+from buckets.state_transfer.checkpoint_files import renumber_batch
+from buckets.state_transfer.export_tables import check_contents, check_row_counts, rows_of
+from buckets.state_transfer.manifest import KEYS, PAGES, RECORDS, SHARDS, Manifest
+from buckets.state_transfer.plan import CarryPlan, plan_import
+from buckets.state_transfer.regrouping import Regrouping
+from buckets.state_transfer.shard_times import Resolved, ShardTimes, carried_times, resolve
+from buckets.state_transfer.stores import carried_driver, carried_state_keys
 
 RESOLVED = pa.schema([("shard", pa.int32()), ("group_id", pa.string()), ("voter", pa.int64()), ("key", pa.string())])
 """The columns of voters whose keys have been found."""

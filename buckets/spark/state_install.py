@@ -15,12 +15,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
-from buckets.engine.shard_store import HEADS, PAGES, POLICIES, SCHEDULE, Section, ShardStore
+from buckets.engine.storage.shard_store import HEADS, PAGES, POLICIES, SCHEDULE, Section, ShardStore
 from buckets.spark.running import Batch, Patience, Running
 from buckets.spark.windows import PRODUCED, STATE, STATE_KEY, STATE_VALUE, MapStateEntries
 
 if TYPE_CHECKING:
-    from buckets.carry.regrouping import CarriedGroup
+    from buckets.state_transfer.regrouping import CarriedGroup
 
 MESSAGES = StructType(
     [
@@ -54,8 +54,8 @@ class Install(StatefulProcessor):
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         """Install a shard."""
-        from buckets.carry.installer import CarriedKey, Installer
-        from buckets.carry.shard_times import ShardTimes
+        from buckets.state_transfer.installer import CarriedKey, Installer
+        from buckets.state_transfer.shard_times import ShardTimes
 
         store = ShardStore(*(Section(self._entries, name) for name in (HEADS, PAGES, SCHEDULE, POLICIES)))
         installer, times = Installer(store, pickle.loads(self._groups)), ShardTimes()

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from buckets.checkpoint.folders import spark_folder
-from buckets.engine.shard_store import (
+from buckets.engine.storage.shard_store import (
     GROUP_BYTES,
     HEADS,
     LOG,

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql.streaming.stateful_processor import MapState, StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
-from buckets.engine.shard_store import HEADS, PAGES, POLICIES, SCHEDULE, Section, ShardStore
+from buckets.engine.storage.shard_store import HEADS, PAGES, POLICIES, SCHEDULE, Section, ShardStore
 from buckets.spark.state_client import get_values, put_values, remove_keys
 from buckets.spark.worker import settle
 from buckets.state.bounds import Bounds
@@ -63,7 +63,7 @@ class Windows(StatefulProcessor):
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         """Score the messages to one shard."""
         # Imported here, since Spark starts a Python for `init` alone, whose imports it waits for ten seconds at most.
-        from buckets.engine.shard import Scorer
+        from buckets.engine.stages.shard import Scorer
         from buckets.spark.batch_properties import feeds_of_task, lists_of_task, rule_set_of_task, terms_of_task
         from buckets.state.cache import WORKER_CACHES
         from buckets.state.layer import Layer

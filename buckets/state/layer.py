@@ -19,7 +19,7 @@ Memory is bounded by the length of the log and the size of the cache, both for e
 import secrets
 from collections.abc import Callable, Sequence
 
-from buckets.engine.shard_store import LOG, Entries, section_of
+from buckets.engine.storage.shard_store import LOG, Entries, section_of
 from buckets.state.bounds import Bounds
 from buckets.state.cache import ShardCache, WorkerCaches
 from buckets.state.manifest import Manifest

@@ -11,9 +11,9 @@ from buckets.checkpoint.basis import Basis
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.cli.alerts import COLUMNS, alert_table
-from buckets.cli.state import encode_key, find_group, moment
+from buckets.cli.state.main import encode_key, find_group, moment
 from buckets.config.engine import EngineSettings
-from buckets.engine.key import key_of_values
+from buckets.engine.storage.key import key_of_values
 from buckets.events.schema import load_event_schema
 from buckets.numbers.fixed_point import readable
 from buckets.resources import resource

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from buckets.checkpoint.rule_versions import RuleVersions
-from buckets.cli import demo_kafka_report
-from buckets.cli.demo_kafka_report import RuleChanged, Shown, account_line, change_line, quantiles_line
+from buckets.cli.demo import demo_kafka_report
+from buckets.cli.demo.demo_kafka_report import RuleChanged, Shown, account_line, change_line, quantiles_line
 from buckets.clock import epoch_ms
 from buckets.rules.revision import Change
 from buckets.rules.rule_set import first_rule_set, next_rule_set

@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from buckets.checkpoint.backfill_requests import BackfillRequests
 from buckets.checkpoint.checkpoint import Checkpoint
-from buckets.cli.rule_view import difference
+from buckets.cli.rules.view import difference
 from buckets.config.engine import EngineSettings
 from buckets.config.job import load_job
 from buckets.resources import DEFAULT_SCHEMA, resource

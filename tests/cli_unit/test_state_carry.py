@@ -7,14 +7,14 @@ import pytest
 import yaml
 from deltalake import DeltaTable, write_deltalake
 
-from buckets.carry.export_tables import CHECKED, check_contents, check_row_counts, check_table
-from buckets.carry.manifest import KEYS, PAGES, RECORDS, Manifest, TableCheck
 from buckets.checkpoint.basis import Basis
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.job_record import JobRecord
 from buckets.checkpoint.lock import Lock
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
+from buckets.state_transfer.export_tables import CHECKED, check_contents, check_row_counts, check_table
+from buckets.state_transfer.manifest import KEYS, PAGES, RECORDS, Manifest, TableCheck
 from tests.core.checkpoints import ONE, basis, book_of, ran
 from tests.core.examples import SCHEMA, written_rule
 

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from buckets.archive.archive import Archive
+from buckets.archive.arrived import archived
+from buckets.archive.recorded import Recorded
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.folders import spark_folder
 from buckets.checkpoint.terms import Terms
 from buckets.config.engine import EngineSettings
-from buckets.history.archive import Archive
-from buckets.history.arrived import archived
-from buckets.history.recorded import Recorded
 from buckets.lists.lists import NO_LISTS, Lists
 from buckets.rules.change import RuleChange, changes_between
 from buckets.rules.revision import revise

@@ -6,20 +6,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from buckets.carry.regrouping import regrouping
-from buckets.carry.stores import carried_stores
+from buckets.archive.archive import Archive
+from buckets.archive.field_names import FieldNames, renamed_schema
+from buckets.backfill.fill_builder import Builder
 from buckets.checkpoint.imports import Import
-from buckets.engine.shard_store import DriverStores
+from buckets.engine.storage.shard_store import DriverStores
 from buckets.events.schema import EventSchema
-from buckets.history.archive import Archive
-from buckets.history.field_names import FieldNames, renamed_schema
-from buckets.history.fill_builder import Builder
 from buckets.rules.backfill import Wanted, begun, completed, refitted
 from buckets.rules.change import RuleChange
 from buckets.rules.renaming import renamed_rules
 from buckets.rules.revision import revise
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
+from buckets.state_transfer.regrouping import regrouping
+from buckets.state_transfer.stores import carried_stores
 from tests.core.archived_job import ArchivedJob
 from tests.core.pipeline import Pipeline, Row
 from tests.core.test_backfill import Feed, more_ready

@@ -7,12 +7,12 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from buckets.archive.archive import ARRIVAL
+from buckets.archive.arrived import archived
 from buckets.config.engine import EngineSettings
 from buckets.events.schema import EventSchema
-from buckets.history.archive import ARRIVAL
-from buckets.history.arrived import archived
-from buckets.history.backtest import Backtest
-from buckets.history.backtest_report import BacktestReport
+from buckets.history.backtest.backtest import Backtest
+from buckets.history.backtest.report import BacktestReport
 from buckets.rules.rule import Rule
 from tests.core.pipeline import Row, arrivals
 

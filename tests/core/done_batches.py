@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from buckets.engine.accounting import BatchAccount, GroupAccount
+from buckets.engine.stages.accounting import BatchAccount, GroupAccount
 
 NOW_MS = 1_800_000_000_000
 

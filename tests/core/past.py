@@ -5,11 +5,11 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from buckets.engine.dead_letters import dead_letter_table, one_dead_letter_per_event
+from buckets.engine.batch.dead_letters import dead_letter_table, one_dead_letter_per_event
 from buckets.events.arrivals import DeadLetter
-from buckets.history.explanation_maker import Explainer
-from buckets.history.explanation_past import Past
-from buckets.history.explanation_results import RecordedResults
+from buckets.history.explain.history_lookup import Past
+from buckets.history.explain.maker import Explainer
+from buckets.history.explain.results import RecordedResults
 from buckets.outputs import columns
 from tests.core.archived_job import ArchivedJob
 

@@ -6,15 +6,15 @@ from typing import Any
 import pyarrow as pa
 
 from buckets.config.engine import EngineSettings
-from buckets.engine import payload
-from buckets.engine.accounting import BatchAccount
-from buckets.engine.fan_out import PASSING
-from buckets.engine.filling import FILLS, NO_FEEDS, Feeds
-from buckets.engine.in_memory import InMemoryJob, MemoryEntries
-from buckets.engine.meeting import PARTS
-from buckets.engine.output_decoder import OutputDecoder
-from buckets.engine.shard import COUNTS, Produced, Scorer
-from buckets.engine.shard_store import ShardStore
+from buckets.engine.batch import payload
+from buckets.engine.batch.fan_out import PASSING
+from buckets.engine.stages.accounting import BatchAccount
+from buckets.engine.stages.cross_group import PARTS
+from buckets.engine.stages.filling import FILLS, NO_FEEDS, Feeds
+from buckets.engine.stages.in_memory import InMemoryJob, MemoryEntries
+from buckets.engine.stages.output_decoder import OutputDecoder
+from buckets.engine.stages.shard import COUNTS, Produced, Scorer
+from buckets.engine.storage.shard_store import ShardStore
 from buckets.events.arrivals import BROKEN, POSITION, RAW, SOURCE, SOURCE_ORDER, field_column
 from buckets.events.schema import EventSchema
 from buckets.outputs import columns

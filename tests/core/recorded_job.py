@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 from deltalake import write_deltalake
 
+from buckets.archive.history import History
 from buckets.checkpoint.list_versions import PinnedLists
 from buckets.config.job import Job
 from buckets.config.settings import JobSettings
 from buckets.events.schema import EventSchema
-from buckets.history.history import History
-from buckets.history.recorded_rows import ALERTS, OutputTables
+from buckets.history.replay.recorded_rows import ALERTS, OutputTables
 from buckets.lists.entry import Entry
 from buckets.lists.index import ListIndex
 from buckets.outputs.columns import EVALUATIONS

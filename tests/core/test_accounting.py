@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buckets.engine.accounting import account_batch
+from buckets.engine.stages.accounting import account_batch
 from buckets.outputs.columns import BATCH_COLUMNS
 from buckets.rules.rule_set import first_rule_set
 from tests.core.examples import rule, until

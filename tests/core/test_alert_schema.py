@@ -7,9 +7,9 @@ import pytest
 from jsonschema import Draft202012Validator
 
 import buckets
-from buckets.engine.in_memory import InMemoryJob
-from buckets.engine.output_decoder import OutputDecoder
-from buckets.engine.shard import Scorer
+from buckets.engine.stages.in_memory import InMemoryJob
+from buckets.engine.stages.output_decoder import OutputDecoder
+from buckets.engine.stages.shard import Scorer
 from buckets.events.arrivals import INGESTED
 from buckets.events.schema import EventSchema
 from buckets.events.table_rows import table_arrivals

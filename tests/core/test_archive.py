@@ -5,12 +5,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from buckets.archive.archive import Archive, by_batch
+from buckets.archive.arrived import archived, arrivals_of
+from buckets.archive.recorded import Recorded
 from buckets.checkpoint.cuts import UNKNOWN, Cuts
 from buckets.errors import BucketsError
-from buckets.history.archive import Archive, by_batch
-from buckets.history.arrived import archived, arrivals_of
-from buckets.history.recorded import Recorded
-from buckets.history.scoring import Piece, score_pieces
+from buckets.history.scoring.scoring import Piece, score_pieces
 from buckets.outputs.columns import ALERTS
 from tests.core.archived_job import ArchivedJob
 from tests.core.examples import SCHEMA, rule

@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from buckets.history import archive_layout
-from buckets.history.archive import ARRIVAL, Archive
+from buckets.archive import layout as archive_layout
+from buckets.archive.archive import ARRIVAL, Archive
 from tests.core.examples import SCHEMA
 
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buckets.engine.filling import OVERVIEW
-from buckets.history.archive import ARRIVAL
-from buckets.history.arrived import archived
-from buckets.history.fill_builder import Builder
+from buckets.archive.archive import ARRIVAL
+from buckets.archive.arrived import archived
+from buckets.backfill.fill_builder import Builder
+from buckets.engine.stages.filling import OVERVIEW
 from buckets.lists.lists import NO_LISTS
 from buckets.rules.backfill import Wanted, begun, completed, refitted
 from buckets.rules.change import changes_between

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from buckets.errors import BucketsError
 from buckets.evaluation import first_version
-from buckets.history.confirmed_fraud import ConfirmedFraud
-from buckets.history.expectation import check_expectation, parse_expectation
-from buckets.history.sweep import parse_sweeps
-from buckets.history.variants import swept_rules
+from buckets.history.backtest.confirmed_fraud import ConfirmedFraud
+from buckets.history.backtest.expectation import check_expectation, parse_expectation
+from buckets.history.backtest.sweep import parse_sweeps
+from buckets.history.backtest.variants import swept_rules
 from buckets.outputs.comparison import DAY_MS
 from tests.core.backtests import ENGINE, FORMS, SCHEMA, backtest, payments, rule, run
 from tests.core.pipeline import Pipeline

@@ -6,12 +6,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from buckets.history.backtest_json import report_json
-from buckets.history.backtest_page import backtest_page
-from buckets.history.confirmed_fraud import ConfirmedFraud
-from buckets.history.expectation import check_expectation, parse_expectation
-from buckets.history.sweep import parse_sweeps
-from buckets.history.variants import swept_rules
+from buckets.history.backtest.confirmed_fraud import ConfirmedFraud
+from buckets.history.backtest.expectation import check_expectation, parse_expectation
+from buckets.history.backtest.page import backtest_page
+from buckets.history.backtest.report_json import report_json
+from buckets.history.backtest.sweep import parse_sweeps
+from buckets.history.backtest.variants import swept_rules
 from tests.core.backtests import backtest, rule, run
 
 EVIL = '<script>alert("x")</script>'

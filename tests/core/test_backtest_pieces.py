@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import buckets
+from buckets.archive.history import History
 from buckets.errors import BucketsError
-from buckets.history.backtest_pieces import archive_pieces, event_pieces, table_pieces
-from buckets.history.history import History
+from buckets.history.backtest.pieces import archive_pieces, event_pieces, table_pieces
 from buckets.lists.list_file import load_list
 from tests.core.archived_job import ArchivedJob
 from tests.core.backtests import ENGINE, SCHEMA, backtest, payments, rule

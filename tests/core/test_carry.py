@@ -9,11 +9,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from buckets.carry.regrouping import regrouping
-from buckets.carry.stores import carried_state_keys, carried_stores
-from buckets.engine import eviction, shard_clock
-from buckets.engine.key import encode_keys, shards_of
-from buckets.engine.shard_store import DriverStores, head_keys, split_head_key
+from buckets.engine.eviction import eviction, shard_clock
+from buckets.engine.storage.key import encode_keys, shards_of
+from buckets.engine.storage.shard_store import DriverStores, head_keys, split_head_key
 from buckets.events.schema import EventSchema
 from buckets.expressions.parser import parse_expression
 from buckets.outputs import columns
@@ -21,6 +19,8 @@ from buckets.rules.completeness import joined
 from buckets.rules.renaming import renamed_rule, renamed_rules, renamed_sql
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import Group, RuleSet, first_rule_set, next_rule_set, with_lateness
+from buckets.state_transfer.regrouping import regrouping
+from buckets.state_transfer.stores import carried_state_keys, carried_stores
 from tests.core import test_evicted_keys as evicted
 from tests.core.examples import SCHEMA, rule, since, until, written_rule
 from tests.core.pipeline import Pipeline

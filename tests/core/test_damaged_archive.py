@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from buckets.archive.archive import Archive
+from buckets.archive.arrived import archived
 from buckets.checkpoint.owned_folder import OWNER, OwnedFolder
 from buckets.errors import BucketsError
-from buckets.history.archive import Archive
-from buckets.history.arrived import archived
 from tests.core.examples import SCHEMA
 from tests.core.pipeline import arrivals
 

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from buckets.audit.folder import AuditFolder
+from buckets.backfill.fill_chunks import Chunk, FillChunks, Plan
 from buckets.checkpoint.arrival_order import ArrivalOrder, Ordering
 from buckets.checkpoint.backfill_requests import BackfillRequest, BackfillRequests
 from buckets.checkpoint.batch_records import BatchRecord
@@ -25,7 +26,6 @@ from buckets.checkpoint.seal import OTHER_CHECKSUM, seal_bytes, seal_json, unsea
 from buckets.checkpoint.topic_generations import TopicGenerations
 from buckets.config.settings import AuditSettings
 from buckets.errors import BucketsError
-from buckets.history.fill_chunks import Chunk, FillChunks, Plan
 from buckets.list_feeds.file_feed import ListFile
 from buckets.list_feeds.list_book import ListBook
 from buckets.lists.entry import Entry

@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buckets.engine.dead_letters import one_dead_letter_per_event
+from buckets.engine.batch.dead_letters import one_dead_letter_per_event
 from buckets.outputs.columns import DEAD_LETTER_COLUMNS
 
 ROWS = st.lists(

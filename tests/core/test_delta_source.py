@@ -2,10 +2,10 @@
 
 import pytest
 
+from buckets.archive.delta_source import delta_arrivals
 from buckets.checkpoint.cuts import Cut
 from buckets.config.settings import SourceSettings
 from buckets.errors import BucketsError
-from buckets.history.delta_source import delta_arrivals
 from tests.core.examples import SCHEMA
 
 

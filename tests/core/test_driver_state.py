@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from buckets.checkpoint.batch_records import KEPT_BATCHES
 from buckets.checkpoint.driver_state import MOST_CHANGES, DriverState
-from buckets.engine.driver_store import DriverStore
+from buckets.engine.stages.driver_store import DriverStore
 from buckets.errors import BucketsError
 from buckets.files import write_whole
 

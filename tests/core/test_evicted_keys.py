@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buckets.engine import eviction, shard_clock
+from buckets.engine.eviction import eviction, shard_clock
 from buckets.outputs import columns
 from buckets.rules.rule_set import first_rule_set, next_rule_set
 from tests.core.examples import SCHEMA, rule

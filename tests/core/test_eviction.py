@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buckets.engine import eviction, eviction_schedule, shard, shard_clock
-from buckets.engine.eviction_schedule import CHUNK_KEYS, CLOCK, OVERVIEW, SPARE_VISITS
-from buckets.engine.shard_store import ShardStore, head_key, page_key, split_head_key, split_page_key
+from buckets.engine.eviction import eviction, shard_clock
+from buckets.engine.eviction import schedule as eviction_schedule
+from buckets.engine.eviction.schedule import CHUNK_KEYS, CLOCK, OVERVIEW, SPARE_VISITS
+from buckets.engine.stages import shard
+from buckets.engine.storage.shard_store import ShardStore, head_key, page_key, split_head_key, split_page_key
 from buckets.kernel import score
 from buckets.outputs import columns
 from buckets.rules.rule_set import first_rule_set, group_id, next_rule_set

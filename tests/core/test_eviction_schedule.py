@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buckets.engine import eviction_schedule as schedule_module
-from buckets.engine.eviction_schedule import CLOCK, OVERVIEW, EvictionSchedule
-from buckets.engine.shard_clock import VOTERS
-from buckets.engine.shard_store import head_key, split_head_key
+from buckets.engine.eviction import schedule as schedule_module
+from buckets.engine.eviction.schedule import CLOCK, OVERVIEW, EvictionSchedule
+from buckets.engine.eviction.shard_clock import VOTERS
+from buckets.engine.storage.shard_store import head_key, split_head_key
 from buckets.errors import BucketsError
 from tests.core.pipeline import CountedEntries
 

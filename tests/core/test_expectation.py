@@ -8,9 +8,9 @@ import pytest
 
 from buckets.errors import BucketsError
 from buckets.events.bad_rows import BadRows
-from buckets.history.backtest_junit import junit_of_expectations
-from buckets.history.backtest_report import BacktestReport, Figures, FraudFigures, RuleResult
-from buckets.history.expectation import Known, check_expectation, parse_expectation
+from buckets.history.backtest.expectation import Known, check_expectation, parse_expectation
+from buckets.history.backtest.junit import junit_of_expectations
+from buckets.history.backtest.report import BacktestReport, Figures, FraudFigures, RuleResult
 from buckets.outputs.comparison import DAY_MS, Comparison, Part
 
 EVERYTHING = Known(("r", "a < b"), fraud=True, recorded=True, amount=True)

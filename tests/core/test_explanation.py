@@ -12,8 +12,8 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from buckets.history.explanation import Explanation, FeatureThen, as_json
-from buckets.history.explanation_maker import Explainer
+from buckets.history.explain.explanation import Explanation, FeatureThen, as_json
+from buckets.history.explain.maker import Explainer
 from buckets.outputs import columns
 from buckets.rules.completeness import stretches_of
 from buckets.rules.rule import Rule

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from buckets.cli.explain_page import page_of
-from buckets.cli.explain_view import headline, show
+from buckets.cli.explain.page import page_of
+from buckets.cli.explain.view import headline, show
 from buckets.errors import BucketsError
-from buckets.history.explanation import Explanation
-from buckets.history.explanation_maker import Explainer
+from buckets.history.explain.explanation import Explanation
+from buckets.history.explain.maker import Explainer
 from buckets.outputs import columns
 from tests.core.archived_job import ArchivedJob
 from tests.core.examples import SCHEMA, rule, until

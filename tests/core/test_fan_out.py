@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from buckets.config.engine import EngineSettings
-from buckets.engine import payload
-from buckets.engine.fan_out import PASSING, ShardMessage, attribute_column, fan_out, measure_column
-from buckets.engine.key import shards_of
+from buckets.engine.batch import payload
+from buckets.engine.batch.fan_out import PASSING, ShardMessage, attribute_column, fan_out, measure_column
+from buckets.engine.storage.key import shards_of
 from buckets.rules.rule_set import RuleSet, first_rule_set
 from tests.core.examples import SCHEMA, rule
 from tests.core.pipeline import arrivals

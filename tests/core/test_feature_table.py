@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import buckets
-from buckets.engine.feature_table import OUTCOMES
+from buckets.engine.results.feature_table import OUTCOMES
 from buckets.rules.rule import Rule
 from tests.core.test_features import SCHEMA, START_MS, rules, streams, table
 

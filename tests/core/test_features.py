@@ -15,9 +15,9 @@ from jsonschema import Draft202012Validator
 
 import buckets
 from buckets.aggregates.aggregate import aggregate
-from buckets.engine.in_memory import BatchResults, InMemoryJob
-from buckets.engine.output_decoder import OutputDecoder
-from buckets.engine.shard import Scorer
+from buckets.engine.stages.in_memory import BatchResults, InMemoryJob
+from buckets.engine.stages.output_decoder import OutputDecoder
+from buckets.engine.stages.shard import Scorer
 from buckets.events.schema import EventSchema
 from buckets.events.table_rows import table_arrivals
 from buckets.expressions.parser import parse_expression

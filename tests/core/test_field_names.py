@@ -7,12 +7,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from buckets.archive.archive import Archive
+from buckets.archive.field_names import FieldNames, Renaming
+from buckets.archive.history import History
 from buckets.delta.column_name import quoted_column
-from buckets.history.archive import Archive
-from buckets.history.backtest_pieces import Scoring, archive_pieces
-from buckets.history.features import FeatureRun, archived_arrivals
-from buckets.history.field_names import FieldNames, Renaming
-from buckets.history.history import History
+from buckets.history.backtest.pieces import Scoring, archive_pieces
+from buckets.history.features.features import FeatureRun, archived_arrivals
 from buckets.rules.renaming import renamed_rules
 from tests.core.backfilled_job import BackfilledJob
 from tests.core.examples import SCHEMA

@@ -2,12 +2,12 @@
 
 import pytest
 
+from buckets.backfill.fill_chunks import Chunk, FillChunks
+from buckets.backfill.fill_pace import FIRST_ROWS, FillPace
+from buckets.backfill.fill_status import read_fills
 from buckets.checkpoint.backfill_requests import BackfillRequest, BackfillRequests
 from buckets.checkpoint.batch_records import BatchRecord
 from buckets.config.engine import EngineSettings
-from buckets.history.fill_chunks import Chunk, FillChunks
-from buckets.history.fill_pace import FIRST_ROWS, FillPace
-from buckets.history.fill_status import read_fills
 from buckets.rule_feeds.rule_book import RuleBook
 from buckets.rules.backfill import Wanted, begun, completed, refitted
 from buckets.rules.change import RuleChange, changes_between

@@ -30,8 +30,8 @@ def test_no_module_of_the_core_imports_pyspark():
     names = core_modules()
     assert {
         "buckets.kernel.kernel",
-        "buckets.engine.shard",
-        "buckets.engine.fan_out",
+        "buckets.engine.stages.shard",
+        "buckets.engine.batch.fan_out",
         "buckets.generator.stream",
     } <= set(names)
     done = subprocess.run([sys.executable, "-c", SCRIPT, *names], capture_output=True, text=True, check=False)

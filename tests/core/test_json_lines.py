@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from buckets.config.engine import EngineSettings
-from buckets.engine.fan_out import fan_out
-from buckets.engine.in_memory import memory_store
-from buckets.engine.output_decoder import OutputDecoder
-from buckets.engine.shard import COUNTS, Scorer
+from buckets.engine.batch.fan_out import fan_out
+from buckets.engine.stages.in_memory import memory_store
+from buckets.engine.stages.output_decoder import OutputDecoder
+from buckets.engine.stages.shard import COUNTS, Scorer
 from buckets.outputs import columns
 from buckets.outputs.json_lines import JsonLines
 from buckets.rules.rule_set import RuleSet, first_rule_set

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buckets.engine.key import decode_key, encode_keys, key_json, key_of_values, shards_of
+from buckets.engine.storage.key import decode_key, encode_keys, key_json, key_of_values, shards_of
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import Group, first_rule_set
 from tests.core.examples import SCHEMA, rule

@@ -7,8 +7,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from buckets.engine.in_memory import MemoryEntries
-from buckets.engine.shard_store import HEADS, LOG, SCHEDULE, Section, section_of
+from buckets.engine.stages.in_memory import MemoryEntries
+from buckets.engine.storage.shard_store import HEADS, LOG, SCHEDULE, Section, section_of
 from buckets.errors import BucketsError
 from buckets.state import cache as cache_module
 from buckets.state.bounds import Bounds

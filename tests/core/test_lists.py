@@ -19,9 +19,9 @@ from buckets.checkpoint.list_versions import ListVersions, PinnedLists
 from buckets.checkpoint.topic_position import TopicPosition
 from buckets.config.engine import EngineSettings
 from buckets.config.lists import ListSettings, check_lists
-from buckets.engine.in_memory import InMemoryJob
-from buckets.engine.output_decoder import OutputDecoder
-from buckets.engine.shard import Scorer
+from buckets.engine.stages.in_memory import InMemoryJob
+from buckets.engine.stages.output_decoder import OutputDecoder
+from buckets.engine.stages.shard import Scorer
 from buckets.errors import BucketsError
 from buckets.expressions.certainty import possible_truths
 from buckets.expressions.decimals import numbers

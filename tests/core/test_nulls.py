@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from buckets.aggregates.aggregate import Function as FeatureFunction
 from buckets.aggregates.aggregate import aggregate
-from buckets.history.explanation_value import CountedEvents, plain_value
+from buckets.history.explain.value import CountedEvents, plain_value
 from buckets.outputs import columns
 from buckets.rules.filter import write_filter
 from buckets.rules.rule import Function, Rule

@@ -17,7 +17,7 @@ from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.delta import numbered_append
 from buckets.delta.commits import Commits
 from buckets.delta.numbered_append import append_new
-from buckets.engine.accounting import BatchAccount, GroupAccount
+from buckets.engine.stages.accounting import BatchAccount, GroupAccount
 from buckets.outputs import columns
 from buckets.rule_feeds.history import COLUMNS, RuleHistory
 from buckets.spark.delta_sink import DeltaSink, table_columns

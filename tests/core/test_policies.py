@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 import buckets
 from buckets.duration import format_duration
-from buckets.engine import shard_clock
-from buckets.engine.policies import is_in_share
-from buckets.engine.policy_state import PolicyEntry, RuleState, read_entry
+from buckets.engine.eviction import shard_clock
+from buckets.engine.policies.policies import is_in_share
+from buckets.engine.policies.policy_state import PolicyEntry, RuleState, read_entry
 from buckets.errors import BucketsError
 from buckets.outputs import columns
 from buckets.rules.policy import WHOLE_SHARE

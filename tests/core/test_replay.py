@@ -16,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from buckets.checkpoint.seal import seal_json, unseal_json
-from buckets.engine import eviction, shard_clock
+from buckets.engine.eviction import eviction, shard_clock
 from buckets.errors import BucketsError
-from buckets.history import pieces
-from buckets.history import replay as replays
-from buckets.history.replay import Replayed, Wanted, replay_history
+from buckets.history.replay import pieces
+from buckets.history.replay import replay as replays
+from buckets.history.replay.replay import Replayed, Wanted, replay_history
 from buckets.lists.entry import Entry
 from buckets.moment import moment_ms
 from buckets.outputs.columns import EVALUATIONS

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buckets.engine.shard_clock import QUORUM, VOTERS, ShardClock
+from buckets.engine.eviction.shard_clock import QUORUM, VOTERS, ShardClock
 from buckets.timeline.head import NO_CLOCK
 
 ONE, OTHER = "11" * 8, "0f" * 8

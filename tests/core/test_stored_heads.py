@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from buckets.engine.shard_store import ShardStore, head_key, page_key
-from buckets.engine.stored_heads import StoredHeads
+from buckets.engine.storage.shard_store import ShardStore, head_key, page_key
+from buckets.engine.storage.stored_heads import StoredHeads
 from tests.core.pipeline import CountedEntries
 
 GROUP = "11" * 8

@@ -3,8 +3,8 @@
 import pytest
 
 from buckets.errors import BucketsError
-from buckets.history.sweep import Sweep, parse_sweeps
-from buckets.history.variants import swept_rules
+from buckets.history.backtest.sweep import Sweep, parse_sweeps
+from buckets.history.backtest.variants import swept_rules
 from tests.core.backtests import rule
 
 RULES = [

@@ -5,8 +5,8 @@ from unittest import mock
 
 import pytest
 
-from buckets.engine import eviction
-from buckets.engine.warm_up import warm_up
+from buckets.engine.eviction import eviction
+from buckets.engine.stages.warm_up import warm_up
 from buckets.kernel.kernel import score_keys
 from buckets.kernel.needed_pages import choose_pages
 from buckets.rules.rule_set import next_rule_set

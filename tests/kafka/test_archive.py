@@ -4,12 +4,12 @@ import pyarrow as pa
 import pytest
 import yaml
 
+from buckets.archive.archive import by_batch
+from buckets.archive.history import History
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
-from buckets.history.archive import by_batch
-from buckets.history.history import History
-from buckets.history.replay import Wanted, replay_history
-from buckets.history.scoring import Piece, score_pieces
+from buckets.history.replay.replay import Wanted, replay_history
+from buckets.history.scoring.scoring import Piece, score_pieces
 from buckets.outputs.columns import ALERTS
 from buckets.spark.prepared_job import Listener, prepare
 from tests.kafka.audit_job import AuditJob

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
+from buckets.archive.history import History
 from buckets.audit.tables import TRANSACTIONS
 from buckets.checkpoint.folders import records_folder
 from buckets.checkpoint.source_offsets import SourceOffsets
 from buckets.checkpoint.topic_generations import NewTopic, TopicGenerations
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
-from buckets.history.history import History
-from buckets.history.replay import Wanted, replay_history
+from buckets.history.replay.replay import Wanted, replay_history
 from buckets.kafka.faults import Broker
 from buckets.outputs.columns import ALERTS, DEAD_LETTERS
 from buckets.spark.audit import AuditListener, AuditQuery, prepare_audit

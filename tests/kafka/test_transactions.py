@@ -8,11 +8,11 @@ import pytest
 import yaml
 from confluent_kafka import Producer
 
+from buckets.archive.history import History
 from buckets.audit.tables import TRANSACTIONS
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.config.job import load_job
-from buckets.history.history import History
-from buckets.history.replay import Wanted, replay_history
+from buckets.history.replay.replay import Wanted, replay_history
 from buckets.kafka.faults import client_settings
 from buckets.kafka.list_topic import ListTopic
 from buckets.kafka.reader import TopicReader

@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
+from buckets.archive.archive import by_batch
+from buckets.archive.history import History
 from buckets.config.job import load_job
-from buckets.history.archive import by_batch
-from buckets.history.history import History
-from buckets.history.scoring import Piece, score_pieces
+from buckets.history.scoring.scoring import Piece, score_pieces
 from buckets.outputs.columns import EVALUATIONS
 from tests.spark.job_folder import FIRST_MTIME_S, JobFolder, read_table
 from tests.spark.payments import RULES, payments

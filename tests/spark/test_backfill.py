@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from buckets.backfill.fill_chunks import fills_folder
+from buckets.backfill.fill_status import read_fills
 from buckets.checkpoint.checkpoint import Checkpoint
-from buckets.history.fill_chunks import fills_folder
-from buckets.history.fill_status import read_fills
-from buckets.history.replay import replay
+from buckets.history.replay.replay import replay
 from tests.spark.command import RunningCommand
 from tests.spark.job_folder import JobFolder, Row, written_batches
 from tests.spark.payments import RULES, payments

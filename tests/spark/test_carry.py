@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from buckets.carry.plan import parse_names
 from buckets.checkpoint.lock import Lock
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
 from buckets.spark.state_export import export_state
 from buckets.spark.state_import import check_target, import_state, plan_of
+from buckets.state_transfer.plan import parse_names
 from tests.spark.job_folder import JobFolder, Row
 from tests.spark.payments import RULES, SCHEMA, payments
 

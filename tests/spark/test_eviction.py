@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from buckets.checkpoint.rule_versions import RuleVersions
-from buckets.engine.eviction_schedule import CLOCK, OVERVIEW
-from buckets.engine.in_memory import MemoryEntries
-from buckets.engine.shard_store import HEADS, PAGES, SCHEDULE, Section, head_key, split_head_key, split_page_key
+from buckets.engine.eviction.schedule import CLOCK, OVERVIEW
+from buckets.engine.stages.in_memory import MemoryEntries
+from buckets.engine.storage.shard_store import HEADS, PAGES, SCHEDULE, Section, head_key, split_head_key, split_page_key
 from buckets.spark.windows import STATE
 from buckets.state.bounds import Bounds
 from buckets.state.cache import WorkerCaches

@@ -5,7 +5,7 @@ import pytest
 from pyspark.sql import Row
 
 from buckets.checkpoint.terms import Terms
-from buckets.engine.accounting import BatchAccount
+from buckets.engine.stages.accounting import BatchAccount
 from buckets.outputs import columns
 from buckets.spark.scored_batch import ScoredBatch, in_microseconds
 from buckets.spark.windows import PRODUCED

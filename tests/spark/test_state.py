@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 import pytest
 
 from buckets.checkpoint.rule_versions import RuleVersions
-from buckets.engine.key import key_of_values
-from buckets.engine.shard_store import split_head_key
+from buckets.engine.storage.key import key_of_values
+from buckets.engine.storage.shard_store import split_head_key
 from buckets.errors import BucketsError
 from buckets.events.schema import load_event_schema
 from buckets.resources import DEFAULT_SCHEMA

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from buckets.engine.policies import is_in_share
+from buckets.engine.policies.policies import is_in_share
 from buckets.rules.feature import NamedFeature
 from buckets.rules.policy import WHOLE_SHARE
 from buckets.rules.rule import Rule

@@ -5,7 +5,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from buckets.checkpoint.rule_versions import RuleVersions
-from buckets.engine.shard_store import GROUP_BYTES, HEADS, PAGES, split_page_key
+from buckets.engine.storage.shard_store import GROUP_BYTES, HEADS, PAGES, split_page_key
 from buckets.spark.state_reader import read_entries
 from buckets.timeline.inspection import view_timeline
 from tests.walk.rare import RarePaths

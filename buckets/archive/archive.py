@@ -1,0 +1,217 @@
+"""The archive: all that has arrived, typed, with the batch that scored it, as one Delta table in the order of arrival.
+
+Besides the declared fields each row has columns of the archive's own, whose names begin with `_`. Repeats, late events
+and rows that are no events are in it too: it is what arrived, not what counted. How files are laid out, so that the
+events of one key are found without reading the others, is in `archive_layout`.
+"""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import DeltaTable, QueryBuilder, Transaction
+
+from buckets.archive import layout as archive_layout
+from buckets.archive.field_names import FieldNames
+from buckets.archive.layout import (
+    CLUSTER_BY,
+    clustered,
+    file_properties,
+    files_of,
+    join_small_files,
+    open_table,
+    reading,
+)
+from buckets.delta.numbered_append import append_new
+from buckets.delta.table_upgrade import add_missing_columns
+from buckets.events.schema import EventSchema
+
+ARRIVAL = archive_layout.ARRIVAL
+BATCH = "_batch_id"
+SOURCE, SOURCE_ORDER, POSITION = "_source", "_source_order", "_position"
+INGESTED = "_ingested_ms"
+FAULT = "_fault"
+"""Why a row is no event, whatever the rules; null of events."""
+RAW = "_raw"
+"""The row as it came, where it is no event."""
+OWN_COLUMNS = pa.schema(
+    [
+        pa.field(ARRIVAL, pa.int64()),
+        pa.field(BATCH, pa.int64()),
+        pa.field(SOURCE, pa.string()),
+        pa.field(SOURCE_ORDER, pa.int64()),
+        pa.field(POSITION, pa.int64()),
+        pa.field(INGESTED, pa.int64()),
+        pa.field(FAULT, pa.string()),
+        pa.field(RAW, pa.string()),
+    ]
+)
+TIME = pa.timestamp("us", "UTC")
+_TYPES = {"string": pa.string(), "long": pa.int64(), "boolean": pa.bool_()}
+_APPLICATION = "archive"
+_BATCHES = "archive-batches"
+_TABLE = "arrivals"
+
+
+def archive_columns(schema: EventSchema) -> pa.Schema:
+    """The columns of the archive of events of a schema."""
+    fields = [pa.field(schema.event_id, pa.string()), pa.field(schema.event_time.field, TIME)]
+    fields += [pa.field(name, _TYPES[kind]) for name, kind in schema.attributes.items()]
+    fields += [pa.field(name, pa.decimal128(38, measure.scale)) for name, measure in schema.measures.items()]
+    return pa.schema([*OWN_COLUMNS, *fields])
+
+
+class Archive:
+    """The archive of a job."""
+
+    def __init__(self, folder: Path, names: FieldNames | None = None) -> None:
+        """Look at a folder; nothing is written yet.
+
+        Args:
+            folder: the folder.
+            names: what fields were called in earlier batches, under which names rows are read; None where they always
+                had the same.
+        """
+        self.folder, self.names = folder, names or FieldNames()
+        self.table_path = folder / _TABLE
+
+    def exists(self) -> bool:
+        """Whether anything has been archived."""
+        return (self.table_path / "_delta_log").exists()
+
+    def prepare(self, schema: EventSchema, cluster_by: str | None = None) -> None:
+        """Make the table, or give it the columns of fields that it lacks.
+
+        Args:
+            schema: the event schema.
+            cluster_by: the field by whose values rows are sorted within a file from now on; None: as until now.
+        """
+        columns = archive_columns(schema)
+        if not self.exists():
+            settings = None if cluster_by is None else {CLUSTER_BY: cluster_by}
+            DeltaTable.create(self.table_path, columns, configuration=settings, raise_if_key_not_exists=False)
+            return
+        open_table(self.table_path)
+        add_missing_columns(self.table_path, columns)
+        table = open_table(self.table_path)
+        if cluster_by is not None and table.metadata().configuration.get(CLUSTER_BY) != cluster_by:
+            table.alter.set_table_properties({CLUSTER_BY: cluster_by}, raise_if_not_exists=False)
+
+    def end(self) -> int:
+        """How many rows there are, which is the number of the next arrival."""
+        return (open_table(self.table_path).transaction_version(_APPLICATION) or 0) if self.exists() else 0
+
+    def last_batch(self) -> tuple[int, int] | None:
+        """The last batch that is archived, as far as it is, and how many of its rows are; None where nothing is."""
+        if not self.end():
+            return None
+        last = self.query(f"select max({BATCH}) as last from archive")["last"][0].as_py()
+        rows = self.query(f"select count(*) as rows from archive where {BATCH} = {last}")["rows"][0].as_py()
+        return last, rows
+
+    def complete_batch(self) -> int | None:
+        """The last batch that is known to be archived as a whole; None where none is."""
+        return open_table(self.table_path).transaction_version(_BATCHES) if self.exists() else None
+
+    def append(self, rows: pa.Table, first: int, complete: int | None = None) -> bool:
+        """Append rows in the order of arrival, once.
+
+        Args:
+            rows: columns of `archive_columns`, some of which may be missing, and then are null; without `_arrival`.
+            first: the number of the first of them.
+            complete: the batch that is archived as a whole with them; None where they end within one.
+
+        Returns:
+            Whether they are what comes next; if another process was faster, they are not written.
+        """
+        table = open_table(self.table_path)
+        columns = pa.schema(table.schema().to_arrow())
+        numbers = pa.array(np.arange(first, first + len(rows)))
+        whole = {name: rows[name] for name in rows.column_names} | {ARRIVAL: numbers}
+        arrays = [whole.get(field.name, pa.nulls(len(rows), field.type)) for field in columns]
+        numbered = clustered(pa.table(arrays, names=columns.names).cast(columns), table)
+        written = False
+
+        def new_rows(last: int | None) -> tuple[int, pa.Table] | None:
+            nonlocal written
+            written = (last or 0) == first
+            return (first + len(rows), numbered) if written else None
+
+        besides = [] if complete is None else [Transaction(_BATCHES, complete)]
+        append_new(table, _APPLICATION, new_rows, file_properties(columns), besides)
+        return written
+
+    def tidy(self) -> int:
+        """Join small files, as many appends leave them. Returns how many files there are fewer."""
+        return join_small_files(self.table_path) if self.exists() else 0
+
+    def tables(
+        self, first: int = 0, end: int | None = None, columns: Sequence[str] | None = None
+    ) -> Iterator[pa.Table]:
+        """The rows in the order of arrival, in tables of up to about a million.
+
+        Args:
+            first: the number of the first arrival.
+            end: the number after the last one; None for all there are.
+            columns: those wanted; `_arrival` comes too. None for all.
+        """
+        whole = pa.schema(open_table(self.table_path).schema().to_arrow())
+        asked = None if columns is None else list(dict.fromkeys([ARRIVAL, *columns]))
+        wanted, fields = asked, [name for name in asked or whole.names if name not in OWN_COLUMNS.names]
+        if asked is not None and not self.names.is_plain:
+            read = [name for name in self.names.columns_of(fields) if name in whole.names]
+            wanted = list(dict.fromkeys([*asked, BATCH, *read]))
+        for low, high, path in self._files():
+            if high >= first and (end is None or low < end):
+                with reading(self.table_path), pq.ParquetFile(path) as file:
+                    there = None if wanted is None else [name for name in wanted if name in file.schema_arrow.names]
+                    rows = _as_declared(file.read(columns=there), whole, wanted)
+                inside = pc.greater_equal(rows[ARRIVAL], first)
+                if end is not None:
+                    inside = pc.and_(inside, pc.less(rows[ARRIVAL], end))
+                rows = rows if pc.all(inside).as_py() else rows.filter(inside)
+                rows = rows.sort_by(ARRIVAL).combine_chunks()
+                if not self.names.is_plain:
+                    rows = self.names.renamed(rows, BATCH, fields).select(asked or whole.names).combine_chunks()
+                yield rows
+
+    def _files(self) -> list[tuple[int, int, Path]]:
+        """The files of the table with the numbers of their first and last arrival, in order: they do not overlap."""
+        added = files_of(open_table(self.table_path))
+        return [(each.first, each.last, self.table_path / each.path) for each in added]
+
+    def query(self, sql: str) -> pa.Table:
+        """What a query in SQL over the table `archive` finds; files without matches are not read."""
+        table, name = open_table(self.table_path), "archive"
+        if not self.names.is_plain:
+            name, columns = "arrivals", pa.schema(table.schema().to_arrow())
+            sql = f"with archive as ({self.names.view(columns, OWN_COLUMNS.names, BATCH)}) {sql}"
+        with reading(self.table_path):
+            found = pa.table(QueryBuilder().register(name, table).execute(sql).read_all())
+        # Arrow sorts and takes no views of texts.
+        plain = [field.with_type(pa.string()) if field.type == pa.string_view() else field for field in found.schema]
+        return found.cast(pa.schema(plain))
+
+
+def _as_declared(rows: pa.Table, whole: pa.Schema, wanted: Sequence[str] | None) -> pa.Table:
+    """Rows of a file with the columns of the table, of which it may lack some, and have others in another type."""
+    columns = whole if wanted is None else pa.schema([whole.field(name) for name in wanted])
+    if rows.schema.equals(columns):
+        return rows
+    nulls = {field.name: pa.nulls(len(rows), field.type) for field in columns}
+    there = {name: rows[name] for name in rows.column_names}
+    return pa.table([(nulls | there)[name] for name in columns.names], names=columns.names).cast(columns)
+
+
+def by_batch(tables: Iterator[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
+    """Tables in the order of arrival as tables of one batch each; a large batch comes in several of them."""
+    for table in tables:
+        batches = table[BATCH].to_numpy()
+        starts = [0, *(np.flatnonzero(np.diff(batches)) + 1).tolist(), len(table)]
+        for start, end in itertools.pairwise(starts):
+            if end > start:
+                yield int(batches[start]), table.slice(start, end - start)

@@ -1,0 +1,122 @@
+"""Extends the archive of a job by what has been scored since."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+
+from buckets.archive.archive import Archive
+from buckets.archive.arrived import archived
+from buckets.archive.field_names import FieldNames
+from buckets.archive.recorded import Recorded
+from buckets.archive.sources import Stretch, source_arrivals
+from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.checkpoint.owned_folder import OwnedFolder
+from buckets.config.job import Job
+from buckets.errors import BucketsError
+
+_ROWS = 1_000_000
+"""Rows of one append, about."""
+
+
+def archive_of(job: Job) -> Archive:
+    """The archive of a job.
+
+    Raises:
+        BucketsError: the configuration names none.
+    """
+    if job.settings.archive is None:
+        message = (
+            "the configuration has no `archive`, which says where all that has arrived is kept; "
+            "add `archive: {path: archive}`"
+        )
+        raise BucketsError(message)
+    return Archive(Path(job.settings.archive.path), FieldNames.of(job.checkpoint))
+
+
+def extend_archive(job: Job, recorded: Recorded, on_rows: Callable[[int], None] = lambda rows: None) -> int:
+    """Archive what has been scored since, as far as the source has it; the job may run meanwhile.
+
+    Args:
+        job: the job.
+        recorded: its records.
+        on_rows: told how many rows have been appended, each time.
+
+    Returns:
+        How many rows were appended.
+
+    Raises:
+        BucketsError: there is no archive or it belongs to another checkpoint, or the source does not have any more
+            what the job has read.
+    """
+    archive = archive_of(job)
+    folder = OwnedFolder(archive.folder, "archive.path")
+    identity = Checkpoint(job.checkpoint).job.known_identity()
+    folder.is_of(identity)
+    assert identity is not None
+    folder.take(identity)
+    archive.prepare(recorded.terms(recorded.cuts[-1].batch_id).event_schema, _cluster_by(job, recorded))
+    begun, skip = _begun(archive)
+    stretch = _stretch(recorded, begun)
+    appended, first = 0, archive.end()
+    for rows, complete in _chunks(_typed(job, recorded, stretch), skip):
+        if not archive.append(rows, first, complete):
+            break
+        first += len(rows)
+        appended += len(rows)
+        on_rows(len(rows))
+    return appended
+
+
+def _cluster_by(job: Job, recorded: Recorded) -> str | None:
+    """The field by which files are sorted: the one that the configuration names, or the first that rules group by."""
+    assert job.settings.archive is not None
+    if job.settings.archive.cluster_by is not None:
+        return job.settings.archive.cluster_by
+    groups = recorded.rule_set(recorded.cuts[0].ruleset_version).groups
+    return next((field for group in groups for field in group.fields), None)
+
+
+def _begun(archive: Archive) -> tuple[int | None, int]:
+    """The first batch that is not archived as a whole, at least, and how many of its rows are; None for the first."""
+    last, complete = archive.last_batch(), archive.complete_batch()
+    if last is None:
+        return None, 0
+    return last if complete is None or complete < last[0] else (complete + 1, 0)
+
+
+def _stretch(recorded: Recorded, begun: int | None) -> Stretch:
+    """The batches that are not archived yet as a whole."""
+    cuts = recorded.cuts
+    if begun is None:
+        return Stretch(recorded.before, cuts)
+    index = next((index for index, cut in enumerate(cuts) if cut.batch_id >= begun), len(cuts))
+    return Stretch(cuts[index - 1] if index else recorded.before, cuts[index:])
+
+
+def _typed(job: Job, recorded: Recorded, stretch: Stretch) -> Iterator[tuple[int, pa.Table]]:
+    if not stretch.cuts:
+        return
+    schemas = recorded.schemas()
+    for batch_id, rows in source_arrivals(job, stretch, schemas):
+        yield batch_id, archived(rows, schemas[batch_id], batch_id)
+
+
+def _chunks(tables: Iterator[tuple[int, pa.Table]], skip: int) -> Iterator[tuple[pa.Table, int | None]]:
+    """Tables joined to about a million rows each, without the first rows, which are archived already.
+
+    With the last one comes the number of the batch that is complete then; with the others None.
+    """
+    joined: list[pa.Table] = []
+    batch_id: int | None = None
+    for number, table in tables:
+        batch_id = number
+        skipped = min(skip, len(table))
+        skip -= skipped
+        joined.append(table.slice(skipped))
+        if sum(map(len, joined)) >= _ROWS:
+            yield pa.concat_tables(joined, promote_options="default"), None
+            joined = []
+    rest = pa.concat_tables(joined, promote_options="default") if joined else pa.table({})
+    if len(rest):
+        yield rest, batch_id

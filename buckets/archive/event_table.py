@@ -1,0 +1,89 @@
+"""Events of a file, a folder of files or a Delta table as arrivals, in the order in which they count, without Spark."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from buckets.archive.delta_source import OrderedRows, arrivals_in_order
+from buckets.errors import BucketsError, first_line
+from buckets.events.arrivals import check_columns
+from buckets.events.event_file import EventFile, file_arrivals, open_event_file
+from buckets.events.parquet_rows import MOST_ROWS
+from buckets.events.row_order import can_order
+from buckets.events.schema import EventSchema
+from buckets.events.source_files import readable_files
+
+
+def is_delta(path: Path) -> bool:
+    """Whether a path is a Delta table."""
+    return (path / "_delta_log").is_dir()
+
+
+def open_events(
+    path: Path, schema: EventSchema, needed: frozenset[str], arrival: str | None
+) -> Iterator[pa.RecordBatch]:
+    """Events in arrival order; all that can be checked before the first is read has been checked.
+
+    The rows of a file come as they stand, those of a folder file by file as these were modified, those of a Delta table
+    in the order of a column.
+
+    Args:
+        path: a file that `buckets evaluate` takes, a folder of such files, or a Delta table.
+        schema: the event schema.
+        needed: fields that rules use.
+        arrival: the column that orders the rows of a Delta table; None for its event time, and for anything else.
+
+    Raises:
+        BucketsError: there is no such thing, it has no events, or a column is missing or cannot order rows.
+    """
+    if is_delta(path):
+        return _delta_arrivals(path, schema, needed, arrival)
+    if arrival is not None:
+        message = f"--arrival {arrival}: is for Delta tables; the rows of {path} come in the order in which they stand"
+        raise BucketsError(message)
+    if not path.is_dir():
+        return file_arrivals(open_event_file(path, schema, needed), schema)
+    files = sorted(readable_files(path, subfolders=False), key=lambda file: (file.stat().st_mtime_ns, file))
+    opened = [open_event_file(file, schema, needed) for file in files if file.stat().st_size]
+    if not opened:
+        message = f"events {path}: no files with events in this folder; name a file, a folder of files or a Delta table"
+        raise BucketsError(message)
+    return _all_arrivals(opened, schema)
+
+
+def _all_arrivals(files: list[EventFile], schema: EventSchema) -> Iterator[pa.RecordBatch]:
+    for file in files:
+        yield from file_arrivals(file, schema)
+
+
+def _delta_arrivals(
+    path: Path, schema: EventSchema, needed: frozenset[str], arrival: str | None
+) -> Iterator[pa.RecordBatch]:
+    try:
+        columns = pa.schema(DeltaTable(path).schema().to_arrow())
+    except (DeltaError, OSError) as error:
+        message = f"events {path}: the Delta table cannot be read ({first_line(error)})"
+        raise BucketsError(message) from None
+    arrival = schema.event_time.field if arrival is None else arrival
+    check_columns(columns.names, schema, needed | {arrival}, str(path))
+    kind = columns.field(arrival).type
+    if not can_order(kind):
+        message = (
+            f"events {path}: column {arrival!r} is of type {kind} and cannot order rows; name a column of whole "
+            "numbers, dates or timestamps"
+        )
+        raise BucketsError(message)
+    rows, there = OrderedRows(str(path), arrival, schema.event_id), DeltaTable(path).count()
+    if len(rows) < there:
+        message = f"events {path}: column {arrival!r} is null in {there - len(rows):,} rows, which then have no order"
+        raise BucketsError(message)
+    return _in_pieces(rows, schema)
+
+
+def _in_pieces(rows: OrderedRows, schema: EventSchema) -> Iterator[pa.RecordBatch]:
+    for table in rows.all():
+        for start in range(0, len(table), MOST_ROWS):
+            yield arrivals_in_order(table.slice(start, MOST_ROWS), schema)

@@ -1,0 +1,127 @@
+"""What a job has read, read once more: the arrivals of each batch, by where the stream was cut."""
+
+import io
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from buckets.archive.delta_source import delta_arrivals
+from buckets.archive.topic_source import topic_arrivals
+from buckets.checkpoint.cuts import Cut
+from buckets.checkpoint.folders import spark_folder
+from buckets.config.job import Job
+from buckets.errors import BucketsError
+from buckets.events.arrivals import POSITION, RAW, SOURCE, SOURCE_ORDER
+from buckets.events.line_reader import line_reader
+from buckets.events.parquet_rows import MOST_ROWS, read_arrivals
+from buckets.events.schema import EventSchema
+from buckets.events.source_files import is_hidden
+from buckets.monitor.file_watch import Taken, TakenFiles
+
+Arrived = Iterator[tuple[int, pa.RecordBatch]]
+"""Batches by their number, each in one or more pieces, in the order of arrival."""
+
+
+class Stretch(NamedTuple):
+    """The batches that are wanted: their cuts, and how far the source had been read before them, None for nothing."""
+
+    before: Cut | None
+    cuts: Sequence[Cut]
+
+
+def source_arrivals(job: Job, wanted: Stretch, schemas: Mapping[int, EventSchema]) -> Arrived:
+    """The arrivals of batches.
+
+    Args:
+        job: whose source it is.
+        wanted: the batches.
+        schemas: by batch, the event schema that it was read by.
+
+    Raises:
+        BucketsError: the source does not have any more what a batch has read.
+    """
+    kind = job.settings.source.kind
+    if kind == "kafka":
+        return topic_arrivals(job, wanted.before, wanted.cuts, schemas)
+    if kind == "delta":
+        return delta_arrivals(job.settings.source, wanted.cuts, schemas)
+    return _file_arrivals(job, wanted, schemas)
+
+
+def _file_arrivals(job: Job, wanted: Stretch, schemas: Mapping[int, EventSchema]) -> Arrived:
+    taken = TakenFiles(spark_folder(job.checkpoint))
+    taken.read()
+    files = sorted((found.batch, found.modified_ms, path) for path, found in taken.files.items())
+    read = -1 if wanted.before is None else _log_offset(wanted.before)
+    for cut in wanted.cuts:
+        until = _log_offset(cut)
+        of_batch = [
+            (path, Taken(modified_ms, number))
+            for number, modified_ms, path in files
+            if read < number <= until and _is_read(Path(path), job)
+        ]
+        for rows in _in_order(of_batch, job, schemas[cut.batch_id]):
+            yield cut.batch_id, rows
+        read = until
+
+
+def _log_offset(cut: Cut) -> int:
+    return int(json.loads(cut.end)["logOffset"])
+
+
+def _is_read(path: Path, job: Job) -> bool:
+    """Whether a file that Spark lists as taken has been read."""
+    source = job.settings.source
+    root = Path(source.path)
+    if path == root:
+        return True
+    folders = path.relative_to(root).parts[:-1] if path.is_relative_to(root) else ()
+    return not folders or (source.subfolders and not any(map(is_hidden, folders)))
+
+
+def _in_order(files: Iterable[tuple[str, Taken]], job: Job, schema: EventSchema) -> Iterator[pa.RecordBatch]:
+    """The rows of the files of a batch, in the order of arrival."""
+    arrival = job.settings.source.arrival
+    pieces = (rows for path, found in _by_time(files) for rows in _rows(Path(path), found, job, schema))
+    if arrival is None:
+        yield from pieces
+        return
+    table = pa.Table.from_batches(list(pieces))
+    if len(table):
+        ordered = table.sort_by([(name, "ascending") for name in (SOURCE_ORDER, SOURCE, POSITION)])
+        yield from ordered.combine_chunks().to_batches(max_chunksize=MOST_ROWS)
+
+
+def _by_time(files: Iterable[tuple[str, Taken]]) -> list[tuple[str, Taken]]:
+    return sorted(files, key=lambda file: (file[1].modified_ms, file[0]))
+
+
+def _rows(path: Path, taken: Taken, job: Job, schema: EventSchema) -> Iterator[pa.RecordBatch]:
+    """The rows of a file, as the job has read them.
+
+    Raises:
+        BucketsError: it is gone, or has changed since.
+    """
+    if not path.exists():
+        message = f"events {path}: was read by the job and is gone; put it back, so that it can be archived"
+        raise BucketsError(message)
+    if path.stat().st_mtime_ns // 1_000_000 != taken.modified_ms:
+        message = f"events {path}: has changed since the job read it; put the file back as it was, with its time"
+        raise BucketsError(message)
+    source = job.settings.source
+    if source.kind == "parquet":
+        return read_arrivals(path, taken.modified_ms, schema, source.arrival)
+    return line_reader(source.kind, schema, None)(_lines(path, taken.modified_ms))
+
+
+def _lines(path: Path, modified_ms: int) -> Iterator[pa.RecordBatch]:
+    """The lines of a text file, which may be compressed."""
+    with io.BufferedReader(pa.input_stream(str(path), compression="detect")) as file:
+        while lines := [line.removesuffix(b"\n") for line in islice(file, MOST_ROWS)]:
+            order = pa.repeat(pa.scalar(modified_ms, pa.int64()), len(lines))
+            source = pa.repeat(pa.scalar(str(path)), len(lines))
+            yield pa.record_batch({RAW: pa.array(lines, pa.binary()), SOURCE: source, SOURCE_ORDER: order})

@@ -1,0 +1,1 @@
+"""Timelines that are filled from the archive beside the live ones."""

@@ -1,0 +1,249 @@
+"""Backfills of a running job, as its driver sees them: requests, the chunks that a thread builds, and the pace.
+
+The thread extends the archive, and writes chunks ahead of the shards, so many that none waits for it and no more.
+"""
+
+import contextlib
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from buckets.archive.archive import BATCH, TIME
+from buckets.archive.history import History
+from buckets.backfill.fill_builder import chunks_of_fill, rows_of_fill
+from buckets.backfill.fill_chunks import CHUNK_ROWS, Chunk, FillChunks, Plan, fills_folder
+from buckets.backfill.fill_pace import FillPace
+from buckets.checkpoint.backfill_requests import BackfillRequest, BackfillRequests
+from buckets.config.job import Job
+from buckets.errors import BucketsError, kind_and_line
+from buckets.rules.backfill import Wanted
+from buckets.rules.completeness import Completeness, Stretch, complete_behind
+from buckets.rules.fill import Fill, Filled
+from buckets.rules.rule_set import RuleSet
+
+EVERY_S = 0.5
+"""How often requests are looked for."""
+AGAIN_AFTER_S = 2.0
+"""After how long the archive is looked at again that does not reach far enough."""
+PATIENCE_S = 5.0
+"""For so long the end of a job waits for the thread."""
+NICENESS = 10
+"""By so much batches come before the thread."""
+AHEAD = 256
+"""So many chunks are written ahead of the shards."""
+PORTION = 16
+"""So many are written of one fill before the next has its turn."""
+KEPT_BATCHES = 3
+"""Chunks stay for so many batches after all shards have taken them in: a batch may run again."""
+
+
+@dataclass
+class _Building:
+    """A fill whose chunks are being written.
+
+    Attributes:
+        fill: the fill.
+        chunks: where its chunks are.
+        ready: how many there are.
+        total: how many there are in all; None while that is not known.
+        taken: how many all shards had taken, after each of the last batches.
+        coming: the chunks that come next.
+    """
+
+    fill: Fill
+    chunks: FillChunks
+    ready: int = 0
+    total: int | None = None
+    taken: deque[int] = field(default_factory=lambda: deque([0], maxlen=KEPT_BATCHES))
+    coming: Iterator[Chunk] | None = None
+
+
+class Backfills:
+    """The backfills of a job that has an archive."""
+
+    can_fill = True
+
+    def __init__(self, job: Job, say: Callable[[str], None] = lambda line: None) -> None:
+        """Do nothing before `start`.
+
+        Args:
+            job: the job.
+            say: told why no chunk can be written at the moment, once for each reason.
+        """
+        self._job, self._say = job, say
+        self._requests = BackfillRequests(job.checkpoint)
+        self._wanted: dict[str, tuple[BackfillRequest, Wanted]] = {}
+        self._building: dict[int, _Building] = {}
+        self._seen: deque[frozenset[int]] = deque(maxlen=KEPT_BATCHES)
+        self._pace = FillPace()
+        self._rows = 0
+        self._lock = threading.Lock()
+        self._closing, self._asked = threading.Event(), threading.Event()
+        self._thread: threading.Thread | None = None
+        self._fault = ""
+
+    # --- what the rule book asks ------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to look for requests, and to write chunks."""
+        self._closing.clear()
+        self._thread = threading.Thread(target=self._run, name="backfill", daemon=True)
+        self._thread.start()
+
+    def wanted(self) -> list[Wanted]:
+        """The rules for which a backfill is asked, and whose archive has been found; returns at once."""
+        with self._lock:
+            return [wanted for _, wanted in self._wanted.values()]
+
+    def taken(self, wanted: Wanted) -> None:
+        """A request is in a version of the rules; one that has come in its place meanwhile stays."""
+        with self._lock:
+            request, there = self._wanted.get(wanted.rule.rule_id, (None, None))
+            if request is None or there != wanted:
+                return
+            del self._wanted[wanted.rule.rule_id]
+        self._requests.forget(request)
+
+    def stop(self) -> None:
+        """Write no more chunks; what is written stays."""
+        self._closing.set()
+        self._asked.set()
+        if self._thread is not None:
+            self._thread.join(PATIENCE_S)  # An archive may take long; it, and each chunk, is whole or not at all.
+            self._thread = None
+
+    # --- what a batch asks ------------------------------------------------------------------------------------
+
+    def begin_batch(self, rule_set: RuleSet) -> dict[int, tuple[int, int | None, int]]:
+        """What a batch may take of each of its fills: how many chunks there are, in all, and how many rows."""
+        live = {fill.number: fill for fill in rule_set.fills}
+        with self._lock:
+            self._seen.append(frozenset(live))
+            for number in [each for each in self._building if each not in live]:
+                del self._building[number]
+            for number, fill in live.items():
+                if number not in self._building:
+                    self._building[number] = _Building(fill, FillChunks(self._job.checkpoint, number))
+            self._rows = self._pace.rows() if live else 0
+            found = {number: (each.ready, each.total, self._rows) for number, each in self._building.items()}
+        if live:
+            self._asked.set()
+        return found
+
+    def end_batch(self, filled: Mapping[int, Filled], duration_s: float) -> None:
+        """Note how far fills have come with a batch, and how long it took."""
+        if not filled:
+            return
+        self._pace.took(self._rows, duration_s)
+        with self._lock:
+            for number, each in filled.items():
+                if number in self._building:
+                    self._building[number].taken.append(each.chunk)
+        self._asked.set()
+
+    # --- the thread -------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        with contextlib.suppress(OSError, AttributeError):  # Only Linux has a niceness of threads.
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+        while not self._closing.is_set():
+            self._asked.wait(EVERY_S)
+            self._asked.clear()
+            try:
+                self._look_for_requests()
+                while self._build_all() and not self._closing.is_set():
+                    pass
+                self._clean()
+            except Exception as error:  # The job goes on without it, and it is tried again.
+                fault = error.message if isinstance(error, BucketsError) else kind_and_line(error)
+                if fault != self._fault:
+                    self._fault = fault
+                    self._say(f"the history of rules is not filled in at the moment: {fault}")
+                self._closing.wait(AGAIN_AFTER_S)
+            else:
+                self._fault = ""
+
+    def _look_for_requests(self) -> None:
+        asked = self._requests.read()
+        with self._lock:
+            self._wanted = {rule_id: each for rule_id, each in self._wanted.items() if each[0] in asked}
+            new = [each for each in asked if each.rule.rule_id not in self._wanted]
+        if not new:
+            return
+        complete = self._complete(History.open(self._job))
+        with self._lock:
+            for each in new:
+                wanted = Wanted(each.rule, complete, each.author, each.reason, each.time)
+                self._wanted[each.rule.rule_id] = each, wanted
+
+    def _complete(self, history: History) -> Completeness | None:
+        """Since when the archive holds every event; None: since the first of the job."""
+        if history.recorded.before is None:
+            return None
+        name, first = self._job.event_schema.event_time.field, history.recorded.cuts[0].batch_id
+        found = history.archive.query(
+            f'select min("{name}") as first, max("{name}") as last from archive where {BATCH} = {first}'
+        )
+        first_ms, last_ms = (found[side].cast(TIME).cast(pa.int64())[0].as_py() // 1000 for side in ("first", "last"))
+        return complete_behind((Stretch(first_ms, last_ms),), 1, self._job.settings.engine.allowed_lateness)
+
+    def _build_all(self) -> bool:
+        """Write some chunks of each fill that needs some; whether there was one."""
+        with self._lock:
+            building = list(self._building.values())
+        return sum(self._build(each) for each in building if each.total is None) > 0
+
+    def _build(self, each: _Building) -> bool:
+        """Write some chunks of a fill; whether any were missing."""
+        if each.coming is None:
+            each.ready, total = each.chunks.ready(), each.chunks.total()
+            if total is not None:
+                each.total = total
+                return False
+            each.coming = self._coming(each)
+            if each.coming is None:
+                self._closing.wait(AGAIN_AFTER_S)
+                return False
+        try:
+            return self._write(each, each.coming)
+        except BaseException:
+            each.coming = None  # What it has given may not be written: it begins again after what is.
+            raise
+
+    def _write(self, each: _Building, coming: Iterator[Chunk]) -> bool:
+        """Write the next chunks of a fill; whether there was room for some."""
+        room = min(PORTION, AHEAD - (each.ready - each.taken[-1]))
+        for _ in range(room):
+            chunk = next(coming, None)
+            if chunk is None:
+                each.chunks.finish(each.ready)
+                each.total = each.ready
+                return True
+            each.chunks.write(each.ready, chunk)
+            each.ready += 1
+        return room > 0
+
+    def _coming(self, each: _Building) -> Iterator[Chunk] | None:
+        """The chunks that have not been written; None while the archive does not reach that far."""
+        history = History.open(self._job)
+        end = rows_of_fill(history, each.fill)
+        if end is None:
+            return None
+        each.chunks.keep_plan(Plan(end, -(-end // CHUNK_ROWS)))
+        return chunks_of_fill(history, each.fill, each.chunks.end(), end)
+
+    def _clean(self) -> None:
+        """Remove chunks, and whole fills, that no batch can ask for any more."""
+        with self._lock:
+            building, seen = dict(self._building), list(self._seen)
+        for each in building.values():
+            each.chunks.forget(min(each.taken) if len(each.taken) == KEPT_BATCHES else 0)
+        if len(seen) == KEPT_BATCHES:
+            live = frozenset().union(*seen)
+            for folder in fills_folder(self._job.checkpoint).glob("[0-9]*"):
+                if int(folder.name) not in live:
+                    FillChunks(self._job.checkpoint, int(folder.name)).remove()

@@ -1,0 +1,1 @@
+"""`buckets backtest`."""

@@ -1,0 +1,254 @@
+"""The command `buckets backtest`: what a set of rules would have raised on history."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from buckets.archive.history import History
+from buckets.cli.backtest.view import show_report
+from buckets.cli.console import Terminal, echo_json
+from buckets.cli.evaluate import list_files
+from buckets.cli.event_schema import SchemaOption, event_schema
+from buckets.cli.processes import Processes, processes_for
+from buckets.cli.result_file import check_result_files, job_inputs, write_result
+from buckets.cli.time_range import From, To, range_ms
+from buckets.config.engine import EngineSettings
+from buckets.config.job import Job, load_job, results_folder
+from buckets.duration import parse_duration_ms
+from buckets.errors import BucketsError
+from buckets.events.schema import EventSchema, load_event_schema
+from buckets.history.backtest.backtest import Backtest
+from buckets.history.backtest.confirmed_fraud import read_confirmed_fraud
+from buckets.history.backtest.expectation import Outcome, check_expectation, parse_expectation
+from buckets.history.backtest.junit import junit_of_expectations
+from buckets.history.backtest.page import backtest_page
+from buckets.history.backtest.pieces import archive_pieces, check_needed_lists, event_pieces
+from buckets.history.backtest.report import BacktestReport
+from buckets.history.backtest.report_json import report_json
+from buckets.history.backtest.sweep import parse_sweeps
+from buckets.history.backtest.variants import swept_rules
+from buckets.history.scoring.scoring import Piece
+from buckets.lists.list_file import load_list
+from buckets.outputs.rule_alerts import has_alerts
+from buckets.resources import DEFAULT_SCHEMA
+from buckets.rule_files.yaml_rules import load_rule_files, rule_files
+from buckets.rules.policy import WHOLE_SHARE
+from buckets.rules.rule import Rule
+
+_ON_TRIAL = ("DRAFT", "SHADOW", "ACTIVE")
+_STANDARD_OUTPUT = "-"
+
+
+def backtest(
+    rules: Annotated[Path, typer.Argument(help="A rule file, or a folder of them.")],
+    conf: Annotated[
+        Path | None, typer.Option(help="A job's configuration with `archive`: what has arrived for it is scored.")
+    ] = None,
+    events: Annotated[
+        Path | None, typer.Option(help="Instead of a job: a .jsonl, .csv or .parquet file, or a Delta table.")
+    ] = None,
+    schema: SchemaOption = None,
+    arrival: Annotated[
+        str | None, typer.Option(help="The column that orders a Delta table of --events; else its event time.")
+    ] = None,
+    begin: From = None,
+    end: To = None,
+    history: Annotated[
+        str | None, typer.Option(help="Score only so much before --from, as in 60d; without it, everything.")
+    ] = None,
+    active: Annotated[
+        bool, typer.Option("--active", help="Take drafts and rules on trial as ACTIVE, and all for all keys.")
+    ] = False,
+    amount: Annotated[str | None, typer.Option(help="The amount of an event; the first measure without it.")] = None,
+    fraud: Annotated[
+        Path | None, typer.Option(help="Confirmed fraud: ids of events, in a CSV, JSON lines, Parquet or Delta table.")
+    ] = None,
+    recorded: Annotated[
+        Path | None, typer.Option(help="An output folder with alerts to compare with, instead of the job's.")
+    ] = None,
+    sweep: Annotated[
+        list[str] | None, typer.Option(metavar="[RULE.]NAME=VALUES", help="Try other numbers; may be given often.")
+    ] = None,
+    expect: Annotated[
+        list[str] | None, typer.Option(metavar="TEXT", help="What must hold, or exit code 1; may be given often.")
+    ] = None,
+    lists: Annotated[
+        list[str] | None, typer.Option("--list", metavar="NAME=FILE", help="A list, instead of the recorded one.")
+    ] = None,
+    samples: Annotated[int, typer.Option(min=0, max=1000, help="How many keys and events of each kind.")] = 3,
+    processes: Processes = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE|-", help="The report as JSON; - prints nothing else.")
+    ] = None,
+    junit: Annotated[Path | None, typer.Option(help="The expectations as JUnit XML.")] = None,
+    html: Annotated[Path | None, typer.Option(help="The report as one page of HTML.")] = None,
+) -> None:
+    """Say what rules would have raised on history, through the engine itself.
+
+    All that has arrived is scored, from the first event on; what lies between
+    --from and --to, by event time, is reported. A sweep tries other numbers
+    in the same pass: limit, window and cooldown of a rule, FEATURE.window of
+    a feature, and when.FEATURE, the number that a condition compares it with.
+
+    \b
+    Examples:
+      buckets backtest new.yaml --conf conf/job.yaml --from 2026-01-01 --to 2026-04-01
+      buckets backtest new.yaml --events day.parquet --schema my-schema.yaml --html report.html
+      buckets backtest new.yaml --conf conf/job.yaml --fraud fraud.csv --sweep limit=1000..10000:10
+      buckets backtest new.yaml --conf conf/job.yaml --sweep a.limit=5,10 --sweep a.window=1h,6h --json -
+      buckets backtest new.yaml --conf conf/job.yaml --junit report.xml \\
+        --expect "alerts < 500 per day" --expect "precision >= 20%" --expect "only new of a < 100"
+    """  # noqa: D301 - click needs the backspace itself
+    began_s = time.perf_counter()
+    origin = _Origin.named(conf, events, schema, arrival)
+    list_paths = list_files(lists or [])
+    of_job = [] if conf is None or origin.job is None else job_inputs(conf, origin.job)
+    check_result_files(
+        {"--json": json_file, "--junit": junit, "--html": html},
+        [*rule_files(rules), events, schema, fraud, recorded, *list_paths.values(), *of_job],
+    )
+    with nullcontext() if origin.job is not None else event_schema(schema):
+        found = load_rule_files(rules, origin.schema)
+    chosen = tuple(map(_as_active, found)) if active else found
+    measure = amount or next(iter(origin.schema.measures), None)
+    asked = Backtest(
+        rules=chosen,
+        schema=origin.schema,
+        engine=origin.engine,
+        lists={name: load_list(file) for name, file in list_paths.items()},
+        span=range_ms(begin, end),
+        history_ms=None if history is None else _duration_ms("--history", history),
+        measure=measure,
+        confirmed=None if fraud is None else read_confirmed_fraud(fraud, origin.schema, measure),
+        swept=swept_rules(parse_sweeps(sweep or [], chosen), chosen),
+        recorded=_folder("--recorded", recorded) if recorded is not None else origin.recorded,
+        samples=samples,
+    )
+    asked.check()
+    expectations = [parse_expectation(text, asked.known) for text in expect or []]
+    with Terminal(stderr=True).status("Reading what has arrived…") as status:
+
+        def on_rows(rows: int, alerted: int) -> None:
+            status.update(f"{rows:,} rows scored, {alerted:,} of them alerted…")
+
+        rows, pieces = origin.pieces(asked, lambda rows: status.update(f"{rows:,} rows archived…"))
+        report = asked.run(pieces, on_rows, processes=processes_for(rows, processes))
+    if events is not None:
+        report.bad.check(f"--events {events}")
+    outcomes = [check_expectation(each, report) for each in expectations]
+    if json_file is None or str(json_file) != _STANDARD_OUTPUT:
+        show_report(Terminal(), report, outcomes)
+    _write(report, outcomes, rules, time.perf_counter() - began_s, json_file, junit, html)
+    failed = sum(not each.is_met for each in outcomes)
+    if failed:
+        message = f"{failed:,} of {len(outcomes):,} expectations {'is' if failed == 1 else 'are'} not met"
+        raise BucketsError(message)
+
+
+_BYTES_A_ROW = 100
+"""Of a file, about."""
+
+
+@dataclass(frozen=True)
+class _Origin:
+    """Where the events come from.
+
+    Attributes:
+        schema: their event schema.
+        engine: the settings by which they are scored.
+        job: the job for which they arrived; None where there is none.
+        events: the file or table, where there is no job.
+        arrival: the column that orders it.
+    """
+
+    schema: EventSchema
+    engine: EngineSettings
+    job: Job | None = None
+    events: Path | None = None
+    arrival: str | None = None
+
+    @classmethod
+    def named(cls, conf: Path | None, events: Path | None, schema: Path | None, arrival: str | None) -> "_Origin":
+        """What the options name.
+
+        Raises:
+            BucketsError: they do not go together.
+        """
+        if (conf is None) == (events is None):
+            message = "give either --conf, a job with an archive, or --events, a file or table of events"
+            raise BucketsError(message)
+        if conf is None:
+            return cls(load_event_schema(schema or DEFAULT_SCHEMA), EngineSettings(), None, events, arrival)
+        superfluous = next((name for name, each in (("--schema", schema), ("--arrival", arrival)) if each), None)
+        if superfluous is not None:
+            message = f"{superfluous} goes with --events; a job of --conf has its own, so leave it out"
+            raise BucketsError(message)
+        job = load_job(conf)
+        return cls(job.event_schema, job.settings.engine, job)
+
+    @property
+    def recorded(self) -> Path | None:
+        """The folder with the alerts of the job; None where there is none."""
+        if self.job is None or (self.job.settings.output.kind != "delta" and self.job.settings.audit is None):
+            return None
+        folder = results_folder(self.job)
+        return folder if has_alerts(folder) else None
+
+    def pieces(self, asked: Backtest, on_archived: Callable[[int], None]) -> tuple[int, Iterator[Piece]]:
+        """How many events there are, about, and the events in pieces; the archive of a job is extended first."""
+        if self.job is not None:
+            history = History.open(self.job, on_archived)
+            return history.archive.end(), archive_pieces(history, asked.scoring, asked.span[1])
+        assert self.events is not None
+        check_needed_lists(asked.scoring.needed_lists, (), f"--events {self.events}")
+        files = [self.events] if self.events.is_file() else self.events.rglob("*.parquet")
+        size_bytes = sum(file.stat().st_size for file in files)
+        return size_bytes // _BYTES_A_ROW, event_pieces(self.events, self.arrival, asked.scoring)
+
+
+def _as_active(rule: Rule) -> Rule:
+    """A rule as if it were ACTIVE for all keys, unless it is paused or deleted."""
+    return rule.model_copy(update={"state": "ACTIVE", "rollout": WHOLE_SHARE}) if rule.state in _ON_TRIAL else rule
+
+
+def _folder(option: str, folder: Path) -> Path:
+    if not has_alerts(folder):
+        message = f"{option} {folder}: has no tables or files of alerts; name an output folder of buckets"
+        raise BucketsError(message)
+    return folder
+
+
+def _duration_ms(option: str, text: str) -> int:
+    try:
+        return parse_duration_ms(text)
+    except ValueError as error:
+        message = f"{option}: {error}"
+        raise BucketsError(message) from None
+
+
+def _write(
+    report: BacktestReport,
+    outcomes: list[Outcome],
+    rules: Path,
+    seconds: float,
+    json_file: Path | None,
+    junit: Path | None,
+    html: Path | None,
+) -> None:
+    """Write the report into the files that are asked for."""
+    if json_file is not None:
+        written = report_json(report, outcomes)
+        if str(json_file) == _STANDARD_OUTPUT:
+            echo_json(written)
+        else:
+            write_result("--json", json_file, json.dumps(written, indent=2, ensure_ascii=False) + "\n")
+    if junit is not None:
+        write_result("--junit", junit, junit_of_expectations(outcomes, str(rules), seconds))
+    if html is not None:
+        write_result("--html", html, backtest_page(report, outcomes, str(rules)))

@@ -1,0 +1,160 @@
+"""The report of a backtest on the terminal."""
+
+from collections.abc import Iterator, Sequence
+
+from rich.text import Text
+
+from buckets.cli.console import Terminal
+from buckets.cli.table import TextTable
+from buckets.history.backtest.expectation import Outcome
+from buckets.history.backtest.figures_text import TITLES, decimal_text, money_text, percent_text
+from buckets.history.backtest.report import BacktestReport, Figures
+from buckets.moment import day_text, time_text
+from buckets.outputs.comparison import PARTS, Comparison
+from buckets.printable import key_words
+
+_MOST_BARS = 31
+_BAR = 40
+_MOST_VARIANTS = 50
+
+
+def show_report(console: Terminal, report: BacktestReport, outcomes: Sequence[Outcome]) -> None:
+    """Print a report, and what became of expectations."""
+    begin, end = time_text(report.begin_ms), time_text(report.end_ms)
+    console.print(
+        f"{report.arrivals:,} events arrived from {begin} to {end} UTC ({decimal_text(report.days, 1)} days)",
+        highlight=False,
+    )
+    console.print(_rules(report))
+    if report.total.fraud is not None:
+        console.print(_fraud(report))
+    if report.days_with_alerts:
+        console.print(_days(report))
+    keys = _keys(report)
+    if keys.row_count:
+        console.print(keys)
+    if report.overlap is not None:
+        _show_overlap(console, report, report.overlap)
+    if report.variants:
+        _show_variants(console, report)
+    for note in report.notes:
+        console.print(f"note: {note}")
+    show_outcomes(console, outcomes)
+
+
+def show_outcomes(console: Terminal, outcomes: Sequence[Outcome]) -> None:
+    """Print what became of expectations, a line each."""
+    for each in outcomes:
+        said = ("met", "green") if each.is_met else ("not met", "bold red")
+        console.print(Text.assemble(said, f": {each.expectation.text} (it {each.found})"))
+
+
+def _rules(report: BacktestReport) -> TextTable:
+    every = [*(rule.figures for rule in report.rules), report.total]
+    held = ("Held",) if any(figures.held for figures in every) else ()
+    numbers = ("Alerts", "A day", *held, "Events", "Keys", report.measure or "Amount")
+    table = TextTable("What the rules would have raised", ("Rule", *numbers), numbers)
+
+    def cells(figures: Figures) -> Iterator[str]:
+        yield f"{figures.alerts:,}"
+        yield decimal_text(report.per_day(figures.alerts), 1)
+        if held:
+            yield f"{figures.held:,}"
+        yield f"{figures.events:,}"
+        yield f"{figures.keys:,}"
+        yield money_text(figures.amount)
+
+    for rule in report.rules:
+        name = rule.rule_id if rule.state == "ACTIVE" else f"{rule.rule_id}\non trial"
+        table.add_row(name, *cells(rule.figures))
+    table.add_section()
+    table.add_row("all ACTIVE", *cells(report.total))
+    return table
+
+
+def _fraud(report: BacktestReport) -> TextTable:
+    numbers = ("Precision", "Recall", "Caught", "Caught amount", "Saved")
+    table = TextTable("Beside confirmed fraud", ("Rule", *numbers), numbers)
+    for name, figures in [*((rule.rule_id, rule.figures) for rule in report.rules), ("all ACTIVE", report.total)]:
+        fraud = figures.fraud
+        assert fraud is not None
+        table.add_row(
+            name,
+            percent_text(fraud.precision),
+            percent_text(fraud.recall),
+            f"{fraud.caught:,} of {fraud.confirmed:,}",
+            money_text(fraud.caught_amount),
+            money_text(fraud.saved_amount),
+        )
+    return table
+
+
+def _days(report: BacktestReport) -> TextTable:
+    """Return alerts over the whole range, quiet days too, as bars of as many days as make at most so many."""
+    totals = {day: sum(of_day.values()) for day, of_day in report.days_with_alerts.items()}
+    first, last = report.day_range
+    width = -(-(last - first + 1) // _MOST_BARS)
+    bars: dict[int, int] = dict.fromkeys(range(first, last + 1, width), 0)
+    for day, alerts in totals.items():
+        bars[first + (day - first) // width * width] += alerts
+    most = max(bars.values())
+    title = f"Alerts by {'day' if width == 1 else f'{width} days'} (UTC)"
+    table = TextTable(title, ("From", "Alerts", ""), ("Alerts",))
+    for day, alerts in bars.items():
+        table.add_row(day_text(day), f"{alerts:,}", "█" * round(_BAR * alerts / most))
+    return table
+
+
+def _keys(report: BacktestReport) -> TextTable:
+    table = TextTable("Keys with most alerts", ("Rule", "Key", "Alerts"), ("Alerts",))
+    for rule in report.rules:
+        for each in rule.keys:
+            table.add_row(rule.rule_id, key_words(each.key), f"{each.alerts:,}")
+    return table
+
+
+def _show_overlap(console: Terminal, report: BacktestReport, overlap: Comparison) -> None:
+    table = TextTable("Events beside the recorded alerts", ("Rule", *TITLES.values()), TITLES.values())
+    for rule in report.rules:
+        if rule.overlap is not None:
+            table.add_row(rule.rule_id, *_parts(rule.overlap))
+    for rule_id, alerts in report.gone.items():
+        table.add_row(f"{rule_id} (not among the rules)", f"{alerts:,}", "0", "0")
+    table.add_section()
+    table.add_row("all ACTIVE", *_parts(overlap))
+    console.print(table)
+    shown = TextTable("The latest of each", ("By", "Time (UTC)", "Event", "Key"))
+    for name in PARTS:
+        for each in overlap.parts[name].samples:
+            key = key_words(each.key)
+            shown.add_row(TITLES[name], time_text(each.event_time_ms), each.event_id, key)
+    if shown.row_count:
+        console.print(shown)
+
+
+def _parts(overlap: Comparison) -> tuple[str, ...]:
+    return tuple(f"{overlap.parts[name].events:,}" for name in PARTS)
+
+
+def _show_variants(console: Terminal, report: BacktestReport) -> None:
+    has_fraud = report.total.fraud is not None
+    rest = ("Precision", "Recall", "Saved") if has_fraud else ("Events", report.measure or "Amount")
+    swept = dict.fromkeys(sweep.rule_id for sweep in report.sweeps)
+    names = tuple(sweep.parameter if len(swept) == 1 else sweep.name for sweep in report.sweeps)
+    numbers = (*names[1:], "Alerts", "A day", *rest)
+    table = TextTable(f"With other numbers of {' and '.join(swept)}", (*names[:1], *numbers), numbers)
+    for each in report.variants[:_MOST_VARIANTS]:
+        figures, fraud = each.figures, each.figures.fraud
+        columns = [f"{figures.alerts:,}", decimal_text(report.per_day(figures.alerts), 1)]
+        if fraud is not None:
+            columns += [percent_text(fraud.precision), percent_text(fraud.recall), money_text(fraud.saved_amount)]
+        else:
+            columns += [f"{figures.events:,}", money_text(figures.amount)]
+        style = "bold" if each.is_as_written else ""
+        table.add_row(*map(Text, each.values), *columns, style=style)
+    console.print(table)
+    more = len(report.variants) - _MOST_VARIANTS
+    if more > 0:
+        console.print(f"and {more:,} more, which --json and --html show")
+    if any(each.is_as_written for each in report.variants):
+        console.print("In bold: the numbers of the rules as they are written.")

@@ -1,0 +1,141 @@
+"""An explanation as a page, with a chart of each window."""
+
+from fractions import Fraction
+from typing import Any
+
+from buckets.cli.explain.view import (
+    counted_words,
+    event_lines,
+    feature_lines,
+    headline,
+    part_lines,
+    part_text,
+    rule_lines,
+    warm_words,
+)
+from buckets.history.explain.explanation import Entry, Explanation, FeatureThen
+from buckets.history.explain.policy import moment
+from buckets.pages.axis import Mark, round_times, round_values
+from buckets.pages.page import render
+
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _BOTTOM = 1000, 240, 80, 20, 30
+"""Of a chart, in units of its drawing; what is left of, right of and below the events."""
+
+
+def page_of(found: Explanation) -> str:
+    """The page, in one file that needs no other."""
+    return render(
+        "explain.html",
+        headline=headline(found),
+        outcome=found.outcome,
+        reasons=[reason.sentence for reason in found.reasons],
+        event=list(event_lines(found)),
+        rule=None if found.rule is None else list(rule_lines(found.rule)),
+        ruleset_version=None if found.rule is None else found.rule.ruleset_version,
+        warmth=f"{found.warmth}{warm_words(found)}" if found.warmth else "",
+        policy=[reason.sentence for reason in found.policy],
+        parts=[] if found.condition is None else _parts(found),
+        features=[_feature(feature, found) for feature in found.features],
+        notes=[*found.notes, *([found.origin] if found.origin else [])],
+    )
+
+
+def _parts(found: Explanation) -> list[dict[str, Any]]:
+    assert found.condition is not None
+    lines = part_lines(found.condition)
+    return [{"depth": depth, "truth": part.truth, "text": part_text(part)} for depth, part in lines]
+
+
+def _feature(feature: FeatureThen, found: Explanation) -> dict[str, Any]:
+    return {
+        "title": f"{feature.name}: {feature.phrase}",
+        "lines": list(feature_lines(feature)),
+        "is_fault": feature.comparison.is_fault,
+        "unit": feature.unit or "",
+        "entries": [_row(entry, entry == feature.over) for entry in feature.entries],
+        "has_so_far": any(entry.so_far is not None for entry in feature.entries),
+        "left_out": feature.left_out,
+        "half": len(feature.entries) // 2,
+        "chart": _chart(feature, found),
+        "counted": counted_words(feature),
+    }
+
+
+def _row(entry: Entry, is_over: bool) -> dict[str, Any]:
+    return {
+        "time": moment(entry.time_ms),
+        "id": entry.event_id,
+        "value": entry.value or "",
+        "arrived": f"batch {entry.batch_id}, {entry.source}:{entry.position}",
+        "so_far": entry.so_far or "",
+        "note": entry.note,
+        "counts": entry.counts,
+        "is_over": is_over,
+    }
+
+
+def _chart(feature: FeatureThen, found: Explanation) -> dict[str, Any]:
+    """Where the events of a window lie in its chart: over time, by value, or in one row where they have none."""
+    heights = [_height(entry) for entry in feature.entries]
+    sums = [(entry.time_ms, float(entry.so_far)) for entry in feature.entries if entry.so_far is not None]
+    has_numbers = feature.unit is not None or bool(sums)
+    limit = _limit(found) if feature.name == "value" and has_numbers else None
+    levels = [0.0, *heights, *(level for _, level in sums), *([limit] if limit is not None else [])]
+    low, high = min(levels), max(levels)
+    span_ms = max(feature.end_ms - feature.start_ms, 1)
+
+    def x(time_ms: int) -> float:
+        return round(_LEFT + (time_ms - feature.start_ms) / span_ms * (_WIDTH - _LEFT - _RIGHT), 1)
+
+    def y(value: float) -> float:
+        return round(30 + (high - value) / ((high - low) or 1) * (_HEIGHT - _BOTTOM - 40), 1)
+
+    marks = round_values(Fraction(low), Fraction(high)) if has_numbers and high > low else []
+    steps, before = [(feature.start_ms, 0.0)] if sums else [], 0.0
+    for time_ms, level in sums:
+        steps += [(time_ms, before), (time_ms, level)]
+        before = level
+
+    return {
+        "width": _WIDTH,
+        "height": _HEIGHT,
+        "time_marks": [Mark(x(time_ms), text) for time_ms, text in round_times(feature.start_ms, feature.end_ms)],
+        "value_marks": [Mark(y(float(value)), text) for value, text in marks],
+        "unit": feature.unit or ("events" if sums else ""),
+        "sums": " ".join(f"{x(time_ms)},{y(level)}" for time_ms, level in steps),
+        "left": x(feature.start_ms),
+        "right": x(feature.end_ms),
+        "zero": y(0.0),
+        "reset": None if feature.reset_ms is None else x(feature.reset_ms),
+        "limit": None if limit is None else {"y": y(limit), "text": f"limit {limit:,g}"},
+        "events": [
+            {"x": x(entry.time_ms), "y": y(height), "title": _title(entry), "kind": _kind(entry)}
+            for entry, height in zip(feature.entries, heights, strict=True)
+        ],
+    }
+
+
+def _height(entry: Entry) -> float:
+    """How high an event is drawn; the chart alone is not exact."""
+    try:
+        return float(entry.value) if entry.value is not None else 1.0
+    except ValueError:
+        return 1.0
+
+
+def _limit(found: Explanation) -> float | None:
+    if found.rule is None or found.rule.written.get("limit") is None:
+        return None
+    return float(found.rule.written["limit"]["value"])
+
+
+def _kind(entry: Entry) -> str:
+    if not entry.counts:
+        return "out"
+    return f"{'late' if entry.fate == 'late' else 'in'}{' own' if 'the event itself' in entry.note else ''}"
+
+
+def _title(entry: Entry) -> str:
+    value = f", {entry.value}" if entry.value else ""
+    note = f" ({entry.note})" if entry.note else ""
+    return f"{entry.event_id}, {moment(entry.time_ms)}{value}{note}, arrived in batch {entry.batch_id}"

@@ -1,0 +1,178 @@
+"""An explanation as text, 80 columns wide."""
+
+from collections.abc import Iterator
+
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from buckets.cli.console import Terminal
+from buckets.history.explain.explanation import Entry, Explanation, FeatureThen, Part, RuleThen
+from buckets.history.explain.policy import moment
+from buckets.numbers.fixed_point import readable
+from buckets.printable import one_line
+
+_MARKS = {"true": "yes", "false": "no", "unknown": "?", "uncertain": "?"}
+_SETTLED = {"alert": "bold red", "did not fire": "bold", "not evaluated": "bold"}
+
+
+def show(found: Explanation) -> None:
+    """Print an explanation."""
+    console = Terminal()
+
+    def line(text: str, indent: int = 0, style: str = "") -> None:
+        console.print(Padding(Text(one_line(text), style=style), (0, 0, 0, indent)))
+
+    def title(text: str) -> None:
+        console.print()
+        line(text, style="bold")
+
+    line(headline(found), style=_SETTLED.get(found.outcome, "bold yellow"))
+    for reason in found.reasons:
+        line(reason.sentence, 2)
+    for text in event_lines(found):
+        line(text, 2)
+    if found.rule is not None:
+        title(f"The rule in version {found.rule.ruleset_version} of the rules")
+        for text in rule_lines(found.rule):
+            line(text, 2)
+        if found.warmth:
+            line(f"its windows: {found.warmth}{warm_words(found)}", 2)
+    if found.policy:
+        title("Its policy")
+        for reason in found.policy:
+            line(reason.sentence, 2)
+    if found.condition is not None:
+        title("The condition")
+        for depth, part in part_lines(found.condition):
+            line(f"{_MARKS[part.truth]:>3}  {part_text(part)}", 2 + 2 * depth)
+    for feature in found.features:
+        title(f"{feature.name}: {feature.phrase}")
+        for text in feature_lines(feature):
+            line(text, 2)
+        if feature.entries:
+            console.print(_entries(feature))
+    for note in (*found.notes, *([found.origin] if found.origin else [])):
+        console.print()
+        line(note)
+
+
+def headline(found: Explanation) -> str:
+    """What came of it, in one line."""
+    rule = "" if found.rule is None else f" of rule {found.rule.rule_id}"
+    if found.alert_id is not None:
+        said = "held back" if found.outcome == "held back" else "raised"
+        kind = "Shadow alert" if found.outcome == "shadow alert" else "Alert"
+        return f"{kind} {found.alert_id}{rule}: {said}"
+    what = {"alert": "fired", "did not fire": "did not fire", "not evaluated": "was not evaluated"}
+    of_rule = "No rule" if found.rule is None else f"Rule {found.rule.rule_id}"
+    event = "" if found.event is None else f" at event {found.event.event_id}"
+    return f"{of_rule} {what.get(found.outcome, found.outcome)}{event}"
+
+
+def event_lines(found: Explanation) -> Iterator[str]:
+    """The event and its key."""
+    event = found.event
+    if found.key:
+        yield "key: " + ", ".join(f"{name} {value}" for name, value in found.key.items())
+    if event is None:
+        return
+    taken = "" if event.ingested_ms is None else f", taken in at {moment(event.ingested_ms)}"
+    yield f"event {event.event_id} at {moment(event.time_ms)}"
+    yield f"arrived in batch {event.batch_id} from {event.source}:{event.position}{taken}"
+    if event.came > 1:
+        yield f"it came {event.came} times; this is the first"
+    own = (event.event_id, event.time_ms)
+    others = [(name, value) for name, value in event.fields.items() if value not in (None, *own)]
+    yield "fields: " + ", ".join(f"{name} {value}" for name, value in others)
+
+
+def rule_lines(rule: RuleThen) -> Iterator[str]:
+    """The rule as it was, and who made it so."""
+    yield rule.sentence
+    when = "" if rule.made_ms is None else f" at {moment(rule.made_ms)}"
+    by = f" by {rule.author}" if rule.author else ""
+    why = f": {rule.reason}" if rule.reason else ""
+    yield f"{rule.state}, version {rule.version}, made{by}{when}{why}"
+    if rule.lists:
+        yield "lists: " + ", ".join(f"{name} in version {version}" for name, version in rule.lists.items())
+
+
+def warm_words(found: Explanation) -> str:
+    """Whether the windows of this event were complete, where that is not said already."""
+    if found.warm is None:
+        return ""
+    if not found.warm and found.warmth.startswith("complete"):
+        return "; but this key had been quiet for so long that it was forgotten, so something may be missing"
+    return "" if found.warm or not found.warmth else "; so something may be missing at this event"
+
+
+def part_lines(part: Part, depth: int = 0) -> Iterator[tuple[int, Part]]:
+    """A condition and its parts, with how deep each lies."""
+    yield depth, part
+    for each in part.parts:
+        yield from part_lines(each, depth + 1)
+
+
+def part_text(part: Part) -> str:
+    """A part in words: what joins others is named by how it does."""
+    joins = {"all": "all of these", "any": "at least one of these", "not": "not this"}
+    return joins.get(part.kind, part.text)
+
+
+def feature_lines(feature: FeatureThen) -> Iterator[str]:
+    """The window, what it holds, and the value."""
+    bound = "" if feature.left == "closed" else " (not in it)"
+    yield f"{feature.window} from {moment(feature.start_ms)}{bound} to {moment(feature.end_ms)}"
+    if feature.key:
+        yield "of " + ", ".join(f"{name} {value}" for name, value in feature.key.items())
+    if feature.where:
+        yield f"where {feature.where}"
+    if feature.reset_ms is not None:
+        yield f"reset by the alert at {moment(feature.reset_ms)}: only later events count"
+    why = f" ({feature.why_null})" if feature.why_null else ""
+    yield f"{feature.comparison.sentence}{why}"
+    yield counted_words(feature)
+    if feature.over is not None:
+        at = f"event {feature.over.event_id} at {moment(feature.over.time_ms)}"
+        yield f"over the limit from {at} on, where it comes to {_number(feature.over.so_far)}"
+
+
+def counted_words(feature: FeatureThen) -> str:
+    """How many events count, and what became of the others."""
+    counted = f"{feature.count:,} {'event counts' if feature.count == 1 else 'events count'}"
+    rest = {name: number for name, number in feature.fates.items() if name not in ("counts", "late", "collides")}
+    late = feature.fates.get("late", 0)
+    said = [f"{late:,} of them came late"] if late else []
+    said += [f"{number:,} {name}" for name, number in rest.items()]
+    return "; ".join([counted, *said])
+
+
+def _entries(feature: FeatureThen) -> Padding:
+    table = Table(box=None, pad_edge=False, padding=(0, 1))
+    has_so_far = any(entry.so_far is not None for entry in feature.entries)
+    table.add_column("Time (UTC)", no_wrap=True)
+    table.add_column("Event", overflow="fold")
+    table.add_column(feature.unit or "", justify="right", overflow="fold")
+    if has_so_far:
+        table.add_column("So far", justify="right", overflow="fold")
+    table.add_column("Batch", justify="right")
+    table.add_column("")
+    half = len(feature.entries) // 2
+    for index, entry in enumerate(feature.entries):
+        if feature.left_out and index == half:
+            table.add_row(f"… {feature.left_out:,} more (--all)")
+        style = "red" if entry == feature.over else "" if entry.counts else "dim"
+        table.add_row(*_row(entry, has_so_far), style=style)
+    return Padding(table, (0, 0, 0, 2))
+
+
+def _row(entry: Entry, has_so_far: bool) -> tuple[str, ...]:
+    note = entry.note if entry.counts or not entry.note else f"- {entry.note}"
+    numbers = [_number(entry.value), *([_number(entry.so_far)] if has_so_far else [])]
+    return tuple(map(one_line, (moment(entry.time_ms), entry.event_id, *numbers, f"{entry.batch_id}", note)))
+
+
+def _number(value: str | None) -> str:
+    value = value or ""
+    return readable(value) if value.replace(".", "").lstrip("-").isdecimal() else value

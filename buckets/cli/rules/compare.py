@@ -1,0 +1,147 @@
+"""The command `buckets rules compare`: what only one, only the other, and both of two rules caught."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from buckets.cli.console import Terminal, echo, echo_json
+from buckets.cli.rules.known_rules import check_known_rules
+from buckets.cli.rules.list_rules import AsJson
+from buckets.cli.table import TextTable
+from buckets.cli.time_range import From, To, range_ms
+from buckets.config.job import load_job, results_folder
+from buckets.errors import BucketsError
+from buckets.moment import day_text, time_text
+from buckets.outputs.comparison import PARTS, Caught, Comparison, Part, Sample, compare
+from buckets.outputs.rule_alerts import TABLES, has_alerts, rule_alerts, rules_with_alerts
+from buckets.printable import key_words
+from buckets.rules.revision import names
+
+RuleA = Annotated[str, typer.Argument(metavar="A", help="A rule, in force or on trial.")]
+RuleB = Annotated[str, typer.Argument(metavar="B", help="Another one.")]
+OfJob = Annotated[Path | None, typer.Option("--conf", help="A job's configuration: its output, or its audit's tables.")]
+Output = Annotated[Path | None, typer.Option("--output", help="An output folder, instead of a configuration.")]
+Measure = Annotated[
+    str | None, typer.Option(help="The field whose amounts are added up; the first measure of the job's event schema.")
+]
+Samples = Annotated[int, typer.Option(min=0, max=1000, help="How many events of each part are shown, the newest.")]
+
+
+def compare_rules(
+    a: RuleA,
+    b: RuleB,
+    conf: OfJob = None,
+    output: Output = None,
+    begin: From = None,
+    end: To = None,
+    measure: Measure = None,
+    samples: Samples = 3,
+    as_json: AsJson = False,
+) -> None:
+    """Show what two rules caught, from the tables of alerts and shadow alerts.
+
+    Two rules over different keys are compared by event. Alerts that a policy
+    held back are not among them. Memory is used for the alerts of the two rules
+    in that time, without their events.
+
+    \b
+    Examples:
+      buckets rules compare payer-24h payer-48h --conf conf/job.yaml
+      buckets rules compare old new --output out/tables --from 2026-01-01 --to 2026-02-01 --json
+    """  # noqa: D301 - click needs the backspace itself
+    if a == b:
+        message = f"{a!r} is given twice; name two different rules"
+        raise BucketsError(message)
+    from_ms, until_ms = range_ms(begin, end)
+    if (conf is None) == (output is None):
+        message = "give either --conf, a job's configuration, or --output, an output folder"
+        raise BucketsError(message)
+    job = None if conf is None else load_job(conf)
+    folder = results_folder(job) if job is not None else output
+    assert folder is not None
+    if not has_alerts(folder):
+        message = f"results {folder}: there are no tables of alerts; name the output folder of a job that has run"
+        raise BucketsError(message)
+    check_known_rules((a, b), job, folder)
+    measure = measure or (next(iter(job.event_schema.measures), None) if job is not None else None)
+    rows = (row for name in TABLES for row in rule_alerts(folder, name, (a, b), from_ms, until_ms, bool(measure)))
+    found = compare(rows, a, b, measure, samples)
+    if as_json:
+        echo_json(_as_json(found, a, b, measure))
+        return
+    if found.overlap is None:
+        echo(f"neither {a} nor {b} has an alert there in that time; with alerts: {names(rules_with_alerts(folder))}")
+        return
+    _show(Terminal(), found, a, b, measure)
+
+
+def _show(console: Terminal, found: Comparison, a: str, b: str, measure: str | None) -> None:
+    titles: dict[Caught, str] = {"only_a": f"only {a}", "only_b": f"only {b}", "both": "both"}
+    numbers = ("Events", "Keys", measure or "Amount")
+    table = TextTable("What was caught", ("By", *numbers), numbers)
+    for name in PARTS:
+        part = found.parts[name]
+        keys = "other keys" if part.keys is None else f"{part.keys:,}"
+        table.add_row(titles[name], f"{part.events:,}", keys, _number(part))
+    console.print(table)
+    console.print(
+        f"both caught {_percent(found.overlap)} of all: {_percent(found.share_of('only_a'))} of what {a} caught, "
+        f"{_percent(found.share_of('only_b'))} of what {b} caught",
+        highlight=False,
+        markup=False,
+    )
+    days = TextTable("By day (UTC, event time)", ("Day", *titles.values()), titles.values())
+    for day, counts in found.days.items():
+        days.add_row(day_text(day), *(f"{counts[name]:,}" for name in PARTS))
+    console.print(days)
+    amount = measure or "Amount"
+    shown = TextTable("The latest of each", ("By", "Time (UTC)", "Event", "Key", amount), (amount,))
+    for name in PARTS:
+        for each in found.parts[name].samples:
+            shown.add_row(
+                titles[name],
+                time_text(each.event_time_ms),
+                each.event_id,
+                key_words(each.key),
+                _amount(each),
+            )
+    if shown.row_count:
+        console.print(shown)
+
+
+def _as_json(found: Comparison, a: str, b: str, measure: str | None) -> dict[str, Any]:
+    def part(name: Caught) -> dict[str, Any]:
+        of = found.parts[name]
+        amount = None if of.amount is None else format(of.amount, "f")
+        return {"events": of.events, "keys": of.keys, "amount": amount, "samples": list(map(_sample, of.samples))}
+
+    return {
+        "a": a,
+        "b": b,
+        "measure": measure,
+        "overlap": found.overlap,
+        "share_of_a": found.share_of("only_a"),
+        "share_of_b": found.share_of("only_b"),
+        **{name: part(name) for name in PARTS},
+        "days": [{"day": day_text(day), **counts} for day, counts in found.days.items()],
+    }
+
+
+def _sample(each: Sample) -> dict[str, Any]:
+    amount = None if each.amount is None else format(each.amount, "f")
+    key = json.loads(each.key)
+    return {"event_id": each.event_id, "event_time": each.event_time_ms, "key": key, "amount": amount}
+
+
+def _number(part: Part) -> str:
+    return "" if part.amount is None else f"{part.amount:,f}"
+
+
+def _amount(each: Sample) -> str:
+    return "" if each.amount is None else f"{each.amount:,f}"
+
+
+def _percent(share: float | None) -> str:
+    return "0 %" if share is None else f"{share:.1%}".replace("%", " %")

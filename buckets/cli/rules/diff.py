@@ -1,0 +1,194 @@
+"""The command `buckets rules diff`: how two versions of the rules differ, and what that does to the state."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.checkpoint.rule_versions import RuleVersions
+from buckets.cli.console import Terminal, echo_json
+from buckets.cli.rules.list_rules import AsJson
+from buckets.cli.table import TextTable
+from buckets.clock import epoch_ms
+from buckets.config.job import Job, load_job
+from buckets.errors import BucketsError
+from buckets.rule_feeds.rule_book import NO_RULES
+from buckets.rule_files.differences import RuleDifference, rules_that_differ
+from buckets.rule_files.yaml_rules import load_rule_files
+from buckets.rules.change import changes_between
+from buckets.rules.group_changes import GroupChange, group_changes
+from buckets.rules.policy_words import policy_sentence
+from buckets.rules.revision import revise
+from buckets.rules.rule_set import RuleSet, first_rule_set
+from buckets.rules.warmth import rules_warmth
+
+One = Annotated[str, typer.Argument(metavar="ONE", help="A version of the rules, as in 3, or a rule file or folder.")]
+Other = Annotated[
+    str | None, typer.Argument(metavar="[OTHER]", help="Another; without it, the newest version of the checkpoint.")
+]
+OptionalConf = Annotated[
+    Path | None, typer.Option(help="The job's configuration, whose checkpoint has the versions; not for two files.")
+]
+
+
+def diff(one: One, other: Other = None, conf: OptionalConf = None, as_json: AsJson = False) -> None:
+    """Show how two versions of the rules differ, and what the step from the first to the second does to the state.
+
+    A version is that of all rules, as `buckets rules history` counts them. A
+    file is compared as if the job took it now.
+
+    \b
+    Examples:
+      buckets rules diff 3 7 --conf conf/kafka.yaml
+      buckets rules diff 7 new-rules.yaml --conf conf/kafka.yaml
+      buckets rules diff old-rules.yaml new-rules.yaml
+    """  # noqa: D301 - click needs the backspace itself
+    job = None if conf is None else load_job(conf)
+    before, after = _side(job, one), _side(job, other)
+    rules = rules_that_differ(before.rule_set.rules, after.rule_set.rules)
+    found = Difference(before, after, rules, group_changes(before.rule_set, after.rule_set), _warmth(job, after, rules))
+    if as_json:
+        echo_json(found.to_json())
+        return
+    found.show(Terminal())
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of two things that are compared: its name and its rules."""
+
+    name: str
+    rule_set: RuleSet
+
+
+def version_number(text: str) -> int | None:
+    """The number of a version of the rules; None where the text is no number."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+
+
+def read_version(job: Job, version: int | None) -> RuleSet:
+    """A version of the rules from the checkpoint of a job; None for the newest.
+
+    Raises:
+        BucketsError: there is no such version.
+    """
+    versions = RuleVersions(job.checkpoint)
+    latest = versions.latest_rule_set()
+    if latest is None:
+        message = f"checkpoint {job.checkpoint}: there are no versions of the rules yet; run the job first"
+        raise BucketsError(message)
+    if version is None:
+        return latest
+    if not 1 <= version <= latest.version:
+        there = f"there are 1 to {latest.version}"
+        message = f"checkpoint {job.checkpoint}: there is no version {version} of the rules; {there}"
+        raise BucketsError(message)
+    return versions.rule_set(version)
+
+
+def _side(job: Job | None, written: str | None) -> Side:
+    """A version of the rules, or a file as if the job took it now.
+
+    Raises:
+        BucketsError: there is no such version or file, or the job could not take it.
+    """
+    number = None if written is None else version_number(written)
+    if written is None or number is not None:
+        if job is None:
+            what = "the newest version" if written is None else f"version {written}"
+            message = f"{what} of the rules: is in the checkpoint of a job; give its --conf, or two files"
+            raise BucketsError(message)
+        version = read_version(job, number)
+        return Side(f"version {version.version}", version)
+    rules = load_rule_files(Path(written), None if job is None else job.event_schema)
+    if job is None:
+        return Side(written, first_rule_set(rule for rule in rules if rule.state != "DELETE"))
+    kept = Checkpoint(job.checkpoint)
+    latest = kept.versions.latest_rule_set() or NO_RULES
+    asked, lateness_ms = changes_between(latest.rules, rules), job.settings.engine.allowed_lateness
+    revision = revise(latest, asked, job.event_schema, kept.batches.arrived(), lateness_ms, kept.versions.gone_rules())
+    if revision.refused:
+        message = f"{written}: {revision.refused[0].reason}"
+        raise BucketsError(message)
+    return Side(written, revision.rule_set)
+
+
+def _warmth(job: Job | None, after: Side, rules: Sequence[RuleDifference]) -> dict[str, str]:
+    """Since when the rules that differ are complete under the second side; empty where no job has versions."""
+    kept = None if job is None else Checkpoint(job.checkpoint)
+    if kept is None or kept.versions.latest_rule_set() is None:
+        return {}
+    warmth = rules_warmth(after.rule_set, kept.batches.arrived(), epoch_ms())
+    return {each.rule_id: warmth[each.rule_id].sentence() for each in rules if each.after is not None}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How two versions of the rules differ.
+
+    Attributes:
+        before: the first.
+        after: the second.
+        rules: the rules that are new, gone or changed.
+        groups: what becomes of the state.
+        completeness: of rules of the second, since when they are complete.
+    """
+
+    before: Side
+    after: Side
+    rules: list[RuleDifference]
+    groups: list[GroupChange]
+    completeness: dict[str, str]
+
+    def to_json(self) -> dict[str, Any]:
+        """The difference as plain data."""
+        return {
+            "before": self.before.name,
+            "after": self.after.name,
+            "rules": [
+                {
+                    "rule_id": each.rule_id,
+                    "change": each.change,
+                    "version_before": None if each.before is None else each.before.version,
+                    "version_after": None if each.after is None else each.after.version,
+                    "fields": [asdict(field) for field in each.fields],
+                    "sentence_before": None if each.before is None else each.before.sentence(),
+                    "sentence_after": None if each.after is None else each.after.sentence(),
+                    "completeness": self.completeness.get(each.rule_id),
+                }
+                for each in self.rules
+            ],
+            "groups": [asdict(each) for each in self.groups],
+        }
+
+    def show(self, console: Terminal) -> None:
+        """Print the difference as tables."""
+        of = f"{self.before.name} → {self.after.name}"
+        if not self.rules:
+            console.print(f"{of}: the rules are the same")
+        else:
+            console.print(self._rules_table(f"Rules, {of}"))
+        if self.groups:
+            console.print(self._groups_table("What it does to the state"))
+        elif self.rules:
+            console.print("what is kept of events stays as it is")
+
+    def _rules_table(self, title: str) -> TextTable:
+        table = TextTable(title, ("Rule", "What"), show_lines=True)
+        for each in self.rules:
+            there = each.after or each.before
+            assert there is not None
+            lines = [str(field) for field in each.fields] or [there.sentence(), policy_sentence(there)]
+            complete = self.completeness.get(each.rule_id)
+            lines += [f"{complete[0].upper()}{complete[1:]}."] if complete else []
+            table.add_row(f"{each.rule_id}\n{each.change}", "\n".join(line for line in lines if line))
+        return table
+
+    def _groups_table(self, title: str) -> TextTable:
+        table = TextTable(title, ("Group", "What"), show_lines=True)
+        for each in self.groups:
+            table.add_row(each.name, each.words)
+        return table

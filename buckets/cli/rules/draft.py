@@ -1,0 +1,182 @@
+"""The command `buckets rules new`: drafts a rule and its tests from events that have happened."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import pyarrow as pa
+import typer
+from pydantic import ValidationError
+
+from buckets.cli.console import echo
+from buckets.cli.event_schema import SchemaOption, event_schema
+from buckets.cli.result_file import write_result
+from buckets.cli.rules.request import open_rules, read_rules
+from buckets.config.engine import EngineSettings
+from buckets.config.job import Job, load_job
+from buckets.duration import MS_PER_UNIT, format_duration
+from buckets.errors import BucketsError
+from buckets.events import conversion
+from buckets.events.schema import EventSchema
+from buckets.printable import one_line
+from buckets.rule_files.rule_tests import MOST_EVENTS
+from buckets.rule_tests.alert_events import PastAlert, events_of_alert, past_alert
+from buckets.rule_tests.draft import RuleForm, draft
+from buckets.rule_tests.event_rows import EventRow, file_rows
+from buckets.rules.filter import Filter
+from buckets.rules.rule import Aggregate, Rule
+from buckets.rules.window import Window
+from buckets.validation import first_fault
+
+_USUAL_WINDOWS_MS = [
+    *(minutes * MS_PER_UNIT["m"] for minutes in (1, 5, 10, 30)),
+    *(hours * MS_PER_UNIT["h"] for hours in (1, 6, 12, 24)),
+    *(days * MS_PER_UNIT["d"] for days in (2, 7, 14, 30, 90, 180, 365)),
+]
+
+
+@dataclass(frozen=True)
+class _Drafted:
+    """What a draft begins with.
+
+    Attributes:
+        rows: the events.
+        origin: where they come from, in words.
+        schema: the event schema.
+        engine: the settings of the job.
+        rule: a rule to be like, if there is one.
+        group_by: the fields to group by.
+        window_ms: the length of the window.
+    """
+
+    rows: list[EventRow]
+    origin: str
+    schema: EventSchema
+    engine: EngineSettings
+    rule: Rule | None
+    group_by: tuple[str, ...]
+    window_ms: int
+
+
+def new(
+    rule_id: Annotated[str, typer.Argument(metavar="RULE_ID", help="The name of the new rule.")],
+    from_alert: Annotated[str | None, typer.Option(help="An alert of the job of --conf, by its id.")] = None,
+    from_file: Annotated[Path | None, typer.Option(help="A .jsonl, .csv or .parquet file of events.")] = None,
+    conf: Annotated[Path | None, typer.Option(help="The job's configuration.")] = None,
+    schema: SchemaOption = None,
+    events: Annotated[Path | None, typer.Option(help="A file that has the events of the alert.")] = None,
+    group_by: Annotated[str | None, typer.Option(help="Fields, as in payerId,beneficiaryId.")] = None,
+    aggregate: Annotated[str | None, typer.Option(help="As in sum:paymentAmount, avg:paymentAmount or count.")] = None,
+    window: Annotated[str | None, typer.Option(help="Its length, as in 24h.")] = None,
+    out: Annotated[Path | None, typer.Option(help="A new rule file; without it, the draft is printed.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file of --out.")] = False,
+) -> None:
+    """Draft a rule with two tests from the events of an alert, or of a file.
+
+    The limit is one that the events just cross. One test says so, the other
+    that one step less does not. What is not said is taken from the alert's
+    rule; without one, from what the events have in common. The rule is a
+    DRAFT: read it, give it a better limit, and run `buckets rules test`.
+
+    \b
+    Examples:
+      buckets rules new payer-burst --from-file burst.jsonl --aggregate sum:paymentAmount --window 1h
+      buckets rules new payer-burst --from-file burst.jsonl --group-by payerId,beneficiaryId --out payer-burst.yaml
+      buckets rules new like-that-one --from-alert 5f1c0a --conf conf/demo.yaml
+    """  # noqa: D301 - click needs the backspace itself
+    if (from_alert is None) == (from_file is None):
+        message = "give either --from-alert or --from-file"
+        raise typer.BadParameter(message)
+    if from_alert is None and events is not None:
+        message = "--events goes with --from-alert; name the file with --from-file"
+        raise typer.BadParameter(message)
+    if from_alert is not None and (conf is None or schema is not None):
+        message = "--from-alert needs --conf, the job that raised the alert, and takes its event schema"
+        raise typer.BadParameter(message)
+    if out is not None and out.exists() and not overwrite:
+        message = f"--out {out}: exists already; name a new file, or replace it with --overwrite"
+        raise BucketsError(message)
+    begin = _of_file(from_file, schema, conf) if from_file is not None else _of_alert(str(from_alert), conf, events)
+    form = RuleForm(
+        rule_id,
+        f"Drafted from {one_line(begin.origin)}",
+        begin.group_by if group_by is None else tuple(each.strip() for each in group_by.split(",") if each.strip()),
+        _aggregate(aggregate, begin),
+        _window(window, begin),
+        _filter(begin),
+    )
+    text = draft(form, begin.rows, begin.schema, begin.engine)
+    if out is None:
+        echo(text, nl=False)
+        return
+    write_result("--out", out, text)
+    echo(f"rule {rule_id} and its tests are in {out}; try them: buckets rules test {out}")
+
+
+def _of_file(path: Path, schema_path: Path | None, conf: Path | None) -> _Drafted:
+    with event_schema(schema_path, conf) as (schema, engine):
+        rows = file_rows(path, schema, MOST_EVENTS)
+    if not rows:
+        message = f"events {path}: is empty"
+        raise BucketsError(message)
+    return _Drafted(rows, path.name, schema, engine, None, _common_field(rows, schema), _span_ms(rows, schema))
+
+
+def _of_alert(alert_id: str, conf: Path | None, events: Path | None) -> _Drafted:
+    assert conf is not None
+    job = load_job(conf)
+    alert = past_alert(job, alert_id)
+    rows = events_of_alert(alert, job, events)
+    length_ms = alert.window_end - alert.window_start
+    engine, key = job.settings.engine, tuple(alert.key)
+    return _Drafted(rows, f"alert {alert.alert_id}", job.event_schema, engine, _rule_of(alert, job), key, length_ms)
+
+
+def _rule_of(alert: PastAlert, job: Job) -> Rule | None:
+    """The rule that raised an alert, if it still is there."""
+    rules = job.rules or tuple(each.rule for each in read_rules(open_rules(job)))
+    return next((rule for rule in rules if rule.rule_id == alert.rule_id), None)
+
+
+def _common_field(rows: list[EventRow], schema: EventSchema) -> tuple[str, ...]:
+    """The first attribute that is the same in all events; none where there is none."""
+    shared = (name for name in schema.attributes if len({row.get(name) for row in rows} | {None}) == 2)
+    first = next((name for name in shared if all(name in row for row in rows)), None)
+    return () if first is None else (first,)
+
+
+def _span_ms(rows: list[EventRow], schema: EventSchema) -> int:
+    """A usual length of a window that holds all events."""
+    times, _ = conversion.times_ms(pa.array([row[schema.event_time.field] for row in rows]), schema.event_time)
+    span = int(times.max() - times.min())
+    return next((each for each in _USUAL_WINDOWS_MS if each >= span), span)
+
+
+def _aggregate(text: str | None, begin: _Drafted) -> Aggregate:
+    """The aggregate that is asked for, that of the alert's rule, or the sum of the first measure."""
+    if text is None:
+        if begin.rule is not None and begin.rule.aggregate is not None:
+            return begin.rule.aggregate
+        measure = next(iter(begin.schema.measures), None)
+        return Aggregate(function="count") if measure is None else Aggregate(function="sum", measure=measure)
+    function, _, measure = text.partition(":")
+    try:
+        return Aggregate.model_validate({"function": function} | ({"measure": measure} if measure else {}))
+    except ValueError:
+        message = f"--aggregate {text}: is no aggregate; write it as in sum:paymentAmount, or count"
+        raise BucketsError(message) from None
+
+
+def _window(text: str | None, begin: _Drafted) -> Window:
+    if text is None:
+        of_rule = None if begin.rule is None else begin.rule.window
+        return Window.model_validate({"length": format_duration(begin.window_ms)}) if of_rule is None else of_rule
+    try:
+        return Window.model_validate({"length": text})
+    except ValidationError as error:
+        message = f"--window: {first_fault(error)[1]}"
+        raise BucketsError(message) from None
+
+
+def _filter(begin: _Drafted) -> Filter:
+    return () if begin.rule is None or begin.rule.aggregate is None else begin.rule.where

@@ -1,0 +1,86 @@
+"""The command `buckets rules list`: rules where a job reads them, their policies, and since when they are complete."""
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from buckets.cli.console import Terminal, echo, echo_json
+from buckets.cli.rules.completion import Completion, read_completions
+from buckets.cli.rules.request import Conf, open_rules, read_rules
+from buckets.config.job import load_job
+from buckets.rules.policy_words import policy_sentence
+
+if TYPE_CHECKING:
+    from buckets.cli.rules.origin import KeptRule
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
+
+
+def list_rules(conf: Conf, as_json: AsJson = False) -> None:
+    """Show the rules where a job reads them, and since when each is complete.
+
+    A rule is complete for events whose windows reach no further back than what
+    is kept for it. "complete" alone is since the first event. Times are event
+    times in UTC.
+
+    \b
+    Examples:
+      buckets rules list --conf conf/kafka.yaml
+      buckets rules list --conf conf/kafka.yaml --json
+    """  # noqa: D301 - click needs the backspace itself
+    from buckets.cli.rules.view import rules_table
+
+    job = load_job(conf)
+    origin = open_rules(job)
+    kept = read_rules(origin)
+    completions = read_completions(job, [each.rule for each in kept])
+    if as_json:
+        shown = [_as_json(each, completions[each.rule.rule_id]) for each in kept]
+        echo_json(shown)
+        return
+    if not kept:
+        echo(f"no rules in {origin.name}")
+        return
+    Terminal().print(rules_table(f"{len(kept)} rules of {origin.name}", kept, completions))
+
+
+def _as_json(each: "KeptRule", completion: Completion) -> dict[str, Any]:
+    """A rule with what is known of it; moments are ISO 8601."""
+    rule, warmth = each.rule, completion.warmth
+    shown: dict[str, Any] = {
+        "rule_id": rule.rule_id,
+        "version": rule.version,
+        "state": rule.state,
+        "sentence": rule.sentence(),
+        "policy": policy_sentence(rule),
+        "author": each.author,
+        "reason": each.reason,
+        "changed_at": _iso(each.time_ms),
+        "completeness": completion.words,
+        "complete_since": None,
+        "complete_from": None,
+        "warm": [],
+        "latest_event_time": None,
+        "backfill": [fill.to_json() for fill in completion.fills],
+    }
+    if warmth is not None:
+        now = warmth.current
+        shown |= {
+            "complete_since": None if now is None else _iso(now.from_ms),
+            "complete_from": _iso(warmth.complete_from_ms),
+            "warm": [{"from": _iso(stretch.from_ms), "until": _iso(stretch.until_ms)} for stretch in warmth.warm],
+            "latest_event_time": _iso(warmth.latest_ms),
+        }
+    return shown | {"rule": rule.model_dump(by_alias=True, mode="json")}
+
+
+def _iso(time_ms: int | None) -> str | int | None:
+    """A time to the millisecond; one that no calendar has stays a number of ms."""
+    if time_ms is None:
+        return None
+    try:
+        moment = datetime.fromtimestamp(time_ms // 1000, UTC).replace(microsecond=time_ms % 1000 * 1000)
+    except (ValueError, OverflowError, OSError):
+        return time_ms
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,219 @@
+"""The commands `buckets rules`: check and read rule files, and change the rules of a job while it runs."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from buckets.checkpoint.rule_versions import RuleVersions
+from buckets.cli.console import Terminal, echo, echo_json
+from buckets.cli.result_file import write_result
+from buckets.cli.rules import check as rule_check
+from buckets.cli.rules import compare as rule_compare
+from buckets.cli.rules import diff as rule_diff
+from buckets.cli.rules import draft as rule_draft
+from buckets.cli.rules import list_rules as rule_list
+from buckets.cli.rules import promote as rule_promote
+from buckets.cli.rules import quality as rule_quality
+from buckets.cli.rules import rollback as rule_rollback
+from buckets.cli.rules import state as rule_state
+from buckets.cli.rules import tests as rule_tests
+from buckets.cli.rules.backfill import ask_for_backfill, check_backfill
+from buckets.cli.rules.import_rules import import_rules
+from buckets.cli.rules.request import Author, Conf, Reason, author_and_reason, open_rules, read_rules, revise_rules
+from buckets.cli.table import TextTable
+from buckets.config.job import load_job
+from buckets.errors import BucketsError
+from buckets.events.schema import load_event_schema
+from buckets.resources import DEMO_RULES
+from buckets.rule_files.json_schema import rule_file_schema
+from buckets.rule_files.yaml_editor import rules_text
+from buckets.rule_files.yaml_rules import load_changes, load_rule_files
+from buckets.rules.revision import in_one_form
+
+rules_app = typer.Typer(help="Check, read and change rules.", rich_markup_mode=None)
+
+RulesFile = Annotated[Path, typer.Argument(help="A rule file, as in conf/demo-rules.yaml.")]
+SchemaFile = Annotated[
+    Path | None, typer.Option(help="An event schema; if given, the fields that rules name are checked against it.")
+]
+
+
+@rules_app.command(name="schema")
+def file_schema(schema: SchemaFile = None) -> None:
+    """Print the JSON schema of a rule file, for editors that complete and check what is written.
+
+    With an event schema, it knows the fields. The first line of a rule file
+    tells an editor where it is:
+
+      # yaml-language-server: $schema=rules.schema.json
+
+    \b
+    Examples:
+      buckets rules schema --schema schemas/transaction.yaml > rules.schema.json
+    """  # noqa: D301 - click needs the backspace itself
+    written = rule_file_schema(load_event_schema(schema) if schema else None)
+    echo_json(written)
+
+
+@rules_app.command()
+def show(
+    file: Annotated[
+        Path, typer.Argument(help="A rule file, or a folder of them; without it, the rules of the demo.")
+    ] = DEMO_RULES,
+    schema: SchemaFile = None,
+) -> None:
+    """Show the rules of a file as English sentences.
+
+    \b
+    Examples:
+      buckets rules show
+      buckets rules show my-rules.yaml
+      buckets rules show conf/rules
+    """  # noqa: D301 - click needs the backspace itself
+    from buckets.cli.rules.view import rule_words
+
+    rules = load_rule_files(file, load_event_schema(schema) if schema else None)
+    table = TextTable(f"Rules of {file}", ("Rule", "Version", "State", "Alerts when"))
+    for rule in rules:
+        table.add_row(rule.rule_id, str(rule.version), rule.state, rule_words(rule))
+    Terminal().print(table)
+
+
+@rules_app.command()
+def apply(
+    file: RulesFile,
+    conf: Conf,
+    author: Author = None,
+    reason: Reason = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False,
+    backfill: Annotated[
+        bool, typer.Option("--backfill", help="Have the running job fill in their history from its archive.")
+    ] = False,
+) -> None:
+    """Put the rules of a file where a job reads them; it takes them with its next batch.
+
+    All rules are checked before one is written. Rules that the file does not
+    name stay as they are; one with `state: DELETE` goes. The file may also hold
+    messages of the Flink demo.
+
+    With --backfill the job goes on as before, and fills in what the rules of
+    the file have missed, beside its events and only while some arrive.
+    `buckets rules list` shows how far it is; from then on the rules are as if
+    they had been there from the start.
+
+    \b
+    Examples:
+      buckets rules apply new-rules.yaml --conf conf/kafka.yaml --dry-run
+      buckets rules apply new-rules.yaml --conf conf/kafka.yaml --backfill
+      buckets rules apply new-rules.yaml --conf conf/kafka.yaml --reason "limits of 2027"
+    """  # noqa: D301 - click needs the backspace itself
+    from buckets.cli.rules.view import changes_table, difference
+
+    job = load_job(conf)
+    if backfill:
+        check_backfill(job)
+    origin = open_rules(job, file.name)
+    kept = read_rules(origin)
+    before = [each.rule for each in kept]
+    asked = load_changes(file, job.event_schema, before, **author_and_reason(author, reason))
+    revision = revise_rules(job, kept, asked)
+    made = {change.rule_id: change for change in revision.made}
+    rows = []
+    for rule_id in (str(each.subject) for each in asked):
+        change = made.get(rule_id)
+        if change is None:
+            rows.append((rule_id, "unchanged", ""))
+            continue
+        what = "new" if change.before is None else "deleted" if change.after is None else "changed"
+        old = None if change.before is None else in_one_form(change.before, job.event_schema)
+        rows.append((rule_id, what, difference(old, change.after)))
+    Terminal().print(changes_table(f"Rules of {file} into {origin.name}", rows))
+    if dry_run:
+        echo(f"dry run: {len(made)} of {len(asked)} rules would change; nothing has been written")
+        return
+    origin.publish(asked, revision.made)
+    echo(f"{len(made)} of {len(asked)} rules are changed in {origin.name}")
+    if backfill:
+        ask_for_backfill(job, revision.rule_set, asked)
+
+
+@rules_app.command()
+def history(
+    conf: Conf,
+    rule_id: Annotated[str | None, typer.Argument(metavar="[RULE_ID]", help="A rule; without it, all rules.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many changes to show, the newest.")] = 50,
+) -> None:
+    """Show what has changed in the rules of a job, newest first: by whom, why, and from which batch on.
+
+    \b
+    Examples:
+      buckets rules history --conf conf/kafka.yaml
+      buckets rules history payer-24h --conf conf/kafka.yaml
+    """  # noqa: D301 - click needs the backspace itself
+    from buckets.cli.rules.view import history_table
+    from buckets.rule_feeds.history import read_rule_changes, rows_of, rule_changes_path
+
+    job = load_job(conf)
+    table = rule_changes_path(job)
+    rows = read_rule_changes(table) if (table / "_delta_log").exists() else []
+    rows += rows_of(
+        RuleVersions(job.checkpoint).history(after=max((row["ruleset_version"] for row in rows), default=0))
+    )
+    wanted = [row for row in reversed(rows) if rule_id is None or row["rule_id"] in (rule_id, None)]
+    of = f" of rule {rule_id}" if rule_id is not None else ""
+    if not wanted:
+        echo(f"no changes{of} yet in checkpoint {job.checkpoint}")
+        return
+    Terminal().print(
+        history_table(f"{min(limit, len(wanted))} of {len(wanted)} changes{of}, newest first", wanted[:limit])
+    )
+
+
+@rules_app.command()
+def export(
+    conf: Conf,
+    out: Annotated[Path | None, typer.Option(help="A new file; without it, the rules are printed.")] = None,
+) -> None:
+    """Write the rules, as a job reads them, as a rule file that can be applied elsewhere.
+
+    \b
+    Examples:
+      buckets rules export --conf conf/kafka.yaml
+      buckets rules export --conf conf/kafka.yaml --out rules-of-today.yaml
+    """  # noqa: D301 - click needs the backspace itself
+    if out is not None and out.exists():
+        message = f"--out {out}: exists already; name a new file"
+        raise BucketsError(message)
+    origin = open_rules(load_job(conf))
+    rules = [each.rule for each in read_rules(origin)]
+    if not rules:
+        message = f"there are no rules in {origin.name}; put some there with `buckets rules apply FILE --conf {conf}`"
+        raise BucketsError(message)
+    if out is None:
+        echo(rules_text(rules), nl=False)
+        return
+    write_result("--out", out, rules_text(rules))
+    echo(f"{len(rules)} rules of {origin.name} are in {out}")
+
+
+rules_app.command(name="import")(import_rules)
+rules_app.command(name="list")(rule_list.list_rules)
+rules_app.command(name="compare")(rule_compare.compare_rules)
+rules_app.command(name="quality")(rule_quality.rules_quality)
+for _command in (
+    rule_check.check,
+    rule_draft.new,
+    rule_state.pause,
+    rule_state.resume,
+    rule_state.shadow,
+    rule_promote.promote,
+    rule_diff.diff,
+    rule_rollback.rollback,
+    rule_state.delete,
+    rule_state.clear_state,
+    rule_state.clear_all_state,
+    rule_state.delete_all,
+):
+    rules_app.command()(_command)
+rules_app.command(name="test")(rule_tests.run_tests)

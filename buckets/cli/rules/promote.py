@@ -1,0 +1,112 @@
+"""The command `buckets rules promote`: the next step of a rule's release, and what is known of the rule before it."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from buckets.cli.console import echo
+from buckets.cli.rules.completion import expected_completion, read_completions
+from buckets.cli.rules.request import (
+    Author,
+    Conf,
+    Reason,
+    RuleId,
+    author_and_reason,
+    find_rule,
+    open_rules,
+    read_rules,
+    revise_rules,
+)
+from buckets.cli.rules.view import moment
+from buckets.config.job import Job, load_job
+from buckets.errors import BucketsError
+from buckets.outputs.columns import SHADOW_ALERTS
+from buckets.outputs.rule_alerts import count_alerts
+from buckets.rules.change import RuleChange
+from buckets.rules.policy import parse_share
+from buckets.rules.release import STEPS, promoted, stage, stage_meaning
+from buckets.rules.rule import Rule, State
+
+_STEPS = ", ".join(STEPS)
+To = Annotated[str | None, typer.Option(help=f"A state further on, of {_STEPS}; without it, the next one.")]
+Rollout = Annotated[str | None, typer.Option(help="Alert for this share of keys only, as in 10%; with ACTIVE.")]
+RequireWarm = Annotated[bool, typer.Option("--require-warm", help="Refuse while the rule is not complete.")]
+
+
+def promote(
+    rule_id: RuleId,
+    conf: Conf,
+    to: To = None,
+    rollout: Rollout = None,
+    require_warm: RequireWarm = False,
+    author: Author = None,
+    reason: Reason = "",
+) -> None:
+    """Take a rule to the next step of its release, and say what is known of it.
+
+    The steps are DRAFT (known, not in force), SHADOW (on trial), ACTIVE with a
+    rollout (alerts for a share of keys) and ACTIVE for all keys.
+
+    \b
+    Examples:
+      buckets rules promote payer-24h --conf conf/kafka.yaml
+      buckets rules promote payer-24h --conf conf/kafka.yaml --rollout 10% --require-warm
+      buckets rules promote payer-24h --conf conf/kafka.yaml --to ACTIVE --reason "tried elsewhere"
+    """  # noqa: D301 - click needs the backspace itself
+    wanted, share = _state(to), _share(rollout)
+    said = author_and_reason(author, reason)
+    job = load_job(conf)
+    origin = open_rules(job)
+    kept = read_rules(origin)
+    before = find_rule(origin, kept, rule_id)
+    try:
+        after = promoted(before, wanted, share)
+    except ValueError as error:
+        message = f"rule {rule_id!r} of {origin.name} {error}"
+        raise BucketsError(message) from None
+    completion = read_completions(job, [before])[rule_id]
+    if require_warm and not completion.is_complete:
+        remedy = "wait, or leave out --require-warm"
+        message = f"rule {rule_id!r} of {origin.name} is not complete: {completion.words}; {remedy}"
+        raise BucketsError(message)
+    asked = RuleChange(change="put", rule=after, **said)
+    revision = revise_rules(job, kept, [asked])
+    origin.publish([asked], revision.made)
+    echo(f"{rule_id}: {stage(before)} until now, {stage(after)} from the next batch on; written to {origin.name}")
+    echo(f"what it means: {stage_meaning(after)}")
+    shown = completion if completion.warmth is not None else expected_completion(job, after)
+    echo(f"its windows: {shown.words}")
+    if before.state == "SHADOW":
+        echo(f"its trial: {_trial(job, before)}")
+
+
+def _state(text: str | None) -> State | None:
+    found = next((state for state in STEPS if text is not None and state == text.upper()), None)
+    if text is not None and found is None:
+        message = f"--to: {text!r} is no step of a release; write one of {_STEPS}"
+        raise BucketsError(message)
+    return found
+
+
+def _share(text: str | None) -> int | None:
+    try:
+        return None if text is None else parse_share(text)
+    except ValueError as error:
+        message = f"--rollout: {error}"
+        raise BucketsError(message) from None
+
+
+def _trial(job: Job, rule: Rule) -> str:
+    """What a rule on trial has found, where its alerts are in a table."""
+    settings = job.settings
+    path = settings.output.path if settings.output.kind == "delta" else settings.audit.path if settings.audit else ""
+    table = Path(path) / SHADOW_ALERTS
+    if not path or not (table / "_delta_log").exists():
+        return "not known, there is no table of its alerts" + ("" if path else "; `buckets audit` writes one")
+    found = count_alerts(table, rule.rule_id)
+    if found.first_ms is None or found.last_ms is None:
+        return f"no alerts in {table}"
+    alerts = "1 alert" if found.alerts == 1 else f"{found.alerts:,} alerts"
+    keys = "1 key" if found.keys == 1 else f"{found.keys:,} keys"
+    return f"{alerts} of {keys}, for events of {moment(found.first_ms)} to {moment(found.last_ms)} UTC"

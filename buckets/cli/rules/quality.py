@@ -1,0 +1,137 @@
+"""The command `buckets rules quality`: how good each rule is, by what people have found about alerts."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from buckets.archive.history import History
+from buckets.cli.archived_events import archived_events
+from buckets.cli.console import Terminal, echo, echo_json
+from buckets.cli.result_file import check_result_files, job_inputs, write_result
+from buckets.cli.rules.list_rules import AsJson
+from buckets.cli.rules.quality_page import quality_page
+from buckets.cli.rules.quality_text import alerts_text, duration_text, interval_text, remarks
+from buckets.cli.table import TextTable
+from buckets.cli.time_range import From, To, range_ms
+from buckets.config.job import load_job
+from buckets.errors import BucketsError
+from buckets.numbers.fixed_point import readable
+from buckets.printable import one_line
+from buckets.rules.policy import WHOLE_SHARE, parse_share
+from buckets.verdicts.advice import Thresholds, percent
+from buckets.verdicts.report import QualityReport, quality_report
+
+Conf = Annotated[Path, typer.Argument(help="The job's configuration.")]
+FraudTable = Annotated[
+    Path | None,
+    typer.Option(
+        "--fraud", help="Further confirmed fraud: a Delta table, .csv, .jsonl or .parquet with ids of events."
+    ),
+]
+Measure = Annotated[str | None, typer.Option(help="The amounts; the first measure where it is left out.")]
+Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write it as a page as well.")]
+Least = Annotated[int, typer.Option("--verdicts", min=1, help="Advice needs as many alerts found fraud or legitimate.")]
+Keep = Annotated[str, typer.Option(help="Keep a rule whose precision is at least this, with 95 % confidence.")]
+Retire = Annotated[
+    str, typer.Option(help="Retire one whose precision is below this, likewise, and that caught no fraud alone.")
+]
+
+_KEEP, _RETIRE = percent(Thresholds.keep), percent(Thresholds.retire)
+
+
+def rules_quality(
+    conf: Conf,
+    begin: From = None,
+    end: To = None,
+    fraud: FraudTable = None,
+    measure: Measure = None,
+    html: Html = None,
+    as_json: AsJson = False,
+    verdicts: Least = Thresholds.verdicts,
+    keep: Keep = _KEEP,
+    retire: Retire = _RETIRE,
+) -> None:
+    """Show how good each rule is, by the verdicts on alerts and by confirmed fraud.
+
+    Precision is the share of fraud among alerts found fraud or legitimate, with
+    the interval that holds it with 95 % confidence. Recall is the share of all
+    confirmed frauds at whose events the rule fired, those without any alert
+    (`buckets verdict --event`) included. An alert without a verdict of its own
+    has that of its event. Alerts on trial count like others; those that were
+    held back are counted apart. --from and --to are event times.
+
+    \b
+    Examples:
+      buckets rules quality conf/demo.yaml
+      buckets rules quality conf/demo.yaml --from 2026-01-01 --to 2026-04-01 --html quality.html
+      buckets rules quality conf/demo.yaml --fraud chargebacks.csv --keep 40% --json
+    """  # noqa: D301 - click needs the backspace itself
+    from_ms, until_ms = range_ms(begin, end)
+    thresholds = Thresholds(verdicts, _share("--keep", keep), _share("--retire", retire))
+    if thresholds.retire > thresholds.keep:
+        message = f"--retire {retire} is above --keep {keep}; a rule would be both kept and retired"
+        raise BucketsError(message)
+    job = load_job(conf)
+    check_result_files({"--html": html}, [*job_inputs(conf, job), fraud])
+    with Terminal(stderr=True).status("Reading alerts and verdicts…") as status:
+        if job.settings.archive is not None:
+            History.open(job, lambda rows: status.update(f"{rows:,} more rows archived…"))
+        find_events = archived_events(job, is_extended=True)
+        report = quality_report(job, thresholds, from_ms, until_ms, fraud, measure, find_events)
+    if html is not None:
+        write_result("--html", html, quality_page(report))
+    if as_json:
+        echo_json(report.as_json())
+    elif report.rules:
+        _show(Terminal(), report)
+    else:
+        echo("there are no rules and no alerts in that time")
+    if html is not None:
+        echo(f"the page is {html}", err=True)
+
+
+def _share(option: str, text: str) -> float:
+    try:
+        return parse_share(text) / WHOLE_SHARE
+    except ValueError:
+        message = f"{option}: {text!r} is no share; write 0.01% to 100%, as in 30%"
+        raise BucketsError(message) from None
+
+
+def _show(console: Terminal, report: QualityReport) -> None:
+    console.print(_precision_table(report))
+    console.print(_recall_table(report))
+    for line in remarks(report):
+        console.print(line)
+    for rule, advice in report.rules:
+        console.print(one_line(f"{rule.rule_id}: {advice.what}; {advice.reason}"))
+
+
+def _precision_table(report: QualityReport) -> TextTable:
+    numbers = ("Alerts", "Fraud", "Precision")
+    table = TextTable("How often rules are right", ("Rule", *numbers, "Advice"), numbers)
+    for rule, advice in report.rules:
+        precision = rule.precision
+        shown = "" if precision is None else f"{percent(precision.share)}\n{interval_text(precision)}"
+        found = f"{rule.verdicts['fraud']:,} of {rule.judged:,}"
+        table.add_row(
+            one_line(rule.rule_id), alerts_text(rule).replace(" on trial", "\non trial"), found, shown, advice.what
+        )
+    return table
+
+
+def _recall_table(report: QualityReport) -> TextTable:
+    numbers = ("Caught", "Recall", report.measure or "Amount", "Detected\nafter")
+    frauds = "one confirmed fraud" if report.frauds == 1 else f"{report.frauds:,} confirmed frauds"
+    table = TextTable(f"What they caught of {frauds}", ("Rule", *numbers), numbers)
+    for rule, _ in report.rules:
+        amounts = f"{readable(rule.amount_caught)}\n{readable(rule.amount_missed)} missed" if report.measure else ""
+        table.add_row(
+            one_line(rule.rule_id),
+            f"{rule.caught:,}\n{rule.caught_alone:,} alone",
+            "" if rule.recall is None else percent(rule.recall.share),
+            amounts,
+            "" if rule.detect_ms is None else duration_text(rule.detect_ms),
+        )
+    return table

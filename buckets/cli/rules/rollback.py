@@ -1,0 +1,58 @@
+"""The command `buckets rules rollback`: a new version of the rules that equals an old one."""
+
+from typing import Annotated
+
+import typer
+
+from buckets.cli.console import Terminal, echo
+from buckets.cli.rules.diff import read_version, version_number
+from buckets.cli.rules.request import Author, Conf, Reason, author_and_reason, open_rules, read_rules, revise_rules
+from buckets.config.job import load_job
+from buckets.errors import BucketsError
+from buckets.rules.release import rollback as changes_back
+
+VersionArgument = Annotated[
+    str, typer.Argument(metavar="VERSION", help="Of all rules, as `rules history` counts them.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")]
+
+
+def rollback(
+    version: VersionArgument, conf: Conf, author: Author = None, reason: Reason = "", dry_run: DryRun = False
+) -> None:
+    """Give all rules the definitions that they had in an earlier version.
+
+    It is a new version: numbers go on, nothing of the history is lost, and
+    rules that the earlier version did not have are deleted.
+
+    \b
+    Examples:
+      buckets rules rollback 3 --conf conf/kafka.yaml --dry-run
+      buckets rules rollback 3 --conf conf/kafka.yaml --author ann
+    """  # noqa: D301 - click needs the backspace itself
+    from buckets.cli.rules.view import changes_table, difference
+
+    number = version_number(version)
+    if number is None:
+        message = f"{version!r} is no version of the rules; write its number, as in 3"
+        raise BucketsError(message)
+    job = load_job(conf)
+    then = read_version(job, number)
+    said = author_and_reason(author, reason or f"rollback to version {number}")
+    origin = open_rules(job, f"rules-of-version-{number}.yaml")
+    kept = read_rules(origin)
+    asked = changes_back([each.rule for each in kept], then.rules, job.event_schema, **said)
+    revision = revise_rules(job, kept, asked)
+    if not revision.made:
+        echo(f"no difference: the rules of {origin.name} are those of version {number} already")
+        return
+    rows = []
+    for change in revision.made:
+        what = "new" if change.before is None else "deleted" if change.after is None else "changed"
+        rows.append((change.rule_id or "", what, difference(change.before, change.after)))
+    Terminal().print(changes_table(f"Rules of version {number} into {origin.name}", rows))
+    if dry_run:
+        echo(f"dry run: {len(revision.made)} rules would change; nothing has been written")
+        return
+    origin.publish(asked, revision.made)
+    echo(f"{len(revision.made)} rules are changed in {origin.name}; the next batch makes a new version of them")

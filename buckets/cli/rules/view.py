@@ -1,0 +1,91 @@
+"""Rules and their changes as tables and text."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from buckets.cli.table import TextTable
+from buckets.rule_files.differences import fields_that_differ
+from buckets.rules.policy_words import policy_sentence
+from buckets.rules.rule import Rule
+
+if TYPE_CHECKING:
+    from buckets.cli.rules.completion import Completion
+    from buckets.cli.rules.origin import KeptRule
+
+
+def rules_table(title: str, kept: "Sequence[KeptRule]", completions: "Mapping[str, Completion]") -> TextTable:
+    """Rules with what is known of their last change.
+
+    Args:
+        title: what stands above it.
+        kept: the rules.
+        completions: by rule, since when it is complete.
+    """
+    table = TextTable(title, ("Rule", "Alerts when"))
+    for each in kept:
+        rule = each.rule
+        name = f"{rule.rule_id}\n{rule.state}\nversion {rule.version}"
+        words = completions[rule.rule_id].words
+        parts = [rule_words(rule), f"{words[0].upper()}{words[1:]}.", _last_change(each)]
+        table.add_row(name, "\n".join(part for part in parts if part), end_section=True)
+    return table
+
+
+def _last_change(each: "KeptRule") -> str:
+    """Who changed a rule last, when and why, as far as that is known."""
+    when = moment(each.time_ms)
+    who = ", ".join(part for part in (each.author, when and f"{when} UTC") if part)
+    said = ": ".join(part for part in (who, each.reason) if part)
+    return said and f"Last change: {said}"
+
+
+def rule_words(rule: Rule) -> str:
+    """A rule in English, its policy on a line of its own."""
+    return "\n".join(part for part in (rule.sentence(), policy_sentence(rule)) if part)
+
+
+def changes_table(title: str, rows: Sequence[tuple[str, str, str]]) -> TextTable:
+    """What a command does to rules: the rule, what is done, and what differs."""
+    table = TextTable(title, ("Rule", "Change", "What"))
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def history_table(title: str, rows: Sequence[dict[str, Any]]) -> TextTable:
+    """Changes that have been made."""
+    table = TextTable(title, ("In force (UTC)", "Change"), show_lines=True)
+    for row in rows:
+        before, after = (_rule(row[side]) for side in ("rule_before", "rule_after"))
+        in_force_us = row["in_force_at"]
+        since = moment(None if in_force_us is None else in_force_us // 1000)
+        first = "" if row["first_batch"] is None else f", from batch {row['first_batch']}"
+        version = "" if row["rule_version"] is None else f", version {row['rule_version']}"
+        lines = [
+            f"{row['rule_id'] or 'all'}{version}",
+            f"{row['change']}: {difference(before, after)}",
+            ": ".join(part for part in (row["author"], row["reason"]) if part),
+        ]
+        in_force = Text(f"{since}\nrules {row['ruleset_version']}{first}")
+        table.add_row(in_force, Text("\n".join(line for line in lines if line)))
+    return table
+
+
+def difference(before: Rule | None, after: Rule | None) -> str:
+    """How two versions of a rule differ; the whole rule if it is new or gone."""
+    if before is None or after is None:
+        there = after or before
+        return "" if there is None else there.sentence()
+    return "; ".join(map(str, fields_that_differ(before, after)))
+
+
+def moment(time_ms: int | None) -> str:
+    """A time as people read it, to the second."""
+    return "" if time_ms is None else f"{datetime.fromtimestamp(time_ms // 1000, UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def _rule(text: str | None) -> Rule | None:
+    return None if text is None else Rule.model_validate_json(text)

@@ -1,0 +1,205 @@
+"""The commands `buckets state stats` and `buckets state show`; `export` and `import` are in `cli/state/transfer.py`."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from buckets.checkpoint.job_record import JobRecord
+from buckets.checkpoint.rule_versions import RuleVersions
+from buckets.cli.console import Terminal
+from buckets.cli.state.transfer import export_command, import_command
+from buckets.cli.table import TextTable
+from buckets.duration import format_duration
+from buckets.engine.storage.key import key_json, key_of_values
+from buckets.engine.storage.shard_store import split_head_key
+from buckets.errors import BucketsError
+from buckets.events.schema import EventSchema
+from buckets.numbers.fixed_point import format_scaled
+from buckets.rules.rule_set import Group
+from buckets.timeline.inspection import CellView
+
+state_app = typer.Typer(help="Read the state of a job, and carry it over.", rich_markup_mode=None)
+state_app.command("export")(export_command)
+state_app.command("import")(import_command)
+
+Checkpoint = Annotated[
+    Path, typer.Argument(metavar="CHECKPOINT", help="The folder that a configuration names as `checkpoint`.")
+]
+
+
+@state_app.command()
+def stats(
+    checkpoint: Checkpoint,
+    largest: Annotated[int, typer.Option(min=0, help="How many of the largest keys to show.")] = 10,
+) -> None:
+    """Show how much state each group has, and its largest keys.
+
+    Works on the checkpoint of a job that has ended and of one that runs.
+
+    \b
+    Examples:
+      buckets state stats demo-out/checkpoint
+      buckets state stats demo-out/checkpoint --largest 50
+    """  # noqa: D301 - click needs the backspace itself
+    schema = JobRecord(checkpoint).event_schema()
+    groups = RuleVersions(checkpoint).timelines()
+    from buckets.spark.session import start_session
+    from buckets.spark.state_reader import read_stats
+
+    console = Terminal()
+    with console.status("Reading the state…"):
+        found = read_stats(start_session("buckets state stats", shards=2), checkpoint.resolve(), largest)
+    sizes = ("Cells", "Pages", "Bytes")
+    table = TextTable(
+        f"State of {checkpoint}", ("Group", "Keys", *sizes, "Bytes a cell"), ("Keys", *sizes, "Bytes a cell")
+    )
+    for each in found.groups:
+        name = groups[each.group_id].name if each.group_id in groups else each.group_id
+        counts = (each.keys, each.cells, each.pages, each.state_bytes)
+        table.add_row(name, *(f"{count:,}" for count in counts), f"{each.state_bytes / each.cells:.1f}")
+    console.print(table)
+    if not found.largest:
+        return
+    table = TextTable("Largest keys", ("Group", "Key", "Clock (UTC)", *sizes), sizes)
+    for key in found.largest:
+        group_id, encoded = split_head_key(key.state_key)
+        group = groups.get(group_id)
+        shown = key_json(group, encoded, schema) if group else encoded
+        numbers = (f"{number:,}" for number in (key.cells, key.pages, key.state_bytes))
+        table.add_row(group.name if group else group_id, shown, moment(key.clock_ms), *numbers)
+    console.print(table)
+
+
+@state_app.command()
+def show(
+    checkpoint: Checkpoint,
+    group: Annotated[
+        str, typer.Option(help="The group: its fields with commas between them, or its whole name as `stats` shows it.")
+    ],
+    key: Annotated[
+        str,
+        typer.Option(
+            help="The key: the values of the group's fields, in the order in which `stats` names them, with "
+            "commas between them; or as JSON, a list or an object as `stats` shows it."
+        ),
+    ] = "",
+    limit: Annotated[int, typer.Option(min=1, help="How many cells to show, the newest.")] = 40,
+) -> None:
+    """Show the timeline of one key: its raw events and its buckets.
+
+    \b
+    Examples:
+      buckets state show demo-out/checkpoint --group payerId,beneficiaryId --key p017272,b00175
+      buckets state show demo-out/checkpoint --group cardId --key c005355 --limit 100
+    """  # noqa: D301 - click needs the backspace itself
+    schema = JobRecord(checkpoint).event_schema()
+    chosen = find_group(RuleVersions(checkpoint).groups(), group)
+    encoded = encode_key(chosen, key, schema)
+    from buckets.spark.session import start_session
+    from buckets.spark.state_reader import read_timeline
+
+    console = Terminal()
+    with console.status("Reading the state…"):
+        spark = start_session("buckets state show", shards=2)
+        found = read_timeline(spark, checkpoint.resolve(), chosen.state_id, encoded, len(chosen.measures))
+    if found is None:
+        message = f"checkpoint {checkpoint} holds no timeline of group {chosen.name!r} and key {key!r}"
+        raise BucketsError(message)
+    view = found.view
+    events = sum(cell.events for cell in view.cells)
+    console.print(
+        f"{chosen.name}: {key_json(chosen, encoded, schema)}: clock {moment(view.clock_ms)} UTC, {events:,} events in "
+        f"{len(view.cells):,} cells, {len(view.pages):,} pages, {found.state_bytes:,} bytes, codec {view.codec}",
+        highlight=False,
+        soft_wrap=True,
+    )
+    console.print(timeline_table(view.cells[-limit:], len(view.cells), chosen, schema))
+
+
+MOST_COLUMNS = 2
+"""A timeline with more tracks has a line for each of them, and no columns."""
+_NUMBERS = ("sum", "min", "max")
+
+
+def timeline_table(cells: tuple[CellView, ...], of: int, group: Group, schema: EventSchema) -> TextTable:
+    """Cells as a table, oldest first."""
+    shown = f"the newest {len(cells):,} of {of:,} cells" if len(cells) < of else f"all {of:,} cells"
+    in_columns = len(group.measures) <= MOST_COLUMNS
+    of_measures = [f"{measure} {name}" for measure in group.measures for name in _NUMBERS]
+    between = of_measures if in_columns else ["Sum, min and max"]
+    columns = ("Time (UTC)", "Event or bucket", "Events", *between, "Page")
+    table = TextTable(f"{shown}, oldest first", columns, ("Events", *of_measures, "Page"))
+    for cell in cells:
+        numbers: list[str] = []
+        for column, measure in enumerate(group.measures):
+            scale = group.digits(measure, schema)
+            least, greatest = cell.least[column], cell.greatest[column]
+            values = (None if least is None else cell.plus[column] - cell.minus[column], least, greatest)
+            texts = ["none" if value is None else format_scaled(value, scale) for value in values]
+            numbers += texts if in_columns else [f"{measure}: {', '.join(texts)}"]
+        span = format_duration(cell.last_ms - cell.first_ms)
+        what = cell.event_id if cell.event_id is not None else f"bucket, events over {span}"
+        page = "head" if cell.page is None else str(cell.page)
+        table.add_row(
+            moment(cell.first_ms),
+            what,
+            f"{cell.events:,}",
+            *(numbers if in_columns else ["\n".join(numbers)]),
+            page,
+        )
+    return table
+
+
+def find_group(groups: dict[str, Group], wanted: str) -> Group:
+    """The group that an option names.
+
+    Raises:
+        BucketsError: there is none, or more than one.
+    """
+    fields = {field.strip() for field in wanted.split(",") if field.strip()}
+    found = [group for group in groups.values() if wanted in (group.name, group.group_id)]
+    found = found or [group for group in groups.values() if set(group.fields) == fields]
+    if len(found) == 1:
+        return found[0]
+    names = "; ".join(sorted(group.name for group in found or groups.values()))
+    fault = "names several groups" if found else "is not a group of this checkpoint"
+    message = f"--group: {wanted!r} {fault}; write one of: {names}"
+    raise BucketsError(message)
+
+
+def encode_key(group: Group, written: str, schema: EventSchema) -> str:
+    """The key that an option names.
+
+    Raises:
+        BucketsError: it does not have a value for each field.
+    """
+    try:
+        values: Any = written.split(",") if written or group.fields else []
+        if written[:1] in ("[", "{"):
+            values = json.loads(written)
+        if isinstance(values, dict):
+            if set(values) != set(group.fields):
+                message = f"it names {', '.join(values)}"
+                raise ValueError(message)
+            values = [values[field] for field in group.fields]
+        texts = [each if isinstance(each, str) else json.dumps(each) for each in values]
+        return key_of_values(group, texts, schema)
+    except ValueError as error:
+        message = (
+            f"--key: {written!r} is not a key of group {group.name!r} ({error}); "
+            f"write a value for each of {', '.join(group.fields) or 'no fields'}, with commas between them, "
+            "in this order, or the key as `stats` shows it"
+        )
+        raise BucketsError(message) from None
+
+
+def moment(time_ms: int) -> str:
+    """A time as people read it, to the millisecond."""
+    try:
+        then = datetime.fromtimestamp(time_ms // 1000, UTC)
+    except (OverflowError, ValueError):
+        return str(time_ms)
+    return f"{then:%Y-%m-%d %H:%M:%S}.{time_ms % 1000:03d}"

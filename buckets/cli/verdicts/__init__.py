@@ -1,0 +1,1 @@
+"""`buckets verdict` and `buckets verdicts`."""

@@ -1,0 +1,173 @@
+"""The command `buckets verdict`: what a person has found about an alert, or about an event that raised none."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from buckets.cli.archived_events import archived_events
+from buckets.cli.console import echo
+from buckets.cli.rules.request import login_name
+from buckets.cli.rules.snooze import read_key
+from buckets.clock import epoch_ms
+from buckets.config.job import Job, load_job, results_folder
+from buckets.errors import BucketsError, first_line
+from buckets.outputs.alert_ids import full_alert_id
+from buckets.printable import one_line, quoted
+from buckets.verdicts.completion import complete
+from buckets.verdicts.verdict import FINDINGS, Verdict
+from buckets.verdicts.verdict_table import append_verdicts, verdict_table
+from buckets.verdicts.written_verdict import Line, read_verdict_file, written_verdict
+
+Words = Annotated[
+    list[str] | None, typer.Argument(metavar="[ALERT_ID] fraud|legitimate|unclear", help="The alert, and the verdict.")
+]
+Conf = Annotated[Path, typer.Option(help="The job's configuration; its `verdicts` say where verdicts are kept.")]
+Event = Annotated[str | None, typer.Option("--event", help="An event that raised no alert, by its id.")]
+By = Annotated[str | None, typer.Option(help="Who has found it; your login name where it is left out.")]
+Note = Annotated[str, typer.Option(help="What else there is to say.")]
+FromFile = Annotated[
+    Path | None, typer.Option("--from-file", metavar="FILE", help="A .csv or .jsonl file of verdicts; all or none.")
+]
+At = Annotated[str | None, typer.Option("--at", help="With --event: when it happened, as in 2026-01-03T10:00Z.")]
+KeyOf = Annotated[str | None, typer.Option("--key", help="With --event: fields of it, FIELD=VALUE,FIELD=VALUE.")]
+Amount = Annotated[str | None, typer.Option(help="With --event: its amount.")]
+Unchecked = Annotated[bool, typer.Option("--unchecked", help="Also for alerts and events that are not there.")]
+
+
+def verdict(
+    conf: Conf,
+    words: Words = None,
+    event: Event = None,
+    by: By = None,
+    note: Note = "",
+    from_file: FromFile = None,
+    at: At = None,
+    key: KeyOf = None,
+    amount: Amount = None,
+    unchecked: Unchecked = False,
+) -> None:
+    """Say what was found about an alert: fraud, legitimate or unclear.
+
+    ALERT_ID may be the beginning of an id that no other alert has. Of several
+    verdicts on one alert the latest counts, and all are kept. They change
+    nothing in scoring; `buckets rules quality` counts them. --event says it of
+    an event that raised no alert, which recall needs.
+
+    A file has the fields alert_id or event_id, verdict, by, note, made_at,
+    event_time, key and amount, as columns or as JSON objects. If a line is
+    wrong, nothing of the file is written.
+
+    \b
+    Examples:
+      buckets verdict 5f1c0a2b9d3e fraud --by ann --note "called the payer" --conf conf/demo.yaml
+      buckets verdict legitimate --event t-17 --by ann --conf conf/demo.yaml
+      buckets verdict fraud --event t-18 --at 2026-01-03T10:00Z --key payerId=p1 --amount 120.50 --conf conf/demo.yaml
+      buckets verdict --from-file cases.csv --conf conf/demo.yaml
+    """  # noqa: D301 - click needs the backspace itself
+    alert_id, finding = _alert_and_finding(words or [], event, from_file)
+    if event is None and (at or key or amount):
+        message = "--at, --key and --amount go with --event; an alert says them itself"
+        raise typer.BadParameter(message)
+    if from_file is not None and note:
+        message = "--note is for one verdict; write the notes into the file"
+        raise typer.BadParameter(message)
+    job, now_ms = load_job(conf), epoch_ms()
+    author = _author(by)
+    if from_file is not None:
+        _take_file(job, from_file, read_verdict_file(from_file, author, now_ms), unchecked)
+        return
+    if alert_id is not None and not unchecked:
+        alert_id = full_alert_id(results_folder(job), alert_id)
+    fields = None if key is None else read_key(key, job.event_schema.attributes)
+    said = {"alert_id": alert_id, "event_id": event, "verdict": finding, "note": note}
+    about = {"event_time": at, "key": fields, "amount": amount}
+    try:
+        asked = written_verdict(said | about, author, now_ms)
+    except ValueError as error:
+        raise BucketsError(first_line(error)) from None
+    (found,), faults = complete([asked], results_folder(job), archived_events(job), not unchecked)
+    if faults:
+        raise BucketsError(faults[0])
+    _write(job, [found])
+    echo(one_line(f"{_about(found)}: {found.verdict}, by {found.by}"))
+
+
+def _alert_and_finding(words: list[str], event: str | None, from_file: Path | None) -> tuple[str | None, str | None]:
+    """The alert and the verdict of a command.
+
+    Raises:
+        typer.BadParameter: they do not fit one another, or there is no such verdict.
+    """
+    wanted = 0 if from_file is not None else 1 if event is not None else 2
+    if from_file is not None and (words or event is not None):
+        message = "--from-file says all; give no alert, event or verdict beside it"
+        raise typer.BadParameter(message)
+    if len(words) != wanted:
+        forms = "ALERT_ID VERDICT, VERDICT --event EVENT_ID, or --from-file FILE"
+        message = f"{len(words)} words are given; write {forms}, where VERDICT is one of {', '.join(FINDINGS)}"
+        raise typer.BadParameter(message)
+    if not words:
+        return None, None
+    if words[-1] not in FINDINGS:
+        message = f"{quoted(words[-1])} is no verdict; write one of {', '.join(FINDINGS)}"
+        raise typer.BadParameter(message)
+    if not words[0] or event == "":
+        message = "the id of the alert or event is empty; see the column alert_id of the tables of alerts"
+        raise typer.BadParameter(message)
+    return (words[0] if event is None else None), words[-1]
+
+
+def _author(by: str | None) -> str:
+    author = login_name() if by is None else by.strip()
+    if not author:
+        message = "--by: is empty; say who has found it"
+        raise BucketsError(message)
+    return author
+
+
+def _take_file(job: Job, file: Path, lines: list[Line], unchecked: bool) -> None:
+    """Write the verdicts of a file, if all its lines are good; each bad one is named on standard error."""
+    faults = {line.number: line.fault for line in lines if line.verdict is None}
+    good = [(line.number, line.verdict) for line in lines if line.verdict is not None]
+    found, unknown = complete(
+        [verdict for _, verdict in good], results_folder(job), archived_events(job), not unchecked
+    )
+    faults |= {good[index][0]: fault for index, fault in unknown.items()}
+    for number, fault in sorted(faults.items()):
+        echo(one_line(f"{file}:{number}: {fault}"), err=True)
+    if faults:
+        message = (
+            f"verdicts {file}: {len(faults):,} of {len(lines):,} lines are wrong; nothing has been written, correct "
+            "them and give the whole file again"
+        )
+        raise BucketsError(message)
+    written, where = _write(job, found)
+    known = len(found) - written
+    left_out = f"; {known:,} were there already, or twice in the file" if known else ""
+    said = "1 verdict" if written == 1 else f"{written:,} verdicts"
+    echo(f"{said} of {file} in {where}{left_out}")
+
+
+def _write(job: Job, verdicts: list[Verdict]) -> tuple[int, str]:
+    """Write verdicts; returns how many were new, as far as that is known, and where they are."""
+    settings = job.settings
+    if settings.verdicts.topic is None:
+        table = verdict_table(job)
+        return append_verdicts(table, verdicts), f"table {table}"
+    from buckets.kafka.sender import Sender
+
+    assert settings.kafka is not None
+    sender = Sender(settings.kafka, "writing verdicts")
+    new = {verdict.id: verdict for verdict in verdicts}
+    for each in new.values():
+        sender.send(settings.verdicts.topic, each.alert_id or each.event_id or "", each.message(), {"id": each.id})
+    sender.flush()
+    return len(new), f"topic {settings.verdicts.topic}"
+
+
+def _about(verdict: Verdict) -> str:
+    if verdict.alert_id is None:
+        return f"event {verdict.event_id}"
+    of_rule = f" of {verdict.rule_id}" if verdict.rule_id else ""
+    return f"alert {verdict.alert_id}{of_rule}" + (f", event {verdict.event_id}" if verdict.event_id else "")

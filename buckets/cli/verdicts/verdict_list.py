@@ -1,0 +1,153 @@
+"""The command `buckets verdicts`: what was found about alerts, and the alerts that wait for a verdict."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from buckets.cli.console import Terminal, echo, echo_json
+from buckets.cli.rules.known_rules import check_known_rules
+from buckets.cli.rules.list_rules import AsJson
+from buckets.config.job import Job, load_job, results_folder
+from buckets.errors import BucketsError
+from buckets.outputs.alert_ids import short_length
+from buckets.outputs.columns import ALERTS
+from buckets.printable import key_words, one_line, short_line
+from buckets.verdicts.confirmed import job_verdicts
+from buckets.verdicts.findings import findings
+from buckets.verdicts.recorded_alerts import RecordedAlert, recorded_alerts
+from buckets.verdicts.verdict import Verdict
+
+Conf = Annotated[Path, typer.Argument(help="The job's configuration.")]
+Open = Annotated[bool, typer.Option("--open", help="List alerts that have no verdict yet instead.")]
+Limit = Annotated[int, typer.Option(min=1, help="How many to show, the newest first.")]
+Rule = Annotated[str | None, typer.Option(help="Only those on alerts of this rule.")]
+All = Annotated[bool, typer.Option("--all", help="Also verdicts that later ones on the same alert have replaced.")]
+
+
+def verdicts(
+    conf: Conf,
+    open_: Open = False,
+    rule: Rule = None,
+    limit: Limit = 20,
+    all_: All = False,
+    as_json: AsJson = False,
+) -> None:
+    """List what was found about alerts: who, when, what; or the alerts that wait.
+
+    An alert waits (--open) if neither it nor another alert on the same event
+    has a verdict. Those on trial and those held back do not wait. With --json,
+    all are printed.
+
+    \b
+    Examples:
+      buckets verdicts conf/demo.yaml
+      buckets verdicts conf/demo.yaml --open --rule payer-to-beneficiary-24h
+      buckets verdicts conf/demo.yaml --json
+    """  # noqa: D301 - click needs the backspace itself
+    if open_ and all_:
+        message = "--open lists alerts and --all lists verdicts; give one of the two"
+        raise BucketsError(message)
+    job = load_job(conf)
+    if rule is not None:
+        check_known_rules([rule], job, results_folder(job))
+    if open_:
+        _show_open(job, rule, limit, as_json)
+    else:
+        _show_verdicts(job, rule, limit, all_, as_json)
+
+
+def _show_verdicts(job: Job, rule: str | None, limit: int, all_: bool, as_json: bool) -> None:
+    found = sorted(job_verdicts(job), key=lambda each: each.age)
+    if not all_:
+        found = list({each.subject: each for each in found}.values())
+    chosen = [each for each in found if rule is None or each.rule_id == rule]
+    chosen.sort(key=lambda each: each.age, reverse=True)
+    if as_json:
+        echo_json([json.loads(each.message()) for each in chosen])
+        return
+    of = f" on alerts of rule {rule}" if rule is not None else ""
+    if not chosen:
+        echo(one_line(f"no verdicts{of} yet; `buckets verdict` says what was found about an alert"))
+        return
+    table = _table(f"{min(limit, len(chosen)):,} of {len(chosen):,} verdicts{of}, newest first")
+    table.add_column("When (UTC)", min_width=10)
+    table.add_column("Verdict", no_wrap=True)
+    table.add_column("By", overflow="fold", max_width=14)
+    table.add_column("About", overflow="fold", ratio=1)
+    length = _id_length(job)
+    for each in chosen[:limit]:
+        table.add_row(_moment(each.made_at_ms), each.verdict, one_line(each.by), _about(each, length))
+    Terminal().print(table)
+
+
+def _show_open(job: Job, rule: str | None, limit: int, as_json: bool) -> None:
+    found = findings(job_verdicts(job))
+    waiting = [
+        alert
+        for alert in recorded_alerts(results_folder(job))
+        if alert.output == ALERTS
+        and (rule is None or alert.rule_id == rule)
+        and found.of(alert.alert_id, alert.event_id) is None
+    ]
+    waiting.sort(key=lambda alert: (alert.event_time_ms, alert.alert_id), reverse=True)
+    if as_json:
+        echo_json(list(map(_as_json, waiting)))
+        return
+    of = f" of rule {rule}" if rule is not None else ""
+    if not waiting:
+        echo(one_line(f"no alerts{of} wait for a verdict"))
+        return
+    table = _table(f"{min(limit, len(waiting)):,} of {len(waiting):,} alerts{of} without a verdict, newest first")
+    table.add_column("Time (UTC)", min_width=10)
+    table.add_column("Alert", overflow="fold", ratio=1)
+    length = _id_length(job)
+    for alert in waiting[:limit]:
+        said = [f"{alert.rule_id}: {key_words(alert.key)}", f"event {alert.event_id}, alert {alert.alert_id[:length]}"]
+        table.add_row(_moment(alert.event_time_ms), "\n".join(map(one_line, said)))
+    Terminal().print(table)
+
+
+def _id_length(job: Job) -> int | None:
+    """Return how many characters of the ids of alerts are shown; None for all, where no alerts are kept."""
+    try:
+        return short_length(results_folder(job))
+    except BucketsError:
+        return None
+
+
+def _as_json(alert: RecordedAlert) -> dict[str, Any]:
+    return {
+        "alert_id": alert.alert_id,
+        "rule_id": alert.rule_id,
+        "event_id": alert.event_id,
+        "event_time": alert.event_time_ms,
+        "key": dict(alert.key),
+    }
+
+
+def _about(verdict: Verdict, id_length: int | None) -> str:
+    """The alert or event of a verdict, and the note, on lines."""
+    lines = []
+    if verdict.rule_id is not None:
+        lines.append(f"{verdict.rule_id}: {key_words(verdict.key or {})}")
+    event = f"event {verdict.event_id}" if verdict.event_id is not None else ""
+    alert = f"alert {verdict.alert_id[:id_length]}" if verdict.alert_id is not None else "no alert"
+    lines.append(", ".join(each for each in (event, alert) if each))
+    lines += [short_line(verdict.note)] if verdict.note else []
+    return "\n".join(map(one_line, lines))
+
+
+def _moment(time_ms: int) -> str:
+    try:
+        moment = datetime.fromtimestamp(time_ms // 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return f"{time_ms} ms"
+    return f"{moment:%Y-%m-%d}\n{moment:%H:%M:%S}"
+
+
+def _table(title: str) -> Table:
+    return Table(title=one_line(title), title_justify="left", show_lines=True)

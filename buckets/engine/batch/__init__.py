@@ -1,0 +1,1 @@
+"""The events of a batch on their way to their keys."""

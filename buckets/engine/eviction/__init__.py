@@ -1,0 +1,1 @@
+"""When idle keys leave the state."""

@@ -1,0 +1,132 @@
+"""Eviction in a shard: keys that are due by its schedule are trimmed to their horizon, or evicted.
+
+What was evicted may be asked for again, by an event that is older than the shard's clock by more than the allowed
+lateness, of a key that had been idle. It begins a new timeline, which knows that it is complete only after the latest
+event that was ever evicted of its group: windows that reach further back say `warm: false`.
+
+What policies remember of a key goes with its timeline. A key stays as long as if it had had an event at the end of its
+last cooldown, however short its windows are. Only an event that is older than the shard's clock by more than the
+horizon can come to an evicted key within its cooldown, and what it finds says `warm: false`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from buckets.engine.eviction.schedule import SPARE_VISITS, EvictionSchedule, Noted
+from buckets.engine.policies.policy_state import quiet_until_ms
+from buckets.engine.storage.shard_store import ShardStore, head_keys
+from buckets.engine.storage.stored_heads import StoredHeads
+from buckets.kernel.keyed_events import no_events
+from buckets.kernel.plan import GroupPlan
+from buckets.kernel.score import score
+from buckets.timeline.inspection import clocks_of
+
+Int64s = npt.NDArray[np.int64]
+Booleans = npt.NDArray[np.bool_]
+
+
+@dataclass
+class Eviction:
+    """The eviction that follows the scoring of one shard's share of a batch.
+
+    Attributes:
+        store: the shard's state.
+        plans: the live groups' plans, by the identity of their timelines.
+        schedule: the shard's eviction schedule.
+    """
+
+    store: ShardStore
+    plans: Mapping[str, GroupPlan]
+    schedule: EvictionSchedule
+    _events: int = 0
+    _seen_ms: dict[bytes, int] = field(default_factory=dict)
+
+    @classmethod
+    def begin(
+        cls, store: ShardStore, plans: Mapping[str, GroupPlan], apart: frozenset[str] = frozenset()
+    ) -> "Eviction":
+        """Read the schedule, before anything of the batch is written.
+
+        Args:
+            store: the shard's state.
+            plans: the live groups' plans, by the identity of their timelines.
+            apart: the timelines that are being filled, which have a time of their own.
+        """
+        return cls(store, plans, EvictionSchedule.load(store.schedule, store.heads, apart))
+
+    def note(self, plan: GroupPlan, stored: StoredHeads, clocks_ms: Int64s, events: int) -> None:
+        """Note keys that were scored: new ones are entered, and none of them needs a visit.
+
+        Args:
+            plan: their group's plan.
+            stored: their heads before they were scored.
+            clocks_ms: the clock of each key now, `(keys,)`.
+            events: how many events they had.
+        """
+        self._events += events
+        self._seen_ms.update(zip(stored.state_keys, clocks_ms.tolist(), strict=True))
+        self.schedule.clock.note(plan.group.state_id, stored.keys, clocks_ms)
+        new = [index for index, head in enumerate(stored.heads) if not head]
+        if new:
+            self.schedule.enter(
+                plan.group.state_id, [stored.keys[index] for index in new], clocks_ms[new], plan.horizon_ms
+            )
+
+    def end(self) -> None:
+        """Visit keys that are due, and write the schedule."""
+        horizons_ms = {group_id: plan.horizon_ms for group_id, plan in self.plans.items()}
+        due = self.schedule.take_due(self.store.schedule, horizons_ms, self._events + SPARE_VISITS)
+        for group_id, noted_ms in due.items():
+            self._visit(group_id, noted_ms)
+        self.schedule.save(self.store.schedule, self.plans.keys())
+
+    def evicted_until_ms(self, plan: GroupPlan) -> int | None:
+        """The time of the latest event of a group's timelines that were evicted; None where none was."""
+        return self.schedule.evicted_until_ms.get(plan.group.state_id)
+
+    def note_policies(self, plan: GroupPlan) -> None:
+        """Note that policies remember something of keys of a group."""
+        self.schedule.remembered.add(plan.group.state_id)
+
+    def _visit(self, group_id: str, noted_ms: Noted) -> None:
+        """Look at keys of one group; those that were scored just now need no look."""
+        plan, keys = self.plans.get(group_id), [*noted_ms]
+        clocks_ms = [*map(self._seen_ms.get, head_keys(group_id, keys))]
+        if plan is not None:
+            seen = [index for index, clock_ms in enumerate(clocks_ms) if clock_ms is not None]
+            seen_ms = np.array([clocks_ms[index] for index in seen], np.int64)
+            self.schedule.enter(group_id, [keys[index] for index in seen], seen_ms, plan.horizon_ms)
+        unseen = [key for key, clock_ms in zip(keys, clocks_ms, strict=True) if clock_ms is None]
+        if not unseen:
+            return
+        stored = StoredHeads.read(self.store, group_id, unseen)
+        remembered = [b""] * len(unseen)
+        if group_id in self.schedule.remembered:
+            remembered = self.store.policies.get(stored.state_keys)
+        stays = np.zeros(len(unseen), np.bool_)
+        if plan is not None:
+            stays = self._stay(plan, stored, remembered, noted_ms)
+            _trim(plan, stored.chosen(stays))
+        stored.chosen(~stays).remove()
+        gone = [
+            key for key, entry, stay in zip(stored.state_keys, remembered, stays, strict=True) if entry and not stay
+        ]
+        if gone:
+            self.store.policies.remove(gone)
+
+    def _stay(self, plan: GroupPlan, stored: StoredHeads, remembered: Sequence[bytes], noted_ms: Noted) -> Booleans:
+        """Which of the keys stay, `(keys,)`; these are in the schedule again."""
+        clocks_ms = clocks_of(stored.heads, plan.group.generation)
+        needed_ms = np.maximum(clocks_ms, quiet_until_ms(plan.group, remembered))
+        return self.schedule.enter_visited(plan.group.state_id, stored.keys, needed_ms, noted_ms, plan.horizon_ms)
+
+
+def _trim(plan: GroupPlan, stored: StoredHeads) -> None:
+    """Bring timelines to the horizon and the tiers that are in force."""
+    if not stored.keys:
+        return
+    nothing = no_events(len(stored.keys), len(plan.group.measures))
+    stored.write(score(plan, stored.heads, stored.read_pages, nothing, emit_all=False))

@@ -1,0 +1,74 @@
+"""Eviction of what policies remember outside the shards, of keys of rules that have features of several groups.
+
+It goes by the schedule of the shards, over keys and times of events at which such rules were evaluated. A key stays as
+long as its last cooldown, or the last event that changed what is remembered of it, and the horizon of its group.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from buckets.engine.batch.keyed_table import KeyedTable
+from buckets.engine.eviction.schedule import SPARE_VISITS, EvictionSchedule
+from buckets.engine.policies.policy_state import quiet_until_ms, read_entry
+from buckets.engine.storage.shard_store import ShardStore, head_keys
+from buckets.rules.rule_set import Group, RuleSet
+from buckets.timeline.head import NO_CLOCK
+
+Int64s = npt.NDArray[np.int64]
+
+
+class PolicyEviction:
+    """The eviction that follows the meeting of one batch."""
+
+    def __init__(self, store: ShardStore, rule_set: RuleSet, lateness_ms: int) -> None:
+        """Read the schedule.
+
+        Args:
+            store: what is remembered.
+            rule_set: the rules of the batch.
+            lateness_ms: the allowed lateness, which the horizon adds to the longest window.
+        """
+        self._store = store
+        self._groups = {group.group_id: group for group in rule_set.groups}
+        self._horizons_ms = {
+            group_id: group.longest_window_ms + lateness_ms for group_id, group in self._groups.items()
+        }
+        self._schedule = EvictionSchedule.load(store.schedule, store.heads)
+        self._events = 0
+
+    def note(self, table: KeyedTable, new_ms: Mapping[str, int]) -> None:
+        """Note the events of a group, and keys of which something is remembered now and was not before.
+
+        Args:
+            table: the events.
+            new_ms: by key, the time of the event that made the difference.
+        """
+        group_id, clocks_ms = table.group.group_id, np.full(len(table.keys), NO_CLOCK, np.int64)
+        np.maximum.at(clocks_ms, table.codes, table.events["time_ms"].to_numpy())
+        self._schedule.clock.note(group_id, table.keys, clocks_ms)
+        self._events += len(table.events)
+        times_ms = np.array([*new_ms.values()], np.int64)
+        self._schedule.enter(group_id, [*new_ms], times_ms, self._horizons_ms[group_id])
+
+    def end(self) -> None:
+        """Visit keys that are due, and write the schedule."""
+        due = self._schedule.take_due(self._store.schedule, self._horizons_ms, self._events + SPARE_VISITS)
+        for group_id, noted_ms in due.items():
+            keys, group = [*noted_ms], self._groups.get(group_id)
+            state_keys = head_keys(group_id, keys)
+            stored = self._store.policies.get(state_keys)
+            stays = np.zeros(len(keys), np.bool_)
+            if group is not None:
+                needed_ms = np.maximum(_latest_ms(group, stored), quiet_until_ms(group, stored))
+                horizon_ms = self._horizons_ms[group_id]
+                stays = self._schedule.enter_visited(group_id, keys, needed_ms, noted_ms, horizon_ms)
+            self._store.policies.remove([key for key, stay in zip(state_keys, stays, strict=True) if not stay])
+        self._schedule.save(self._store.schedule, self._groups.keys())
+
+
+def _latest_ms(group: Group, stored: list[bytes]) -> Int64s:
+    """When something changed last of what is remembered of keys, in ms; NO_CLOCK where nothing is."""
+    entries = (read_entry(each, group) for each in stored)
+    return np.array([NO_CLOCK if each is None else each.latest_ms for each in entries], np.int64)

@@ -1,0 +1,1 @@
+"""Alert policies and what they remember."""

@@ -1,0 +1,238 @@
+"""Tables of features: one row for each arrival, in arrival order, with columns for the features of all rules."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, count
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from buckets.engine.batch import payload
+from buckets.engine.batch.keyed_table import ATTRIBUTE_TYPES
+from buckets.engine.values.feature_columns import (
+    FEATURES,
+    FIRED,
+    POSITION,
+    RULE,
+    exact_column,
+    feature_types,
+    value_column,
+    warm_column,
+)
+from buckets.errors import BucketsError
+from buckets.events import arrivals as arrived
+from buckets.events import conversion
+from buckets.events.schema import AttributeType, EventSchema
+from buckets.outputs import columns
+from buckets.rules.rule import Rule
+from buckets.rules.rule_set import RuleSet
+
+OUTCOMES = ("filtered", "evaluated", "collision", "late", "too_late", "duplicate", "dead_letter")
+"""What may become of an arrival; where it differs by key, as one may be late for one and not for another, the last one
+of these is told."""
+EVALUATED, COLLISION, LATE, TOO_LATE, DUPLICATE, DEAD_LETTER = range(1, len(OUTCOMES))
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Where a column comes from: a column of output `FEATURES` of a rule."""
+
+    rule_id: str
+    column: str
+
+
+class FeatureTable:
+    """The columns of features of a rule set, and what makes rows of them.
+
+    Attributes:
+        columns: names and types, the same for all tables.
+    """
+
+    def __init__(self, rule_set: RuleSet, schema: EventSchema, flags: bool = False) -> None:
+        """Choose the columns.
+
+        Args:
+            rule_set: the rules.
+            schema: the event schema.
+            flags: whether each feature gets two more columns, which say whether it is exact and whether it is warm.
+
+        Raises:
+            BucketsError: no rule over events is evaluated, or one is over alerts.
+        """
+        rules = [rule for rule in rule_set.rules if rule.is_evaluated]
+        _check(rules)
+        named = (feature.group_by or () for rule in rules for feature in rule.features.values())
+        grouped = chain(*(rule.group_by for rule in rules), *named)
+        self._rule_set, self._schema = rule_set, schema
+        self._keys = tuple(dict.fromkeys(grouped))
+        fixed: list[tuple[str, pa.DataType]] = [
+            ("event_id", pa.string()),
+            ("event_time", columns.TIME),
+            (POSITION, pa.int64()),
+            *((name, ATTRIBUTE_TYPES[schema.attributes[name]]) for name in self._keys),
+            ("outcome", pa.string()),
+        ]
+        found = [each for rule in rules for each in _of_rule(rule, schema, flags)]
+        self._sources = [source for _, _, source in found]
+        names = _apart([name for name, _ in fixed] + [name for name, _, _ in found])
+        kinds = [kind for _, kind in fixed] + [kind for _, kind, _ in found]
+        self.columns = pa.schema(list(zip(names, kinds, strict=True)))
+
+    def rows(
+        self, pieces: Sequence[pa.RecordBatch], payloads: Mapping[str, list[bytes]], ids: pa.Array | None = None
+    ) -> pa.Table:
+        """The rows of arrivals that were scored together.
+
+        Args:
+            pieces: the arrivals, as `numbered` gives them.
+            payloads: what a scorer that puts features out has made of them, by output.
+            ids: Arrow string, the ids of events that are wanted; repeats of these are left out. None for a row for each
+                arrival.
+        """
+        first, size = _first_of(pieces), sum(map(len, pieces))
+        by_rule: dict[str, list[pa.Table]] = {}
+        for packed in payloads.get(FEATURES, []):
+            table = payload.unpack(packed)
+            by_rule.setdefault(table[RULE][0].as_py(), []).append(table)
+        outcomes = _outcomes(payloads, by_rule, first, size)
+        event_id = self._attribute(pieces, self._schema.event_id, "string")
+        chosen = np.arange(size)
+        if ids is not None:
+            wanted = pc.is_in(event_id, value_set=ids).to_numpy(zero_copy_only=False)
+            chosen = np.flatnonzero(wanted & (outcomes != DUPLICATE))
+        values = [
+            event_id.take(pa.array(chosen)),
+            self._times(pieces).take(pa.array(chosen)),
+            pa.array(chosen + first),
+            *(
+                self._attribute(pieces, name, self._schema.attributes[name]).take(pa.array(chosen))
+                for name in self._keys
+            ),
+            pa.array(OUTCOMES).take(pa.array(outcomes[chosen])),
+            *self._values(by_rule, chosen, first, size),
+        ]
+        return pa.table(values, schema=self.columns)
+
+    def _values(self, by_rule: dict[str, list[pa.Table]], chosen: Int64s, first: int, size: int) -> Iterator[pa.Array]:
+        """The columns of rules at the rows that are wanted; NULL where a rule was not evaluated."""
+        tables: dict[str, tuple[pa.Table, pa.Array]] = {}
+        for rule_id, pieces in by_rule.items():
+            table = pa.concat_tables([piece.drop_columns([RULE]) for piece in pieces])
+            row = np.full(size, -1, np.int64)
+            row[table[POSITION].to_numpy() - first] = np.arange(len(table))
+            tables[rule_id] = table, pa.array(row[chosen], mask=row[chosen] < 0)
+        kinds = self.columns.types[-len(self._sources) :]
+        for source, kind in zip(self._sources, kinds, strict=True):
+            if source.rule_id not in tables:
+                yield pa.nulls(len(chosen), kind)
+                continue
+            table, rows = tables[source.rule_id]
+            yield table[source.column].combine_chunks().take(rows)
+
+    def _attribute(self, pieces: Sequence[pa.RecordBatch], name: str, kind: AttributeType) -> pa.Array:
+        """A field of all arrivals in its type; null where it is not of that type."""
+        column = arrived.field_column(self._schema.field_names.index(name))
+        found = [conversion.attributes(piece.column(column), kind)[0] for piece in pieces]
+        return pa.concat_arrays(found) if found else pa.array([], ATTRIBUTE_TYPES[kind])
+
+    def _times(self, pieces: Sequence[pa.RecordBatch]) -> pa.Array:
+        """When all arrivals happened; null where they do not say."""
+        declared = self._schema.event_time
+        column = arrived.field_column(self._schema.field_names.index(declared.field))
+        found = []
+        for piece in pieces:
+            times_ms, faults = conversion.times_ms(piece.column(column), declared)
+            unknown = piece.column(column).is_null().to_numpy(zero_copy_only=False)
+            unknown[list(faults)] = True
+            found.append(pa.array(times_ms, mask=unknown).cast(columns.TIME))
+        return pa.concat_arrays(found) if found else pa.array([], columns.TIME)
+
+
+def _check(rules: Sequence[Rule]) -> None:
+    over_alerts = next((rule for rule in rules if rule.on == "alerts"), None)
+    if over_alerts is not None:
+        message = (
+            f"rule {over_alerts.rule_id!r}: is over alerts, and features are of events; leave it out, or name it among "
+            "rules of a backtest"
+        )
+        raise BucketsError(message)
+    if not rules:
+        message = "rules: none is ACTIVE or SHADOW, so there are no features; name at least one rule that is evaluated"
+        raise BucketsError(message)
+
+
+def _of_rule(rule: Rule, schema: EventSchema, flags: bool) -> Iterator[tuple[str, pa.DataType, _Source]]:
+    """The columns of a rule: names, types and sources."""
+    for name, kind in feature_types(rule, schema).items():
+        column = f"{rule.rule_id}.{name}"
+        yield column, kind, _Source(rule.rule_id, value_column(name))
+        if flags:
+            yield f"{column}.exact", pa.bool_(), _Source(rule.rule_id, exact_column(name))
+            yield f"{column}.warm", pa.bool_(), _Source(rule.rule_id, warm_column(name))
+    yield f"{rule.rule_id}.{FIRED}", pa.bool_(), _Source(rule.rule_id, FIRED)
+
+
+def _apart(names: Sequence[str]) -> list[str]:
+    """Names of which no two are the same, in any case of letters: later ones get `_2`, `_3` and so on."""
+    taken: set[str] = set()
+    found = []
+    for name in names:
+        free = next(each for each in _versions(name) if each.casefold() not in taken)
+        taken.add(free.casefold())
+        found.append(free)
+    return found
+
+
+def _versions(name: str) -> Iterator[str]:
+    yield name
+    yield from (f"{name}_{number}" for number in count(2))
+
+
+def numbered(arrivals: Iterable[pa.RecordBatch], first: int) -> Iterator[pa.RecordBatch]:
+    """Arrivals as those of one source, whose positions say how many came before.
+
+    Args:
+        arrivals: in the form of `events.arrivals`, in arrival order, whatever `source_order` and `position` say.
+        first: how many came before the first of them.
+    """
+    for piece in arrivals:
+        found = dict(zip(piece.schema.names, piece.columns, strict=True))
+        found[arrived.SOURCE] = pa.repeat(pa.scalar(""), len(piece))
+        found[arrived.SOURCE_ORDER] = pa.array(np.zeros(len(piece), np.int64))
+        found[arrived.POSITION] = pa.array(np.arange(first, first + len(piece)))
+        first += len(piece)
+        yield pa.record_batch(found)
+
+
+def _first_of(pieces: Sequence[pa.RecordBatch]) -> int:
+    """The position of the first arrival."""
+    return next((piece.column(arrived.POSITION)[0].as_py() for piece in pieces if len(piece)), 0)
+
+
+def _outcomes(
+    payloads: Mapping[str, list[bytes]], by_rule: dict[str, list[pa.Table]], first: int, size: int
+) -> npt.NDArray[np.int8]:
+    """What became of each arrival, as an index into `OUTCOMES`."""
+    outcomes = np.zeros(size, np.int8)
+
+    def note(table: pa.Table, outcome: int) -> None:
+        at = table[POSITION].to_numpy() - first
+        outcomes[at] = np.maximum(outcomes[at], outcome)
+
+    def of(output: str) -> Iterator[pa.Table]:
+        return map(payload.unpack, payloads.get(output, []))
+
+    for table in (each for pieces in by_rule.values() for each in pieces):
+        note(table, EVALUATED)
+    for table in of(columns.COLLISIONS):
+        note(table.filter(pc.invert(table["kept"])), COLLISION)
+    for table in of(columns.LATE_EVENTS):
+        note(table.filter(pc.invert(table["too_late"])), LATE)
+        note(table.filter(table["too_late"]), TOO_LATE)
+    for output, outcome in ((columns.DUPLICATES, DUPLICATE), (columns.DEAD_LETTERS, DEAD_LETTER)):
+        for table in of(output):
+            note(table, outcome)
+    return outcomes

@@ -1,0 +1,1 @@
+"""The stages of a batch: fan-out, shards, and what needs several of them."""

@@ -1,0 +1,152 @@
+"""The second stage of a batch: its alerts as events, for rules over alerts.
+
+It runs on the driver, after all shards and `cross_group`, and sees every alert of rules over events that has come out
+in the batch, in the order of arrival of their events, and of the rules for alerts on one event; so nothing depends on
+how the stream is cut. They go through the same stages as events, with one shard: `fan_out`, `Scorer`, `cross_group`.
+What comes out of these are alerts of the event that raised the alert.
+
+Alerts of rules over alerts, of rules on trial and alerts that are held back are not counted.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import chain, product
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from buckets.config.engine import EngineSettings
+from buckets.config.precision import JobPrecision
+from buckets.engine.batch import payload
+from buckets.engine.batch.fan_out import fan_out
+from buckets.engine.batch.keyed_table import ATTRIBUTE_TYPES
+from buckets.engine.stages.cross_group import PARTS
+from buckets.engine.stages.shard import COUNTS, Produced, Scorer, evaluation_rows, meeting_outputs
+from buckets.engine.storage.shard_store import DriverStores
+from buckets.errors import BucketsError
+from buckets.events.arrivals import INGESTED, POSITION, SOURCE, SOURCE_ORDER, field_column
+from buckets.events.schema import EventSchema
+from buckets.outputs import columns
+from buckets.rules.alert_schema import ALERT_ID, ALERT_RULE, ALERT_SCORE, ALERT_SEVERITY, alert_schema
+from buckets.rules.rule_set import Group, RuleSet
+
+_OF_EVENTS = (columns.LATE_EVENTS, columns.COLLISIONS, columns.DUPLICATES)
+"""Outputs that tell of events; of alerts, the accounts of the batch tell as much."""
+_RANK = "rank"
+
+
+def alert_outputs(
+    scorer: Scorer, payloads: Iterable[bytes], rule_set: RuleSet, stores: DriverStores
+) -> Iterator[Produced]:
+    """What rules over alerts put out, and counts for the accounts.
+
+    Args:
+        scorer: the settings of the events.
+        payloads: all of output `alerts` of the batch.
+        rule_set: the rules of the batch.
+        stores: the state on the driver.
+
+    Raises:
+        BucketsError: the event schema has got a field by now that only alerts may have.
+    """
+    over, tables = rule_set.over_alerts, [payload.unpack(packed) for packed in payloads]
+    if over is None or not tables:
+        return
+    stage = Scorer(_schema(scorer.schema), _settings(scorer.engine), scorer.evaluations, scorer.lists)
+    alerts = _in_order([table.replace_schema_metadata() for table in tables], rule_set)
+    arrivals = _arrivals(alerts, rule_set, scorer.schema, stage.schema)
+    messages: list[bytes] = []
+    for group, rows in product(over.groups, arrivals):
+        # Each group by itself: also where nulls are strict, one in a field that it needs is nothing to the others.
+        for message in fan_out(rows, replace(over, groups=(group,)), stage.schema, stage.engine, stage.lists):
+            if message.payload[:1] == payload.EVENTS:
+                messages.append(message.payload)
+            else:
+                yield _of_group(message.payload, group)
+    found = list(stage.score(messages, over, stores.alerts))
+    parts = [produced.payload for produced in found if produced.output == PARTS]
+    for produced in chain(found, meeting_outputs(stage, parts, over, stores.alerts_meeting)):
+        if produced.output not in (*_OF_EVENTS, PARTS):
+            yield _of_events(produced, alerts, over, stage)
+
+
+def _schema(schema: EventSchema) -> EventSchema:
+    try:
+        return alert_schema(schema)
+    except ValueError as error:
+        raise BucketsError(str(error)) from None
+
+
+def _settings(engine: EngineSettings) -> EngineSettings:
+    """The settings of this stage: alerts are few, so all are kept as they are."""
+    return engine.model_copy(update={"shards": 1, "collision": "keep", "precision": JobPrecision()})
+
+
+def _in_order(tables: list[pa.Table], rule_set: RuleSet) -> pa.Table:
+    """Alerts in the order in which they count."""
+    alerts = pa.concat_tables(tables, promote_options="permissive")
+    rank = pc.index_in(alerts["rule_id"], pa.array([rule.rule_id for rule in rule_set.rules]))
+    order = [SOURCE_ORDER, SOURCE, POSITION, _RANK, "event_id", ALERT_ID]
+    return alerts.append_column(_RANK, rank).sort_by([(name, "ascending") for name in order]).combine_chunks()
+
+
+def _arrivals(
+    alerts: pa.Table, rule_set: RuleSet, schema: EventSchema, stage_schema: EventSchema
+) -> list[pa.RecordBatch]:
+    """Alerts in the form of `events.arrivals`, in one piece unless a column has more than 2 GB of text.
+
+    Args:
+        alerts: the alerts, with the rank of their rule.
+        rule_set: their rules.
+        schema: the event schema of the events.
+        stage_schema: that of alerts.
+    """
+    events = list(map(json.loads, alerts["event"].to_pylist()))
+    rules = [rule_set.rules[rank] for rank in alerts[_RANK].to_pylist()]
+    fields = {
+        ALERT_ID: alerts["alert_id"],
+        schema.event_time.field: alerts["event_time"].cast(pa.int64()),
+        schema.event_id: alerts["event_id"],
+        ALERT_RULE: alerts["rule_id"],
+        ALERT_SEVERITY: pa.array([rule.severity for rule in rules], pa.string()),
+        ALERT_SCORE: pa.array([rule.score for rule in rules], pa.int64()),
+    }
+    for name, kind in schema.attributes.items():
+        fields[name] = pa.array([event[name] for event in events], ATTRIBUTE_TYPES[kind])
+    for name in schema.measures:
+        fields[name] = pa.array([event[name] for event in events], pa.string())
+    origin = {name: alerts[name] for name in (SOURCE, SOURCE_ORDER, POSITION, INGESTED) if name in alerts.column_names}
+    rows = origin | {field_column(index): fields[name] for index, name in enumerate(stage_schema.field_names)}
+    pieces: list[pa.RecordBatch] = pa.table(rows).combine_chunks().to_batches()
+    return pieces
+
+
+def _of_group(packed: bytes, group: Group) -> Produced:
+    """What `fan_out` has told of one group: its counts, or the dead letters, whose reasons name the group."""
+    if packed[:1] == payload.COUNTS:
+        told = json.loads(packed[1:])
+        counts = {"group_id": group.group_id, "alerts_in": told["arrivals"], "malformed": told["malformed"]}
+        counts |= {name: told[name][group.group_id] for name in ("filtered", "no_key")}
+        return Produced(COUNTS, 0, json.dumps(counts).encode())
+    table = payload.unpack(packed)
+    reasons = pc.binary_join_element_wise(pa.scalar(group.name), table["reason"], ": ")
+    named = table.set_column(table.column_names.index("reason"), "reason", reasons)
+    return Produced(columns.DEAD_LETTERS, table.num_rows, payload.pack(payload.DEAD_LETTERS, named))
+
+
+def _of_events(produced: Produced, alerts: pa.Table, over: RuleSet, stage: Scorer) -> Produced:
+    """Something that came out for alerts, in the form in which it comes out for events.
+
+    Evaluations are unpacked, since only here is it known over what they are; theirs are ids of alerts, of which an
+    event may have several. Everything else names the event that raised the alert.
+    """
+    if produced.output in (COUNTS, columns.DEAD_LETTERS):
+        return produced
+    if produced.output == columns.EVALUATIONS:
+        rows = evaluation_rows(produced.payload, over, stage.schema, stage.engine)
+        return Produced(produced.output, rows.num_rows, payload.pack(payload.ROWS, rows))
+    table = payload.unpack(produced.payload)
+    raised_by = alerts["event_id"].take(pc.index_in(table["event_id"], alerts["alert_id"]))
+    named = table.set_column(table.column_names.index("event_id"), "event_id", raised_by)
+    return Produced(produced.output, produced.rows, payload.pack(payload.EVENTS, named, payload.group_of(table)))

@@ -1,0 +1,299 @@
+"""One shard's share of a micro-batch, as a pure function over a store of timelines.
+
+1. The payloads of each group become one table, key by key, each key's events in arrival order.
+2. The keys' heads are read, and the pages that their windows need; the kernel scores, what has changed is written:
+   one read and one write a key, and few pages.
+3. What came out leaves as tables, one for each kind of output that is not empty, and a count of every outcome.
+4. Keys that are due by the shard's eviction schedule are visited: trimmed, or evicted.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
+from itertools import chain
+
+import pyarrow as pa
+
+from buckets.config.engine import EngineSettings
+from buckets.engine.batch import payload
+from buckets.engine.batch.dead_letters import dead_letter_table
+from buckets.engine.batch.events_by_key import EventsByKey, by_key, ids_of
+from buckets.engine.batch.keyed_table import KeyedTable
+from buckets.engine.eviction.eviction import Eviction
+from buckets.engine.eviction.policy_eviction import PolicyEviction
+from buckets.engine.policies.policies import AlertPolicies, Decided, in_effect
+from buckets.engine.policies.resets import keep_resets, read_resets
+from buckets.engine.results import side_outputs
+from buckets.engine.results.alerts import alert_table, fired_rows, variant_table
+from buckets.engine.results.evaluations import compact_evaluations, expand_evaluations
+from buckets.engine.results.feature_rule_rows import judged_alerts, judged_evaluations, judged_fired, judged_variants
+from buckets.engine.stages.cross_group import PARTS, clocks_of, meet, parts_payload
+from buckets.engine.stages.filling import FILLS, NO_FEEDS, Feeds, Filling
+from buckets.engine.storage.shard_store import ShardStore
+from buckets.engine.storage.stored_heads import StoredHeads
+from buckets.engine.values.feature_columns import FEATURES, judged_columns, rule_columns
+from buckets.engine.values.feature_rules import Judged, judge
+from buckets.engine.values.group_parts import group_parts
+from buckets.engine.values.overflows import has_overflows, overflows
+from buckets.engine.values.scored_group import ScoredGroup
+from buckets.engine.values.track_values import track_values
+from buckets.events.schema import EventSchema
+from buckets.kernel.keyed_events import KeyedEvents
+from buckets.kernel.outcome import DUPLICATE, LATE, OUTCOMES, TOO_LATE
+from buckets.kernel.plan import GroupPlan, plan_group
+from buckets.kernel.score import score
+from buckets.lists.lists import NO_LISTS, Lists
+from buckets.outputs import columns
+from buckets.rules.rule_set import Group, RuleSet
+
+COUNTS = "counts"
+"""The output that carries counts of events, as JSON."""
+
+
+@dataclass(frozen=True)
+class Produced:
+    """Something that came out: the name of its output, how many rows, and the rows as a payload."""
+
+    output: str
+    rows: int
+    payload: bytes
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """Scores shards under fixed settings.
+
+    Attributes:
+        schema: the event schema.
+        engine: the settings that decide results.
+        evaluations: whether every evaluation is put out, or alerts only.
+        lists: those of the batch, into which filters and conditions may look.
+        features: whether features are put out as columns, in place of alerts and evaluations.
+    """
+
+    schema: EventSchema
+    engine: EngineSettings
+    evaluations: bool
+    lists: Lists = field(default_factory=lambda: NO_LISTS)
+    features: bool = False
+
+    def score(
+        self, payloads: Iterable[bytes], rule_set: RuleSet, store: ShardStore, feeds: Feeds = NO_FEEDS
+    ) -> Iterator[Produced]:
+        """Score what arrived for one shard.
+
+        Args:
+            payloads: of the messages of `fan_out` for this shard.
+            rule_set: the rules of this batch.
+            store: the shard's state.
+            feeds: by the number of a fill, where its history comes from.
+        """
+        tables: dict[str, list[pa.Table]] = {}
+        is_asked = False
+        for packed in payloads:
+            if packed[:1] == payload.EVENTS:
+                table = payload.unpack(packed)
+                tables.setdefault(payload.group_of(table), []).append(table)
+            elif packed[:1] == payload.COUNTS:
+                yield Produced(COUNTS, 0, packed[1:])
+            elif packed[:1] == payload.FILL:
+                is_asked = True
+            else:
+                table = payload.unpack(packed)
+                yield Produced(columns.DEAD_LETTERS, table.num_rows, packed)
+        if not tables and not is_asked:
+            return
+        plans = {
+            group.state_id: _plan(_Hashed(group, rule_set.version), self.schema, self.engine)
+            for group in (*rule_set.groups, *rule_set.filling.values())
+        }
+        eviction = Eviction.begin(store, plans, frozenset(fill.timelines for fill in rule_set.fills))
+        arrived = {
+            group.state_id: by_key(tables[group.group_id]) for group in rule_set.groups if group.group_id in tables
+        }
+        all_stored = StoredHeads.read_groups(store, {state_id: each.keys for state_id, each in arrived.items()})
+        for (state_id, events), stored in zip(arrived.items(), all_stored, strict=True):
+            yield from self._score_group(plans[state_id], events, rule_set.version, stored, eviction)
+        if rule_set.fills_begun:
+            fills = Filling(store, partial(self._take_in, rule_set.version, eviction))
+            for fill in rule_set.fills if is_asked else ():
+                report = fills.go_on(fill, plans[fill.timelines], tables.get(fill.group_id, []), feeds.get(fill.number))
+                yield Produced(FILLS, 0, report)
+            fills.end(rule_set.fills)
+        eviction.end()
+
+    def _take_in(self, version: int, eviction: Eviction, plan: GroupPlan, arrived: EventsByKey, lists: Lists) -> None:
+        """Take events into timelines that are being filled; what comes out is thrown away."""
+        stored = StoredHeads.read(eviction.store, plan.group.state_id, arrived.keys)
+        quiet = replace(self, evaluations=False, lists=lists)
+        for _ in quiet._score_group(plan, arrived, version, stored, eviction):
+            pass
+
+    def _score_group(
+        self, plan: GroupPlan, arrived: EventsByKey, version: int, stored: StoredHeads, eviction: Eviction
+    ) -> Iterator[Produced]:
+        group, (events, codes, key_start, keys) = plan.group, arrived
+        table = KeyedTable(group, self.schema, events, keys, codes, self.lists)
+        times_ms, ids = events["time_ms"].to_numpy(), ids_of(events["event_id"])
+        keyed = KeyedEvents(key_start, times_ms, *track_values(table), ids)
+        heads, until_ms = stored.heads, eviction.evicted_until_ms(plan)
+        policies = AlertPolicies(table, stored.store.policies, plan.group.state_id)
+        reset_ms = read_resets(plan, policies.state, len(keys))
+        scored = score(
+            plan,
+            heads,
+            stored.read_pages,
+            keyed,
+            self.evaluations or self.features,
+            evicted_until_ms=until_ms,
+            reset_ms=reset_ms,
+        )
+        stored.write(scored)
+        keep_resets(plan, policies.state, reset_ms, scored.reset_ms)
+        eviction.note(plan, stored, scored.clocks_ms, events.num_rows)
+        of_group = ScoredGroup(plan, version, table, in_effect(plan.rules, scored, keyed.times_ms))
+        judged: list[Judged] = []
+        if plan.parts:
+            parts = group_parts(of_group)
+            judged = list(judge(group.own_rules, table, parts.events, {frozenset(group.fields): parts.parts}))
+            packed = parts_payload(of_group, parts)
+            if packed is not None:
+                yield Produced(PARTS, 0, packed)
+        decided = [policies.decide(judged_fired(each), of_group.clocks_ms) for each in judged]
+        is_any = of_group.scored.rows.fired.any()
+        of_rules = policies.decide(fired_rows(of_group), of_group.clocks_ms) if is_any else None
+        if policies.state.write():
+            eviction.note_policies(plan)
+        outcomes = of_group.outcome_counts()
+        outputs = chain(
+            *map(partial(self.judged_outputs, version=version), judged, decided),
+            self._produced(of_group, of_rules, outcomes),
+        )
+        yield from _counted(group.group_id, outcomes, outputs)
+
+    def _produced(self, scored: ScoredGroup, decided: Decided | None, outcomes: Sequence[int]) -> Iterator[Produced]:
+        makers: dict[str, Callable[[], pa.Table]] = {}
+        # A small batch is mostly the making of tables: those that would be empty are left out.
+        if decided is not None and not self.features:
+            for output, mine in decided.rows().items():
+                is_brief = output in columns.VARIANT_OUTPUTS
+                makers[output] = (
+                    partial(variant_table, scored, mine)
+                    if is_brief
+                    else partial(alert_table, scored, decided, output, mine)
+                )
+        if outcomes[LATE] or outcomes[TOO_LATE]:
+            makers[columns.LATE_EVENTS] = lambda: side_outputs.late_events(scored)
+        if side_outputs.has_collisions(scored):
+            makers[columns.COLLISIONS] = lambda: side_outputs.collisions(scored)
+        if outcomes[DUPLICATE]:
+            makers[columns.DUPLICATES] = lambda: side_outputs.duplicates(scored)
+        if has_overflows(scored):
+            makers[columns.DEAD_LETTERS] = lambda: dead_letter_table(overflows(scored))
+        if self.evaluations and len(scored.scored.rows.event):
+            makers[columns.EVALUATIONS] = lambda: compact_evaluations(scored)
+        made = ((output, make()) for output, make in makers.items())
+        of_rules = ((FEATURES, table) for table in rule_columns(scored)) if self.features else ()
+        for output, table in chain(made, of_rules):
+            if table.num_rows:
+                packed = payload.pack(payload.EVENTS, table, scored.plan.group.group_id)
+                yield Produced(output, table.num_rows, packed)
+
+    def judged_outputs(self, judged: Judged, decided: Decided, version: int) -> Iterator[Produced]:
+        """The alerts and evaluations of a rule with features, or these features as columns.
+
+        Args:
+            judged: the rule.
+            decided: what became of the events at which it fired.
+            version: of the rule set.
+        """
+        group_id = judged.table.group.group_id
+        for output, mine in () if self.features else decided.rows().items():
+            is_brief = output in columns.VARIANT_OUTPUTS
+            table = judged_variants(judged, mine) if is_brief else judged_alerts(judged, version, decided, output, mine)
+            yield Produced(output, table.num_rows, payload.pack(payload.EVENTS, table, group_id))
+        if self.features and len(judged.events):
+            table = judged_columns(judged)
+            yield Produced(FEATURES, table.num_rows, payload.pack(payload.ROWS, table, group_id))
+        if self.evaluations and len(judged.events):
+            table = judged_evaluations(judged, version)
+            yield Produced(columns.EVALUATIONS, table.num_rows, payload.pack(payload.ROWS, table, group_id))
+
+
+def _counted(group_id: str, outcomes: Sequence[int], outputs: Iterable[Produced]) -> Iterator[Produced]:
+    """What a group puts out, and after it a count of its outcomes and alerts."""
+    rows = dict.fromkeys((columns.ALERTS, columns.HELD_ALERTS), 0)
+    for produced in outputs:
+        if produced.output in rows:
+            rows[produced.output] += produced.rows
+        yield produced
+    counts = {"group_id": group_id, "outcomes": outcomes, **rows}
+    yield Produced(COUNTS, 0, json.dumps(counts).encode())
+
+
+def meeting_outputs(
+    scorer: Scorer, payloads: Iterable[bytes], rule_set: RuleSet, store: ShardStore
+) -> Iterator[Produced]:
+    """What rules put out that have features of several groups, and a count of their alerts.
+
+    Args:
+        scorer: the settings.
+        payloads: all of output `PARTS` of a batch.
+        rule_set: the rules of the batch.
+        store: what the policies of these rules remember.
+    """
+    policies: dict[str, AlertPolicies] = {}
+    found: list[tuple[Judged, Decided]] = []
+    for group, judged in meet(payloads, rule_set, scorer.schema, scorer.lists):
+        of_group = policies.setdefault(group.group_id, AlertPolicies(judged.table, store.policies, group.group_id))
+        found.append((judged, of_group.decide(judged_fired(judged), clocks_of(judged.table))))
+    if any(each.table.group.policies for each in policies.values()):
+        eviction = PolicyEviction(store, rule_set, scorer.engine.allowed_lateness)
+        for each in policies.values():
+            eviction.note(each.table, each.state.write())
+        eviction.end()
+    for judged, decided in found:
+        outputs = scorer.judged_outputs(judged, decided, rule_set.version)
+        yield from _counted(judged.table.group.group_id, [0] * OUTCOMES, outputs)
+
+
+class _Hashed:
+    """A group with a hash that is cheap to take."""
+
+    def __init__(self, group: Group, version: int) -> None:
+        self.group = group
+        self._hash = hash((group.group_id, version))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Hashed) and self.group == other.group
+
+
+@lru_cache(maxsize=1024)
+def _cached_plan(hashed: _Hashed, schema_json: str, engine: EngineSettings) -> GroupPlan:
+    return plan_group(hashed.group, EventSchema.model_validate_json(schema_json), engine)
+
+
+def _plan(hashed: _Hashed, schema: EventSchema, engine: EngineSettings) -> GroupPlan:
+    return _cached_plan(hashed, schema.model_dump_json(), engine)
+
+
+def evaluation_rows(packed: bytes, rule_set: RuleSet, schema: EventSchema, engine: EngineSettings) -> pa.Table:
+    """A payload of evaluations as one row for an event and a rule; most of them come out compactly.
+
+    Args:
+        packed: a payload of output `evaluations`.
+        rule_set: the rules of its batch.
+        schema: the event schema.
+        engine: the settings of the engine.
+    """
+    compact = payload.unpack(packed)
+    if packed[:1] == payload.ROWS:
+        return compact.replace_schema_metadata()
+    group = next(each for each in rule_set.groups if each.group_id == payload.group_of(compact))
+    return expand_evaluations(
+        compact, _plan(_Hashed(group, rule_set.version), schema, engine), schema, rule_set.version
+    )

@@ -1,0 +1,96 @@
+"""Compiles the kernels ahead of the first batch: `python -m buckets.engine.stages.warm_up`.
+
+Later processes load them from disk.
+"""
+
+import re
+from collections.abc import Iterator
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import Any
+
+import pyarrow as pa
+from numba.core import event
+
+from buckets.config.engine import EngineSettings
+from buckets.engine.stages.in_memory import InMemoryJob
+from buckets.engine.stages.output_decoder import OutputDecoder
+from buckets.engine.stages.shard import Scorer
+from buckets.events.arrivals import POSITION, SOURCE, SOURCE_ORDER, field_column
+from buckets.events.schema import EventSchema
+from buckets.outputs import columns
+from buckets.rules.rule import Rule
+from buckets.rules.rule_set import first_rule_set
+
+_SCHEMA = EventSchema.model_validate(
+    {"event_id": "id", "event_time": "t", "attributes": {"k": "string"}, "measures": {"v": {"scale": 2}}}
+)
+_RULE = Rule.model_validate(
+    {
+        "rule_id": "warm-up",
+        "group_by": ["k"],
+        "aggregate": {"function": "sum", "measure": "v"},
+        "window": {"length": "1h"},
+        "limit": {"operator": ">", "value": "1"},
+    }
+)
+_DECORATED = re.compile(rb"^@(?:compiled|leaf|inlined|allocating)$", re.MULTILINE)
+_EVENTS = 300
+"""So many that a timeline gets pages, and the second batch reads some."""
+
+
+def _arrivals(first: int) -> pa.RecordBatch:
+    numbers = range(first, first + _EVENTS)
+    return pa.record_batch(
+        {
+            SOURCE: pa.array(["file"] * _EVENTS),
+            SOURCE_ORDER: pa.array([0] * _EVENTS),
+            POSITION: pa.array(numbers),
+            field_column(0): pa.array([f"e{number}" for number in numbers]),
+            field_column(1): pa.array([str(number) for number in numbers]),
+            field_column(2): pa.array(["k"] * _EVENTS),
+            field_column(3): pa.array(["1.00"] * _EVENTS),
+        }
+    )
+
+
+def warm_up() -> None:
+    """Take two batches of events through both stages, on the types that production uses."""
+    rule_set, engine = first_rule_set([_RULE]), EngineSettings(shards=1)
+    job = InMemoryJob(Scorer(_SCHEMA, engine, evaluations=True))
+    decoder = OutputDecoder(rule_set, _SCHEMA, engine)
+    for first in (0, _EVENTS):
+        results = job.score_batch([_arrivals(first)], rule_set)
+        decoder.table(columns.EVALUATIONS, results.payloads[columns.EVALUATIONS])
+
+
+def _texts(folder: Traversable) -> Iterator[bytes]:
+    """The modules in a folder."""
+    for each in folder.iterdir():
+        if each.is_dir():
+            yield from _texts(each)
+        elif each.name.endswith(".py"):
+            yield each.read_bytes()
+
+
+class _Progress(event.Listener):
+    """Prints how many functions of this package are compiled, and of how many."""
+
+    def __init__(self) -> None:
+        self._names = set[str]()
+        self._all = sum(len(_DECORATED.findall(text)) for text in _texts(files("buckets")))
+
+    def on_start(self, event: event.Event) -> None:
+        pass
+
+    def on_end(self, event: event.Event) -> None:
+        function: Any = event.data["dispatcher"].py_func
+        if function.__module__.startswith("buckets."):
+            self._names.add(f"{function.__module__}.{function.__qualname__}")
+            done = min(len(self._names), self._all)
+            print(f"compiling: {done} of {self._all} functions, the largest last", flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    event.register("numba:compile", _Progress())
+    warm_up()

@@ -1,0 +1,1 @@
+"""The state of a shard as a store of entries."""

@@ -1,0 +1,1 @@
+"""The values of rules and their features at events."""

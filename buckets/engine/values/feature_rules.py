@@ -1,0 +1,205 @@
+"""Rules with features at events: their features from the parts that groups have computed, and their condition."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from buckets.aggregates.aggregate import Values
+from buckets.engine.batch.keyed_table import KeyedTable
+from buckets.engine.values.group_parts import ComputedPart
+from buckets.engine.values.track_values import counts, has_value, numbers_of
+from buckets.expressions.decimals import Numbers
+from buckets.rules.condition import FeatureColumn, holds
+from buckets.rules.feature import NamedFeature
+from buckets.rules.filter import Filter
+from buckets.rules.part import Part
+from buckets.rules.prepared import PreparedRule, PreparedRules
+from buckets.rules.rule import Rule
+
+Int64s = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class FeatureValues:
+    """A feature at the events of a rule.
+
+    Attributes:
+        feature: the feature, without its name.
+        values: its values and bounds.
+        counted: int64, how many events its window holds that it counts.
+        warm: bool, whether nothing that its window needs can be missing.
+    """
+
+    feature: NamedFeature
+    values: Values
+    counted: Int64s
+    warm: Flags
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A rule at the events to which its filter applies, and of which all its features are known.
+
+    Attributes:
+        rule: the rule.
+        table: the events of the group of its own key.
+        events: int64, indices into that table.
+        features: by name, at these events.
+        fired: bool, at which of them the condition is true.
+    """
+
+    rule: Rule
+    table: KeyedTable
+    events: Int64s
+    features: dict[str, FeatureValues]
+    fired: Flags
+
+
+PartsOfGroups = Mapping[frozenset[str], Mapping[Part, ComputedPart]]
+"""Parts by the fields of their group."""
+
+
+def judge(prepared: PreparedRules, table: KeyedTable, events: Int64s, parts: PartsOfGroups) -> Iterator[Judged]:
+    """Evaluate rules at events; what several rules share is computed once.
+
+    Args:
+        prepared: the rules.
+        table: the events of the group of the rules' own key.
+        events: int64, indices of those at which the parts are given.
+        parts: the parts of the rules' features, at these events; of their own group also where they have no feature
+            there.
+    """
+    chosen: dict[int, _Chosen] = {}
+    filters = _Filters(table, events)
+    for each in prepared.rules:
+        if each.choice not in chosen:
+            choice = prepared.choices[each.choice]
+            applies = filters.passed(choice.where).copy()
+            for fields, part in choice.needed:
+                applies &= parts[fields][part].there
+            if choice.effective is not None:
+                start_ms, end_ms = choice.effective.span_ms()
+                times_ms = table.times_ms(events)
+                applies &= (start_ms <= times_ms) & (times_ms < end_ms)
+            chosen[each.choice] = _Chosen(prepared, filters, np.flatnonzero(applies), parts)
+        yield chosen[each.choice].judged(each)
+
+
+class _Filters:
+    """Which of some events pass filters, each of which is evaluated once."""
+
+    def __init__(self, table: KeyedTable, events: Int64s) -> None:
+        self.table, self.events = table, events
+        self._passed: dict[Filter, Flags] = {}
+
+    def passed(self, where: Filter) -> Flags:
+        """Which of the events pass a filter."""
+        if where not in self._passed:
+            self._passed[where] = counts(where, self.table, self.events)
+        return self._passed[where]
+
+
+class _Chosen:
+    """The events of one choice, and what rules have computed there so far."""
+
+    def __init__(self, prepared: PreparedRules, filters: _Filters, rows: Int64s, parts: PartsOfGroups) -> None:
+        self._prepared, self._filters, self._rows, self._parts = prepared, filters, rows, parts
+        self._table, self._events = filters.table, filters.events[rows]
+        self._features: dict[int, FeatureValues] = {}
+        self._columns: dict[int, FeatureColumn] = {}
+        self._fields: dict[str, pa.Array] = {}
+
+    def judged(self, prepared: PreparedRule) -> Judged:
+        """Evaluate a rule."""
+        rule = prepared.rule
+        assert rule.when is not None
+        for number in prepared.features.values():
+            self._compute(number)
+        missing = [name for name in prepared.fields if name not in self._fields]
+        if missing:
+            self._fields |= self._table.fields(missing, self._events)
+        fields = {name: self._fields[name] for name in prepared.fields}
+        columns = {name: self._columns[number] for name, number in prepared.features.items()}
+        lists = self._table.lists_at(self._events)
+        fired = holds(rule.when, fields, columns, self._table.schema, len(self._events), lists)
+        features = {name: self._features[number] for name, number in prepared.features.items()}
+        return Judged(rule, self._table, self._events, features, fired.to_numpy(zero_copy_only=False))
+
+    def _compute(self, number: int) -> None:
+        """Compute a feature, unless it has been computed."""
+        if number in self._features:
+            return
+        named = self._prepared.features[number]
+        of_group, own = self._parts[frozenset(named.fields)], _OwnOfFeature(named, self._filters, self._rows)
+        parts = {component: of_group[part].take(self._rows) for component, part in named.parts()}
+        found = {component: part.computed for component, part in parts.items()}
+        warm = np.all([part.warm for part in parts.values()], axis=0)
+        aggregate = named.feature.aggregate
+        values = FeatureValues(named, aggregate.lower(found, own), aggregate.counted(found, own), warm)
+        outside = next((part.outside for part in parts.values()), None)
+        values = values if outside is None else _null_where(outside, values)
+        self._features[number], self._columns[number] = values, _column(values)
+
+
+def _null_where(outside: Flags, of: FeatureValues) -> FeatureValues:
+    """A feature that is NULL at events which do not belong to its group."""
+    values = of.values
+    null = values._replace(
+        scaled=np.where(outside, 0, values.scaled),
+        valid=values.valid & ~outside,
+        lower=np.where(outside, 0, values.lower),
+        upper=np.where(outside, 0, values.upper),
+        may_be_null=values.may_be_null | outside,
+        exact=values.exact | outside,
+    )
+    return replace(of, values=null, counted=np.where(outside, 0, of.counted))
+
+
+class _OwnOfFeature:
+    """What events say themselves, for one feature."""
+
+    def __init__(self, named: NamedFeature, filters: _Filters, rows: Int64s) -> None:
+        self._named, self._filters, self._rows = named, filters, rows
+
+    @property
+    def times_ms(self) -> Int64s:
+        """When each happened."""
+        return self._filters.table.times_ms(self._filters.events[self._rows])
+
+    @property
+    def counts(self) -> Flags:
+        """Whether the feature counts the event."""
+        return self._filters.passed(self._named.where)[self._rows]
+
+    @property
+    def has_value(self) -> Flags:
+        """Whether the event has a value in the feature's field."""
+        of = self._named.feature.of
+        assert of is not None
+        return has_value(of, self._filters.table, self._filters.events[self._rows])
+
+    @property
+    def value(self) -> Int64s:
+        """The feature's field, as integers."""
+        of = self._named.feature.of
+        assert of is not None
+        return numbers_of(of, self._filters.table, self._filters.events[self._rows])
+
+    @property
+    def scale(self) -> int:
+        """Digits after the point of the feature's field; 0 where it has none."""
+        measure = self._filters.table.schema.measures.get(self._named.feature.of or "")
+        return 0 if measure is None else measure.scale
+
+
+def _column(feature: FeatureValues) -> FeatureColumn:
+    """A feature as a column of a condition."""
+    values = feature.values
+    if feature.feature.feature.aggregate.is_boolean:
+        return pa.array(values.scaled == 1, mask=~values.valid)
+    largest = max(abs(int(values.scaled.min())), abs(int(values.scaled.max()))) if len(values.scaled) else 0
+    return Numbers(values.scaled, values.scale, largest, values.valid)

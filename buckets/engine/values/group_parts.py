@@ -1,0 +1,136 @@
+"""The parts that a group computes for rules with features, at its events; as columns where they meet other groups'."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from buckets.aggregates.aggregate import COMPUTED, Computed
+from buckets.engine.values.scored_group import ScoredGroup
+from buckets.kernel.result_rows import Rows
+from buckets.rules.part import Part
+
+Int64s = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+_VALUES = ("whole", "micro", "event_count")
+"""What is told of a part all of whose values are known."""
+
+
+@dataclass(frozen=True)
+class ComputedPart:
+    """A part at some events.
+
+    Attributes:
+        computed: its values and bounds, `(events,)`.
+        there: bool, whether it was computed; it is not for an event that is too late for its window.
+        warm: bool, whether nothing that its window needs can be missing.
+        outside: bool, whether the event does not belong to the part's group; None where all do.
+    """
+
+    computed: Computed
+    there: Flags
+    warm: Flags
+    outside: Flags | None = None
+
+    def take(self, rows: Int64s) -> "ComputedPart":
+        """The part at some of the events."""
+        columns: list[npt.NDArray[Any]] = [column[rows] for column in self.computed]
+        outside = None if self.outside is None else self.outside[rows]
+        return ComputedPart(Computed(*columns), self.there[rows], self.warm[rows], outside)
+
+    def take_or_outside(self, rows: Int64s) -> "ComputedPart":
+        """The part at some of the events, or at others that do not belong to its group, for which rows are -1."""
+        outside = rows < 0
+        if not outside.any():
+            return self.take(rows)
+        inside, at = self.take(rows[~outside]), np.flatnonzero(~outside)
+        computed = Computed(*(_spread(column, at, len(rows)) for column in inside.computed))
+        there, warm = (_spread(flags, at, len(rows)) | outside for flags in (inside.there, inside.warm))
+        return ComputedPart(computed, there, warm, outside)
+
+
+@dataclass(frozen=True)
+class GroupParts:
+    """Parts at the same events.
+
+    Attributes:
+        events: int64, the indices of the events in their group's table, ascending.
+        parts: by part.
+    """
+
+    events: Int64s
+    parts: dict[Part, ComputedPart]
+
+
+def group_parts(group: ScoredGroup) -> GroupParts:
+    """The parts that a group has computed."""
+    rows, parts = group.scored.parts, group.plan.parts
+    order = np.argsort(rows.rule, kind="stable")
+    start = np.searchsorted(rows.rule[order], np.arange(len(parts) + 1))
+    of_part = [order[start[index] : start[index + 1]] for index in range(len(parts))]
+    longest: Int64s = max((rows.event[chosen] for chosen in of_part), key=len, default=np.empty(0, np.int64))
+    same = all(len(chosen) == len(longest) for chosen in of_part)
+    events = longest if same else np.unique(rows.event)
+    found = {part: _part(group, index, rows, of_part[index], events) for index, part in enumerate(parts)}
+    return GroupParts(events, found)
+
+
+def _part(group: ScoredGroup, index: int, rows: Rows, chosen: Int64s, events: Int64s) -> ComputedPart:
+    """One part, whose rows are chosen, at events of which it may lack some."""
+    columns: list[npt.NDArray[Any]] = [getattr(rows, name)[chosen] for name in COMPUTED]
+    there = np.ones(len(events), np.bool_)
+    if len(chosen) < len(events):
+        at = np.searchsorted(events, rows.event[chosen])
+        there = np.zeros(len(events), np.bool_)
+        there[at] = True
+        columns = [_spread(column, at, len(events)) for column in columns]
+    warm = group.warm(events, np.full(len(events), len(group.plan.rules) + index))
+    return ComputedPart(Computed(*columns), there, warm)
+
+
+def _spread(column: npt.NDArray[Any], at: Int64s, size: int) -> npt.NDArray[Any]:
+    wide = np.zeros(size, column.dtype)
+    wide[at] = column
+    return wide
+
+
+def to_columns(parts: Sequence[ComputedPart]) -> dict[str, pa.Array]:
+    """Parts at the same events as columns of a table; with bounds where some value has any."""
+    columns: dict[str, pa.Array] = {}
+    for number, of in enumerate(parts):
+        is_known = of.computed.exact.all() and np.array_equal(of.computed.count_lower, of.computed.count_upper)
+        for name in _VALUES if is_known else COMPUTED:
+            columns[f"{number}:{name}"] = pa.array(getattr(of.computed, name))
+        columns |= {f"{number}:there": pa.array(of.there), f"{number}:warm": pa.array(of.warm)}
+    return columns
+
+
+def from_columns(table: pa.Table, parts: int) -> list[ComputedPart]:
+    """So many parts, of which `to_columns` made columns."""
+    return [_read(table, number) for number in range(parts)]
+
+
+def _read(table: pa.Table, number: int) -> ComputedPart:
+    def column(name: str) -> npt.NDArray[Any]:
+        values: npt.NDArray[Any] = table[f"{number}:{name}"].to_numpy()
+        return values
+
+    if f"{number}:exact" in table.column_names:
+        computed = Computed(*map(column, COMPUTED))
+    else:
+        whole, micro, count = map(column, _VALUES)
+        exact = np.ones(len(whole), np.bool_)
+        computed = Computed(whole, micro, whole, micro, whole, micro, count, count, count, exact)
+    return ComputedPart(computed, column("there"), column("warm"))
+
+
+def joined(pieces: Sequence[ComputedPart]) -> ComputedPart:
+    """A part at the events of several pieces, one piece after the other."""
+    columns: list[npt.NDArray[Any]] = [
+        np.concatenate(column) for column in zip(*(each.computed for each in pieces), strict=True)
+    ]
+    there, warm = (np.concatenate([getattr(each, name) for each in pieces]) for name in ("there", "warm"))
+    return ComputedPart(Computed(*columns), there, warm)

@@ -1,0 +1,281 @@
+"""A backtest: what a set of rules would have raised on history, through the same engine as in a running job.
+
+pieces in the order of arrival ──► score_pieces, rules and variants at once ──► RaisedAlerts, FraudEvents ──► Reckoning
+
+A backtest of the rules of a job therefore raises the alerts that the job has raised, to the last digit.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+
+import pyarrow as pa
+
+from buckets.checkpoint.terms import Terms
+from buckets.config.engine import EngineSettings
+from buckets.config.raw_windows import check_raw_windows, raw_window_fault
+from buckets.duration import format_duration
+from buckets.errors import BucketsError
+from buckets.evaluation import check_rules, first_version
+from buckets.events.schema import EventSchema
+from buckets.history.backtest.confirmed_fraud import ConfirmedFraud
+from buckets.history.backtest.expectation import Known
+from buckets.history.backtest.figures_text import decimal_text
+from buckets.history.backtest.fraud_events import FraudEvents
+from buckets.history.backtest.pieces import Scoring
+from buckets.history.backtest.raised_alerts import RaisedAlerts, Span
+from buckets.history.backtest.report import BacktestReport, RuleResult, VariantResult
+from buckets.history.backtest.totals import Reckoning
+from buckets.history.backtest.variants import NO_SWEEP, SweptRules
+from buckets.history.scoring.scoring import Piece, score_pieces
+from buckets.lists.index import ListIndex
+from buckets.moment import exact_time_text
+from buckets.outputs.columns import ALERTS, SHADOW_ALERTS
+from buckets.outputs.comparison import DAY_MS, Comparison, Event, Sample, compare_events, sample_of
+from buckets.outputs.rule_alerts import TABLES, rule_alerts
+from buckets.rules.revision import names
+from buckets.rules.rule import Rule, check_against_schema
+
+_Recorded = dict[tuple[str, str], dict[Event, Sample]]
+"""By rule and output, the events with a recorded alert."""
+
+
+@dataclass(frozen=True)
+class Backtest:
+    """What is asked.
+
+    Attributes:
+        rules: the rules.
+        schema: the event schema.
+        engine: lateness, collisions and precision.
+        lists: lists that are given.
+        span: the event times that count, in ms: from the first on, and before the second; None for any.
+        history_ms: how much before the range is scored; None for everything.
+        measure: the measure that is the amount of an event; None for none.
+        confirmed: what was fraud; None where that is not known.
+        swept: the variants that are tried too.
+        recorded: the folder of the alerts that were raised; None where there is none.
+        samples: how many keys and events of each kind are shown.
+    """
+
+    rules: tuple[Rule, ...]
+    schema: EventSchema
+    engine: EngineSettings
+    lists: Mapping[str, ListIndex]
+    span: Span = (None, None)
+    history_ms: int | None = None
+    measure: str | None = None
+    confirmed: ConfirmedFraud | None = None
+    swept: SweptRules = NO_SWEEP
+    recorded: Path | None = None
+    samples: int = 5
+
+    def check(self) -> None:
+        """See that it can be answered.
+
+        Raises:
+            BucketsError: it cannot be.
+        """
+        check_rules(self.rules, self.schema)
+        check_raw_windows("backtest", self.rules, self.engine, self.schema)
+        for variant in self.swept.rules:
+            fault = check_against_schema(variant, self.schema)
+            reason = fault[1] if fault is not None else raw_window_fault(variant, self.engine, self.schema)
+            if reason is not None:
+                message = f"sweep: rule {self.swept.written[variant.rule_id].rule_id}: {reason}"
+                raise BucketsError(message)
+        if not self._evaluated:
+            message = "no rule is evaluated, for all are drafts, paused or deleted; --active takes them as ACTIVE"
+            raise BucketsError(message)
+        begin, end = self.span
+        if begin is not None and end is not None and begin >= end:
+            message = (
+                f"--from {exact_time_text(begin)} is not before --to {exact_time_text(end)}; no event is in between"
+            )
+            raise BucketsError(message)
+        if self.measure is not None and self.measure not in self.schema.measures:
+            known = ", ".join(self.schema.measures) or "none"
+            message = f"amount: {self.measure!r} is no measure of event schema {self.schema.name!r}; measures: {known}"
+            raise BucketsError(message)
+        self._check_history()
+
+    def _check_history(self) -> None:
+        if self.history_ms is None:
+            return
+        if self.span[0] is None:
+            message = "--history says how much before --from is read; give --from too"
+            raise BucketsError(message)
+        precisions = (self.engine.precision, *self.engine.precision.groups)
+        widths = [p.resolution for p in precisions] + [tier.resolution for p in precisions for tier in p.tiers]
+        coarsest_ms = max(widths) if any(p.tail is not None for p in precisions) else 0
+        longest = max((*self.rules, *self.swept.rules), key=lambda rule: rule.longest_window.length_ms)
+        needed_ms = longest.longest_window.length_ms + coarsest_ms
+        if self.history_ms < needed_ms:
+            message = (
+                f"--history {format_duration(self.history_ms)} is shorter than {format_duration(needed_ms)}, which "
+                f"windows of the rules reach back; give at least that, or leave it out to read everything"
+            )
+            raise BucketsError(message)
+
+    @property
+    def known(self) -> Known:
+        """What expectations may ask for."""
+        rules = [rule.rule_id for rule in self._evaluated]
+        return Known(rules, self.confirmed is not None, self.recorded is not None, self.measure is not None)
+
+    @cached_property
+    def scoring(self) -> Scoring:
+        """By what pieces are scored."""
+        rule_set = first_version([*self.rules, *self.swept.rules], self.schema, self.engine)
+        terms = Terms(event_schema=self.schema, engine=self.engine, evaluations=False, output="delta")
+        begin = self.span[0]
+        from_ms = None if self.history_ms is None or begin is None else begin - self.history_ms
+        return Scoring(rule_set, terms, self.lists, from_ms)
+
+    @property
+    def _evaluated(self) -> tuple[Rule, ...]:
+        return tuple(rule for rule in self.rules if rule.is_evaluated)
+
+    def run(
+        self,
+        pieces: Iterable[Piece],
+        on_rows: Callable[[int, int], None] = lambda rows, alerts: None,
+        on_alerts: Callable[[pa.Table], None] = lambda alerts: None,
+        processes: int = 1,
+    ) -> BacktestReport:
+        """Score pieces, and count what comes out.
+
+        Args:
+            pieces: made by `scoring`.
+            on_rows: called after each piece with the rows so far, and the events that alerted.
+            on_alerts: called with the alerts of each piece, in and out of the range; their `source_order` is the number
+                of the arrival.
+            processes: how many score.
+
+        Raises:
+            BucketsError: no event is in the range, or no confirmed fraud is among what has been read.
+        """
+        by_id = {rule.rule_id: rule for rule in self.rules}
+        raised = RaisedAlerts(self.schema, self.span, self.measure, by_id | dict(self.swept.written))
+        fields = [field for rule in self.rules for field in rule.group_by]
+        fraud = None if self.confirmed is None else FraudEvents(self.confirmed, self.schema, self.measure, fields)
+        for scored in score_pieces(pieces, evaluations=False, processes=processes):
+            raised.take(scored)
+            if fraud is not None:
+                fraud.take(scored.piece.rows)
+            on_alerts(scored.table(ALERTS))
+            on_rows(raised.arrived, raised.alerted)
+        if raised.in_span_ms is None:
+            raise BucketsError(self._nothing_there(raised))
+        if fraud is not None and fraud.confirmed and not fraud.found:
+            message = (
+                f"none of the {fraud.confirmed:,} events of --fraud is among those that were read; see that its ids "
+                f"are those of {self.schema.event_id!r}, and that it is of the same time"
+            )
+            raise BucketsError(message)
+        return self._report(raised, raised.in_span_ms, fraud)
+
+    def _nothing_there(self, raised: RaisedAlerts) -> str:
+        if raised.all_ms is None:
+            why = f" ({raised.bad.text})" if raised.bad.bad else ""
+            return f"no event has been read{why}; name events, or the configuration of a job that has run"
+        first, last = map(exact_time_text, raised.all_ms)
+        begin, end = ("any time" if each is None else exact_time_text(each) for each in self.span)
+        return f"no event lies in the range from {begin} to {end}; those that were read go from {first} to {last}"
+
+    def _report(self, raised: RaisedAlerts, in_span_ms: tuple[int, int], fraud: FraudEvents | None) -> BacktestReport:
+        begin, end = self.span
+        days = raised.days.length(begin, end)
+        scale = None if self.measure is None else self.schema.measures[self.measure].scale
+        reckoning = Reckoning(raised, fraud, self.span, scale)
+        recorded = None if self.recorded is None else self._recorded(self.recorded)
+        active = [rule for rule in self._evaluated if rule.state == "ACTIVE"]
+        overlap = None
+        if recorded is not None:
+            of_alerts = [samples for (_, output), samples in recorded.items() if output == ALERTS]
+            old = {event: sample for samples in of_alerts for event, sample in samples.items()}
+            overlap = compare_events(old, reckoning.samples(map(reckoning.alerts_of, active)), self.samples)
+        return BacktestReport(
+            begin_ms=in_span_ms[0] if begin is None else begin,
+            end_ms=in_span_ms[1] + 1 if end is None else end,
+            days=days,
+            arrivals=raised.arrivals,
+            bad=raised.bad,
+            measure=self.measure,
+            rules=tuple(self._result(rule, reckoning, recorded) for rule in self._evaluated),
+            total=reckoning.of_active(active),
+            days_with_alerts=reckoning.days(active),
+            overlap=overlap,
+            gone=self._gone(recorded or {}),
+            sweeps=self.swept.sweeps,
+            variants=tuple(self._variants(reckoning)),
+            unknown_fraud=0 if fraud is None else fraud.missing,
+            notes=tuple(self._notes(raised, fraud, days)),
+        )
+
+    def _result(self, rule: Rule, reckoning: Reckoning, recorded: _Recorded | None) -> RuleResult:
+        overlap: Comparison | None = None
+        if recorded is not None:
+            of_rule = [samples for (rule_id, _), samples in recorded.items() if rule_id == rule.rule_id]
+            old = {event: sample for samples in of_rule for event, sample in samples.items()}
+            overlap = compare_events(old, reckoning.samples([reckoning.alerts_of(rule)]), self.samples)
+        keys = reckoning.top_keys(rule, self.samples)
+        return RuleResult(rule.rule_id, rule.state, rule.sentence(), reckoning.of_rule(rule), keys, overlap)
+
+    def _variants(self, reckoning: Reckoning) -> Iterator[VariantResult]:
+        written = self.swept.written
+        for each in self.swept.combinations:
+            figures = reckoning.of_variants((rule_id, written[rule_id]) for rule_id in each.rules)
+            yield VariantResult(each.values, each.is_as_written, figures)
+
+    def _recorded(self, folder: Path) -> _Recorded:
+        """The recorded alerts of the range."""
+        found: _Recorded = {}
+        for output in TABLES:
+            for row in rule_alerts(folder, output, None, *self.span, with_event=self.measure is not None):
+                sample = sample_of(row, self.measure)
+                found.setdefault((row["rule_id"], output), {}).setdefault(sample.event, sample)
+        return found
+
+    def _gone(self, recorded: _Recorded) -> dict[str, int]:
+        here = {rule.rule_id for rule in self._evaluated}
+        gone: Counter[str] = Counter()
+        for (rule_id, output), samples in recorded.items():
+            if rule_id not in here and output != SHADOW_ALERTS:
+                gone[rule_id] += len(samples)
+        return dict(sorted(gone.items()))
+
+    def _notes(self, raised: RaisedAlerts, fraud: FraudEvents | None, days: Fraction) -> Iterator[str]:
+        if not any(rule.state == "ACTIVE" for rule in self._evaluated):
+            yield "no rule is ACTIVE, so there is no alert in all; --active takes drafts and rules on trial as ACTIVE"
+        yield from self._days_note(raised, days)
+        if raised.bad.bad:
+            yield raised.bad.text
+        if fraud is not None and fraud.missing:
+            yield f"{fraud.missing:,} of {fraud.confirmed:,} events of confirmed fraud are not in what was read"
+        endless = [rule.rule_id for rule in self._evaluated if _depends_on_alerts(rule)]
+        if self.history_ms is not None and endless:
+            yield (
+                f"alerts before --history count for nothing: those of {names(endless)} may differ from what the whole "
+                "history gives, for cooldowns, resets and rules over alerts depend on earlier alerts"
+            )
+
+    def _days_note(self, raised: RaisedAlerts, days: Fraction) -> Iterator[str]:
+        """Say by how many days figures are divided, where the range has more."""
+        assert raised.in_span_ms is not None
+        begin, end = self.span
+        begin = raised.in_span_ms[0] if begin is None else begin
+        length = Fraction((raised.in_span_ms[1] + 1 if end is None else end) - begin, DAY_MS)
+        if length - days >= 1:
+            yield (
+                f"figures per day are of {decimal_text(days, 1)} days of the {decimal_text(length, 1)} of the range: "
+                "those with at least 5 % of the events of a usual day"
+            )
+
+
+def _depends_on_alerts(rule: Rule) -> bool:
+    """Whether an alert of a rule may depend on any earlier alert."""
+    return rule.cooldown is not None or rule.reset_on_alert or rule.on == "alerts"

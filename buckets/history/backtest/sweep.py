@@ -1,0 +1,204 @@
+"""Sweeps: a rule with other numbers in it, tried side by side with the rule as it is written.
+
+limit=1000..10000:10             ten limits from 1,000 to 10,000
+payer-24h.window=1h,6h,24h       three windows of the rule payer-24h
+spike.when.payments=5..20:4      four numbers instead of the one that the condition compares with the feature `payments`
+spike.recent.window=1h,2h        two windows of the feature `recent`
+payer-24h.cooldown=none,1h,6h    three cooldowns
+
+Several sweeps are tried in all their combinations, see `variants`.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from math import prod
+
+from buckets.duration import format_duration, parse_duration_ms
+from buckets.errors import BucketsError
+from buckets.expressions.expression import digits_after_point
+from buckets.history.backtest.condition_number import number_fault
+from buckets.numbers.fixed_point import parse_decimal
+from buckets.printable import in_quotes
+from buckets.rules.revision import names
+from buckets.rules.rule import Rule
+
+MOST_VARIANTS = 1000
+_WORD = r"[A-Za-z_][A-Za-z0-9_]*"
+_PARAMETER = re.compile(rf"(limit|window|cooldown|when\.{_WORD}|{_WORD}\.window)=(.*)", re.ASCII | re.DOTALL)
+_RANGE = re.compile(r"(.+?)\.\.(.+?):(\d{1,6})", re.ASCII)
+NONE = "none"
+"""The value of a cooldown that is left out."""
+_MOST_DIGITS = 38
+"""Before or after the point, written out: limits have no more."""
+_MORE_DIGITS = 2
+"""So many more digits than they are written with have the values of a range that does not divide evenly."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The values that are tried of a number of a rule.
+
+    Attributes:
+        rule_id: the rule.
+        parameter: `limit`, `window` or `cooldown`; `when.` and a feature; or a feature and `.window`.
+        values: as they are shown, in their order.
+    """
+
+    rule_id: str
+    parameter: str
+    values: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The parameter with its rule."""
+        return f"{self.rule_id}.{self.parameter}"
+
+
+def parse_sweeps(texts: Iterable[str], rules: Sequence[Rule]) -> tuple[Sweep, ...]:
+    """Read sweeps as people write them.
+
+    Args:
+        texts: as at the top of this module.
+        rules: the rules; a parameter without a rule is that of the only rule that has it.
+
+    Raises:
+        BucketsError: one cannot be read, names no rule or parameter, or two are of the same; or there are too many
+            combinations.
+    """
+    sweeps: list[Sweep] = []
+    for text in texts:
+        try:
+            sweep = _parse(text, rules)
+        except ValueError as error:
+            message = f"sweep {in_quotes(text)}: {error}"
+            raise BucketsError(message) from None
+        if any(each.name == sweep.name for each in sweeps):
+            message = f"sweep {in_quotes(text)}: {sweep.name} is swept twice; write all its values in one sweep"
+            raise BucketsError(message)
+        sweeps.append(sweep)
+    count = prod(len(sweep.values) for sweep in sweeps)
+    if count > MOST_VARIANTS:
+        message = f"sweep: {count:,} combinations are more than {MOST_VARIANTS:,}; sweep fewer values at once"
+        raise BucketsError(message)
+    return tuple(sweeps)
+
+
+def _parse(text: str, rules: Sequence[Rule]) -> Sweep:
+    """Read a sweep.
+
+    Raises:
+        ValueError: it is none, or none of these rules.
+    """
+    live = [rule for rule in rules if rule.state != "DELETE"]
+    for rule in sorted(live, key=lambda each: -len(each.rule_id)):
+        found = _PARAMETER.fullmatch(text.removeprefix(f"{rule.rule_id}."))
+        if text.startswith(f"{rule.rule_id}.") and found is not None:
+            return _of_rule(rule, found[1], found[2])
+    found = _PARAMETER.fullmatch(text)
+    if found is None or (found[1].partition(".")[0] not in _known_words(live)):
+        message = f"no rule and parameter; write RULE.limit=1000..10000:10 or RULE.window=1h,6h; rules: {_ids(live)}"
+        raise ValueError(message)
+    tried = [rule for rule in live if rule.is_evaluated] or live
+    having = tried if len(tried) == 1 else [rule for rule in tried if _lack(rule, found[1]) is None]
+    if len(having) != 1:
+        reason = "no rule has that" if not having else f"{len(having):,} rules have that"
+        message = f"{reason}; name a rule, as in RULE.{found[1]}=…; rules: {_ids(having or live)}"
+        raise ValueError(message)
+    return _of_rule(having[0], found[1], found[2])
+
+
+def _known_words(rules: Iterable[Rule]) -> set[str]:
+    """With what a parameter without a rule may begin."""
+    return {"limit", "window", "cooldown", "when"}.union(*(rule.features for rule in rules))
+
+
+def _ids(rules: Iterable[Rule]) -> str:
+    return names(rule.rule_id for rule in rules)
+
+
+def _of_rule(rule: Rule, parameter: str, values: str) -> Sweep:
+    lack = _lack(rule, parameter)
+    if lack is not None:
+        raise ValueError(lack)
+    if not rule.is_evaluated:
+        message = f"rule {rule.rule_id} is not evaluated, for its state is {rule.state}; make it ACTIVE"
+        raise ValueError(message)
+    is_number = parameter == "limit" or parameter.startswith("when.")
+    return Sweep(rule.rule_id, parameter, tuple(_values(values, is_number, may_be_none=parameter == "cooldown")))
+
+
+def _lack(rule: Rule, parameter: str) -> str | None:
+    """Why a rule has no such parameter; None if it has."""
+    head, _, last = parameter.rpartition(".")
+    feature = last if head == "when" else head
+    if feature and rule.when is None:
+        return f"rule {rule.rule_id} has no features; it has limit, window and cooldown"
+    if feature and feature not in rule.features:
+        return f"rule {rule.rule_id} has no feature {feature}; it has {', '.join(rule.features)}"
+    if head == "when":
+        assert rule.when is not None
+        return number_fault(rule.when.text, feature)
+    if not feature and parameter != "cooldown" and rule.when is not None:
+        first = next(iter(rule.features))
+        return f"rule {rule.rule_id} has features; sweep when.{first}, {first}.window or cooldown"
+    return None
+
+
+def _values(text: str, is_number: bool, may_be_none: bool) -> list[str]:
+    """The values of a sweep: a range or a list.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    written = _RANGE.fullmatch(text)
+    if written is None:
+        found = [_value(each.strip(), is_number, may_be_none) for each in text.split(",")]
+    else:
+        steps = int(written[3])
+        if not 2 <= steps <= MOST_VARIANTS:
+            message = f"{steps:,} is no number of values; a range FROM..TO:N has 2 to {MOST_VARIANTS:,}"
+            raise ValueError(message)
+        ends = [_value(each.strip(), is_number, may_be_none=False) for each in written.groups()[:2]]
+        found = list((_numbers if is_number else _durations)(ends[0], ends[1], steps))
+    known = [Decimal(each) if is_number else each for each in found]
+    twice = next((each for each, value in zip(found, known, strict=True) if known.count(value) > 1), None)
+    if twice is not None:
+        message = f"the value {twice} stands there twice; write each once, or fewer of the range"
+        raise ValueError(message)
+    return found
+
+
+def _value(text: str, is_number: bool, may_be_none: bool) -> str:
+    if may_be_none and text == NONE:
+        return text
+    if is_number:
+        try:
+            number = parse_decimal(text)
+        except ValueError:
+            message = f"{text!r} is no number; write 1000..10000:10 or 1000,2000,5000"
+            raise ValueError(message) from None
+        if abs(number.adjusted()) >= _MOST_DIGITS:
+            message = f"{text!r} has more than {_MOST_DIGITS} digits"
+            raise ValueError(message)
+        return format(number, "f")
+    return format_duration(parse_duration_ms(text))
+
+
+def _numbers(first: str, last: str, steps: int) -> Iterator[str]:
+    """Evenly spaced numbers, with as few digits as they need, or two more than they are written with."""
+    begin, gap = Fraction(first), (Fraction(last) - Fraction(first)) / (steps - 1)
+    least = max(digits_after_point(Decimal(end)) for end in (first, last))
+    exact = [begin + gap * step for step in range(steps)]
+    for digits in range(least, least + _MORE_DIGITS + 1):
+        if all((each * 10**digits).denominator == 1 for each in exact):
+            break
+    return (format(Decimal(round(each * 10**digits)).scaleb(-digits), "f") for each in exact)
+
+
+def _durations(first: str, last: str, steps: int) -> Iterator[str]:
+    begin, end = parse_duration_ms(first), parse_duration_ms(last)
+    gap = Fraction(end - begin, steps - 1)
+    return (format_duration(round(begin + gap * step)) for step in range(steps))

@@ -1,0 +1,1 @@
+"""Why an alert was raised, or was not."""

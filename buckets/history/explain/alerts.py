@@ -1,0 +1,101 @@
+"""Alerts as events, for rules that count alerts: as the job has put them out, in the order in which they count."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from buckets.events.schema import EventSchema
+from buckets.history.explain.arrivals import Arrivals
+from buckets.history.explain.history_lookup import Past
+from buckets.history.explain.results import Row, sql_moment, sql_text
+from buckets.numbers.fixed_point import to_scaled
+from buckets.outputs.columns import ALERTS
+from buckets.rules.alert_schema import ALERT_RULE, ALERT_SCORE, ALERT_SEVERITY, alert_schema
+
+RANKS = 1 << 20
+"""More than a rule set has rules: alerts of one event count in the order of the rules."""
+_TYPES = {"string": pa.string(), "long": pa.int64(), "boolean": pa.bool_()}
+
+
+def alert_arrivals(past: Past, batch_id: int, from_ms: int, key: Mapping[str, Any]) -> Arrivals:
+    """The alerts on events that have a key, from a time on.
+
+    Args:
+        past: the past.
+        batch_id: the batch by whose event schema they are read.
+        from_ms: the first event time.
+        key: the fields of the key.
+    """
+    tests = [f"event_time >= {sql_moment(from_ms)}"]
+    tests += [
+        f"strpos(event, {sql_text(json.dumps(value, ensure_ascii=False))}) > 0"
+        for field, value in key.items()
+        if isinstance(value, str) and not field.startswith("alert_")
+    ]
+    return as_arrivals(past, batch_id, past.results.rows(ALERTS, tests), key)
+
+
+def as_arrivals(past: Past, batch_id: int, rows: list[Row], key: Mapping[str, Any] | None = None) -> Arrivals:
+    """Rows of `alerts` as arrivals: those of rules over events, and of one key if one is given."""
+    schema = past.terms(batch_id).event_schema
+    of_alerts = alert_schema(schema)
+    came = past.numbers_of(schema, [(row["event_id"], row["event_time"]) for row in rows])
+    found: list[tuple[int, int, dict[str, Any], tuple[str, int, int], int | None]] = []
+    for row in rows:
+        arrivals = came.get((row["event_id"], row["event_time"]))
+        if arrivals is None:
+            continue
+        mine = next(
+            (at for at, each in enumerate(arrivals.origins) if each[::2] == (row["source"], row["position"])), 0
+        )
+        batch = int(arrivals.batches[mine])
+        rules = past.rule_set(batch).rules
+        rank = next((at for at, rule in enumerate(rules) if rule.rule_id == row["rule_id"]), None)
+        if rank is None or rules[rank].on != "events":
+            continue
+        event = json.loads(row["event"]) if isinstance(row["event"], str) else row["event"]
+        event = {name: event.get(then) for name, then in _named_in(past, schema, batch)}
+        fields = _fields(event, schema) | {"": row["alert_id"], schema.event_time.field: row["event_time"]}
+        fields |= {schema.event_id: row["event_id"], ALERT_RULE: row["rule_id"]}
+        fields |= {ALERT_SEVERITY: rules[rank].severity, ALERT_SCORE: rules[rank].score}
+        if key is not None and any(fields.get(field) != value for field, value in key.items()):
+            continue
+        number = int(arrivals.numbers[mine]) * RANKS + rank
+        found.append((number, batch, fields, arrivals.origins[mine], arrivals.ingested_ms[mine].as_py()))
+    found.sort(key=lambda each: each[0])
+    return _table(found, of_alerts)
+
+
+def _named_in(past: Past, schema: EventSchema, batch_id: int) -> list[tuple[str, str | None]]:
+    """The fields of an event schema, each with what it was called in a batch."""
+    names = past.archive.names
+    return [(field, names.name_in(names.epoch_of(batch_id), field)) for field in schema.field_names]
+
+
+def _fields(event: Mapping[str, Any], schema: EventSchema) -> dict[str, Any]:
+    fields = {name: event.get(name) for name in schema.attributes}
+    for name, measure in schema.measures.items():
+        value = event.get(name)
+        fields[name] = None if value is None else to_scaled(str(value), measure.scale)
+    return fields
+
+
+def _table(
+    found: list[tuple[int, int, dict[str, Any], tuple[str, int, int], int | None]], schema: EventSchema
+) -> Arrivals:
+    rows = [fields for _, _, fields, _, _ in found]
+    fields = {name: pa.array([row[name] for row in rows], _TYPES[kind]) for name, kind in schema.attributes.items()}
+    fields |= {name: pa.array([row[name] for row in rows], pa.int64()) for name in schema.measures}
+    return Arrivals(
+        schema=schema,
+        numbers=np.array([number for number, *_ in found], np.int64),
+        batches=np.array([batch for _, batch, *_ in found], np.int64),
+        times_ms=np.array([row[schema.event_time.field] for row in rows], np.int64),
+        ids=pa.array([row[""] for row in rows], pa.string()),
+        origins=[origin for _, _, _, origin, _ in found],
+        ingested_ms=pa.array([ingested for *_, ingested in found], pa.int64()),
+        fields=fields,
+    )

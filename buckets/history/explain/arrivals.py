@@ -1,0 +1,114 @@
+"""What has arrived of one key, as columns: events from the archive, or alerts for rules over alerts."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from buckets.archive import archive
+from buckets.events.schema import EventSchema
+from buckets.numbers.fixed_point import format_scaled
+
+Int64s = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """Arrivals in the order in which they came: columns of one length.
+
+    Attributes:
+        schema: what they are.
+        numbers: int64, ascending: what says which came first.
+        batches: int64, the batch that each came in.
+        times_ms: int64, when each happened.
+        ids: the id of each.
+        origins: source, source order and position of each.
+        ingested_ms: when the source took each in; None where it does not say.
+        fields: by name, attributes in their type and measures as scaled int64.
+    """
+
+    schema: EventSchema
+    numbers: Int64s
+    batches: Int64s
+    times_ms: Int64s
+    ids: pa.Array
+    origins: Sequence[tuple[str, int, int]]
+    ingested_ms: pa.Array
+    fields: Mapping[str, pa.Array]
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self.numbers)
+
+    def take(self, rows: Int64s) -> "Arrivals":
+        """Some of them, ascending."""
+        index = pa.array(rows)
+        return replace(
+            self,
+            numbers=self.numbers[rows],
+            batches=self.batches[rows],
+            times_ms=self.times_ms[rows],
+            ids=self.ids.take(index),
+            origins=[self.origins[row] for row in rows.tolist()],
+            ingested_ms=self.ingested_ms.take(index),
+            fields={name: column.take(index) for name, column in self.fields.items()},
+        )
+
+    def columns(self) -> dict[str, pa.Array]:
+        """Their fields as filters take them."""
+        named = {self.schema.event_id: self.ids, self.schema.event_time.field: pa.array(self.times_ms)}
+        return {**named, **self.fields}
+
+    def event(self, row: int) -> dict[str, Any]:
+        """One of them as JSON shows it: measures as decimal text, the time in ms."""
+        shown: dict[str, Any] = {self.schema.event_id: self.ids[row].as_py()}
+        shown[self.schema.event_time.field] = int(self.times_ms[row])
+        return shown | {name: self.shown(name, row) for name in self.fields}
+
+    def shown(self, name: str, row: int) -> Any:
+        """A field of one of them, a measure as decimal text."""
+        value = self.fields[name][row].as_py()
+        measure = self.schema.measures.get(name)
+        return value if measure is None or value is None else format_scaled(value, measure.scale)
+
+
+def archived_arrivals(rows: pa.Table, schema: EventSchema) -> Arrivals:
+    """Rows of the archive that are events.
+
+    Args:
+        rows: with the archive's own columns, and some of the declared fields, among them id and time; in any order.
+        schema: the event schema.
+    """
+    rows = rows.filter(pc.is_null(rows[archive.FAULT])).sort_by(archive.ARRIVAL).combine_chunks()
+    fields = {name: _array(rows[name]) for name in schema.attributes if name in rows.column_names}
+    for name in schema.measures:
+        if name in rows.column_names:
+            fields[name] = _scaled(_array(rows[name]))
+    of_origin = [rows[name].to_pylist() for name in (archive.SOURCE, archive.SOURCE_ORDER, archive.POSITION)]
+    return Arrivals(
+        schema=schema,
+        numbers=rows[archive.ARRIVAL].to_numpy(),
+        batches=rows[archive.BATCH].to_numpy(),
+        times_ms=rows[schema.event_time.field].cast(pa.timestamp("ms", "UTC")).cast(pa.int64()).to_numpy(),
+        ids=_array(rows[schema.event_id]),
+        origins=list(zip(*of_origin, strict=True)),
+        ingested_ms=_array(rows[archive.INGESTED]),
+        fields=fields,
+    )
+
+
+def _array(column: pa.ChunkedArray) -> pa.Array:
+    found = column.combine_chunks()
+    return pa.concat_arrays(found.chunks) if isinstance(found, pa.ChunkedArray) else found
+
+
+def _scaled(decimals: pa.Array) -> pa.Array:
+    """Decimals that fit 64 bits as integers: the low word of each."""
+    words = np.frombuffer(decimals.buffers()[1] or b"", np.int64)[::2]
+    scaled = words[decimals.offset : decimals.offset + len(decimals)]
+    return pa.array(scaled, mask=decimals.is_null().to_numpy(zero_copy_only=False))

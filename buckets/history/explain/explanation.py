@@ -1,0 +1,264 @@
+"""An explanation: what is known of a rule at an event, and whether it can be computed again from what arrived."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from decimal import Decimal
+from typing import Any, Literal
+
+Outcome = Literal["alert", "shadow alert", "held back", "did not fire", "not evaluated"]
+Truth = Literal["true", "false", "unknown", "uncertain"]
+
+
+@dataclass(frozen=True)
+class RuleThen:
+    """A rule as it was.
+
+    Attributes:
+        rule_id: its id.
+        version: its own version.
+        state: ACTIVE, SHADOW and so on.
+        sentence: it in English.
+        written: it as it was written.
+        ruleset_version: the version of all rules that scored the event.
+        author: who made this version of it.
+        reason: why.
+        made_ms: when it came into force; None where an earlier release did not write it down.
+        lists: by name, the versions of the lists that the batch saw and the rule looks into.
+    """
+
+    rule_id: str
+    version: int
+    state: str
+    sentence: str
+    written: Mapping[str, Any]
+    ruleset_version: int
+    author: str
+    reason: str
+    made_ms: int | None
+    lists: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class EventThen:
+    """An event as it came.
+
+    Attributes:
+        event_id: its id.
+        time_ms: when it happened.
+        fields: its declared fields.
+        batch_id: the batch that scored it.
+        source: where it came from.
+        position: its line or offset there.
+        ingested_ms: when the source took it in, where it says so.
+        came: how often its id and time have arrived.
+    """
+
+    event_id: str
+    time_ms: int
+    fields: Mapping[str, Any]
+    batch_id: int
+    source: str
+    position: int
+    ingested_ms: int | None
+    came: int = 1
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Something that arrived with a time inside a window.
+
+    Attributes:
+        event_id: its id; of an alert the alert's.
+        time_ms: when it happened.
+        value: what counts of it, as it is shown; None where only events are counted.
+        batch_id: the batch in which it arrived.
+        source: where it came from.
+        position: its line or offset there.
+        ingested_ms: when the source took it in, where it says so.
+        fate: what became of it, as `event_outcome` names it.
+        counts: whether the value counts it.
+        note: what is to be said of it; empty for nothing.
+        so_far: of what counts for a sum or a count, what that comes to with it and all before it; None of all else.
+    """
+
+    event_id: str
+    time_ms: int
+    value: str | None
+    batch_id: int
+    source: str
+    position: int
+    ingested_ms: int | None
+    fate: str
+    counts: bool
+    note: str
+    so_far: str | None = None
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A value as the job has it.
+
+    Attributes:
+        value: as it is written; None where there is none.
+        lower: what it is at least, where it is not exact.
+        upper: what it is at most, where it is not exact.
+        exact: whether it is known to the last digit.
+        warm: whether nothing that its window needs could be missing.
+    """
+
+    value: str | bool | None
+    lower: str | bool | None
+    upper: str | bool | None
+    exact: bool
+    warm: bool
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A value that is computed again, beside the recorded one.
+
+    Attributes:
+        equal: whether they are equal to the last digit; None where nothing is recorded.
+        within: whether it lies within the recorded bounds; None where there are none.
+        sentence: the same in words.
+        is_fault: whether they should be equal and are not.
+    """
+
+    equal: bool | None
+    within: bool | None
+    sentence: str
+    is_fault: bool = False
+
+
+@dataclass(frozen=True)
+class FeatureThen:
+    """A feature, or the one aggregate of a rule, over its window.
+
+    Attributes:
+        name: of the feature; `value` of a rule of one aggregate.
+        phrase: what it computes, in English.
+        key: the values of the fields that it groups by.
+        where: the filter of what it counts, in English; empty for all.
+        window: how long its window is, as it is written.
+        left: whether the beginning is in it: closed or open.
+        start_ms: where the window begins.
+        end_ms: where it ends, which is in it.
+        reset_ms: the alert that has reset it, if one has: what is not later does not count.
+        entries: what arrived with a time in the window, by time.
+        left_out: how many more there are, between the first and the last that are here.
+        over: the event from which on the sum or the count of a rule is over its limit; None where it is not.
+        fates: how many of each fate there are.
+        count: how many events the value counts.
+        value: computed again; None where it is NULL.
+        why_null: why it is.
+        recorded: as the job has it; None where it is not known.
+        comparison: of both.
+        unit: of the value, the field.
+    """
+
+    name: str
+    phrase: str
+    key: Mapping[str, Any]
+    where: str
+    window: str
+    left: str
+    start_ms: int
+    end_ms: int
+    reset_ms: int | None
+    entries: tuple[Entry, ...]
+    left_out: int
+    over: Entry | None
+    fates: Mapping[str, int]
+    count: int
+    value: Decimal | bool | None
+    why_null: str | None
+    recorded: Recorded | None
+    comparison: Comparison
+    unit: str | None
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a condition.
+
+    Attributes:
+        kind: a test, or what joins several.
+        text: it in words, with the numbers in it.
+        truth: whether it holds.
+        distance: how far its two sides lie apart; None of what is no comparison of numbers.
+        parts: those that it joins.
+    """
+
+    kind: Literal["test", "all", "any", "not"]
+    text: str
+    truth: Truth
+    distance: Decimal | None = None
+    parts: tuple["Part", ...] = ()
+
+    def tests(self) -> tuple["Part", ...]:
+        """The tests in it, in their order."""
+        return (self,) if self.kind == "test" else tuple(test for part in self.parts for test in part.tests())
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why there is no alert, or what would have prevented one.
+
+    Attributes:
+        code: a word for machines.
+        sentence: for people.
+    """
+
+    code: str
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What is known of a rule at an event.
+
+    Attributes:
+        outcome: what came of it.
+        alert_id: of the alert, where there is one.
+        rule: the rule as it was; None where there was none.
+        event: the event as it came; None where it did not.
+        key: the values of the fields that the rule groups by.
+        reasons: why it was not evaluated, or what held the alert back.
+        policy: what its policy says of this event; empty where it has none.
+        warmth: since when its windows are complete, or when they will be.
+        warm: whether they were; None where it was not evaluated.
+        condition: what it asks, with the distance to the limit; None where it was not evaluated.
+        features: its features over their windows.
+        origin: where what is recorded of it was found.
+        notes: what else is to be said.
+    """
+
+    outcome: Outcome
+    alert_id: str | None
+    rule: RuleThen | None
+    event: EventThen | None
+    key: Mapping[str, Any]
+    reasons: tuple[Reason, ...]
+    policy: tuple[Reason, ...]
+    warmth: str
+    warm: bool | None
+    condition: Part | None
+    features: tuple[FeatureThen, ...]
+    origin: str
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_faulty(self) -> bool:
+        """Whether a value that should be equal is not."""
+        return any(feature.comparison.is_fault for feature in self.features)
+
+
+def as_json(found: Any) -> Any:
+    """An explanation as JSON: decimals as text, so that no digit is lost."""
+    if is_dataclass(found) and not isinstance(found, type):
+        return {each.name: as_json(getattr(found, each.name)) for each in fields(found)}
+    if isinstance(found, Mapping):
+        return {str(name): as_json(value) for name, value in found.items()}
+    if isinstance(found, list | tuple):
+        return [as_json(each) for each in found]
+    return format(found, "f") if isinstance(found, Decimal) else found

@@ -1,0 +1,175 @@
+"""What an explanation is made of: the archive, what scored each batch of it, and what came out."""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from buckets.archive import archive as archived
+from buckets.archive.archive import OWN_COLUMNS, Archive
+from buckets.archive.recorded import Recorded
+from buckets.checkpoint.cuts import Cut
+from buckets.checkpoint.rule_versions import RuleVersions
+from buckets.checkpoint.terms import Terms
+from buckets.delta.column_name import quoted_column
+from buckets.events.schema import EventSchema
+from buckets.history.explain.arrivals import Arrivals, Flags, archived_arrivals
+from buckets.history.explain.results import RecordedResults, sql_moment, sql_text
+from buckets.lists.lists import Lists
+from buckets.outputs.columns import DEAD_LETTERS
+from buckets.rules.fill import Fill
+from buckets.rules.filter import Filter, filter_lists, matches
+from buckets.rules.rule_set import Group, RuleSet
+
+_AT_ONCE = 500
+"""Ids that are looked for with one query."""
+
+
+@dataclass(frozen=True)
+class Past:
+    """The past of a job.
+
+    Attributes:
+        archive: what has arrived.
+        recorded: the cuts of its batches, and what scored them.
+        results: what came out.
+        versions: how the versions of its rules came to be.
+    """
+
+    archive: Archive
+    recorded: Recorded
+    results: RecordedResults
+    versions: RuleVersions
+
+    @classmethod
+    def of(cls, archive: Archive, recorded: Recorded, results: RecordedResults, versions: RuleVersions) -> "Past":
+        """Return the past of a job by the names that fields have now."""
+        named = recorded if archive.names.is_plain else recorded.under(archive.names)
+        return cls(archive, named, results, versions)
+
+    def as_of(self, batch_id: int) -> "Past":
+        """Return the past by the names that fields had in a batch."""
+        names = self.archive.names.as_of(batch_id)
+        if names == self.archive.names:
+            return self
+        return replace(self, archive=Archive(self.archive.folder, names), recorded=self.recorded.under(names))
+
+    @property
+    def schema(self) -> EventSchema:
+        """The event schema of the last batch, by the names that fields have here."""
+        return self.terms(self.recorded.cuts[-1].batch_id).event_schema
+
+    @cached_property
+    def cuts(self) -> Mapping[int, Cut]:
+        """The batches by their number."""
+        return {cut.batch_id: cut for cut in self.recorded.cuts}
+
+    def rule_set(self, batch_id: int) -> RuleSet:
+        """The rules of a batch."""
+        return self.recorded.rule_set(self.cuts[batch_id].ruleset_version)
+
+    def terms(self, batch_id: int) -> Terms:
+        """The terms of a batch."""
+        return self.recorded.terms(batch_id)
+
+    def lists(self, batch_id: int) -> Lists:
+        """The lists as a batch saw them."""
+        return self.recorded.lists(self.cuts[batch_id])
+
+    def first_batch_of(self, version: int) -> int:
+        """The first batch that is known to be scored by a version of the rules or a later one."""
+        cuts = self.recorded.cuts
+        index = bisect_left([cut.ruleset_version for cut in cuts], version)
+        return cuts[min(index, len(cuts) - 1)].batch_id
+
+    def fill_of(self, group: Group, batch_id: int) -> Fill | None:
+        """Return the fill whose timelines a group had in a batch; None where it had those that it began with."""
+        if not group.timelines:
+            return None
+        for version in range(self.cuts[batch_id].ruleset_version - 1, 0, -1):
+            for fill in self.versions.rule_set(version).fills:
+                if fill.timelines == group.timelines:
+                    return fill
+        return None
+
+    def is_filling(self, fill: Fill, version: int) -> bool:
+        """Return whether a fill was under way in a version of the rules."""
+        return any(each.number == fill.number for each in self.versions.rule_set(version).fills)
+
+    def begun_with(self, fill: Fill) -> int:
+        """Return the batch by whose rules and settings a fill took in what the archive had."""
+        cuts = self.recorded.cuts
+        return cuts[bisect_left([cut.batch_id for cut in cuts], fill.first_batch)].batch_id
+
+    def events(self, schema: EventSchema, tests: Iterable[str], fields: Iterable[str] | None = None) -> Arrivals:
+        """Events of the archive.
+
+        Args:
+            schema: the event schema by which they are read.
+            tests: what they pass, in SQL.
+            fields: the declared fields that are wanted; None for all.
+        """
+        declared = set(schema.field_names if fields is None else fields)
+        names = [name for name in (*schema.attributes, *schema.measures) if name in declared]
+        names = [*OWN_COLUMNS.names, schema.event_id, schema.event_time.field, *names]
+        return archived_arrivals(self.rows(tests, names), schema)
+
+    def rows(self, tests: Iterable[str], names: Iterable[str]) -> pa.Table:
+        """Rows of the archive with some of its columns; fields of a later schema are null."""
+        there = self._columns
+        chosen = ", ".join(quoted_column(name) for name in names if name in there)
+        return self.archive.query(f"select {chosen} from archive where {' and '.join(tests)}")
+
+    @cached_property
+    def _columns(self) -> frozenset[str]:
+        return frozenset(self.archive.query("select * from archive limit 0").column_names)
+
+    def faults_of(self, text: str) -> list[dict[str, Any]]:
+        """Rows that are no events and hold a text."""
+        tests = [f'"{archived.FAULT}" is not null', f'strpos("{archived.RAW}", {sql_text(text)}) > 0']
+        found: list[dict[str, Any]] = self.rows(tests, OWN_COLUMNS.names).sort_by(archived.ARRIVAL).to_pylist()
+        return found
+
+    def numbers_of(self, schema: EventSchema, events: Iterable[tuple[str, int]]) -> dict[tuple[str, int], Arrivals]:
+        """Events by id and time, each with all its arrivals."""
+        wanted = sorted(set(events))
+        found: dict[tuple[str, int], Arrivals] = {}
+        for start in range(0, len(wanted), _AT_ONCE):
+            part = wanted[start : start + _AT_ONCE]
+            times_ms = [time_ms for _, time_ms in part]
+            time = quoted_column(schema.event_time.field)
+            tests = [f"{quoted_column(schema.event_id)} in ({', '.join(sql_text(event_id) for event_id, _ in part)})"]
+            tests += [f"{time} >= {sql_moment(min(times_ms))}", f"{time} <= {sql_moment(max(times_ms))}"]
+            arrivals = self.events(schema, tests, ())
+            rows: dict[tuple[str, int], list[int]] = {}
+            for row, name in enumerate(zip(arrivals.ids.to_pylist(), arrivals.times_ms.tolist(), strict=True)):
+                rows.setdefault(name, []).append(row)
+            found |= {name: arrivals.take(np.array(index)) for name, index in rows.items()}
+        return found
+
+    @cached_property
+    def refused(self) -> Mapping[tuple[str, int], str]:
+        """Events with which a sum would have passed 64 bits, by source and position, with the reason."""
+        rows = self.results.rows(DEAD_LETTERS, ["reason like '%would pass 64 bits%'"])
+        return {(row["source"], row["position"]): row["reason"] for row in rows}
+
+    def passing(self, where: Filter, arrivals: Arrivals) -> Flags:
+        """Which arrivals pass a filter, each with the lists of its own batch."""
+        passed = np.ones(len(arrivals), np.bool_)
+        if not where or not len(arrivals):
+            return passed
+        columns = arrivals.columns()
+        if not filter_lists(where):
+            mask = matches(where, columns, arrivals.schema)
+            return passed if mask is None else mask.to_numpy(zero_copy_only=False)
+        for batch_id in np.unique(arrivals.batches).tolist():
+            mine = np.flatnonzero(arrivals.batches == batch_id)
+            some = {name: column.take(pa.array(mine)) for name, column in columns.items()}
+            mask = matches(where, some, arrivals.schema, self.lists(batch_id))
+            assert mask is not None
+            passed[mine] = mask.to_numpy(zero_copy_only=False)
+        return passed

@@ -1,0 +1,109 @@
+"""What a job has recorded of a rule at an event; where it has recorded nothing, what the engine itself finds again."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from buckets.history.explain.explanation import Outcome, Recorded
+from buckets.history.explain.history_lookup import Past
+from buckets.history.explain.key import KeyHistory, Target
+from buckets.history.explain.results import OF_ALERTS, Row
+from buckets.history.explain.scoring import score_again
+from buckets.outputs import columns
+from buckets.rules.rule import Rule
+
+_OUTCOMES: Mapping[str, Outcome] = {
+    columns.ALERTS: "alert",
+    columns.SHADOW_ALERTS: "shadow alert",
+    columns.HELD_ALERTS: "held back",
+}
+
+
+@dataclass(frozen=True)
+class RecordedResult:
+    """A result of a rule at an event.
+
+    Attributes:
+        outcome: what came of it.
+        row: an alert, or an evaluation.
+        features: the values, by name.
+        origin: where it was found.
+    """
+
+    outcome: Outcome
+    row: Row
+    features: Mapping[str, Recorded]
+    origin: str
+
+
+def recorded_alert(output: str, row: Row) -> RecordedResult:
+    """A row of an output of alerts."""
+    return RecordedResult(_OUTCOMES[output], row, _features(row), f"recorded in table {output}")
+
+
+def find_recorded(
+    past: Past, rule: Rule, target: Target, event: tuple[str, int], histories: list[KeyHistory], from_ms: int
+) -> RecordedResult | None:
+    """What is recorded of a rule at an event, or what the engine finds of it again.
+
+    Args:
+        past: the past.
+        rule: the rule.
+        target: the event, or the alert as an event.
+        event: the event's id and time.
+        histories: of the keys of the rule's groups.
+        from_ms: how far back its windows reach.
+    """
+    for output in OF_ALERTS:
+        rows = [row for row in past.results.of_event(output, rule.rule_id, *event) if _is_of(row, target)]
+        if rows:
+            return recorded_alert(output, rows[0])
+    rows = past.results.of_event(columns.EVALUATIONS, rule.rule_id, target.name, target.time_ms)
+    if rows:
+        return _of_evaluation(rows[0], "recorded in table evaluations")
+    if target.on == "alerts":
+        return None
+    row = _scored_again(past, rule, target, histories, from_ms)
+    return None if row is None else _of_evaluation(row, "not recorded: scored again by the engine in memory")
+
+
+def _is_of(row: Row, target: Target) -> bool:
+    """Whether an alert is of the target: of an event that raised several alerts, a rule over alerts has several."""
+    if target.on == "events":
+        return True
+    event = json.loads(row["event"]) if isinstance(row["event"], str) else row["event"]
+    return bool(event.get("alert_id") == target.name)
+
+
+def _of_evaluation(row: Row, origin: str) -> RecordedResult:
+    outcome: Outcome = "alert" if row["fired"] else "did not fire"
+    return RecordedResult(outcome, row, _features(row), origin)
+
+
+def _features(row: Row) -> dict[str, Recorded]:
+    """The values of an alert or an evaluation."""
+    if row.get("terms") is None or row.get("value") is not None:
+        value, lower, upper = (None if row[name] is None else str(row[name]) for name in ("value", "lower", "upper"))
+        return {"value": Recorded(value, lower, upper, bool(row["exact"]), bool(row["warm"]))}
+    terms: list[dict[str, Any]] = json.loads(row["terms"]) if isinstance(row["terms"], str) else row["terms"] or []
+    return {
+        term["name"]: Recorded(term["value"], term.get("lower"), term.get("upper"), term["exact"], term["warm"])
+        for term in terms
+    }
+
+
+def _scored_again(
+    past: Past, rule: Rule, target: Target, histories: list[KeyHistory], from_ms: int
+) -> dict[str, Any] | None:
+    """The evaluation of a rule at an event by the engine, over the events of its keys alone."""
+    source, _, position = target.arrivals.origins[0]
+    groups = [history.group for history in histories]
+    # Whether an alert has reset a rule depends on alerts before it, and so on.
+    since_ms = None if rule.reset_on_alert else from_ms
+    found = None
+    for row in score_again(past, target.arrivals, groups, since_ms, [columns.EVALUATIONS])[columns.EVALUATIONS]:
+        is_event = (row["source"], row["position"]) == (source, position) if "source" in row else True
+        if row["rule_id"] == rule.rule_id and row["event_id"] == target.name and is_event:
+            found = row
+    return found

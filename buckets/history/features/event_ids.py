@@ -1,0 +1,71 @@
+"""The ids of the events that a table names, such as those with a label."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+from deltalake import DeltaTable, QueryBuilder
+
+from buckets.archive.event_table import is_delta
+from buckets.delta.column_name import quoted_column
+from buckets.errors import BucketsError, first_line
+from buckets.events.conversion import attributes
+from buckets.events.event_file import KINDS
+from buckets.events.parquet_rows import field_batches, open_parquet
+
+
+def read_ids(path: Path, column: str) -> pa.Array:
+    """The different ids of a table, as text.
+
+    Args:
+        path: a Delta table, or a file that ends as those of `buckets evaluate` do.
+        column: which column holds them.
+
+    Raises:
+        BucketsError: there is no such table or column, or it cannot be read.
+    """
+    kind = "delta" if is_delta(path) else KINDS.get(path.suffix.lower())
+    if kind is None or (kind != "delta" and not path.is_file()):
+        message = f"events {path}: no Delta table and no file that ends in {', '.join(KINDS)}; check the path"
+        raise BucketsError(message)
+    try:
+        found = {"delta": _of_delta, "parquet": _of_parquet, "csv": _of_csv, "json": _of_json}[kind](path, column)
+    except KeyError:
+        message = f"events {path}: no column {column!r}, which names the events that are wanted"
+        raise BucketsError(message) from None
+    except (OSError, ValueError, TypeError, pa.ArrowException) as error:
+        message = f"events {path}: the ids in {column!r} cannot be read ({first_line(error)})"
+        raise BucketsError(message) from None
+    texts, _ = attributes(found, "string")
+    return pc.unique(texts).drop_null()
+
+
+def _of_delta(path: Path, column: str) -> pa.Array:
+    table = DeltaTable(path)
+    if column not in pa.schema(table.schema().to_arrow()).names:
+        raise KeyError(column)
+    quoted = quoted_column(column)
+    found = pa.table(QueryBuilder().register("rows", table).execute(f"select {quoted} from rows").read_all())
+    return found.column(0).cast(pa.string()).combine_chunks()
+
+
+def _of_parquet(path: Path, column: str) -> pa.Array:
+    if column not in open_parquet(path).schema_arrow.names:
+        raise KeyError(column)
+    pieces = [piece.column(0) for piece in field_batches(path, [column])]
+    return pa.concat_arrays(pieces) if pieces else pa.array([], pa.string())
+
+
+def _of_csv(path: Path, column: str) -> pa.Array:
+    options = pacsv.ConvertOptions(include_columns=[column], column_types={column: pa.string()})
+    return pacsv.read_csv(path, convert_options=options).column(0).combine_chunks()
+
+
+def _of_json(path: Path, column: str) -> pa.Array:
+    with path.open(encoding="utf-8") as file:
+        rows: list[Any] = [json.loads(line, parse_int=str, parse_float=str) for line in file if not line.isspace()]
+    ids = [row[column] for row in rows]
+    return pa.array([None if each is None else str(each) for each in ids], pa.string())

@@ -1,0 +1,131 @@
+"""Where features go: one Parquet file, or a Delta table; whole or not at all."""
+
+import shutil
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaError
+
+from buckets.archive.event_table import is_delta
+from buckets.errors import BucketsError, first_line
+from buckets.files import partial_of
+
+_NOT_IN_DELTA = frozenset(" ,;{}()\n\t=")
+"""Letters that names of columns of Delta tables do not have."""
+_TIME = pa.timestamp("us", "UTC")
+_MARK, _WRITER = "description", "written by buckets features"
+"""Metadata of a file, description of a table: only what has it is replaced."""
+
+
+def check_output(path: Path, source: Path | None, columns: pa.Schema, overwrite: bool) -> None:
+    """See that features can be written, before they are computed.
+
+    Args:
+        path: a Parquet file if it ends in `.parquet`; otherwise a Delta table.
+        source: what they are computed from, if that is a file or a table.
+        columns: what is written.
+        overwrite: whether what is there may be replaced.
+
+    Raises:
+        BucketsError: something is there, or a column has a name that a Delta table cannot have.
+    """
+    if source is not None and path.resolve() == source.resolve():
+        message = f"--out {path}: holds the events; name another file or table"
+        raise BucketsError(message)
+    is_file = path.suffix == ".parquet"
+    if path.exists() and not (overwrite and _is_marked(path, is_file)):
+        wanted = "a file" if is_file else "a Delta table"
+        missing = f"is there and is not {wanted} that `buckets features` wrote; name another, or remove it"
+        remedy = missing if overwrite else "is there; name another, or --overwrite"
+        message = f"--out {path}: {remedy}"
+        raise BucketsError(message)
+    name = next((name for name in columns.names if _NOT_IN_DELTA.intersection(name)), None)
+    if name is not None and not is_file:
+        message = f"--out {path}: column {name!r} cannot be in a Delta table; write a file that ends in .parquet"
+        raise BucketsError(message)
+
+
+def _is_marked(path: Path, is_file: bool) -> bool:
+    """Whether an earlier run has written what is there; nothing else is replaced."""
+    try:
+        if is_file:
+            return (pq.read_metadata(path).metadata or {}).get(_MARK.encode()) == _WRITER.encode()
+        return is_delta(path) and DeltaTable(path).metadata().description == _WRITER
+    except (OSError, pa.ArrowException, DeltaError):
+        return False
+
+
+def write_features(path: Path, columns: pa.Schema, tables: Iterable[pa.Table]) -> None:
+    """Write features; earlier ones are replaced when all are written.
+
+    Args:
+        path: as for `check_output`.
+        columns: of the tables.
+        tables: the rows.
+
+    Raises:
+        BucketsError: it cannot be written, or what the tables raise.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with ThreadPoolExecutor(1) as maker:
+            made = _made_ahead(maker, tables)
+            if path.suffix == ".parquet":
+                _write_parquet(path, columns, made)
+            else:
+                _write_delta(path, columns, made)
+    except OSError as error:
+        message = f"--out {path}: cannot be written ({error.strerror or first_line(error)}); name a place that is yours"
+        raise BucketsError(message) from None
+
+
+def _made_ahead(maker: ThreadPoolExecutor, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Tables, each made while the one before it is written.
+
+    They are made in another thread than deltalake's, in which no Delta table could be read.
+    """
+    left = iter(tables)
+    following = maker.submit(next, left, None)
+    while (table := following.result()) is not None:
+        following = maker.submit(next, left, None)
+        yield table
+
+
+def _write_parquet(path: Path, columns: pa.Schema, tables: Iterable[pa.Table]) -> None:
+    partial = partial_of(path)
+    try:
+        with pq.ParquetWriter(partial, columns, compression="zstd") as writer:
+            writer.add_key_value_metadata({_MARK: _WRITER})
+            for table in tables:
+                writer.write_table(table)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _write_delta(path: Path, columns: pa.Schema, tables: Iterable[pa.Table]) -> None:
+    """Write one commit, while the rows come."""
+    kinds = pa.schema([field.with_type(_TIME) if pa.types.is_timestamp(field.type) else field for field in columns])
+    raised: list[BucketsError] = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        try:
+            for table in tables:
+                yield from table.cast(kinds).to_batches()
+        except BucketsError as error:
+            raised.append(error)
+            raise
+
+    is_new, reader = not path.exists(), pa.RecordBatchReader.from_batches(kinds, batches())
+    try:
+        write_deltalake(path, reader, mode="overwrite", schema_mode="overwrite", description=_WRITER)
+    except Exception:  # what a reader raises comes back as an exception of deltalake's own
+        if is_new:
+            shutil.rmtree(path, ignore_errors=True)
+        if raised:
+            raise raised[0] from None
+        raise

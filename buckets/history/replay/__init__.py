@@ -1,0 +1,1 @@
+"""History scored again, and compared with what was recorded."""

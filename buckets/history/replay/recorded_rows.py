@@ -1,0 +1,240 @@
+"""The rows that a job has recorded, from its output folder or the tables of its audit; and replayed ones like them.
+
+Left out is what says when a row was decided or published, where it lies, and which batch wrote it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import QueryBuilder
+
+from buckets.audit.tables import Table, audit_tables
+from buckets.config.job import Job
+from buckets.delta.whole_table import open_table
+from buckets.errors import BucketsError, first_line
+from buckets.history.scoring.scoring import ScoredPiece
+from buckets.outputs import columns
+from buckets.outputs.contract import MOMENT, OTHER_FIELDS
+from buckets.outputs.messages import Messages
+
+ALERTS = (columns.ALERTS, columns.SHADOW_ALERTS, columns.HELD_ALERTS)
+_BATCH = "batch_id"
+_NOT_COMPARED = ("version", "ingested_at", "decided_at", OTHER_FIELDS)
+"""Of messages: the version of their schema, and when something was done."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """Which rows are wanted.
+
+    Attributes:
+        from_ms: the first event time; None for any.
+        to_ms: the first event time that is not wanted any more; None for any.
+        batches: the first and the last batch.
+        ends: by source (a partition of a topic), the last position that is archived.
+    """
+
+    from_ms: int | None = None
+    to_ms: int | None = None
+    batches: tuple[int, int] = (0, 0)
+    ends: dict[str, int] = field(default_factory=dict)
+
+    def chosen(self, rows: pa.Table) -> pa.Table:
+        """The rows whose events happened in that time."""
+        if self.from_ms is not None:
+            rows = rows.filter(pc.greater_equal(rows["event_time"], _moment(self.from_ms)))
+        if self.to_ms is not None:
+            rows = rows.filter(pc.less(rows["event_time"], _moment(self.to_ms)))
+        return rows
+
+
+class RecordedRows(Protocol):
+    """What a job has recorded."""
+
+    @property
+    def by_batch(self) -> bool:
+        """Whether rows say which batch wrote them, so that a few batches can be read at a time."""
+
+    def recorded(self, output: str, span: Span) -> pa.Table:
+        """The rows of an output.
+
+        Raises:
+            BucketsError: they cannot be read.
+        """
+
+    def of_no_batch(self, output: str, span: Span, batches: tuple[int, int]) -> pa.Table:
+        """Return the rows of an output whose batch is none of the job.
+
+        Args:
+            output: the output.
+            span: which event times are wanted.
+            batches: the first and the last batch that may have written something.
+
+        Raises:
+            BucketsError: they cannot be read.
+        """
+
+    def replayed(self, output: str, scored: ScoredPiece) -> pa.Table:
+        """The rows of an output as they came out of a piece, with the columns of those that are recorded."""
+
+    def joined(self, output: str, replayed: Sequence[pa.Table]) -> pa.Table:
+        """The rows of pieces that follow each other as one table."""
+
+
+def recorded_rows(job: Job, evaluations: bool) -> RecordedRows:
+    """What a job has recorded.
+
+    Args:
+        job: the job.
+        evaluations: whether evaluations are wanted too.
+
+    Raises:
+        BucketsError: there are no tables of it.
+    """
+    settings = job.settings
+    outputs = (*ALERTS, columns.EVALUATIONS) if evaluations else ALERTS
+    if settings.output.kind == "delta":
+        folder, missing = Path(settings.output.path), "put the output folder back"
+    elif settings.audit is None:
+        message = "the job's alerts go to topics, and no tables of them are kept; add `audit` and run `buckets audit`"
+        raise BucketsError(message)
+    else:
+        folder, missing = Path(settings.audit.path), "run `buckets audit CONF --once` first, or put its folder back"
+    gone = next((name for name in outputs if not (folder / name / "_delta_log").exists()), None)
+    if gone == columns.EVALUATIONS and not settings.output.evaluations:
+        message = f"results {folder}: the job writes no evaluations to compare with; leave --evaluations out"
+        raise BucketsError(message)
+    if gone is not None:
+        message = f"results {folder}: there is no table {gone} to compare with; {missing}"
+        raise BucketsError(message)
+    if settings.output.kind == "delta":
+        return OutputTables(folder, job.event_schema.largest_scale)
+    return AuditedTables(folder, audit_tables(outputs))
+
+
+@dataclass(frozen=True)
+class OutputTables:
+    """The output folder of a job.
+
+    Attributes:
+        folder: the folder.
+        largest_scale: of the measures of the event schema.
+    """
+
+    folder: Path
+    largest_scale: int
+
+    @property
+    def by_batch(self) -> bool:
+        """Rows have the number of their batch."""
+        return True
+
+    def recorded(self, output: str, span: Span) -> pa.Table:
+        """The rows of an output that some batches have written."""
+        first, last = span.batches
+        return _read(self.folder / output, self.schema(output), span, [f"{_BATCH} between {first} and {last}"])
+
+    def of_no_batch(self, output: str, span: Span, batches: tuple[int, int]) -> pa.Table:
+        """The rows that say that another batch wrote them than any that the job has recorded."""
+        first, last = batches
+        outside = f"{_BATCH} is null or {_BATCH} < {first} or {_BATCH} > {last}"
+        return _read(self.folder / output, self.schema(output), span, [f"({outside})"])
+
+    def replayed(self, output: str, scored: ScoredPiece) -> pa.Table:
+        """The rows as they would be written."""
+        schema = self.schema(output)
+        return scored.table(output).select(schema.names).cast(schema)
+
+    def joined(self, output: str, replayed: Sequence[pa.Table]) -> pa.Table:
+        """The rows of pieces."""
+        return pa.concat_tables([self.schema(output).empty_table(), *replayed])
+
+    def schema(self, output: str) -> pa.Schema:
+        """The columns that are compared."""
+        found = columns.output_columns(self.largest_scale)[output]
+        kept = [each for each in found if each.name != "source_order"]
+        return pa.schema([pa.field(each.name, MOMENT if each.type == columns.TIME else each.type) for each in kept])
+
+
+@dataclass(frozen=True)
+class AuditedTables:
+    """The tables of an audit.
+
+    Attributes:
+        folder: where they are.
+        tables: by output, its table.
+    """
+
+    folder: Path
+    tables: dict[str, Table]
+
+    @property
+    def by_batch(self) -> bool:
+        """Messages do not say which batch has sent them."""
+        return False
+
+    def recorded(self, output: str, span: Span) -> pa.Table:
+        """The messages of an output about arrivals that are archived."""
+        rows = _read(self.folder / output, self.schema(output), span, [])
+        last = pc.index_in(rows["source"], pa.array(list(span.ends), pa.string()))
+        ends = pa.array(list(span.ends.values()), pa.int64()).take(last)
+        return rows.filter(pc.fill_null(pc.less_equal(rows["position"], ends), False))
+
+    def of_no_batch(self, output: str, span: Span, batches: tuple[int, int]) -> pa.Table:
+        """None: messages do not say which batch has sent them."""
+        return self.schema(output).empty_table()
+
+    def replayed(self, output: str, scored: ScoredPiece) -> pa.Table:
+        """The messages as they would be sent and read."""
+        table, schema = self.tables[output], self.schema(output)
+        assert table.contract is not None
+        messages = Messages(scored.piece.rule_set, scored.piece.terms.event_schema)
+        sent = messages.of(output, scored.table(output), 0)
+        rows = [table.contract.read(message.value.encode()) for message in sent]
+        arrays = [pa.array([row[name] for row in rows], schema.field(name).type) for name in schema.names]
+        return pa.table(arrays, schema=schema)
+
+    def joined(self, output: str, replayed: Sequence[pa.Table]) -> pa.Table:
+        """The messages of pieces, each once, as the tables have them."""
+        whole = pa.concat_tables([self.schema(output).empty_table(), *replayed])
+        identity = self.tables[output].identity
+        first = whole.select([identity]).append_column("row", pa.array(np.arange(len(whole))))
+        rows = first.group_by(identity, use_threads=False).aggregate([("row", "min")])["row_min"]
+        return whole.take(rows)
+
+    def schema(self, output: str) -> pa.Schema:
+        """The columns that are compared."""
+        contract = self.tables[output].contract
+        assert contract is not None
+        names = [each.name for each in contract.fields if each.name not in _NOT_COMPARED]
+        types = {column.name: column.type for column in self.tables[output].columns}
+        return pa.schema([pa.field(name, types[name]) for name in names])
+
+
+def _read(path: Path, schema: pa.Schema, span: Span, tests: list[str]) -> pa.Table:
+    """Columns of a table of Delta; those that it lacks are null."""
+    if span.from_ms is not None:
+        tests = [*tests, f"event_time >= to_timestamp_millis({span.from_ms})"]
+    if span.to_ms is not None:
+        tests = [*tests, f"event_time < to_timestamp_millis({span.to_ms})"]
+    try:
+        source = open_table(path)
+        there = {each.name for each in source.schema().fields}
+        names = ", ".join(f'"{name}"' for name in schema.names if name in there)
+        where = f" where {' and '.join(tests)}" if tests else ""
+        found = pa.table(QueryBuilder().register("rows", source).execute(f"select {names} from rows{where}").read_all())
+        nulls = pa.nulls(len(found), pa.null())
+        arrays = [found[name] if name in there else nulls for name in schema.names]
+        return pa.table(arrays, names=schema.names).cast(schema)
+    except Exception as error:  # deltalake raises plain ones for files that are gone or broken
+        message = f"results {path}: the table cannot be read ({first_line(error)})"
+        raise BucketsError(message) from None
+
+
+def _moment(time_ms: int) -> pa.Scalar:
+    return pa.scalar(time_ms * 1000, pa.int64()).cast(MOMENT)

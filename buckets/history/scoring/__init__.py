@@ -1,0 +1,1 @@
+"""History scored again by the engine in memory."""

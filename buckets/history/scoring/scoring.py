@@ -1,0 +1,156 @@
+"""History scored: pieces of an archive through the operator of a job, without Spark.
+
+    archive ---> pieces ---> fan-out (here) ---> shards (in all processes) ---> meeting, alerts (here) ---> tables
+
+While the shards score a piece, the next one is read and fanned out. What leaves a piece waits for its turn, since rules
+over alerts and policies on the driver take one piece after the other.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from buckets.archive.arrived import arrivals_of
+from buckets.checkpoint.terms import Terms
+from buckets.engine.batch.fan_out import PASSING, fan_out
+from buckets.engine.stages.accounting import BatchAccount
+from buckets.engine.stages.filling import NO_FEEDS, Feeds
+from buckets.engine.stages.in_memory import BatchResults, finish_batch, memory_store, memory_stores
+from buckets.engine.stages.output_decoder import OutputDecoder
+from buckets.engine.stages.shard import Produced, Scorer
+from buckets.engine.storage.shard_store import DriverStores
+from buckets.events.arrivals import SOURCE_ORDER
+from buckets.history.scoring.shard_processes import OwnShards, Pending, ShardProcesses, Shards
+from buckets.lists.lists import NO_LISTS, Lists
+from buckets.outputs import columns
+from buckets.rules.rule_set import RuleSet
+
+Int64s = npt.NDArray[np.int64]
+AHEAD = 2
+"""So many pieces are fanned out before what came of the first is asked for."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Arrivals that are scored together, by the same rules, lists and terms.
+
+    Attributes:
+        rows: of the archive, in the order of arrival.
+        rule_set: the rules.
+        terms: the settings and the event schema.
+        lists: those into which rules may look.
+        batches: the first and the last batch that it is of.
+        orders: int64, the real `source_order` of what `rows` have in its stead, a number from 0; None where they have
+            the real one.
+        feeds_of: by shard, the history of what is being filled (`ReplayedFills`).
+    """
+
+    rows: pa.Table
+    rule_set: RuleSet
+    terms: Terms
+    lists: Lists = field(default_factory=lambda: NO_LISTS)
+    batches: tuple[int, int] = (0, 0)
+    orders: Int64s | None = None
+    feeds_of: Callable[[int], Feeds] = lambda shard: NO_FEEDS
+
+
+@dataclass(frozen=True)
+class ScoredPiece:
+    """What came out of a piece.
+
+    Attributes:
+        piece: the piece.
+        results: its outputs as payloads, and its accounts.
+    """
+
+    piece: Piece
+    results: BatchResults
+
+    @property
+    def account(self) -> BatchAccount:
+        """What became of each event."""
+        return self.results.account
+
+    def table(self, output: str) -> pa.Table:
+        """The rows of an output, in no particular order."""
+        terms, payloads = self.piece.terms, self.results.payloads.get(output, [])
+        if not payloads:
+            return columns.columns_of(output, terms.event_schema.largest_scale).empty_table()
+        table = OutputDecoder(self.piece.rule_set, terms.event_schema, terms.engine).table(output, payloads)
+        orders = self.piece.orders
+        if orders is None or SOURCE_ORDER not in table.column_names:
+            return table
+        real = pa.array(orders[table[SOURCE_ORDER].to_numpy()])
+        return table.set_column(table.column_names.index(SOURCE_ORDER), SOURCE_ORDER, real)
+
+
+def score_pieces(pieces: Iterable[Piece], evaluations: bool, processes: int = 1) -> Iterator[ScoredPiece]:
+    """Score pieces one after the other, beginning with empty timelines.
+
+    Args:
+        pieces: in the order in which they were scored.
+        evaluations: whether every evaluation is wanted, or alerts only.
+        processes: how many score the shards; with 1 nothing is started. More than one start Python again, so a script
+            calls this below `if __name__ == "__main__"`.
+
+    Raises:
+        BucketsError: a process has ended.
+        RuntimeError: an event is unaccounted for, which is a defect of this project.
+    """
+    begun: deque[_Begun] = deque()
+    stores = memory_stores()
+    with OwnShards() if processes == 1 else ShardProcesses(processes) as shards:
+        for each in _begin_all(pieces, evaluations, shards):
+            begun.append(each)
+            if len(begun) > (AHEAD if processes > 1 else 0):
+                yield begun.popleft().finish(stores)
+        while begun:
+            yield begun.popleft().finish(stores)
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """A piece that the shards are scoring.
+
+    Attributes:
+        piece: the piece.
+        scorer: its settings.
+        passing: what is not scored.
+        pending: what the shards put out.
+    """
+
+    piece: Piece
+    scorer: Scorer
+    passing: list[Produced]
+    pending: Pending
+
+    def finish(self, stores: DriverStores) -> ScoredPiece:
+        produced = chain(self.passing, self.pending())
+        results = finish_batch(self.piece.batches[1], produced, self.scorer, self.piece.rule_set, stores)
+        return ScoredPiece(self.piece, results)
+
+
+def _begin_all(pieces: Iterable[Piece], evaluations: bool, shards: Shards) -> Iterator[_Begun]:
+    """Hand pieces to the shards, each when it is asked for."""
+    before: Piece | None = None
+    scorer: Scorer | None = None
+    for piece in pieces:
+        if scorer is None or before is None or not _is_scored_alike(piece, before):
+            scorer = Scorer(piece.terms.event_schema, piece.terms.engine, evaluations, piece.lists)
+            shards.use(scorer, piece.rule_set)
+        before = piece
+        messages: dict[int, list[bytes]] = {}
+        for rows in arrivals_of(piece.rows, scorer.schema):
+            for message in fan_out(rows, piece.rule_set, scorer.schema, scorer.engine, scorer.lists):
+                messages.setdefault(message.shard, []).append(message.payload)
+        passing = list(scorer.score(messages.pop(PASSING, []), piece.rule_set, memory_store()))
+        yield _Begun(piece, scorer, passing, shards.score(messages, piece.feeds_of))
+
+
+def _is_scored_alike(one: Piece, other: Piece) -> bool:
+    return one.rule_set is other.rule_set and one.terms == other.terms and one.lists is other.lists

@@ -1,0 +1,80 @@
+"""Puts the timelines of a shard into the store of a new checkpoint, and enters their keys for eviction."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from buckets.engine.eviction.schedule import LONG_AGO_MS, EvictionSchedule
+from buckets.engine.storage.shard_store import ShardStore, split_head_key
+from buckets.state_transfer.regrouping import CarriedGroup
+from buckets.state_transfer.shard_times import ShardTimes
+from buckets.timeline.head import NO_CLOCK
+from buckets.timeline.inspection import clocks_of
+
+
+class CarriedKey(NamedTuple):
+    """What is kept of a key besides its pages.
+
+    Attributes:
+        state_key: group and key as they are now.
+        head: empty where there is none.
+        policies: what policies remember; empty where they do not.
+    """
+
+    state_key: bytes
+    head: bytes
+    policies: bytes
+
+
+class Installer:
+    """The new store of a shard, until `end`."""
+
+    def __init__(self, store: ShardStore, groups: Iterable[CarriedGroup]) -> None:
+        """Begin with an empty store.
+
+        Args:
+            store: the store.
+            groups: those of the job.
+        """
+        self._store = store
+        self._groups: Mapping[str, CarriedGroup] = {each.group.state_id: each for each in groups}
+        self._schedule = EvictionSchedule()
+
+    def put_pages(self, pages: Sequence[tuple[bytes, bytes]]) -> None:
+        """Keep pages, by where they lie now."""
+        self._store.pages.put(pages)
+
+    def put_keys(self, keys: Sequence[CarriedKey]) -> None:
+        """Keep keys, and enter each for eviction, by its clock."""
+        self._store.heads.put([(each.state_key, each.head) for each in keys if each.head])
+        self._store.policies.put([(each.state_key, each.policies) for each in keys if each.policies])
+        by_group: dict[str, list[CarriedKey]] = {}
+        for each in keys:
+            by_group.setdefault(split_head_key(each.state_key)[0], []).append(each)
+        for group_id, mine in by_group.items():
+            self._enter(self._groups[group_id], mine)
+        self._schedule.save(self._store.schedule, self._groups)
+
+    def end(self, times: ShardTimes) -> None:
+        """Write what the shard knows of time."""
+        self._schedule.clock = times.clock()
+        self._schedule.evicted_until_ms = dict(times.evicted_until_ms)
+        self._schedule.save(self._store.schedule, self._groups)
+
+    def _enter(self, group: CarriedGroup, keys: Sequence[CarriedKey]) -> None:
+        """Enter keys of a group; what an earlier generation has left is visited first."""
+        clocks_ms = clocks_of([each.head for each in keys], group.group.generation)
+        # What is remembered outside the shards has no timeline.
+        clocks_ms = np.array(
+            [
+                json.loads(each.policies)[2] if not each.head else LONG_AGO_MS if clock_ms == NO_CLOCK else clock_ms
+                for each, clock_ms in zip(keys, clocks_ms.tolist(), strict=True)
+            ],
+            np.int64,
+        )
+        if any(each.policies for each in keys):
+            self._schedule.remembered.add(group.group.state_id)
+        names = [split_head_key(each.state_key)[1] for each in keys]
+        self._schedule.enter(group.group.state_id, names, clocks_ms, group.horizon_ms)
