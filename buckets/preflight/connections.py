@@ -9,7 +9,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from buckets.audit.folder import AuditFolder, topics_of
+from buckets.audit.folder import AuditFolder, check_isolation, topics_of
 from buckets.checkpoint.basis import Basis
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.lock import check_free
@@ -162,6 +162,7 @@ def _archive(job: Job, path: Path) -> str:
 def _audit(job: Job) -> str:
     settings = job.settings.audit
     assert settings is not None
+    check_isolation(job)
     folder = AuditFolder(settings)
     folder.check()
     folder.topics(topics_of(job))

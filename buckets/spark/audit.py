@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
-from buckets.audit.folder import AuditFolder, audit_settings, topics_of
+from buckets.audit.folder import AuditFolder, audit_settings, check_isolation, topics_of
 from buckets.audit.rows import MESSAGE_COLUMNS, MessageReader
 from buckets.audit.tables import PUBLISHED_AT, Table, audit_tables
 from buckets.audit.writer import AuditWriter, Written
@@ -110,6 +110,7 @@ def prepare_audit(job: Job, new_topic: Callable[[str], None] | None = None) -> A
     """
     settings, kafka = audit_settings(job), job.settings.kafka
     assert kafka is not None
+    check_isolation(job)
     folder = AuditFolder(settings)
     folder.check()
     topics = folder.topics(topics_of(job))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from buckets.audit.folder import check_isolation
 from buckets.backfill.backfills import Backfills
 from buckets.checkpoint.arrival_order import ArrivalOrder, Ordering
 from buckets.checkpoint.basis import Basis
@@ -37,7 +38,7 @@ from buckets.spark.new_topic import go_on_in_new_topic
 from buckets.spark.query import BatchReport, Phases, Scoring, ScoringQuery
 from buckets.spark.rule_feed import open_feed
 from buckets.spark.scored_batch import Sink
-from buckets.spark.session import start_session
+from buckets.spark.session import start_session, watched_start
 from buckets.spark.source import open_source
 from buckets.state.bounds import Bounds
 
@@ -90,7 +91,8 @@ class PreparedJob:
             BucketsError: source or output do not fit the job.
         """
         try:
-            return self._query(spark, listener, sink)
+            with watched_start(self.job.settings.start_patience):
+                return self._query(spark, listener, sink)
         except BaseException:
             self.lock.release()
             raise
@@ -216,6 +218,7 @@ def prepare(job: Job, new_topic: Callable[[str], None] | None = None) -> Prepare
 def _prepare_locked(job: Job, lock: Lock, new_topic: Callable[[str], None] | None) -> PreparedJob:
     settings, source, checkpoint, basis = job.settings, job.settings.source, Checkpoint(job.checkpoint), _basis(job)
     known, output = checkpoint.job.identity(basis), None
+    check_isolation(job)
     if settings.output.kind == "delta":
         output = OwnedFolder(Path(settings.output.path), "output.path", checkpoint.job.life)
     if output is not None:
@@ -257,4 +260,6 @@ def job_session(job: Job, checkpoint: Path | None = None) -> SparkSession:
             temporary folder.
     """
     logs = None if checkpoint is None else records_folder(checkpoint) / "logs"
-    return start_session("buckets", job.settings.partitions or job.settings.engine.shards, job.settings.spark, logs)
+    settings = job.settings
+    shards = settings.partitions or settings.engine.shards
+    return start_session("buckets", shards, settings.spark, logs, settings.start_patience)

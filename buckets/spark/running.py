@@ -1,6 +1,7 @@
 """A streaming query from its start to its end: interrupts, outages that are waited for, and failures in one line."""
 
 import re
+import resource
 import signal
 import threading
 import time
@@ -36,6 +37,7 @@ _DAMAGED_STATE = (
     "RocksDBException: Corruption",
 )
 """What Spark says where a file of the state is not as it was written."""
+_NO_DESCRIPTORS = "Too many open files"
 _FRAME = "at "
 """How a line begins that names a place in a program."""
 LONGEST_RETRY_S = 60.0
@@ -243,9 +245,16 @@ class Running:
                 "committed"
             )
             return SlowStart(message)
+        if _NO_DESCRIPTORS in f"{text} {cause}":
+            descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+            message = (
+                f"a process has reached the limit of {descriptors:,} open files, and the batch could not go on: "
+                f"nothing of it is committed, raise `ulimit -n` and start again; details are in {log_path()}"
+            )
+            return BucketsError(message)
         said = [line.strip() for line in str(cause).splitlines() if "Error" in line or "Exception" in line]
         said = [line for line in said if not line.startswith(_FRAME)]
-        detail = said[-1] if said else first_line(cause)
+        detail = said[-1].removeprefix("Caused by: ") if said else first_line(cause)
         if any(sign in text for sign in _DAMAGED_STATE):
             message = (
                 f"the state in the checkpoint cannot be read: a file of it is damaged or missing ({detail[:300]}); "

@@ -4,6 +4,7 @@ import atexit
 import contextlib
 import logging
 import os
+import resource
 import signal
 import sys
 import threading
@@ -16,6 +17,8 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
+from buckets.config.settings import START_PATIENCE_MS
+from buckets.duration import format_duration
 from buckets.errors import BucketsError
 from buckets.java.jars import jar_paths
 from buckets.java.java import find_java
@@ -27,6 +30,8 @@ STOP_WITHIN_S = 30.0
 LONGEST_SOCKET_PATH = 103
 """Of macOS; Linux has four more."""
 LONGEST_SOCKET_NAME = len("/s/.00000000-0000-0000-0000-000000000000.sock")
+NEEDED_DESCRIPTORS = 1024
+"""Open files with which a JVM starts, and a job of some shards runs."""
 _LOG4J = Path(__file__).with_name("log4j2.properties")
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _OF_SPARK_SUBMIT = {
@@ -193,8 +198,50 @@ def _own_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
+@contextlib.contextmanager
+def watched_start(patience_ms: int = START_PATIENCE_MS) -> Iterator[None]:
+    """Watch over the start of a session or of what needs one: where it hangs, its JVM is killed, and the start ends.
+
+    Args:
+        patience_ms: how long it may take.
+
+    Raises:
+        BucketsError: it has taken longer.
+    """
+    before, is_late = set(process_tree(os.getpid())), threading.Event()
+
+    def end() -> None:
+        is_late.set()
+        kill_jvm()
+        # A JVM that has been started and does not answer yet: nobody else knows of it.
+        _kill(each for each in process_tree(os.getpid()) if each not in before)
+
+    timer = threading.Timer(patience_ms / 1000, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except KeyboardInterrupt:
+        end()
+        raise
+    except Exception as error:
+        if not is_late.is_set():
+            raise
+        message = (
+            f"Spark has not started within {format_duration(patience_ms)}, the limit of start_patience, and was ended; "
+            f"nothing is lost, start again; details are in {log_path()}"
+        )
+        raise BucketsError(message) from error
+    finally:
+        timer.cancel()
+
+
 def start_session(
-    name: str, shards: int, extra: Mapping[str, str | int | bool] | None = None, logs: Path | None = None
+    name: str,
+    shards: int,
+    extra: Mapping[str, str | int | bool] | None = None,
+    logs: Path | None = None,
+    patience_ms: int = START_PATIENCE_MS,
 ) -> SparkSession:
     """A session for one job.
 
@@ -203,9 +250,10 @@ def start_session(
         shards: of the engine; there are no more shuffle partitions than that.
         extra: Spark settings of the user, which win.
         logs: a folder for what Spark says; None: in the temporary folder, where the latest few are kept.
+        patience_ms: how long the start may take.
 
     Raises:
-        BucketsError: no suitable Java, it does not start, or the jars cannot be fetched.
+        BucketsError: no suitable Java, it does not start or takes too long, or the jars cannot be fetched.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -216,20 +264,23 @@ def start_session(
     builder = SparkSession.builder.appName(name)
     for key, value in _all_settings(places, shards, extra or {}).items():
         builder = builder.config(key, value)
-    before = set(process_tree(os.getpid()))
     try:
-        with _for_the_jvm(places), _own_interrupts():
+        with watched_start(patience_ms), _for_the_jvm(places), _own_interrupts():
             session = builder.getOrCreate()
-    except KeyboardInterrupt:
-        # The JVM has been started and does not answer yet: nobody else knows of it.
-        _kill(each for each in process_tree(os.getpid()) if each not in before)
-        raise
     except PySparkRuntimeError as error:
-        message = f"Spark's JVM does not start; is there an option of Java under `spark`? details: {log_path()}"
+        message = f"Spark's JVM does not start; {_probable_cause()}; details: {log_path()}"
         raise BucketsError(message) from error
     _quiet_accumulators(session.sparkContext)
     atexit.register(_AtExit(session))
     return session
+
+
+def _probable_cause() -> str:
+    """Return what keeps a JVM from starting, most likely, and what to do about it."""
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= descriptors < NEEDED_DESCRIPTORS:
+        return f"a process may have {descriptors} files open, and it needs {NEEDED_DESCRIPTORS}: raise `ulimit -n`"
+    return "is there an option of Java under `spark`?"
 
 
 def _all_settings(places: _Places, shards: int, extra: Mapping[str, str | int | bool]) -> dict[str, str]:
@@ -292,6 +343,8 @@ class _AtExit:
         self._began.set()
         with contextlib.suppress(Exception), warnings.catch_warnings(action="ignore"):
             self._session.stop()
+        if not under_spark_submit():
+            kill_jvm()  # it has nothing left to do, and would outlive this process by seconds
         self._done.set()
 
     def _watch(self) -> None:

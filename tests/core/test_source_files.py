@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
-from buckets.events.source_files import readable_files
+from buckets.events.source_files import passed_over, readable_files
 from buckets.monitor.file_watch import FileWatch, TakenFiles
 
 MODIFIED_MS = 1_700_000_000_123
@@ -155,3 +155,12 @@ def test_the_list_of_taken_files_is_read_on_where_earlier_ones_are_joined(source
         assert {Path(path).name: entry.batch for path, entry in again.files.items()} == {
             name: number for number, name in enumerate(names[:11])
         }
+
+
+def test_a_pipe_in_the_folder_is_named(tmp_path):
+    source = Source(tmp_path)
+    os.mkfifo(source.folder / "pipe.jsonl")
+    os.utime(source.folder / "pipe.jsonl", (1, 1))
+    assert [reason for _, reason in passed_over(source.folder, subfolders=False)] == [
+        "it is a pipe, a socket or a device, of which nothing is read; write a file"
+    ]

@@ -131,6 +131,8 @@ def test_pauses_between_starts_grow_up_to_a_limit(clock, monkeypatch):
         ("\n \n", "the query failed: StreamingQueryException; "),
         ("boom\nat x", "the query failed: boom; "),
         ("a\nSparkException: why\nat x", "the query failed: SparkException: why; "),
+        ("a\nCaused by: java.io.IOException: why", "the query failed: java.io.IOException: why; "),
+        ("java.io.FileNotFoundException: x (Too many open files)", "a process has reached the limit of "),
         ("x buckets.errors.BucketsError: mend it\nat y", "mend it"),
         ("x buckets.errors.BucketsError:", "the query failed: x buckets.errors.BucketsError:; "),
     ],

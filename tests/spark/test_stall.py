@@ -31,6 +31,11 @@ def jvm(command: RunningCommand) -> list[int]:
     return [pid for pid in command.processes() if Path(f"/proc/{pid}/comm").read_text().strip() == "java"]
 
 
+def spark_jvm(command: RunningCommand) -> list[int]:
+    """The JVM of Spark, and no other one that is asked for its version before."""
+    return [pid for pid in jvm(command) if b"org.apache.spark" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
 def hang(command: RunningCommand, frozen) -> None:
     """Freeze processes once the first batch has begun to be scored; a job that has ended before that is left alone."""
     command.wait_until(lambda: workers(command) or not command.is_running)
@@ -58,6 +63,16 @@ def test_a_batch_in_which_nothing_gets_done_ends_the_job_and_the_next_start_goes
     assert str(job.checkpoint / "buckets" / "logs") in last
     job.configure()
     assert [report.account.batch_id for report in job.run(spark)] == [0]
+
+
+def test_a_jvm_that_hangs_while_it_starts_ends_the_job_too(tmp_path):
+    job = running_job(tmp_path, start_patience="5s")
+    with RunningCommand("run", job.conf, log=tmp_path / "log") as command:
+        command.wait_until(lambda: spark_jvm(command) or not command.is_running)
+        for pid in spark_jvm(command):
+            os.kill(pid, signal.SIGSTOP)
+        last = ended(command)
+    assert last.startswith("error: Spark has not started within 5s, the limit of start_patience, and was ended;")
 
 
 @pytest.mark.parametrize("frozen", [workers, jvm], ids=["workers", "jvm"])
