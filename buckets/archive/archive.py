@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import DeltaTable, QueryBuilder, Transaction
+from deltalake import DeltaTable, Transaction
 
 from buckets.archive import layout as archive_layout
 from buckets.archive.field_names import FieldNames
@@ -27,6 +27,7 @@ from buckets.archive.layout import (
     reading,
 )
 from buckets.delta.numbered_append import append_new
+from buckets.delta.query import is_table, run
 from buckets.delta.table_upgrade import add_missing_columns
 from buckets.events.schema import EventSchema
 
@@ -81,7 +82,7 @@ class Archive:
 
     def exists(self) -> bool:
         """Whether anything has been archived."""
-        return (self.table_path / "_delta_log").exists()
+        return is_table(self.table_path)
 
     def prepare(self, schema: EventSchema, cluster_by: str | None = None) -> None:
         """Make the table, or give it the columns of fields that it lacks.
@@ -185,16 +186,13 @@ class Archive:
         return [(each.first, each.last, self.table_path / each.path) for each in added]
 
     def query(self, sql: str) -> pa.Table:
-        """What a query in SQL over the table `archive` finds; files without matches are not read."""
+        """Return what a query in SQL over the table `archive` finds; files without matches are not read."""
         table, name = open_table(self.table_path), "archive"
         if not self.names.is_plain:
             name, columns = "arrivals", pa.schema(table.schema().to_arrow())
             sql = f"with archive as ({self.names.view(columns, OWN_COLUMNS.names, BATCH)}) {sql}"
         with reading(self.table_path):
-            found = pa.table(QueryBuilder().register(name, table).execute(sql).read_all())
-        # Arrow sorts and takes no views of texts.
-        plain = [field.with_type(pa.string()) if field.type == pa.string_view() else field for field in found.schema]
-        return found.cast(pa.schema(plain))
+            return run(table, sql, name)
 
 
 def _as_declared(rows: pa.Table, whole: pa.Schema, wanted: Sequence[str] | None) -> pa.Table:

@@ -8,6 +8,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from buckets.archive.delta_source import OrderedRows, arrivals_in_order
+from buckets.delta.query import is_table
 from buckets.errors import BucketsError, first_line
 from buckets.events.arrivals import check_columns
 from buckets.events.event_file import EventFile, file_arrivals, open_event_file
@@ -15,11 +16,6 @@ from buckets.events.parquet_rows import MOST_ROWS
 from buckets.events.row_order import can_order
 from buckets.events.schema import EventSchema
 from buckets.events.source_files import readable_files
-
-
-def is_delta(path: Path) -> bool:
-    """Whether a path is a Delta table."""
-    return (path / "_delta_log").is_dir()
 
 
 def open_events(
@@ -39,7 +35,7 @@ def open_events(
     Raises:
         BucketsError: there is no such thing, it has no events, or a column is missing or cannot order rows.
     """
-    if is_delta(path):
+    if is_table(path):
         return _delta_arrivals(path, schema, needed, arrival)
     if arrival is not None:
         message = f"--arrival {arrival}: is for Delta tables; the rows of {path} come in the order in which they stand"

@@ -19,11 +19,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import DeltaTable
 
 from buckets.audit.rows import FAULT, TABLE, rows_of
 from buckets.audit.tables import DAY, UNREADABLE, Table
 from buckets.delta.numbered_append import append_new
+from buckets.delta.query import query
 from buckets.delta.upkeep import Upkeep
 from buckets.delta.whole_table import open_table
 from buckets.outputs.contract import MOMENT
@@ -119,9 +120,8 @@ class AuditWriter:
         if not rows.num_rows:
             return rows
         where = " and ".join(_like(rows, column) for column in table.repeats_share) or "true"
-        query = f"select {table.identity} from rows where {where}"
-        found = QueryBuilder().register("rows", self._open[table.name]).execute(query)
-        known = pa.table(found.read_all())[table.identity].cast(pa.string())
+        sql = f"select {table.identity} from rows where {where}"
+        known = query(self._open[table.name], sql, f"audit {self._folder / table.name}")[table.identity]
         return rows.filter(pc.invert(pc.is_in(rows[table.identity], value_set=known.combine_chunks())))
 
 

@@ -10,7 +10,7 @@ import pytest
 from buckets.archive.archive import Archive
 from buckets.archive.field_names import FieldNames, Renaming
 from buckets.archive.history import History
-from buckets.delta.column_name import quoted_column
+from buckets.delta.query import quoted_column
 from buckets.history.backtest.pieces import Scoring, archive_pieces
 from buckets.history.features.features import FeatureRun, archived_arrivals
 from buckets.rules.renaming import renamed_rules

@@ -19,7 +19,7 @@ from buckets.cli.processes import Processes, processes_for
 from buckets.cli.result_file import check_result_files, job_inputs, write_result
 from buckets.cli.time_range import From, To, range_ms
 from buckets.config.engine import EngineSettings
-from buckets.config.job import Job, load_job, results_folder
+from buckets.config.job import Job, kept_results, load_job
 from buckets.duration import parse_duration_ms
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema, load_event_schema
@@ -195,10 +195,8 @@ class _Origin:
     @property
     def recorded(self) -> Path | None:
         """The folder with the alerts of the job; None where there is none."""
-        if self.job is None or (self.job.settings.output.kind != "delta" and self.job.settings.audit is None):
-            return None
-        folder = results_folder(self.job)
-        return folder if has_alerts(folder) else None
+        folder = None if self.job is None else kept_results(self.job)
+        return folder if folder is not None and has_alerts(folder) else None
 
     def pieces(self, asked: Backtest, on_archived: Callable[[int], None]) -> tuple[int, Iterator[Piece]]:
         """How many events there are, about, and the events in pieces; the archive of a job is extended first."""

@@ -34,8 +34,8 @@ from buckets.history.scoring.scoring import Piece, score_pieces
 from buckets.lists.index import ListIndex
 from buckets.moment import exact_time_text
 from buckets.outputs.columns import ALERTS, SHADOW_ALERTS
-from buckets.outputs.comparison import DAY_MS, Comparison, Event, Sample, compare_events, sample_of
-from buckets.outputs.rule_alerts import TABLES, rule_alerts
+from buckets.outputs.comparison import DAY_MS, Comparison, Event, Sample, compare_events, compared_columns, sample_of
+from buckets.outputs.recorded_outputs import RAISED, Selection, output_rows
 from buckets.rules.revision import names
 from buckets.rules.rule import Rule, check_against_schema
 
@@ -234,8 +234,9 @@ class Backtest:
     def _recorded(self, folder: Path) -> _Recorded:
         """The recorded alerts of the range."""
         found: _Recorded = {}
-        for output in TABLES:
-            for row in rule_alerts(folder, output, None, *self.span, with_event=self.measure is not None):
+        wanted, columns = Selection({}, *self.span), compared_columns(self.measure)
+        for output in RAISED:
+            for row in output_rows(folder, output, columns, wanted):
                 sample = sample_of(row, self.measure)
                 found.setdefault((row["rule_id"], output), {}).setdefault(sample.event, sample)
         return found

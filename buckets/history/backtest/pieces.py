@@ -20,7 +20,7 @@ from buckets.archive.arrived import archived
 from buckets.archive.event_table import open_events
 from buckets.archive.history import History
 from buckets.checkpoint.terms import Terms
-from buckets.delta.column_name import quoted_column
+from buckets.delta.query import quoted_column
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
 from buckets.events.table_rows import table_arrivals

@@ -20,7 +20,6 @@ from buckets.history.explain.history_lookup import Past
 from buckets.history.explain.key import KeyHistory, Target, find_group, follow_key
 from buckets.history.explain.policy import FiredAt, fired_before, held_by, in_share, moment, not_for_alerts
 from buckets.history.explain.recorded import RecordedResult, find_recorded, recorded_alert
-from buckets.history.explain.results import OF_ALERTS, Row, sql_moment, sql_text
 from buckets.history.explain.rule import rule_then, warmth_of
 from buckets.history.explain.scoring import score_again
 from buckets.history.explain.subject import alert_that_raised, arrivals_of_event, event_of_alert
@@ -28,6 +27,7 @@ from buckets.history.explain.value import PlainValue
 from buckets.history.explain.window import Computation, Found, computations, explain_window, outside_of_group
 from buckets.lists.lists import ListsAt
 from buckets.outputs.columns import ALERTS
+from buckets.outputs.recorded_outputs import ALERT_OUTPUTS, Row, Selection
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import Group
 
@@ -50,9 +50,9 @@ class Explainer:
         Raises:
             BucketsError: there is none with this id, or its event is not in the archive.
         """
-        found = self.past.results.alert(alert_id)
+        found = self.past.alert(alert_id)
         if found is None:
-            message = f"there is no alert {alert_id!r} in {self.past.results.folder}; `buckets alerts DIR` shows some"
+            message = f"there is no alert {alert_id!r} in {self.past.folder}; `buckets alerts DIR` shows some"
             raise BucketsError(message)
         output, row = found
         target = event_of_alert(self.past, row)
@@ -89,8 +89,8 @@ class Explainer:
         name = (event_id, target.time_ms)
         if rule.on == "events":
             return self._explain(rule, target, name, None, len(arrivals))
-        tests = [f"event_id = {sql_text(event_id)}", f"event_time = {sql_moment(target.time_ms)}"]
-        alerts = as_arrivals(self.past, target.batch_id, self.past.results.rows(ALERTS, tests))
+        wanted = Selection({"event_id": [event_id]}, target.time_ms, target.time_ms + 1)
+        alerts = as_arrivals(self.past, target.batch_id, self.past.results(ALERTS, wanted))
         if not len(alerts):
             reason = Reason("no alert", "the event raised no alert, and the rule counts alerts")
             return self._not_evaluated(rule, target, [reason], len(arrivals))
@@ -253,7 +253,7 @@ class Explainer:
         """The alerts of a rule and key with the history that was filled in, most of which were never put out."""
         if rule.cooldown is None and not rule.reset_on_alert:
             return []
-        found = score_again(self.past, target.arrivals, [home], None, OF_ALERTS)
+        found = score_again(self.past, target.arrivals, [home], None, ALERT_OUTPUTS)
         alerts = [row | {"output": output} for output, rows in found.items() for row in rows]
         return [row for row in alerts if row["rule_id"] == rule.rule_id]
 

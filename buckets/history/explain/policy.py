@@ -9,9 +9,9 @@ from typing import Any
 from buckets.duration import format_duration
 from buckets.history.explain.explanation import Reason
 from buckets.history.explain.history_lookup import Past
-from buckets.history.explain.results import OF_ALERTS, Row
 from buckets.moment import moment_ms
 from buckets.outputs.columns import HELD_ALERTS
+from buckets.outputs.recorded_outputs import ALERT_OUTPUTS, Row, Selection
 from buckets.rules.policy import WHOLE_SHARE, Snooze, share_text
 from buckets.rules.rule import Rule
 from buckets.rules.rule_policy import key_texts
@@ -132,8 +132,8 @@ def _recorded(past: Past, fired: FiredAt, from_ms: int) -> list[Row]:
     texts = {fired.key_text, *_spellings(past, fired)}
     return [
         row | {"output": output}
-        for output in OF_ALERTS
-        for row in past.results.alerts_of(output, [fired.rule.rule_id], texts, from_ms)
+        for output in ALERT_OUTPUTS
+        for row in past.results(output, Selection({"rule_id": [fired.rule.rule_id], "key": texts}, from_ms))
     ]
 
 

@@ -1,18 +1,17 @@
 """What an explanation is about: the event, or the alert that raised another, found in the archive."""
 
-import json
 from typing import Any
 
 import numpy as np
 
-from buckets.delta.column_name import quoted_column
+from buckets.delta.query import is_between, is_in
 from buckets.errors import BucketsError
 from buckets.history.explain.alerts import as_arrivals
 from buckets.history.explain.arrivals import Arrivals
 from buckets.history.explain.history_lookup import Past
 from buckets.history.explain.key import Target
 from buckets.history.explain.policy import moment
-from buckets.history.explain.results import Row, sql_moment, sql_text
+from buckets.outputs.recorded_outputs import Row
 from buckets.rules.rule import Rule
 
 
@@ -55,8 +54,8 @@ def alert_that_raised(past: Past, rule: Rule, target: Target, row: Row) -> Targe
     Raises:
         BucketsError: it is not found.
     """
-    event: dict[str, Any] = json.loads(row["event"]) if isinstance(row["event"], str) else row["event"]
-    found = past.results.alert(event["alert_id"])
+    event: dict[str, Any] = row["event"]
+    found = past.alert(event["alert_id"])
     alerts = None if found is None else as_arrivals(past, target.batch_id, [found[1]])
     if alerts is None or not len(alerts):
         message = (
@@ -69,9 +68,8 @@ def alert_that_raised(past: Past, rule: Rule, target: Target, row: Row) -> Targe
 
 def _events(past: Past, event_id: str, at_ms: int | None) -> Arrivals:
     schema = past.schema
-    tests = [f"{quoted_column(schema.event_id)} = {sql_text(event_id)}"]
-    tests += [] if at_ms is None else [f"{quoted_column(schema.event_time.field)} = {sql_moment(at_ms)}"]
-    return past.events(schema, tests)
+    tests = [] if at_ms is None else is_between(schema.event_time.field, at_ms, at_ms + 1)
+    return past.events(schema, [is_in(schema.event_id, [event_id]), *tests])
 
 
 def _not_found(past: Past, event_id: str, at_ms: int | None) -> str:

@@ -11,19 +11,19 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import QueryBuilder
 
 from buckets.audit.tables import Table, audit_tables
-from buckets.config.job import Job
-from buckets.delta.whole_table import open_table
-from buckets.errors import BucketsError, first_line
+from buckets.config.job import Job, results_folder
+from buckets.delta.query import is_table
+from buckets.errors import BucketsError
 from buckets.history.scoring.scoring import ScoredPiece
 from buckets.outputs import columns
 from buckets.outputs.contract import MOMENT, OTHER_FIELDS
 from buckets.outputs.messages import Messages
+from buckets.outputs.recorded_outputs import ALERT_OUTPUTS, Selection, output_table
 
-ALERTS = (columns.ALERTS, columns.SHADOW_ALERTS, columns.HELD_ALERTS)
 _BATCH = "batch_id"
+_AUDIT_FIRST = "run `buckets audit CONF --once` first, or put its folder back"
 _NOT_COMPARED = ("version", "ingested_at", "decided_at", OTHER_FIELDS)
 """Of messages: the version of their schema, and when something was done."""
 
@@ -97,22 +97,17 @@ def recorded_rows(job: Job, evaluations: bool) -> RecordedRows:
         BucketsError: there are no tables of it.
     """
     settings = job.settings
-    outputs = (*ALERTS, columns.EVALUATIONS) if evaluations else ALERTS
-    if settings.output.kind == "delta":
-        folder, missing = Path(settings.output.path), "put the output folder back"
-    elif settings.audit is None:
-        message = "the job's alerts go to topics, and no tables of them are kept; add `audit` and run `buckets audit`"
-        raise BucketsError(message)
-    else:
-        folder, missing = Path(settings.audit.path), "run `buckets audit CONF --once` first, or put its folder back"
-    gone = next((name for name in outputs if not (folder / name / "_delta_log").exists()), None)
+    outputs = (*ALERT_OUTPUTS, columns.EVALUATIONS) if evaluations else ALERT_OUTPUTS
+    folder, is_output = results_folder(job), settings.output.kind == "delta"
+    gone = next((name for name in outputs if not is_table(folder / name)), None)
     if gone == columns.EVALUATIONS and not settings.output.evaluations:
         message = f"results {folder}: the job writes no evaluations to compare with; leave --evaluations out"
         raise BucketsError(message)
     if gone is not None:
-        message = f"results {folder}: there is no table {gone} to compare with; {missing}"
+        remedy = "put the output folder back" if is_output else _AUDIT_FIRST
+        message = f"results {folder}: there is no table {gone} to compare with; {remedy}"
         raise BucketsError(message)
-    if settings.output.kind == "delta":
+    if is_output:
         return OutputTables(folder, job.event_schema.largest_scale)
     return AuditedTables(folder, audit_tables(outputs))
 
@@ -218,22 +213,8 @@ class AuditedTables:
 
 def _read(path: Path, schema: pa.Schema, span: Span, tests: list[str]) -> pa.Table:
     """Columns of a table of Delta; those that it lacks are null."""
-    if span.from_ms is not None:
-        tests = [*tests, f"event_time >= to_timestamp_millis({span.from_ms})"]
-    if span.to_ms is not None:
-        tests = [*tests, f"event_time < to_timestamp_millis({span.to_ms})"]
-    try:
-        source = open_table(path)
-        there = {each.name for each in source.schema().fields}
-        names = ", ".join(f'"{name}"' for name in schema.names if name in there)
-        where = f" where {' and '.join(tests)}" if tests else ""
-        found = pa.table(QueryBuilder().register("rows", source).execute(f"select {names} from rows{where}").read_all())
-        nulls = pa.nulls(len(found), pa.null())
-        arrays = [found[name] if name in there else nulls for name in schema.names]
-        return pa.table(arrays, names=schema.names).cast(schema)
-    except Exception as error:  # deltalake raises plain ones for files that are gone or broken
-        message = f"results {path}: the table cannot be read ({first_line(error)})"
-        raise BucketsError(message) from None
+    wanted = Selection({}, span.from_ms, span.to_ms, tests)
+    return output_table(path, schema.names, wanted, optional=schema.names).cast(schema)
 
 
 def _moment(time_ms: int) -> pa.Scalar:

@@ -22,15 +22,16 @@ from buckets.archive.history import History
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.cuts import Cut
 from buckets.config.job import load_job
-from buckets.delta.column_name import quoted_column
+from buckets.delta.query import quoted_column
 from buckets.errors import BucketsError
 from buckets.history.replay.differences import KINDS, Difference, Kind, differences
 from buckets.history.replay.pieces import CutAs, pieces_of
-from buckets.history.replay.recorded_rows import ALERTS, RecordedRows, Span, recorded_rows
+from buckets.history.replay.recorded_rows import RecordedRows, Span, recorded_rows
 from buckets.history.replay.replayed_fills import ReplayedFills
 from buckets.history.scoring.scoring import ScoredPiece, score_pieces
 from buckets.moment import moment_ms
 from buckets.outputs import columns
+from buckets.outputs.recorded_outputs import ALERT_OUTPUTS
 
 CutChoice = Literal["auto", "recorded", "joined"]
 FEW_BATCHES = 20
@@ -293,7 +294,7 @@ class _Comparison:
         self._span = Span(wanted.from_ms, wanted.to_ms, (0, -1))
         if not rows.by_batch:
             self._span = replace(self._span, ends=_ends(history, found.last_batch))
-        outputs = (*ALERTS, columns.EVALUATIONS) if wanted.evaluations else ALERTS
+        outputs = (*ALERT_OUTPUTS, columns.EVALUATIONS) if wanted.evaluations else ALERT_OUTPUTS
         self._replayed: dict[str, list[pa.Table]] = {output: [] for output in outputs}
         self._bytes = 0
 
