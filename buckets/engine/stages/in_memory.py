@@ -1,6 +1,6 @@
 """A job without Spark: both stages in this process, with timelines in dictionaries.
 
-It evaluates tables and files of events, scores the archive again, compiles the kernels ahead of time, and runs in tests.
+It evaluates tables and files of events, scores archives again, compiles the kernels ahead of time, and runs in tests.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
