@@ -43,7 +43,7 @@ def advise(rule: RuleQuality, thresholds: Thresholds) -> Advice:
         rule: what is known of it.
         thresholds: what the advice goes by.
     """
-    precision, judged = rule.precision, rule.judged
+    precision, judged = rule.fraud_of_judged, rule.judged
     if precision is None or judged < thresholds.verdicts:
         return Advice("not enough verdicts", f"{_judged(rule)}; {thresholds.verdicts:,} are needed")
     said = f"{rule.verdicts['fraud']:,} of {judged:,} were fraud: with 95 % confidence"

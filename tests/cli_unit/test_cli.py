@@ -17,11 +17,11 @@ from buckets.engine.storage.key import key_of_values
 from buckets.events.schema import load_event_schema
 from buckets.numbers.fixed_point import readable
 from buckets.resources import resource
-from buckets.rule_feeds.feed import FixedRules
 from buckets.rule_feeds.rule_book import RuleBook
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import first_rule_set
 from tests.cli_unit.ran import Ran, one_line
+from tests.fixed_rules import FixedRules
 
 GOOD_RULES = """\
 rules:

@@ -30,7 +30,6 @@ from buckets.list_feeds.file_feed import ListFile
 from buckets.list_feeds.list_book import ListBook
 from buckets.outputs.json_files import OUTPUTS
 from buckets.outputs.json_lines import JsonLines
-from buckets.rule_feeds.feed import FixedRules
 from buckets.rule_feeds.rule_book import RuleBook
 from buckets.rules.rule import Rule
 from buckets.spark.arrival_stream import ArrivalStream
@@ -39,6 +38,7 @@ from buckets.spark.parquet_source import list_files, read_files
 from buckets.spark.query import BatchReport, Scoring, ScoringQuery
 from buckets.spark.scored_batch import ScoredBatch
 from buckets.state.bounds import Bounds
+from tests.fixed_rules import FixedRules
 
 _FIRST_MTIME_S = 1_700_000_000
 

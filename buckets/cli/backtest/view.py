@@ -80,8 +80,8 @@ def _fraud(report: BacktestReport) -> TextTable:
         assert fraud is not None
         table.add_row(
             name,
-            percent_text(fraud.precision),
-            percent_text(fraud.recall),
+            percent_text(fraud.fraud_of_alerted),
+            percent_text(fraud.caught_of_confirmed),
             f"{fraud.caught:,} of {fraud.confirmed:,}",
             money_text(fraud.caught_amount),
             money_text(fraud.saved_amount),
@@ -147,7 +147,11 @@ def _show_variants(console: Terminal, report: BacktestReport) -> None:
         figures, fraud = each.figures, each.figures.fraud
         columns = [f"{figures.alerts:,}", decimal_text(report.per_day(figures.alerts), 1)]
         if fraud is not None:
-            columns += [percent_text(fraud.precision), percent_text(fraud.recall), money_text(fraud.saved_amount)]
+            columns += [
+                percent_text(fraud.fraud_of_alerted),
+                percent_text(fraud.caught_of_confirmed),
+                money_text(fraud.saved_amount),
+            ]
         else:
             columns += [f"{figures.events:,}", money_text(figures.amount)]
         style = "bold" if each.is_as_written else ""

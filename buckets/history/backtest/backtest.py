@@ -1,6 +1,6 @@
 """A backtest: what a set of rules would have raised on history, through the same engine as in a running job.
 
-pieces in the order of arrival ──► score_pieces, rules and variants at once ──► RaisedAlerts, FraudEvents ──► Reckoning
+pieces in the order of arrival ──► score_pieces, rules and variants at once ──► RaisedAlerts, FraudEvents ──► Totals
 
 A backtest of the rules of a job therefore raises the alerts that the job has raised, to the last digit.
 """
@@ -21,14 +21,14 @@ from buckets.duration import format_duration
 from buckets.errors import BucketsError
 from buckets.evaluation import check_rules, first_version
 from buckets.events.schema import EventSchema
-from buckets.history.backtest.confirmed_fraud import ConfirmedFraud
+from buckets.history.backtest.confirmed_fraud import Amounts
 from buckets.history.backtest.expectation import Known
 from buckets.history.backtest.figures_text import decimal_text
 from buckets.history.backtest.fraud_events import FraudEvents
 from buckets.history.backtest.pieces import Scoring
 from buckets.history.backtest.raised_alerts import RaisedAlerts, Span
 from buckets.history.backtest.report import BacktestReport, RuleResult, VariantResult
-from buckets.history.backtest.totals import Reckoning
+from buckets.history.backtest.totals import Totals
 from buckets.history.backtest.variants import NO_SWEEP, SweptRules
 from buckets.history.scoring.scoring import Piece, score_pieces
 from buckets.lists.index import ListIndex
@@ -68,7 +68,7 @@ class Backtest:
     span: Span = (None, None)
     history_ms: int | None = None
     measure: str | None = None
-    confirmed: ConfirmedFraud | None = None
+    confirmed: Amounts | None = None
     swept: SweptRules = NO_SWEEP
     recorded: Path | None = None
     samples: int = 5
@@ -190,14 +190,14 @@ class Backtest:
         begin, end = self.span
         days = raised.days.length(begin, end)
         scale = None if self.measure is None else self.schema.measures[self.measure].scale
-        reckoning = Reckoning(raised, fraud, self.span, scale)
+        totals = Totals(raised, fraud, self.span, scale)
         recorded = None if self.recorded is None else self._recorded(self.recorded)
         active = [rule for rule in self._evaluated if rule.state == "ACTIVE"]
         overlap = None
         if recorded is not None:
             of_alerts = [samples for (_, output), samples in recorded.items() if output == ALERTS]
             old = {event: sample for samples in of_alerts for event, sample in samples.items()}
-            overlap = compare_events(old, reckoning.samples(map(reckoning.alerts_of, active)), self.samples)
+            overlap = compare_events(old, totals.samples(map(totals.alerts_of, active)), self.samples)
         return BacktestReport(
             begin_ms=in_span_ms[0] if begin is None else begin,
             end_ms=in_span_ms[1] + 1 if end is None else end,
@@ -205,30 +205,30 @@ class Backtest:
             arrivals=raised.arrivals,
             bad=raised.bad,
             measure=self.measure,
-            rules=tuple(self._result(rule, reckoning, recorded) for rule in self._evaluated),
-            total=reckoning.of_active(active),
-            days_with_alerts=reckoning.days(active),
+            rules=tuple(self._result(rule, totals, recorded) for rule in self._evaluated),
+            total=totals.of_active(active),
+            days_with_alerts=totals.days(active),
             overlap=overlap,
             gone=self._gone(recorded or {}),
             sweeps=self.swept.sweeps,
-            variants=tuple(self._variants(reckoning)),
+            variants=tuple(self._variants(totals)),
             unknown_fraud=0 if fraud is None else fraud.missing,
             notes=tuple(self._notes(raised, fraud, days)),
         )
 
-    def _result(self, rule: Rule, reckoning: Reckoning, recorded: _Recorded | None) -> RuleResult:
+    def _result(self, rule: Rule, totals: Totals, recorded: _Recorded | None) -> RuleResult:
         overlap: Comparison | None = None
         if recorded is not None:
             of_rule = [samples for (rule_id, _), samples in recorded.items() if rule_id == rule.rule_id]
             old = {event: sample for samples in of_rule for event, sample in samples.items()}
-            overlap = compare_events(old, reckoning.samples([reckoning.alerts_of(rule)]), self.samples)
-        keys = reckoning.top_keys(rule, self.samples)
-        return RuleResult(rule.rule_id, rule.state, rule.sentence(), reckoning.of_rule(rule), keys, overlap)
+            overlap = compare_events(old, totals.samples([totals.alerts_of(rule)]), self.samples)
+        keys = totals.top_keys(rule, self.samples)
+        return RuleResult(rule.rule_id, rule.state, rule.sentence(), totals.of_rule(rule), keys, overlap)
 
-    def _variants(self, reckoning: Reckoning) -> Iterator[VariantResult]:
+    def _variants(self, totals: Totals) -> Iterator[VariantResult]:
         written = self.swept.written
         for each in self.swept.combinations:
-            figures = reckoning.of_variants((rule_id, written[rule_id]) for rule_id in each.rules)
+            figures = totals.of_variants((rule_id, written[rule_id]) for rule_id in each.rules)
             yield VariantResult(each.values, each.is_as_written, figures)
 
     def _recorded(self, folder: Path) -> _Recorded:

@@ -151,7 +151,7 @@ def _figure(name: str, figures: Figures) -> Fraction | None:
     if name in _OF_FRAUD:
         assert fraud is not None
         if name in _SHARES:
-            return fraud.precision if name == "precision" else fraud.recall
+            return fraud.fraud_of_alerted if name == "precision" else fraud.caught_of_confirmed
         return Fraction(fraud.caught if name == "caught" else fraud.saved_amount)
     value = getattr(figures, name)
     return None if value is None else Fraction(value)

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from buckets.archive.archive import ARRIVAL
 from buckets.events import conversion
 from buckets.events.schema import EventSchema
-from buckets.history.backtest.confirmed_fraud import ConfirmedFraud
+from buckets.history.backtest.confirmed_fraud import Amounts
 from buckets.outputs.comparison import Event
 
 
@@ -39,9 +39,7 @@ class FraudEvents:
         found: by id and time, in the order of arrival: an id that comes at several times is several events.
     """
 
-    def __init__(
-        self, confirmed: ConfirmedFraud, schema: EventSchema, amount: str | None, fields: Iterable[str]
-    ) -> None:
+    def __init__(self, confirmed: Amounts, schema: EventSchema, amount: str | None, fields: Iterable[str]) -> None:
         """Nothing has been found yet.
 
         Args:
@@ -52,7 +50,7 @@ class FraudEvents:
         """
         self._confirmed, self._schema, self._amount = confirmed, schema, amount
         self._fields: Sequence[str] = list(dict.fromkeys(fields))
-        self._ids = pa.array(list(confirmed.amounts), pa.string())
+        self._ids = pa.array(list(confirmed), pa.string())
         self.found: dict[Event, FraudEvent] = {}
         self._ids_found: set[str] = set()
 
@@ -96,7 +94,7 @@ class FraudEvents:
 
         What is written for an id is the amount of its first event; others of this id have none.
         """
-        written = self._confirmed.amounts[event_id]
+        written = self._confirmed[event_id]
         if written is None or self._amount is None:
             return own
         if event_id in self._ids_found:

@@ -197,8 +197,8 @@ def _trade_off(report: BacktestReport) -> list[Line]:
         return [_line(report, report.measure or "events", "new", [_amount(each) / most for each in report.variants])]
     frauds = [each.figures.fraud for each in report.variants]
     return [
-        _line(report, "recall", "new", [None if each is None else each.recall for each in frauds]),
-        _line(report, "precision", "both", [None if each is None else each.precision for each in frauds]),
+        _line(report, "recall", "new", [None if each is None else each.caught_of_confirmed for each in frauds]),
+        _line(report, "precision", "both", [None if each is None else each.fraud_of_alerted for each in frauds]),
     ]
 
 

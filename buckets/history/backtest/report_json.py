@@ -82,8 +82,8 @@ def _figures(report: BacktestReport, figures: Figures) -> dict[str, Any]:
         found |= {
             "confirmed_fraud": fraud.confirmed,
             "caught": fraud.caught,
-            "precision": _number(fraud.precision),
-            "recall": _number(fraud.recall),
+            "precision": _number(fraud.fraud_of_alerted),
+            "recall": _number(fraud.caught_of_confirmed),
             "after_an_alert": fraud.after,
             "caught_amount": _money(fraud.caught_amount),
             "after_an_alert_amount": _money(fraud.after_amount),

@@ -21,7 +21,7 @@ _NEVER = np.iinfo(np.int64).max
 _LOW_BITS = 32
 
 
-class Reckoning:
+class Totals:
     """Counts what rules have raised."""
 
     def __init__(self, raised: RaisedAlerts, fraud: FraudEvents | None, span: Span, scale: int | None) -> None:
