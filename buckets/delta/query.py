@@ -72,9 +72,13 @@ def in_ms(rows: pa.Table | pa.RecordBatch) -> pa.Table | pa.RecordBatch:
     """Return rows with their moments as int64, in ms since the epoch."""
     for index, field in enumerate(rows.schema):
         if pa.types.is_timestamp(field.type):
-            moments = rows.column(index).cast(pa.timestamp("ms", "UTC"), safe=False)
-            rows = rows.set_column(index, field.name, moments.cast(pa.int64()))
+            rows = rows.set_column(index, field.name, moments_ms(rows.column(index)))
     return rows
+
+
+def moments_ms(moments: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Return moments as int64, in ms since the epoch."""
+    return moments.cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
 
 
 def quoted_column(name: str) -> str:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buckets.archive.archive import ARRIVAL
+from buckets.delta.query import moments_ms
 from buckets.events import conversion
 from buckets.events.schema import EventSchema
 from buckets.history.backtest.confirmed_fraud import Amounts
@@ -79,7 +80,7 @@ class FraudEvents:
         if self._amount is not None:
             measure = self._schema.measures[self._amount]
             amounts, _ = conversion.measures(rows[self._amount].combine_chunks(), measure.scale)
-        times_ms = rows[self._schema.event_time.field].cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
+        times_ms = moments_ms(rows[self._schema.event_time.field])
         fields = rows.select(self._fields).to_pylist() if self._fields else [{}] * len(rows)
         ids = rows[self._schema.event_id].to_pylist()
         each = zip(ids, rows[ARRIVAL].to_pylist(), times_ms.to_pylist(), amounts.tolist(), fields, strict=True)

@@ -48,10 +48,8 @@ def as_arrivals(past: Past, batch_id: int, rows: list[Row], key: Mapping[str, An
         arrivals = came.get((row["event_id"], row["event_time"]))
         if arrivals is None:
             continue
-        mine = next(
-            (at for at, each in enumerate(arrivals.origins) if each[::2] == (row["source"], row["position"])), 0
-        )
-        batch = int(arrivals.batches[mine])
+        came_at = arrivals.row_of(row["source"], row["position"])
+        batch = int(arrivals.batches[came_at])
         rules = past.rule_set(batch).rules
         rank = next((at for at, rule in enumerate(rules) if rule.rule_id == row["rule_id"]), None)
         if rank is None or rules[rank].on != "events":
@@ -62,8 +60,8 @@ def as_arrivals(past: Past, batch_id: int, rows: list[Row], key: Mapping[str, An
         fields |= {ALERT_SEVERITY: rules[rank].severity, ALERT_SCORE: rules[rank].score}
         if key is not None and any(fields.get(field) != value for field, value in key.items()):
             continue
-        number = int(arrivals.numbers[mine]) * RANKS + rank
-        found.append((number, batch, fields, arrivals.origins[mine], arrivals.ingested_ms[mine].as_py()))
+        number = int(arrivals.numbers[came_at]) * RANKS + rank
+        found.append((number, batch, fields, arrivals.origins[came_at], arrivals.ingested_ms[came_at].as_py()))
     found.sort(key=lambda each: each[0])
     return _table(found, of_alerts)
 

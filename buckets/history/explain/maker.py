@@ -15,17 +15,24 @@ from buckets.expressions.certainty import Value
 from buckets.history.explain import obstacle
 from buckets.history.explain.alerts import RANKS, as_arrivals
 from buckets.history.explain.condition import KnownValues, explain_condition, explain_test
-from buckets.history.explain.explanation import EventThen, Explanation, Outcome, Part, Reason, Recorded
+from buckets.history.explain.explanation import Explanation, Outcome, Part, Reason, Recorded
 from buckets.history.explain.history_lookup import Past
 from buckets.history.explain.key import KeyHistory, Target, find_group, follow_key
-from buckets.history.explain.policy import FiredAt, fired_before, held_by, in_share, moment, not_for_alerts
+from buckets.history.explain.policy import FiredAt, fired_before, held_by, in_share, not_for_alerts
 from buckets.history.explain.recorded import RecordedResult, find_recorded, recorded_alert
-from buckets.history.explain.rule import rule_then, warmth_of
 from buckets.history.explain.scoring import score_again
-from buckets.history.explain.subject import alert_that_raised, arrivals_of_event, event_of_alert
+from buckets.history.explain.subject import (
+    alert_that_raised,
+    arrivals_of_event,
+    event_of_alert,
+    event_then,
+    rule_then,
+    warmth_of,
+)
 from buckets.history.explain.value import PlainValue
 from buckets.history.explain.window import Computation, Found, computations, explain_window, outside_of_group
 from buckets.lists.lists import ListsAt
+from buckets.moment import full_time_text
 from buckets.outputs.columns import ALERTS
 from buckets.outputs.recorded_outputs import ALERT_OUTPUTS, Row, Selection
 from buckets.rules.rule import Rule
@@ -113,7 +120,7 @@ class Explainer:
             outcome="not evaluated",
             alert_id=None,
             rule=None if rule is None else rule_then(self.past, rule, target),
-            event=_event_then(target, came),
+            event=event_then(target, came),
             key={} if rule is None else _key(rule, target),
             reasons=tuple(reasons),
             policy=(),
@@ -148,7 +155,7 @@ class Explainer:
                 reasons += obstacle.of_patience(rule, each, histories[frozenset(each.fields)], target)
         reset_ms = self._reset_ms(rule, target, wanted[0]) if rule.reset_on_alert else None
         if reset_ms is not None and target.time_ms <= reset_ms:
-            reasons.append(Reason("reset", f"an alert at {moment(reset_ms)} had reset the rule for this key"))
+            reasons.append(Reason("reset", f"an alert at {full_time_text(reset_ms)} had reset the rule for this key"))
         if reasons:
             return self._not_evaluated(rule, target, list(dict.fromkeys(reasons)), came)
         return self._evaluated(rule, target, event, result, histories, reset_ms, came, notes)
@@ -190,7 +197,7 @@ class Explainer:
             outcome=outcome,
             alert_id=None if result is None else result.row.get("alert_id"),
             rule=rule_then(self.past, rule, target),
-            event=_event_then(target, came),
+            event=event_then(target, came),
             key=_key(rule, target),
             reasons=tuple(held),
             policy=tuple(policy),
@@ -287,21 +294,6 @@ class Explainer:
 def _key(rule: Rule, target: Target) -> dict[str, Any]:
     """The key of the rule, as results show it."""
     return {field: target.value(field) for field in rule.group_by}
-
-
-def _event_then(target: Target, came: int) -> EventThen:
-    arrivals = target.arrivals
-    source, _, position = arrivals.origins[0]
-    return EventThen(
-        event_id=target.name,
-        time_ms=target.time_ms,
-        fields=arrivals.event(0),
-        batch_id=target.batch_id,
-        source=source,
-        position=position,
-        ingested_ms=arrivals.ingested_ms[0].as_py(),
-        came=came,
-    )
 
 
 def _outcome(result: RecordedResult | None, condition: Part) -> Outcome:

@@ -6,7 +6,6 @@ Left out is what says when a row was decided or published, where it lies, and wh
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -53,41 +52,8 @@ class Span:
         return rows
 
 
-class RecordedRows(Protocol):
-    """What a job has recorded."""
-
-    @property
-    def by_batch(self) -> bool:
-        """Whether rows say which batch wrote them, so that a few batches can be read at a time."""
-
-    def recorded(self, output: str, span: Span) -> pa.Table:
-        """The rows of an output.
-
-        Raises:
-            BucketsError: they cannot be read.
-        """
-
-    def of_no_batch(self, output: str, span: Span, batches: tuple[int, int]) -> pa.Table:
-        """Return the rows of an output whose batch is none of the job.
-
-        Args:
-            output: the output.
-            span: which event times are wanted.
-            batches: the first and the last batch that may have written something.
-
-        Raises:
-            BucketsError: they cannot be read.
-        """
-
-    def replayed(self, output: str, scored: ScoredPiece) -> pa.Table:
-        """The rows of an output as they came out of a piece, with the columns of those that are recorded."""
-
-    def joined(self, output: str, replayed: Sequence[pa.Table]) -> pa.Table:
-        """The rows of pieces that follow each other as one table."""
-
-
-def recorded_rows(job: Job, evaluations: bool) -> RecordedRows:
-    """What a job has recorded.
+def recorded_rows(job: Job, evaluations: bool) -> "RecordedRows":
+    """Open what a job has recorded.
 
     Args:
         job: the job.
@@ -126,7 +92,7 @@ class OutputTables:
 
     @property
     def by_batch(self) -> bool:
-        """Rows have the number of their batch."""
+        """Say that rows have the number of their batch, so that a few batches can be read at a time."""
         return True
 
     def recorded(self, output: str, span: Span) -> pa.Table:
@@ -209,6 +175,10 @@ class AuditedTables:
         names = [each.name for each in contract.fields if each.name not in _NOT_COMPARED]
         types = {column.name: column.type for column in self.tables[output].columns}
         return pa.schema([pa.field(name, types[name]) for name in names])
+
+
+RecordedRows = OutputTables | AuditedTables
+"""What a job has recorded."""
 
 
 def _read(path: Path, schema: pa.Schema, span: Span, tests: list[str]) -> pa.Table:

@@ -22,7 +22,7 @@ from buckets.archive.history import History
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.cuts import Cut
 from buckets.config.job import load_job
-from buckets.delta.query import quoted_column
+from buckets.delta.query import is_between
 from buckets.errors import BucketsError
 from buckets.history.replay.differences import KINDS, Difference, Kind, differences
 from buckets.history.replay.pieces import CutAs, pieces_of
@@ -249,10 +249,7 @@ def _last_batch(history: History, wanted: Wanted) -> int:
         BucketsError: there is no event in the time that is asked for.
     """
     last_terms = history.recorded.terms(history.recorded.cuts[-1].batch_id)
-    time = quoted_column(last_terms.event_schema.event_time.field)
-    tests = ["true"]
-    tests += [] if wanted.from_ms is None else [f"{time} >= to_timestamp_millis({wanted.from_ms})"]
-    tests += [] if wanted.to_ms is None else [f"{time} < to_timestamp_millis({wanted.to_ms})"]
+    tests = ["true", *is_between(last_terms.event_schema.event_time.field, wanted.from_ms, wanted.to_ms)]
     last = history.archive.query(f"select max({BATCH}) as last from archive where {' and '.join(tests)}")["last"][0]
     if last.as_py() is None:
         message = f"archive {history.archive.folder}: no event has happened in that time; ask for another one"
