@@ -27,11 +27,6 @@ def delta_arrivals(
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """The rows of batches. A row belongs to the first batch that reaches its order.
 
-    Args:
-        source: the table, and the column that orders its rows.
-        cuts: the batches.
-        schemas: by batch, the event schema.
-
     Raises:
         BucketsError: the table is gone, or batches overlap, so that the order does not say which row was in which.
     """

@@ -111,9 +111,6 @@ def join_small_files(path: Path) -> int:
 
     Another process may append meanwhile. If one joins files too, the first has done it.
 
-    Args:
-        path: the table.
-
     Returns:
         How many files there are fewer.
     """

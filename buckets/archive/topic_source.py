@@ -33,12 +33,6 @@ def topic_arrivals(
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """The messages of batches, in the order of partition and offset; only batches that the audit has reached.
 
-    Args:
-        job: whose topic it is.
-        before: the batch before the first.
-        cuts: the batches.
-        schemas: by batch, the event schema.
-
     Raises:
         BucketsError: the configuration has no audit, or it has kept nothing yet.
     """

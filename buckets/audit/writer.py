@@ -70,12 +70,7 @@ class AuditWriter:
         self._since = {name: table.version() for name, table in self._open.items()}
 
     def write(self, read: pa.Table, batch_id: int) -> Written:
-        """Write a batch, once, however often it is run. A table without rows in it is not touched.
-
-        Args:
-            read: rows of `MessageReader.schema`.
-            batch_id: the number of the batch.
-        """
+        """Write a batch, once, however often it is run. A table without rows in it is not touched."""
         counts = {pair["values"]: pair["counts"] for pair in pc.value_counts(read[TABLE]).to_pylist()}
         unreadable = read.num_rows - read[FAULT].null_count
         touched = [*counts, *([UNREADABLE] if unreadable else [])]

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +13,7 @@ from buckets.cli.console import Terminal, echo
 from buckets.cli.event_schema import SchemaOption, event_schema
 from buckets.cli.progress import BatchProgress
 from buckets.cli.table import TextTable
-from buckets.config.engine import MOST_SHARDS, EngineSettings
+from buckets.config.engine import MOST_SHARDS
 from buckets.config.job import load_engine_settings
 from buckets.config.lists import check_lists
 from buckets.config.raw_windows import raw_window_fault
@@ -21,6 +21,7 @@ from buckets.engine.stages.in_memory import InMemoryJob
 from buckets.engine.stages.output_decoder import OutputDecoder
 from buckets.engine.stages.shard import Scorer
 from buckets.errors import BucketsError
+from buckets.evaluation import first_version
 from buckets.events.bad_rows import BadRows
 from buckets.events.event_file import EventFile, file_arrivals, open_event_file
 from buckets.events.schema import EventSchema
@@ -29,10 +30,7 @@ from buckets.lists.list_file import load_list, read_list
 from buckets.outputs.json_files import JsonFiles
 from buckets.outputs.json_lines import JsonLines
 from buckets.rule_files.yaml_rules import load_rule_files
-from buckets.rules.change import changes_between
-from buckets.rules.revision import revise
-from buckets.rules.rule import Rule
-from buckets.rules.rule_set import RuleSet, first_rule_set
+from buckets.rules.rule_set import first_rule_set
 
 
 def evaluate(
@@ -76,7 +74,7 @@ def evaluate(
     if shards is not None:
         engine = engine.model_copy(update={"shards": shards})
     _check_out(out)
-    rule_set = _first_version(rule_list, of_events, engine)
+    rule_set = first_version(rule_list, of_events, engine, lambda rule: raw_window_fault(rule, engine, of_events))
     job = InMemoryJob(Scorer(of_events, engine, evaluations=True, lists={n: load_list(p) for n, p in files.items()}))
     decoder = OutputDecoder(rule_set, of_events, engine)
     progress = BatchProgress(Terminal(stderr=True), "Reading events…")
@@ -92,21 +90,6 @@ def evaluate(
         table.add_row(f"{name}.jsonl", f"{count:,}")
     Terminal().print(table)
     _tell_bad(file, out, progress)
-
-
-def _first_version(rules: Sequence[Rule], schema: EventSchema, engine: EngineSettings) -> RuleSet:
-    """Return the rules as a job would have them in its first version.
-
-    Raises:
-        BucketsError: one needs events that the settings do not keep.
-    """
-    asked, nothing = changes_between((), rules), RuleSet(0, (), (), {})
-    revision = revise(
-        nothing, asked, schema, (), engine.allowed_lateness, fault=lambda rule: raw_window_fault(rule, engine, schema)
-    )
-    if revision.refused:
-        raise BucketsError(revision.refused[0].reason)
-    return revision.rule_set
 
 
 def _batches(file: EventFile, schema: EventSchema, batch_rows: int) -> Iterator[pa.RecordBatch]:

@@ -20,11 +20,7 @@ from buckets.rules.rule_set import RuleSet
 
 
 class MemoryEntries:
-    """A map from bytes to bytes, in a dictionary.
-
-    Attributes:
-        data: the dictionary.
-    """
+    """A map from bytes to bytes, in a dictionary."""
 
     def __init__(self) -> None:
         """Begin empty."""

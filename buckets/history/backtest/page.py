@@ -54,13 +54,7 @@ _MOST_MARKS = 7
 
 
 def backtest_page(report: BacktestReport, outcomes: Sequence[Outcome], rules: str) -> str:
-    """The page.
-
-    Args:
-        report: the report.
-        outcomes: what became of expectations.
-        rules: what was backtested, as its title says.
-    """
+    """The page."""
     lines = _trade_off(report)
     return render(
         "backtest.html",

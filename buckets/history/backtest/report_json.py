@@ -16,12 +16,7 @@ NAMES: dict[Caught, str] = {"only_a": "only_old", "only_b": "only_new", "both": 
 
 
 def report_json(report: BacktestReport, outcomes: Iterable[Outcome] = ()) -> dict[str, Any]:
-    """A report as values that JSON knows.
-
-    Args:
-        report: the report.
-        outcomes: what became of expectations.
-    """
+    """A report as values that JSON knows."""
     return {
         "from_ms": report.begin_ms,
         "to_ms": report.end_ms,

@@ -107,14 +107,7 @@ def find_group(rule_set: RuleSet, rule: Rule, fields: Sequence[str], where: Filt
 
 
 def follow_key(past: Past, target: Target, group: Group, from_ms: int) -> KeyHistory:
-    """Follow the key of an event in a group.
-
-    Args:
-        past: the past.
-        target: the event.
-        group: the group, as it was at the event.
-        from_ms: from which event time on.
-    """
+    """Follow the key of an event in a group."""
     schema = target.arrivals.schema
     key = {field: target.value(field) for field in group.fields}
     assert None not in key.values(), "the event does not belong to the group"

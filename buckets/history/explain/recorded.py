@@ -21,14 +21,7 @@ _OUTCOMES: Mapping[str, Outcome] = {
 
 @dataclass(frozen=True)
 class RecordedResult:
-    """A result of a rule at an event.
-
-    Attributes:
-        outcome: what came of it.
-        row: an alert, or an evaluation.
-        features: the values, by name.
-        origin: where it was found.
-    """
+    """A result of a rule at an event."""
 
     outcome: Outcome
     row: Row

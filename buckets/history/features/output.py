@@ -62,11 +62,6 @@ def _is_marked(path: Path, is_file: bool) -> bool:
 def write_features(path: Path, columns: pa.Schema, tables: Iterable[pa.Table]) -> None:
     """Write features; earlier ones are replaced when all are written.
 
-    Args:
-        path: as for `check_output`.
-        columns: of the tables.
-        tables: the rows.
-
     Raises:
         BucketsError: it cannot be written, or what the tables raise.
     """

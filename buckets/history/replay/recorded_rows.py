@@ -55,10 +55,6 @@ class Span:
 def recorded_rows(job: Job, evaluations: bool) -> "RecordedRows":
     """Open what a job has recorded.
 
-    Args:
-        job: the job.
-        evaluations: whether evaluations are wanted too.
-
     Raises:
         BucketsError: there are no tables of it.
     """
@@ -124,12 +120,7 @@ class OutputTables:
 
 @dataclass(frozen=True)
 class AuditedTables:
-    """The tables of an audit.
-
-    Attributes:
-        folder: where they are.
-        tables: by output, its table.
-    """
+    """The tables of an audit."""
 
     folder: Path
     tables: dict[str, Table]
