@@ -36,7 +36,7 @@ AT_ONCE = 4
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenMessages:
     """What became of a batch.
 
     Attributes:
@@ -69,14 +69,14 @@ class AuditWriter:
         self._open = {name: open_table(folder / name) for name in self._tables}
         self._since = {name: table.version() for name, table in self._open.items()}
 
-    def write(self, read: pa.Table, batch_id: int) -> Written:
+    def write(self, read: pa.Table, batch_id: int) -> WrittenMessages:
         """Write a batch, once, however often it is run. A table without rows in it is not touched."""
         counts = {pair["values"]: pair["counts"] for pair in pc.value_counts(read[TABLE]).to_pylist()}
         unreadable = read.num_rows - read[FAULT].null_count
         touched = [*counts, *([UNREADABLE] if unreadable else [])]
         with ThreadPoolExecutor(AT_ONCE) as pool:
             repeats = list(pool.map(lambda name: self._append(name, read, batch_id), touched))
-        return Written(counts, sum(repeats), unreadable)
+        return WrittenMessages(counts, sum(repeats), unreadable)
 
     def _append(self, name: str, read: pa.Table, batch_id: int) -> int:
         """Write the rows of a table; returns how many repeats there were."""

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable, QueryBuilder
 
 from buckets.delta.whole_table import open_table
@@ -79,6 +80,14 @@ def in_ms(rows: pa.Table | pa.RecordBatch) -> pa.Table | pa.RecordBatch:
 def moments_ms(moments: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     """Return moments as int64, in ms since the epoch."""
     return moments.cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
+
+
+def inside(times_ms: pa.ChunkedArray, from_ms: int | None, until_ms: int | None) -> pa.ChunkedArray:
+    """Return which times are no earlier than one, and before another; None for any. A null is not."""
+    found = times_ms.is_valid()
+    if from_ms is not None:
+        found = pc.and_(found, pc.greater_equal(times_ms, from_ms))
+    return found if until_ms is None else pc.and_(found, pc.less(times_ms, until_ms))
 
 
 def quoted_column(name: str) -> str:

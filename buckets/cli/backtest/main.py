@@ -25,7 +25,7 @@ from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema, load_event_schema
 from buckets.history.backtest.backtest import Backtest
 from buckets.history.backtest.confirmed_fraud import read_confirmed_fraud
-from buckets.history.backtest.expectation import Outcome, check_expectation, parse_expectation
+from buckets.history.backtest.expectation import CheckedExpectation, check_expectation, parse_expectation
 from buckets.history.backtest.junit import junit_of_expectations
 from buckets.history.backtest.page import backtest_page
 from buckets.history.backtest.pieces import archive_pieces, check_needed_lists, event_pieces
@@ -232,7 +232,7 @@ def _duration_ms(option: str, text: str) -> int:
 
 def _write(
     report: BacktestReport,
-    outcomes: list[Outcome],
+    outcomes: list[CheckedExpectation],
     rules: Path,
     seconds: float,
     json_file: Path | None,

@@ -25,8 +25,8 @@ from buckets.history.backtest.confirmed_fraud import Amounts
 from buckets.history.backtest.expectation import Known
 from buckets.history.backtest.figures_text import decimal_text
 from buckets.history.backtest.fraud_events import FraudEvents
-from buckets.history.backtest.pieces import Scoring
-from buckets.history.backtest.raised_alerts import RaisedAlerts, Span
+from buckets.history.backtest.pieces import BacktestScoring
+from buckets.history.backtest.raised_alerts import RaisedAlerts, TimeSpan
 from buckets.history.backtest.report import BacktestReport, RuleResult, VariantResult
 from buckets.history.backtest.totals import Totals
 from buckets.history.backtest.variants import NO_SWEEP, SweptRules
@@ -65,7 +65,7 @@ class Backtest:
     schema: EventSchema
     engine: EngineSettings
     lists: Mapping[str, ListIndex]
-    span: Span = (None, None)
+    span: TimeSpan = (None, None)
     history_ms: int | None = None
     measure: str | None = None
     confirmed: Amounts | None = None
@@ -127,13 +127,13 @@ class Backtest:
         return Known(rules, self.confirmed is not None, self.recorded is not None, self.measure is not None)
 
     @cached_property
-    def scoring(self) -> Scoring:
+    def scoring(self) -> BacktestScoring:
         """By what pieces are scored."""
         rule_set = first_version([*self.rules, *self.swept.rules], self.schema, self.engine)
         terms = Terms(event_schema=self.schema, engine=self.engine, evaluations=False, output="delta")
         begin = self.span[0]
         from_ms = None if self.history_ms is None or begin is None else begin - self.history_ms
-        return Scoring(rule_set, terms, self.lists, from_ms)
+        return BacktestScoring(rule_set, terms, self.lists, from_ms)
 
     @property
     def _evaluated(self) -> tuple[Rule, ...]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from buckets.history.backtest.expectation import Outcome
+from buckets.history.backtest.expectation import CheckedExpectation
 from buckets.history.backtest.figures_text import TITLES, decimal_text, money_text, percent_text
 from buckets.history.backtest.report import BacktestReport, VariantResult
 from buckets.moment import day_text, time_text
@@ -53,7 +53,7 @@ class Line:
 _MOST_MARKS = 7
 
 
-def backtest_page(report: BacktestReport, outcomes: Sequence[Outcome], rules: str) -> str:
+def backtest_page(report: BacktestReport, outcomes: Sequence[CheckedExpectation], rules: str) -> str:
     """The page."""
     lines = _trade_off(report)
     return render(

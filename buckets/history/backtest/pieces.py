@@ -31,7 +31,7 @@ from buckets.rules.rule_set import RuleSet
 
 
 @dataclass(frozen=True)
-class Scoring:
+class BacktestScoring:
     """By what all pieces are scored.
 
     Attributes:
@@ -68,7 +68,7 @@ class Scoring:
         return Piece(rows, self.rule_set, self.terms, {**recorded, **self.lists} if self.lists else recorded)
 
 
-def archive_pieces(history: History, scoring: Scoring, until_ms: int | None) -> Iterator[Piece]:
+def archive_pieces(history: History, scoring: BacktestScoring, until_ms: int | None) -> Iterator[Piece]:
     """What has arrived for a job.
 
     Args:
@@ -109,7 +109,7 @@ def check_needed_lists(needed: Iterable[str], known: Collection[str], where: str
         raise BucketsError(message)
 
 
-def _arrivals(history: History, scoring: Scoring, until_ms: int | None) -> tuple[int, int | None]:
+def _arrivals(history: History, scoring: BacktestScoring, until_ms: int | None) -> tuple[int, int | None]:
     """The first arrival that counts, and the one after the last; all of them where no time is given."""
     time = scoring.terms.event_schema.event_time.field
     first, end = 0, None
@@ -134,7 +134,7 @@ def _with_fields(rows: pa.Table, schema: EventSchema) -> pa.Table:
     return rows
 
 
-def event_pieces(path: Path, arrival: str | None, scoring: Scoring) -> Iterator[Piece]:
+def event_pieces(path: Path, arrival: str | None, scoring: BacktestScoring) -> Iterator[Piece]:
     """The events of a file, a folder of files or a Delta table, in the order in which they count.
 
     Args:
@@ -149,13 +149,13 @@ def event_pieces(path: Path, arrival: str | None, scoring: Scoring) -> Iterator[
     yield from _numbered(arrivals, scoring)
 
 
-def table_pieces(events: pa.Table, scoring: Scoring) -> Iterator[Piece]:
+def table_pieces(events: pa.Table, scoring: BacktestScoring) -> Iterator[Piece]:
     """The events of a table, in the order of its rows."""
     arrivals = table_arrivals(events, scoring.terms.event_schema, scoring.rule_set.named_fields)
     return _numbered(arrivals, scoring)
 
 
-def _numbered(arrivals: Iterable[pa.RecordBatch], scoring: Scoring) -> Iterator[Piece]:
+def _numbered(arrivals: Iterable[pa.RecordBatch], scoring: BacktestScoring) -> Iterator[Piece]:
     """Arrivals that are in no archive as pieces."""
     first = 0
     for rows in arrivals:

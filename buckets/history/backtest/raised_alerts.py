@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buckets.archive.archive import ARRIVAL
-from buckets.delta.query import moments_ms
+from buckets.delta.query import inside, moments_ms
 from buckets.engine.batch.dead_letters import bad_rows
 from buckets.engine.policies.policies import is_in_share
 from buckets.events import conversion
@@ -30,10 +30,10 @@ from buckets.rules.policy import WHOLE_SHARE
 from buckets.rules.rule import Rule
 
 Int64s = npt.NDArray[np.int64]
-Span = tuple[int | None, int | None]
+TimeSpan = tuple[int | None, int | None]
 """From which event time on, and until which, in ms; None for any."""
 _ARRIVAL = "source_order"
-"""The column of alerts that holds the number of their arrival, see `Scoring.piece`."""
+"""The column of alerts that holds the number of their arrival, see `BacktestScoring.piece`."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class RaisedAlerts:
         bad: the rows that are no events, or could not be evaluated by some rule.
     """
 
-    def __init__(self, schema: EventSchema, span: Span, amount: str | None, rules: Mapping[str, Rule]) -> None:
+    def __init__(self, schema: EventSchema, span: TimeSpan, amount: str | None, rules: Mapping[str, Rule]) -> None:
         """Nothing yet.
 
         Args:
@@ -164,13 +164,13 @@ class RaisedAlerts:
 
     def _note_times(self, rows: pa.Table) -> None:
         times_ms = moments_ms(rows[self._schema.event_time.field]).filter(rows["_fault"].is_null())
-        inside = times_ms.filter(_inside(times_ms, self._span))
-        self.arrivals += len(inside)
-        self.days.take(inside.to_numpy())
-        self.in_span_ms, self.all_ms = _wider(self.in_span_ms, inside), _wider(self.all_ms, times_ms)
+        counted_ms = times_ms.filter(inside(times_ms, *self._span))
+        self.arrivals += len(counted_ms)
+        self.days.take(counted_ms.to_numpy())
+        self.in_span_ms, self.all_ms = _wider(self.in_span_ms, counted_ms), _wider(self.all_ms, times_ms)
 
     def _in_span(self, table: pa.Table) -> pa.Table:
-        return table.filter(_inside(moments_ms(table["event_time"]), self._span)) if table.num_rows else table
+        return table.filter(inside(moments_ms(table["event_time"]), *self._span)) if table.num_rows else table
 
     def _add(self, rows: pa.Table, alerts: pa.Table, outputs: npt.NDArray[np.str_]) -> None:
         """Add the alerts of a piece."""
@@ -236,15 +236,6 @@ def _wider(known: tuple[int, int] | None, times_ms: pa.ChunkedArray) -> tuple[in
     ends = pc.min_max(times_ms).as_py()
     before = (ends["min"], ends["max"]) if known is None else known
     return min(ends["min"], before[0]), max(ends["max"], before[1])
-
-
-def _inside(times_ms: pa.ChunkedArray, span: Span) -> pa.ChunkedArray:
-    """Which times lie in a span."""
-    begin, end = span
-    found = times_ms.is_valid()
-    if begin is not None:
-        found = pc.and_(found, pc.greater_equal(times_ms, begin))
-    return found if end is None else pc.and_(found, pc.less(times_ms, end))
 
 
 def _sorted_json(values: Mapping[str, object]) -> str:

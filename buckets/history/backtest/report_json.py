@@ -6,16 +6,14 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from buckets.history.backtest.expectation import Outcome
+from buckets.history.backtest.expectation import CheckedExpectation
+from buckets.history.backtest.figures_text import TITLES
 from buckets.history.backtest.report import BacktestReport, Figures
 from buckets.moment import day_text
-from buckets.outputs.comparison import PARTS, Caught, Comparison, Sample
-
-NAMES: dict[Caught, str] = {"only_a": "only_old", "only_b": "only_new", "both": "both"}
-"""The parts of an overlap: what was recorded is old, what the backtest raised is new."""
+from buckets.outputs.comparison import PARTS, Comparison, Sample
 
 
-def report_json(report: BacktestReport, outcomes: Iterable[Outcome] = ()) -> dict[str, Any]:
+def report_json(report: BacktestReport, outcomes: Iterable[CheckedExpectation] = ()) -> dict[str, Any]:
     """A report as values that JSON knows."""
     return {
         "from_ms": report.begin_ms,
@@ -91,7 +89,7 @@ def _overlap(found: Comparison | None) -> dict[str, Any] | None:
     if found is None:
         return None
     return {
-        NAMES[name]: {
+        TITLES[name].replace(" ", "_"): {
             "events": found.parts[name].events,
             "keys": found.parts[name].keys,
             "amount": _money(found.parts[name].amount),

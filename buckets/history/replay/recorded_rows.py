@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from buckets.audit.tables import Table, audit_tables
 from buckets.config.job import Job, results_folder
-from buckets.delta.query import is_table
+from buckets.delta.query import inside, is_table, moments_ms
 from buckets.errors import BucketsError
 from buckets.history.scoring.scoring import ScoredPiece
 from buckets.outputs import columns
@@ -28,7 +28,7 @@ _NOT_COMPARED = ("version", "ingested_at", "decided_at", OTHER_FIELDS)
 
 
 @dataclass(frozen=True)
-class Span:
+class ComparedRows:
     """Which rows are wanted.
 
     Attributes:
@@ -45,11 +45,9 @@ class Span:
 
     def chosen(self, rows: pa.Table) -> pa.Table:
         """The rows whose events happened in that time."""
-        if self.from_ms is not None:
-            rows = rows.filter(pc.greater_equal(rows["event_time"], _moment(self.from_ms)))
-        if self.to_ms is not None:
-            rows = rows.filter(pc.less(rows["event_time"], _moment(self.to_ms)))
-        return rows
+        if self.from_ms is None and self.to_ms is None:
+            return rows
+        return rows.filter(inside(moments_ms(rows["event_time"]), self.from_ms, self.to_ms))
 
 
 def recorded_rows(job: Job, evaluations: bool) -> "RecordedRows":
@@ -91,12 +89,12 @@ class OutputTables:
         """Say that rows have the number of their batch, so that a few batches can be read at a time."""
         return True
 
-    def recorded(self, output: str, span: Span) -> pa.Table:
+    def recorded(self, output: str, span: ComparedRows) -> pa.Table:
         """The rows of an output that some batches have written."""
         first, last = span.batches
         return _read(self.folder / output, self.schema(output), span, [f"{_BATCH} between {first} and {last}"])
 
-    def of_no_batch(self, output: str, span: Span, batches: tuple[int, int]) -> pa.Table:
+    def of_no_batch(self, output: str, span: ComparedRows, batches: tuple[int, int]) -> pa.Table:
         """The rows that say that another batch wrote them than any that the job has recorded."""
         first, last = batches
         outside = f"{_BATCH} is null or {_BATCH} < {first} or {_BATCH} > {last}"
@@ -130,14 +128,14 @@ class AuditedTables:
         """Messages do not say which batch has sent them."""
         return False
 
-    def recorded(self, output: str, span: Span) -> pa.Table:
+    def recorded(self, output: str, span: ComparedRows) -> pa.Table:
         """The messages of an output about arrivals that are archived."""
         rows = _read(self.folder / output, self.schema(output), span, [])
         last = pc.index_in(rows["source"], pa.array(list(span.ends), pa.string()))
         ends = pa.array(list(span.ends.values()), pa.int64()).take(last)
         return rows.filter(pc.fill_null(pc.less_equal(rows["position"], ends), False))
 
-    def of_no_batch(self, output: str, span: Span, batches: tuple[int, int]) -> pa.Table:
+    def of_no_batch(self, output: str, span: ComparedRows, batches: tuple[int, int]) -> pa.Table:
         """None: messages do not say which batch has sent them."""
         return self.schema(output).empty_table()
 
@@ -172,11 +170,7 @@ RecordedRows = OutputTables | AuditedTables
 """What a job has recorded."""
 
 
-def _read(path: Path, schema: pa.Schema, span: Span, tests: list[str]) -> pa.Table:
+def _read(path: Path, schema: pa.Schema, span: ComparedRows, tests: list[str]) -> pa.Table:
     """Columns of a table of Delta; those that it lacks are null."""
     wanted = Selection({}, span.from_ms, span.to_ms, tests)
     return output_table(path, schema.names, wanted, optional=schema.names).cast(schema)
-
-
-def _moment(time_ms: int) -> pa.Scalar:
-    return pa.scalar(time_ms * 1000, pa.int64()).cast(MOMENT)

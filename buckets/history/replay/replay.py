@@ -26,7 +26,7 @@ from buckets.delta.query import is_between
 from buckets.errors import BucketsError
 from buckets.history.replay.differences import KINDS, Difference, Kind, differences
 from buckets.history.replay.pieces import CutAs, pieces_of
-from buckets.history.replay.recorded_rows import RecordedRows, Span, recorded_rows
+from buckets.history.replay.recorded_rows import ComparedRows, RecordedRows, recorded_rows
 from buckets.history.replay.replayed_fills import ReplayedFills
 from buckets.history.scoring.scoring import ScoredPiece, score_pieces
 from buckets.moment import moment_ms
@@ -268,7 +268,7 @@ def _first_cuts(history: History, wanted: Wanted) -> CutAs:
 def _replay(
     history: History, wanted: Wanted, rows: RecordedRows, found: Replayed, on_piece: Callable[[Replayed], None]
 ) -> Replayed:
-    comparison = _Comparison(history, wanted, rows, found)
+    comparison = _ReplayedTables(history, wanted, rows, found)
     with TemporaryDirectory() as folder:
         pieces = pieces_of(history, ReplayedFills(history, Path(folder)), found.cut_as, found.last_batch)
         for scored in score_pieces(pieces, wanted.evaluations, wanted.processes):
@@ -282,13 +282,13 @@ def _replay(
     return found
 
 
-class _Comparison:
+class _ReplayedTables:
     """Gathers what comes out, and compares so much of it at once that memory is bounded where that can be."""
 
     def __init__(self, history: History, wanted: Wanted, rows: RecordedRows, found: Replayed) -> None:
         self._kind = history.job.settings.output.kind
         self._rows, self._found = rows, found
-        self._span = Span(wanted.from_ms, wanted.to_ms, (0, -1))
+        self._span = ComparedRows(wanted.from_ms, wanted.to_ms, (0, -1))
         if not rows.by_batch:
             self._span = replace(self._span, ends=_ends(history, found.last_batch))
         outputs = (*ALERT_OUTPUTS, columns.EVALUATIONS) if wanted.evaluations else ALERT_OUTPUTS
