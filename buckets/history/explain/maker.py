@@ -70,7 +70,7 @@ class Explainer:
         assert rule is not None
         if rule.on == "alerts":
             target = alert_that_raised(self.past, rule, target, row)
-        return self._explain(rule, target, (row["event_id"], row["event_time"]), recorded_alert(output, row))
+        return self._explain(_Asked(rule, target, (row["event_id"], row["event_time"]), recorded_alert(output, row)))
 
     def event(self, event_id: str, rule_id: str, at_ms: int | None = None) -> Explanation:
         """Explain a rule at an event, whether it fired or not.
@@ -95,7 +95,7 @@ class Explainer:
             return self._not_evaluated(None, target, [obstacle.missing_rule(self.past, rule_id, target)], len(arrivals))
         name = (event_id, target.time_ms)
         if rule.on == "events":
-            return self._explain(rule, target, name, None, len(arrivals))
+            return self._explain(_Asked(rule, target, name, came=len(arrivals)))
         wanted = Selection({"event_id": [event_id]}, target.time_ms, target.time_ms + 1)
         alerts = as_arrivals(self.past, target.batch_id, self.past.results(ALERTS, wanted))
         if not len(alerts):
@@ -103,50 +103,34 @@ class Explainer:
             return self._not_evaluated(rule, target, [reason], len(arrivals))
         more = f"the event raised {len(alerts)} alerts; this is of the first" if len(alerts) > 1 else ""
         first = Target(alerts.take(np.array([0])), "alerts")
-        return self._explain(rule, first, name, None, len(arrivals), (more,) if more else ())
+        return self._explain(_Asked(rule, first, name, None, len(arrivals), (more,) if more else ()))
 
     def _dead_letter(self, event_id: str) -> Explanation:
         row = self.past.faults_of(event_id)[0]
         where = f"{row[SOURCE]}:{row[POSITION]}, batch {row[BATCH]}"
         reason = Reason("dead letter", f"a row that holds {event_id} was a dead letter ({where}): {row[FAULT]}")
-        return Explanation("not evaluated", None, None, None, {}, (reason,), (), "", None, None, (), "", ())
+        return Explanation("not evaluated", reasons=(reason,))
 
     def _rule(self, target: Target, rule_id: str) -> Rule | None:
         rules = self.past.rule_set(target.batch_id).rules
         return next((rule for rule in rules if rule.rule_id == rule_id and rule.state != "DELETE"), None)
 
     def _not_evaluated(self, rule: Rule | None, target: Target, reasons: list[Reason], came: int) -> Explanation:
-        return Explanation(
-            outcome="not evaluated",
-            alert_id=None,
-            rule=None if rule is None else rule_then(self.past, rule, target),
-            event=event_then(target, came),
-            key={} if rule is None else _key(rule, target),
-            reasons=tuple(reasons),
-            policy=(),
-            warmth="" if rule is None else warmth_of(self.past, rule, target),
-            warm=None,
-            condition=None,
-            features=(),
-            origin="",
-        )
+        found = Explanation("not evaluated", event=event_then(target, came), reasons=tuple(reasons))
+        return found if rule is None else self._with_rule(found, rule, target)
 
-    def _explain(
-        self,
-        rule: Rule,
-        target: Target,
-        event: tuple[str, int],
-        result: RecordedResult | None,
-        came: int = 1,
-        notes: tuple[str, ...] = (),
-    ) -> Explanation:
+    def _with_rule(self, found: Explanation, rule: Rule, target: Target) -> Explanation:
+        key, warmth = _key(rule, target), warmth_of(self.past, rule, target)
+        return replace(found, rule=rule_then(self.past, rule, target), key=key, warmth=warmth)
+
+    def _explain(self, asked: "_Asked") -> Explanation:
         """Explain a rule at an event or an alert."""
-        past = self.past
+        past, rule, target = self.past, asked.rule, asked.target
         reasons = [*obstacle.of_state(rule, target), *obstacle.of_event(past, rule, target)]
         if not reasons:
             reasons = list(obstacle.of_filter(past, rule, target))
         if reasons:
-            return self._not_evaluated(rule, target, reasons, came)
+            return self._not_evaluated(rule, target, reasons, asked.came)
         wanted = computations(rule)
         histories = self._histories(rule, target, wanted)
         reasons = [reason for history in histories.values() for reason in obstacle.of_key(past, history, target)]
@@ -157,25 +141,18 @@ class Explainer:
         if reset_ms is not None and target.time_ms <= reset_ms:
             reasons.append(Reason("reset", f"an alert at {full_time_text(reset_ms)} had reset the rule for this key"))
         if reasons:
-            return self._not_evaluated(rule, target, list(dict.fromkeys(reasons)), came)
-        return self._evaluated(rule, target, event, result, histories, reset_ms, came, notes)
+            return self._not_evaluated(rule, target, list(dict.fromkeys(reasons)), asked.came)
+        return self._evaluated(asked, histories, reset_ms)
 
     def _evaluated(
-        self,
-        rule: Rule,
-        target: Target,
-        event: tuple[str, int],
-        result: RecordedResult | None,
-        histories: Mapping[frozenset[str], KeyHistory],
-        reset_ms: int | None,
-        came: int,
-        notes: tuple[str, ...],
+        self, asked: "_Asked", histories: Mapping[frozenset[str], KeyHistory], reset_ms: int | None
     ) -> Explanation:
         """Explain a rule at an event or an alert at which it was evaluated."""
-        past, wanted = self.past, computations(rule)
+        past, rule, target, result = self.past, asked.rule, asked.target, asked.result
+        wanted = computations(rule)
         if result is None:
             from_ms = min(each.start_ms(target.time_ms) for each in wanted)
-            result = find_recorded(past, rule, target, event, list(histories.values()), from_ms)
+            result = find_recorded(past, rule, target, asked.event, list(histories.values()), from_ms)
         recorded = {} if result is None else result.features
         found = [
             explain_window(
@@ -193,21 +170,19 @@ class Explainer:
             by = result.row["held_by"]
             held = [Reason(by, f"held back by its policy ({by}); by what is not in the results any more")]
         incomplete = self._before_archive(found)
-        return Explanation(
+        explanation = Explanation(
             outcome=outcome,
             alert_id=None if result is None else result.row.get("alert_id"),
-            rule=rule_then(self.past, rule, target),
-            event=event_then(target, came),
-            key=_key(rule, target),
+            event=event_then(target, asked.came),
             reasons=tuple(held),
             policy=tuple(policy),
-            warmth=warmth_of(self.past, rule, target),
             warm=warm,
             condition=condition,
             features=tuple(each.feature for each in found),
             origin="nothing is recorded of it" if result is None else result.origin,
-            notes=(*notes, *incomplete),
+            notes=(*asked.notes, *incomplete),
         )
+        return self._with_rule(explanation, rule, target)
 
     def _before_archive(self, found: Sequence[Found]) -> list[str]:
         before = self.past.recorded.before
@@ -289,6 +264,27 @@ class Explainer:
         why_null = {each.feature.name: each.feature.why_null for each in found if each.feature.why_null is not None}
         lists = ListsAt(self.past.lists(target.batch_id), np.array([target.time_ms]))
         return explain_condition(rule.when, KnownValues(values, why_null, lists))
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What is explained.
+
+    Attributes:
+        rule: the rule.
+        target: the event or the alert.
+        event: id and time of the event, also where an alert is explained.
+        result: what is recorded of it, where that is known already.
+        came: how often the event has arrived.
+        notes: what is to be said of it besides.
+    """
+
+    rule: Rule
+    target: Target
+    event: tuple[str, int]
+    result: RecordedResult | None = None
+    came: int = 1
+    notes: tuple[str, ...] = ()
 
 
 def _key(rule: Rule, target: Target) -> dict[str, Any]:
