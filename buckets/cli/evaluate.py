@@ -26,7 +26,8 @@ from buckets.events.bad_rows import BadRows
 from buckets.events.event_file import EventFile, file_arrivals, open_event_file
 from buckets.events.schema import EventSchema
 from buckets.expressions.expression import LIST_NAME
-from buckets.lists.list_file import load_list, read_list
+from buckets.lists.index import ListIndex
+from buckets.lists.list_file import load_list
 from buckets.outputs.json_files import JsonFiles
 from buckets.outputs.json_lines import JsonLines
 from buckets.rule_files.yaml_rules import load_rule_files
@@ -65,17 +66,17 @@ def evaluate(
       buckets evaluate --events day.jsonl --rules my-rules.yaml --list payroll=payroll.csv --out results
       buckets evaluate --events day.parquet --rules my-rules.yaml --conf conf/demo.yaml --batch-rows 1000 --out results
     """  # noqa: D301 - click needs the backspace itself
-    files = list_files(lists or [])
+    known_lists = given_lists(lists)
     with event_schema(schema) as (of_events, engine):
         rule_list = load_rule_files(rules, of_events)
-        check_lists("--list", rule_list, files)
+        check_lists("--list", rule_list, known_lists)
         engine = load_engine_settings(conf) if conf else engine
         file = open_event_file(events, of_events, first_rule_set(rule_list).named_fields)
     if shards is not None:
         engine = engine.model_copy(update={"shards": shards})
     _check_out(out)
     rule_set = first_version(rule_list, of_events, engine, lambda rule: raw_window_fault(rule, engine, of_events))
-    job = InMemoryJob(Scorer(of_events, engine, evaluations=True, lists={n: load_list(p) for n, p in files.items()}))
+    job = InMemoryJob(Scorer(of_events, engine, evaluations=True, lists=known_lists))
     decoder = OutputDecoder(rule_set, of_events, engine)
     progress = BatchProgress(Terminal(stderr=True), "Reading events…")
     with progress, JsonFiles(out, JsonLines(rule_set, of_events)) as written:
@@ -115,11 +116,20 @@ def _tell_bad(file: EventFile, out: Path, progress: BatchProgress) -> None:
         echo(f"events {file.path}: {bad.text}", err=True)
 
 
-def list_files(given: list[str]) -> dict[str, Path]:
-    """The files of lists as options `--list` name them, by name; each is seen to be one.
+def given_lists(options: list[str] | None) -> dict[str, ListIndex]:
+    """Read the lists that options `--list` name, by name.
 
     Raises:
         BucketsError: an option cannot be read, or a file is no list.
+    """
+    return {name: load_list(file) for name, file in list_files(options or []).items()}
+
+
+def list_files(given: list[str]) -> dict[str, Path]:
+    """Return the files of lists as options `--list` name them, by name.
+
+    Raises:
+        BucketsError: an option cannot be read.
     """
     files: dict[str, Path] = {}
     for each in given:
@@ -131,7 +141,6 @@ def list_files(given: list[str]) -> dict[str, Path]:
             message = f"--list {each}: list {name!r} is given twice; leave one of them out"
             raise BucketsError(message)
         files[name] = Path(file)
-        read_list(files[name])
     return files
 
 

@@ -13,7 +13,7 @@ import typer
 from buckets.archive.history import History
 from buckets.cli.backtest.view import show_report
 from buckets.cli.console import Terminal, echo_json
-from buckets.cli.evaluate import list_files
+from buckets.cli.evaluate import given_lists, list_files
 from buckets.cli.event_schema import SchemaOption, event_schema
 from buckets.cli.processes import Processes, processes_for
 from buckets.cli.result_file import check_result_files, job_inputs, write_result
@@ -34,7 +34,6 @@ from buckets.history.backtest.report_json import report_json
 from buckets.history.backtest.sweep import parse_sweeps
 from buckets.history.backtest.variants import swept_rules
 from buckets.history.scoring.scoring import Piece
-from buckets.lists.list_file import load_list
 from buckets.outputs.rule_alerts import has_alerts
 from buckets.resources import DEFAULT_SCHEMA
 from buckets.rule_files.yaml_rules import load_rule_files, rule_files
@@ -107,7 +106,7 @@ def backtest(
     """  # noqa: D301 - click needs the backspace itself
     began_s = time.perf_counter()
     origin = _Origin.named(conf, events, schema, arrival)
-    list_paths = list_files(lists or [])
+    list_paths, known_lists = list_files(lists or []), given_lists(lists)
     of_job = [] if conf is None or origin.job is None else job_inputs(conf, origin.job)
     check_result_files(
         {"--json": json_file, "--junit": junit, "--html": html},
@@ -121,7 +120,7 @@ def backtest(
         rules=chosen,
         schema=origin.schema,
         engine=origin.engine,
-        lists={name: load_list(file) for name, file in list_paths.items()},
+        lists=known_lists,
         span=range_ms(begin, end),
         history_ms=None if history is None else _duration_ms("--history", history),
         measure=measure,
