@@ -1,6 +1,5 @@
 """Makes explanations: finds the event and the rule as it was, and puts together what the other modules find."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -217,14 +216,13 @@ class Explainer:
     def _fired_at(self, rule: Rule, target: Target, warm: bool) -> FiredAt:
         key = _key(rule, target)
         number = target.number if target.on == "events" else target.number // RANKS
-        text = json.dumps(key, ensure_ascii=False)
         fields, where = rule.groupings()[0]
         home = find_group(self.past.rule_set(target.batch_id), rule, fields, where)
         assert home is not None
         if self._is_remembered_as_filled(rule, target, home):
-            return FiredAt(rule, key, text, target.time_ms, number, warm, 0, self._filled_alerts(rule, target, home))
+            return FiredAt(rule, key, target.time_ms, number, warm, 0, self._filled_alerts(rule, target, home))
         since = self.past.first_batch_of(home.generation)
-        return FiredAt(rule, key, text, target.time_ms, number, warm, since)
+        return FiredAt(rule, key, target.time_ms, number, warm, since)
 
     def _is_remembered_as_filled(self, rule: Rule, target: Target, home: Group) -> bool:
         """Whether what the job remembers of a rule and key came with the history that was filled in."""

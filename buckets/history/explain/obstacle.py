@@ -8,7 +8,7 @@ from buckets.duration import format_duration
 from buckets.errors import BucketsError
 from buckets.expressions.interval import scaled_down
 from buckets.history.explain.condition import KnownValues, explain_condition, shown
-from buckets.history.explain.explanation import Part, Reason
+from buckets.history.explain.explanation import Reason
 from buckets.history.explain.history_lookup import Past
 from buckets.history.explain.key import KeyHistory, Target, required_fields
 from buckets.history.explain.window import Computation
@@ -86,7 +86,8 @@ def of_filter(past: Past, rule: Rule, target: Target) -> Iterator[Reason]:
     if not rule.where or past.passing(rule.where, target.arrivals).all():
         return
     if isinstance(rule.where, SqlFilter):
-        parts = [part.text for part in explain_filter(past, rule.where, target).tests() if part.truth != "true"]
+        explained = explain_condition(rule.where, known_fields(past, rule.where, target))
+        parts = [part.text for part in explained.tests() if part.truth != "true"]
     else:
         parts = [
             f"{describe_filter((test,))}, and {test.field} is {_value(target, test)}"
@@ -94,12 +95,6 @@ def of_filter(past: Past, rule: Rule, target: Target) -> Iterator[Reason]:
             if not past.passing((test,), target.arrivals).all()
         ]
     yield Reason("filter", f"the rule does not apply to the event: {'; '.join(parts)}")
-
-
-def explain_filter(past: Past, where: SqlFilter, target: Target) -> Part:
-    """A filter in SQL in its parts."""
-    known = known_fields(past, where, target)
-    return explain_condition(where, known)
 
 
 def known_fields(past: Past, where: Filter, target: Target) -> KnownValues:

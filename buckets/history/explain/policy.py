@@ -23,7 +23,6 @@ class FiredAt:
     Attributes:
         rule: the rule.
         key: its key, by field.
-        key_text: the key as results have it.
         time_ms: when it happened.
         number: which arrival it was.
         warm: whether its windows were complete.
@@ -33,7 +32,6 @@ class FiredAt:
 
     rule: Rule
     key: Mapping[str, Any]
-    key_text: str
     time_ms: int
     number: int
     warm: bool
@@ -117,7 +115,7 @@ def fired_before(past: Past, fired: FiredAt, from_ms: int) -> list[Row]:
 
 
 def _recorded(past: Past, fired: FiredAt, from_ms: int) -> list[Row]:
-    texts = {fired.key_text, *_spellings(past, fired)}
+    texts = set(_spellings(past, fired))
     return [
         row | {"output": output}
         for output in ALERT_OUTPUTS

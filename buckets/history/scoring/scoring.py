@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -100,32 +101,32 @@ def score_pieces(pieces: Iterable[Piece], evaluations: bool, processes: int = 1)
         BucketsError: a process has ended.
         RuntimeError: an event is unaccounted for, which is a defect of this project.
     """
-    begun: deque[tuple[Piece, Callable[[], BatchResults]]] = deque()
-    with ExitStack() as processes_of:
+    begun: deque[Callable[[], ScoredPiece]] = deque()
+    with ExitStack() as started:
         job: InMemoryJob | None = None
-        before: Piece | None = None
-        for piece in pieces:
-            if job is None or before is None or not _is_scored_alike(piece, before):
-                scorer = Scorer(piece.terms.event_schema, piece.terms.engine, evaluations, piece.lists)
-                if job is None:
-                    job = (
-                        InMemoryJob(scorer)
-                        if processes == 1
-                        else processes_of.enter_context(ParallelJob(scorer, processes))
-                    )
-                job.scorer = scorer
-            before = piece
-            arrivals = arrivals_of(piece.rows, piece.terms.event_schema)
-            begun.append((piece, job.begin_batch(arrivals, piece.rule_set, piece.feeds_of, piece.batches[1])))
+        for piece, scorer in _with_scorers(pieces, evaluations):
+            if job is None:
+                job = InMemoryJob(scorer) if processes == 1 else started.enter_context(ParallelJob(scorer, processes))
+            job.scorer = scorer
+            arrivals = arrivals_of(piece.rows, scorer.schema)
+            finish = job.begin_batch(arrivals, piece.rule_set, piece.feeds_of, piece.batches[1])
+            begun.append(partial(_finished, piece, finish))
             if len(begun) > (AHEAD if processes > 1 else 0):
-                yield _finished(*begun.popleft())
+                yield begun.popleft()()
         while begun:
-            yield _finished(*begun.popleft())
+            yield begun.popleft()()
 
 
 def _finished(piece: Piece, finish: Callable[[], BatchResults]) -> ScoredPiece:
     return ScoredPiece(piece, finish())
 
 
-def _is_scored_alike(one: Piece, other: Piece) -> bool:
-    return one.rule_set is other.rule_set and one.terms == other.terms and one.lists is other.lists
+def _with_scorers(pieces: Iterable[Piece], evaluations: bool) -> Iterator[tuple[Piece, Scorer]]:
+    """Return pieces with their settings: the same object as long as these are the same."""
+    scorer: Scorer | None = None
+    terms: Terms | None = None
+    for piece in pieces:
+        if scorer is None or piece.terms != terms or piece.lists is not scorer.lists:
+            scorer = Scorer(piece.terms.event_schema, piece.terms.engine, evaluations, piece.lists)
+        terms = piece.terms
+        yield piece, scorer
