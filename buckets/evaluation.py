@@ -4,7 +4,7 @@ events (Arrow) ---> Evaluator, which keeps the timelines ---> Results (Arrow), o
 """
 
 import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -265,10 +265,28 @@ def _kind(value: object) -> str:
     return type(value).__name__
 
 
-def first_version(rules: Iterable[Rule], schema: EventSchema, engine: EngineSettings) -> RuleSet:
-    """The rules as a job would have them in its first version."""
+def first_version(
+    rules: Iterable[Rule],
+    schema: EventSchema,
+    engine: EngineSettings,
+    fault: Callable[[Rule], str | None] = lambda rule: None,
+) -> RuleSet:
+    """Return the rules as a job would have them in its first version.
+
+    Args:
+        rules: the rules.
+        schema: the event schema.
+        engine: the settings.
+        fault: what is wrong with a rule under these; None if nothing is.
+
+    Raises:
+        BucketsError: something is.
+    """
     nothing = RuleSet(0, (), (), {})
-    return revise(nothing, changes_between((), rules), schema, (), engine.allowed_lateness).rule_set
+    revision = revise(nothing, changes_between((), rules), schema, (), engine.allowed_lateness, fault=fault)
+    if revision.refused:
+        raise BucketsError(revision.refused[0].reason)
+    return revision.rule_set
 
 
 def check_rules(rules: Iterable[Rule], schema: EventSchema) -> None:

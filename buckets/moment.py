@@ -45,10 +45,15 @@ def time_text(time_ms: int) -> str:
         return f"{time_ms} ms"
 
 
-def exact_time_text(time_ms: int) -> str:
-    """A time for people, as `time_text`, with its milliseconds where it has some."""
+def full_time_text(time_ms: int) -> str:
+    """Write a time for people, as `time_text`, with its milliseconds."""
     text = time_text(time_ms)
-    return text if text.endswith("ms") or not time_ms % 1000 else f"{text}.{time_ms % 1000:03}"
+    return text if text.endswith("ms") else f"{text}.{time_ms % 1000:03}"
+
+
+def exact_time_text(time_ms: int) -> str:
+    """Write a time for people, as `time_text`, with its milliseconds where it has some."""
+    return full_time_text(time_ms) if time_ms % 1000 else time_text(time_ms)
 
 
 def day_text(days: int) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import DeltaTable, QueryBuilder, Transaction
+from deltalake import DeltaTable, Transaction
 
 from buckets.archive import layout as archive_layout
 from buckets.archive.field_names import FieldNames
@@ -26,7 +26,9 @@ from buckets.archive.layout import (
     open_table,
     reading,
 )
+from buckets.delta.data_file import with_columns
 from buckets.delta.numbered_append import append_new
+from buckets.delta.query import is_table, run
 from buckets.delta.table_upgrade import add_missing_columns
 from buckets.events.schema import EventSchema
 
@@ -81,7 +83,7 @@ class Archive:
 
     def exists(self) -> bool:
         """Whether anything has been archived."""
-        return (self.table_path / "_delta_log").exists()
+        return is_table(self.table_path)
 
     def prepare(self, schema: EventSchema, cluster_by: str | None = None) -> None:
         """Make the table, or give it the columns of fields that it lacks.
@@ -131,9 +133,7 @@ class Archive:
         table = open_table(self.table_path)
         columns = pa.schema(table.schema().to_arrow())
         numbers = pa.array(np.arange(first, first + len(rows)))
-        whole = {name: rows[name] for name in rows.column_names} | {ARRIVAL: numbers}
-        arrays = [whole.get(field.name, pa.nulls(len(rows), field.type)) for field in columns]
-        numbered = clustered(pa.table(arrays, names=columns.names).cast(columns), table)
+        numbered = clustered(with_columns(rows.append_column(ARRIVAL, numbers), columns), table)
         written = False
 
         def new_rows(last: int | None) -> tuple[int, pa.Table] | None:
@@ -169,7 +169,8 @@ class Archive:
             if high >= first and (end is None or low < end):
                 with reading(self.table_path), pq.ParquetFile(path) as file:
                     there = None if wanted is None else [name for name in wanted if name in file.schema_arrow.names]
-                    rows = _as_declared(file.read(columns=there), whole, wanted)
+                    columns_read = whole if wanted is None else pa.schema([whole.field(name) for name in wanted])
+                    rows = with_columns(file.read(columns=there), columns_read)
                 inside = pc.greater_equal(rows[ARRIVAL], first)
                 if end is not None:
                     inside = pc.and_(inside, pc.less(rows[ARRIVAL], end))
@@ -185,26 +186,13 @@ class Archive:
         return [(each.first, each.last, self.table_path / each.path) for each in added]
 
     def query(self, sql: str) -> pa.Table:
-        """What a query in SQL over the table `archive` finds; files without matches are not read."""
+        """Return what a query in SQL over the table `archive` finds; files without matches are not read."""
         table, name = open_table(self.table_path), "archive"
         if not self.names.is_plain:
             name, columns = "arrivals", pa.schema(table.schema().to_arrow())
             sql = f"with archive as ({self.names.view(columns, OWN_COLUMNS.names, BATCH)}) {sql}"
         with reading(self.table_path):
-            found = pa.table(QueryBuilder().register(name, table).execute(sql).read_all())
-        # Arrow sorts and takes no views of texts.
-        plain = [field.with_type(pa.string()) if field.type == pa.string_view() else field for field in found.schema]
-        return found.cast(pa.schema(plain))
-
-
-def _as_declared(rows: pa.Table, whole: pa.Schema, wanted: Sequence[str] | None) -> pa.Table:
-    """Rows of a file with the columns of the table, of which it may lack some, and have others in another type."""
-    columns = whole if wanted is None else pa.schema([whole.field(name) for name in wanted])
-    if rows.schema.equals(columns):
-        return rows
-    nulls = {field.name: pa.nulls(len(rows), field.type) for field in columns}
-    there = {name: rows[name] for name in rows.column_names}
-    return pa.table([(nulls | there)[name] for name in columns.names], names=columns.names).cast(columns)
+            return run(table, sql, name)
 
 
 def by_batch(tables: Iterator[pa.Table]) -> Iterator[tuple[int, pa.Table]]:

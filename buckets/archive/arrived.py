@@ -23,13 +23,7 @@ _OWN = {
 
 
 def archived(rows: pa.RecordBatch, schema: EventSchema, batch_id: int) -> pa.Table:
-    """Arrivals as rows of the archive, without their numbers.
-
-    Args:
-        rows: in the form of `events.arrivals`.
-        schema: the event schema of their batch.
-        batch_id: the batch.
-    """
+    """Arrivals as rows of the archive, without their numbers."""
     events, faults = convert(rows, schema, frozenset())
     good = np.ones(len(events), np.bool_)
     good[list(faults)] = False

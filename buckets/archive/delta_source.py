@@ -6,11 +6,11 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import DeltaTable
 
 from buckets.checkpoint.cuts import Cut
 from buckets.config.settings import SourceSettings
-from buckets.delta.column_name import quoted_column
+from buckets.delta.query import query, quoted_column
 from buckets.delta.whole_table import open_table
 from buckets.errors import BucketsError
 from buckets.events.arrivals import BROKEN, POSITION, SOURCE, SOURCE_ORDER, field_column
@@ -26,11 +26,6 @@ def delta_arrivals(
     source: SourceSettings, cuts: Sequence[Cut], schemas: Mapping[int, EventSchema]
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """The rows of batches. A row belongs to the first batch that reaches its order.
-
-    Args:
-        source: the table, and the column that orders its rows.
-        cuts: the batches.
-        schemas: by batch, the event schema.
 
     Raises:
         BucketsError: the table is gone, or batches overlap, so that the order does not say which row was in which.
@@ -81,13 +76,13 @@ class OrderedRows:
             arrival: the column that orders its rows.
             event_id: the column that orders rows which share a value of it.
         """
-        self._table = QueryBuilder().register("events", open_table(path))
+        self._table, self._named = open_table(path), f"events {path}"
         self._event_id = quoted_column(event_id)
         name = quoted_column(arrival)
-        kind = pa.schema(open_table(path).schema().to_arrow()).field(arrival).type
+        kind = pa.schema(self._table.schema().to_arrow()).field(arrival).type
         self._order = _order_sql(name, kind)
-        ordered = f"select {self._order} as o from events where {name} is not null order by o"
-        self._orders = pa.table(self._table.execute(ordered).read_all())["o"].to_numpy()
+        ordered = f"select {self._order} as o from rows where {name} is not null order by o"
+        self._orders = query(self._table, ordered, self._named)["o"].to_numpy()
 
     def __len__(self) -> int:
         """How many rows there are."""
@@ -109,8 +104,8 @@ class OrderedRows:
         while first < end:
             last = int(self._orders[min(first + _MOST_ROWS, end) - 1])
             after = int(self._orders[first])
-            sql = f"select *, {self._order} as {_ORDER} from events where {self._order} between {after} and {last}"
-            yield pa.table(self._table.execute(f"{sql} order by {_ORDER}, {self._event_id}").read_all())
+            sql = f"select *, {self._order} as {_ORDER} from rows where {self._order} between {after} and {last}"
+            yield query(self._table, f"{sql} order by {_ORDER}, {self._event_id}", self._named)
             first = int(np.searchsorted(self._orders, last, "right"))
 
 

@@ -4,22 +4,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
-from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
 
 from buckets.archive.delta_source import OrderedRows, arrivals_in_order
-from buckets.errors import BucketsError, first_line
+from buckets.delta.query import is_table, readable
+from buckets.delta.whole_table import open_table
+from buckets.errors import BucketsError
 from buckets.events.arrivals import check_columns
 from buckets.events.event_file import EventFile, file_arrivals, open_event_file
 from buckets.events.parquet_rows import MOST_ROWS
 from buckets.events.row_order import can_order
 from buckets.events.schema import EventSchema
 from buckets.events.source_files import readable_files
-
-
-def is_delta(path: Path) -> bool:
-    """Whether a path is a Delta table."""
-    return (path / "_delta_log").is_dir()
 
 
 def open_events(
@@ -39,7 +34,7 @@ def open_events(
     Raises:
         BucketsError: there is no such thing, it has no events, or a column is missing or cannot order rows.
     """
-    if is_delta(path):
+    if is_table(path):
         return _delta_arrivals(path, schema, needed, arrival)
     if arrival is not None:
         message = f"--arrival {arrival}: is for Delta tables; the rows of {path} come in the order in which they stand"
@@ -62,11 +57,9 @@ def _all_arrivals(files: list[EventFile], schema: EventSchema) -> Iterator[pa.Re
 def _delta_arrivals(
     path: Path, schema: EventSchema, needed: frozenset[str], arrival: str | None
 ) -> Iterator[pa.RecordBatch]:
-    try:
-        columns = pa.schema(DeltaTable(path).schema().to_arrow())
-    except (DeltaError, OSError) as error:
-        message = f"events {path}: the Delta table cannot be read ({first_line(error)})"
-        raise BucketsError(message) from None
+    with readable(f"events {path}"):
+        table = open_table(path)
+    columns = pa.schema(table.schema().to_arrow())
     arrival = schema.event_time.field if arrival is None else arrival
     check_columns(columns.names, schema, needed | {arrival}, str(path))
     kind = columns.field(arrival).type
@@ -76,7 +69,7 @@ def _delta_arrivals(
             "numbers, dates or timestamps"
         )
         raise BucketsError(message)
-    rows, there = OrderedRows(str(path), arrival, schema.event_id), DeltaTable(path).count()
+    rows, there = OrderedRows(str(path), arrival, schema.event_id), table.count()
     if len(rows) < there:
         message = f"events {path}: column {arrival!r} is null in {there - len(rows):,} rows, which then have no order"
         raise BucketsError(message)

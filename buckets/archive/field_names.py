@@ -15,7 +15,7 @@ import pyarrow as pa
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.terms import Terms
 from buckets.config.engine import EngineSettings
-from buckets.delta.column_name import quoted_column
+from buckets.delta.query import quoted_column
 from buckets.events.schema import EventSchema
 from buckets.rules.renaming import Names, renamed_filter, renamed_rules
 from buckets.rules.rule_set import RuleSet

@@ -11,13 +11,7 @@ from buckets.config.job import Job
 
 @dataclass(frozen=True)
 class History:
-    """The history of a job, up to some batch.
-
-    Attributes:
-        job: its configuration.
-        archive: what has arrived.
-        recorded: the cuts, and what scored them.
-    """
+    """The history of a job, up to some batch."""
 
     job: Job
     archive: Archive

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from deltalake import BloomFilterProperties, ColumnProperties, DeltaTable, WriterProperties, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
+from buckets.delta.data_file import with_columns
 from buckets.delta.numbered_append import WHOLE
 from buckets.errors import BucketsError, first_line
 
@@ -111,9 +112,6 @@ def join_small_files(path: Path) -> int:
 
     Another process may append meanwhile. If one joins files too, the first has done it.
 
-    Args:
-        path: the table.
-
     Returns:
         How many files there are fewer.
     """
@@ -124,14 +122,10 @@ def join_small_files(path: Path) -> int:
             tables = [pq.read_table(path / each.path, partitioning=None) for each in run]
         columns = pa.schema(table.schema().to_arrow())
         rows = pa.concat_tables(tables, promote_options="default")
-        arrays = [
-            rows[field.name] if field.name in rows.column_names else pa.nulls(len(rows), field.type)
-            for field in columns
-        ]
         try:
             write_deltalake(
                 table,
-                clustered(pa.table(arrays, names=columns.names).cast(columns), table),
+                clustered(with_columns(rows, columns), table),
                 mode="overwrite",
                 predicate=f"{ARRIVAL} >= {run[0].first} AND {ARRIVAL} <= {run[-1].last}",
                 writer_properties=file_properties(columns),

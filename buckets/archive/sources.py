@@ -36,11 +36,6 @@ class Stretch(NamedTuple):
 def source_arrivals(job: Job, wanted: Stretch, schemas: Mapping[int, EventSchema]) -> Arrived:
     """The arrivals of batches.
 
-    Args:
-        job: whose source it is.
-        wanted: the batches.
-        schemas: by batch, the event schema that it was read by.
-
     Raises:
         BucketsError: the source does not have any more what a batch has read.
     """

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import DeltaTable
 
 from buckets.audit.folder import AuditFolder, audit_settings
 from buckets.audit.tables import TOPIC_ID, TRANSACTIONS
@@ -15,6 +15,7 @@ from buckets.checkpoint.cuts import Cut
 from buckets.checkpoint.folders import spark_folder
 from buckets.checkpoint.topic_generations import Offsets, TopicGeneration, TopicGenerations, generation_name
 from buckets.config.job import Job
+from buckets.delta.query import in_ms, query, sql_text
 from buckets.delta.whole_table import open_table
 from buckets.errors import BucketsError
 from buckets.events.arrivals import INGESTED, POSITION, RAW, SOURCE, SOURCE_ORDER
@@ -31,12 +32,6 @@ def topic_arrivals(
     job: Job, before: Cut | None, cuts: Sequence[Cut], schemas: Mapping[int, EventSchema]
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """The messages of batches, in the order of partition and offset; only batches that the audit has reached.
-
-    Args:
-        job: whose topic it is.
-        before: the batch before the first.
-        cuts: the batches.
-        schemas: by batch, the event schema.
 
     Raises:
         BucketsError: the configuration has no audit, or it has kept nothing yet.
@@ -144,11 +139,11 @@ def _messages(stretch: _Stretch, last: Offsets, end: Offsets) -> pa.Table:
     ]
     table = open_table(stretch.table)
     sql = (
-        'select "partition", "offset", "published_at", "value", "value_bytes" from messages '
+        'select "partition", "offset", "published_at", "value", "value_bytes" from rows '
         f'where {_is_of(stretch, table)} and (({") or (".join(ranges)})) order by "partition", "offset"'
     )
-    found = pa.table(QueryBuilder().register("messages", table).execute(sql).read_all())
-    text = pc.coalesce(found["value_bytes"].cast(pa.binary()), found["value"].cast(pa.binary()), pa.scalar(b""))
+    found = in_ms(query(table, sql, f"audit {stretch.table}"))
+    text = pc.coalesce(found["value_bytes"], found["value"].cast(pa.binary()), pa.scalar(b""))
     partitions = found["partition"].cast(pa.int64())
     name = generation_name(stretch.topic, stretch.number)
     names = pc.binary_join_element_wise(f"{name}[", partitions.cast(pa.string()), "]", "")
@@ -158,18 +153,18 @@ def _messages(stretch: _Stretch, last: Offsets, end: Offsets) -> pa.Table:
             SOURCE: names.cast(pa.string()),
             SOURCE_ORDER: partitions,
             POSITION: found["offset"],
-            INGESTED: found["published_at"].cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64()),
+            INGESTED: found["published_at"],
         }
     ).combine_chunks()
 
 
 def _is_of(stretch: _Stretch, table: DeltaTable) -> str:
     """The condition on messages of a generation; those that an earlier release has kept have no id."""
-    quoted = stretch.topic.replace("'", "''")
+    is_topic = f"topic = {sql_text(stretch.topic)}"
     if not stretch.topic_id or all(field.name != TOPIC_ID for field in table.schema().fields):
-        return f"topic = '{quoted}'"
+        return is_topic
     unknown = f"{TOPIC_ID} is null or " if stretch.number == 1 else ""
-    return f"topic = '{quoted}' and ({unknown}{TOPIC_ID} = '{stretch.topic_id}')"
+    return f"{is_topic} and ({unknown}{TOPIC_ID} = '{stretch.topic_id}')"
 
 
 def _between(messages: pa.Table, last: Offsets, end: Offsets) -> pa.Table:

@@ -90,9 +90,6 @@ class AuditFolder:
 
         A topic that the configuration does not name any more may still hold messages that have not been read.
 
-        Args:
-            wanted: by topic, the name of its table.
-
         Raises:
             BucketsError: a topic has been read into another table, or the checkpoint is not an audit's.
         """

@@ -19,11 +19,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import DeltaTable
 
 from buckets.audit.rows import FAULT, TABLE, rows_of
 from buckets.audit.tables import DAY, UNREADABLE, Table
 from buckets.delta.numbered_append import append_new
+from buckets.delta.query import query
 from buckets.delta.upkeep import Upkeep
 from buckets.delta.whole_table import open_table
 from buckets.outputs.contract import MOMENT
@@ -35,7 +36,7 @@ AT_ONCE = 4
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenMessages:
     """What became of a batch.
 
     Attributes:
@@ -68,19 +69,14 @@ class AuditWriter:
         self._open = {name: open_table(folder / name) for name in self._tables}
         self._since = {name: table.version() for name, table in self._open.items()}
 
-    def write(self, read: pa.Table, batch_id: int) -> Written:
-        """Write a batch, once, however often it is run. A table without rows in it is not touched.
-
-        Args:
-            read: rows of `MessageReader.schema`.
-            batch_id: the number of the batch.
-        """
+    def write(self, read: pa.Table, batch_id: int) -> WrittenMessages:
+        """Write a batch, once, however often it is run. A table without rows in it is not touched."""
         counts = {pair["values"]: pair["counts"] for pair in pc.value_counts(read[TABLE]).to_pylist()}
         unreadable = read.num_rows - read[FAULT].null_count
         touched = [*counts, *([UNREADABLE] if unreadable else [])]
         with ThreadPoolExecutor(AT_ONCE) as pool:
             repeats = list(pool.map(lambda name: self._append(name, read, batch_id), touched))
-        return Written(counts, sum(repeats), unreadable)
+        return WrittenMessages(counts, sum(repeats), unreadable)
 
     def _append(self, name: str, read: pa.Table, batch_id: int) -> int:
         """Write the rows of a table; returns how many repeats there were."""
@@ -119,9 +115,8 @@ class AuditWriter:
         if not rows.num_rows:
             return rows
         where = " and ".join(_like(rows, column) for column in table.repeats_share) or "true"
-        query = f"select {table.identity} from rows where {where}"
-        found = QueryBuilder().register("rows", self._open[table.name]).execute(query)
-        known = pa.table(found.read_all())[table.identity].cast(pa.string())
+        sql = f"select {table.identity} from rows where {where}"
+        known = query(self._open[table.name], sql, f"audit {self._folder / table.name}")[table.identity]
         return rows.filter(pc.invert(pc.is_in(rows[table.identity], value_set=known.combine_chunks())))
 
 

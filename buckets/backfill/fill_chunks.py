@@ -46,12 +46,7 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Plan:
-    """What goes into a fill.
-
-    Attributes:
-        rows: how many rows of the archive.
-        chunks: about how many chunks.
-    """
+    """What goes into a fill."""
 
     rows: int
     chunks: int
@@ -157,12 +152,7 @@ class ChunkFeed:
 
 
 def lists_in(checkpoint: Path, pinned: Mapping[str, int]) -> Lists:
-    """Lists of a checkpoint.
-
-    Args:
-        checkpoint: where their versions are.
-        pinned: by name, the version of each.
-    """
+    """Lists of a checkpoint."""
     return PinnedLists(versions_in(checkpoint), pinned) if pinned else NO_LISTS
 
 

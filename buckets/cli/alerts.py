@@ -1,6 +1,5 @@
 """The command `buckets alerts`: the latest alerts as a table."""
 
-import json
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -100,7 +99,7 @@ def _as_json(row: dict[str, Any]) -> dict[str, Any]:
         if isinstance(value, Decimal):
             shown[name] = readable(value).replace(",", "")
         else:
-            shown[name] = json.loads(value) if name in ("event", "terms") and isinstance(value, str) else value
+            shown[name] = value
     return shown
 
 
@@ -151,7 +150,7 @@ def _values(row: dict[str, Any]) -> str:
     """The value of an alert, or those of its features."""
     if row["value"] is not None:
         return f"{readable(row['value'])}\nof {row['count']:,} {'event' if row['count'] == 1 else 'events'}"
-    terms = json.loads(row["terms"]) if isinstance(row["terms"], str) else row["terms"]
+    terms = row["terms"]
     return "\n".join(f"{term['name']} {term_value(term)}{_bounds(term)}" for term in terms)
 
 

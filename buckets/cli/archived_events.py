@@ -9,7 +9,7 @@ from buckets.archive.archive import ARRIVAL, FAULT
 from buckets.archive.archiving import archive_of
 from buckets.archive.history import History
 from buckets.config.job import Job
-from buckets.delta.column_name import quoted_column
+from buckets.delta.query import in_ms, is_in, quoted_column
 from buckets.verdicts.confirmed import FindEvents
 
 
@@ -42,15 +42,12 @@ def _look_up(job: Job, event_ids: Collection[str]) -> dict[str, tuple[int, Mappi
     there = set(pa.schema(archive.query("select * from archive limit 0").schema).names)
     columns = [schema.event_id, schema.event_time.field, *(name for name in fields if name in there)]
     quoted = ", ".join(quoted_column(name) for name in columns)
-    wanted = ", ".join("'" + event_id.replace("'", "''") + "'" for event_id in event_ids)
     rows = archive.query(
-        f"select {quoted} from archive where {quoted_column(schema.event_id)} in ({wanted}) "
+        f"select {quoted} from archive where {is_in(schema.event_id, event_ids)} "
         f"and {quoted_column(FAULT)} is null order by {quoted_column(ARRIVAL)}"
     )
-    index = rows.schema.get_field_index(schema.event_time.field)
-    times_ms = rows.column(index).cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
-    found: dict[str, tuple[int, Mapping[str, Any]]] = {}
-    for row, time_ms in zip(rows.to_pylist(), times_ms.to_pylist(), strict=True):
+    events: dict[str, tuple[int, Mapping[str, Any]]] = {}
+    for row in in_ms(rows).to_pylist():
         others = {name: row[name] for name in fields if row.get(name) is not None}
-        found.setdefault(str(row[schema.event_id]), (time_ms, others))
-    return found
+        events.setdefault(str(row[schema.event_id]), (row[schema.event_time.field], others))
+    return events

@@ -1,10 +1,12 @@
-"""The command `buckets evaluate`: tries rules on a file, with the same query that runs in production."""
+"""The command `buckets evaluate`: tries rules on a file, with the engine of a job in this process."""
 
 import json
-import tempfile
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
+import pyarrow as pa
 import typer
 
 from buckets.cli.console import Terminal, echo
@@ -14,11 +16,20 @@ from buckets.cli.table import TextTable
 from buckets.config.engine import MOST_SHARDS
 from buckets.config.job import load_engine_settings
 from buckets.config.lists import check_lists
+from buckets.config.raw_windows import raw_window_fault
+from buckets.engine.stages.in_memory import InMemoryJob
+from buckets.engine.stages.output_decoder import OutputDecoder
+from buckets.engine.stages.shard import Scorer
 from buckets.errors import BucketsError
+from buckets.evaluation import first_version
 from buckets.events.bad_rows import BadRows
-from buckets.events.event_file import EventFile, open_event_file
+from buckets.events.event_file import EventFile, file_arrivals, open_event_file
+from buckets.events.schema import EventSchema
 from buckets.expressions.expression import LIST_NAME
-from buckets.lists.list_file import read_list
+from buckets.lists.index import ListIndex
+from buckets.lists.list_file import load_list
+from buckets.outputs.json_files import JsonFiles
+from buckets.outputs.json_lines import JsonLines
 from buckets.rule_files.yaml_rules import load_rule_files
 from buckets.rules.rule_set import first_rule_set
 
@@ -40,8 +51,8 @@ def evaluate(
 ) -> None:
     """Evaluate rules on a file, and write what came out as JSON lines.
 
-    The query of a job runs over the file, so this starts Spark; how often
-    rules fire is sooner known by `buckets backtest`, which does not.
+    The engine of a job runs over the file, without Spark; how often rules
+    fire is sooner known by `buckets backtest`, which writes no evaluations.
 
     OUT gets evaluations.jsonl (a line for every event and rule), alerts.jsonl
     (the fired ones), and shadow_alerts, late_events, collisions, duplicates
@@ -55,31 +66,38 @@ def evaluate(
       buckets evaluate --events day.jsonl --rules my-rules.yaml --list payroll=payroll.csv --out results
       buckets evaluate --events day.parquet --rules my-rules.yaml --conf conf/demo.yaml --batch-rows 1000 --out results
     """  # noqa: D301 - click needs the backspace itself
-    files = list_files(lists or [])
+    known_lists = given_lists(lists)
     with event_schema(schema) as (of_events, engine):
         rule_list = load_rule_files(rules, of_events)
-        check_lists("--list", rule_list, files)
+        check_lists("--list", rule_list, known_lists)
         engine = load_engine_settings(conf) if conf else engine
         file = open_event_file(events, of_events, first_rule_set(rule_list).named_fields)
     if shards is not None:
         engine = engine.model_copy(update={"shards": shards})
     _check_out(out)
-    from buckets.spark.evaluate import Evaluation, evaluation_query
-    from buckets.spark.session import scratch_folder, start_session
-
-    console = Terminal(stderr=True)
-    with BatchProgress(console) as progress:
-        spark = start_session("buckets evaluate", engine.shards)
-        evaluation = Evaluation(file, of_events, rule_list, engine, batch_rows, files)
-        with tempfile.TemporaryDirectory(dir=scratch_folder()) as work:
-            query, sink = evaluation_query(spark, evaluation, Path(work), progress.on_batch)
-            query.run(None, progress.on_interrupt)
-            lines = sink.publish(out)
+    rule_set = first_version(rule_list, of_events, engine, lambda rule: raw_window_fault(rule, engine, of_events))
+    job = InMemoryJob(Scorer(of_events, engine, evaluations=True, lists=known_lists))
+    decoder = OutputDecoder(rule_set, of_events, engine)
+    progress = BatchProgress(Terminal(stderr=True), "Reading events…")
+    with progress, JsonFiles(out, JsonLines(rule_set, of_events)) as written:
+        for rows in _batches(file, of_events, batch_rows):
+            started_s = time.perf_counter()
+            results = job.score_batch([rows], rule_set)
+            for output, payloads in results.payloads.items():
+                written.write(output, decoder.table(output, payloads))
+            progress.on_scored(results.account, time.perf_counter() - started_s)
     table = TextTable(f"Results in {out}", ("File", "Lines"), ("Lines",))
-    for name, count in lines.items():
+    for name, count in written.lines.items():
         table.add_row(f"{name}.jsonl", f"{count:,}")
     Terminal().print(table)
     _tell_bad(file, out, progress)
+
+
+def _batches(file: EventFile, schema: EventSchema, batch_rows: int) -> Iterator[pa.RecordBatch]:
+    """Read a file in record batches of no more than so many rows."""
+    for rows in file_arrivals(file, schema, batch_rows):
+        for start in range(0, len(rows), batch_rows):
+            yield rows.slice(start, batch_rows)
 
 
 def _tell_bad(file: EventFile, out: Path, progress: BatchProgress) -> None:
@@ -98,11 +116,20 @@ def _tell_bad(file: EventFile, out: Path, progress: BatchProgress) -> None:
         echo(f"events {file.path}: {bad.text}", err=True)
 
 
-def list_files(given: list[str]) -> dict[str, Path]:
-    """The files of lists as options `--list` name them, by name; each is seen to be one.
+def given_lists(options: list[str] | None) -> dict[str, ListIndex]:
+    """Read the lists that options `--list` name, by name.
 
     Raises:
         BucketsError: an option cannot be read, or a file is no list.
+    """
+    return {name: load_list(file) for name, file in list_files(options or []).items()}
+
+
+def list_files(given: list[str]) -> dict[str, Path]:
+    """Return the files of lists as options `--list` name them, by name.
+
+    Raises:
+        BucketsError: an option cannot be read.
     """
     files: dict[str, Path] = {}
     for each in given:
@@ -114,7 +141,6 @@ def list_files(given: list[str]) -> dict[str, Path]:
             message = f"--list {each}: list {name!r} is given twice; leave one of them out"
             raise BucketsError(message)
         files[name] = Path(file)
-        read_list(files[name])
     return files
 
 

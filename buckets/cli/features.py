@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from buckets.archive.event_table import open_events
 from buckets.archive.history import History
 from buckets.cli.console import Terminal, echo, echo_json
-from buckets.cli.evaluate import list_files
+from buckets.cli.evaluate import given_lists
 from buckets.cli.event_schema import SchemaOption, event_schema
 from buckets.cli.table import TextTable
 from buckets.config.engine import EngineSettings
@@ -24,7 +24,6 @@ from buckets.events.schema import EventSchema
 from buckets.history.features.event_ids import read_ids
 from buckets.history.features.features import Arrivals, FeatureRun, archived_arrivals
 from buckets.history.features.output import check_output, write_features
-from buckets.lists.list_file import load_list
 from buckets.rule_files.yaml_rules import load_rule_files
 from buckets.rules.revision import names
 from buckets.rules.rule_set import RuleSet
@@ -126,7 +125,7 @@ def _of_events(
 ) -> tuple[FeatureRun, Arrivals, int | None]:
     """What computes the features of all events of a file or table, and these."""
     engine = EngineSettings() if engine_path is None else load_engine_settings(engine_path)
-    known = {name: load_list(file) for name, file in list_files(lists or []).items()}
+    known = given_lists(lists)
     with event_schema(schema_path) as (schema, _):
         rule_set = _rule_set(rules, schema, engine, f"configuration {engine_path}")
     check_lists("--list", rule_set.rules, known)

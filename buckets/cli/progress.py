@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rich.status import Status
 
 from buckets.cli.console import Terminal
+from buckets.engine.stages.accounting import BatchAccount
 
 if TYPE_CHECKING:
     from buckets.spark.query import BatchReport
@@ -42,10 +43,15 @@ class ProgressLine:
 class BatchProgress:
     """A status line that each batch refreshes; if the output is not a terminal, a plain line now and then."""
 
-    def __init__(self, console: Terminal) -> None:
-        """Show progress on a console."""
+    def __init__(self, console: Terminal, beginning: str = "Starting Spark…") -> None:
+        """Show progress on a console.
+
+        Args:
+            console: the console.
+            beginning: what is shown until the first batch is scored.
+        """
         self._console = console
-        self._status = Status("Starting Spark…", console=console)
+        self._status = Status(beginning, console=console)
         self._line = ProgressLine(console, self._status)
         self.events = 0
         self.malformed = 0
@@ -78,12 +84,15 @@ class BatchProgress:
 
     def on_batch(self, report: "BatchReport") -> None:
         """Take a finished batch into account."""
-        account = report.account
+        self.on_scored(report.account, report.duration_s)
+
+    def on_scored(self, account: BatchAccount, duration_s: float) -> None:
+        """Take a batch into account by its accounts, and how long it took."""
         self.events += account.events_in
         self.malformed += account.malformed
         self.alerts += sum(group.alerts for group in account.groups)
-        self.busy_s += report.duration_s
+        self.busy_s += duration_s
         self._line.show(
             f"batch {account.batch_id}: {self.events:,} events, {self.alerts:,} alerts, "
-            f"{account.events_in / report.duration_s:,.0f} events/s"
+            f"{account.events_in / duration_s:,.0f} events/s"
         )

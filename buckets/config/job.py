@@ -120,18 +120,24 @@ def rule_checks(path: Path, settings: JobSettings, schema: EventSchema, rules: S
 
 
 def results_folder(job: Job) -> Path:
-    """The folder of a job's tables of alerts: its output, or the tables of its audit.
+    """Return the folder of a job's tables of alerts: its output, or the tables of its audit.
 
     Raises:
         BucketsError: its alerts go to topics, of which no tables are kept.
     """
+    folder = kept_results(job)
+    if folder is None:
+        message = "the job's alerts go to topics, and no tables of them are kept; add `audit` and run `buckets audit`"
+        raise BucketsError(message)
+    return folder
+
+
+def kept_results(job: Job) -> Path | None:
+    """Return what `results_folder` does; None where the job's alerts go to topics, of which no tables are kept."""
     settings = job.settings
     if settings.output.kind == "delta":
         return Path(settings.output.path)
-    if settings.audit is None:
-        message = "the job's alerts go to topics, and no tables of them are kept; add `audit` and run `buckets audit`"
-        raise BucketsError(message)
-    return Path(settings.audit.path)
+    return None if settings.audit is None else Path(settings.audit.path)
 
 
 def _check_local(path: Path, settings: JobSettings) -> None:

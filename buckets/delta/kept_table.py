@@ -43,12 +43,7 @@ class KeptTable:
     """A table that stays open; not for several threads at once."""
 
     def __init__(self, path: Path, application: str) -> None:
-        """Keep a table; it is opened by the first append.
-
-        Args:
-            path: the table.
-            application: whose numbers the appends have.
-        """
+        """Keep a table; it is opened by the first append."""
         self._path = path
         self._application = application
         self._commits = Commits(path)

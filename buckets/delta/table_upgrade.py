@@ -25,12 +25,7 @@ def add_missing_columns(path: Path, columns: pa.Schema) -> None:
 
 
 def strict_columns(path: Path, columns: pa.Schema) -> list[str]:
-    """The columns of a table that take no null, and should.
-
-    Args:
-        path: the table.
-        columns: as it should have them.
-    """
+    """The columns of a table that take no null, and should."""
     nullable = {field.name for field in columns if field.nullable}
     return [field.name for field in open_table(path).schema().fields if not field.nullable and field.name in nullable]
 

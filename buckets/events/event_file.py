@@ -1,19 +1,13 @@
-"""One file of events, cut into parts of N rows, so that a stream takes a part as one micro-batch.
-
-Each part is a Parquet file with the rows' numbers in the original file: lines of text as they are, or typed columns.
-Modification times ascend, which is the order in which a file stream takes them.
-"""
+"""One file of events: what is checked of it, and its rows, in parts of N lines of text."""
 
 import codecs
 import contextlib
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from buckets.errors import BucketsError
 from buckets.events.arrivals import POSITION, RAW, SOURCE, SOURCE_ORDER, check_columns
@@ -21,7 +15,7 @@ from buckets.events.csv_events import read_events as csv_events
 from buckets.events.csv_lines import split_header
 from buckets.events.json_events import read_events as json_events
 from buckets.events.json_object import read_object
-from buckets.events.parquet_rows import MOST_ROWS, as_arrivals, check_parquet, field_batches, read_arrivals
+from buckets.events.parquet_rows import MOST_ROWS, check_parquet, read_arrivals
 from buckets.events.schema import EventSchema, SourceKind
 from buckets.events.text_lines import text_lines
 from buckets.printable import short_line
@@ -35,8 +29,7 @@ KINDS: dict[str, SourceKind] = {
     ".parquet": "parquet",
 }
 ROW_NUMBER = "__buckets_row_number__"
-"""Column of a part that holds the numbers of the rows in the original file."""
-_FIRST_MTIME_S = 1_700_000_000
+"""Column of a part that has the numbers of the rows in the original file."""
 _LINES_LOOKED_AT = 100
 _LONGEST_NAME = 200
 
@@ -145,52 +138,19 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
                 yield number, text
 
 
-def stage(file: EventFile, schema: EventSchema, folder: Path, batch_rows: int | None) -> int:
-    """Cut a file into parts.
+def numbered_lines(file: EventFile, batch_rows: int | None) -> Iterator[pa.Table]:
+    """Read a text file in parts: lines as they are, with their numbers in the file, without those of a header.
 
     Args:
         file: the file.
-        schema: the event schema, whose fields are kept of typed columns.
-        folder: where the parts go.
-        batch_rows: the most rows of a part; None for no limit, though large typed rows still make several parts.
-
-    Returns:
-        How many parts there are.
+        batch_rows: the most lines of a part; None for no limit.
     """
-    folder.mkdir(parents=True)
-    parts = 0
-    for parts, table in enumerate(_tables(file, schema, batch_rows), 1):
-        part = folder / f"part-{parts:09d}.parquet"
-        pq.write_table(table, part)
-        os.utime(part, (_FIRST_MTIME_S + parts, _FIRST_MTIME_S + parts))
-    return parts
-
-
-def _tables(file: EventFile, schema: EventSchema, batch_rows: int | None) -> Iterator[pa.Table]:
-    if file.kind == "parquet":
-        yield from _parquet_tables(file.path, schema, batch_rows)
-        return
     lines = _lines(file.path)
     if file.header is not None:
         next(lines)
     while chunk := list(islice(lines, batch_rows)):
         numbers, texts = zip(*chunk, strict=True)
         yield pa.table({ROW_NUMBER: pa.array(numbers, pa.int64()), RAW: pa.array(texts, pa.binary())})
-
-
-def _parquet_tables(path: Path, schema: EventSchema, batch_rows: int | None) -> Iterator[pa.Table]:
-    first = 1
-    for rows in field_batches(path, schema.field_names, batch_rows or MOST_ROWS):
-        numbers = pa.array(range(first, first + len(rows)), pa.int64())
-        yield pa.Table.from_batches([rows]).append_column(ROW_NUMBER, numbers)
-        first += len(rows)
-
-
-def typed_part(part: Path, file: EventFile, schema: EventSchema) -> Iterator[pa.RecordBatch]:
-    """A part of a file with typed columns, as arrivals."""
-    for rows in field_batches(part, [*schema.field_names, ROW_NUMBER]):
-        order = pa.repeat(pa.scalar(0, pa.int64()), len(rows))
-        yield as_arrivals(rows, schema, file.path.name, order, rows.column(ROW_NUMBER))
 
 
 def file_arrivals(file: EventFile, schema: EventSchema, batch_rows: int = MOST_ROWS) -> Iterator[pa.RecordBatch]:
@@ -207,7 +167,7 @@ def file_arrivals(file: EventFile, schema: EventSchema, batch_rows: int = MOST_R
     if file.kind == "parquet":
         yield from read_arrivals(file.path, 0, schema, None)
         return
-    lines = text_lines(_lines_of(file, table) for table in _tables(file, schema, batch_rows))
+    lines = text_lines(_lines_of(file, table) for table in numbered_lines(file, batch_rows))
     if file.kind == "csv":
         yield from csv_events(lines, schema, file.header)
     else:

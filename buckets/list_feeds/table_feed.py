@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-import pyarrow as pa
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from buckets.checkpoint.topic_position import TopicPosition
 from buckets.delta.commit_watch import CommitWatch
+from buckets.delta.query import query
 from buckets.errors import BucketsError, first_line
 from buckets.list_feeds.feed import ListRead
 from buckets.lists.base import ListBase
@@ -61,9 +61,5 @@ def read_list_table(path: Path, key: str) -> ListBase:
     except (TableNotFoundError, DeltaError, OSError) as error:
         message = f"list {path}: is not a Delta table ({first_line(error)}); make one, or correct the path"
         raise BucketsError(message) from None
-    try:
-        rows = pa.table(QueryBuilder().register("entries", table).execute("select * from entries").read_all())
-    except Exception as error:  # deltalake has no class for all that may be wrong with a file
-        message = f"list {path}: the table cannot be read ({first_line(error)}); restore a version"
-        raise BucketsError(message) from None
+    rows = query(table, "select * from rows", f"list {path}", "restore a version")
     return base_of(rows, key, f"list {path}")

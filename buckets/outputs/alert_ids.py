@@ -1,17 +1,14 @@
 """Ids of alerts in short, as git shortens those of commits: as many characters as name one alert among all of a job."""
 
-import json
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
-from buckets.errors import BucketsError, first_line
-from buckets.outputs.columns import ALERTS, HELD_ALERTS, SHADOW_ALERTS
-from buckets.outputs.rule_alerts import alert_batches
+from buckets.delta.query import sql_text
+from buckets.errors import BucketsError
+from buckets.outputs.recorded_outputs import ALERT_OUTPUTS, Selection, output_batches, output_rows
 from buckets.printable import quoted
 
-OUTPUTS = (ALERTS, SHADOW_ALERTS, HELD_ALERTS)
-"""In the order in which an alert counts that is in several of them, because its event was evaluated again."""
 _FEWEST = 8
 _SHOWN = 3
 
@@ -34,8 +31,9 @@ def full_alert_id(folder: Path, text: str) -> str:
         BucketsError: several begin with it and none is equal to it, or a table cannot be read.
     """
     alerts: dict[str, str] = {}
-    for output in OUTPUTS:
-        for batch in alert_batches(folder / output, ("alert_id", "rule_id", "event_id"), begins={"alert_id": text}):
+    begins = Selection(tests=[f"starts_with(alert_id, {sql_text(text)})"])
+    for output in ALERT_OUTPUTS:
+        for batch in output_batches(folder / output, ("alert_id", "rule_id", "event_id"), begins):
             for row in batch.to_pylist():
                 alerts.setdefault(row["alert_id"], f"{row['rule_id']} at event {quoted(row['event_id'])}")
     if text in alerts or not alerts:
@@ -54,22 +52,9 @@ def full_alert_id(folder: Path, text: str) -> str:
 
 
 def _all_ids(folder: Path) -> Iterator[str]:
-    for output in OUTPUTS:
-        lines = folder / f"{output}.jsonl"
-        if not (folder / output / "_delta_log").exists() and lines.exists():
-            yield from _ids_of_lines(lines)
-        for batch in alert_batches(folder / output, ("alert_id",)):
-            yield from batch.column(0).to_pylist()
-
-
-def _ids_of_lines(path: Path) -> Iterator[str]:
-    try:
-        with path.open(encoding="utf-8") as lines:
-            for line in lines:
-                yield str(json.loads(line)["alert_id"])
-    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-        message = f"results {path}: cannot be read as alerts ({first_line(error)}); name an output folder of buckets"
-        raise BucketsError(message) from None
+    for output in ALERT_OUTPUTS:
+        for row in output_rows(folder, output, ("alert_id",)):
+            yield row["alert_id"]
 
 
 def _shared(one: str, other: str) -> int:

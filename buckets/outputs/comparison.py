@@ -74,11 +74,16 @@ class Comparison:
         return both / (both + alone) if both + alone else None
 
 
+def compared_columns(measure: str | None) -> tuple[str, ...]:
+    """Return the columns of alerts that are compared: the text of the event, most of a row, for its amount only."""
+    return ("rule_id", "event_id", "event_time", "key", *(() if measure is None else ("event",)))
+
+
 def compare(alerts: Iterable[Mapping[str, Any]], a: str, b: str, measure: str | None, samples: int) -> Comparison:
     """Compare what two rules caught. Cost: O(alerts), with memory for each different event.
 
     Args:
-        alerts: alerts of both, with `rule_id`, `event_id`, `event_time` in ms, `key` and `event` as objects.
+        alerts: alerts of both, with `compared_columns`, times in ms, `key` and `event` as objects.
         a: the first rule.
         b: the second.
         measure: the field of the event that is its amount; None for none.
@@ -94,7 +99,7 @@ def compare(alerts: Iterable[Mapping[str, Any]], a: str, b: str, measure: str | 
 def sample_of(alert: Mapping[str, Any], measure: str | None) -> Sample:
     """What of an alert is compared; see `compare`."""
     key = json.dumps(alert["key"], sort_keys=True, ensure_ascii=False)
-    return Sample(alert["event_time"], alert["event_id"], key, _amount(alert["event"], measure))
+    return Sample(alert["event_time"], alert["event_id"], key, _amount(alert.get("event"), measure))
 
 
 def compare_events(of_a: Mapping[Event, Sample], of_b: Mapping[Event, Sample], samples: int) -> Comparison:

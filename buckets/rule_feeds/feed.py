@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from buckets.checkpoint.topic_position import TopicPosition
-from buckets.errors import BucketsError
-from buckets.rules.change import RuleChange, changes_between
+from buckets.rules.change import RuleChange
 from buckets.rules.revision import Refusal
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
@@ -60,35 +59,3 @@ class RuleFeed(Protocol):
 
     def stop(self) -> None:
         """Stop following."""
-
-
-class FixedRules:
-    """Rules that stay as they are."""
-
-    origin = "fixed rules"
-    fault = None
-
-    def __init__(self, rules: Sequence[Rule]) -> None:
-        """Offer `rules`."""
-        self._rules = tuple(rules)
-
-    def start(self, position: TopicPosition | None) -> None:
-        """Nothing to follow."""
-
-    def read(self, in_force: Sequence[Rule]) -> Read:
-        """The rules that are not in force yet."""
-        return Read(changes_between(in_force, self._rules))
-
-    def refuse(self, refusals: Sequence[Refusal]) -> None:
-        """End the job: nobody can correct these rules while it runs.
-
-        Raises:
-            BucketsError: always.
-        """
-        raise BucketsError(refusals[0].reason)
-
-    def export(self, rule_set: RuleSet) -> None:
-        """Nobody can ask for it."""
-
-    def stop(self) -> None:
-        """Nothing to end."""

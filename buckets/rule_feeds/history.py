@@ -12,19 +12,20 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import DeltaTable
 
 from buckets.checkpoint.owned_folder import OWNER
 from buckets.checkpoint.rule_versions import RuleVersions, Version
-from buckets.config.job import Job
+from buckets.config.job import Job, kept_results
 from buckets.delta.numbered_append import append_new
-from buckets.delta.whole_table import open_table
+from buckets.delta.query import query
 from buckets.errors import BucketsError, first_line
 from buckets.rules.rule import Rule
 
 TABLE = "rule_changes"
 AGAIN_AFTER_S = 10.0
 """How long after a failed write the next one is tried."""
+_REMEDY = "the checkpoint has all changes"
 _TIME = pa.timestamp("us", "UTC")
 COLUMNS = pa.schema(
     [
@@ -46,10 +47,7 @@ COLUMNS = pa.schema(
 
 def rule_changes_path(job: Job) -> Path:
     """Where the changes of a job's rules are kept: beside its other tables, or in its checkpoint if it has none."""
-    settings = job.settings
-    if settings.output.kind == "delta":
-        return Path(settings.output.path) / TABLE
-    return (Path(settings.audit.path) if settings.audit is not None else job.checkpoint) / TABLE
+    return (kept_results(job) or job.checkpoint) / TABLE
 
 
 def open_history(job: Job, identity: str, on_fault: Callable[[BucketsError], None] | None = None) -> "RuleHistory":
@@ -102,15 +100,11 @@ def read_rule_changes(path: Path) -> list[dict[str, Any]]:
     Raises:
         BucketsError: the table cannot be read.
     """
-    try:
-        names = ", ".join(COLUMNS.names)
-        query = f"select {names} from changes order by ruleset_version"
-        table = pa.table(QueryBuilder().register("changes", open_table(path)).execute(query).read_all())
-        for name in ("asked_at", "in_force_at"):
-            column = table.column(name).cast(_TIME).cast(pa.int64())
-            table = table.set_column(table.schema.get_field_index(name), name, column)
-    except Exception as error:  # deltalake has no class for all that may be wrong with a table
-        raise _fault(path, "read", error) from None
+    sql = f"select {', '.join(COLUMNS.names)} from rows order by ruleset_version"
+    table = query(path, sql, f"history {path}", _REMEDY)
+    for name in ("asked_at", "in_force_at"):
+        column = table.column(name).cast(_TIME).cast(pa.int64())
+        table = table.set_column(table.schema.get_field_index(name), name, column)
     rows: list[dict[str, Any]] = table.to_pylist()
     return rows
 
@@ -172,7 +166,7 @@ class RuleHistory:
                 waiting_s = None if self._write() else AGAIN_AFTER_S
             except Exception as error:
                 waiting_s = AGAIN_AFTER_S
-                self._say(_fault(self._path, "written", error))
+                self._say(_fault(self._path, error))
             else:
                 self._fault = ""
             if last:
@@ -197,7 +191,5 @@ class RuleHistory:
             self._on_fault(fault)
 
 
-def _fault(path: Path, doing: str, error: Exception) -> BucketsError:
-    said = first_line(error)
-    message = f"history {path}: the table cannot be {doing} ({said}); the checkpoint has all changes"
-    return BucketsError(message)
+def _fault(path: Path, error: Exception) -> BucketsError:
+    return BucketsError(f"history {path}: the table cannot be written ({first_line(error)}); {_REMEDY}")

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from buckets.checkpoint.topic_position import TopicPosition
 from buckets.clock import epoch_ms
 from buckets.delta.commit_watch import CommitWatch
+from buckets.delta.query import query
 from buckets.errors import BucketsError, first_line
 from buckets.events.schema import EventSchema
 from buckets.rule_feeds.feed import Read
@@ -52,12 +53,8 @@ def read_rule_rows(table: DeltaTable) -> list[dict[str, Any]]:
     Raises:
         BucketsError: a file of the table is missing or broken.
     """
-    try:
-        found = QueryBuilder().register("rules", table).execute("select * from rules order by rule_id")
-        rows: list[dict[str, Any]] = pa.table(found.read_all()).to_pylist()
-    except Exception as error:  # deltalake has no class for all that may be wrong with a file
-        message = f"rules {table.table_uri}: the table cannot be read ({first_line(error)}); restore a version"
-        raise BucketsError(message) from None
+    sql = "select * from rows order by rule_id"
+    rows: list[dict[str, Any]] = query(table, sql, f"rules {table.table_uri}", "restore a version").to_pylist()
     return rows
 
 

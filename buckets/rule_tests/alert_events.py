@@ -1,6 +1,5 @@
 """An alert that a job has raised, and the events of its window from where the job's events are kept."""
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,15 +9,15 @@ import numpy as np
 import pyarrow as pa
 
 from buckets.audit.tables import TRANSACTIONS
-from buckets.config.job import Job
+from buckets.config.job import Job, kept_results
 from buckets.errors import BucketsError
 from buckets.events import conversion
 from buckets.events.arrivals import field_column, parse
 from buckets.events.schema import EventSchema
 from buckets.events.source_files import readable_files
-from buckets.outputs.alert_ids import OUTPUTS, full_alert_id
+from buckets.outputs.alert_ids import full_alert_id
 from buckets.outputs.reader import read_rows
-from buckets.outputs.rule_alerts import alert_batches
+from buckets.outputs.recorded_outputs import ALERT_OUTPUTS, Selection, output_rows
 from buckets.printable import quoted
 from buckets.rule_tests.event_rows import EventRow, file_arrivals, source_arrivals, text_arrivals, written_events
 
@@ -56,19 +55,16 @@ def past_alert(job: Job, alert_id: str) -> PastAlert:
     Raises:
         BucketsError: there is no such alert or several, or there are no tables.
     """
-    settings = job.settings
-    kept = settings.output if settings.output.kind == "delta" else settings.audit
-    if kept is None:
+    folder = kept_results(job)
+    if folder is None:
         message = (
             "the alerts of this job go to topics, and `audit` keeps no tables of them; name a file with --from-file"
         )
         raise BucketsError(message)
-    folder = Path(kept.path)
-    full_id = full_alert_id(folder, alert_id)
-    for output in OUTPUTS:
-        for batch in alert_batches(folder / output, _COLUMNS, {"alert_id": [full_id]}):
-            for row in batch.to_pylist():
-                return PastAlert(**row | {"key": json.loads(row["key"])})
+    wanted = Selection({"alert_id": [full_alert_id(folder, alert_id)]})
+    for output in ALERT_OUTPUTS:
+        for row in output_rows(folder, output, _COLUMNS, wanted):
+            return PastAlert(**row)
     message = f"there is no alert {quoted(alert_id)} in {folder}; see the column alert_id of its tables"
     raise BucketsError(message)
 

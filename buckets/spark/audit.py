@@ -17,7 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from buckets.audit.folder import AuditFolder, audit_settings, check_isolation, topics_of
 from buckets.audit.rows import MESSAGE_COLUMNS, MessageReader
 from buckets.audit.tables import PUBLISHED_AT, Table, audit_tables
-from buckets.audit.writer import AuditWriter, Written
+from buckets.audit.writer import AuditWriter, WrittenMessages
 from buckets.checkpoint.lock import Lock
 from buckets.config.job import Job
 from buckets.config.kafka import KafkaSettings
@@ -75,7 +75,7 @@ class AuditReport:
     """
 
     batch_id: int
-    written: Written
+    written: WrittenMessages
     duration_s: float
 
 

@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from buckets.checkpoint.terms import Terms
 from buckets.engine.batch import payload
-from buckets.engine.stages.accounting import BatchAccount, account_batch
-from buckets.engine.stages.alert_stage import alert_outputs
+from buckets.engine.stages.accounting import BatchAccount
+from buckets.engine.stages.completion import complete_batch
 from buckets.engine.stages.cross_group import PARTS
 from buckets.engine.stages.filling import FILLS
 from buckets.engine.stages.output_decoder import OutputDecoder
-from buckets.engine.stages.shard import COUNTS, Scorer, meeting_outputs
+from buckets.engine.stages.shard import COUNTS, Produced, Scorer
 from buckets.engine.storage.shard_store import DriverStores
 from buckets.lists.lists import NO_LISTS, Lists
 from buckets.outputs import columns
@@ -39,8 +39,8 @@ class ScoredBatch:
         account: its accounts.
         rule_set: its rules.
         terms: what decides its results besides its rules.
-        heads: rows of `windows.PRODUCED`, on the driver. All have their payload for a sink that works there; otherwise
-            only counts, and what has no more than `SMALL_BYTES`.
+        heads: what the shards put out, on the driver. All have their payload for a sink that works there; otherwise it
+            is None but of counts, and of what has no more than `SMALL_BYTES`.
         met: what was put out on the driver: by rules with features of several groups, which meet there, and by rules
             over alerts.
         produced: the rows of the shards in the executors, already computed; only for a sink that does not work on the
@@ -50,8 +50,8 @@ class ScoredBatch:
     account: BatchAccount
     rule_set: RuleSet
     terms: Terms
-    heads: Sequence[Row]
-    met: Sequence[Row]
+    heads: Sequence[Produced]
+    met: Sequence[Produced]
     produced: DataFrame
 
     @property
@@ -68,7 +68,7 @@ class ScoredBatch:
         """Whether an output has rows."""
         return bool(self._of(output))
 
-    def _of(self, output: str) -> list[Row]:
+    def _of(self, output: str) -> list[Produced]:
         """What is on the driver of an output; some of it may lack its payload."""
         return [row for row in (*self.heads, *self.met) if row.output == output]
 
@@ -95,7 +95,7 @@ class ScoredBatch:
                 yield from table.select(schema.names).cast(schema).to_batches()
 
         payloads = self.produced.where(F.col("output") == output).select("payload")
-        met = [(each.payload,) for each in self.met if each.output == output]
+        met = [(one.payload,) for one in self.met if one.output == output]
         if met:
             payloads = payloads.union(payloads.sparkSession.createDataFrame(met, payloads.schema))
         if output == columns.DEAD_LETTERS:
@@ -141,21 +141,15 @@ def score_batch(
         lists: those of the batch.
     """
     if on_driver:
-        heads = produced.collect()  # As it is: a column that is chosen is 5 ms of Spark's analysis in each batch.
+        rows = produced.collect()  # As it is: a column that is chosen is 5 ms of Spark's analysis in each batch.
     else:
         needed = (COUNTS, PARTS, columns.ALERTS) if rule_set.alert_groups else (COUNTS, PARTS)
         wanted = F.col("output").isin(*needed) | (F.length("payload") <= SMALL_BYTES)
-        heads = produced.select("output", "rows", F.when(wanted, F.col("payload")).alias("payload")).collect()
+        rows = produced.select("output", "rows", F.when(wanted, F.col("payload")).alias("payload")).collect()
     scorer = Scorer(terms.event_schema, terms.engine, terms.evaluations, lists)
-    parts = [bytes(head.payload) for head in heads if head.output == PARTS]
-    made = list(meeting_outputs(scorer, parts, rule_set, stores.meeting)) if parts else []
-    if rule_set.alert_groups:
-        alerts = [bytes(head.payload) for head in heads if head.output == columns.ALERTS]
-        alerts += [each.payload for each in made if each.output == columns.ALERTS]
-        made += list(alert_outputs(scorer, alerts, rule_set, stores))
-    met = [Row(output=each.output, rows=each.rows, payload=each.payload) for each in made]
-    counts = [bytes(each.payload) for each in (*heads, *met) if each.output == COUNTS]
-    return ScoredBatch(account_batch(batch_id, rule_set, counts), rule_set, terms, heads, met, produced)
+    heads = [Produced(row.output, row.rows, row.payload) for row in rows]
+    met, account = complete_batch(batch_id, heads, scorer, rule_set, stores)
+    return ScoredBatch(account, rule_set, terms, heads, met, produced)
 
 
 def in_microseconds(schema: pa.Schema) -> pa.Schema:

@@ -136,12 +136,6 @@ def log_path() -> str:
     return str(_places.logs.path) if _places is not None and _places.logs is not None else "the log of spark-submit"
 
 
-def scratch_folder() -> Path:
-    """A folder of the session that has started; gone with its process, or where that is killed, at the next start."""
-    assert _places is not None
-    return _places.folder.part("work")
-
-
 def jvm_pid() -> int | None:
     """The process of this session's JVM; None where there is none."""
     if under_spark_submit():

@@ -40,12 +40,7 @@ def last_batch(checkpoint: Path) -> int:
 
 
 def carried_files(checkpoint: Path, batch_id: int) -> Iterator[Path]:
-    """The files that are carried over as they are, relative to the checkpoint.
-
-    Args:
-        checkpoint: the checkpoint.
-        batch_id: its last batch.
-    """
+    """The files that are carried over as they are, relative to the checkpoint."""
     spark = spark_folder(checkpoint)
     files = [file for file in sorted(records_folder(checkpoint).rglob("*")) if file.name not in _LEFT_OUT]
     files += sorted((spark / "sources").rglob("*"))

@@ -24,10 +24,6 @@ _CHANGED = "does not hold what was written"
 def rows_of(folder: Path, name: str) -> Iterator[pa.RecordBatch]:
     """The rows of a table, with the columns of `CHECKED`.
 
-    Args:
-        folder: of the export.
-        name: of the table.
-
     Raises:
         BucketsError: it cannot be read.
     """

@@ -32,12 +32,7 @@ class Installer:
     """The new store of a shard, until `end`."""
 
     def __init__(self, store: ShardStore, groups: Iterable[CarriedGroup]) -> None:
-        """Begin with an empty store.
-
-        Args:
-            store: the store.
-            groups: those of the job.
-        """
+        """Begin with an empty store."""
         self._store = store
         self._groups: Mapping[str, CarriedGroup] = {each.group.state_id: each for each in groups}
         self._schedule = EvictionSchedule()

@@ -62,13 +62,6 @@ def parse_names(written: Sequence[str]) -> dict[str, str]:
 def plan_import(manifest: Manifest, rule_set: RuleSet, arrived: Stretches, basis: Basis, names: Names) -> CarryPlan:
     """See what an import does.
 
-    Args:
-        manifest: of the export.
-        rule_set: the rules in force in it.
-        arrived: the event times that have arrived.
-        basis: of the new configuration.
-        names: the new names of fields.
-
     Raises:
         BucketsError: the state cannot go on under the configuration.
     """

@@ -46,14 +46,7 @@ Resolved = tuple[int, str, int, str]
 
 
 def resolve(shard: int, group_id: str, keys: Iterable[str], times: Mapping[int, ShardTimes]) -> Iterator[Resolved]:
-    """Those of some keys that are voters of their shard.
-
-    Args:
-        shard: the shard in which they were.
-        group_id: their group.
-        keys: the keys.
-        times: of all shards.
-    """
+    """Those of some keys that are voters of their shard."""
     wanted = {voter for voter, _ in times[shard].voters.get(group_id, ())} if shard in times else ()
     if not wanted:
         return

@@ -20,12 +20,7 @@ from buckets.state_transfer.shard_times import Resolved, ShardTimes, carried_tim
 
 
 def carried_state_keys(state_keys: Sequence[bytes], carried: Regrouping) -> list[tuple[int, bytes] | None]:
-    """Where heads lie from now on: their shards and their keys; None for those that are not carried over.
-
-    Args:
-        state_keys: where they lay.
-        carried: what becomes of the groups.
-    """
+    """Where heads lie from now on: their shards and their keys; None for those that are not carried over."""
     found: list[tuple[int, bytes] | None] = [None] * len(state_keys)
     by_group: dict[str, list[int]] = {}
     for index, state_key in enumerate(state_keys):
@@ -44,13 +39,7 @@ def carried_state_keys(state_keys: Sequence[bytes], carried: Regrouping) -> list
 def carried_stores(
     stores: Mapping[int, ShardStore], carried: Regrouping, new_store: Callable[[], ShardStore] = memory_store
 ) -> dict[int, ShardStore]:
-    """The stores of all shards under other settings.
-
-    Args:
-        stores: by shard, as they were.
-        carried: what becomes of the groups.
-        new_store: makes an empty store.
-    """
+    """The stores of all shards under other settings."""
     found = {shard: new_store() for shard in range(carried.shards)}
     installers = {shard: Installer(store, carried.groups.values()) for shard, store in found.items()}
     times = {shard: ShardTimes.read(*store.schedule.get([OVERVIEW, CLOCK])) for shard, store in stores.items()}

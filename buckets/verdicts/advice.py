@@ -25,25 +25,15 @@ class Thresholds:
 
 @dataclass(frozen=True)
 class Advice:
-    """What to do with a rule.
-
-    Attributes:
-        what: it.
-        reason: why, in words.
-    """
+    """What to do with a rule."""
 
     what: What
     reason: str
 
 
 def advise(rule: RuleQuality, thresholds: Thresholds) -> Advice:
-    """What to do with a rule.
-
-    Args:
-        rule: what is known of it.
-        thresholds: what the advice goes by.
-    """
-    precision, judged = rule.precision, rule.judged
+    """What to do with a rule."""
+    precision, judged = rule.fraud_of_judged, rule.judged
     if precision is None or judged < thresholds.verdicts:
         return Advice("not enough verdicts", f"{_judged(rule)}; {thresholds.verdicts:,} are needed")
     said = f"{rule.verdicts['fraud']:,} of {judged:,} were fraud: with 95 % confidence"

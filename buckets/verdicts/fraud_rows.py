@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
-from deltalake import DeltaTable, QueryBuilder
 
+from buckets.delta.query import is_table, query
 from buckets.errors import BucketsError, first_line
 from buckets.events.schema import EventSchema
 
@@ -79,11 +79,8 @@ def read_fraud_rows(path: Path, schema: EventSchema) -> list[FraudRow]:
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
     try:
-        if (path / "_delta_log").exists():
-            table = pa.table(
-                QueryBuilder().register("fraud", DeltaTable(path)).execute("select * from fraud").read_all()
-            )
-            yield from table.to_pylist()
+        if is_table(path):
+            yield from query(path, "select * from rows", f"fraud {path}").to_pylist()
         elif path.suffix.lower() == ".parquet":
             yield from pq.read_table(path).to_pylist()
         elif path.suffix.lower() == ".csv":

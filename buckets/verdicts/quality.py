@@ -4,9 +4,9 @@ What each number is:
 
 - An alert has the latest verdict on itself; without one, what the verdicts on its event say. An event is fraud if its
   verdict says so, or a table of cases.
-- Precision is fraud / (fraud + legitimate), of the alerts with such a verdict; the share of false positives is the
-  rest.
-- Recall is the share of all confirmed frauds at whose events the rule fired, in force or on trial.
+- Fraud of judged is fraud / (fraud + legitimate), of the alerts with such a verdict; the share of false positives is
+  the rest.
+- Caught of confirmed is the share of all confirmed frauds at whose events the rule fired, in force or on trial.
 - Caught alone is a fraud at whose event no other rule in force raised an alert.
 - Time to detect runs, for a key of the rule with confirmed fraud, in event time from its first fraudulent event to the
   rule's first alert on the key that is no earlier.
@@ -22,8 +22,8 @@ from statistics import median
 from typing import Any
 
 from buckets.outputs.columns import ALERTS, HELD_ALERTS, SHADOW_ALERTS
-from buckets.verdicts.confirmed import Fraud
 from buckets.verdicts.findings import Findings
+from buckets.verdicts.fraud import Fraud
 from buckets.verdicts.interval import Interval, wilson
 from buckets.verdicts.recorded_alerts import RecordedAlert
 
@@ -80,8 +80,8 @@ class RuleQuality:
         return self.verdicts["fraud"] + self.verdicts["legitimate"]
 
     @property
-    def precision(self) -> Interval | None:
-        """The share of fraud among these; None without any."""
+    def fraud_of_judged(self) -> Interval | None:
+        """Return the share of fraud among these; None without any."""
         return wilson(self.verdicts["fraud"], self.judged)
 
     @property
@@ -90,8 +90,8 @@ class RuleQuality:
         return self.verdicts["legitimate"] / self.judged if self.judged else None
 
     @property
-    def recall(self) -> Interval | None:
-        """The share of confirmed frauds that were caught; None where none is confirmed."""
+    def caught_of_confirmed(self) -> Interval | None:
+        """Return the share of confirmed frauds that were caught; None where none is confirmed."""
         return wilson(self.caught, self.frauds)
 
 

@@ -1,14 +1,11 @@
 """The alerts that a job has recorded, of all rules: those that came out, those on trial, and those held back."""
 
-import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from buckets.errors import BucketsError
-from buckets.outputs.alert_ids import OUTPUTS
-from buckets.outputs.rule_alerts import alert_batches
+from buckets.outputs.recorded_outputs import ALERT_OUTPUTS, Selection, output_rows
 
 _COLUMNS = ("alert_id", "rule_id", "event_id", "event_time", "key", "decided_at")
 _OPTIONAL = ("decided_at",)
@@ -49,65 +46,40 @@ def recorded_alerts(folder: Path, from_ms: int | None = None, until_ms: int | No
         BucketsError: a table cannot be read.
     """
     seen: set[str] = set()
-    for table in (folder / output for output in OUTPUTS):
-        for batch in alert_batches(table, _COLUMNS, None, from_ms, until_ms, _OPTIONAL):
-            for row in batch.to_pylist():
-                if row["alert_id"] not in seen:
-                    seen.add(row["alert_id"])
-                    yield _alert(table, row)
+    wanted = Selection({}, from_ms, until_ms)
+    for output in ALERT_OUTPUTS:
+        for row in output_rows(folder, output, _COLUMNS, wanted, _OPTIONAL):
+            if row["alert_id"] not in seen:
+                seen.add(row["alert_id"])
+                yield _alert(output, row)
 
 
 def find_alerts(folder: Path, alert_ids: Collection[str]) -> dict[str, RecordedAlert]:
-    """Those of some alerts that a job has recorded, by their ids.
+    """Return those of some alerts that a job has recorded, by their ids.
 
     Raises:
         BucketsError: a table cannot be read.
     """
-    found: dict[str, RecordedAlert] = {}
-    if not alert_ids:
-        return found
-    for output in OUTPUTS:
-        for batch in alert_batches(folder / output, _COLUMNS, {"alert_id": alert_ids}, optional=_OPTIONAL):
-            for row in batch.to_pylist():
-                found.setdefault(row["alert_id"], _alert(folder / output, row))
-    return found
+    alerts: dict[str, RecordedAlert] = {}
+    for output in ALERT_OUTPUTS if alert_ids else ():
+        for row in output_rows(folder, output, _COLUMNS, Selection({"alert_id": alert_ids}), _OPTIONAL):
+            alerts.setdefault(row["alert_id"], _alert(output, row))
+    return alerts
 
 
 def alerted_events(folder: Path, event_ids: Collection[str]) -> dict[str, tuple[int, Mapping[str, Any]]]:
-    """Those of some events that have alerts: by id the time in ms, and the fields as the alert has them.
+    """Return those of some events that have alerts: by id the time in ms, and the fields as the alert has them.
 
     Raises:
         BucketsError: a table cannot be read.
     """
-    found: dict[str, tuple[int, Mapping[str, Any]]] = {}
-    if not event_ids:
-        return found
-    for output in OUTPUTS:
-        for batch in alert_batches(folder / output, ("event_id", "event_time", "event"), {"event_id": event_ids}):
-            for row in batch.to_pylist():
-                if row["event_id"] not in found:
-                    found[row["event_id"]] = row["event_time"], _object(folder / output, row["event"])
-    return found
+    events: dict[str, tuple[int, Mapping[str, Any]]] = {}
+    for output in ALERT_OUTPUTS if event_ids else ():
+        wanted = Selection({"event_id": event_ids})
+        for row in output_rows(folder, output, ("event_id", "event_time", "event"), wanted):
+            events.setdefault(row["event_id"], (row["event_time"], row["event"]))
+    return events
 
 
-def _alert(table: Path, row: Mapping[str, Any]) -> RecordedAlert:
-    return RecordedAlert(
-        table.name,
-        row["alert_id"],
-        row["rule_id"],
-        row["event_id"],
-        row["event_time"],
-        _object(table, row["key"]),
-        row["decided_at"],
-    )
-
-
-def _object(table: Path, text: Any) -> Mapping[str, Any]:
-    try:
-        found = json.loads(text) if isinstance(text, str) else text
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, Mapping):
-        message = f"results {table}: a key or an event is not JSON; name an output folder of buckets"
-        raise BucketsError(message)
-    return found
+def _alert(output: str, row: Mapping[str, Any]) -> RecordedAlert:
+    return RecordedAlert(output, *(row[name] for name in _COLUMNS))

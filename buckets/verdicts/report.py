@@ -10,8 +10,9 @@ from buckets.config.job import Job, results_folder
 from buckets.errors import BucketsError
 from buckets.outputs.rule_alerts import has_alerts
 from buckets.verdicts.advice import Advice, Thresholds, advise
-from buckets.verdicts.confirmed import FindEvents, Fraud, confirmed_fraud, job_verdicts
+from buckets.verdicts.confirmed import FindEvents, confirmed_fraud, job_verdicts
 from buckets.verdicts.findings import findings
+from buckets.verdicts.fraud import Fraud
 from buckets.verdicts.interval import Interval
 from buckets.verdicts.quality import RuleQuality, quality
 from buckets.verdicts.recorded_alerts import recorded_alerts
@@ -129,9 +130,9 @@ def _rule(rule: RuleQuality, advice: Advice) -> dict[str, Any]:
         "held_alerts": rule.held_alerts,
         **rule.verdicts,
         "verdict_by_event": rule.by_event,
-        "precision": _interval(rule.precision),
+        "precision": _interval(rule.fraud_of_judged),
         "false_positives": rule.false_positives,
-        "recall": _interval(rule.recall),
+        "recall": _interval(rule.caught_of_confirmed),
         "caught": rule.caught,
         "missed": rule.frauds - rule.caught,
         "caught_alone": rule.caught_alone,

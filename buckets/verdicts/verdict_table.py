@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable, QueryBuilder, write_deltalake
+from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from buckets.config.job import Job, results_folder
+from buckets.delta.query import in_ms, is_table, query
 from buckets.delta.whole_table import open_table
 from buckets.errors import BucketsError, first_line
 from buckets.outputs.columns import VERDICTS
@@ -80,14 +81,9 @@ def load_verdicts(table: Path) -> list[Verdict]:
         return []
     there = _columns_of(table)
     columns = ", ".join(f'"{name}"' if name in there else f'null as "{name}"' for name in _READ)
-    try:
-        source = QueryBuilder().register("rows", open_table(table))
-        rows = pa.table(source.execute(f"select {columns} from rows").read_all())
-    except Exception as error:  # deltalake raises plain ones for files that are gone or broken
-        message = f"verdicts {table}: the table cannot be read ({first_line(error)})"
-        raise BucketsError(message) from None
-    found = sorted((_verdict(table, row) for row in _in_ms(rows).to_pylist()), key=lambda each: each.age)
-    return list({verdict.id: verdict for verdict in found}.values())
+    rows = query(table, f"select {columns} from rows", f"verdicts {table}")
+    verdicts = sorted((_verdict(table, row) for row in _in_ms(rows).to_pylist()), key=lambda verdict: verdict.age)
+    return list({verdict.id: verdict for verdict in verdicts}.values())
 
 
 def append_verdicts(table: Path, verdicts: Sequence[Verdict]) -> int:
@@ -125,7 +121,7 @@ def _is_made(table: Path) -> bool:
     """
     if any((table / "_delta_log").glob("[0-9]*")):
         return True
-    if table.exists() and not (table / "_delta_log").exists() and (not table.is_dir() or any(table.iterdir())):
+    if table.exists() and not is_table(table) and (not table.is_dir() or any(table.iterdir())):
         message = f"verdicts {table}: is no table of verdicts, but something else; name another one as `verdicts.table`"
         raise BucketsError(message)
     return False
@@ -156,7 +152,9 @@ def _columns_of(table: Path) -> frozenset[str]:
     """
     try:
         there = frozenset(field.name for field in open_table(table).schema().fields)
-    except Exception as error:  # deltalake raises plain ones for logs that are gone or broken
+    except BucketsError:  # says itself which log is damaged
+        raise
+    except Exception as error:  # deltalake raises plain ones for logs that are gone
         message = (
             f"verdicts {table}: is no table of verdicts ({first_line(error)}); name another one as `verdicts.table`"
         )
@@ -173,9 +171,8 @@ def _columns_of(table: Path) -> frozenset[str]:
 
 def _in_ms(rows: pa.Table) -> pa.Table:
     for name in ("made_at", "event_time"):
-        moments = rows[name].cast(MOMENT).cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
-        rows = rows.set_column(rows.schema.get_field_index(name), name, moments)
-    return rows
+        rows = rows.set_column(rows.schema.get_field_index(name), name, rows[name].cast(MOMENT))
+    return in_ms(rows)
 
 
 def _verdict(table: Path, row: Mapping[str, Any]) -> Verdict:

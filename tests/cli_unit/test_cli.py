@@ -17,11 +17,11 @@ from buckets.engine.storage.key import key_of_values
 from buckets.events.schema import load_event_schema
 from buckets.numbers.fixed_point import readable
 from buckets.resources import resource
-from buckets.rule_feeds.feed import FixedRules
 from buckets.rule_feeds.rule_book import RuleBook
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import first_rule_set
 from tests.cli_unit.ran import Ran, one_line
+from tests.fixed_rules import FixedRules
 
 GOOD_RULES = """\
 rules:
@@ -318,6 +318,36 @@ def test_evaluate_refuses_bad_input_before_it_starts_spark(buckets, tmp_path, ru
     out.write_text("a file")
     assert "is a file; name a folder" in one_line(buckets(*asked, events), 1)
     assert out.read_text() == "a file"
+
+
+def test_evaluate_writes_all_outputs_without_spark(buckets, tmp_path, rules, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    events, out = tmp_path / "day.jsonl", tmp_path / "out"
+    known = {"payerId": "p", "beneficiaryId": "b", "cardId": "c", "paymentType": "X", "paymentAmount": "1000000"}
+    payments = [{"transactionId": f"t{n}", "eventTime": n} | known for n in range(5)]
+    events.write_text("".join(f"{json.dumps(payment)}\n" for payment in payments) + "{\n")
+    out.mkdir()
+    (out / "alerts.jsonl").write_text("of an earlier run\n")
+    ran = buckets("evaluate", "--rules", rules, "--out", out, "--events", events, "--batch-rows", 2)
+    assert ran.code == 0, ran.err
+    assert "1 of 6 rows is no event" in ran.err
+    lines = {path.name: path.read_text().splitlines() for path in out.iterdir()}
+    assert len(lines) == 8
+    evaluated = [json.loads(line) for line in lines["evaluations.jsonl"]]
+    expected = [(f"t{n}", rule_id) for n in range(5) for rule_id in ("big-sum", "many")]
+    assert [(row["event_id"], row["rule_id"]) for row in evaluated] == expected
+    assert [json.loads(line)["position"] for line in lines["dead_letters.jsonl"]] == [6]
+    assert "of an earlier run" not in lines["alerts.jsonl"]
+
+
+def test_evaluate_refuses_a_rule_that_needs_events_which_are_not_kept(buckets, tmp_path, rules):
+    events, conf, out = tmp_path / "day.jsonl", tmp_path / "conf.yaml", tmp_path / "out"
+    events.write_text('{"transactionId": "a", "eventTime": 1}\n')
+    conf.write_text("engine: {precision: {tail: 1m}, allowed_lateness: 1m}\n")
+    rules.write_text(GOOD_RULES.replace("    group_by:", "    reset_on_alert: true\n    group_by:", 1))
+    ran = buckets("evaluate", "--rules", rules, "--out", out, "--events", events, "--conf", conf)
+    assert "reset_on_alert: the window may begin at any event, and these are kept for 1m" in one_line(ran, 1)
+    assert list(out.iterdir()) == []
 
 
 def test_evaluate_names_what_does_not_fit_the_schema(buckets, tmp_path, rules):

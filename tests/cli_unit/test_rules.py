@@ -15,12 +15,12 @@ from buckets.cli.rules.view import difference
 from buckets.config.engine import EngineSettings
 from buckets.config.job import load_job
 from buckets.resources import DEFAULT_SCHEMA, resource
-from buckets.rule_feeds.feed import FixedRules
 from buckets.rule_feeds.history import RuleHistory, rule_changes_path
 from buckets.rule_feeds.rule_book import RuleBook
 from buckets.rule_files.yaml_rules import load_rules
 from buckets.rules.rule import Rule
 from tests.cli_unit.ran import Ran, one_line
+from tests.fixed_rules import FixedRules
 
 RULES = """\
 rules:

@@ -9,7 +9,6 @@ from buckets.engine.batch.dead_letters import dead_letter_table, one_dead_letter
 from buckets.events.arrivals import DeadLetter
 from buckets.history.explain.history_lookup import Past
 from buckets.history.explain.maker import Explainer
-from buckets.history.explain.results import RecordedResults
 from buckets.outputs import columns
 from tests.core.archived_job import ArchivedJob
 
@@ -30,5 +29,5 @@ def write_results(job: ArchivedJob, folder: Path, evaluations: bool = True) -> N
 def explainer_of(job: ArchivedJob, folder: Path, evaluations: bool = True, most: int | None = None) -> Explainer:
     """What explains the alerts of a job; its results are written into a folder first."""
     write_results(job, folder, evaluations)
-    past = Past.of(job.archive, job.recorded, RecordedResults(folder), job.checkpoint.versions)
+    past = Past.of(job.archive, job.recorded, folder, job.checkpoint.versions)
     return Explainer(past, most)

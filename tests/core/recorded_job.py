@@ -13,16 +13,17 @@ from buckets.checkpoint.list_versions import PinnedLists
 from buckets.config.job import Job
 from buckets.config.settings import JobSettings
 from buckets.events.schema import EventSchema
-from buckets.history.replay.recorded_rows import ALERTS, OutputTables
+from buckets.history.replay.recorded_rows import OutputTables
 from buckets.lists.entry import Entry
 from buckets.lists.index import ListIndex
 from buckets.outputs.columns import EVALUATIONS
+from buckets.outputs.recorded_outputs import ALERT_OUTPUTS
 from buckets.rules.completeness import Stretches, joined
 from buckets.rules.rule import Rule
 from tests.core.archived_job import ArchivedJob
 from tests.core.pipeline import Row
 
-OUTPUTS = (*ALERTS, EVALUATIONS)
+OUTPUTS = (*ALERT_OUTPUTS, EVALUATIONS)
 _TIMES = ("event_time", "window_start", "window_end")
 
 

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from buckets.errors import BucketsError
 from buckets.evaluation import first_version
-from buckets.history.backtest.confirmed_fraud import ConfirmedFraud
 from buckets.history.backtest.expectation import check_expectation, parse_expectation
 from buckets.history.backtest.sweep import parse_sweeps
 from buckets.history.backtest.variants import swept_rules
@@ -131,7 +130,7 @@ def test_a_sweep_in_one_pass_equals_each_of_its_rules_alone(swept, rows, others,
     share = {"rollout": rollout}
     rules = [*others, rule("swept", form, **share)]
     texts = [f"swept.{name}={','.join(each)}" for name, each in values.items()]
-    fraud = ConfirmedFraud({row["id"]: None for row in rows[::3]})
+    fraud = {row["id"]: None for row in rows[::3]}
     asked = {"settings": {"late": late, "allowed_lateness": lateness}, "confirmed": fraud}
     report = run(backtest(rules, swept=swept_rules(parse_sweeps(texts, rules), rules), **asked), rows)
     without = run(backtest(rules, **asked), rows)
@@ -173,7 +172,7 @@ def test_figures_are_those_of_plain_loops(rules, rows, data):
     ids = sorted({row["id"] for row in rows})
     fraud = data.draw(st.lists(st.sampled_from(ids), unique=True, min_size=1))
     written = {each: Decimal(7) if index % 3 == 0 else None for index, each in enumerate(fraud)}
-    report = run(backtest(rules, span=span, confirmed=ConfirmedFraud(written | {"nowhere": None})), rows)
+    report = run(backtest(rules, span=span, confirmed=written | {"nowhere": None}), rows)
     alerts = [row for row in live_job(rules, rows, []).output("alerts") if begin <= row["event_time"] < end]
     first = {}
     for index, row in enumerate(rows):
@@ -207,8 +206,8 @@ def test_figures_are_those_of_plain_loops(rules, rows, data):
     after = [each for each in inside if each not in caught and follows(each)]
     found = total.fraud
     assert (found.confirmed, found.caught, found.after) == (len(inside), len(caught), len(after))
-    assert found.precision == (Fraction(len(caught), total.events) if total.events else None)
-    assert found.recall == (Fraction(len(caught), len(inside)) if inside else None)
+    assert found.fraud_of_alerted == (Fraction(len(caught), total.events) if total.events else None)
+    assert found.caught_of_confirmed == (Fraction(len(caught), len(inside)) if inside else None)
     assert found.saved_amount == sum(worth[each] for each in [*caught, *after])
     assert report.unknown_fraud == 1
 
@@ -291,10 +290,10 @@ def test_nothing_in_the_range_is_one_line_and_no_alert_is_none():
         run(backtest([rule("r")]), [])
     report = run(backtest([rule("r")]), rows)
     assert (report.total.alerts, report.days_with_alerts) == (0, {})
-    elsewhere = ConfirmedFraud({"x1": None, "x2": Decimal(1)})
+    elsewhere = {"x1": None, "x2": Decimal(1)}
     with pytest.raises(BucketsError, match="none of the 2 events of --fraud is among those that were read; see that"):
         run(backtest([rule("r")], confirmed=elsewhere), rows)
-    assert run(backtest([rule("r")], confirmed=ConfirmedFraud({"x1": None, "e1": None})), rows).unknown_fraud == 1
+    assert run(backtest([rule("r")], confirmed={"x1": None, "e1": None}), rows).unknown_fraud == 1
     with pytest.raises(BucketsError, match="no rule is evaluated"):
         backtest([rule("r", state="DRAFT")])
 
@@ -332,9 +331,9 @@ def test_a_day_without_events_in_an_asked_range_is_no_day():
 
 def test_an_id_that_comes_at_two_times_is_two_events():
     rows = numbered([*day_of(20_000, 1, id="e", amount="6"), *day_of(20_001, 1, id="e", amount="99")])
-    report = run(backtest([rule("r")], confirmed=ConfirmedFraud({"e": None})), rows)
+    report = run(backtest([rule("r")], confirmed={"e": None}), rows)
     assert (report.total.events, report.total.amount) == (2, Decimal("105.00"))
     fraud = report.total.fraud
-    assert (fraud.confirmed, fraud.caught, fraud.precision, fraud.saved_amount) == (2, 2, 1, Decimal("105.00"))
-    written = run(backtest([rule("r")], confirmed=ConfirmedFraud({"e": Decimal(7)})), rows)
+    assert (fraud.confirmed, fraud.caught, fraud.fraud_of_alerted, fraud.saved_amount) == (2, 2, 1, Decimal("105.00"))
+    written = run(backtest([rule("r")], confirmed={"e": Decimal(7)}), rows)
     assert written.total.fraud.saved_amount == 7

@@ -6,7 +6,6 @@ from xml.etree import ElementTree
 
 import pytest
 
-from buckets.history.backtest.confirmed_fraud import ConfirmedFraud
 from buckets.history.backtest.expectation import check_expectation, parse_expectation
 from buckets.history.backtest.page import backtest_page
 from buckets.history.backtest.report_json import report_json
@@ -42,7 +41,7 @@ def recorded(tmp_path):
 def answered(recorded):
     rules = [rule(f"{EVIL}rule"), rule("other", 3, state="SHADOW", description=EVIL)]
     swept = swept_rules(parse_sweeps(["limit=0..10:5"], rules), rules)
-    fraud = ConfirmedFraud({ROWS[0]["id"]: None, EVIL: None})
+    fraud = {ROWS[0]["id"]: None, EVIL: None}
     asked = backtest(rules, swept=swept, confirmed=fraud, recorded=recorded)
     report = run(asked, ROWS)
     return report, [check_expectation(parse_expectation(f"alerts of {EVIL}rule < 3", asked.known), report)]

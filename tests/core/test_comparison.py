@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from buckets.errors import BucketsError
-from buckets.outputs.comparison import DAY_MS, compare
-from buckets.outputs.rule_alerts import AlertCount, count_alerts, has_alerts, rule_alerts, rules_with_alerts
+from buckets.outputs.comparison import DAY_MS, compare, compared_columns
+from buckets.outputs.recorded_outputs import Selection, output_rows
+from buckets.outputs.rule_alerts import AlertCount, count_alerts, has_alerts, rules_with_alerts
 
 Row = dict[str, Any]
 EVENTS = {
@@ -101,8 +102,9 @@ def test_only_the_alerts_of_the_rules_and_the_time_are_read(tmp_path, write: Cal
     write(tmp_path, "alerts", A[:1])
     write(tmp_path, "alerts", [*A[1:], *B])
 
-    def read(*arguments: Any, **options: Any) -> list[Row]:
-        return sorted(rule_alerts(tmp_path, *arguments, **options), key=lambda row: (row["rule_id"], row["event_time"]))
+    def read(output: str, rules: list[str], *times_ms: int | None) -> list[Row]:
+        found = output_rows(tmp_path, output, compared_columns("amount"), Selection({"rule_id": rules}, *times_ms))
+        return sorted(found, key=lambda row: (row["rule_id"], row["event_time"]))
 
     assert has_alerts(tmp_path)
     assert read("alerts", ["a", "it's b"]) == [*A, *B]
@@ -114,7 +116,8 @@ def test_only_the_alerts_of_the_rules_and_the_time_are_read(tmp_path, write: Cal
 
 def test_a_table_is_counted_and_read_without_its_events(tmp_path):
     write_delta(tmp_path, "alerts", [*A, *B])
-    assert list(rule_alerts(tmp_path, "alerts", ["it's b"], with_event=False)) == [row | {"event": None} for row in B]
+    found = output_rows(tmp_path, "alerts", compared_columns(None), Selection({"rule_id": ["it's b"]}))
+    assert list(found) == [{name: row[name] for name in row if name != "event"} for row in B]
     first, last = A[0]["event_time"], A[-1]["event_time"]
     assert count_alerts(tmp_path / "alerts", "a") == AlertCount(3, 2, first, last)
     assert count_alerts(tmp_path / "alerts", "c") == AlertCount(0, 0, None, None)
@@ -123,9 +126,9 @@ def test_a_table_is_counted_and_read_without_its_events(tmp_path):
 
 def test_what_cannot_be_read_is_one_line(tmp_path):
     (tmp_path / "alerts.jsonl").write_text('{"rule_id": "a"}\n')
-    with pytest.raises(BucketsError, match="cannot be read as alerts"):
-        list(rule_alerts(tmp_path, "alerts", ["a"]))
+    with pytest.raises(BucketsError, match=r"alerts\.jsonl:1: is not a result with event_id"):
+        list(output_rows(tmp_path, "alerts", ["event_id"]))
     other = tmp_path / "other"
     write_deltalake(other / "alerts", pa.table({"rule_id": ["a"]}))
-    with pytest.raises(BucketsError, match="the table cannot be read"):
-        list(rule_alerts(other, "alerts", ["a"]))
+    with pytest.raises(BucketsError, match="there is no column 'event_id'; there are rule_id"):
+        list(output_rows(other, "alerts", ["event_id"]))

@@ -10,9 +10,10 @@ from deltalake.exceptions import DeltaError
 
 import buckets
 from buckets.cli.rules import origin as rule_origin
+from buckets.delta import query
 from buckets.errors import BucketsError, first_line
 from buckets.events import event_file, parquet_rows
-from buckets.outputs import reader
+from buckets.outputs import reader, recorded_outputs
 from buckets.rule_feeds import table_feed
 from buckets.rules.revision import Change
 from tests.core.examples import SCHEMA, rule
@@ -59,7 +60,7 @@ def fails(error: Exception):
 @pytest.mark.parametrize("error", SILENT)
 def test_a_table_of_rules_that_fails_without_a_word(table, monkeypatch, error):
     opened = table_feed.open_rule_table(table)
-    monkeypatch.setattr(table_feed, "QueryBuilder", fails(error))
+    monkeypatch.setattr(query, "QueryBuilder", fails(error))
     with pytest.raises(BucketsError, match=r"cannot be read \(OSError\)"):
         table_feed.read_rule_rows(opened)
     monkeypatch.setattr(table_feed, "DeltaTable", fails(error))
@@ -78,7 +79,7 @@ def test_a_table_of_rules_that_cannot_be_written_without_a_word(table, monkeypat
 
 @pytest.mark.parametrize("error", [DeltaError(), DeltaError("\n")])
 def test_results_that_fail_without_a_word(table, monkeypatch, error):
-    monkeypatch.setattr(reader, "open_table", fails(error))
+    monkeypatch.setattr(recorded_outputs, "open_table", fails(error))
     with pytest.raises(BucketsError, match=r"cannot be read \(DeltaError\)"):
         reader.read_rows(table.parent, "alerts", ["rule_id"])
 

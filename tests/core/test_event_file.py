@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from buckets.errors import BucketsError
 from buckets.events.arrivals import parse
-from buckets.events.event_file import ROW_NUMBER, open_event_file, stage, typed_part
+from buckets.events.event_file import ROW_NUMBER, file_arrivals, numbered_lines, open_event_file
 from tests.core.examples import SCHEMA
 
 NEEDED = frozenset({"amount"})
@@ -32,18 +32,13 @@ def opened(path):
     return open_event_file(path, SCHEMA, NEEDED)
 
 
-def staged(path, folder, batch_rows=None) -> list[list[dict]]:
-    parts = stage(opened(path), SCHEMA, folder, batch_rows)
-    files = sorted(folder.iterdir())
-    assert len(files) == parts
-    assert files == sorted(files, key=lambda file: file.stat().st_mtime)
-    assert len({file.stat().st_mtime for file in files}) == parts
-    return [pq.read_table(file).to_pylist() for file in files]
+def parts_of(path, batch_rows=None) -> list[list[dict]]:
+    return [part.to_pylist() for part in numbered_lines(opened(path), batch_rows)]
 
 
 @pytest.mark.parametrize(("batch_rows", "sizes"), [(None, [7]), (3, [3, 3, 1]), (1, [1] * 7), (7, [7]), (100, [7])])
 def test_a_file_is_cut_into_parts_of_so_many_rows_in_its_order(write, tmp_path, batch_rows, sizes):
-    parts = staged(write("day.jsonl", "\n".join(LINES)), tmp_path / "parts", batch_rows)
+    parts = parts_of(write("day.jsonl", "\n".join(LINES)), batch_rows)
     assert [len(part) for part in parts] == sizes
     rows = [row for part in parts for row in part]
     assert rows == [{ROW_NUMBER: n, "raw": line.encode()} for n, line in enumerate(LINES, 1)]
@@ -51,33 +46,33 @@ def test_a_file_is_cut_into_parts_of_so_many_rows_in_its_order(write, tmp_path, 
 
 def test_lines_keep_their_numbers_when_blank_ones_are_left_out(write, tmp_path):
     path = write("day.json", "\n" + LINES[0] + "\r\n  \n\n" + LINES[1] + "\n")
-    (part,) = staged(path, tmp_path / "parts")
+    (part,) = parts_of(path)
     assert part == [{ROW_NUMBER: 2, "raw": LINES[0].encode()}, {ROW_NUMBER: 5, "raw": LINES[1].encode()}]
 
 
 def test_the_header_of_a_csv_file_is_no_row(write, tmp_path):
     path = write("day.csv", "\ufeff id ,at,amount\ne1,1,5\n\ne2,2,6\n")
     assert opened(path).header == ["id", "at", "amount"]
-    (part,) = staged(path, tmp_path / "parts")
+    (part,) = parts_of(path)
     assert part == [{ROW_NUMBER: 2, "raw": b"e1,1,5"}, {ROW_NUMBER: 4, "raw": b"e2,2,6"}]
 
 
 def test_bytes_that_are_no_text_stay_in_their_line(write, tmp_path):
     path = write("day.jsonl", LINES[0].encode() + b"\n\xff\xfe{\n" + LINES[1].encode())
-    (part,) = staged(path, tmp_path / "parts")
+    (part,) = parts_of(path)
     assert [row["raw"] for row in part] == [LINES[0].encode(), b"\xff\xfe{", LINES[1].encode()]
 
 
 @settings(max_examples=20)
-@given(st.integers(1, 8), st.integers(1, 3))
-def test_parquet_rows_keep_their_types_and_get_numbers(tmp_path_factory, batch_rows, row_group):
-    folder = tmp_path_factory.mktemp("parquet")
+@given(st.integers(1, 3))
+def test_parquet_rows_keep_their_types_and_get_numbers(tmp_path_factory, row_group):
+    path = tmp_path_factory.mktemp("parquet") / "day.parquet"
     rows = [{"id": f"e{n}", "at": n, "amount": Decimal(n)} for n in range(7)]
-    pq.write_table(pa.Table.from_pylist(rows), folder / "day.parquet", row_group_size=row_group)
-    parts = staged(folder / "day.parquet", folder / "parts", batch_rows)
-    missing = dict.fromkeys(set(SCHEMA.field_names) - rows[0].keys())
-    assert [row for part in parts for row in part] == [row | missing | {ROW_NUMBER: n} for n, row in enumerate(rows, 1)]
-    assert max(len(part) for part in parts) <= batch_rows
+    pq.write_table(pa.Table.from_pylist(rows), path, row_group_size=row_group)
+    parts = [parse(part, SCHEMA, NEEDED)[0] for part in file_arrivals(opened(path), SCHEMA)]
+    assert [position for part in parts for position in part.position.tolist()] == list(range(1, 8))
+    assert [time for part in parts for time in part.times_ms.tolist()] == [row["at"] for row in rows]
+    assert [amount for part in parts for amount in part.measures["amount"].to_pylist()] == [n * 100 for n in range(7)]
 
 
 @pytest.mark.parametrize(
@@ -139,12 +134,11 @@ def test_a_field_of_a_parquet_file_may_have_any_name(tmp_path, name):
     columns = {"id": ["e"], "at": [1], "amount": [1], "a": [{"b": "another"}], name: ["front"]}
     pq.write_table(pa.table(columns), tmp_path / "day.parquet")
     file = open_event_file(tmp_path / "day.parquet", schema, NEEDED)
-    stage(file, schema, tmp_path / "parts", None)
-    (rows,) = typed_part(next((tmp_path / "parts").iterdir()), file, schema)
+    (rows,) = file_arrivals(file, schema)
     events, dead_letters = parse(rows, schema, NEEDED)
     assert dead_letters == []
     assert events.attributes[name].to_pylist() == ["front"]
-    assert (events.source.to_pylist(), events.position.tolist()) == (["day.parquet"], [1])
+    assert (events.source.to_pylist(), events.position.tolist()) == ([str(file.path)], [1])
 
 
 @pytest.mark.parametrize("depth", [1_000, 20_000])
@@ -164,7 +158,7 @@ def test_names_that_cannot_be_shown_are_escaped_and_cut(write):
 
 
 def test_a_byte_order_mark_is_no_part_of_the_first_line(write, tmp_path):
-    (part,) = staged(write("day.jsonl", "\ufeff" + LINES[0]), tmp_path / "parts")
+    (part,) = parts_of(write("day.jsonl", "\ufeff" + LINES[0]))
     assert part[0]["raw"] == LINES[0].encode()
 
 

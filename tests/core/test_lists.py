@@ -41,13 +41,13 @@ from buckets.lists.entry import Entry
 from buckets.lists.index import ListIndex
 from buckets.lists.list_file import load_list, read_moment_ms
 from buckets.lists.lists import ListsAt
-from buckets.rule_feeds.feed import FixedRules
 from buckets.rule_feeds.rule_book import RuleBook
 from buckets.rules.filter import canonical_filter, parse_filter
 from buckets.rules.rule_set import first_rule_set
 from tests.core.checkpoints import written_in
 from tests.core.examples import SCHEMA, rule, written_rule
 from tests.core.pipeline import arrivals
+from tests.fixed_rules import FixedRules
 
 KEYS = st.sampled_from(["", "a", "b", "c", "é", "a b", "it's", "7", "-1.5", "true", "\U0001f600"])
 ENTRIES = st.builds(

@@ -10,13 +10,14 @@ from buckets.checkpoint.topic_position import TopicPosition
 from buckets.config.engine import EngineSettings
 from buckets.errors import BucketsError
 from buckets.kafka.faults import Outage
-from buckets.rule_feeds.feed import FixedRules, Read
+from buckets.rule_feeds.feed import Read
 from buckets.rule_feeds.rule_book import RuleBook
 from buckets.rules.change import RuleChange
 from buckets.rules.revision import Refusal
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
 from tests.core.examples import SCHEMA, rule, until
+from tests.fixed_rules import FixedRules
 
 
 def put(rule_id: str, **changes) -> RuleChange:

@@ -24,8 +24,8 @@ from buckets.errors import BucketsError
 from buckets.outputs.columns import ALERTS, HELD_ALERTS, SHADOW_ALERTS, VERDICTS
 from buckets.outputs.contract import schema_path
 from buckets.verdicts.advice import Thresholds, advise
-from buckets.verdicts.confirmed import Fraud
 from buckets.verdicts.findings import findings
+from buckets.verdicts.fraud import Fraud
 from buckets.verdicts.interval import wilson
 from buckets.verdicts.quality import RuleQuality, quality
 from buckets.verdicts.recorded_alerts import RecordedAlert
@@ -176,11 +176,11 @@ def assert_naive(
     assert found.decide_ms == (median(decided) if decided else None)
     fraud, legitimate = said.count("fraud"), said.count("legitimate")
     if fraud + legitimate:
-        assert found.precision is not None
-        assert found.precision.share == fraud / (fraud + legitimate)
+        assert found.fraud_of_judged is not None
+        assert found.fraud_of_judged.share == fraud / (fraud + legitimate)
         assert found.false_positives == legitimate / (fraud + legitimate)
     else:
-        assert found.precision is found.false_positives is None
+        assert found.fraud_of_judged is found.false_positives is None
 
 
 def naive_waits(fired: list[RecordedAlert], frauds: dict[str, Fraud]) -> tuple[list[int], set[str]]:

@@ -7,8 +7,10 @@ import pytest
 from deltalake import write_deltalake
 from deltalake.exceptions import TableNotFoundError
 
+from buckets.delta.query import query
 from buckets.delta.whole_table import open_table
 from buckets.errors import BucketsError
+from buckets.outputs.recorded_outputs import output_table
 
 
 @pytest.fixture
@@ -45,6 +47,16 @@ def test_a_damaged_log_is_named_in_one_line(table, harm):
     assert message.startswith(f"table {table}: its log, {table}/_delta_log, cannot be read (")
     assert message.endswith("restore it from a copy")
     assert "unknown" not in message
+
+
+@pytest.mark.parametrize("harm", [cut_last, cut_first, remove_one])
+@pytest.mark.parametrize("ask", [lambda table: query(table, "select * from rows", f"results {table}"), output_table])
+def test_a_damaged_log_is_named_once_by_who_asks_its_table(table, harm, ask):
+    harm(table)
+    with pytest.raises(BucketsError) as raised:
+        ask(table)
+    assert raised.value.message.startswith(f"table {table}: its log, {table}/_delta_log, cannot be read (")
+    assert raised.value.message.count("cannot be read") == 1
 
 
 def test_a_table_that_is_not_there_is_told_apart(tmp_path):

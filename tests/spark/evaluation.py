@@ -1,4 +1,4 @@
-"""Rules over a file, in the session of the tests: what `buckets evaluate` does between its options and its table."""
+"""Rules over a file by the query of a job, in the session of the tests, with the files of `buckets evaluate`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,9 +10,8 @@ from buckets.events.event_file import open_event_file
 from buckets.events.schema import EventSchema
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import first_rule_set
-from buckets.spark.evaluate import Evaluation, evaluation_query
-from buckets.spark.json_sink import JsonSink
 from buckets.spark.query import BatchReport
+from tests.spark.file_query import Evaluation, JsonSink, evaluation_query
 
 
 def evaluation_of(

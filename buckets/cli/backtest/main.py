@@ -13,19 +13,19 @@ import typer
 from buckets.archive.history import History
 from buckets.cli.backtest.view import show_report
 from buckets.cli.console import Terminal, echo_json
-from buckets.cli.evaluate import list_files
+from buckets.cli.evaluate import given_lists, list_files
 from buckets.cli.event_schema import SchemaOption, event_schema
 from buckets.cli.processes import Processes, processes_for
 from buckets.cli.result_file import check_result_files, job_inputs, write_result
 from buckets.cli.time_range import From, To, range_ms
 from buckets.config.engine import EngineSettings
-from buckets.config.job import Job, load_job, results_folder
+from buckets.config.job import Job, kept_results, load_job
 from buckets.duration import parse_duration_ms
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema, load_event_schema
 from buckets.history.backtest.backtest import Backtest
 from buckets.history.backtest.confirmed_fraud import read_confirmed_fraud
-from buckets.history.backtest.expectation import Outcome, check_expectation, parse_expectation
+from buckets.history.backtest.expectation import CheckedExpectation, check_expectation, parse_expectation
 from buckets.history.backtest.junit import junit_of_expectations
 from buckets.history.backtest.page import backtest_page
 from buckets.history.backtest.pieces import archive_pieces, check_needed_lists, event_pieces
@@ -34,7 +34,6 @@ from buckets.history.backtest.report_json import report_json
 from buckets.history.backtest.sweep import parse_sweeps
 from buckets.history.backtest.variants import swept_rules
 from buckets.history.scoring.scoring import Piece
-from buckets.lists.list_file import load_list
 from buckets.outputs.rule_alerts import has_alerts
 from buckets.resources import DEFAULT_SCHEMA
 from buckets.rule_files.yaml_rules import load_rule_files, rule_files
@@ -107,7 +106,7 @@ def backtest(
     """  # noqa: D301 - click needs the backspace itself
     began_s = time.perf_counter()
     origin = _Origin.named(conf, events, schema, arrival)
-    list_paths = list_files(lists or [])
+    list_paths, known_lists = list_files(lists or []), given_lists(lists)
     of_job = [] if conf is None or origin.job is None else job_inputs(conf, origin.job)
     check_result_files(
         {"--json": json_file, "--junit": junit, "--html": html},
@@ -121,7 +120,7 @@ def backtest(
         rules=chosen,
         schema=origin.schema,
         engine=origin.engine,
-        lists={name: load_list(file) for name, file in list_paths.items()},
+        lists=known_lists,
         span=range_ms(begin, end),
         history_ms=None if history is None else _duration_ms("--history", history),
         measure=measure,
@@ -195,10 +194,8 @@ class _Origin:
     @property
     def recorded(self) -> Path | None:
         """The folder with the alerts of the job; None where there is none."""
-        if self.job is None or (self.job.settings.output.kind != "delta" and self.job.settings.audit is None):
-            return None
-        folder = results_folder(self.job)
-        return folder if has_alerts(folder) else None
+        folder = None if self.job is None else kept_results(self.job)
+        return folder if folder is not None and has_alerts(folder) else None
 
     def pieces(self, asked: Backtest, on_archived: Callable[[int], None]) -> tuple[int, Iterator[Piece]]:
         """How many events there are, about, and the events in pieces; the archive of a job is extended first."""
@@ -234,7 +231,7 @@ def _duration_ms(option: str, text: str) -> int:
 
 def _write(
     report: BacktestReport,
-    outcomes: list[Outcome],
+    outcomes: list[CheckedExpectation],
     rules: Path,
     seconds: float,
     json_file: Path | None,

@@ -6,7 +6,7 @@ from rich.text import Text
 
 from buckets.cli.console import Terminal
 from buckets.cli.table import TextTable
-from buckets.history.backtest.expectation import Outcome
+from buckets.history.backtest.expectation import CheckedExpectation
 from buckets.history.backtest.figures_text import TITLES, decimal_text, money_text, percent_text
 from buckets.history.backtest.report import BacktestReport, Figures
 from buckets.moment import day_text, time_text
@@ -18,7 +18,7 @@ _BAR = 40
 _MOST_VARIANTS = 50
 
 
-def show_report(console: Terminal, report: BacktestReport, outcomes: Sequence[Outcome]) -> None:
+def show_report(console: Terminal, report: BacktestReport, outcomes: Sequence[CheckedExpectation]) -> None:
     """Print a report, and what became of expectations."""
     begin, end = time_text(report.begin_ms), time_text(report.end_ms)
     console.print(
@@ -42,7 +42,7 @@ def show_report(console: Terminal, report: BacktestReport, outcomes: Sequence[Ou
     show_outcomes(console, outcomes)
 
 
-def show_outcomes(console: Terminal, outcomes: Sequence[Outcome]) -> None:
+def show_outcomes(console: Terminal, outcomes: Sequence[CheckedExpectation]) -> None:
     """Print what became of expectations, a line each."""
     for each in outcomes:
         said = ("met", "green") if each.is_met else ("not met", "bold red")
@@ -80,8 +80,8 @@ def _fraud(report: BacktestReport) -> TextTable:
         assert fraud is not None
         table.add_row(
             name,
-            percent_text(fraud.precision),
-            percent_text(fraud.recall),
+            percent_text(fraud.fraud_of_alerted),
+            percent_text(fraud.caught_of_confirmed),
             f"{fraud.caught:,} of {fraud.confirmed:,}",
             money_text(fraud.caught_amount),
             money_text(fraud.saved_amount),
@@ -147,7 +147,11 @@ def _show_variants(console: Terminal, report: BacktestReport) -> None:
         figures, fraud = each.figures, each.figures.fraud
         columns = [f"{figures.alerts:,}", decimal_text(report.per_day(figures.alerts), 1)]
         if fraud is not None:
-            columns += [percent_text(fraud.precision), percent_text(fraud.recall), money_text(fraud.saved_amount)]
+            columns += [
+                percent_text(fraud.fraud_of_alerted),
+                percent_text(fraud.caught_of_confirmed),
+                money_text(fraud.saved_amount),
+            ]
         else:
             columns += [f"{figures.events:,}", money_text(figures.amount)]
         style = "bold" if each.is_as_written else ""

@@ -87,17 +87,17 @@ def _found(
 
     from buckets.archive.history import History
     from buckets.checkpoint.rule_versions import RuleVersions
+    from buckets.config.job import kept_results
     from buckets.history.explain.history_lookup import Past
     from buckets.history.explain.maker import Explainer
-    from buckets.history.explain.results import RecordedResults
     from buckets.outputs.alert_ids import full_alert_id
 
     with Terminal(stderr=True).status("Reading what has arrived…") as status:
         history = History.open(job, lambda rows: status.update(f"{rows:,} rows archived…"))
-    results, versions = RecordedResults.of(job), RuleVersions(job.checkpoint)
+    results, versions = kept_results(job), RuleVersions(job.checkpoint)
     explainer = Explainer(Past.of(history.archive, history.recorded, results, versions), most)
     if alert_id is not None:
-        return explainer.alert(alert_id if results.folder is None else full_alert_id(results.folder, alert_id))
+        return explainer.alert(alert_id if results is None else full_alert_id(results, alert_id))
     assert event is not None
     assert rule is not None
     return explainer.event(event, rule, None if at is None else _moment_ms(at))

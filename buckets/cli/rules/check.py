@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from buckets.cli.console import Terminal, echo, echo_json
-from buckets.cli.evaluate import list_files
+from buckets.cli.evaluate import given_lists
 from buckets.cli.event_schema import SchemaOption, event_schema
 from buckets.cli.table import TextTable
 from buckets.clock import epoch_ms
@@ -24,7 +24,6 @@ from buckets.lint.finding import Finding
 from buckets.lint.lint import Report, codes, look
 from buckets.lint.page import page
 from buckets.lint.subject import Subject
-from buckets.lists.list_file import load_list
 from buckets.lists.lists import Lists
 from buckets.preflight.configuration import faults_beside_rules
 from buckets.rule_files.rule_lines import RuleLines, rule_lines
@@ -90,7 +89,7 @@ def check(
     with event_schema(schema, conf) as (of_events, engine):
         rules = load_rule_files(file, of_events)
     live = tuple(rule for rule in rules if rule.state != "DELETE")
-    known = {name: load_list(path) for name, path in list_files(lists or []).items()}
+    known = given_lists(lists)
     if lists:
         check_lists("--list", live, known)
     summary = None if events is None else _summary(events, live, of_events, engine, known)

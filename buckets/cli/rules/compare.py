@@ -14,8 +14,9 @@ from buckets.cli.time_range import From, To, range_ms
 from buckets.config.job import load_job, results_folder
 from buckets.errors import BucketsError
 from buckets.moment import day_text, time_text
-from buckets.outputs.comparison import PARTS, Caught, Comparison, Part, Sample, compare
-from buckets.outputs.rule_alerts import TABLES, has_alerts, rule_alerts, rules_with_alerts
+from buckets.outputs.comparison import PARTS, Caught, Comparison, Part, Sample, compare, compared_columns
+from buckets.outputs.recorded_outputs import RAISED, Selection, output_rows
+from buckets.outputs.rule_alerts import has_alerts, rules_with_alerts
 from buckets.printable import key_words
 from buckets.rules.revision import names
 
@@ -66,7 +67,9 @@ def compare_rules(
         raise BucketsError(message)
     check_known_rules((a, b), job, folder)
     measure = measure or (next(iter(job.event_schema.measures), None) if job is not None else None)
-    rows = (row for name in TABLES for row in rule_alerts(folder, name, (a, b), from_ms, until_ms, bool(measure)))
+    wanted = Selection({"rule_id": (a, b)}, from_ms, until_ms)
+    fields = compared_columns(measure)
+    rows = (row for output in RAISED for row in output_rows(folder, output, fields, wanted))
     found = compare(rows, a, b, measure, samples)
     if as_json:
         echo_json(_as_json(found, a, b, measure))

@@ -1,6 +1,5 @@
 """The command `buckets rules promote`: the next step of a rule's release, and what is known of the rule before it."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -19,7 +18,8 @@ from buckets.cli.rules.request import (
     revise_rules,
 )
 from buckets.cli.rules.view import moment
-from buckets.config.job import Job, load_job
+from buckets.config.job import Job, kept_results, load_job
+from buckets.delta.query import is_table
 from buckets.errors import BucketsError
 from buckets.outputs.columns import SHADOW_ALERTS
 from buckets.outputs.rule_alerts import count_alerts
@@ -99,11 +99,10 @@ def _share(text: str | None) -> int | None:
 
 def _trial(job: Job, rule: Rule) -> str:
     """What a rule on trial has found, where its alerts are in a table."""
-    settings = job.settings
-    path = settings.output.path if settings.output.kind == "delta" else settings.audit.path if settings.audit else ""
-    table = Path(path) / SHADOW_ALERTS
-    if not path or not (table / "_delta_log").exists():
-        return "not known, there is no table of its alerts" + ("" if path else "; `buckets audit` writes one")
+    folder = kept_results(job)
+    table = None if folder is None else folder / SHADOW_ALERTS
+    if table is None or not is_table(table):
+        return "not known, there is no table of its alerts" + ("; `buckets audit` writes one" if table is None else "")
     found = count_alerts(table, rule.rule_id)
     if found.first_ms is None or found.last_ms is None:
         return f"no alerts in {table}"

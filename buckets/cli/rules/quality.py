@@ -112,7 +112,7 @@ def _precision_table(report: QualityReport) -> TextTable:
     numbers = ("Alerts", "Fraud", "Precision")
     table = TextTable("How often rules are right", ("Rule", *numbers, "Advice"), numbers)
     for rule, advice in report.rules:
-        precision = rule.precision
+        precision = rule.fraud_of_judged
         shown = "" if precision is None else f"{percent(precision.share)}\n{interval_text(precision)}"
         found = f"{rule.verdicts['fraud']:,} of {rule.judged:,}"
         table.add_row(
@@ -130,7 +130,7 @@ def _recall_table(report: QualityReport) -> TextTable:
         table.add_row(
             one_line(rule.rule_id),
             f"{rule.caught:,}\n{rule.caught_alone:,} alone",
-            "" if rule.recall is None else percent(rule.recall.share),
+            "" if rule.caught_of_confirmed is None else percent(rule.caught_of_confirmed.share),
             amounts,
             "" if rule.detect_ms is None else duration_text(rule.detect_ms),
         )

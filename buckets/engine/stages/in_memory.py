@@ -1,30 +1,26 @@
 """A job without Spark: both stages in this process, with timelines in dictionaries.
 
-It compiles the kernels ahead of time, evaluates tables of events for people who write Python, and runs in tests.
+It evaluates tables and files of events, scores archives again, compiles the kernels ahead of time, and runs in tests.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 import pyarrow as pa
 
-from buckets.engine.batch.fan_out import fan_out
-from buckets.engine.stages.accounting import BatchAccount, account_batch
-from buckets.engine.stages.alert_stage import alert_outputs
+from buckets.engine.batch.fan_out import PASSING, fan_out
+from buckets.engine.stages.accounting import BatchAccount
+from buckets.engine.stages.completion import complete_batch
 from buckets.engine.stages.cross_group import PARTS
 from buckets.engine.stages.filling import FILLS, NO_FEEDS, Feeds
-from buckets.engine.stages.shard import COUNTS, Produced, Scorer, meeting_outputs
+from buckets.engine.stages.shard import COUNTS, Produced, Scorer
 from buckets.engine.storage.shard_store import DriverStores, ShardStore
-from buckets.outputs import columns
 from buckets.rules.rule_set import RuleSet
 
 
 class MemoryEntries:
-    """A map from bytes to bytes, in a dictionary.
-
-    Attributes:
-        data: the dictionary.
-    """
+    """A map from bytes to bytes, in a dictionary."""
 
     def __init__(self) -> None:
         """Begin empty."""
@@ -73,32 +69,10 @@ class BatchResults:
     fills: list[bytes] = field(default_factory=list)
 
 
-def finish_batch(
-    batch_id: int, produced: Iterable[Produced], scorer: Scorer, rule_set: RuleSet, stores: DriverStores
-) -> BatchResults:
-    """What comes after the shards: rules whose parts meet, rules over alerts, and the accounts.
-
-    Args:
-        batch_id: the batch.
-        produced: what both stages put out.
-        scorer: the settings.
-        rule_set: the rules of the batch.
-        stores: what is kept outside the shards.
-
-    Raises:
-        RuntimeError: an event is unaccounted for, which is a defect of this project.
-    """
-    found: dict[str, list[bytes]] = {COUNTS: []}
-    for each in produced:
-        found.setdefault(each.output, []).append(each.payload)
-    for each in meeting_outputs(scorer, found.pop(PARTS, []), rule_set, stores.meeting):
-        found.setdefault(each.output, []).append(each.payload)
-    for each in list(alert_outputs(scorer, found.get(columns.ALERTS, []), rule_set, stores)):
-        found.setdefault(each.output, []).append(each.payload)
-    account = account_batch(batch_id, rule_set, found.pop(COUNTS))
-    account.check()
-    fills = found.pop(FILLS, [])
-    return BatchResults(found, account, fills)
+Pending = Callable[[], Iterable[Produced]]
+"""Waits for what shards put out."""
+FeedsOf = Callable[[int], Feeds]
+"""By shard, the history of what is being filled."""
 
 
 @dataclass
@@ -106,7 +80,7 @@ class InMemoryJob:
     """Scores micro-batches one after the other, and keeps the timelines between them.
 
     Attributes:
-        scorer: the event schema and the settings.
+        scorer: the event schema and the settings of the batches that begin now.
         new_store: makes the store of a shard when its first event comes.
         stores: by shard, its timelines.
         driver: what a job keeps on its driver.
@@ -120,10 +94,7 @@ class InMemoryJob:
     batches: int = 0
 
     def score_batch(
-        self,
-        arrivals: Iterable[pa.RecordBatch],
-        rule_set: RuleSet,
-        feeds_of: Callable[[int], Feeds] = lambda shard: NO_FEEDS,
+        self, arrivals: Iterable[pa.RecordBatch], rule_set: RuleSet, feeds_of: FeedsOf = lambda shard: NO_FEEDS
     ) -> BatchResults:
         """Score one micro-batch.
 
@@ -135,21 +106,51 @@ class InMemoryJob:
         Raises:
             RuntimeError: an event is unaccounted for, which is a defect of this project.
         """
-        produced = self._produced(arrivals, rule_set, feeds_of)
-        results = finish_batch(self.batches, produced, self.scorer, rule_set, self.driver)
+        finish = self.begin_batch(arrivals, rule_set, feeds_of, self.batches)
+        results = finish()
         self.batches += 1
         return results
 
-    def _produced(
-        self, arrivals: Iterable[pa.RecordBatch], rule_set: RuleSet, feeds_of: Callable[[int], Feeds]
-    ) -> Iterator[Produced]:
-        """What both stages put out, shard by shard."""
+    def begin_batch(
+        self, arrivals: Iterable[pa.RecordBatch], rule_set: RuleSet, feeds_of: FeedsOf, batch_id: int
+    ) -> Callable[[], BatchResults]:
+        """Hand a batch to the shards, and return what waits for them and completes it.
+
+        Batches are completed in the order in which they began; several may have begun.
+        """
         scorer = self.scorer
-        by_shard: dict[int, list[bytes]] = {}
+        messages: dict[int, list[bytes]] = {}
         for rows in arrivals:
             for message in fan_out(rows, rule_set, scorer.schema, scorer.engine, scorer.lists):
-                by_shard.setdefault(message.shard, []).append(message.payload)
-        for shard, payloads in by_shard.items():
+                messages.setdefault(message.shard, []).append(message.payload)
+        passing = list(scorer.score(messages.pop(PASSING, []), rule_set, memory_store()))
+        pending = self.score_shards(messages, rule_set, feeds_of)
+        return lambda: self._completed(batch_id, chain(passing, pending()), scorer, rule_set)
+
+    def score_shards(self, messages: Mapping[int, Sequence[bytes]], rule_set: RuleSet, feeds_of: FeedsOf) -> Pending:
+        """Score what shards are sent: here and now.
+
+        Args:
+            messages: by shard, the payloads that it is sent.
+            rule_set: the rules of this batch.
+            feeds_of: gives the history of what is being filled, for a shard.
+        """
+        produced: list[Produced] = []
+        for shard, payloads in messages.items():
             if shard not in self.stores:
                 self.stores[shard] = self.new_store()
-            yield from scorer.score(payloads, rule_set, self.stores[shard], feeds_of(shard))
+            produced += self.scorer.score(payloads, rule_set, self.stores[shard], feeds_of(shard))
+        return lambda: produced
+
+    def _completed(
+        self, batch_id: int, produced: Iterable[Produced], scorer: Scorer, rule_set: RuleSet
+    ) -> BatchResults:
+        of_shards = list(produced)
+        besides, account = complete_batch(batch_id, of_shards, scorer, rule_set, self.driver)
+        account.check()
+        payloads: dict[str, list[bytes]] = {}
+        for one in (*of_shards, *besides):
+            payloads.setdefault(one.output, []).append(one.payload)
+        for internal in (COUNTS, PARTS):
+            payloads.pop(internal, None)
+        return BatchResults(payloads, account, payloads.pop(FILLS, []))

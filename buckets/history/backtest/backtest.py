@@ -1,6 +1,6 @@
 """A backtest: what a set of rules would have raised on history, through the same engine as in a running job.
 
-pieces in the order of arrival ──► score_pieces, rules and variants at once ──► RaisedAlerts, FraudEvents ──► Reckoning
+pieces in the order of arrival ──► score_pieces, rules and variants at once ──► RaisedAlerts, FraudEvents ──► Totals
 
 A backtest of the rules of a job therefore raises the alerts that the job has raised, to the last digit.
 """
@@ -21,21 +21,21 @@ from buckets.duration import format_duration
 from buckets.errors import BucketsError
 from buckets.evaluation import check_rules, first_version
 from buckets.events.schema import EventSchema
-from buckets.history.backtest.confirmed_fraud import ConfirmedFraud
+from buckets.history.backtest.confirmed_fraud import Amounts
 from buckets.history.backtest.expectation import Known
 from buckets.history.backtest.figures_text import decimal_text
 from buckets.history.backtest.fraud_events import FraudEvents
-from buckets.history.backtest.pieces import Scoring
-from buckets.history.backtest.raised_alerts import RaisedAlerts, Span
+from buckets.history.backtest.pieces import BacktestScoring
+from buckets.history.backtest.raised_alerts import RaisedAlerts, TimeSpan
 from buckets.history.backtest.report import BacktestReport, RuleResult, VariantResult
-from buckets.history.backtest.totals import Reckoning
+from buckets.history.backtest.totals import Totals
 from buckets.history.backtest.variants import NO_SWEEP, SweptRules
 from buckets.history.scoring.scoring import Piece, score_pieces
 from buckets.lists.index import ListIndex
 from buckets.moment import exact_time_text
 from buckets.outputs.columns import ALERTS, SHADOW_ALERTS
-from buckets.outputs.comparison import DAY_MS, Comparison, Event, Sample, compare_events, sample_of
-from buckets.outputs.rule_alerts import TABLES, rule_alerts
+from buckets.outputs.comparison import DAY_MS, Comparison, Event, Sample, compare_events, compared_columns, sample_of
+from buckets.outputs.recorded_outputs import RAISED, Selection, output_rows
 from buckets.rules.revision import names
 from buckets.rules.rule import Rule, check_against_schema
 
@@ -65,10 +65,10 @@ class Backtest:
     schema: EventSchema
     engine: EngineSettings
     lists: Mapping[str, ListIndex]
-    span: Span = (None, None)
+    span: TimeSpan = (None, None)
     history_ms: int | None = None
     measure: str | None = None
-    confirmed: ConfirmedFraud | None = None
+    confirmed: Amounts | None = None
     swept: SweptRules = NO_SWEEP
     recorded: Path | None = None
     samples: int = 5
@@ -127,13 +127,13 @@ class Backtest:
         return Known(rules, self.confirmed is not None, self.recorded is not None, self.measure is not None)
 
     @cached_property
-    def scoring(self) -> Scoring:
+    def scoring(self) -> BacktestScoring:
         """By what pieces are scored."""
         rule_set = first_version([*self.rules, *self.swept.rules], self.schema, self.engine)
         terms = Terms(event_schema=self.schema, engine=self.engine, evaluations=False, output="delta")
         begin = self.span[0]
         from_ms = None if self.history_ms is None or begin is None else begin - self.history_ms
-        return Scoring(rule_set, terms, self.lists, from_ms)
+        return BacktestScoring(rule_set, terms, self.lists, from_ms)
 
     @property
     def _evaluated(self) -> tuple[Rule, ...]:
@@ -190,14 +190,14 @@ class Backtest:
         begin, end = self.span
         days = raised.days.length(begin, end)
         scale = None if self.measure is None else self.schema.measures[self.measure].scale
-        reckoning = Reckoning(raised, fraud, self.span, scale)
+        totals = Totals(raised, fraud, self.span, scale)
         recorded = None if self.recorded is None else self._recorded(self.recorded)
         active = [rule for rule in self._evaluated if rule.state == "ACTIVE"]
         overlap = None
         if recorded is not None:
             of_alerts = [samples for (_, output), samples in recorded.items() if output == ALERTS]
             old = {event: sample for samples in of_alerts for event, sample in samples.items()}
-            overlap = compare_events(old, reckoning.samples(map(reckoning.alerts_of, active)), self.samples)
+            overlap = compare_events(old, totals.samples(map(totals.alerts_of, active)), self.samples)
         return BacktestReport(
             begin_ms=in_span_ms[0] if begin is None else begin,
             end_ms=in_span_ms[1] + 1 if end is None else end,
@@ -205,37 +205,38 @@ class Backtest:
             arrivals=raised.arrivals,
             bad=raised.bad,
             measure=self.measure,
-            rules=tuple(self._result(rule, reckoning, recorded) for rule in self._evaluated),
-            total=reckoning.of_active(active),
-            days_with_alerts=reckoning.days(active),
+            rules=tuple(self._result(rule, totals, recorded) for rule in self._evaluated),
+            total=totals.of_active(active),
+            days_with_alerts=totals.days(active),
             overlap=overlap,
             gone=self._gone(recorded or {}),
             sweeps=self.swept.sweeps,
-            variants=tuple(self._variants(reckoning)),
+            variants=tuple(self._variants(totals)),
             unknown_fraud=0 if fraud is None else fraud.missing,
             notes=tuple(self._notes(raised, fraud, days)),
         )
 
-    def _result(self, rule: Rule, reckoning: Reckoning, recorded: _Recorded | None) -> RuleResult:
+    def _result(self, rule: Rule, totals: Totals, recorded: _Recorded | None) -> RuleResult:
         overlap: Comparison | None = None
         if recorded is not None:
             of_rule = [samples for (rule_id, _), samples in recorded.items() if rule_id == rule.rule_id]
             old = {event: sample for samples in of_rule for event, sample in samples.items()}
-            overlap = compare_events(old, reckoning.samples([reckoning.alerts_of(rule)]), self.samples)
-        keys = reckoning.top_keys(rule, self.samples)
-        return RuleResult(rule.rule_id, rule.state, rule.sentence(), reckoning.of_rule(rule), keys, overlap)
+            overlap = compare_events(old, totals.samples([totals.alerts_of(rule)]), self.samples)
+        keys = totals.top_keys(rule, self.samples)
+        return RuleResult(rule.rule_id, rule.state, rule.sentence(), totals.of_rule(rule), keys, overlap)
 
-    def _variants(self, reckoning: Reckoning) -> Iterator[VariantResult]:
+    def _variants(self, totals: Totals) -> Iterator[VariantResult]:
         written = self.swept.written
         for each in self.swept.combinations:
-            figures = reckoning.of_variants((rule_id, written[rule_id]) for rule_id in each.rules)
+            figures = totals.of_variants((rule_id, written[rule_id]) for rule_id in each.rules)
             yield VariantResult(each.values, each.is_as_written, figures)
 
     def _recorded(self, folder: Path) -> _Recorded:
         """The recorded alerts of the range."""
         found: _Recorded = {}
-        for output in TABLES:
-            for row in rule_alerts(folder, output, None, *self.span, with_event=self.measure is not None):
+        wanted, columns = Selection({}, *self.span), compared_columns(self.measure)
+        for output in RAISED:
+            for row in output_rows(folder, output, columns, wanted):
                 sample = sample_of(row, self.measure)
                 found.setdefault((row["rule_id"], output), {}).setdefault(sample.event, sample)
         return found

@@ -4,28 +4,20 @@ Amounts stand in `amount` or in the measure's own column; without them an event'
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
+from buckets.verdicts.fraud import amount_of
 from buckets.verdicts.fraud_rows import AMOUNT, read_fraud_rows
 
-
-@dataclass(frozen=True)
-class ConfirmedFraud:
-    """Events that were fraud.
-
-    Attributes:
-        amounts: by id, how much money it was; None where that is not written.
-    """
-
-    amounts: Mapping[str, Decimal | None]
+Amounts = Mapping[str, Decimal | None]
+"""By the id of an event that was fraud, how much money it was; None where that is not written."""
 
 
-def given_fraud(fraud: Mapping[str, Any]) -> ConfirmedFraud:
+def given_fraud(fraud: Mapping[str, Any]) -> Amounts:
     """Confirmed fraud as a program gives it.
 
     Args:
@@ -43,28 +35,18 @@ def given_fraud(fraud: Mapping[str, Any]) -> ConfirmedFraud:
             message = f"fraud: the id {event_id!r} is no text; give ids as str"
             raise BucketsError(message)
         amounts[event_id] = _given_amount(event_id, written)
-    return ConfirmedFraud(amounts)
+    return amounts
 
 
 def _given_amount(event_id: str, written: Any) -> Decimal | None:
-    if written is None:
-        return None
-    amount = _finite(written) if isinstance(written, (str, int, float, Decimal)) else None
-    if amount is None or isinstance(written, bool):
+    amount = amount_of(written)
+    if amount is None and written is not None:
         message = f"fraud: the amount {written!r} of {event_id!r} is no number; give one, or None for the event's own"
         raise BucketsError(message)
     return amount
 
 
-def _finite(written: Any) -> Decimal | None:
-    try:
-        amount = Decimal(str(written))
-    except InvalidOperation:
-        return None
-    return amount if amount.is_finite() else None
-
-
-def read_confirmed_fraud(path: Path, schema: EventSchema, measure: str | None) -> ConfirmedFraud:
+def read_confirmed_fraud(path: Path, schema: EventSchema, measure: str | None) -> Amounts:
     """Read a table of confirmed fraud.
 
     Args:
@@ -79,13 +61,13 @@ def read_confirmed_fraud(path: Path, schema: EventSchema, measure: str | None) -
     for row in read_fraud_rows(path, schema):
         written = (row.said[name] for name in (AMOUNT, measure) if name is not None and row.said.get(name) is not None)
         amounts[row.event_id] = _decimal(path, row.number, next(written, None))
-    return ConfirmedFraud(amounts)
+    return amounts
 
 
 def _decimal(path: Path, number: int, written: Any) -> Decimal | None:
     if written is None or written == "":
         return None
-    amount = _finite(written)
+    amount = amount_of(written)
     if amount is not None:
         return amount
     message = f"fraud {path}: row {number:,}: the amount {written!r} is no number; write digits, as in 120.50"

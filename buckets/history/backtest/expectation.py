@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from buckets.errors import BucketsError
+from buckets.history.backtest.figures_text import TITLES
 from buckets.history.backtest.report import BacktestReport, Figures
 from buckets.outputs.comparison import Caught
 from buckets.printable import in_quotes
@@ -22,7 +23,7 @@ _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq,
     "!=": operator.ne,
 }
-_OVERLAP: dict[str, Caught] = {"only old": "only_a", "only new": "only_b", "both": "both"}
+_OVERLAP: dict[str, Caught] = {title: part for part, title in TITLES.items()}
 _OF_FRAUD = ("precision", "recall", "caught", "saved")
 _SHARES = ("precision", "recall")
 FIGURES = ("alerts", "events", "keys", "held", "amount", *_OF_FRAUD, *_OVERLAP)
@@ -55,7 +56,7 @@ class Expectation:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CheckedExpectation:
     """What became of an expectation.
 
     Attributes:
@@ -128,13 +129,13 @@ def parse_expectation(text: str, known: Known) -> Expectation:
     return Expectation(text, figure, rule_id, sign, value, bool(per_day))
 
 
-def check_expectation(expectation: Expectation, report: BacktestReport) -> Outcome:
+def check_expectation(expectation: Expectation, report: BacktestReport) -> CheckedExpectation:
     """See whether an expectation holds."""
     value = _value(expectation, report)
     if value is not None and expectation.is_per_day:
         value /= report.days
     is_met = value is not None and _OPERATORS[expectation.operator](value, expectation.number)
-    return Outcome(expectation, value, is_met)
+    return CheckedExpectation(expectation, value, is_met)
 
 
 def _value(expectation: Expectation, report: BacktestReport) -> Fraction | None:
@@ -151,7 +152,7 @@ def _figure(name: str, figures: Figures) -> Fraction | None:
     if name in _OF_FRAUD:
         assert fraud is not None
         if name in _SHARES:
-            return fraud.precision if name == "precision" else fraud.recall
+            return fraud.fraud_of_alerted if name == "precision" else fraud.caught_of_confirmed
         return Fraction(fraud.caught if name == "caught" else fraud.saved_amount)
     value = getattr(figures, name)
     return None if value is None else Fraction(value)

@@ -9,9 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buckets.archive.archive import ARRIVAL
+from buckets.delta.query import moments_ms
 from buckets.events import conversion
 from buckets.events.schema import EventSchema
-from buckets.history.backtest.confirmed_fraud import ConfirmedFraud
+from buckets.history.backtest.confirmed_fraud import Amounts
 from buckets.outputs.comparison import Event
 
 
@@ -39,9 +40,7 @@ class FraudEvents:
         found: by id and time, in the order of arrival: an id that comes at several times is several events.
     """
 
-    def __init__(
-        self, confirmed: ConfirmedFraud, schema: EventSchema, amount: str | None, fields: Iterable[str]
-    ) -> None:
+    def __init__(self, confirmed: Amounts, schema: EventSchema, amount: str | None, fields: Iterable[str]) -> None:
         """Nothing has been found yet.
 
         Args:
@@ -52,7 +51,7 @@ class FraudEvents:
         """
         self._confirmed, self._schema, self._amount = confirmed, schema, amount
         self._fields: Sequence[str] = list(dict.fromkeys(fields))
-        self._ids = pa.array(list(confirmed.amounts), pa.string())
+        self._ids = pa.array(list(confirmed), pa.string())
         self.found: dict[Event, FraudEvent] = {}
         self._ids_found: set[str] = set()
 
@@ -81,7 +80,7 @@ class FraudEvents:
         if self._amount is not None:
             measure = self._schema.measures[self._amount]
             amounts, _ = conversion.measures(rows[self._amount].combine_chunks(), measure.scale)
-        times_ms = rows[self._schema.event_time.field].cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
+        times_ms = moments_ms(rows[self._schema.event_time.field])
         fields = rows.select(self._fields).to_pylist() if self._fields else [{}] * len(rows)
         ids = rows[self._schema.event_id].to_pylist()
         each = zip(ids, rows[ARRIVAL].to_pylist(), times_ms.to_pylist(), amounts.tolist(), fields, strict=True)
@@ -96,7 +95,7 @@ class FraudEvents:
 
         What is written for an id is the amount of its first event; others of this id have none.
         """
-        written = self._confirmed.amounts[event_id]
+        written = self._confirmed[event_id]
         if written is None or self._amount is None:
             return own
         if event_id in self._ids_found:

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from xml.etree import ElementTree
 
-from buckets.history.backtest.expectation import Outcome
+from buckets.history.backtest.expectation import CheckedExpectation
 from buckets.printable import one_line
 
 
-def junit_of_expectations(outcomes: Sequence[Outcome], rules: str, seconds: float) -> str:
+def junit_of_expectations(outcomes: Sequence[CheckedExpectation], rules: str, seconds: float) -> str:
     """Outcomes as XML.
 
     Args:

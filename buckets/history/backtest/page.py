@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from buckets.history.backtest.expectation import Outcome
+from buckets.history.backtest.expectation import CheckedExpectation
 from buckets.history.backtest.figures_text import TITLES, decimal_text, money_text, percent_text
 from buckets.history.backtest.report import BacktestReport, VariantResult
 from buckets.moment import day_text, time_text
@@ -53,14 +53,8 @@ class Line:
 _MOST_MARKS = 7
 
 
-def backtest_page(report: BacktestReport, outcomes: Sequence[Outcome], rules: str) -> str:
-    """The page.
-
-    Args:
-        report: the report.
-        outcomes: what became of expectations.
-        rules: what was backtested, as its title says.
-    """
+def backtest_page(report: BacktestReport, outcomes: Sequence[CheckedExpectation], rules: str) -> str:
+    """The page."""
     lines = _trade_off(report)
     return render(
         "backtest.html",
@@ -197,8 +191,8 @@ def _trade_off(report: BacktestReport) -> list[Line]:
         return [_line(report, report.measure or "events", "new", [_amount(each) / most for each in report.variants])]
     frauds = [each.figures.fraud for each in report.variants]
     return [
-        _line(report, "recall", "new", [None if each is None else each.recall for each in frauds]),
-        _line(report, "precision", "both", [None if each is None else each.precision for each in frauds]),
+        _line(report, "recall", "new", [None if each is None else each.caught_of_confirmed for each in frauds]),
+        _line(report, "precision", "both", [None if each is None else each.fraud_of_alerted for each in frauds]),
     ]
 
 

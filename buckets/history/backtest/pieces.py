@@ -20,7 +20,7 @@ from buckets.archive.arrived import archived
 from buckets.archive.event_table import open_events
 from buckets.archive.history import History
 from buckets.checkpoint.terms import Terms
-from buckets.delta.column_name import quoted_column
+from buckets.delta.query import is_between, moments_ms
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
 from buckets.events.table_rows import table_arrivals
@@ -31,7 +31,7 @@ from buckets.rules.rule_set import RuleSet
 
 
 @dataclass(frozen=True)
-class Scoring:
+class BacktestScoring:
     """By what all pieces are scored.
 
     Attributes:
@@ -63,12 +63,12 @@ class Scoring:
         """
         rows = rows.set_column(rows.column_names.index(SOURCE_ORDER), SOURCE_ORDER, rows[ARRIVAL])
         if self.from_ms is not None:
-            times_ms = rows[self.terms.event_schema.event_time.field].cast(pa.timestamp("ms", "UTC"), safe=False)
-            rows = rows.filter(pc.greater_equal(times_ms.cast(pa.int64()), self.from_ms))
+            times_ms = moments_ms(rows[self.terms.event_schema.event_time.field])
+            rows = rows.filter(pc.greater_equal(times_ms, self.from_ms))
         return Piece(rows, self.rule_set, self.terms, {**recorded, **self.lists} if self.lists else recorded)
 
 
-def archive_pieces(history: History, scoring: Scoring, until_ms: int | None) -> Iterator[Piece]:
+def archive_pieces(history: History, scoring: BacktestScoring, until_ms: int | None) -> Iterator[Piece]:
     """What has arrived for a job.
 
     Args:
@@ -109,16 +109,18 @@ def check_needed_lists(needed: Iterable[str], known: Collection[str], where: str
         raise BucketsError(message)
 
 
-def _arrivals(history: History, scoring: Scoring, until_ms: int | None) -> tuple[int, int | None]:
+def _arrivals(history: History, scoring: BacktestScoring, until_ms: int | None) -> tuple[int, int | None]:
     """The first arrival that counts, and the one after the last; all of them where no time is given."""
-    time = quoted_column(scoring.terms.event_schema.event_time.field)
+    time = scoring.terms.event_schema.event_time.field
     first, end = 0, None
     if scoring.from_ms is not None:
-        asked = f"select min(_arrival) as found from archive where {time} >= to_timestamp_millis({scoring.from_ms})"
+        (test,) = is_between(time, scoring.from_ms, None)
+        asked = f"select min(_arrival) as found from archive where {test}"
         found = history.archive.query(asked)["found"][0].as_py()
         first = history.archive.end() if found is None else found
     if until_ms is not None:
-        asked = f"select max(_arrival) as found from archive where {time} < to_timestamp_millis({until_ms})"
+        (test,) = is_between(time, None, until_ms)
+        asked = f"select max(_arrival) as found from archive where {test}"
         found = history.archive.query(asked)["found"][0].as_py()
         end = 0 if found is None else found + 1
     return first, end
@@ -132,7 +134,7 @@ def _with_fields(rows: pa.Table, schema: EventSchema) -> pa.Table:
     return rows
 
 
-def event_pieces(path: Path, arrival: str | None, scoring: Scoring) -> Iterator[Piece]:
+def event_pieces(path: Path, arrival: str | None, scoring: BacktestScoring) -> Iterator[Piece]:
     """The events of a file, a folder of files or a Delta table, in the order in which they count.
 
     Args:
@@ -147,13 +149,13 @@ def event_pieces(path: Path, arrival: str | None, scoring: Scoring) -> Iterator[
     yield from _numbered(arrivals, scoring)
 
 
-def table_pieces(events: pa.Table, scoring: Scoring) -> Iterator[Piece]:
+def table_pieces(events: pa.Table, scoring: BacktestScoring) -> Iterator[Piece]:
     """The events of a table, in the order of its rows."""
     arrivals = table_arrivals(events, scoring.terms.event_schema, scoring.rule_set.named_fields)
     return _numbered(arrivals, scoring)
 
 
-def _numbered(arrivals: Iterable[pa.RecordBatch], scoring: Scoring) -> Iterator[Piece]:
+def _numbered(arrivals: Iterable[pa.RecordBatch], scoring: BacktestScoring) -> Iterator[Piece]:
     """Arrivals that are in no archive as pieces."""
     first = 0
     for rows in arrivals:

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buckets.archive.archive import ARRIVAL
+from buckets.delta.query import inside, moments_ms
 from buckets.engine.batch.dead_letters import bad_rows
 from buckets.engine.policies.policies import is_in_share
 from buckets.events import conversion
@@ -29,10 +30,10 @@ from buckets.rules.policy import WHOLE_SHARE
 from buckets.rules.rule import Rule
 
 Int64s = npt.NDArray[np.int64]
-Span = tuple[int | None, int | None]
+TimeSpan = tuple[int | None, int | None]
 """From which event time on, and until which, in ms; None for any."""
 _ARRIVAL = "source_order"
-"""The column of alerts that holds the number of their arrival, see `Scoring.piece`."""
+"""The column of alerts that holds the number of their arrival, see `BacktestScoring.piece`."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ class RaisedAlerts:
         bad: the rows that are no events, or could not be evaluated by some rule.
     """
 
-    def __init__(self, schema: EventSchema, span: Span, amount: str | None, rules: Mapping[str, Rule]) -> None:
+    def __init__(self, schema: EventSchema, span: TimeSpan, amount: str | None, rules: Mapping[str, Rule]) -> None:
         """Nothing yet.
 
         Args:
@@ -162,14 +163,14 @@ class RaisedAlerts:
         return self._canonical.get(_sorted_json(values))
 
     def _note_times(self, rows: pa.Table) -> None:
-        times_ms = _in_ms(rows[self._schema.event_time.field]).filter(rows["_fault"].is_null())
-        inside = times_ms.filter(_inside(times_ms, self._span))
-        self.arrivals += len(inside)
-        self.days.take(inside.to_numpy())
-        self.in_span_ms, self.all_ms = _wider(self.in_span_ms, inside), _wider(self.all_ms, times_ms)
+        times_ms = moments_ms(rows[self._schema.event_time.field]).filter(rows["_fault"].is_null())
+        counted_ms = times_ms.filter(inside(times_ms, *self._span))
+        self.arrivals += len(counted_ms)
+        self.days.take(counted_ms.to_numpy())
+        self.in_span_ms, self.all_ms = _wider(self.in_span_ms, counted_ms), _wider(self.all_ms, times_ms)
 
     def _in_span(self, table: pa.Table) -> pa.Table:
-        return table.filter(_inside(_in_ms(table["event_time"]), self._span)) if table.num_rows else table
+        return table.filter(inside(moments_ms(table["event_time"]), *self._span)) if table.num_rows else table
 
     def _add(self, rows: pa.Table, alerts: pa.Table, outputs: npt.NDArray[np.str_]) -> None:
         """Add the alerts of a piece."""
@@ -181,7 +182,7 @@ class RaisedAlerts:
             amounts, _ = conversion.measures(
                 chosen[self._amount].combine_chunks(), self._schema.measures[self._amount].scale
             )
-        times_ms = _in_ms(chosen[self._schema.event_time.field]).to_numpy()
+        times_ms = moments_ms(chosen[self._schema.event_time.field]).to_numpy()
         self._rows.append((arrivals, times_ms, chosen[self._schema.event_id].combine_chunks(), amounts))
         row, key = index.astype(np.int64) + self.alerted, self._key_numbers(alerts["key"])
         self.alerted += len(different)
@@ -235,19 +236,6 @@ def _wider(known: tuple[int, int] | None, times_ms: pa.ChunkedArray) -> tuple[in
     ends = pc.min_max(times_ms).as_py()
     before = (ends["min"], ends["max"]) if known is None else known
     return min(ends["min"], before[0]), max(ends["max"], before[1])
-
-
-def _inside(times_ms: pa.ChunkedArray, span: Span) -> pa.ChunkedArray:
-    """Which times lie in a span."""
-    begin, end = span
-    found = times_ms.is_valid()
-    if begin is not None:
-        found = pc.and_(found, pc.greater_equal(times_ms, begin))
-    return found if end is None else pc.and_(found, pc.less(times_ms, end))
-
-
-def _in_ms(moments: pa.ChunkedArray) -> pa.ChunkedArray:
-    return moments.cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
 
 
 def _sorted_json(values: Mapping[str, object]) -> str:

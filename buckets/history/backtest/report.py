@@ -35,13 +35,13 @@ class FraudFigures:
     after_amount: Decimal
 
     @property
-    def precision(self) -> Fraction | None:
-        """The share of the events that alerted which are confirmed fraud; None where none alerted."""
+    def fraud_of_alerted(self) -> Fraction | None:
+        """Return the share of the events that alerted which are confirmed fraud; None where none alerted."""
         return Fraction(self.caught, self.alerted) if self.alerted else None
 
     @property
-    def recall(self) -> Fraction | None:
-        """The share of the confirmed fraud that alerted; None where there is none."""
+    def caught_of_confirmed(self) -> Fraction | None:
+        """Return the share of the confirmed fraud that alerted; None where there is none."""
         return Fraction(self.caught, self.confirmed) if self.confirmed else None
 
     @property

@@ -6,22 +6,15 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from buckets.history.backtest.expectation import Outcome
+from buckets.history.backtest.expectation import CheckedExpectation
+from buckets.history.backtest.figures_text import TITLES
 from buckets.history.backtest.report import BacktestReport, Figures
 from buckets.moment import day_text
-from buckets.outputs.comparison import PARTS, Caught, Comparison, Sample
-
-NAMES: dict[Caught, str] = {"only_a": "only_old", "only_b": "only_new", "both": "both"}
-"""The parts of an overlap: what was recorded is old, what the backtest raised is new."""
+from buckets.outputs.comparison import PARTS, Comparison, Sample
 
 
-def report_json(report: BacktestReport, outcomes: Iterable[Outcome] = ()) -> dict[str, Any]:
-    """A report as values that JSON knows.
-
-    Args:
-        report: the report.
-        outcomes: what became of expectations.
-    """
+def report_json(report: BacktestReport, outcomes: Iterable[CheckedExpectation] = ()) -> dict[str, Any]:
+    """A report as values that JSON knows."""
     return {
         "from_ms": report.begin_ms,
         "to_ms": report.end_ms,
@@ -82,8 +75,8 @@ def _figures(report: BacktestReport, figures: Figures) -> dict[str, Any]:
         found |= {
             "confirmed_fraud": fraud.confirmed,
             "caught": fraud.caught,
-            "precision": _number(fraud.precision),
-            "recall": _number(fraud.recall),
+            "precision": _number(fraud.fraud_of_alerted),
+            "recall": _number(fraud.caught_of_confirmed),
             "after_an_alert": fraud.after,
             "caught_amount": _money(fraud.caught_amount),
             "after_an_alert_amount": _money(fraud.after_amount),
@@ -96,7 +89,7 @@ def _overlap(found: Comparison | None) -> dict[str, Any] | None:
     if found is None:
         return None
     return {
-        NAMES[name]: {
+        TITLES[name].replace(" ", "_"): {
             "events": found.parts[name].events,
             "keys": found.parts[name].keys,
             "amount": _money(found.parts[name].amount),

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from buckets.history.backtest.fraud_events import FraudEvent, FraudEvents
-from buckets.history.backtest.raised_alerts import AlertsOfRule, RaisedAlerts, Span
+from buckets.history.backtest.raised_alerts import AlertsOfRule, RaisedAlerts, TimeSpan
 from buckets.history.backtest.report import Figures, FraudFigures, KeyCount
 from buckets.outputs.columns import ALERTS, HELD_ALERTS, SHADOW_ALERTS, VARIANT_ALERTS, VARIANT_HELD_ALERTS
 from buckets.outputs.comparison import DAY_MS, Event, Sample
@@ -21,10 +21,10 @@ _NEVER = np.iinfo(np.int64).max
 _LOW_BITS = 32
 
 
-class Reckoning:
+class Totals:
     """Counts what rules have raised."""
 
-    def __init__(self, raised: RaisedAlerts, fraud: FraudEvents | None, span: Span, scale: int | None) -> None:
+    def __init__(self, raised: RaisedAlerts, fraud: FraudEvents | None, span: TimeSpan, scale: int | None) -> None:
         """All pieces have been taken.
 
         Args:
@@ -135,7 +135,7 @@ class Reckoning:
 class _FraudOfRange:
     """The confirmed fraud of the range, as arrays: one element for an event."""
 
-    def __init__(self, fraud: FraudEvents, raised: RaisedAlerts, span: Span) -> None:
+    def __init__(self, fraud: FraudEvents, raised: RaisedAlerts, span: TimeSpan) -> None:
         begin, end = span
         self._found: list[tuple[Event, FraudEvent]] = [
             (event, each)

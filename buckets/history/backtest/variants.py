@@ -57,10 +57,6 @@ NO_SWEEP = SweptRules()
 def swept_rules(sweeps: Sequence[Sweep], rules: Iterable[Rule]) -> SweptRules:
     """The variants that sweeps ask for.
 
-    Args:
-        sweeps: of `parse_sweeps`.
-        rules: the rules, among which are those that are swept.
-
     Raises:
         BucketsError: a value does not make a valid rule.
     """

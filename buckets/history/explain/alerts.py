@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from buckets.delta.query import sql_text
 from buckets.events.schema import EventSchema
 from buckets.history.explain.arrivals import Arrivals
 from buckets.history.explain.history_lookup import Past
-from buckets.history.explain.results import Row, sql_moment, sql_text
 from buckets.numbers.fixed_point import to_scaled
 from buckets.outputs.columns import ALERTS
+from buckets.outputs.recorded_outputs import Row, Selection
 from buckets.rules.alert_schema import ALERT_RULE, ALERT_SCORE, ALERT_SEVERITY, alert_schema
 
 RANKS = 1 << 20
@@ -29,13 +30,12 @@ def alert_arrivals(past: Past, batch_id: int, from_ms: int, key: Mapping[str, An
         from_ms: the first event time.
         key: the fields of the key.
     """
-    tests = [f"event_time >= {sql_moment(from_ms)}"]
-    tests += [
+    tests = [
         f"strpos(event, {sql_text(json.dumps(value, ensure_ascii=False))}) > 0"
         for field, value in key.items()
         if isinstance(value, str) and not field.startswith("alert_")
     ]
-    return as_arrivals(past, batch_id, past.results.rows(ALERTS, tests), key)
+    return as_arrivals(past, batch_id, past.results(ALERTS, Selection({}, from_ms, tests=tests)), key)
 
 
 def as_arrivals(past: Past, batch_id: int, rows: list[Row], key: Mapping[str, Any] | None = None) -> Arrivals:
@@ -48,23 +48,20 @@ def as_arrivals(past: Past, batch_id: int, rows: list[Row], key: Mapping[str, An
         arrivals = came.get((row["event_id"], row["event_time"]))
         if arrivals is None:
             continue
-        mine = next(
-            (at for at, each in enumerate(arrivals.origins) if each[::2] == (row["source"], row["position"])), 0
-        )
-        batch = int(arrivals.batches[mine])
+        came_at = arrivals.row_of(row["source"], row["position"])
+        batch = int(arrivals.batches[came_at])
         rules = past.rule_set(batch).rules
         rank = next((at for at, rule in enumerate(rules) if rule.rule_id == row["rule_id"]), None)
         if rank is None or rules[rank].on != "events":
             continue
-        event = json.loads(row["event"]) if isinstance(row["event"], str) else row["event"]
-        event = {name: event.get(then) for name, then in _named_in(past, schema, batch)}
+        event = {name: row["event"].get(then) for name, then in _named_in(past, schema, batch)}
         fields = _fields(event, schema) | {"": row["alert_id"], schema.event_time.field: row["event_time"]}
         fields |= {schema.event_id: row["event_id"], ALERT_RULE: row["rule_id"]}
         fields |= {ALERT_SEVERITY: rules[rank].severity, ALERT_SCORE: rules[rank].score}
         if key is not None and any(fields.get(field) != value for field, value in key.items()):
             continue
-        number = int(arrivals.numbers[mine]) * RANKS + rank
-        found.append((number, batch, fields, arrivals.origins[mine], arrivals.ingested_ms[mine].as_py()))
+        number = int(arrivals.numbers[came_at]) * RANKS + rank
+        found.append((number, batch, fields, arrivals.origins[came_at], arrivals.ingested_ms[came_at].as_py()))
     found.sort(key=lambda each: each[0])
     return _table(found, of_alerts)
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buckets.archive import archive
+from buckets.delta.query import moments_ms
 from buckets.events.schema import EventSchema
 from buckets.numbers.fixed_point import format_scaled
 
@@ -59,6 +60,11 @@ class Arrivals:
             fields={name: column.take(index) for name, column in self.fields.items()},
         )
 
+    def row_of(self, source: str, position: int) -> int:
+        """Return which of them came from a place; the first if none did."""
+        came_from = ((row_source, row_position) for row_source, _, row_position in self.origins)
+        return next((row for row, origin in enumerate(came_from) if origin == (source, position)), 0)
+
     def columns(self) -> dict[str, pa.Array]:
         """Their fields as filters take them."""
         named = {self.schema.event_id: self.ids, self.schema.event_time.field: pa.array(self.times_ms)}
@@ -94,7 +100,7 @@ def archived_arrivals(rows: pa.Table, schema: EventSchema) -> Arrivals:
         schema=schema,
         numbers=rows[archive.ARRIVAL].to_numpy(),
         batches=rows[archive.BATCH].to_numpy(),
-        times_ms=rows[schema.event_time.field].cast(pa.timestamp("ms", "UTC")).cast(pa.int64()).to_numpy(),
+        times_ms=moments_ms(rows[schema.event_time.field]).to_numpy(),
         ids=_array(rows[schema.event_id]),
         origins=list(zip(*of_origin, strict=True)),
         ingested_ms=_array(rows[archive.INGESTED]),

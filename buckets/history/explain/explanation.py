@@ -1,7 +1,7 @@
 """An explanation: what is known of a rule at an event, and whether it can be computed again from what arrived."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from decimal import Decimal
 from typing import Any, Literal
 
@@ -234,17 +234,17 @@ class Explanation:
     """
 
     outcome: Outcome
-    alert_id: str | None
-    rule: RuleThen | None
-    event: EventThen | None
-    key: Mapping[str, Any]
-    reasons: tuple[Reason, ...]
-    policy: tuple[Reason, ...]
-    warmth: str
-    warm: bool | None
-    condition: Part | None
-    features: tuple[FeatureThen, ...]
-    origin: str
+    alert_id: str | None = None
+    rule: RuleThen | None = None
+    event: EventThen | None = None
+    key: Mapping[str, Any] = field(default_factory=dict)
+    reasons: tuple[Reason, ...] = ()
+    policy: tuple[Reason, ...] = ()
+    warmth: str = ""
+    warm: bool | None = None
+    condition: Part | None = None
+    features: tuple[FeatureThen, ...] = ()
+    origin: str = ""
     notes: tuple[str, ...] = ()
 
     @property

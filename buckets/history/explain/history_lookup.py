@@ -4,6 +4,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,14 @@ from buckets.archive.recorded import Recorded
 from buckets.checkpoint.cuts import Cut
 from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.checkpoint.terms import Terms
-from buckets.delta.column_name import quoted_column
+from buckets.delta.query import is_in, quoted_column, sql_moment, sql_text
 from buckets.events.schema import EventSchema
 from buckets.history.explain.arrivals import Arrivals, Flags, archived_arrivals
-from buckets.history.explain.results import RecordedResults, sql_moment, sql_text
 from buckets.lists.lists import Lists
+from buckets.numbers.decimal128 import MOST_DIGITS
+from buckets.numbers.fixed_point import format_scaled
 from buckets.outputs.columns import DEAD_LETTERS
+from buckets.outputs.recorded_outputs import ALERT_OUTPUTS, Row, Selection, output_batches, rows_of
 from buckets.rules.fill import Fill
 from buckets.rules.filter import Filter, filter_lists, matches
 from buckets.rules.rule_set import Group, RuleSet
@@ -36,20 +39,20 @@ class Past:
     Attributes:
         archive: what has arrived.
         recorded: the cuts of its batches, and what scored them.
-        results: what came out.
+        folder: the tables of what came out; None of a job whose results go to topics that nobody keeps.
         versions: how the versions of its rules came to be.
     """
 
     archive: Archive
     recorded: Recorded
-    results: RecordedResults
+    folder: Path | None
     versions: RuleVersions
 
     @classmethod
-    def of(cls, archive: Archive, recorded: Recorded, results: RecordedResults, versions: RuleVersions) -> "Past":
+    def of(cls, archive: Archive, recorded: Recorded, folder: Path | None, versions: RuleVersions) -> "Past":
         """Return the past of a job by the names that fields have now."""
         named = recorded if archive.names.is_plain else recorded.under(archive.names)
-        return cls(archive, named, results, versions)
+        return cls(archive, named, folder, versions)
 
     def as_of(self, batch_id: int) -> "Past":
         """Return the past by the names that fields had in a batch."""
@@ -142,7 +145,7 @@ class Past:
             part = wanted[start : start + _AT_ONCE]
             times_ms = [time_ms for _, time_ms in part]
             time = quoted_column(schema.event_time.field)
-            tests = [f"{quoted_column(schema.event_id)} in ({', '.join(sql_text(event_id) for event_id, _ in part)})"]
+            tests = [is_in(schema.event_id, [event_id for event_id, _ in part])]
             tests += [f"{time} >= {sql_moment(min(times_ms))}", f"{time} <= {sql_moment(max(times_ms))}"]
             arrivals = self.events(schema, tests, ())
             rows: dict[tuple[str, int], list[int]] = {}
@@ -151,10 +154,28 @@ class Past:
             found |= {name: arrivals.take(np.array(index)) for name, index in rows.items()}
         return found
 
+    def results(self, output: str, wanted: Selection) -> list[Row]:
+        """Return rows of an output, as the tables of the job have them; none where there is no such table.
+
+        Raises:
+            BucketsError: it cannot be read.
+        """
+        if self.folder is None:
+            return []
+        table = self.folder / output
+        return [row for batch in output_batches(table, None, wanted) for row in rows_of(batch, table)]
+
+    def alert(self, alert_id: str) -> tuple[str, Row] | None:
+        """Return an alert by its id, and the output that it is in."""
+        for output in ALERT_OUTPUTS:
+            for row in self.results(output, Selection({"alert_id": [alert_id]})):
+                return output, row
+        return None
+
     @cached_property
     def refused(self) -> Mapping[tuple[str, int], str]:
         """Events with which a sum would have passed 64 bits, by source and position, with the reason."""
-        rows = self.results.rows(DEAD_LETTERS, ["reason like '%would pass 64 bits%'"])
+        rows = self.results(DEAD_LETTERS, Selection(tests=["reason like '%would pass 64 bits%'"]))
         return {(row["source"], row["position"]): row["reason"] for row in rows}
 
     def passing(self, where: Filter, arrivals: Arrivals) -> Flags:
@@ -173,3 +194,12 @@ class Past:
             assert mask is not None
             passed[mine] = mask.to_numpy(zero_copy_only=False)
         return passed
+
+
+def is_value(schema: EventSchema, field: str, value: str | int | bool) -> str:
+    """Return the test in SQL that a field of the archive has a value; of a measure a scaled integer."""
+    measure = schema.measures.get(field)
+    if measure is not None:  # a plain number would be a float, in which amounts are not exact
+        text = format_scaled(int(value), measure.scale)
+        return f"{quoted_column(field)} = arrow_cast('{text}', 'Decimal128({MOST_DIGITS}, {measure.scale})')"
+    return is_in(field, [value])

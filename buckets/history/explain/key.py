@@ -9,12 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buckets.config.precision import JobPrecision
-from buckets.delta.column_name import quoted_column
+from buckets.delta.query import is_between, quoted_column, sql_moment
 from buckets.history.explain.alerts import alert_arrivals
 from buckets.history.explain.arrivals import Arrivals, Int64s
 from buckets.history.explain.event_outcome import NO_CLOCK, Fate, Fates, Regime, decide_fates
-from buckets.history.explain.history_lookup import Past
-from buckets.history.explain.results import sql_is, sql_moment
+from buckets.history.explain.history_lookup import Past, is_value
 from buckets.history.explain.scoring import score_again
 from buckets.outputs.columns import DEAD_LETTERS
 from buckets.rules.alert_schema import Counted
@@ -108,14 +107,7 @@ def find_group(rule_set: RuleSet, rule: Rule, fields: Sequence[str], where: Filt
 
 
 def follow_key(past: Past, target: Target, group: Group, from_ms: int) -> KeyHistory:
-    """Follow the key of an event in a group.
-
-    Args:
-        past: the past.
-        target: the event.
-        group: the group, as it was at the event.
-        from_ms: from which event time on.
-    """
+    """Follow the key of an event in a group."""
     schema = target.arrivals.schema
     key = {field: target.value(field) for field in group.fields}
     assert None not in key.values(), "the event does not belong to the group"
@@ -123,8 +115,8 @@ def follow_key(past: Past, target: Target, group: Group, from_ms: int) -> KeyHis
         arrivals = alert_arrivals(past, target.batch_id, from_ms, key)
     else:
         time = quoted_column(schema.event_time.field)
-        tests = [sql_is(schema, field, value) for field, value in key.items()]
-        tests.append(f"{time} >= {sql_moment(from_ms)}")
+        tests = [is_value(schema, field, value) for field, value in key.items()]
+        tests += is_between(schema.event_time.field, from_ms, None)
         tests.append(f'({time} <= {sql_moment(target.time_ms)} or "_batch_id" <= {target.batch_id})')
         # With all fields: rules of earlier batches may have needed others than those of this one.
         arrivals = past.events(schema, tests)

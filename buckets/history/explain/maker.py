@@ -1,6 +1,5 @@
 """Makes explanations: finds the event and the rule as it was, and puts together what the other modules find."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -15,19 +14,26 @@ from buckets.expressions.certainty import Value
 from buckets.history.explain import obstacle
 from buckets.history.explain.alerts import RANKS, as_arrivals
 from buckets.history.explain.condition import KnownValues, explain_condition, explain_test
-from buckets.history.explain.explanation import EventThen, Explanation, Outcome, Part, Reason, Recorded
+from buckets.history.explain.explanation import Explanation, Outcome, Part, Reason, Recorded
 from buckets.history.explain.history_lookup import Past
 from buckets.history.explain.key import KeyHistory, Target, find_group, follow_key
-from buckets.history.explain.policy import FiredAt, fired_before, held_by, in_share, moment, not_for_alerts
+from buckets.history.explain.policy import FiredAt, fired_before, held_by, in_share, not_for_alerts
 from buckets.history.explain.recorded import RecordedResult, find_recorded, recorded_alert
-from buckets.history.explain.results import OF_ALERTS, Row, sql_moment, sql_text
-from buckets.history.explain.rule import rule_then, warmth_of
 from buckets.history.explain.scoring import score_again
-from buckets.history.explain.subject import alert_that_raised, arrivals_of_event, event_of_alert
+from buckets.history.explain.subject import (
+    alert_that_raised,
+    arrivals_of_event,
+    event_of_alert,
+    event_then,
+    rule_then,
+    warmth_of,
+)
 from buckets.history.explain.value import PlainValue
 from buckets.history.explain.window import Computation, Found, computations, explain_window, outside_of_group
 from buckets.lists.lists import ListsAt
+from buckets.moment import full_time_text
 from buckets.outputs.columns import ALERTS
+from buckets.outputs.recorded_outputs import ALERT_OUTPUTS, Row, Selection
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import Group
 
@@ -50,9 +56,9 @@ class Explainer:
         Raises:
             BucketsError: there is none with this id, or its event is not in the archive.
         """
-        found = self.past.results.alert(alert_id)
+        found = self.past.alert(alert_id)
         if found is None:
-            message = f"there is no alert {alert_id!r} in {self.past.results.folder}; `buckets alerts DIR` shows some"
+            message = f"there is no alert {alert_id!r} in {self.past.folder}; `buckets alerts DIR` shows some"
             raise BucketsError(message)
         output, row = found
         target = event_of_alert(self.past, row)
@@ -63,7 +69,7 @@ class Explainer:
         assert rule is not None
         if rule.on == "alerts":
             target = alert_that_raised(self.past, rule, target, row)
-        return self._explain(rule, target, (row["event_id"], row["event_time"]), recorded_alert(output, row))
+        return self._explain(_Asked(rule, target, (row["event_id"], row["event_time"]), recorded_alert(output, row)))
 
     def event(self, event_id: str, rule_id: str, at_ms: int | None = None) -> Explanation:
         """Explain a rule at an event, whether it fired or not.
@@ -88,58 +94,42 @@ class Explainer:
             return self._not_evaluated(None, target, [obstacle.missing_rule(self.past, rule_id, target)], len(arrivals))
         name = (event_id, target.time_ms)
         if rule.on == "events":
-            return self._explain(rule, target, name, None, len(arrivals))
-        tests = [f"event_id = {sql_text(event_id)}", f"event_time = {sql_moment(target.time_ms)}"]
-        alerts = as_arrivals(self.past, target.batch_id, self.past.results.rows(ALERTS, tests))
+            return self._explain(_Asked(rule, target, name, came=len(arrivals)))
+        wanted = Selection({"event_id": [event_id]}, target.time_ms, target.time_ms + 1)
+        alerts = as_arrivals(self.past, target.batch_id, self.past.results(ALERTS, wanted))
         if not len(alerts):
             reason = Reason("no alert", "the event raised no alert, and the rule counts alerts")
             return self._not_evaluated(rule, target, [reason], len(arrivals))
         more = f"the event raised {len(alerts)} alerts; this is of the first" if len(alerts) > 1 else ""
         first = Target(alerts.take(np.array([0])), "alerts")
-        return self._explain(rule, first, name, None, len(arrivals), (more,) if more else ())
+        return self._explain(_Asked(rule, first, name, None, len(arrivals), (more,) if more else ()))
 
     def _dead_letter(self, event_id: str) -> Explanation:
         row = self.past.faults_of(event_id)[0]
         where = f"{row[SOURCE]}:{row[POSITION]}, batch {row[BATCH]}"
         reason = Reason("dead letter", f"a row that holds {event_id} was a dead letter ({where}): {row[FAULT]}")
-        return Explanation("not evaluated", None, None, None, {}, (reason,), (), "", None, None, (), "", ())
+        return Explanation("not evaluated", reasons=(reason,))
 
     def _rule(self, target: Target, rule_id: str) -> Rule | None:
         rules = self.past.rule_set(target.batch_id).rules
         return next((rule for rule in rules if rule.rule_id == rule_id and rule.state != "DELETE"), None)
 
     def _not_evaluated(self, rule: Rule | None, target: Target, reasons: list[Reason], came: int) -> Explanation:
-        return Explanation(
-            outcome="not evaluated",
-            alert_id=None,
-            rule=None if rule is None else rule_then(self.past, rule, target),
-            event=_event_then(target, came),
-            key={} if rule is None else _key(rule, target),
-            reasons=tuple(reasons),
-            policy=(),
-            warmth="" if rule is None else warmth_of(self.past, rule, target),
-            warm=None,
-            condition=None,
-            features=(),
-            origin="",
-        )
+        found = Explanation("not evaluated", event=event_then(target, came), reasons=tuple(reasons))
+        return found if rule is None else self._with_rule(found, rule, target)
 
-    def _explain(
-        self,
-        rule: Rule,
-        target: Target,
-        event: tuple[str, int],
-        result: RecordedResult | None,
-        came: int = 1,
-        notes: tuple[str, ...] = (),
-    ) -> Explanation:
+    def _with_rule(self, found: Explanation, rule: Rule, target: Target) -> Explanation:
+        key, warmth = _key(rule, target), warmth_of(self.past, rule, target)
+        return replace(found, rule=rule_then(self.past, rule, target), key=key, warmth=warmth)
+
+    def _explain(self, asked: "_Asked") -> Explanation:
         """Explain a rule at an event or an alert."""
-        past = self.past
+        past, rule, target = self.past, asked.rule, asked.target
         reasons = [*obstacle.of_state(rule, target), *obstacle.of_event(past, rule, target)]
         if not reasons:
             reasons = list(obstacle.of_filter(past, rule, target))
         if reasons:
-            return self._not_evaluated(rule, target, reasons, came)
+            return self._not_evaluated(rule, target, reasons, asked.came)
         wanted = computations(rule)
         histories = self._histories(rule, target, wanted)
         reasons = [reason for history in histories.values() for reason in obstacle.of_key(past, history, target)]
@@ -148,27 +138,20 @@ class Explainer:
                 reasons += obstacle.of_patience(rule, each, histories[frozenset(each.fields)], target)
         reset_ms = self._reset_ms(rule, target, wanted[0]) if rule.reset_on_alert else None
         if reset_ms is not None and target.time_ms <= reset_ms:
-            reasons.append(Reason("reset", f"an alert at {moment(reset_ms)} had reset the rule for this key"))
+            reasons.append(Reason("reset", f"an alert at {full_time_text(reset_ms)} had reset the rule for this key"))
         if reasons:
-            return self._not_evaluated(rule, target, list(dict.fromkeys(reasons)), came)
-        return self._evaluated(rule, target, event, result, histories, reset_ms, came, notes)
+            return self._not_evaluated(rule, target, list(dict.fromkeys(reasons)), asked.came)
+        return self._evaluated(asked, histories, reset_ms)
 
     def _evaluated(
-        self,
-        rule: Rule,
-        target: Target,
-        event: tuple[str, int],
-        result: RecordedResult | None,
-        histories: Mapping[frozenset[str], KeyHistory],
-        reset_ms: int | None,
-        came: int,
-        notes: tuple[str, ...],
+        self, asked: "_Asked", histories: Mapping[frozenset[str], KeyHistory], reset_ms: int | None
     ) -> Explanation:
         """Explain a rule at an event or an alert at which it was evaluated."""
-        past, wanted = self.past, computations(rule)
+        past, rule, target, result = self.past, asked.rule, asked.target, asked.result
+        wanted = computations(rule)
         if result is None:
             from_ms = min(each.start_ms(target.time_ms) for each in wanted)
-            result = find_recorded(past, rule, target, event, list(histories.values()), from_ms)
+            result = find_recorded(past, rule, target, asked.event, list(histories.values()), from_ms)
         recorded = {} if result is None else result.features
         found = [
             explain_window(
@@ -186,21 +169,19 @@ class Explainer:
             by = result.row["held_by"]
             held = [Reason(by, f"held back by its policy ({by}); by what is not in the results any more")]
         incomplete = self._before_archive(found)
-        return Explanation(
+        explanation = Explanation(
             outcome=outcome,
             alert_id=None if result is None else result.row.get("alert_id"),
-            rule=rule_then(self.past, rule, target),
-            event=_event_then(target, came),
-            key=_key(rule, target),
+            event=event_then(target, asked.came),
             reasons=tuple(held),
             policy=tuple(policy),
-            warmth=warmth_of(self.past, rule, target),
             warm=warm,
             condition=condition,
             features=tuple(each.feature for each in found),
             origin="nothing is recorded of it" if result is None else result.origin,
-            notes=(*notes, *incomplete),
+            notes=(*asked.notes, *incomplete),
         )
+        return self._with_rule(explanation, rule, target)
 
     def _before_archive(self, found: Sequence[Found]) -> list[str]:
         before = self.past.recorded.before
@@ -235,14 +216,13 @@ class Explainer:
     def _fired_at(self, rule: Rule, target: Target, warm: bool) -> FiredAt:
         key = _key(rule, target)
         number = target.number if target.on == "events" else target.number // RANKS
-        text = json.dumps(key, ensure_ascii=False)
         fields, where = rule.groupings()[0]
         home = find_group(self.past.rule_set(target.batch_id), rule, fields, where)
         assert home is not None
         if self._is_remembered_as_filled(rule, target, home):
-            return FiredAt(rule, key, text, target.time_ms, number, warm, 0, self._filled_alerts(rule, target, home))
+            return FiredAt(rule, key, target.time_ms, number, warm, 0, self._filled_alerts(rule, target, home))
         since = self.past.first_batch_of(home.generation)
-        return FiredAt(rule, key, text, target.time_ms, number, warm, since)
+        return FiredAt(rule, key, target.time_ms, number, warm, since)
 
     def _is_remembered_as_filled(self, rule: Rule, target: Target, home: Group) -> bool:
         """Whether what the job remembers of a rule and key came with the history that was filled in."""
@@ -253,7 +233,7 @@ class Explainer:
         """The alerts of a rule and key with the history that was filled in, most of which were never put out."""
         if rule.cooldown is None and not rule.reset_on_alert:
             return []
-        found = score_again(self.past, target.arrivals, [home], None, OF_ALERTS)
+        found = score_again(self.past, target.arrivals, [home], None, ALERT_OUTPUTS)
         alerts = [row | {"output": output} for output, rows in found.items() for row in rows]
         return [row for row in alerts if row["rule_id"] == rule.rule_id]
 
@@ -284,24 +264,30 @@ class Explainer:
         return explain_condition(rule.when, KnownValues(values, why_null, lists))
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """What is explained.
+
+    Attributes:
+        rule: the rule.
+        target: the event or the alert.
+        event: id and time of the event, also where an alert is explained.
+        result: what is recorded of it, where that is known already.
+        came: how often the event has arrived.
+        notes: what is to be said of it besides.
+    """
+
+    rule: Rule
+    target: Target
+    event: tuple[str, int]
+    result: RecordedResult | None = None
+    came: int = 1
+    notes: tuple[str, ...] = ()
+
+
 def _key(rule: Rule, target: Target) -> dict[str, Any]:
     """The key of the rule, as results show it."""
     return {field: target.value(field) for field in rule.group_by}
-
-
-def _event_then(target: Target, came: int) -> EventThen:
-    arrivals = target.arrivals
-    source, _, position = arrivals.origins[0]
-    return EventThen(
-        event_id=target.name,
-        time_ms=target.time_ms,
-        fields=arrivals.event(0),
-        batch_id=target.batch_id,
-        source=source,
-        position=position,
-        ingested_ms=arrivals.ingested_ms[0].as_py(),
-        came=came,
-    )
 
 
 def _outcome(result: RecordedResult | None, condition: Part) -> Outcome:

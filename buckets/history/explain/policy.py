@@ -3,27 +3,17 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from buckets.duration import format_duration
 from buckets.history.explain.explanation import Reason
 from buckets.history.explain.history_lookup import Past
-from buckets.history.explain.results import OF_ALERTS, Row
-from buckets.moment import moment_ms
+from buckets.moment import full_time_text, moment_ms
 from buckets.outputs.columns import HELD_ALERTS
+from buckets.outputs.recorded_outputs import ALERT_OUTPUTS, Row, Selection
 from buckets.rules.policy import WHOLE_SHARE, Snooze, share_text
 from buckets.rules.rule import Rule
 from buckets.rules.rule_policy import key_texts
-
-
-def moment(time_ms: int) -> str:
-    """A moment in UTC, to the millisecond."""
-    try:
-        found = datetime.fromtimestamp(time_ms / 1000, UTC)
-    except (ValueError, OverflowError, OSError):
-        return f"{time_ms} ms"
-    return f"{found:%Y-%m-%d %H:%M:%S}.{time_ms % 1000:03d}"
 
 
 @dataclass(frozen=True)
@@ -33,7 +23,6 @@ class FiredAt:
     Attributes:
         rule: the rule.
         key: its key, by field.
-        key_text: the key as results have it.
         time_ms: when it happened.
         number: which arrival it was.
         warm: whether its windows were complete.
@@ -43,7 +32,6 @@ class FiredAt:
 
     rule: Rule
     key: Mapping[str, Any]
-    key_text: str
     time_ms: int
     number: int
     warm: bool
@@ -59,13 +47,13 @@ def held_by(past: Past, fired: FiredAt) -> Iterator[Reason]:
     for snooze in rule.snoozes:
         if _is_snoozed(snooze, fired):
             by = f", by {snooze.author}" if snooze.author else ""
-            until = moment(moment_ms(snooze.until))
+            until = full_time_text(moment_ms(snooze.until))
             yield Reason("snooze", f"snoozed for {_snoozed(snooze)} until {until}{by}: {snooze.reason}")
     if rule.cooldown is not None:
         last = latest_alert(past, fired, time_ms - rule.cooldown + 1)
         if last is not None:
-            ends = moment(last["event_time"] + rule.cooldown)
-            alert = f"alert {last['alert_id']} at {moment(last['event_time'])}"
+            ends = full_time_text(last["event_time"] + rule.cooldown)
+            alert = f"alert {last['alert_id']} at {full_time_text(last['event_time'])}"
             because = f"because of {alert}" + (", as of its filled-in history" if fired.filled is not None else "")
             yield Reason("cooldown", f"cooldown of {format_duration(rule.cooldown)} until {ends}, {because}")
 
@@ -119,9 +107,7 @@ def fired_before(past: Past, fired: FiredAt, from_ms: int) -> list[Row]:
         arrivals = came.get((row["event_id"], row["event_time"]))
         if arrivals is None:
             continue
-        origins = [each[::2] for each in arrivals.origins]
-        mine = (row["source"], row["position"])
-        came_at = origins.index(mine) if mine in origins else 0
+        came_at = arrivals.row_of(row["source"], row["position"])
         is_kept = arrivals.batches[came_at] >= fired.since and row["event_time"] >= from_ms
         if arrivals.numbers[came_at] < fired.number and is_kept:
             before.append(row)
@@ -129,11 +115,11 @@ def fired_before(past: Past, fired: FiredAt, from_ms: int) -> list[Row]:
 
 
 def _recorded(past: Past, fired: FiredAt, from_ms: int) -> list[Row]:
-    texts = {fired.key_text, *_spellings(past, fired)}
+    texts = set(_spellings(past, fired))
     return [
         row | {"output": output}
-        for output in OF_ALERTS
-        for row in past.results.alerts_of(output, [fired.rule.rule_id], texts, from_ms)
+        for output in ALERT_OUTPUTS
+        for row in past.results(output, Selection({"rule_id": [fired.rule.rule_id], "key": texts}, from_ms))
     ]
 
 

@@ -1,6 +1,5 @@
 """What a job has recorded of a rule at an event; where it has recorded nothing, what the engine itself finds again."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -8,9 +7,9 @@ from typing import Any
 from buckets.history.explain.explanation import Outcome, Recorded
 from buckets.history.explain.history_lookup import Past
 from buckets.history.explain.key import KeyHistory, Target
-from buckets.history.explain.results import OF_ALERTS, Row
 from buckets.history.explain.scoring import score_again
 from buckets.outputs import columns
+from buckets.outputs.recorded_outputs import ALERT_OUTPUTS, Row, Selection
 from buckets.rules.rule import Rule
 
 _OUTCOMES: Mapping[str, Outcome] = {
@@ -22,14 +21,7 @@ _OUTCOMES: Mapping[str, Outcome] = {
 
 @dataclass(frozen=True)
 class RecordedResult:
-    """A result of a rule at an event.
-
-    Attributes:
-        outcome: what came of it.
-        row: an alert, or an evaluation.
-        features: the values, by name.
-        origin: where it was found.
-    """
+    """A result of a rule at an event."""
 
     outcome: Outcome
     row: Row
@@ -55,11 +47,11 @@ def find_recorded(
         histories: of the keys of the rule's groups.
         from_ms: how far back its windows reach.
     """
-    for output in OF_ALERTS:
-        rows = [row for row in past.results.of_event(output, rule.rule_id, *event) if _is_of(row, target)]
+    for output in ALERT_OUTPUTS:
+        rows = [row for row in past.results(output, _of_event(rule, *event)) if _is_of(row, target)]
         if rows:
             return recorded_alert(output, rows[0])
-    rows = past.results.of_event(columns.EVALUATIONS, rule.rule_id, target.name, target.time_ms)
+    rows = past.results(columns.EVALUATIONS, _of_event(rule, target.name, target.time_ms))
     if rows:
         return _of_evaluation(rows[0], "recorded in table evaluations")
     if target.on == "alerts":
@@ -69,11 +61,12 @@ def find_recorded(
 
 
 def _is_of(row: Row, target: Target) -> bool:
-    """Whether an alert is of the target: of an event that raised several alerts, a rule over alerts has several."""
-    if target.on == "events":
-        return True
-    event = json.loads(row["event"]) if isinstance(row["event"], str) else row["event"]
-    return bool(event.get("alert_id") == target.name)
+    """Return whether an alert is of the target: a rule over alerts has several of an event that raised several."""
+    return target.on == "events" or row["event"].get("alert_id") == target.name
+
+
+def _of_event(rule: Rule, event_id: str, time_ms: int) -> Selection:
+    return Selection({"rule_id": [rule.rule_id], "event_id": [event_id]}, time_ms, time_ms + 1)
 
 
 def _of_evaluation(row: Row, origin: str) -> RecordedResult:
@@ -86,7 +79,7 @@ def _features(row: Row) -> dict[str, Recorded]:
     if row.get("terms") is None or row.get("value") is not None:
         value, lower, upper = (None if row[name] is None else str(row[name]) for name in ("value", "lower", "upper"))
         return {"value": Recorded(value, lower, upper, bool(row["exact"]), bool(row["warm"]))}
-    terms: list[dict[str, Any]] = json.loads(row["terms"]) if isinstance(row["terms"], str) else row["terms"] or []
+    terms: list[dict[str, Any]] = row["terms"] or []
     return {
         term["name"]: Recorded(term["value"], term.get("lower"), term.get("upper"), term["exact"], term["warm"])
         for term in terms

@@ -6,16 +6,17 @@ archive. Until the fill began it is scored by the rules of the batch with which 
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from buckets.archive.archive import ARRIVAL, BATCH, OWN_COLUMNS
-from buckets.delta.column_name import quoted_column
+from buckets.delta.query import is_between
 from buckets.history.explain.arrivals import Arrivals
-from buckets.history.explain.history_lookup import Past
-from buckets.history.explain.results import Row, rows_of, sql_is, sql_moment
+from buckets.history.explain.history_lookup import Past, is_value
+from buckets.outputs.recorded_outputs import Row, rows_of
 from buckets.rules.fill import Fill
 from buckets.rules.rule_set import Group, RuleSet
 
@@ -43,7 +44,7 @@ def score_again(
     found: dict[str, list[Row]] = {output: [] for output in outputs}
     for scored in score_pieces(_pieces(past, target, groups, from_ms), evaluations=True):
         for output, rows in found.items():
-            rows += rows_of(scored.table(output))
+            rows += rows_of(scored.table(output), Path(output))
     return found
 
 
@@ -53,11 +54,11 @@ def _pieces(past: Past, target: Arrivals, groups: Sequence[Group], from_ms: int 
 
     schema, columns, batch_id = target.schema, target.columns(), int(target.batches[0])
     keys = [
-        " and ".join(sql_is(schema, field, columns[field][0].as_py()) for field in group.fields) or "true"
+        " and ".join(is_value(schema, field, columns[field][0].as_py()) for field in group.fields) or "true"
         for group in groups
     ]
     tests = [f"({') or ('.join(keys)})", f'"{ARRIVAL}" <= {target.numbers[0]}']
-    tests += [] if from_ms is None else [f"{quoted_column(schema.event_time.field)} >= {sql_moment(from_ms)}"]
+    tests += is_between(schema.event_time.field, from_ms, None)
     rows: pa.Table = past.rows(tests, [*OWN_COLUMNS.names, *schema.field_names]).sort_by(ARRIVAL).combine_chunks()
     batches = rows[BATCH].to_numpy()
     starts = np.flatnonzero(np.diff(batches, prepend=batches[:1] - 1)).tolist()

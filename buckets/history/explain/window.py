@@ -1,7 +1,7 @@
 """A feature over its window: the events in it, which of them count, and the value that they make."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import accumulate
@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from buckets.duration import format_duration
-from buckets.history.explain.arrivals import Flags, Int64s
+from buckets.history.explain.arrivals import Arrivals, Flags, Int64s
 from buckets.history.explain.event_outcome import IN_TIMELINE
 from buckets.history.explain.explanation import Comparison, Entry, FeatureThen, Recorded
 from buckets.history.explain.history_lookup import Past
@@ -136,38 +136,147 @@ def explain_window(
         reset_ms: the latest alert that has reset it; None for none.
         most: how many events are shown, half of them the first ones and half the last; None for all.
     """
-    arrivals, target = history.arrivals, history.target
-    end_ms = int(arrivals.times_ms[target])
-    start_ms = computed.start_ms(end_ms)
-    in_window = (arrivals.times_ms >= start_ms) & (arrivals.times_ms <= end_ms)
-    rows = np.flatnonzero(in_window)
-    rows = rows[np.lexsort((arrivals.numbers[rows], arrivals.times_ms[rows]))]
-    passed = past.passing(computed.where, arrivals.take(np.sort(rows))) if computed.where else None
-    counts = _counting(past, rule, computed, history, rows, passed) & _with_value(computed, history, rows)
-    since_ms = start_ms if reset_ms is None else max(start_ms, reset_ms + 1)
-    counted = rows[counts & (arrivals.times_ms[rows] >= since_ms)]
-    events = _events(computed, history, counted, end_ms)
+    arrivals = history.arrivals
+    window = _WindowThen.of(past, rule, computed, history, reset_ms)
     measure = arrivals.schema.measures.get(computed.of or "")
+    events = window.counted_events()
     plain = plain_value(computed.function, events, 0 if measure is None else measure.scale, computed.per_cent)
-    feature = FeatureThen(
+    listed = window.listed(rule, _so_far(computed, history, window.counted, events), most)
+    feature = replace(
+        _feature(computed, arrivals, history.target, plain, recorded),
+        reset_ms=window.reset_ms,
+        count=len(window.counted),
+        **listed,
+    )
+    return Found(feature, plain)
+
+
+def outside_of_group(computed: Computation, target: Target, recorded: Recorded | None) -> Found:
+    """Explain a feature at an event that does not belong to its group."""
+    lacking = ", ".join(field for field in computed.fields if target.value(field) is None)
+    plain = PlainValue(None, None, f"{lacking} is missing or null, and the feature groups by it")
+    return Found(_feature(computed, target.arrivals, 0, plain, recorded), plain)
+
+
+def _feature(
+    computed: Computation, arrivals: Arrivals, row: int, plain: PlainValue, recorded: Recorded | None
+) -> FeatureThen:
+    """Return a feature at an arrival, with a window in which nothing is."""
+    end_ms = int(arrivals.times_ms[row])
+    return FeatureThen(
         name=computed.name,
         phrase=computed.phrase,
-        key={field: arrivals.shown(field, target) for field in computed.fields},
+        key={field: arrivals.shown(field, row) for field in computed.fields},
         where=describe_filter(computed.where or computed.group_where),
         window=format_duration(computed.window.length_ms),
         left=computed.window.left,
         start_ms=end_ms - computed.window.length_ms,
         end_ms=end_ms,
-        reset_ms=reset_ms if reset_ms is not None and reset_ms >= start_ms else None,
-        **_listed(rule, computed, history, rows, counted, _so_far(computed, history, counted, events), reset_ms, most),
-        count=len(counted),
+        reset_ms=None,
+        entries=(),
+        left_out=0,
+        over=None,
+        fates={},
+        count=0,
         value=plain.shown,
         why_null=plain.why_null,
         recorded=recorded,
         comparison=compare(plain, recorded),
         unit=computed.of,
     )
-    return Found(feature, plain)
+
+
+@dataclass(frozen=True)
+class _WindowThen:
+    """A window: what arrived with a time in it, and which of that a feature counts.
+
+    Attributes:
+        computed: the feature.
+        history: of its key.
+        rows: what arrived, by time and number, as indices into the arrivals of the key.
+        counted: those that count.
+        reset_ms: the alert in the window that has reset it; None for none.
+    """
+
+    computed: Computation
+    history: KeyHistory
+    rows: Int64s
+    counted: Int64s
+    reset_ms: int | None
+
+    @staticmethod
+    def of(past: Past, rule: Rule, computed: Computation, history: KeyHistory, reset_ms: int | None) -> "_WindowThen":
+        """Look at the window of the event that a history is of."""
+        arrivals = history.arrivals
+        end_ms = int(arrivals.times_ms[history.target])
+        start_ms = computed.start_ms(end_ms)
+        if reset_ms is not None and reset_ms < start_ms:
+            reset_ms = None
+        rows = np.flatnonzero((arrivals.times_ms >= start_ms) & (arrivals.times_ms <= end_ms))
+        rows = rows[np.lexsort((arrivals.numbers[rows], arrivals.times_ms[rows]))]
+        counts = _counting(past, rule, computed, history, rows) & _with_value(computed, history, rows)
+        if reset_ms is not None:
+            counts &= arrivals.times_ms[rows] > reset_ms
+        return _WindowThen(computed, history, rows, rows[counts], reset_ms)
+
+    def counted_events(self) -> CountedEvents:
+        """Return the events that count, by time."""
+        arrivals, counted = self.history.arrivals, self.counted
+        own = np.flatnonzero(counted == self.history.target)
+        values: list[Any] = [None] * len(counted)
+        if self.computed.of is not None:
+            values = arrivals.columns()[self.computed.of].take(counted).to_pylist()
+        end_ms = int(arrivals.times_ms[self.history.target])
+        return CountedEvents(arrivals.times_ms[counted].tolist(), values, int(own[0]) if len(own) else None, end_ms)
+
+    def listed(self, rule: Rule, so_far: Mapping[int, str], most: int | None) -> dict[str, Any]:
+        """Return the events that are shown, how many are not, and how many there are of each fate."""
+        counting, shown, over = set(self.counted.tolist()), _shown(self.rows, most), _over_from(rule, so_far)
+        fates = ((str(self.history.fates[row]), row in counting) for row in self.rows.tolist())
+
+        def entry(row: int) -> Entry:
+            return self._entry(row, row in counting, so_far.get(row))
+
+        return {
+            "entries": tuple(map(entry, shown)),
+            "over": None if over is None else entry(over),
+            "left_out": len(self.rows) - len(shown),
+            "fates": dict(
+                Counter(fate if counts or fate not in IN_TIMELINE else "does not count" for fate, counts in fates)
+            ),
+        }
+
+    def _entry(self, row: int, counts: bool, so_far: str | None) -> Entry:
+        arrivals, of = self.history.arrivals, self.computed.of
+        source, _, position = arrivals.origins[row]
+        return Entry(
+            event_id=str(arrivals.ids[row].as_py()),
+            time_ms=int(arrivals.times_ms[row]),
+            value=None if of is None else _text(arrivals.columns()[of][row].as_py(), of, arrivals),
+            batch_id=int(arrivals.batches[row]),
+            source=source,
+            position=position,
+            ingested_ms=arrivals.ingested_ms[row].as_py(),
+            fate=str(self.history.fates[row]),
+            counts=counts,
+            note="; ".join(filter(None, self._notes(row, counts))),
+            so_far=so_far,
+        )
+
+    def _notes(self, row: int, counts: bool) -> Iterator[str]:
+        """Say what is to be said of an arrival; empty texts say nothing."""
+        history, of = self.history, self.computed.of
+        arrivals, fate, other = history.arrivals, history.fates[row], history.others.get(row)
+        yield _NOTES.get(fate, "").format(other="" if other is None else arrivals.ids[other].as_py())
+        if fate in IN_TIMELINE and not counts:
+            if of is not None and not arrivals.columns()[of][row].is_valid:
+                yield f"has no {of}"
+            elif self.reset_ms is not None and arrivals.times_ms[row] <= self.reset_ms:
+                yield "came before the alert that reset the rule"
+            else:
+                yield "the filter leaves it out"
+        if row == history.target:
+            yield "the event itself"
 
 
 def _so_far(computed: Computation, history: KeyHistory, counted: Int64s, events: CountedEvents) -> dict[int, str]:
@@ -195,46 +304,12 @@ def _over_from(rule: Rule, so_far: Mapping[int, str]) -> int | None:
     return first
 
 
-def _listed(
-    rule: Rule,
-    computed: Computation,
-    history: KeyHistory,
-    rows: Int64s,
-    counted: Int64s,
-    so_far: Mapping[int, str],
-    reset_ms: int | None,
-    most: int | None,
-) -> dict[str, Any]:
-    """The events of a window that are shown, how many are not, and how many there are of each fate."""
-    fates = {row: str(history.fates[row]) for row in rows.tolist()}
-    counting, shown = set(counted.tolist()), _shown(rows, most)
-    start_ms = computed.start_ms(int(history.arrivals.times_ms[history.target]))
-    over = _over_from(rule, so_far)
-
-    def entry(row: int) -> Entry:
-        found = _entry(computed, history, row, fates, row in counting, reset_ms, start_ms)
-        return replace(found, so_far=so_far.get(row))
-
-    return {
-        "entries": tuple(map(entry, shown)),
-        "over": None if over is None else entry(over),
-        "left_out": len(rows) - len(shown),
-        "fates": dict(Counter(_fate(fates[row], row in counting) for row in rows.tolist())),
-    }
-
-
-def _fate(fate: str, counts: bool) -> str:
-    return fate if counts or fate not in IN_TIMELINE else "does not count"
-
-
-def _counting(
-    past: Past, rule: Rule, computed: Computation, history: KeyHistory, rows: Int64s, passed: Flags | None
-) -> Flags:
-    """Which rows of a window count: they are in the timeline, pass the filter, and came since the feature was kept."""
+def _counting(past: Past, rule: Rule, computed: Computation, history: KeyHistory, rows: Int64s) -> Flags:
+    """Say which rows count: they are in the timeline, pass the filter, and came since the feature was kept."""
     counts = np.array([history.fates[row] in IN_TIMELINE for row in rows.tolist()], np.bool_)
-    if passed is not None:
-        by_number = np.searchsorted(np.sort(rows), rows)
-        counts &= passed[by_number]
+    if computed.where:
+        by_number = np.sort(rows)
+        counts &= past.passing(computed.where, history.arrivals.take(by_number))[np.searchsorted(by_number, rows)]
     since = _kept_since(past, rule, computed, history)
     return counts if since is None else counts & (history.arrivals.batches[rows] >= since)
 
@@ -246,35 +321,6 @@ def _with_value(computed: Computation, history: KeyHistory, rows: Int64s) -> Fla
     column = history.arrivals.columns()[computed.of].take(pa.array(rows))
     found: Flags = column.is_valid().to_numpy(zero_copy_only=False)
     return found
-
-
-def outside_of_group(computed: Computation, target: Target, recorded: Recorded | None) -> Found:
-    """A feature at an event that does not belong to its group."""
-    arrivals = target.arrivals
-    lacking = ", ".join(field for field in computed.fields if target.value(field) is None)
-    plain = PlainValue(None, None, f"{lacking} is missing or null, and the feature groups by it")
-    feature = FeatureThen(
-        name=computed.name,
-        phrase=computed.phrase,
-        key={field: arrivals.shown(field, 0) for field in computed.fields},
-        where=describe_filter(computed.where or computed.group_where),
-        window=format_duration(computed.window.length_ms),
-        left=computed.window.left,
-        start_ms=target.time_ms - computed.window.length_ms,
-        end_ms=target.time_ms,
-        reset_ms=None,
-        entries=(),
-        left_out=0,
-        over=None,
-        fates={},
-        count=0,
-        value=None,
-        why_null=plain.why_null,
-        recorded=recorded,
-        comparison=compare(plain, recorded),
-        unit=computed.of,
-    )
-    return Found(feature, plain)
 
 
 def _kept_since(past: Past, rule: Rule, computed: Computation, history: KeyHistory) -> int | None:
@@ -297,60 +343,12 @@ def _kept_since(past: Past, rule: Rule, computed: Computation, history: KeyHisto
     return past.first_batch_of(version) if version > 1 else None
 
 
-def _events(computed: Computation, history: KeyHistory, counted: Int64s, end_ms: int) -> CountedEvents:
-    """The events that count, by time."""
-    own = np.flatnonzero(counted == history.target)
-    values: list[Any] = [None] * len(counted)
-    if computed.of is not None:
-        values = history.arrivals.columns()[computed.of].take(counted).to_pylist()
-    times_ms = history.arrivals.times_ms[counted].tolist()
-    return CountedEvents(times_ms, values, int(own[0]) if len(own) else None, end_ms)
-
-
 def _shown(rows: Int64s, most: int | None) -> list[int]:
     chosen: list[int] = rows.tolist()
     if most is None or len(chosen) <= most:
         return chosen
     first = most // 2
     return [*chosen[:first], *chosen[len(chosen) - (most - first) :]]
-
-
-def _entry(
-    computed: Computation,
-    history: KeyHistory,
-    row: int,
-    fates: Mapping[int, str],
-    counts: bool,
-    reset_ms: int | None,
-    start_ms: int,
-) -> Entry:
-    arrivals, fate = history.arrivals, fates[row]
-    source, _, position = arrivals.origins[row]
-    other = history.others.get(row)
-    name = "" if other is None else str(arrivals.ids[other].as_py())
-    note = _NOTES.get(fate, "").format(other=name)
-    time_ms = int(arrivals.times_ms[row])
-    if fate in IN_TIMELINE and not counts:
-        was_reset = reset_ms is not None and start_ms <= time_ms <= reset_ms
-        why = "came before the alert that reset the rule" if was_reset else "the filter leaves it out"
-        if computed.of is not None and not arrivals.columns()[computed.of][row].is_valid:
-            why = f"has no {computed.of}"
-        note = f"{note}; {why}" if note else why
-    if row == history.target:
-        note = f"{note}; the event itself" if note else "the event itself"
-    value = None if computed.of is None else _text(arrivals.columns()[computed.of][row].as_py(), computed.of, arrivals)
-    return Entry(
-        event_id=str(arrivals.ids[row].as_py()),
-        time_ms=time_ms,
-        value=value,
-        batch_id=int(arrivals.batches[row]),
-        source=source,
-        position=position,
-        ingested_ms=arrivals.ingested_ms[row].as_py(),
-        fate=fate,
-        counts=counts,
-        note=note,
-    )
 
 
 def _text(value: Any, field: str, arrivals: Any) -> str | None:

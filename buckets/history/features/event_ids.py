@@ -7,10 +7,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
-from deltalake import DeltaTable, QueryBuilder
 
-from buckets.archive.event_table import is_delta
-from buckets.delta.column_name import quoted_column
+from buckets.delta.query import is_table, query, quoted_column
+from buckets.delta.whole_table import open_table
 from buckets.errors import BucketsError, first_line
 from buckets.events.conversion import attributes
 from buckets.events.event_file import KINDS
@@ -27,7 +26,7 @@ def read_ids(path: Path, column: str) -> pa.Array:
     Raises:
         BucketsError: there is no such table or column, or it cannot be read.
     """
-    kind = "delta" if is_delta(path) else KINDS.get(path.suffix.lower())
+    kind = "delta" if is_table(path) else KINDS.get(path.suffix.lower())
     if kind is None or (kind != "delta" and not path.is_file()):
         message = f"events {path}: no Delta table and no file that ends in {', '.join(KINDS)}; check the path"
         raise BucketsError(message)
@@ -44,12 +43,11 @@ def read_ids(path: Path, column: str) -> pa.Array:
 
 
 def _of_delta(path: Path, column: str) -> pa.Array:
-    table = DeltaTable(path)
+    table = open_table(path)
     if column not in pa.schema(table.schema().to_arrow()).names:
         raise KeyError(column)
-    quoted = quoted_column(column)
-    found = pa.table(QueryBuilder().register("rows", table).execute(f"select {quoted} from rows").read_all())
-    return found.column(0).cast(pa.string()).combine_chunks()
+    sql = f"select {quoted_column(column)} from rows"
+    return query(table, sql, f"events {path}").column(0).cast(pa.string()).combine_chunks()
 
 
 def _of_parquet(path: Path, column: str) -> pa.Array:

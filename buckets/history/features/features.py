@@ -29,12 +29,7 @@ Arrivals = Iterable[tuple[Lists, pa.RecordBatch]]
 
 
 def archived_arrivals(history: History, schema: EventSchema) -> Arrivals:
-    """All that a job has archived; each batch sees the lists that it saw.
-
-    Args:
-        history: of the job.
-        schema: by which the rows are scored.
-    """
+    """All that a job has archived; each batch sees the lists that it saw."""
     cuts = {cut.batch_id: cut for cut in history.recorded.cuts}
     lists: Lists = NO_LISTS
     versions: Mapping[str, int] = {}
@@ -80,9 +75,6 @@ class FeatureRun:
 
     def tables(self, arrivals: Arrivals) -> Iterator[pa.Table]:
         """The rows, in the order of arrival, in tables of about half a million arrivals.
-
-        Args:
-            arrivals: the events, before which there are none.
 
         Raises:
             BucketsError: a value has more digits than a column has room for, or an event cannot be read.

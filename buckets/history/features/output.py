@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
-from buckets.archive.event_table import is_delta
+from buckets.delta.query import is_table
 from buckets.errors import BucketsError, first_line
 from buckets.files import partial_of
 
@@ -54,18 +54,13 @@ def _is_marked(path: Path, is_file: bool) -> bool:
     try:
         if is_file:
             return (pq.read_metadata(path).metadata or {}).get(_MARK.encode()) == _WRITER.encode()
-        return is_delta(path) and DeltaTable(path).metadata().description == _WRITER
+        return is_table(path) and DeltaTable(path).metadata().description == _WRITER
     except (OSError, pa.ArrowException, DeltaError):
         return False
 
 
 def write_features(path: Path, columns: pa.Schema, tables: Iterable[pa.Table]) -> None:
     """Write features; earlier ones are replaced when all are written.
-
-    Args:
-        path: as for `check_output`.
-        columns: of the tables.
-        tables: the rows.
 
     Raises:
         BucketsError: it cannot be written, or what the tables raise.

@@ -6,30 +6,29 @@ Left out is what says when a row was decided or published, where it lies, and wh
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import QueryBuilder
 
 from buckets.audit.tables import Table, audit_tables
-from buckets.config.job import Job
-from buckets.delta.whole_table import open_table
-from buckets.errors import BucketsError, first_line
+from buckets.config.job import Job, results_folder
+from buckets.delta.query import inside, is_table, moments_ms
+from buckets.errors import BucketsError
 from buckets.history.scoring.scoring import ScoredPiece
 from buckets.outputs import columns
 from buckets.outputs.contract import MOMENT, OTHER_FIELDS
 from buckets.outputs.messages import Messages
+from buckets.outputs.recorded_outputs import ALERT_OUTPUTS, Selection, output_table
 
-ALERTS = (columns.ALERTS, columns.SHADOW_ALERTS, columns.HELD_ALERTS)
 _BATCH = "batch_id"
+_AUDIT_FIRST = "run `buckets audit CONF --once` first, or put its folder back"
 _NOT_COMPARED = ("version", "ingested_at", "decided_at", OTHER_FIELDS)
 """Of messages: the version of their schema, and when something was done."""
 
 
 @dataclass(frozen=True)
-class Span:
+class ComparedRows:
     """Which rows are wanted.
 
     Attributes:
@@ -46,73 +45,29 @@ class Span:
 
     def chosen(self, rows: pa.Table) -> pa.Table:
         """The rows whose events happened in that time."""
-        if self.from_ms is not None:
-            rows = rows.filter(pc.greater_equal(rows["event_time"], _moment(self.from_ms)))
-        if self.to_ms is not None:
-            rows = rows.filter(pc.less(rows["event_time"], _moment(self.to_ms)))
-        return rows
+        if self.from_ms is None and self.to_ms is None:
+            return rows
+        return rows.filter(inside(moments_ms(rows["event_time"]), self.from_ms, self.to_ms))
 
 
-class RecordedRows(Protocol):
-    """What a job has recorded."""
-
-    @property
-    def by_batch(self) -> bool:
-        """Whether rows say which batch wrote them, so that a few batches can be read at a time."""
-
-    def recorded(self, output: str, span: Span) -> pa.Table:
-        """The rows of an output.
-
-        Raises:
-            BucketsError: they cannot be read.
-        """
-
-    def of_no_batch(self, output: str, span: Span, batches: tuple[int, int]) -> pa.Table:
-        """Return the rows of an output whose batch is none of the job.
-
-        Args:
-            output: the output.
-            span: which event times are wanted.
-            batches: the first and the last batch that may have written something.
-
-        Raises:
-            BucketsError: they cannot be read.
-        """
-
-    def replayed(self, output: str, scored: ScoredPiece) -> pa.Table:
-        """The rows of an output as they came out of a piece, with the columns of those that are recorded."""
-
-    def joined(self, output: str, replayed: Sequence[pa.Table]) -> pa.Table:
-        """The rows of pieces that follow each other as one table."""
-
-
-def recorded_rows(job: Job, evaluations: bool) -> RecordedRows:
-    """What a job has recorded.
-
-    Args:
-        job: the job.
-        evaluations: whether evaluations are wanted too.
+def recorded_rows(job: Job, evaluations: bool) -> "RecordedRows":
+    """Open what a job has recorded.
 
     Raises:
         BucketsError: there are no tables of it.
     """
     settings = job.settings
-    outputs = (*ALERTS, columns.EVALUATIONS) if evaluations else ALERTS
-    if settings.output.kind == "delta":
-        folder, missing = Path(settings.output.path), "put the output folder back"
-    elif settings.audit is None:
-        message = "the job's alerts go to topics, and no tables of them are kept; add `audit` and run `buckets audit`"
-        raise BucketsError(message)
-    else:
-        folder, missing = Path(settings.audit.path), "run `buckets audit CONF --once` first, or put its folder back"
-    gone = next((name for name in outputs if not (folder / name / "_delta_log").exists()), None)
+    outputs = (*ALERT_OUTPUTS, columns.EVALUATIONS) if evaluations else ALERT_OUTPUTS
+    folder, is_output = results_folder(job), settings.output.kind == "delta"
+    gone = next((name for name in outputs if not is_table(folder / name)), None)
     if gone == columns.EVALUATIONS and not settings.output.evaluations:
         message = f"results {folder}: the job writes no evaluations to compare with; leave --evaluations out"
         raise BucketsError(message)
     if gone is not None:
-        message = f"results {folder}: there is no table {gone} to compare with; {missing}"
+        remedy = "put the output folder back" if is_output else _AUDIT_FIRST
+        message = f"results {folder}: there is no table {gone} to compare with; {remedy}"
         raise BucketsError(message)
-    if settings.output.kind == "delta":
+    if is_output:
         return OutputTables(folder, job.event_schema.largest_scale)
     return AuditedTables(folder, audit_tables(outputs))
 
@@ -131,15 +86,15 @@ class OutputTables:
 
     @property
     def by_batch(self) -> bool:
-        """Rows have the number of their batch."""
+        """Say that rows have the number of their batch, so that a few batches can be read at a time."""
         return True
 
-    def recorded(self, output: str, span: Span) -> pa.Table:
+    def recorded(self, output: str, span: ComparedRows) -> pa.Table:
         """The rows of an output that some batches have written."""
         first, last = span.batches
         return _read(self.folder / output, self.schema(output), span, [f"{_BATCH} between {first} and {last}"])
 
-    def of_no_batch(self, output: str, span: Span, batches: tuple[int, int]) -> pa.Table:
+    def of_no_batch(self, output: str, span: ComparedRows, batches: tuple[int, int]) -> pa.Table:
         """The rows that say that another batch wrote them than any that the job has recorded."""
         first, last = batches
         outside = f"{_BATCH} is null or {_BATCH} < {first} or {_BATCH} > {last}"
@@ -163,12 +118,7 @@ class OutputTables:
 
 @dataclass(frozen=True)
 class AuditedTables:
-    """The tables of an audit.
-
-    Attributes:
-        folder: where they are.
-        tables: by output, its table.
-    """
+    """The tables of an audit."""
 
     folder: Path
     tables: dict[str, Table]
@@ -178,14 +128,14 @@ class AuditedTables:
         """Messages do not say which batch has sent them."""
         return False
 
-    def recorded(self, output: str, span: Span) -> pa.Table:
+    def recorded(self, output: str, span: ComparedRows) -> pa.Table:
         """The messages of an output about arrivals that are archived."""
         rows = _read(self.folder / output, self.schema(output), span, [])
         last = pc.index_in(rows["source"], pa.array(list(span.ends), pa.string()))
         ends = pa.array(list(span.ends.values()), pa.int64()).take(last)
         return rows.filter(pc.fill_null(pc.less_equal(rows["position"], ends), False))
 
-    def of_no_batch(self, output: str, span: Span, batches: tuple[int, int]) -> pa.Table:
+    def of_no_batch(self, output: str, span: ComparedRows, batches: tuple[int, int]) -> pa.Table:
         """None: messages do not say which batch has sent them."""
         return self.schema(output).empty_table()
 
@@ -216,25 +166,11 @@ class AuditedTables:
         return pa.schema([pa.field(name, types[name]) for name in names])
 
 
-def _read(path: Path, schema: pa.Schema, span: Span, tests: list[str]) -> pa.Table:
+RecordedRows = OutputTables | AuditedTables
+"""What a job has recorded."""
+
+
+def _read(path: Path, schema: pa.Schema, span: ComparedRows, tests: list[str]) -> pa.Table:
     """Columns of a table of Delta; those that it lacks are null."""
-    if span.from_ms is not None:
-        tests = [*tests, f"event_time >= to_timestamp_millis({span.from_ms})"]
-    if span.to_ms is not None:
-        tests = [*tests, f"event_time < to_timestamp_millis({span.to_ms})"]
-    try:
-        source = open_table(path)
-        there = {each.name for each in source.schema().fields}
-        names = ", ".join(f'"{name}"' for name in schema.names if name in there)
-        where = f" where {' and '.join(tests)}" if tests else ""
-        found = pa.table(QueryBuilder().register("rows", source).execute(f"select {names} from rows{where}").read_all())
-        nulls = pa.nulls(len(found), pa.null())
-        arrays = [found[name] if name in there else nulls for name in schema.names]
-        return pa.table(arrays, names=schema.names).cast(schema)
-    except Exception as error:  # deltalake raises plain ones for files that are gone or broken
-        message = f"results {path}: the table cannot be read ({first_line(error)})"
-        raise BucketsError(message) from None
-
-
-def _moment(time_ms: int) -> pa.Scalar:
-    return pa.scalar(time_ms * 1000, pa.int64()).cast(MOMENT)
+    wanted = Selection({}, span.from_ms, span.to_ms, tests)
+    return output_table(path, schema.names, wanted, optional=schema.names).cast(schema)

@@ -22,15 +22,16 @@ from buckets.archive.history import History
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.cuts import Cut
 from buckets.config.job import load_job
-from buckets.delta.column_name import quoted_column
+from buckets.delta.query import is_between
 from buckets.errors import BucketsError
 from buckets.history.replay.differences import KINDS, Difference, Kind, differences
 from buckets.history.replay.pieces import CutAs, pieces_of
-from buckets.history.replay.recorded_rows import ALERTS, RecordedRows, Span, recorded_rows
+from buckets.history.replay.recorded_rows import ComparedRows, RecordedRows, recorded_rows
 from buckets.history.replay.replayed_fills import ReplayedFills
 from buckets.history.scoring.scoring import ScoredPiece, score_pieces
 from buckets.moment import moment_ms
 from buckets.outputs import columns
+from buckets.outputs.recorded_outputs import ALERT_OUTPUTS
 
 CutChoice = Literal["auto", "recorded", "joined"]
 FEW_BATCHES = 20
@@ -248,10 +249,7 @@ def _last_batch(history: History, wanted: Wanted) -> int:
         BucketsError: there is no event in the time that is asked for.
     """
     last_terms = history.recorded.terms(history.recorded.cuts[-1].batch_id)
-    time = quoted_column(last_terms.event_schema.event_time.field)
-    tests = ["true"]
-    tests += [] if wanted.from_ms is None else [f"{time} >= to_timestamp_millis({wanted.from_ms})"]
-    tests += [] if wanted.to_ms is None else [f"{time} < to_timestamp_millis({wanted.to_ms})"]
+    tests = ["true", *is_between(last_terms.event_schema.event_time.field, wanted.from_ms, wanted.to_ms)]
     last = history.archive.query(f"select max({BATCH}) as last from archive where {' and '.join(tests)}")["last"][0]
     if last.as_py() is None:
         message = f"archive {history.archive.folder}: no event has happened in that time; ask for another one"
@@ -270,7 +268,7 @@ def _first_cuts(history: History, wanted: Wanted) -> CutAs:
 def _replay(
     history: History, wanted: Wanted, rows: RecordedRows, found: Replayed, on_piece: Callable[[Replayed], None]
 ) -> Replayed:
-    comparison = _Comparison(history, wanted, rows, found)
+    comparison = _ReplayedTables(history, wanted, rows, found)
     with TemporaryDirectory() as folder:
         pieces = pieces_of(history, ReplayedFills(history, Path(folder)), found.cut_as, found.last_batch)
         for scored in score_pieces(pieces, wanted.evaluations, wanted.processes):
@@ -284,16 +282,16 @@ def _replay(
     return found
 
 
-class _Comparison:
+class _ReplayedTables:
     """Gathers what comes out, and compares so much of it at once that memory is bounded where that can be."""
 
     def __init__(self, history: History, wanted: Wanted, rows: RecordedRows, found: Replayed) -> None:
         self._kind = history.job.settings.output.kind
         self._rows, self._found = rows, found
-        self._span = Span(wanted.from_ms, wanted.to_ms, (0, -1))
+        self._span = ComparedRows(wanted.from_ms, wanted.to_ms, (0, -1))
         if not rows.by_batch:
             self._span = replace(self._span, ends=_ends(history, found.last_batch))
-        outputs = (*ALERTS, columns.EVALUATIONS) if wanted.evaluations else ALERTS
+        outputs = (*ALERT_OUTPUTS, columns.EVALUATIONS) if wanted.evaluations else ALERT_OUTPUTS
         self._replayed: dict[str, list[pa.Table]] = {output: [] for output in outputs}
         self._bytes = 0
 

@@ -32,12 +32,7 @@ class ReplayedFills:
         self._history, self._folder = history, folder
 
     def feeds_of(self, rule_set: RuleSet, cut: Cut) -> Callable[[int], Feeds]:
-        """What a batch takes of each of its fills, by shard.
-
-        Args:
-            rule_set: the rules of the batch.
-            cut: the batch.
-        """
+        """What a batch takes of each of its fills, by shard."""
         ready = {fill.number: self._chunks(fill) for fill in rule_set.fills}
         lists, checkpoint = json.dumps(dict(cut.lists), sort_keys=True), self._history.job.checkpoint
         return lambda shard: {

@@ -8,8 +8,9 @@ over alerts and policies on the driver take one piece after the other.
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from itertools import chain
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -17,15 +18,13 @@ import pyarrow as pa
 
 from buckets.archive.arrived import arrivals_of
 from buckets.checkpoint.terms import Terms
-from buckets.engine.batch.fan_out import PASSING, fan_out
 from buckets.engine.stages.accounting import BatchAccount
 from buckets.engine.stages.filling import NO_FEEDS, Feeds
-from buckets.engine.stages.in_memory import BatchResults, finish_batch, memory_store, memory_stores
+from buckets.engine.stages.in_memory import BatchResults, InMemoryJob
 from buckets.engine.stages.output_decoder import OutputDecoder
-from buckets.engine.stages.shard import Produced, Scorer
-from buckets.engine.storage.shard_store import DriverStores
+from buckets.engine.stages.shard import Scorer
 from buckets.events.arrivals import SOURCE_ORDER
-from buckets.history.scoring.shard_processes import OwnShards, Pending, ShardProcesses, Shards
+from buckets.history.scoring.shard_processes import ParallelJob
 from buckets.lists.lists import NO_LISTS, Lists
 from buckets.outputs import columns
 from buckets.rules.rule_set import RuleSet
@@ -102,55 +101,32 @@ def score_pieces(pieces: Iterable[Piece], evaluations: bool, processes: int = 1)
         BucketsError: a process has ended.
         RuntimeError: an event is unaccounted for, which is a defect of this project.
     """
-    begun: deque[_Begun] = deque()
-    stores = memory_stores()
-    with OwnShards() if processes == 1 else ShardProcesses(processes) as shards:
-        for each in _begin_all(pieces, evaluations, shards):
-            begun.append(each)
+    begun: deque[Callable[[], ScoredPiece]] = deque()
+    with ExitStack() as started:
+        job: InMemoryJob | None = None
+        for piece, scorer in _with_scorers(pieces, evaluations):
+            if job is None:
+                job = InMemoryJob(scorer) if processes == 1 else started.enter_context(ParallelJob(scorer, processes))
+            job.scorer = scorer
+            arrivals = arrivals_of(piece.rows, scorer.schema)
+            finish = job.begin_batch(arrivals, piece.rule_set, piece.feeds_of, piece.batches[1])
+            begun.append(partial(_finished, piece, finish))
             if len(begun) > (AHEAD if processes > 1 else 0):
-                yield begun.popleft().finish(stores)
+                yield begun.popleft()()
         while begun:
-            yield begun.popleft().finish(stores)
+            yield begun.popleft()()
 
 
-@dataclass(frozen=True)
-class _Begun:
-    """A piece that the shards are scoring.
-
-    Attributes:
-        piece: the piece.
-        scorer: its settings.
-        passing: what is not scored.
-        pending: what the shards put out.
-    """
-
-    piece: Piece
-    scorer: Scorer
-    passing: list[Produced]
-    pending: Pending
-
-    def finish(self, stores: DriverStores) -> ScoredPiece:
-        produced = chain(self.passing, self.pending())
-        results = finish_batch(self.piece.batches[1], produced, self.scorer, self.piece.rule_set, stores)
-        return ScoredPiece(self.piece, results)
+def _finished(piece: Piece, finish: Callable[[], BatchResults]) -> ScoredPiece:
+    return ScoredPiece(piece, finish())
 
 
-def _begin_all(pieces: Iterable[Piece], evaluations: bool, shards: Shards) -> Iterator[_Begun]:
-    """Hand pieces to the shards, each when it is asked for."""
-    before: Piece | None = None
+def _with_scorers(pieces: Iterable[Piece], evaluations: bool) -> Iterator[tuple[Piece, Scorer]]:
+    """Return pieces with their settings: the same object as long as these are the same."""
     scorer: Scorer | None = None
+    terms: Terms | None = None
     for piece in pieces:
-        if scorer is None or before is None or not _is_scored_alike(piece, before):
+        if scorer is None or piece.terms != terms or piece.lists is not scorer.lists:
             scorer = Scorer(piece.terms.event_schema, piece.terms.engine, evaluations, piece.lists)
-            shards.use(scorer, piece.rule_set)
-        before = piece
-        messages: dict[int, list[bytes]] = {}
-        for rows in arrivals_of(piece.rows, scorer.schema):
-            for message in fan_out(rows, piece.rule_set, scorer.schema, scorer.engine, scorer.lists):
-                messages.setdefault(message.shard, []).append(message.payload)
-        passing = list(scorer.score(messages.pop(PASSING, []), piece.rule_set, memory_store()))
-        yield _Begun(piece, scorer, passing, shards.score(messages, piece.feeds_of))
-
-
-def _is_scored_alike(one: Piece, other: Piece) -> bool:
-    return one.rule_set is other.rule_set and one.terms == other.terms and one.lists is other.lists
+        terms = piece.terms
+        yield piece, scorer
