@@ -20,6 +20,7 @@ from buckets.engine.eviction import eviction, shard_clock
 from buckets.errors import BucketsError
 from buckets.history.replay import pieces
 from buckets.history.replay import replay as replays
+from buckets.history.replay.differences import Difference
 from buckets.history.replay.replay import Replayed, Wanted, replay_history
 from buckets.lists.entry import Entry
 from buckets.moment import moment_ms
@@ -259,6 +260,40 @@ def test_joined_batches_that_differ_are_scored_again_one_by_one(job):
     assert (joined.cut_as, joined.eviction, joined.is_equal) == ("joined", 1, True)
     assert (found.cut_as, found.eviction, found.is_equal) == ("recorded", 0, False)
     assert len(told) == 1
+
+
+ON_ALERTS = rule("over", on="alerts", group_by=["alert_rule"])
+RESETTING = rule("resetting", reset_on_alert=True)
+
+
+@pytest.mark.parametrize(
+    ("output", "of_rule", "key", "is_excused"),
+    [
+        ("alerts", rule("mine"), "k1", True),
+        ("held_alerts", rule("mine"), "k1", True),  # by a cooldown that the alert would have begun
+        (EVALUATIONS, rule("mine"), "k1", False),
+        (EVALUATIONS, RESETTING, "k1", True),
+        ("alerts", rule("mine"), "k2", False),
+        (EVALUATIONS, ON_ALERTS, "k2", True),
+        ("alerts", None, "k1", False),
+    ],
+)
+def test_what_follows_from_a_key_that_was_evicted_otherwise_is_no_fault(output, of_rule, key, is_excused):
+    rule_id = "mine" if of_rule is None else of_rule.rule_id
+    found = Replayed("recorded", 0, 1, None, evicts_otherwise=True)
+    cold = {"rule_id": "resetting" if of_rule is RESETTING else "mine", "key": "k1", "warm": False}
+    warm = {"rule_id": rule_id, "key": key, "warm": True}
+    rows = [Difference(output, "recorded_only", (), warm, None)]
+    rows += [Difference(EVALUATIONS, "different", ("warm",), cold | {"warm": True}, cold)]
+    found.note(rows, lambda each: of_rule)
+    assert (found.eviction, found.is_equal) == ((2, True) if is_excused else (1, False))
+
+
+def test_rows_of_no_batch_are_a_fault_also_where_they_say_that_a_window_was_not_complete():
+    found = Replayed("joined", 0, 1, None)
+    row = {"rule_id": "mine", "key": "k1", "warm": False}
+    found.note_strangers([Difference("alerts", "recorded_only", (), row, None)])
+    assert not found.is_equal
 
 
 def test_in_joined_batches_the_batch_counts_before_the_partition(tmp_path):

@@ -32,6 +32,7 @@ from buckets.history.scoring.scoring import ScoredPiece, score_pieces
 from buckets.moment import moment_ms
 from buckets.outputs import columns
 from buckets.outputs.recorded_outputs import ALERT_OUTPUTS
+from buckets.rules.rule import Rule
 
 CutChoice = Literal["auto", "recorded", "joined"]
 FEW_BATCHES = 20
@@ -78,7 +79,9 @@ class Replayed:
         counts: how many differences there are of each kind; those that `eviction` counts are not among them.
         evicts_otherwise: whether idle keys may be evicted at another moment than in the job: with joined batches, and
             where history was filled in bit by bit, or state was imported.
-        eviction: if so, how many rows differ where one side says `warm: false`. It is no fault of the records.
+        eviction: if so, how many rows differ where one side says `warm: false`, or because another row does so: alerts
+            of the same rule and key, of which policies remember others, and all of rules over alerts. It is no fault of
+            the records.
         differences: the first of all of these.
     """
 
@@ -93,21 +96,46 @@ class Replayed:
     counts: Counter[Kind] = field(default_factory=Counter)
     eviction: int = 0
     differences: list[Difference] = field(default_factory=list)
+    _cold: set[tuple[str, str]] = field(default_factory=set)
+    """Rules and keys of which a row differs that says `warm: false`."""
 
     @property
     def is_equal(self) -> bool:
         """Whether all that is recorded came out again, and nothing else."""
         return not any(self.counts[kind] for kind in KINDS)
 
-    def note(self, found: list[Difference]) -> None:
-        """Take differences into account."""
+    def note(self, found: list[Difference], rule_of: Callable[[Difference], Rule | None]) -> None:
+        """Take differences into account.
+
+        Args:
+            found: of all outputs, so that what one follows from is among them or came before.
+            rule_of: gives the rule of a row as it was then; None where the job never had it.
+        """
+        self._cold.update((each.row["rule_id"], each.row["key"]) for each in found if each.is_cold)
         for each in found:
-            self.of_output[each.output] += 1
-            if (self.cut_as == "joined" or self.evicts_otherwise) and each.is_cold:
+            if (self.cut_as == "joined" or self.evicts_otherwise) and self._is_of_eviction(each, rule_of(each)):
                 self.eviction += 1
             else:
                 self.counts[each.kind] += 1
+        self._keep(found)
+
+    def note_strangers(self, found: list[Difference]) -> None:
+        """Take rows into account whose batch the job never had."""
+        self.counts.update(each.kind for each in found)
+        self._keep(found)
+
+    def _keep(self, found: list[Difference]) -> None:
+        self.of_output.update(each.output for each in found)
         self.differences += found[: KEPT - len(self.differences)]
+
+    def _is_of_eviction(self, each: Difference, rule: Rule | None) -> bool:
+        """Return whether rows differ because a key was evicted at another moment."""
+        if each.is_cold or not self._cold or rule is None:
+            return each.is_cold
+        if rule.on == "alerts":
+            return True
+        goes_by_alerts = each.output != columns.EVALUATIONS or rule.reset_on_alert
+        return goes_by_alerts and (each.row["rule_id"], each.row["key"]) in self._cold
 
 
 def replay(
@@ -287,7 +315,7 @@ class _ReplayedTables:
 
     def __init__(self, history: History, wanted: Wanted, rows: RecordedRows, found: Replayed) -> None:
         self._kind = history.job.settings.output.kind
-        self._rows, self._found = rows, found
+        self._rows, self._found, self._recorded = rows, found, history.recorded
         self._span = ComparedRows(wanted.from_ms, wanted.to_ms, (0, -1))
         if not rows.by_batch:
             self._span = replace(self._span, ends=_ends(history, found.last_batch))
@@ -309,20 +337,30 @@ class _ReplayedTables:
     def end(self, last_batch: int) -> None:
         """Compare what has been gathered with what is recorded up to a batch."""
         self._span = replace(self._span, batches=(self._span.batches[0], last_batch))
+        found: list[Difference] = []
         for output, tables in self._replayed.items():
             recorded = self._rows.recorded(output, self._span)
             self._found.compared[output] += len(recorded)
-            self._found.note(differences(output, recorded, self._rows.joined(output, tables)))
+            found += differences(output, recorded, self._rows.joined(output, tables))
             tables.clear()
+        self._found.note(found, self._rule_of)
         self._bytes = 0
         self._span = replace(self._span, batches=(last_batch + 1, last_batch))
+
+    def _rule_of(self, each: Difference) -> Rule | None:
+        """Return the rule of a row as it was then; None where the job never had it."""
+        version = each.row["ruleset_version"]
+        if all(cut.ruleset_version != version for cut in self._recorded.cuts):
+            return None
+        rules = self._recorded.rule_set(version).rules
+        return next((rule for rule in rules if rule.rule_id == each.row["rule_id"]), None)
 
     def strangers(self, batches: tuple[int, int]) -> None:
         """Note rows whose batch the job never had."""
         for output in self._replayed:
             recorded = self._rows.of_no_batch(output, self._span, batches)
             self._found.compared[output] += len(recorded)
-            self._found.note(differences(output, recorded, recorded.slice(0, 0)))
+            self._found.note_strangers(differences(output, recorded, recorded.slice(0, 0)))
 
 
 def _ends(history: History, last_batch: int) -> dict[str, int]:
