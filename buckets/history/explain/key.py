@@ -15,6 +15,7 @@ from buckets.history.explain.arrivals import Arrivals, Int64s
 from buckets.history.explain.event_outcome import NO_CLOCK, Fate, Fates, Regime, decide_fates
 from buckets.history.explain.history_lookup import Past, is_value
 from buckets.history.explain.scoring import score_again
+from buckets.moment import TimeRange
 from buckets.outputs.columns import DEAD_LETTERS
 from buckets.rules.alert_schema import Counted
 from buckets.rules.fill import Fill
@@ -116,7 +117,7 @@ def follow_key(past: Past, target: Target, group: Group, from_ms: int) -> KeyHis
     else:
         time = quoted_column(schema.event_time.field)
         tests = [is_value(schema, field, value) for field, value in key.items()]
-        tests += is_between(schema.event_time.field, from_ms, None)
+        tests += is_between(schema.event_time.field, TimeRange(from_ms))
         tests.append(f'({time} <= {sql_moment(target.time_ms)} or "_batch_id" <= {target.batch_id})')
         # With all fields: rules of earlier batches may have needed others than those of this one.
         arrivals = past.events(schema, tests)
