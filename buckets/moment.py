@@ -1,11 +1,26 @@
 """Moments as people write them, in ISO 8601, and as the engine counts them: milliseconds since the epoch."""
 
 from datetime import UTC, date, datetime, timedelta
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from pydantic import AfterValidator, PlainSerializer
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class TimeRange(NamedTuple):
+    """Event times: from one on, and before another, in ms since the epoch; None for any."""
+
+    from_ms: int | None = None
+    until_ms: int | None = None
+
+    def has(self, time_ms: int) -> bool:
+        """Return whether a time is one of them."""
+        is_begun = self.from_ms is None or time_ms >= self.from_ms
+        return is_begun and (self.until_ms is None or time_ms < self.until_ms)
+
+
+ANY_TIME = TimeRange()
 
 
 def in_utc(moment: datetime) -> datetime:

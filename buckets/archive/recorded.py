@@ -1,5 +1,6 @@
 """What each batch of a job was scored with: rules, lists and settings, as its checkpoint has recorded them."""
 
+import copy
 from bisect import bisect_right
 from collections.abc import Mapping
 from functools import lru_cache
@@ -42,15 +43,27 @@ class Recorded:
             raise BucketsError(message)
         terms = self._checkpoint.batches.all_terms()
         self._terms_from, self._terms = list(terms), list(terms.values())
-        self._rule_set = lru_cache(maxsize=64)(self._checkpoint.versions.rule_set)
-
-    def rule_set(self, version: int) -> RuleSet:
-        """A version of the rules."""
-        return self._rule_set(version)
+        self._names: FieldNames | None = None
+        self._rule_set = self._as_written = lru_cache(maxsize=64)(self._checkpoint.versions.rule_set)
 
     def under(self, names: FieldNames) -> "Recorded":
-        """Return the same under other names of fields than those of each batch."""
-        return RenamedRecords(self, names)
+        """Return the same where all batches name fields alike, whatever they were called in each."""
+        renamed = copy.copy(self)
+        renamed._names = names
+        renamed._rule_set = lru_cache(maxsize=64)(renamed._renamed)
+        return renamed
+
+    def rule_set(self, version: int) -> RuleSet:
+        """Return a version of the rules."""
+        return self._rule_set(version)
+
+    def _renamed(self, version: int) -> RuleSet:
+        """Return a version of the rules under the names that are used."""
+        assert self._names is not None
+        batches = [cut.batch_id for cut in self.cuts]
+        ends = [max(bisect_right(batches, each.batch_id) - 1, 0) for each in self._names.renamings]
+        epoch = sum(self.cuts[end].ruleset_version < version for end in ends)
+        return self._names.rule_set(self._as_written(version), epoch)
 
     def terms(self, batch_id: int) -> Terms:
         """The terms of a batch."""
@@ -61,7 +74,8 @@ class Recorded:
                 "buckets/terms from a copy of it"
             )
             raise BucketsError(message)
-        return self._terms[index]
+        terms = self._terms[index]
+        return terms if self._names is None else self._names.terms(terms, self._names.epoch_of(batch_id))
 
     def schemas(self) -> Mapping[int, EventSchema]:
         """By batch, the event schema that its arrivals were read by."""
@@ -70,28 +84,3 @@ class Recorded:
     def lists(self, cut: Cut) -> Lists:
         """The lists as a batch saw them."""
         return PinnedLists(self._checkpoint.lists, cut.lists) if cut.lists else NO_LISTS
-
-
-class RenamedRecords(Recorded):
-    """The records of a checkpoint, where all batches name fields alike."""
-
-    def __init__(self, recorded: Recorded, names: FieldNames) -> None:
-        """Take records as they are, and the names that are used."""
-        self.__dict__ |= vars(recorded)
-        self._recorded, self._names = recorded, names
-        batches = [cut.batch_id for cut in self.cuts]
-        ends = [max(bisect_right(batches, each.batch_id) - 1, 0) for each in names.renamings]
-        self._last_versions = [self.cuts[end].ruleset_version for end in ends]
-        self._rule_set = lru_cache(maxsize=64)(self._renamed)
-
-    def under(self, names: FieldNames) -> Recorded:
-        """Return the same under other names."""
-        return RenamedRecords(self._recorded, names)
-
-    def _renamed(self, version: int) -> RuleSet:
-        epoch = sum(last < version for last in self._last_versions)
-        return self._names.rule_set(self._recorded.rule_set(version), epoch)
-
-    def terms(self, batch_id: int) -> Terms:
-        """The terms of a batch."""
-        return self._names.terms(self._recorded.terms(batch_id), self._names.epoch_of(batch_id))

@@ -17,6 +17,7 @@ from buckets.numbers.fixed_point import readable
 from buckets.outputs.alert_ids import short_length
 from buckets.outputs.columns import ALERTS, HELD_ALERTS, SHADOW_ALERTS
 from buckets.outputs.reader import read_rows
+from buckets.outputs.recorded_outputs import Selection
 from buckets.printable import key_words, one_line
 
 _USUALLY_SHOWN = 20
@@ -62,17 +63,14 @@ def alerts(
     if shadow and held:
         message = "--shadow and --held are two outputs; ask for one of them"
         raise BucketsError(message)
-    from_ms, until_ms = range_ms(begin, end)
+    selection = Selection({} if rule is None else {"rule_id": [rule]}, range_ms(begin, end))
     wanted = {} if key is None else {field: _text(value) for field, value in read_key(key, {}).items()}
     output = HELD_ALERTS if held else SHADOW_ALERTS if shadow else ALERTS
     columns = None if as_json else [*COLUMNS, "held_by"] if held else COLUMNS
     chosen = [
         row
-        for row in read_rows(folder, output, columns, OPTIONAL)
-        if (rule is None or row["rule_id"] == rule)
-        and (from_ms is None or row["event_time"] >= from_ms)
-        and (until_ms is None or row["event_time"] < until_ms)
-        and all(field in row["key"] and _text(row["key"][field]) == value for field, value in wanted.items())
+        for row in read_rows(folder, output, columns, OPTIONAL, selection)
+        if all(field in row["key"] and _text(row["key"][field]) == value for field, value in wanted.items())
     ]
     chosen.sort(key=lambda row: (-row["event_time"], row["rule_id"], row["event_id"]))
     if as_json:

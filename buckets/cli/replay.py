@@ -68,13 +68,13 @@ def replay_job(
       buckets replay conf/job.yaml --from 2026-01-01 --to 2026-02-01
       buckets replay conf/job.yaml --evaluations --cuts recorded --json
     """  # noqa: D301 - click needs the backspace itself
-    from_ms, to_ms = range_ms(begin, end)
+    times = range_ms(begin, end)
     job = load_job(conf)
     console = Terminal(stderr=True)
     with console.status("Reading what has arrived…") as status:
         history = History.open(job, lambda rows: status.update("Archiving what has arrived…"))
         rows = history.archive.end()
-        wanted = Wanted(from_ms, to_ms, evaluations, cuts.value, processes_for(rows, processes))
+        wanted = Wanted(times, evaluations, cuts.value, processes_for(rows, processes))
         found = replay_history(history, wanted, lambda so_far: _tell(status, so_far, rows), console.print)
     if as_json:
         echo_json(_as_json(found))

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from buckets.errors import BucketsError
-from buckets.moment import moment_ms
+from buckets.moment import TimeRange, moment_ms
 
 From = Annotated[
     str | None, typer.Option("--from", help="The first event time, as in 2026-01-03 or 2026-01-03T10:00Z.")
@@ -14,8 +14,8 @@ From = Annotated[
 To = Annotated[str | None, typer.Option("--to", help="The first event time that does not count any more.")]
 
 
-def range_ms(begin: str | None, end: str | None) -> tuple[int | None, int | None]:
-    """Both in ms since the epoch; None where one is left out.
+def range_ms(begin: str | None, end: str | None) -> TimeRange:
+    """Return the event times that two options name.
 
     Raises:
         BucketsError: one is no moment, or nothing is in between.
@@ -24,7 +24,7 @@ def range_ms(begin: str | None, end: str | None) -> tuple[int | None, int | None
     if from_ms is not None and to_ms is not None and from_ms >= to_ms:
         message = f"--from {begin} is not before --to {end}; no event is in between"
         raise BucketsError(message)
-    return from_ms, to_ms
+    return TimeRange(from_ms, to_ms)
 
 
 def _moment_ms(option: str, text: str | None) -> int | None:

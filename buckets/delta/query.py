@@ -13,6 +13,7 @@ from deltalake import DeltaTable, QueryBuilder
 
 from buckets.delta.whole_table import open_table
 from buckets.errors import BucketsError, first_line
+from buckets.moment import TimeRange
 
 _PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
 """Arrow sorts and takes no views."""
@@ -82,12 +83,12 @@ def moments_ms(moments: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArra
     return moments.cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
 
 
-def inside(times_ms: pa.ChunkedArray, from_ms: int | None, until_ms: int | None) -> pa.ChunkedArray:
-    """Return which times are no earlier than one, and before another; None for any. A null is not."""
+def inside(times_ms: pa.ChunkedArray, wanted: TimeRange) -> pa.ChunkedArray:
+    """Return which times lie in a range; a null does not."""
     found = times_ms.is_valid()
-    if from_ms is not None:
-        found = pc.and_(found, pc.greater_equal(times_ms, from_ms))
-    return found if until_ms is None else pc.and_(found, pc.less(times_ms, until_ms))
+    if wanted.from_ms is not None:
+        found = pc.and_(found, pc.greater_equal(times_ms, wanted.from_ms))
+    return found if wanted.until_ms is None else pc.and_(found, pc.less(times_ms, wanted.until_ms))
 
 
 def quoted_column(name: str) -> str:
@@ -111,7 +112,8 @@ def is_in(name: str, values: Collection[str | int]) -> str:
     return f"{quoted_column(name)} in ({listed})" if listed else "false"
 
 
-def is_between(name: str, from_ms: int | None, until_ms: int | None) -> list[str]:
-    """Return the tests that a moment is no earlier than one, and before another; None for any."""
+def is_between(name: str, wanted: TimeRange) -> list[str]:
+    """Return the tests that a moment lies in a range."""
+    from_ms, until_ms = wanted
     tests = [] if from_ms is None else [f"{quoted_column(name)} >= {sql_moment(from_ms)}"]
     return tests if until_ms is None else [*tests, f"{quoted_column(name)} < {sql_moment(until_ms)}"]

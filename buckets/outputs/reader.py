@@ -10,7 +10,7 @@ import pyarrow as pa
 from buckets.delta.query import is_table
 from buckets.errors import BucketsError
 from buckets.outputs.columns import TIME
-from buckets.outputs.recorded_outputs import Row, has_output, output_rows, output_table
+from buckets.outputs.recorded_outputs import ALL, Row, Selection, has_output, output_rows, output_table
 from buckets.outputs.typed_columns import with_structs
 
 _TIMES = ("event_time", "clock", "window_start", "window_end", "latest_event_time", "decided_at", "ingested_at")
@@ -41,14 +41,18 @@ def read_output(folder: str | Path, name: str, columns: list[str] | None = None)
 
 
 def read_rows(
-    folder: str | Path, name: str, columns: list[str] | None = None, optional: tuple[str, ...] = ()
+    folder: str | Path,
+    name: str,
+    columns: list[str] | None = None,
+    optional: tuple[str, ...] = (),
+    selection: Selection = ALL,
 ) -> list[Row]:
-    """Read all rows of an output, as `output_rows` gives them.
+    """Read rows of an output at once, as `output_rows` gives them.
 
     Raises:
         BucketsError: there is no such output, it cannot be read, or it lacks a column.
     """
-    return list(output_rows(_checked(folder, name), name, columns, optional=optional))
+    return list(output_rows(_checked(folder, name), name, columns, selection, optional))
 
 
 def _checked(folder: str | Path, name: str) -> Path:

@@ -16,6 +16,7 @@ from deltalake import DeltaTable
 from buckets.delta.query import in_ms, is_between, is_in, is_table, query, query_batches, readable
 from buckets.delta.whole_table import open_table
 from buckets.errors import BucketsError
+from buckets.moment import ANY_TIME, TimeRange
 from buckets.outputs.columns import ALERTS, HELD_ALERTS, SHADOW_ALERTS
 
 Row = dict[str, Any]
@@ -33,30 +34,25 @@ class Selection:
 
     Attributes:
         values: by column, the values that rows may have.
-        from_ms: the first event time, in ms since the epoch; None for any.
-        until_ms: the first event time that does not count; None for any.
+        times: the event times that rows may have.
         tests: further conditions in SQL, which only tables know.
     """
 
     values: Mapping[str, Collection[str | int]] = field(default_factory=dict)
-    from_ms: int | None = None
-    until_ms: int | None = None
+    times: TimeRange = ANY_TIME
     tests: Collection[str] = ()
 
     def sql(self) -> str:
         """Return the clause of a query over a table."""
         tests = [is_in(name, values) for name, values in self.values.items()]
-        tests += [*is_between("event_time", self.from_ms, self.until_ms), *self.tests]
+        tests += [*is_between("event_time", self.times), *self.tests]
         return f" where {' and '.join(tests)}" if tests else ""
 
     def has(self, row: Mapping[str, Any]) -> bool:
         """Return whether a row of JSON lines is wanted."""
         assert not self.tests
-        return (
-            all(row[name] in values for name, values in self.values.items())
-            and (self.from_ms is None or row["event_time"] >= self.from_ms)
-            and (self.until_ms is None or row["event_time"] < self.until_ms)
-        )
+        is_of_time = self.times == ANY_TIME or self.times.has(row["event_time"])
+        return is_of_time and all(row[name] in values for name, values in self.values.items())
 
 
 ALL = Selection()

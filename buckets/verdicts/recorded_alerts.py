@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from buckets.moment import ANY_TIME, TimeRange
 from buckets.outputs.recorded_outputs import ALERT_OUTPUTS, Selection, output_rows
 
 _COLUMNS = ("alert_id", "rule_id", "event_id", "event_time", "key", "decided_at")
@@ -34,19 +35,18 @@ class RecordedAlert:
     decided_ms: int | None = None
 
 
-def recorded_alerts(folder: Path, from_ms: int | None = None, until_ms: int | None = None) -> Iterator[RecordedAlert]:
+def recorded_alerts(folder: Path, times: TimeRange = ANY_TIME) -> Iterator[RecordedAlert]:
     """The alerts of a job, each id once; keeps all ids in memory.
 
     Args:
         folder: the folder of its tables.
-        from_ms: the first event time, in ms since the epoch; None for any.
-        until_ms: the first event time that does not count; None for any.
+        times: the event times that count.
 
     Raises:
         BucketsError: a table cannot be read.
     """
     seen: set[str] = set()
-    wanted = Selection({}, from_ms, until_ms)
+    wanted = Selection({}, times)
     for output in ALERT_OUTPUTS:
         for row in output_rows(folder, output, _COLUMNS, wanted, _OPTIONAL):
             if row["alert_id"] not in seen:

@@ -8,6 +8,7 @@ from typing import Any
 from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.config.job import Job, results_folder
 from buckets.errors import BucketsError
+from buckets.moment import ANY_TIME, TimeRange
 from buckets.outputs.rule_alerts import has_alerts
 from buckets.verdicts.advice import Advice, Thresholds, advise
 from buckets.verdicts.confirmed import FindEvents, confirmed_fraud, job_verdicts
@@ -31,8 +32,7 @@ class QualityReport:
         without_amount: of how many of `frauds` the amount is not known.
         measure: the measure of amounts; None where the events have none.
         thresholds: what the advice goes by.
-        from_ms: the first event time, in ms since the epoch; None for any.
-        until_ms: the first event time that does not count; None for any.
+        times: the event times that count, of alerts and of frauds alike.
     """
 
     rules: list[tuple[RuleQuality, Advice]]
@@ -41,14 +41,13 @@ class QualityReport:
     without_amount: int
     measure: str | None
     thresholds: Thresholds
-    from_ms: int | None
-    until_ms: int | None
+    times: TimeRange
 
     def as_json(self) -> dict[str, Any]:
         """As an object that JSON can hold: moments and durations in ms, amounts as text."""
         return {
-            "from": self.from_ms,
-            "to": self.until_ms,
+            "from": self.times.from_ms,
+            "to": self.times.until_ms,
             "measure": self.measure,
             "frauds": self.frauds,
             "frauds_without_time": self.without_time,
@@ -61,8 +60,7 @@ class QualityReport:
 def quality_report(
     job: Job,
     thresholds: Thresholds,
-    from_ms: int | None = None,
-    until_ms: int | None = None,
+    times: TimeRange = ANY_TIME,
     fraud: Path | None = None,
     measure: str | None = None,
     find_events: FindEvents | None = None,
@@ -72,8 +70,7 @@ def quality_report(
     Args:
         job: the job.
         thresholds: what the advice goes by.
-        from_ms: the first event time, of alerts and of frauds alike; None for any.
-        until_ms: the first event time that does not count; None for any.
+        times: the event times that count, of alerts and of frauds alike.
         fraud: a table of further confirmed frauds; see `read_fraud_table`.
         measure: whose values are amounts; the first measure where it is left out.
         find_events: looks for events in the archive.
@@ -91,27 +88,21 @@ def quality_report(
         raise BucketsError(message)
     found = findings(job_verdicts(job))
     known = confirmed_fraud(job, fraud, measure, find_events, found)
-    frauds = {event_id: each for event_id, each in known.items() if _is_inside(each, from_ms, until_ms)}
-    rules = quality(recorded_alerts(folder, from_ms, until_ms), found, frauds, _states(job))
-    is_bounded = from_ms is not None or until_ms is not None
+    frauds = {event_id: each for event_id, each in known.items() if _is_inside(each, times)}
+    rules = quality(recorded_alerts(folder, times), found, frauds, _states(job))
     return QualityReport(
         rules=[(rule, advise(rule, thresholds)) for rule in rules],
         frauds=len(frauds),
-        without_time=sum(each.event_time_ms is None for each in known.values()) if is_bounded else 0,
+        without_time=sum(each.event_time_ms is None for each in known.values()) if times != ANY_TIME else 0,
         without_amount=sum(each.amount is None for each in frauds.values()),
         measure=measure or next(iter(measures), None),
         thresholds=thresholds,
-        from_ms=from_ms,
-        until_ms=until_ms,
+        times=times,
     )
 
 
-def _is_inside(fraud: Fraud, from_ms: int | None, until_ms: int | None) -> bool:
-    if from_ms is None and until_ms is None:
-        return True
-    if fraud.event_time_ms is None:
-        return False
-    return (from_ms is None or fraud.event_time_ms >= from_ms) and (until_ms is None or fraud.event_time_ms < until_ms)
+def _is_inside(fraud: Fraud, times: TimeRange) -> bool:
+    return times == ANY_TIME or (fraud.event_time_ms is not None and times.has(fraud.event_time_ms))
 
 
 def _states(job: Job) -> Mapping[str, str]:

@@ -13,6 +13,7 @@ from buckets.config.engine import EngineSettings
 from buckets.events.schema import EventSchema
 from buckets.history.backtest.backtest import Backtest
 from buckets.history.backtest.report import BacktestReport
+from buckets.moment import TimeRange
 from buckets.rules.rule import Rule
 from tests.core.pipeline import Row, arrivals
 
@@ -93,6 +94,7 @@ def payments(draw: st.DrawFn, max_size: int = 50) -> list[Row]:
 def backtest(rules: Sequence[Rule], **changes: Any) -> Backtest:
     """A backtest of rules, as the settings above have it."""
     settings = {"measure": "amount", "samples": 100} | changes
+    settings["span"] = TimeRange(*settings.get("span", ()))
     engine = EngineSettings.model_validate(ENGINE | settings.pop("settings", {}))
     found = Backtest(tuple(rules), SCHEMA, engine, {}, **settings)
     found.check()

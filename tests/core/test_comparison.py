@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from buckets.errors import BucketsError
+from buckets.moment import TimeRange
 from buckets.outputs.comparison import DAY_MS, compare, compared_columns
 from buckets.outputs.recorded_outputs import Selection, output_rows
 from buckets.outputs.rule_alerts import AlertCount, count_alerts, has_alerts, rules_with_alerts
@@ -103,7 +104,9 @@ def test_only_the_alerts_of_the_rules_and_the_time_are_read(tmp_path, write: Cal
     write(tmp_path, "alerts", [*A[1:], *B])
 
     def read(output: str, rules: list[str], *times_ms: int | None) -> list[Row]:
-        found = output_rows(tmp_path, output, compared_columns("amount"), Selection({"rule_id": rules}, *times_ms))
+        found = output_rows(
+            tmp_path, output, compared_columns("amount"), Selection({"rule_id": rules}, TimeRange(*times_ms))
+        )
         return sorted(found, key=lambda row: (row["rule_id"], row["event_time"]))
 
     assert has_alerts(tmp_path)

@@ -23,7 +23,7 @@ from buckets.history.replay import replay as replays
 from buckets.history.replay.differences import Difference
 from buckets.history.replay.replay import Replayed, Wanted, replay_history
 from buckets.lists.entry import Entry
-from buckets.moment import moment_ms
+from buckets.moment import TimeRange, moment_ms
 from buckets.outputs.columns import EVALUATIONS
 from buckets.rules.change import RuleChange
 from buckets.rules.rule import Rule
@@ -236,10 +236,10 @@ def test_only_alerts_of_the_time_asked_for_are_compared(job):
         row["rule"] = "changed"
     everything = changed(job)
     begin, end = (datetime.fromtimestamp(minute * 60, UTC) for minute in (5, 9))
-    chosen = changed(job, from_ms=moment_ms(begin), to_ms=moment_ms(end))
+    chosen = changed(job, times=TimeRange(moment_ms(begin), moment_ms(end)))
     assert chosen == [each for each in everything if 5 <= int(each[3][1:]) < 9]
     assert 0 < len(chosen) < len(everything)
-    found = replay_history(job.history(), Wanted(to_ms=3 * MINUTE_MS))
+    found = replay_history(job.history(), Wanted(TimeRange(until_ms=3 * MINUTE_MS)))
     assert (found.last_batch, found.events) == (0, 4)
 
 
@@ -315,11 +315,11 @@ def test_processes_say_the_same_as_one(job):
 def test_without_all_that_was_scored_nothing_is_compared(job, tmp_path):
     history = job.history()
     with pytest.raises(BucketsError, match="no event has happened in that time"):
-        replay_history(history, Wanted(from_ms=10**15))
+        replay_history(history, Wanted(TimeRange(10**15)))
     DeltaTable(job.archive.table_path).delete("_batch_id = 2")
     with pytest.raises(BucketsError, match="ends with batch 1, and the job has written batch 2"):
         replay_history(history, Wanted())
-    assert replay_history(history, Wanted(to_ms=8 * MINUTE_MS)).not_compared == 2
+    assert replay_history(history, Wanted(TimeRange(until_ms=8 * MINUTE_MS))).not_compared == 2
     shutil.rmtree(tmp_path / "tables" / "held_alerts")
     with pytest.raises(BucketsError, match="there is no table held_alerts"):
         replay_history(history, Wanted())

@@ -2,10 +2,10 @@
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import Row
 
 from buckets.checkpoint.terms import Terms
 from buckets.engine.stages.accounting import BatchAccount
+from buckets.engine.stages.shard import Produced
 from buckets.outputs import columns
 from buckets.spark.scored_batch import ScoredBatch, in_microseconds
 from buckets.spark.windows import PRODUCED
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.spark
 def test_a_frame_holds_the_rows_of_the_table(spark):
     payloads = produced()
     payloads[columns.DEAD_LETTERS] += [dead_letters((9, "sum of r")), dead_letters((9, "sum of q"))]
-    made = [Row(output=output, rows=1, payload=packed) for output, each in payloads.items() for packed in each]
+    made = [Produced(output, 1, packed) for output, several in payloads.items() for packed in several]
     met = [next(row for row in made if row.output == columns.ALERTS)]
     heads = [row for row in made if row not in met]
     batch = ScoredBatch(
@@ -27,7 +27,7 @@ def test_a_frame_holds_the_rows_of_the_table(spark):
         terms=Terms(event_schema=SCHEMA, engine=ENGINE, evaluations=True, output="delta"),
         heads=heads,
         met=met,
-        produced=spark.createDataFrame(heads, PRODUCED).repartition(3),
+        produced=spark.createDataFrame([(row.output, row.rows, row.payload) for row in heads], PRODUCED).repartition(3),
     )
     for output, schema in columns.output_columns(SCHEMA.largest_scale).items():
         stored = in_microseconds(schema)

@@ -55,7 +55,7 @@ def compare_rules(
     if a == b:
         message = f"{a!r} is given twice; name two different rules"
         raise BucketsError(message)
-    from_ms, until_ms = range_ms(begin, end)
+    times = range_ms(begin, end)
     if (conf is None) == (output is None):
         message = "give either --conf, a job's configuration, or --output, an output folder"
         raise BucketsError(message)
@@ -67,7 +67,7 @@ def compare_rules(
         raise BucketsError(message)
     check_known_rules((a, b), job, folder)
     measure = measure or (next(iter(job.event_schema.measures), None) if job is not None else None)
-    wanted = Selection({"rule_id": (a, b)}, from_ms, until_ms)
+    wanted = Selection({"rule_id": (a, b)}, times)
     fields = compared_columns(measure)
     rows = (row for output in RAISED for row in output_rows(folder, output, fields, wanted))
     found = compare(rows, a, b, measure, samples)

@@ -67,7 +67,7 @@ def rules_quality(
       buckets rules quality conf/demo.yaml --from 2026-01-01 --to 2026-04-01 --html quality.html
       buckets rules quality conf/demo.yaml --fraud chargebacks.csv --keep 40% --json
     """  # noqa: D301 - click needs the backspace itself
-    from_ms, until_ms = range_ms(begin, end)
+    times = range_ms(begin, end)
     thresholds = Thresholds(verdicts, _share("--keep", keep), _share("--retire", retire))
     if thresholds.retire > thresholds.keep:
         message = f"--retire {retire} is above --keep {keep}; a rule would be both kept and retired"
@@ -78,7 +78,7 @@ def rules_quality(
         if job.settings.archive is not None:
             History.open(job, lambda rows: status.update(f"{rows:,} more rows archived…"))
         find_events = archived_events(job, is_extended=True)
-        report = quality_report(job, thresholds, from_ms, until_ms, fraud, measure, find_events)
+        report = quality_report(job, thresholds, times, fraud, measure, find_events)
     if html is not None:
         write_result("--html", html, quality_page(report))
     if as_json:

@@ -67,7 +67,7 @@ def _text(interval: Interval | None) -> str:
 
 def _span(report: QualityReport) -> str:
     """The event times that count, in words."""
-    start, end = (None if each is None else _moment(each) for each in (report.from_ms, report.until_ms))
+    start, end = (None if each is None else _moment(each) for each in report.times)
     if start is None and end is None:
         return "of all time"
     return " ".join([*([f"from {start}"] if start else []), *([f"to before {end}"] if end else [])]) + " (UTC)"

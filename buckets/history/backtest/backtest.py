@@ -26,13 +26,13 @@ from buckets.history.backtest.expectation import Known
 from buckets.history.backtest.figures_text import decimal_text
 from buckets.history.backtest.fraud_events import FraudEvents
 from buckets.history.backtest.pieces import BacktestScoring
-from buckets.history.backtest.raised_alerts import RaisedAlerts, TimeSpan
+from buckets.history.backtest.raised_alerts import RaisedAlerts
 from buckets.history.backtest.report import BacktestReport, RuleResult, VariantResult
 from buckets.history.backtest.totals import Totals
 from buckets.history.backtest.variants import NO_SWEEP, SweptRules
 from buckets.history.scoring.scoring import Piece, score_pieces
 from buckets.lists.index import ListIndex
-from buckets.moment import exact_time_text
+from buckets.moment import ANY_TIME, TimeRange, exact_time_text
 from buckets.outputs.columns import ALERTS, SHADOW_ALERTS
 from buckets.outputs.comparison import DAY_MS, Comparison, Event, Sample, compare_events, compared_columns, sample_of
 from buckets.outputs.recorded_outputs import RAISED, Selection, output_rows
@@ -52,7 +52,7 @@ class Backtest:
         schema: the event schema.
         engine: lateness, collisions and precision.
         lists: lists that are given.
-        span: the event times that count, in ms: from the first on, and before the second; None for any.
+        span: the event times that count.
         history_ms: how much before the range is scored; None for everything.
         measure: the measure that is the amount of an event; None for none.
         confirmed: what was fraud; None where that is not known.
@@ -65,7 +65,7 @@ class Backtest:
     schema: EventSchema
     engine: EngineSettings
     lists: Mapping[str, ListIndex]
-    span: TimeSpan = (None, None)
+    span: TimeRange = ANY_TIME
     history_ms: int | None = None
     measure: str | None = None
     confirmed: Amounts | None = None
@@ -234,7 +234,7 @@ class Backtest:
     def _recorded(self, folder: Path) -> _Recorded:
         """The recorded alerts of the range."""
         found: _Recorded = {}
-        wanted, columns = Selection({}, *self.span), compared_columns(self.measure)
+        wanted, columns = Selection({}, self.span), compared_columns(self.measure)
         for output in RAISED:
             for row in output_rows(folder, output, columns, wanted):
                 sample = sample_of(row, self.measure)

@@ -27,6 +27,7 @@ from buckets.events.table_rows import table_arrivals
 from buckets.history.scoring.scoring import Piece
 from buckets.lists.index import ListIndex
 from buckets.lists.lists import NO_LISTS, Lists
+from buckets.moment import TimeRange
 from buckets.rules.rule_set import RuleSet
 
 
@@ -114,12 +115,12 @@ def _arrivals(history: History, scoring: BacktestScoring, until_ms: int | None) 
     time = scoring.terms.event_schema.event_time.field
     first, end = 0, None
     if scoring.from_ms is not None:
-        (test,) = is_between(time, scoring.from_ms, None)
+        (test,) = is_between(time, TimeRange(scoring.from_ms))
         asked = f"select min(_arrival) as found from archive where {test}"
         found = history.archive.query(asked)["found"][0].as_py()
         first = history.archive.end() if found is None else found
     if until_ms is not None:
-        (test,) = is_between(time, None, until_ms)
+        (test,) = is_between(time, TimeRange(until_ms=until_ms))
         asked = f"select max(_arrival) as found from archive where {test}"
         found = history.archive.query(asked)["found"][0].as_py()
         end = 0 if found is None else found + 1

@@ -25,13 +25,12 @@ from buckets.events.bad_rows import BadRows
 from buckets.events.schema import EventSchema
 from buckets.history.backtest.counted_days import CountedDays
 from buckets.history.scoring.scoring import ScoredPiece
+from buckets.moment import TimeRange
 from buckets.outputs.columns import ALERTS, DEAD_LETTERS, HELD_ALERTS, SHADOW_ALERTS, VARIANT_OUTPUTS
 from buckets.rules.policy import WHOLE_SHARE
 from buckets.rules.rule import Rule
 
 Int64s = npt.NDArray[np.int64]
-TimeSpan = tuple[int | None, int | None]
-"""From which event time on, and until which, in ms; None for any."""
 _ARRIVAL = "source_order"
 """The column of alerts that holds the number of their arrival, see `BacktestScoring.piece`."""
 
@@ -105,7 +104,7 @@ class RaisedAlerts:
         bad: the rows that are no events, or could not be evaluated by some rule.
     """
 
-    def __init__(self, schema: EventSchema, span: TimeSpan, amount: str | None, rules: Mapping[str, Rule]) -> None:
+    def __init__(self, schema: EventSchema, span: TimeRange, amount: str | None, rules: Mapping[str, Rule]) -> None:
         """Nothing yet.
 
         Args:
@@ -164,13 +163,13 @@ class RaisedAlerts:
 
     def _note_times(self, rows: pa.Table) -> None:
         times_ms = moments_ms(rows[self._schema.event_time.field]).filter(rows["_fault"].is_null())
-        counted_ms = times_ms.filter(inside(times_ms, *self._span))
+        counted_ms = times_ms.filter(inside(times_ms, self._span))
         self.arrivals += len(counted_ms)
         self.days.take(counted_ms.to_numpy())
         self.in_span_ms, self.all_ms = _wider(self.in_span_ms, counted_ms), _wider(self.all_ms, times_ms)
 
     def _in_span(self, table: pa.Table) -> pa.Table:
-        return table.filter(inside(moments_ms(table["event_time"]), *self._span)) if table.num_rows else table
+        return table.filter(inside(moments_ms(table["event_time"]), self._span)) if table.num_rows else table
 
     def _add(self, rows: pa.Table, alerts: pa.Table, outputs: npt.NDArray[np.str_]) -> None:
         """Add the alerts of a piece."""

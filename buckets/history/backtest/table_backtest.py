@@ -15,7 +15,7 @@ from buckets.history.backtest.report import BacktestReport
 from buckets.history.backtest.sweep import parse_sweeps
 from buckets.history.backtest.variants import swept_rules
 from buckets.lists.lists import NO_LISTS, Lists
-from buckets.moment import moment_ms
+from buckets.moment import TimeRange, moment_ms
 from buckets.rules.rule import Rule
 
 
@@ -56,7 +56,7 @@ def backtest(
         schema=schema,
         engine=EngineSettings() if engine is None else engine,
         lists=lists,
-        span=(None if begin is None else moment_ms(begin), None if end is None else moment_ms(end)),
+        span=TimeRange(*(None if moment is None else moment_ms(moment) for moment in (begin, end))),
         measure=next(iter(schema.measures), None) if amount is None else amount,
         confirmed=None if fraud is None else given_fraud(fraud),
         swept=swept_rules(parse_sweeps([sweeps] if isinstance(sweeps, str) else sweeps, chosen), chosen),

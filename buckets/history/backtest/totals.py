@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from buckets.history.backtest.fraud_events import FraudEvent, FraudEvents
-from buckets.history.backtest.raised_alerts import AlertsOfRule, RaisedAlerts, TimeSpan
+from buckets.history.backtest.raised_alerts import AlertsOfRule, RaisedAlerts
 from buckets.history.backtest.report import Figures, FraudFigures, KeyCount
+from buckets.moment import TimeRange
 from buckets.outputs.columns import ALERTS, HELD_ALERTS, SHADOW_ALERTS, VARIANT_ALERTS, VARIANT_HELD_ALERTS
 from buckets.outputs.comparison import DAY_MS, Event, Sample
 from buckets.rules.rule import Rule
@@ -24,7 +25,7 @@ _LOW_BITS = 32
 class Totals:
     """Counts what rules have raised."""
 
-    def __init__(self, raised: RaisedAlerts, fraud: FraudEvents | None, span: TimeSpan, scale: int | None) -> None:
+    def __init__(self, raised: RaisedAlerts, fraud: FraudEvents | None, span: TimeRange, scale: int | None) -> None:
         """All pieces have been taken.
 
         Args:
@@ -135,12 +136,9 @@ class Totals:
 class _FraudOfRange:
     """The confirmed fraud of the range, as arrays: one element for an event."""
 
-    def __init__(self, fraud: FraudEvents, raised: RaisedAlerts, span: TimeSpan) -> None:
-        begin, end = span
+    def __init__(self, fraud: FraudEvents, raised: RaisedAlerts, span: TimeRange) -> None:
         self._found: list[tuple[Event, FraudEvent]] = [
-            (event, each)
-            for event, each in fraud.found.items()
-            if (begin is None or each.time_ms >= begin) and (end is None or each.time_ms < end)
+            (event, each) for event, each in fraud.found.items() if span.has(each.time_ms)
         ]
         self._raised = raised
         self._keys: dict[tuple[str, ...], Int64s] = {}

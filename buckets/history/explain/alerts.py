@@ -11,6 +11,7 @@ from buckets.delta.query import sql_text
 from buckets.events.schema import EventSchema
 from buckets.history.explain.arrivals import Arrivals
 from buckets.history.explain.history_lookup import Past
+from buckets.moment import TimeRange
 from buckets.numbers.fixed_point import to_scaled
 from buckets.outputs.columns import ALERTS
 from buckets.outputs.recorded_outputs import Row, Selection
@@ -35,7 +36,7 @@ def alert_arrivals(past: Past, batch_id: int, from_ms: int, key: Mapping[str, An
         for field, value in key.items()
         if isinstance(value, str) and not field.startswith("alert_")
     ]
-    return as_arrivals(past, batch_id, past.results(ALERTS, Selection({}, from_ms, tests=tests)), key)
+    return as_arrivals(past, batch_id, past.results(ALERTS, Selection({}, TimeRange(from_ms), tests)), key)
 
 
 def as_arrivals(past: Past, batch_id: int, rows: list[Row], key: Mapping[str, Any] | None = None) -> Arrivals:

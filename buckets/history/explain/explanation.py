@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from decimal import Decimal
 from typing import Any, Literal
 
-Outcome = Literal["alert", "shadow alert", "held back", "did not fire", "not evaluated"]
+RuleOutcome = Literal["alert", "shadow alert", "held back", "did not fire", "not evaluated"]
 Truth = Literal["true", "false", "unknown", "uncertain"]
 
 
@@ -95,7 +95,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedValue:
     """A value as the job has it.
 
     Attributes:
@@ -114,7 +114,7 @@ class Recorded:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ValueComparison:
     """A value that is computed again, beside the recorded one.
 
     Attributes:
@@ -172,8 +172,8 @@ class FeatureThen:
     count: int
     value: Decimal | bool | None
     why_null: str | None
-    recorded: Recorded | None
-    comparison: Comparison
+    recorded: RecordedValue | None
+    comparison: ValueComparison
     unit: str | None
 
 
@@ -233,7 +233,7 @@ class Explanation:
         notes: what else is to be said.
     """
 
-    outcome: Outcome
+    outcome: RuleOutcome
     alert_id: str | None = None
     rule: RuleThen | None = None
     event: EventThen | None = None

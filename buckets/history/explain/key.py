@@ -15,6 +15,7 @@ from buckets.history.explain.arrivals import Arrivals, Int64s
 from buckets.history.explain.event_outcome import NO_CLOCK, Fate, Fates, Regime, decide_fates
 from buckets.history.explain.history_lookup import Past, is_value
 from buckets.history.explain.scoring import score_again
+from buckets.moment import TimeRange
 from buckets.outputs.columns import DEAD_LETTERS
 from buckets.rules.alert_schema import Counted
 from buckets.rules.fill import Fill
@@ -71,7 +72,7 @@ class KeyHistory:
         group: the group.
         arrivals: all that arrived of the key, from some time on.
         fates: what became of each.
-        clocks_ms: the greatest time that had come before each.
+        clock_ms: the greatest time that had come before the event; None for none.
         others: by index, the arrival with which one shares id or time.
         target: the index of the event.
         regime: the settings of its batch.
@@ -81,7 +82,7 @@ class KeyHistory:
     group: Group
     arrivals: Arrivals
     fates: Sequence[Fate]
-    clocks_ms: Int64s
+    clock_ms: int | None
     others: Mapping[int, int]
     target: int
     regime: Regime
@@ -91,12 +92,6 @@ class KeyHistory:
     def fate(self) -> Fate:
         """What became of the event."""
         return self.fates[self.target]
-
-    @property
-    def clock_ms(self) -> int | None:
-        """The greatest time that had come before it."""
-        clock_ms = int(self.clocks_ms[self.target])
-        return None if clock_ms == NO_CLOCK else clock_ms
 
 
 def find_group(rule_set: RuleSet, rule: Rule, fields: Sequence[str], where: Filter) -> Group | None:
@@ -116,7 +111,7 @@ def follow_key(past: Past, target: Target, group: Group, from_ms: int) -> KeyHis
     else:
         time = quoted_column(schema.event_time.field)
         tests = [is_value(schema, field, value) for field, value in key.items()]
-        tests += is_between(schema.event_time.field, from_ms, None)
+        tests += is_between(schema.event_time.field, TimeRange(from_ms))
         tests.append(f'({time} <= {sql_moment(target.time_ms)} or "_batch_id" <= {target.batch_id})')
         # With all fields: rules of earlier batches may have needed others than those of this one.
         arrivals = past.events(schema, tests)
@@ -125,8 +120,8 @@ def follow_key(past: Past, target: Target, group: Group, from_ms: int) -> KeyHis
     fill = past.fill_of(group, target.batch_id)
     found, regime = _decide(past, group, before, fill)
     later: list[Fate] = ["not yet"] * (len(arrivals) - came)
-    clocks_ms = np.append(found.clocks_ms, np.full(len(later), NO_CLOCK, np.int64))
-    return KeyHistory(group, arrivals, [*found.fates, *later], clocks_ms, found.others, came - 1, regime, fill)
+    clock_ms = None if found.clocks_ms[-1] == NO_CLOCK else int(found.clocks_ms[-1])
+    return KeyHistory(group, arrivals, [*found.fates, *later], clock_ms, found.others, came - 1, regime, fill)
 
 
 def _decide(past: Past, group: Group, arrivals: Arrivals, fill: Fill | None) -> tuple[Fates, Regime]:

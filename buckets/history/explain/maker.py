@@ -14,7 +14,7 @@ from buckets.expressions.certainty import Value
 from buckets.history.explain import obstacle
 from buckets.history.explain.alerts import RANKS, as_arrivals
 from buckets.history.explain.condition import KnownValues, explain_condition, explain_test
-from buckets.history.explain.explanation import Explanation, Outcome, Part, Reason, Recorded
+from buckets.history.explain.explanation import Explanation, Part, Reason, RecordedValue, RuleOutcome
 from buckets.history.explain.history_lookup import Past
 from buckets.history.explain.key import KeyHistory, Target, find_group, follow_key
 from buckets.history.explain.policy import FiredAt, fired_before, held_by, in_share, not_for_alerts
@@ -31,7 +31,7 @@ from buckets.history.explain.subject import (
 from buckets.history.explain.value import PlainValue
 from buckets.history.explain.window import Computation, Found, computations, explain_window, outside_of_group
 from buckets.lists.lists import ListsAt
-from buckets.moment import full_time_text
+from buckets.moment import TimeRange, full_time_text
 from buckets.outputs.columns import ALERTS
 from buckets.outputs.recorded_outputs import ALERT_OUTPUTS, Row, Selection
 from buckets.rules.rule import Rule
@@ -95,7 +95,7 @@ class Explainer:
         name = (event_id, target.time_ms)
         if rule.on == "events":
             return self._explain(_Asked(rule, target, name, came=len(arrivals)))
-        wanted = Selection({"event_id": [event_id]}, target.time_ms, target.time_ms + 1)
+        wanted = Selection({"event_id": [event_id]}, TimeRange(target.time_ms, target.time_ms + 1))
         alerts = as_arrivals(self.past, target.batch_id, self.past.results(ALERTS, wanted))
         if not len(alerts):
             reason = Reason("no alert", "the event raised no alert, and the rule counts alerts")
@@ -238,7 +238,7 @@ class Explainer:
         return [row for row in alerts if row["rule_id"] == rule.rule_id]
 
     def _policy(
-        self, rule: Rule, target: Target, outcome: Outcome, warm: bool | None
+        self, rule: Rule, target: Target, outcome: RuleOutcome, warm: bool | None
     ) -> tuple[list[Reason], list[Reason]]:
         """What the policy of the rule says, and what of that kept the event from an alert."""
         if outcome == "did not fire":
@@ -290,7 +290,7 @@ def _key(rule: Rule, target: Target) -> dict[str, Any]:
     return {field: target.value(field) for field in rule.group_by}
 
 
-def _outcome(result: RecordedResult | None, condition: Part) -> Outcome:
+def _outcome(result: RecordedResult | None, condition: Part) -> RuleOutcome:
     if result is not None:
         return result.outcome
     return "alert" if condition.truth == "true" else "did not fire"
@@ -307,7 +307,7 @@ def _decided(found: Found) -> PlainValue:
 
 def _value_of(found: Found) -> Value:
     """A feature as a condition takes it."""
-    recorded: Recorded | None = found.feature.recorded
+    recorded: RecordedValue | None = found.feature.recorded
     if recorded is not None and not recorded.exact:
         return _known(recorded.value)
     return found.plain.shown

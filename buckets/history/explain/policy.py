@@ -8,7 +8,7 @@ from typing import Any
 from buckets.duration import format_duration
 from buckets.history.explain.explanation import Reason
 from buckets.history.explain.history_lookup import Past
-from buckets.moment import full_time_text, moment_ms
+from buckets.moment import TimeRange, full_time_text, moment_ms
 from buckets.outputs.columns import HELD_ALERTS
 from buckets.outputs.recorded_outputs import ALERT_OUTPUTS, Row, Selection
 from buckets.rules.policy import WHOLE_SHARE, Snooze, share_text
@@ -119,7 +119,7 @@ def _recorded(past: Past, fired: FiredAt, from_ms: int) -> list[Row]:
     return [
         row | {"output": output}
         for output in ALERT_OUTPUTS
-        for row in past.results(output, Selection({"rule_id": [fired.rule.rule_id], "key": texts}, from_ms))
+        for row in past.results(output, Selection({"rule_id": [fired.rule.rule_id], "key": texts}, TimeRange(from_ms)))
     ]
 
 

@@ -4,15 +4,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from buckets.history.explain.explanation import Outcome, Recorded
+from buckets.history.explain.explanation import RecordedValue, RuleOutcome
 from buckets.history.explain.history_lookup import Past
 from buckets.history.explain.key import KeyHistory, Target
 from buckets.history.explain.scoring import score_again
+from buckets.moment import TimeRange
 from buckets.outputs import columns
 from buckets.outputs.recorded_outputs import ALERT_OUTPUTS, Row, Selection
 from buckets.rules.rule import Rule
 
-_OUTCOMES: Mapping[str, Outcome] = {
+_OUTCOMES: Mapping[str, RuleOutcome] = {
     columns.ALERTS: "alert",
     columns.SHADOW_ALERTS: "shadow alert",
     columns.HELD_ALERTS: "held back",
@@ -23,9 +24,9 @@ _OUTCOMES: Mapping[str, Outcome] = {
 class RecordedResult:
     """A result of a rule at an event."""
 
-    outcome: Outcome
+    outcome: RuleOutcome
     row: Row
-    features: Mapping[str, Recorded]
+    features: Mapping[str, RecordedValue]
     origin: str
 
 
@@ -66,22 +67,22 @@ def _is_of(row: Row, target: Target) -> bool:
 
 
 def _of_event(rule: Rule, event_id: str, time_ms: int) -> Selection:
-    return Selection({"rule_id": [rule.rule_id], "event_id": [event_id]}, time_ms, time_ms + 1)
+    return Selection({"rule_id": [rule.rule_id], "event_id": [event_id]}, TimeRange(time_ms, time_ms + 1))
 
 
 def _of_evaluation(row: Row, origin: str) -> RecordedResult:
-    outcome: Outcome = "alert" if row["fired"] else "did not fire"
+    outcome: RuleOutcome = "alert" if row["fired"] else "did not fire"
     return RecordedResult(outcome, row, _features(row), origin)
 
 
-def _features(row: Row) -> dict[str, Recorded]:
+def _features(row: Row) -> dict[str, RecordedValue]:
     """The values of an alert or an evaluation."""
     if row.get("terms") is None or row.get("value") is not None:
         value, lower, upper = (None if row[name] is None else str(row[name]) for name in ("value", "lower", "upper"))
-        return {"value": Recorded(value, lower, upper, bool(row["exact"]), bool(row["warm"]))}
+        return {"value": RecordedValue(value, lower, upper, bool(row["exact"]), bool(row["warm"]))}
     terms: list[dict[str, Any]] = row["terms"] or []
     return {
-        term["name"]: Recorded(term["value"], term.get("lower"), term.get("upper"), term["exact"], term["warm"])
+        term["name"]: RecordedValue(term["value"], term.get("lower"), term.get("upper"), term["exact"], term["warm"])
         for term in terms
     }
 

@@ -16,6 +16,7 @@ from buckets.archive.archive import ARRIVAL, BATCH, OWN_COLUMNS
 from buckets.delta.query import is_between
 from buckets.history.explain.arrivals import Arrivals
 from buckets.history.explain.history_lookup import Past, is_value
+from buckets.moment import TimeRange
 from buckets.outputs.recorded_outputs import Row, rows_of
 from buckets.rules.fill import Fill
 from buckets.rules.rule_set import Group, RuleSet
@@ -58,7 +59,7 @@ def _pieces(past: Past, target: Arrivals, groups: Sequence[Group], from_ms: int 
         for group in groups
     ]
     tests = [f"({') or ('.join(keys)})", f'"{ARRIVAL}" <= {target.numbers[0]}']
-    tests += is_between(schema.event_time.field, from_ms, None)
+    tests += is_between(schema.event_time.field, TimeRange(from_ms))
     rows: pa.Table = past.rows(tests, [*OWN_COLUMNS.names, *schema.field_names]).sort_by(ARRIVAL).combine_chunks()
     batches = rows[BATCH].to_numpy()
     starts = np.flatnonzero(np.diff(batches, prepend=batches[:1] - 1)).tolist()

@@ -12,7 +12,7 @@ from buckets.history.explain.arrivals import Arrivals
 from buckets.history.explain.explanation import EventThen, RuleThen
 from buckets.history.explain.history_lookup import Past
 from buckets.history.explain.key import Target
-from buckets.moment import full_time_text
+from buckets.moment import TimeRange, full_time_text
 from buckets.outputs.recorded_outputs import Row
 from buckets.rules.rule import Rule
 from buckets.rules.warmth import Warm, rules_warmth
@@ -69,7 +69,7 @@ def alert_that_raised(past: Past, rule: Rule, target: Target, row: Row) -> Targe
 
 def _events(past: Past, event_id: str, at_ms: int | None) -> Arrivals:
     schema = past.schema
-    tests = [] if at_ms is None else is_between(schema.event_time.field, at_ms, at_ms + 1)
+    tests = [] if at_ms is None else is_between(schema.event_time.field, TimeRange(at_ms, at_ms + 1))
     return past.events(schema, [is_in(schema.event_id, [event_id]), *tests])
 
 

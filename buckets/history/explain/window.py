@@ -13,7 +13,7 @@ import pyarrow as pa
 from buckets.duration import format_duration
 from buckets.history.explain.arrivals import Arrivals, Flags, Int64s
 from buckets.history.explain.event_outcome import IN_TIMELINE
-from buckets.history.explain.explanation import Comparison, Entry, FeatureThen, Recorded
+from buckets.history.explain.explanation import Entry, FeatureThen, RecordedValue, ValueComparison
 from buckets.history.explain.history_lookup import Past
 from buckets.history.explain.key import KeyHistory, Target, find_group
 from buckets.history.explain.value import CountedEvents, PlainValue, plain_value
@@ -121,7 +121,7 @@ def explain_window(
     rule: Rule,
     computed: Computation,
     history: KeyHistory,
-    recorded: Recorded | None,
+    recorded: RecordedValue | None,
     reset_ms: int | None,
     most: int | None,
 ) -> Found:
@@ -151,7 +151,7 @@ def explain_window(
     return Found(feature, plain)
 
 
-def outside_of_group(computed: Computation, target: Target, recorded: Recorded | None) -> Found:
+def outside_of_group(computed: Computation, target: Target, recorded: RecordedValue | None) -> Found:
     """Explain a feature at an event that does not belong to its group."""
     lacking = ", ".join(field for field in computed.fields if target.value(field) is None)
     plain = PlainValue(None, None, f"{lacking} is missing or null, and the feature groups by it")
@@ -159,7 +159,7 @@ def outside_of_group(computed: Computation, target: Target, recorded: Recorded |
 
 
 def _feature(
-    computed: Computation, arrivals: Arrivals, row: int, plain: PlainValue, recorded: Recorded | None
+    computed: Computation, arrivals: Arrivals, row: int, plain: PlainValue, recorded: RecordedValue | None
 ) -> FeatureThen:
     """Return a feature at an arrival, with a window in which nothing is."""
     end_ms = int(arrivals.times_ms[row])
@@ -360,29 +360,31 @@ def _text(value: Any, field: str, arrivals: Any) -> str | None:
     return str(value) if measure is None else format_scaled(value, measure.scale)
 
 
-def compare(plain: PlainValue, recorded: Recorded | None) -> Comparison:
+def compare(plain: PlainValue, recorded: RecordedValue | None) -> ValueComparison:
     """A value that is computed again, beside the recorded one."""
     if recorded is None:
-        return Comparison(None, None, "no value is recorded to compare it with")
+        return ValueComparison(None, None, "no value is recorded to compare it with")
     again = plain.shown
     equal = _same(again, recorded.value)
     words = _words(again)
     if equal:
-        return Comparison(True, None if recorded.exact else True, f"computed again: {words}, equal to the last digit")
+        return ValueComparison(
+            True, None if recorded.exact else True, f"computed again: {words}, equal to the last digit"
+        )
     if recorded.exact and recorded.warm:
         sentence = f"computed again: {words}, and {_words(recorded.value)} is recorded: they differ"
-        return Comparison(False, None, sentence, is_fault=True)
+        return ValueComparison(False, None, sentence, is_fault=True)
     if not recorded.exact:
         within = _is_within(again, recorded)
         bounds = f"{_words(recorded.lower)} and {_words(recorded.upper)}"
         lies = "within the recorded bounds" if within else "outside the recorded bounds"
         sentence = f"computed again: {words}, {lies} {bounds} (of {_words(recorded.value)})"
-        return Comparison(False, within, sentence, is_fault=recorded.warm and not within)
+        return ValueComparison(False, within, sentence, is_fault=recorded.warm and not within)
     sentence = (
         f"computed again from all that arrived: {words}; {_words(recorded.value)} is recorded, whose window was not "
         "complete"
     )
-    return Comparison(False, None, sentence)
+    return ValueComparison(False, None, sentence)
 
 
 def _same(again: Decimal | bool | None, recorded: str | bool | None) -> bool:
@@ -391,7 +393,7 @@ def _same(again: Decimal | bool | None, recorded: str | bool | None) -> bool:
     return again == Decimal(recorded)
 
 
-def _is_within(again: Decimal | bool | None, recorded: Recorded) -> bool:
+def _is_within(again: Decimal | bool | None, recorded: RecordedValue) -> bool:
     if again is None:
         return True
     if isinstance(again, bool):

@@ -16,6 +16,7 @@ from buckets.config.job import Job, results_folder
 from buckets.delta.query import inside, is_table, moments_ms
 from buckets.errors import BucketsError
 from buckets.history.scoring.scoring import ScoredPiece
+from buckets.moment import ANY_TIME, TimeRange
 from buckets.outputs import columns
 from buckets.outputs.contract import MOMENT, OTHER_FIELDS
 from buckets.outputs.messages import Messages
@@ -32,22 +33,18 @@ class ComparedRows:
     """Which rows are wanted.
 
     Attributes:
-        from_ms: the first event time; None for any.
-        to_ms: the first event time that is not wanted any more; None for any.
+        times: the event times.
         batches: the first and the last batch.
         ends: by source (a partition of a topic), the last position that is archived.
     """
 
-    from_ms: int | None = None
-    to_ms: int | None = None
+    times: TimeRange = ANY_TIME
     batches: tuple[int, int] = (0, 0)
     ends: dict[str, int] = field(default_factory=dict)
 
     def chosen(self, rows: pa.Table) -> pa.Table:
         """The rows whose events happened in that time."""
-        if self.from_ms is None and self.to_ms is None:
-            return rows
-        return rows.filter(inside(moments_ms(rows["event_time"]), self.from_ms, self.to_ms))
+        return rows if self.times == ANY_TIME else rows.filter(inside(moments_ms(rows["event_time"]), self.times))
 
 
 def recorded_rows(job: Job, evaluations: bool) -> "RecordedRows":
@@ -172,5 +169,5 @@ RecordedRows = OutputTables | AuditedTables
 
 def _read(path: Path, schema: pa.Schema, span: ComparedRows, tests: list[str]) -> pa.Table:
     """Columns of a table of Delta; those that it lacks are null."""
-    wanted = Selection({}, span.from_ms, span.to_ms, tests)
+    wanted = Selection({}, span.times, tests)
     return output_table(path, schema.names, wanted, optional=schema.names).cast(schema)

@@ -29,7 +29,7 @@ from buckets.history.replay.pieces import CutAs, pieces_of
 from buckets.history.replay.recorded_rows import ComparedRows, RecordedRows, recorded_rows
 from buckets.history.replay.replayed_fills import ReplayedFills
 from buckets.history.scoring.scoring import ScoredPiece, score_pieces
-from buckets.moment import moment_ms
+from buckets.moment import ANY_TIME, TimeRange, moment_ms
 from buckets.outputs import columns
 from buckets.outputs.recorded_outputs import ALERT_OUTPUTS
 from buckets.rules.rule import Rule
@@ -49,16 +49,14 @@ class Wanted:
     """What is asked of a replay.
 
     Attributes:
-        from_ms: the first event time whose rows are compared; None for any.
-        to_ms: the first event time that is not compared any more; None for any.
+        times: the event times whose rows are compared.
         evaluations: whether evaluations are compared too, where the job writes them.
         cuts: `recorded` scores batch by batch, `joined` joins small batches; `auto` joins them, and scores again batch
             by batch where something differs.
         processes: how many score the shards.
     """
 
-    from_ms: int | None = None
-    to_ms: int | None = None
+    times: TimeRange = ANY_TIME
     evaluations: bool = False
     cuts: CutChoice = "auto"
     processes: int = 1
@@ -160,8 +158,8 @@ def replay(
     Raises:
         BucketsError: something is missing that is needed to score again or to compare, or no event is in that time.
     """
-    from_ms, to_ms = (None if each is None else moment_ms(each) for each in (begin, end))
-    wanted = Wanted(from_ms, to_ms, evaluations, cuts, processes)
+    times = TimeRange(*(None if moment is None else moment_ms(moment) for moment in (begin, end)))
+    wanted = Wanted(times, evaluations, cuts, processes)
     return replay_history(History.open(load_job(Path(conf))), wanted)
 
 
@@ -226,7 +224,7 @@ def _check_whole(history: History, wanted: Wanted) -> int | None:
         raise BucketsError(message)
     if last is None or end[0] >= last:
         return None
-    if wanted.to_ms is None:
+    if wanted.times.until_ms is None:
         message = (
             f"archive {archive.folder}: ends with batch {end[0]}, and the job has written batch {last}; "
             "wait until `buckets audit` has read the topic, or compare what is earlier with --to"
@@ -277,7 +275,7 @@ def _last_batch(history: History, wanted: Wanted) -> int:
         BucketsError: there is no event in the time that is asked for.
     """
     last_terms = history.recorded.terms(history.recorded.cuts[-1].batch_id)
-    tests = ["true", *is_between(last_terms.event_schema.event_time.field, wanted.from_ms, wanted.to_ms)]
+    tests = ["true", *is_between(last_terms.event_schema.event_time.field, wanted.times)]
     last = history.archive.query(f"select max({BATCH}) as last from archive where {' and '.join(tests)}")["last"][0]
     if last.as_py() is None:
         message = f"archive {history.archive.folder}: no event has happened in that time; ask for another one"
@@ -316,7 +314,7 @@ class _ReplayedTables:
     def __init__(self, history: History, wanted: Wanted, rows: RecordedRows, found: Replayed) -> None:
         self._kind = history.job.settings.output.kind
         self._rows, self._found, self._recorded = rows, found, history.recorded
-        self._span = ComparedRows(wanted.from_ms, wanted.to_ms, (0, -1))
+        self._span = ComparedRows(wanted.times, (0, -1))
         if not rows.by_batch:
             self._span = replace(self._span, ends=_ends(history, found.last_batch))
         outputs = (*ALERT_OUTPUTS, columns.EVALUATIONS) if wanted.evaluations else ALERT_OUTPUTS
