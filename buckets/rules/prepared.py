@@ -64,7 +64,6 @@ def prepare(rules: Iterable[Rule]) -> PreparedRules:
     features: dict[NamedFeature, int] = {}
     prepared = []
     for rule in rules:
-        assert rule.when is not None
         needed = tuple((frozenset(fields), part) for fields, _ in rule.groupings() for part in rule.parts(fields))
         choice = choices.setdefault(Choice(rule.where, needed, rule.effective), len(choices))
         named = {

@@ -20,6 +20,7 @@ from buckets.kernel.result_rows import Rows
 from buckets.numbers.fixed_point import AVERAGE_FACTOR, format_scaled, readable
 from buckets.outputs.columns import TIME, VARIANT_ALERT_COLUMNS, output_columns
 from buckets.rules.rule import Rule
+from buckets.rules.short_form import VALUE, sentence_of
 
 _POSITION = ("source", "source_order", "position")
 
@@ -195,13 +196,13 @@ class _Fixed(NamedTuple):
     @classmethod
     def of(cls, rule: Rule, scale: int) -> "_Fixed":
         """That of a rule whose values have so many digits after the point."""
-        assert rule.aggregate is not None
-        assert rule.window is not None
-        of = {} if rule.measure is None else {"of": rule.measure}
-        window = format_duration(rule.window.length_ms)
-        term = {"name": "value", "function": rule.aggregate.function} | of | {"window": window}
-        before, _, after = rule.finding(_VALUE).partition(_VALUE)
-        factor = AVERAGE_FACTOR if rule.aggregate.function == "avg" else 1
+        assert rule.limit is not None
+        feature = rule.features[VALUE]
+        of = {} if feature.of is None else {"of": feature.of}
+        window = format_duration(feature.window.length_ms)
+        term = {"name": VALUE, "function": feature.function} | of | {"window": window}
+        before, _, after = sentence_of(feature, rule.limit, value=_VALUE).partition(_VALUE)
+        factor = AVERAGE_FACTOR if feature.function == "avg" else 1
         return cls(factor, scale, json.dumps([term], ensure_ascii=False).removesuffix("}]"), before, after)
 
 

@@ -145,7 +145,6 @@ def _terms(name: str, of: FeatureValues, rule: Rule, rows: Int64s) -> list[dict[
 def conditions(judged: Judged, rows: Int64s) -> list[str]:
     """The condition of a rule at some of its events, in English with the numbers in it."""
     when = judged.rule.when
-    assert when is not None
     named = {name: _shown_values(each, rows) for name, each in judged.features.items()}
     fields = _fields(judged, rows)
     named |= {name: [_shown_field(value) for value in values] for name, values in fields.items()}
@@ -179,7 +178,6 @@ def _shown_field(value: Any) -> str:
 def _fields(judged: Judged, rows: Int64s) -> dict[str, list[Any]]:
     """The fields of events that a condition names: measures as decimals, the event time in ms."""
     rule, table = judged.rule, judged.table
-    assert rule.when is not None
     columns = table.fields(condition_fields(rule.when, judged.features), judged.events[rows])
     found: dict[str, list[Any]] = {}
     for name, column in columns.items():
@@ -195,7 +193,6 @@ def certainties(judged: Judged, rows: Int64s) -> npt.NDArray[np.bool_]:
     """At which of some events the condition is true whatever lies between the bounds of its features."""
     certain = _all(judged, rows, "exact")
     when = judged.rule.when
-    assert when is not None
     unsure = np.flatnonzero(~certain)
     if len(unsure):
         fields = _fields(judged, rows[unsure])

@@ -17,13 +17,12 @@ from buckets.kernel.result_rows import Rows
 from buckets.numbers.decimal128 import MOST_DIGITS, decimals_of
 from buckets.numbers.fixed_point import AVERAGE_EXTRA_DIGITS
 from buckets.rules.feature import NamedFeature
-from buckets.rules.rule import Rule, value_scale
+from buckets.rules.rule import Rule
+from buckets.rules.short_form import VALUE
 
 FEATURES = "features"
 """The output that carries features as columns, a table for a rule and a shard."""
 RULE, POSITION, FIRED = "rule_id", "position", "fired"
-VALUE = "value"
-"""The name of what a rule with one aggregate computes."""
 Int64s = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 _NO_EVENTS = np.empty(0, np.int64)
@@ -45,12 +44,10 @@ def warm_column(name: str) -> str:
 
 
 def feature_types(rule: Rule, schema: EventSchema) -> dict[str, pa.DataType]:
-    """The features of a rule, or the value of its one aggregate, with the types of their columns.
+    """The features of a rule, with the types of their columns.
 
     Booleans are bool; numbers without digits after the point int64; others decimals with room for 38 digits.
     """
-    if rule.when is None:
-        return {VALUE: _number_type(value_scale(rule, schema))}
     return {named.name: _type_of(named, schema) for named in rule.named_features()}
 
 
@@ -128,7 +125,7 @@ def rule_columns(group: ScoredGroup) -> Iterator[pa.Table]:
 def _of_aggregate(rule: Rule, group: ScoredGroup, rows: Rows) -> dict[str, pa.Array]:
     """What a rule of one aggregate has computed."""
     (kind,) = feature_types(rule, group.table.schema).values()
-    is_average = rule.aggregate is not None and rule.aggregate.function == "avg"
+    is_average = rule.features[VALUE].function == "avg"
     scaled = joined(rows.whole, rows.micro, AVERAGE_EXTRA_DIGITS) if is_average else rows.whole
     there = rows.event_count > 0
     values = pa.array(scaled, mask=~there) if pa.types.is_integer(kind) else decimals_of(scaled, there, kind)

@@ -116,7 +116,6 @@ class _Chosen:
     def judged(self, prepared: PreparedRule) -> Judged:
         """Evaluate a rule."""
         rule = prepared.rule
-        assert rule.when is not None
         for number in prepared.features.values():
             self._compute(number)
         missing = [name for name in prepared.fields if name not in self._fields]
