@@ -158,7 +158,8 @@ class Scorer:
         judged: list[Judged] = []
         if plan.parts:
             parts = group_parts(of_group)
-            judged = list(judge(group.own_rules, table, parts.events, {frozenset(group.fields): parts.parts}))
+            every, of_group_parts = self.evaluations or self.features, {frozenset(group.fields): parts.parts}
+            judged = list(judge(group.own_rules, table, parts.events, of_group_parts, every))
             packed = parts_payload(of_group, parts)
             if packed is not None:
                 yield Produced(PARTS, 0, packed)
