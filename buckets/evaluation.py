@@ -129,7 +129,7 @@ class Evaluator:
         counts_alerts = any(rule.on == "alerts" for rule in rules)
         known = field_types(alert_schema(self._schema) if counts_alerts else self._schema) | field_types(self._schema)
         keys = list(dict.fromkeys(name for rule in rules for fields, _ in rule.groupings() for name in fields))
-        digits = max((value_scale(rule, self._schema) for rule in self._rule_set.rules if not rule.features), default=0)
+        digits = max((value_scale(rule, self._schema) for rule in self._rule_set.rules if rule.is_short), default=0)
         tables = {name: getattr(found, name) for name in columns.output_columns(self._schema.largest_scale)}
         typed = {name: with_digits(with_structs(table, known, keys), digits) for name, table in tables.items()}
         return Results(account=found.account, **typed)

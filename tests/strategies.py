@@ -5,9 +5,10 @@ from typing import get_args
 
 from hypothesis import strategies as st
 
+from buckets.aggregates.aggregate import SimpleFunction
 from buckets.duration import format_duration
 from buckets.events.schema import EventSchema
-from buckets.rules.rule import Function, Rule
+from buckets.rules.rule import Rule
 from buckets.timeline.paging import Paging
 from tests.oracle import Event
 
@@ -61,7 +62,7 @@ def rules(min_size: int = 1, max_size: int = 8, lengths_ms: list[int] = LENGTHS_
         )
 
     parts = st.tuples(
-        st.sampled_from(get_args(Function)),
+        st.sampled_from(get_args(SimpleFunction)),
         st.sampled_from(["amount", "fee"]),
         st.sampled_from(lengths_ms),
         st.sampled_from(["closed", "open"]),

@@ -10,12 +10,10 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+SimpleFunction = Literal["sum", "count", "avg", "min", "max"]
+"""The functions of rules in the short form, whose values the kernel compares with limits itself."""
 KernelFunction = Literal[
-    "sum",
-    "count",
-    "avg",
-    "min",
-    "max",
+    SimpleFunction,
     "first",
     "first_time",
     "previous",
@@ -33,11 +31,7 @@ the least or greatest for one that does not, 32 bits of a square, or a half of w
 of 126 bits, or a number and 0."""
 FieldKind = Literal["measure", "long", "string", "boolean"]
 Function = Literal[
-    "sum",
-    "count",
-    "avg",
-    "min",
-    "max",
+    SimpleFunction,
     "variance",
     "stddev",
     "first",

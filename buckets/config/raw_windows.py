@@ -20,22 +20,18 @@ def raw_window_fault(rule: Rule, engine: EngineSettings, schema: EventSchema) ->
     """
     if rule.on == "alerts":  # These are few, and all of them are kept raw.
         return None
-    if rule.reset_on_alert and rule.window is not None:
-        precision = engine.precision.of_group(canonical_group_id(rule.group_by, rule.where, schema), schema)
-        if precision.tail is not None and rule.window.reach_ms > precision.tail:
-            return (
-                f"reset_on_alert: the window may begin at any event, and these are kept for "
-                f"{format_duration(precision.tail)} (engine.precision.tail); shorten the window or lengthen the tail"
-            )
     for named in rule.named_features():
-        if not named.feature.aggregate.needs_raw_events:
+        feature = named.feature
+        if not (rule.reset_on_alert or feature.aggregate.needs_raw_events):
             continue
-        precision = engine.precision.of_group(canonical_group_id(named.fields, (), schema), schema)
-        length_ms = named.feature.window.reach_ms
-        if precision.tail is not None and length_ms > precision.tail:
+        precision = engine.precision.of_group(canonical_group_id(named.fields, named.group_where, schema), schema)
+        if precision.tail is not None and feature.window.reach_ms > precision.tail:
+            why = f"features.{named.name}.window: {feature.function} looks at single events, which"
+            if rule.reset_on_alert:
+                why = "reset_on_alert: the window may begin at any event, and these"
             return (
-                f"features.{named.name}.window: {named.feature.function} looks at single events, which are kept for "
-                f"{format_duration(precision.tail)} (engine.precision.tail); shorten the window or lengthen the tail"
+                f"{why} are kept for {format_duration(precision.tail)} (engine.precision.tail); shorten the window or "
+                "lengthen the tail"
             )
     return None
 

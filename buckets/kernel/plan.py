@@ -24,8 +24,9 @@ from buckets.events.schema import EventSchema
 from buckets.numbers.fixed_point import DIGIT_BLOCK, DIGIT_BLOCKS, INT64_MAX, INT64_MIN
 from buckets.rules.completeness import as_arrays
 from buckets.rules.part import Part
-from buckets.rules.rule import Limit, Rule, value_scale
-from buckets.rules.rule_set import COUNT_TRACK, Group, canonical_group_id
+from buckets.rules.rule import Rule, value_scale
+from buckets.rules.rule_set import Group, canonical_group_id
+from buckets.rules.short_form import VALUE, Limit
 from buckets.timeline.tiers import Tiers
 
 SUM, COUNT, AVG, MIN, MAX, FIRST, FIRST_TIME, PREVIOUS, PREVIOUS_TIME, COUNT_DISTINCT = range(10)
@@ -133,7 +134,7 @@ class GroupPlan:
 
     Attributes:
         group: the group.
-        rules: the evaluated rules with one aggregate, in file order.
+        rules: the evaluated rules whose value is compared with a limit here, in file order.
         parts: what is computed for rules with conditions; in results they are numbered after the rules.
         feature_arrays: their features.
         rule_arrays: their limits.
@@ -202,9 +203,8 @@ def _average_threshold(limit: Limit, scale: int) -> tuple[int, int, list[int]]:
 def _limit_numbers(rule: Rule, schema: EventSchema) -> "_LimitNumbers":
     """Comparison code, whole and digits of a rule's limit; ALWAYS or NEVER where it is beyond every value."""
     assert rule.limit is not None
-    assert rule.aggregate is not None
     scale = 0 if rule.measure is None else schema.measures[rule.measure].scale
-    if rule.aggregate.function == "avg":
+    if rule.features[VALUE].function == "avg":
         code, whole, digits = _average_threshold(rule.limit, scale)
     else:
         code, whole = threshold(rule.limit, scale)
@@ -234,15 +234,18 @@ def plan_group(group: Group, schema: EventSchema, engine: EngineSettings) -> Gro
         schema: the event schema, for the measures' scales.
         engine: lateness, policies and precision.
     """
-    rules, parts = group.evaluated_rules, group.parts
+    rules, parts = group.limit_rules, group.parts
+    # Of a rule with a limit the first part is its value; the second would be the count, which a row has anyway.
+    values = [rule.parts(group.fields)[0] for rule in rules]
     precision = engine.precision.of_group(canonical_group_id(group.fields, group.where, schema), schema)
     column = {name: index for index, name in enumerate(group.measures)}
-    computed = [_feature_of_rule(rule, number, column) for number, rule in enumerate(rules)]
-    computed += [_feature_of_part(part, column) for part in parts]
+    computed = [_feature_of_part(part, column) for part in (*values, *parts)]
+    for number, rule in enumerate(rules):
+        if rule.reset_on_alert:
+            computed[number] = _with_resets(computed[number], rule, number)
     windows = sorted({feature.window for feature in computed})
     resetting = tuple(number for number, rule in enumerate(rules) if rule.reset_on_alert)
-    tracks = [group.completeness(rule.measure or COUNT_TRACK) for rule in rules]
-    tracks += [group.completeness(*(track.name for track in part.tracks)) for part in parts]
+    tracks = [group.completeness(*(track.name for track in part.tracks)) for part in (*values, *parts)]
     from_ms, since_ms = as_arrays(tracks)
     extremes = {feature.column for feature in computed if feature.function in (MIN, MAX)}
     limits = [_limit_numbers(rule, schema) for rule in rules] + [(EVERY, 0, [0] * DIGIT_BLOCKS)] * len(parts)
@@ -310,14 +313,7 @@ class _Ordered(NamedTuple):
 _LimitNumbers = tuple[int, int, list[int]]
 
 
-def _feature_of_rule(rule: Rule, number: int, column: Mapping[str, int]) -> _Feature:
-    assert rule.aggregate is not None
-    assert rule.window is not None
-    of = column[rule.measure] if rule.measure is not None else 0
-    function = FUNCTIONS[rule.aggregate.function]
-    feature = _Feature(function, of, NO_COLUMN, NO_COLUMN, 0, rule.window.reach_ms, rule.state == "SHADOW")
-    if not rule.reset_on_alert:
-        return feature
+def _with_resets(feature: _Feature, rule: Rule, number: int) -> _Feature:
     in_effect_ms = feature.in_effect_ms if rule.effective is None else rule.effective.span_ms()
     return feature._replace(resetting=number, in_effect_ms=in_effect_ms)
 

@@ -1,4 +1,4 @@
-"""The conditions of a rule as expressions: its filters, and when it fires, in whichever form they were written."""
+"""The conditions of a rule as expressions: its filters in one form, and what is shown of a condition."""
 
 from decimal import Decimal, InvalidOperation
 
@@ -8,11 +8,7 @@ from buckets.expressions.sql_text import to_sql
 from buckets.lint.logic import conjuncts
 from buckets.printable import one_line, short_line
 from buckets.rules.filter import Condition, Filter
-from buckets.rules.rule import Rule
 from buckets.rules.sql_filter import SqlFilter
-
-VALUE = "value"
-"""What the value of a rule of one aggregate is called in its condition."""
 
 
 def filter_condition(where: Filter, schema: EventSchema | None) -> Expression:
@@ -54,15 +50,6 @@ def _literal(text: str, is_number: bool, is_boolean: bool) -> Expression:
     if is_boolean:
         return Expression("boolean", value=text == "true")
     return Expression("number", value=Decimal(text)) if is_number else Expression("text", value=text)
-
-
-def firing_condition(rule: Rule) -> Expression:
-    """When a rule fires, over its features, or over `VALUE`."""
-    if rule.when is not None:
-        return rule.when.expression
-    assert rule.limit is not None
-    operands = (Expression("field", value=VALUE), Expression("number", value=rule.limit.value))
-    return Expression(rule.limit.operator, operands)
 
 
 def parts_of(condition: Expression) -> tuple[Expression, ...]:

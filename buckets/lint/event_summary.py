@@ -15,7 +15,7 @@ from buckets.engine.stages.shard import Scorer
 from buckets.events.arrivals import DeadLetter, Events, parse
 from buckets.events.bad_rows import BadRows
 from buckets.events.schema import EventSchema
-from buckets.lint.conditions import filter_condition, firing_condition
+from buckets.lint.conditions import filter_condition
 from buckets.lint.logic import is_known
 from buckets.lists.lists import NO_LISTS, Lists
 from buckets.outputs import columns
@@ -98,7 +98,7 @@ def _is_known(rule: Rule, schema: EventSchema, lists: Lists) -> bool:
     if rule.lists:
         return rule.lists <= lists.keys()
     wheres = [rule.where, *(feature.where or () for feature in rule.features.values())]
-    return all(map(is_known, [firing_condition(rule), *(filter_condition(where, schema) for where in wheres)]))
+    return all(map(is_known, [rule.when.expression, *(filter_condition(where, schema) for where in wheres)]))
 
 
 class _Counts:
@@ -156,7 +156,6 @@ def _fields(rule: Rule) -> set[str]:
     """The fields that a rule names."""
     found = {field for fields, _ in rule.groupings() for field in fields} | rule.filter_fields
     found |= {feature.of for feature in rule.features.values() if feature.of is not None}
-    found |= {rule.measure} if rule.measure is not None else set()
     return found.union(*map(filter_fields, _filters(rule)))
 
 

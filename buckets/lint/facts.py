@@ -13,7 +13,7 @@ from buckets.aggregates.aggregate import aggregate
 from buckets.config.engine import EngineSettings
 from buckets.events.schema import EventSchema
 from buckets.expressions.expression import Expression, Kind
-from buckets.lint.conditions import VALUE, filter_condition
+from buckets.lint.conditions import filter_condition
 from buckets.lint.domain import ANYTHING, INFINITY, TRUTH, Domain, between
 from buckets.lint.logic import Facts, conjuncts, given
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
@@ -60,12 +60,6 @@ def firing_facts(rule: Rule, schema: EventSchema | None, engine: EngineSettings 
     facts = given(filter_condition(rule.where, schema), of_events)
     if facts is None:
         return None
-    if rule.aggregate is not None and rule.window is not None:
-        if _is_exact(rule.group_by, rule.where, rule.window, schema, engine):
-            found = _feature_domain(rule.aggregate.function, rule.measure, rule.window, facts, counts_itself=True)
-        else:
-            found = _INEXACT.get(rule.aggregate.function, ANYTHING)
-        return _with_feature(facts, VALUE, "number", found)
     found_facts = facts
     for named in rule.named_features():
         domain = _domain_of(named, rule, of_events, schema, engine)
@@ -83,14 +77,13 @@ def _with_feature(facts: Facts, name: str, kind: Kind, domain: Domain) -> Facts:
     return Facts({**facts.kinds, name: kind}, {**facts.domains, Expression("field", value=name): domain})
 
 
-def _is_exact(
-    fields: tuple[str, ...], where: Filter, window: Window, schema: EventSchema | None, engine: EngineSettings | None
-) -> bool:
+def _is_exact(named: NamedFeature, schema: EventSchema | None, engine: EngineSettings | None) -> bool:
     """Whether values are those of all events of the window, and not of all but those of a bucket."""
     if engine is None or schema is None:
         return True
-    precision = engine.precision.of_group(canonical_group_id(fields, where, schema), schema)
-    return precision.tail is None or precision.edge == "include" or window.reach_ms <= precision.tail
+    precision = engine.precision.of_group(canonical_group_id(named.fields, named.group_where, schema), schema)
+    is_raw = precision.tail is None or named.feature.window.reach_ms <= precision.tail
+    return is_raw or precision.edge == "include"
 
 
 def _is_within(where: Filter, counted: Filter, schema: EventSchema | None) -> bool:
@@ -112,7 +105,7 @@ def _domain_of(
     """What a feature of a rule can be."""
     feature = named.feature
     counted = given(filter_condition(named.where, schema), of_events)
-    if not feature.aggregate.is_boolean and not _is_exact(named.fields, (), feature.window, schema, engine):
+    if not feature.aggregate.is_boolean and not _is_exact(named, schema, engine):
         return _INEXACT.get(feature.function, ANYTHING)
     counts_itself = counted is not None and _is_within(rule.where, named.where, schema)
     found = _feature_domain(feature.function, feature.of, feature.window, counted or of_events, counts_itself)

@@ -44,7 +44,7 @@ def written_rule(rule: Rule) -> dict[str, Any]:
     data = rule.model_dump(by_alias=True, mode="json", exclude_defaults=True)
     if isinstance(data.get("where"), dict):
         data["where"] = {field: _shortest(test) for field, test in data["where"].items()}
-    if rule.aggregate is not None and rule.measure is None:
+    if rule.is_short and rule.measure is None:
         data["aggregate"] = {"function": "count"}
     features = data.get("features", {})
     for name, feature in features.items():

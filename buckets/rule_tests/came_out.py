@@ -111,7 +111,7 @@ class CameOut:
             where = f": where {describe_filter(rule.where)}" if rule.where else ""
             return f"the rule does not apply to the event{where}"
         fired = "fired" if row["fired"] else "did not fire"
-        return f"it {fired}: {_simple(rule, row) if rule.limit is not None else _of_features(rule, row)}"
+        return f"it {fired}: {_simple(rule, row) if rule.is_short else _of_features(rule, row)}"
 
     def fired(self) -> str:
         """Which rules fired where, in short."""
@@ -163,14 +163,13 @@ def _moment(moment: datetime) -> str:
 def _simple(rule: Rule, row: Row) -> str:
     """The value of a rule of one aggregate, its window, and how far it is from the limit."""
     assert rule.limit is not None
-    assert rule.window is not None
     limit, value, end = rule.limit, row["value"], row["event_time"]
     if value is None:
         return "no event in its window has a value"
     bounds = "" if row["exact"] else f" (between {readable(row['lower'])} and {readable(row['upper'])})"
     events = f"{row['count']:,} {'event' if row['count'] == 1 else 'events'}"
-    begin = _moment(end - timedelta(milliseconds=rule.window.length_ms))
-    window = f"in the {format_duration(rule.window.length_ms)} from {begin} to {_moment(end)}"
+    begin = _moment(end - timedelta(milliseconds=rule.longest_window.length_ms))
+    window = f"in the {format_duration(rule.longest_window.length_ms)} from {begin} to {_moment(end)}"
     comparison = f"{readable(value)} {limit.operator} {readable(limit.value)}"
     away = f"{readable(abs(value - limit.value))} from the limit"
     warm = "" if row["warm"] else "; its window reaches back beyond what is kept"
@@ -179,7 +178,6 @@ def _simple(rule: Rule, row: Row) -> str:
 
 def _of_features(rule: Rule, row: Row) -> str:
     """The values of the features of a rule, and its condition."""
-    assert rule.when is not None
     values = ", ".join(f"{name} {shown(value)}" for name, value in terms_of(row).items())
     return f"{condition_words(rule.when)} is {'true' if row['fired'] else 'not true'} with {values}"
 

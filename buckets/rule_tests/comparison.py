@@ -97,12 +97,12 @@ def _check_fits(
 ) -> None:
     """See that only what the rule has is expected of it."""
     rule = came.rules[rule_id]
-    unknown = next((name for name in said.features if name not in rule.features), None)
+    unknown = next((name for name in said.features if rule.is_short or name not in rule.features), None)
     if unknown is not None:
-        has = f"has the features {', '.join(rule.features)}" if rule.features else "has no features; write `value`"
+        has = "has no features; write `value`" if rule.is_short else f"has the features {', '.join(rule.features)}"
         raise fault((*location, "features", unknown), f"is no feature; rule {rule_id!r} {has}")
     wrong = next((name for name in _OF_ONE_AGGREGATE if name in said.model_fields_set), None)
-    if rule.when is not None and wrong is not None:
+    if not rule.is_short and wrong is not None:
         reason = f"rule {rule_id!r} has features and no value of its own; write `features: {{NAME: VALUE}}`"
         raise fault((*location, wrong), reason)
 

@@ -21,7 +21,8 @@ from buckets.rule_tests.event_rows import EventRow
 from buckets.rule_tests.given_events import events_table
 from buckets.rule_tests.tester import engine_of
 from buckets.rules.filter import Filter, write_filter
-from buckets.rules.rule import Aggregate, Limit, Rule, check_against_schema, check_new
+from buckets.rules.rule import Rule, check_against_schema, check_new
+from buckets.rules.short_form import VALUE, Aggregation, Limit
 from buckets.rules.window import Window
 from buckets.validation import field_name, first_fault
 
@@ -45,7 +46,7 @@ class RuleForm:
     rule_id: str
     description: str
     group_by: tuple[str, ...]
-    aggregate: Aggregate
+    aggregate: Aggregation
     window: Window
     where: Filter = ()
 
@@ -150,9 +151,8 @@ def _one_step_less(rule: Rule, fires: DraftedTest, schema: EventSchema, engine: 
 def _lowered(row: EventRow, rule: Rule, fired: bool, schema: EventSchema) -> EventRow:
     """An event with an amount that makes the value lower where the rule has fired."""
     assert rule.measure is not None
-    assert rule.aggregate is not None
     assert rule.limit is not None
-    function, scale = rule.aggregate.function, schema.measures[rule.measure].scale
+    function, scale = rule.features[VALUE].function, schema.measures[rule.measure].scale
     scaled = to_scaled(row[rule.measure], scale)
     if function in ("sum", "avg"):
         lower = scaled - fired

@@ -121,6 +121,7 @@ class NamedFeature:
         name: in the rule's condition.
         feature: as it was written.
         fields: by which fields it groups.
+        group_where: the filter of its group.
         where: which events it counts.
         on_trial: whether its rule is.
     """
@@ -128,25 +129,31 @@ class NamedFeature:
     name: str
     feature: Feature
     fields: tuple[str, ...]
+    group_where: Filter
     where: Filter
     on_trial: bool
 
+    @property
+    def counted(self) -> Filter:
+        """Which events of its group it counts; empty for all."""
+        return () if self.where == self.group_where else self.where
+
     def parts(self) -> Iterator[tuple[Component, Part]]:
         """What a group computes for it."""
-        for component in self.feature.aggregate.components(not self.where):
+        for component in self.feature.aggregate.components(not self.counted):
             yield component, self._part(component)
 
     def _part(self, component: Component) -> Part:
         function, column, counted = component.function, self._track(component), None
-        if self.where and self.feature.aggregate.needs_raw_events:
-            counted = Track("one", None, self.where)
-        if self.where and function == "count":
-            function, column = "sum", Track("one", None, self.where)
-        second = None if component.second is None else Track(component.second, self.feature.of, self.where)
+        if self.counted and self.feature.aggregate.needs_raw_events:
+            counted = Track("one", None, self.counted)
+        if self.counted and function == "count":
+            function, column = "sum", Track("one", None, self.counted)
+        second = None if component.second is None else Track(component.second, self.feature.of, self.counted)
         return Part(function, column, second, counted, self.feature.window, self.on_trial, component.parameter)
 
     def _track(self, component: Component) -> Track | None:
-        return None if component.column is None else Track(component.column, self.feature.of, self.where)
+        return None if component.column is None else Track(component.column, self.feature.of, self.counted)
 
     def phrase_over(self, counted: Counted) -> str:
         """What it computes over events or alerts, in English: `the sum of paymentAmount`."""

@@ -15,7 +15,8 @@ from pydantic.alias_generators import to_camel
 
 from buckets.events.schema import EventSchema
 from buckets.printable import short_line
-from buckets.rules.rule import Fault, Limit, Operator, Rule, check_against_schema, check_new
+from buckets.rules.rule import Fault, Rule, check_against_schema, check_new
+from buckets.rules.short_form import Limit, Operator
 from buckets.validation import field_name, first_fault
 
 COUNT, COUNT_WITH_RESET = "COUNT_FLINK", "COUNT_WITH_RESET_FLINK"

@@ -1,7 +1,8 @@
 """Rules with features, laid out once for all batches: what several of them share has a number."""
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, replace
+from decimal import Decimal
 
 from buckets.rules.condition import condition_fields
 from buckets.rules.feature import NamedFeature
@@ -9,6 +10,8 @@ from buckets.rules.filter import Filter
 from buckets.rules.part import Part
 from buckets.rules.policy import Effective
 from buckets.rules.rule import Rule
+from buckets.rules.sql_filter import SqlFilter
+from buckets.rules.template import Template, column_of, hole, with_holes
 
 
 @dataclass(frozen=True)
@@ -49,11 +52,13 @@ class PreparedRules:
 
     Attributes:
         rules: the rules.
+        templates: their conditions, those together that differ in numbers alone.
         choices: their different choices.
         features: their different features, without names.
     """
 
     rules: tuple[PreparedRule, ...]
+    templates: tuple[Template, ...]
     choices: tuple[Choice, ...]
     features: tuple[NamedFeature, ...]
 
@@ -64,11 +69,30 @@ def prepare(rules: Iterable[Rule]) -> PreparedRules:
     features: dict[NamedFeature, int] = {}
     prepared = []
     for rule in rules:
-        assert rule.when is not None
         needed = tuple((frozenset(fields), part) for fields, _ in rule.groupings() for part in rule.parts(fields))
         choice = choices.setdefault(Choice(rule.where, needed, rule.effective), len(choices))
         named = {
             each.name: features.setdefault(replace(each, name=""), len(features)) for each in rule.named_features()
         }
         prepared.append(PreparedRule(rule, choice, named, tuple(condition_fields(rule.when, named))))
-    return PreparedRules(tuple(prepared), tuple(choices), tuple(features))
+    return PreparedRules(tuple(prepared), _templates(prepared), tuple(choices), tuple(features))
+
+
+def _templates(rules: Iterable[PreparedRule]) -> tuple[Template, ...]:
+    """Return the templates of the conditions of rules; a condition that looks into a list has one for itself."""
+    alike: dict[Hashable, list[tuple[int, list[Decimal]]]] = {}
+    conditions: dict[Hashable, tuple[int, SqlFilter]] = {}
+    for number, prepared in enumerate(rules):
+        when, numbers = prepared.rule.when, list[Decimal]()
+        holed = with_holes(when.expression, numbers)
+        alone = number if when.lists else None
+        key: Hashable = (prepared.choice, holed, tuple(prepared.features.items()), prepared.fields, alone)
+        alike.setdefault(key, []).append((number, numbers))
+        conditions.setdefault(key, (prepared.choice, SqlFilter(holed, when.text)))
+    templates = []
+    for key, members in alike.items():
+        columns = zip(*(numbers for _, numbers in members), strict=True)
+        bounds = {hole(index): column_of(values) for index, values in enumerate(columns)}
+        choice, condition = conditions[key]
+        templates.append(Template(choice, condition, tuple(number for number, _ in members), bounds))
+    return tuple(templates)

@@ -76,13 +76,14 @@ def renamed_rule(rule: Rule, names: Names) -> Rule:
     mine = _names_of(rule, names)
     written = rule.model_dump(by_alias=True, mode="json")
     _rename_grouping(written, mine)
-    if rule.aggregate is not None and rule.aggregate.measure is not None:
-        written["aggregate"]["measure"] = mine.get(rule.aggregate.measure, rule.aggregate.measure)
+    if "aggregate" in written:
+        measure = written["aggregate"]["measure"]
+        written["aggregate"]["measure"] = mine.get(measure, measure)
     for feature in written.get("features", {}).values():
         _rename_grouping(feature, mine)
         if "of" in feature:
             feature["of"] = mine.get(feature["of"], feature["of"])
-    if rule.when is not None:
+    if "when" in written:
         without = {name: new for name, new in mine.items() if name not in rule.features}
         written["when"] = renamed_sql(rule.when.text, without)
     for snooze in written.get("snoozes", ()):
@@ -144,8 +145,6 @@ def _renamed_tracks(group: Group, names: Names) -> dict[str, str]:
     found: dict[str, str] = {}
     for rule in group.rules:
         mine, renamed = _names_of(rule, names), renamed_rule(rule, names)
-        if rule.measure is not None:
-            found[rule.measure] = str(renamed.measure)
         fields = [mine.get(field, field) for field in group.fields]
         for part, new in zip(rule.parts(group.fields), renamed.parts(fields), strict=True):
             found |= {track.name: other.name for track, other in zip(part.tracks, new.tracks, strict=True)}

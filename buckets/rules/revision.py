@@ -246,7 +246,7 @@ class _Filters:
 
     def as_in_force(self, rule: Rule) -> Rule:
         """The rule with its filter as the group in force spells it; without such a group, in its canonical form."""
-        if rule.when is not None:
+        if not rule.is_short:
             return in_one_form(rule, self._schema)
         if not rule.where or all(each in self._in_force for each in _groupings(rule)):
             return rule
@@ -262,7 +262,7 @@ def in_one_form(rule: Rule, schema: EventSchema) -> Rule:
 
     They are part of its tracks. Any other rule stays as it is, and so does one that does not fit the event schema.
     """
-    if rule.when is None:
+    if rule.is_short:
         return rule
     try:
         counted = schema_on(rule.on, schema)

@@ -1,22 +1,20 @@
-"""A rule: what makes an event an alert.
+"""A rule: what makes an event an alert. It has features, and a condition over them and the fields of the event.
 
-It has one of two forms:
-
-aggregate, window, limit    one aggregate over one window, compared with a number
-features, when              aggregates with names, and a condition over them and the fields of the event
+A rule that is written in the short form, `aggregate`, `window` and `limit`, gets its one feature and its condition when
+it is read, and is written as it was; see `short_form`.
 """
 
 import re
-from collections.abc import Iterable, Iterator
-from decimal import Decimal
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    ModelWrapValidatorHandler,
     SerializerFunctionWrapHandler,
-    field_serializer,
+    ValidatorFunctionWrapHandler,
     field_validator,
     model_serializer,
     model_validator,
@@ -24,7 +22,7 @@ from pydantic import (
 
 from buckets.duration import DurationMs, format_duration
 from buckets.events.schema import EventSchema
-from buckets.numbers.fixed_point import AVERAGE_EXTRA_DIGITS, parse_decimal
+from buckets.numbers.fixed_point import AVERAGE_EXTRA_DIGITS
 from buckets.printable import blank_letter, misleading_character, short_line, unseen_character
 from buckets.rules.alert_schema import ALERT_SCORE, Counted, schema_on
 from buckets.rules.condition import ConditionField, check_condition_fits, condition_fields, condition_words
@@ -33,30 +31,22 @@ from buckets.rules.filter import Filter, FilterField, canonical_filter, describe
 from buckets.rules.part import Part
 from buckets.rules.policy import LARGEST_SCORE, MOST_SNOOZES, MOST_TAGS, WHOLE_SHARE, Effective, Severity, Share, Snooze
 from buckets.rules.policy_faults import key_fault, tag_fault
+from buckets.rules.short_form import (
+    FIELDS,
+    SHORT_LOCATIONS,
+    VALUE,
+    Aggregation,
+    Limit,
+    condition_of,
+    feature_of,
+    phrase_of,
+    sentence_of,
+)
 from buckets.rules.sql_filter import SqlFilter
 from buckets.rules.window import Window
 
-Function = Literal["sum", "count", "avg", "min", "max"]
-Operator = Literal[">", ">=", "<", "<=", "=", "!="]
 State = Literal["ACTIVE", "SHADOW", "PAUSE", "DRAFT", "DELETE"]
 
-_PHRASES: dict[Function, str] = {
-    "sum": "the sum of",
-    "count": "the number",
-    "avg": "the average",
-    "min": "the smallest",
-    "max": "the largest",
-}
-"""What a function is called in a sentence, before the name of its measure."""
-_COMPARISONS = {
-    ">": "is above",
-    ">=": "is at least",
-    "<": "is below",
-    "<=": "is at most",
-    "=": "is exactly",
-    "!=": "is not",
-}
-_LONGEST_LIMIT_DIGITS = 38
 MOST_FEATURES = 100
 """So many features a rule may have."""
 _FEATURE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}", re.ASCII)
@@ -80,47 +70,8 @@ LARGEST_VERSION = 2**31 - 1
 """Highest version of a rule: outputs keep it in 32 bits."""
 
 
-class Aggregate(BaseModel):
-    """A function over a measure; a count needs no measure."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    function: Function
-    measure: str | None = None
-
-    @model_validator(mode="after")
-    def _measure_where_needed(self) -> "Aggregate":
-        if self.function != "count" and self.measure is None:
-            message = f"{self.function} needs a measure, as in {{function: {self.function}, measure: paymentAmount}}"
-            raise ValueError(message)
-        return self
-
-
-class Limit(BaseModel):
-    """The comparison that makes a value an alert."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    operator: Operator
-    value: Decimal
-
-    @field_validator("value", mode="before")
-    @classmethod
-    def _exact(cls, value: Any) -> Decimal:
-        if isinstance(value, bool) or not isinstance(value, str | int | float):
-            message = f"{value!r} is not a decimal number"
-            raise ValueError(message)
-        number = parse_decimal(str(value))
-        exponent = number.as_tuple().exponent
-        assert isinstance(exponent, int)
-        if max(number.adjusted() + 1, 0) + max(-exponent, 0) > _LONGEST_LIMIT_DIGITS:
-            message = f"{value} has more than {_LONGEST_LIMIT_DIGITS} digits"
-            raise ValueError(message)
-        return Decimal(format(number, "f"))
-
-    @field_serializer("value")
-    def _as_written(self, value: Decimal) -> str:
-        return format(value, "f")
+def _from_the_limit() -> Any:
+    """Stand for the condition of a rule in the short form until that is known."""
 
 
 class Rule(BaseModel):
@@ -134,11 +85,11 @@ class Rule(BaseModel):
     description: str = ""
     group_by: tuple[str, ...]
     where: FilterField = ()
-    aggregate: Aggregate | None = None
+    aggregate: Aggregation | None = None
     window: Window | None = None
     limit: Limit | None = None
     features: dict[str, Feature] = Field(default_factory=dict, max_length=MOST_FEATURES)
-    when: ConditionField | None = None
+    when: ConditionField = Field(default_factory=_from_the_limit)
     on: Counted = "events"
     severity: Severity | None = None
     tags: tuple[str, ...] = Field(default=(), max_length=MOST_TAGS)
@@ -164,6 +115,11 @@ class Rule(BaseModel):
             raise ValueError(message)
         return value
 
+    @field_validator("when", mode="wrap")
+    @classmethod
+    def _may_be_null(cls, value: Any, parse: ValidatorFunctionWrapHandler) -> Any:
+        return None if value is None else parse(value)
+
     @field_validator("features")
     @classmethod
     def _names_are_words(cls, value: dict[str, Feature]) -> dict[str, Feature]:
@@ -175,10 +131,16 @@ class Rule(BaseModel):
                 raise ValueError(message)
         return value
 
-    @model_validator(mode="after")
+    @model_validator(mode="wrap")
+    @classmethod
+    def _read(cls, data: Any, read: ModelWrapValidatorHandler["Rule"]) -> "Rule":
+        rule = read(data)
+        return rule if isinstance(data, Rule) else rule._one_form()
+
     def _one_form(self) -> "Rule":
-        simple: dict[str, Any] = {"aggregate": self.aggregate, "window": self.window, "limit": self.limit}
-        if self.features or self.when is not None:
+        simple: dict[str, Any] = {name: getattr(self, name) for name in FIELDS}
+        has_condition: bool = self.when is not None
+        if self.features or has_condition:
             both = next((name for name, value in simple.items() if value is not None), None)
             if both is not None:
                 message = (
@@ -187,24 +149,40 @@ class Rule(BaseModel):
                 raise ValueError(message)
             simple = {"features": self.features or None, "when": self.when}
         missing = next((name for name, value in simple.items() if value is None), None)
-        if self.reset_on_alert and self.when is not None:
+        if self.reset_on_alert and has_condition:
             message = "`reset_on_alert` goes with `aggregate`, `window` and `limit`, not with `features` and `when`"
             raise ValueError(message)
         if missing is not None:
             message = f"`{missing}` is missing; a rule has `aggregate`, `window` and `limit`, or `features` and `when`"
             raise ValueError(message)
+        return self._with_condition()
+
+    def _with_condition(self) -> "Rule":
+        """Give a rule in the short form its feature and its condition."""
+        if self.aggregate is not None and self.window is not None and self.limit is not None:
+            object.__setattr__(self, "features", {VALUE: feature_of(self.aggregate, self.window)})
+            object.__setattr__(self, "when", condition_of(self.limit))
         return self
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> "Rule":
+        """Return the rule with other fields; of one in the short form, feature and condition follow these."""
+        return super().model_copy(update=update, deep=deep)._with_condition()
 
     @model_serializer(mode="wrap")
     def _of_its_form(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Without the fields of the other form, nor those of a policy that it does not have.
 
-        So a rule of one aggregate without a policy is written as it always was.
+        So a rule in the short form without a policy is written as it always was.
         """
-        others = ("features", "when") if self.when is None else ("aggregate", "window", "limit")
+        others = ("features", "when") if self.is_short else FIELDS
         without = {name for name, default in _DEFAULTS.items() if getattr(self, name) == default}
         written: dict[str, Any] = write(self)
         return {name: value for name, value in written.items() if name not in others and name not in without}
+
+    @property
+    def is_short(self) -> bool:
+        """Whether it was written in the short form."""
+        return self.limit is not None
 
     @property
     def is_in_force(self) -> bool:
@@ -223,22 +201,29 @@ class Rule(BaseModel):
 
     @property
     def measure(self) -> str | None:
-        """The measure that is aggregated; None for a count, which looks at no values, and for a rule with features."""
-        return None if self.aggregate is None or self.aggregate.function == "count" else self.aggregate.measure
+        """The field of the one feature of a rule in the short form; None for a count, and for all other rules."""
+        return self.features[VALUE].of if self.is_short else None
 
     @property
     def filter_fields(self) -> frozenset[str]:
         """The fields that its filters and its condition name."""
         wheres = [self.where, *(feature.where or () for feature in self.features.values())]
-        of_condition = () if self.when is None else condition_fields(self.when, self.features)
-        return frozenset(of_condition).union(*map(filter_fields, wheres))
+        return frozenset(condition_fields(self.when, self.features)).union(*map(filter_fields, wheres))
 
     @property
     def lists(self) -> frozenset[str]:
         """The lists that its filters and its condition look into."""
         wheres = [self.where, *(feature.where or () for feature in self.features.values())]
-        of_condition = frozenset() if self.when is None else self.when.lists
-        return of_condition.union(*map(filter_lists, wheres))
+        return self.when.lists.union(*map(filter_lists, wheres))
+
+    @property
+    def group_where(self) -> Filter:
+        """The filter of its groups.
+
+        The features of a rule may count different events, and one group with the same fields serves all of them, also
+        those of other rules: it has no filter. A rule in the short form has a group with its own filter.
+        """
+        return self.where if self.is_short else ()
 
     def named_features(self) -> tuple[NamedFeature, ...]:
         """Its features, each with its grouping and its filter."""
@@ -248,21 +233,15 @@ class Rule(BaseModel):
             if feature.aggregate.by_value and feature.of is not None and feature.of not in fields:
                 fields = (*fields, feature.of)
             where = self.where if feature.where is None else feature.where
-            found.append(NamedFeature(name, feature, fields, where, self.state == "SHADOW"))
+            found.append(NamedFeature(name, feature, fields, self.group_where, where, self.state == "SHADOW"))
         return tuple(found)
 
     def groupings(self) -> list[tuple[tuple[str, ...], Filter]]:
-        """The fields and the filter of each group that the rule needs, first that of its own key.
-
-        A rule with features needs groups without a filter: its features may count different events, and one group with
-        the same fields serves all of them.
-        """
-        if self.when is None:
-            return [(self.group_by, self.where)]
+        """The fields and the filter of each group that the rule needs, first that of its own key."""
         found: dict[frozenset[str], tuple[str, ...]] = {frozenset(self.group_by): self.group_by}
         for each in self.named_features():
             found.setdefault(frozenset(each.fields), each.fields)
-        return [(fields, ()) for fields in found.values()]
+        return [(fields, self.group_where) for fields in found.values()]
 
     def parts(self, fields: Iterable[str]) -> tuple[Part, ...]:
         """What a group of the rule computes for its features.
@@ -272,8 +251,6 @@ class Rule(BaseModel):
         Args:
             fields: by which the group groups.
         """
-        if self.when is None:
-            return ()
         grouped, named = frozenset(fields), self.named_features()
         found = [part for each in named if frozenset(each.fields) == grouped for _, part in each.parts()]
         if not found and grouped == frozenset(self.group_by):
@@ -282,44 +259,34 @@ class Rule(BaseModel):
 
     def windows(self, fields: Iterable[str]) -> list[Window]:
         """The windows that it has in a group; see `parts`."""
-        return [part.window for part in self.parts(fields)] if self.window is None else [self.window]
+        return [part.window for part in self.parts(fields)]
 
     @property
     def longest_window(self) -> Window:
         """The longest window that it has."""
-        windows = [each.window for each in self.features.values()] if self.window is None else [self.window]
-        return max(windows, key=lambda window: window.length_ms)
+        return max((each.window for each in self.features.values()), key=lambda window: window.length_ms)
 
     def sentence(self) -> str:
         """The rule in English."""
-        if self.aggregate is None or self.window is None or self.limit is None:
+        if self.limit is None:
             return self._sentence_of_features()
         by = " and ".join(f"the same {field}" for field in self.group_by)
-        events = f"{self.on} of {by}" if by else f"all {self.on}"
+        events = f" of {self.on} of {by}" if by else f" of all {self.on}"
         where = f" where {describe_filter(self.where)}" if self.where else ""
-        phrase = _PHRASES[self.aggregate.function]
-        what = phrase if self.measure is None else f"{phrase} {self.measure}"
-        window = f"over the last {format_duration(self.window.length_ms)}"
-        limit = f"{_COMPARISONS[self.limit.operator]} {self.limit.value:,f}"
-        text = f"{what} of {events}{where} {window} {limit}"
-        return text[0].upper() + text[1:]
+        return sentence_of(self.features[VALUE], self.limit, events=f"{events}{where}")
 
-    def finding(self, value: str) -> str:
-        """What an alert of a rule of one aggregate has found, in English.
+    def written_at(self, *location: str) -> tuple[str, ...]:
+        """Where a field that has a location among features and condition is written."""
+        return SHORT_LOCATIONS.get(location, location) if self.is_short else location
 
-        Args:
-            value: the value, as it is shown.
-        """
-        assert self.aggregate is not None
-        assert self.window is not None
-        assert self.limit is not None
-        what = " ".join(part for part in (_PHRASES[self.aggregate.function], self.measure) if part)
-        window = f"over the last {format_duration(self.window.length_ms)}"
-        text = f"{what} {window} ({value}) {_COMPARISONS[self.limit.operator]} {self.limit.value:,f}"
-        return text[0].upper() + text[1:]
+    def phrase(self, named: NamedFeature) -> str:
+        """What one of its features computes, in English: `the sum of paymentAmount`."""
+        if not self.is_short:
+            return named.phrase_over(self.on)
+        phrase = phrase_of(named.feature)
+        return phrase[0].upper() + phrase[1:]
 
     def _sentence_of_features(self) -> str:
-        assert self.when is not None
         by = " and ".join(self.group_by)
         events = f"For {self.on} of the same {by}" if by else f"For all {self.on}"
         where = f" where {describe_filter(self.where)}" if self.where else ""
@@ -362,11 +329,11 @@ def check_new(rule: Rule) -> Fault | None:
     if rule.version > LARGEST_VERSION:
         return ("version",), f"{rule.version} is more than {LARGEST_VERSION}; write a smaller one"
     texts: list[tuple[tuple[str, ...], str, str]] = [(("group_by",), field, "") for field in rule.group_by]
-    filters: list[tuple[tuple[str, ...], Filter]] = [(("where",), rule.where), (("when",), rule.when or ())]
+    filters: list[tuple[tuple[str, ...], Filter]] = [(("where",), rule.where), (("when",), rule.when)]
     for name, feature in rule.features.items():
         texts += [(("features", name, "group_by"), field, "") for field in feature.group_by or ()]
         filters.append((("features", name, "where"), feature.where or ()))
-        texts += [(("features", name, "of"), feature.of or "", "")]
+        texts += [(rule.written_at("features", name, "of"), feature.of or "", "")]
     for location, where in filters:
         fault = _filter_fault(where)
         if fault is not None:
@@ -412,6 +379,15 @@ def _faults(rule: Rule, schema: EventSchema) -> Iterator[Fault]:
             shown = short_line(repr(measure))
             yield ("aggregate", "measure"), f"{shown} is no measure of event schema {schema.name!r}; {known}"
     yield from _filter_faults(rule.where, ("where",), schema)
+    if not rule.is_short:
+        yield from _feature_faults(rule, schema)
+    for index, snooze in enumerate(rule.snoozes):
+        fault = None if snooze.key is None else key_fault(snooze.key, rule.group_by, schema)
+        if fault is not None:
+            yield ("snoozes", str(index), "key"), fault
+
+
+def _feature_faults(rule: Rule, schema: EventSchema) -> Iterator[Fault]:
     for name, feature in rule.features.items():
         location = ("features", name)
         if name in schema.field_names:
@@ -425,17 +401,11 @@ def _faults(rule: Rule, schema: EventSchema) -> Iterator[Fault]:
             kinds = "field" if len(takes) > 2 else "number"
             reason = f"{shown} is no {kinds} of event schema {schema.name!r}; {feature.function} can be of: {known}"
             yield (*location, "of"), reason
-    if rule.when is not None:
-        booleans = [name for name, feature in rule.features.items() if feature.aggregate.is_boolean]
-        try:
-            check_condition_fits(rule.when, {name: name in booleans for name in rule.features}, schema)
-        except ValueError as error:
-            yield ("when",), short_line(str(error))
-
-    for index, snooze in enumerate(rule.snoozes):
-        fault = None if snooze.key is None else key_fault(snooze.key, rule.group_by, schema)
-        if fault is not None:
-            yield ("snoozes", str(index), "key"), fault
+    are_boolean = {name: feature.aggregate.is_boolean for name, feature in rule.features.items()}
+    try:
+        check_condition_fits(rule.when, are_boolean, schema)
+    except ValueError as error:
+        yield ("when",), short_line(str(error))
 
 
 def _grouping_faults(fields: Iterable[str], location: tuple[str, ...], schema: EventSchema) -> Iterator[Fault]:
@@ -458,5 +428,5 @@ def value_scale(rule: Rule, schema: EventSchema) -> int:
     if rule.measure is None:
         return 0
     scale = 0 if rule.on == "alerts" and rule.measure == ALERT_SCORE else schema.measures[rule.measure].scale
-    extra = AVERAGE_EXTRA_DIGITS if rule.aggregate is not None and rule.aggregate.function == "avg" else 0
+    extra = AVERAGE_EXTRA_DIGITS if rule.features[VALUE].function == "avg" else 0
     return scale + extra

@@ -1,9 +1,10 @@
 """A rule set: an immutable, numbered version of all rules, and the groups they fall into.
 
-A group is what several rules share: grouping fields and filter. A rule with features needs a group for each set of
-fields that they group by, without a filter. Timelines have one column of values for each measure or other track that
-any rule of the group has ever used, in the order of first use. A column never moves, so that timelines written under
-an earlier version stay readable. A *track* is one such column, or the bare count of events.
+A group is what several rules share: grouping fields and filter. A rule needs a group for each set of fields that its
+features group by, without a filter; one in the short form needs one with its own filter. Timelines have one column of
+values for each measure or other track that any rule of the group has ever used, in the order of first use. A column
+never moves, so that timelines written under an earlier version stay readable. A *track* is one such column, or the
+bare count of events.
 
 Rules over alerts have groups of their own, whose timelines hold alerts and lie on the driver. They are in a rule set
 within the rule set, `over_alerts`, so that nothing which looks at the groups of events sees them.
@@ -15,7 +16,7 @@ by then (see `arrived`); one whose horizon has grown reaches back as far as the 
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from typing import Any
@@ -100,31 +101,35 @@ class Group:
         return reduce(later, [each for each in known if each is not None], FROM_THE_FIRST)
 
     @cached_property
-    def evaluated_rules(self) -> tuple[Rule, ...]:
-        """The rules with one aggregate that are evaluated."""
-        return tuple(rule for rule in self.rules if rule.is_evaluated and rule.when is None)
+    def limit_rules(self) -> tuple[Rule, ...]:
+        """The rules that are evaluated by comparing one value with a limit, which the kernel does itself."""
+        return tuple(rule for rule in self.rules if rule.is_evaluated and rule.is_short)
+
+    @cached_property
+    def condition_rules(self) -> tuple[Rule, ...]:
+        """The rules that are evaluated by computing their features, and then their condition."""
+        return tuple(rule for rule in self.rules if rule.is_evaluated and not rule.is_short)
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:
-        """What is computed for the features of rules that are evaluated, each different part once."""
-        parts = [part for rule in self.rules if rule.is_evaluated for part in rule.parts(self.fields)]
-        return tuple(dict.fromkeys(parts))
+        """What is computed for the features of rules with conditions, each different part once."""
+        return tuple(dict.fromkeys(part for rule in self.condition_rules for part in rule.parts(self.fields)))
 
     @cached_property
     def derived_tracks(self) -> dict[str, Track]:
-        """The tracks of rules with features, by name."""
+        """The tracks that its rules read, by name."""
         parts = (part for rule in self.rules for part in rule.parts(self.fields))
         return {track.name: track for part in parts for track in part.tracks}
 
     @cached_property
     def own_rules(self) -> PreparedRules:
         """The rules with features that are evaluated and need no other group."""
-        return prepare(rule for rule in self._conditions if len(rule.groupings()) == 1)
+        return prepare(rule for rule in self.condition_rules if len(rule.groupings()) == 1)
 
     @cached_property
     def spanning_rules(self) -> tuple[Rule, ...]:
         """The rules with features that are evaluated and need this group and others."""
-        return tuple(rule for rule in self._conditions if len(rule.groupings()) > 1)
+        return tuple(rule for rule in self.condition_rules if len(rule.groupings()) > 1)
 
     @cached_property
     def spanning_parts(self) -> tuple[Part, ...]:
@@ -134,13 +139,8 @@ class Group:
     @cached_property
     def policies(self) -> dict[str, RulePolicy]:
         """The policies of rules whose key is one of this group, by rule_id, without those that change nothing."""
-        mine = (rule for rule in self.rules if rule.when is None or self.is_home_of(rule))
-        found = {rule.rule_id: policy_of(rule) for rule in mine}
-        return {rule_id: policy for rule_id, policy in found.items() if policy is not None}
-
-    @property
-    def _conditions(self) -> Iterator[Rule]:
-        return (rule for rule in self.rules if rule.is_evaluated and rule.when is not None)
+        policies = {rule.rule_id: policy_of(rule) for rule in self.rules if self.is_home_of(rule)}
+        return {rule_id: policy for rule_id, policy in policies.items() if policy is not None}
 
     def digits(self, name: str, schema: EventSchema) -> int:
         """How many digits after the point the values of one of its columns have."""
@@ -150,8 +150,8 @@ class Group:
         return schema.measures[of].scale if is_of_values and of in schema.measures else 0
 
     def is_home_of(self, rule: Rule) -> bool:
-        """Whether the key of a rule with features is one of this group."""
-        return frozenset(rule.group_by) == frozenset(self.fields) and not self.where
+        """Whether the key of a rule that needs the group is one of it."""
+        return frozenset(rule.group_by) == frozenset(self.fields)
 
     @property
     def name(self) -> str:
@@ -164,8 +164,7 @@ class Group:
         """Fields that must not be null in what it holds: it groups by them, or its rules aggregate them here."""
         here = frozenset(self.fields)
         features = (each for rule in self.rules for each in rule.named_features() if frozenset(each.fields) == here)
-        of = {each.feature.of for each in features if each.feature.of is not None}
-        return here | of | {rule.measure for rule in self.rules if rule.measure is not None}
+        return here | {each.feature.of for each in features if each.feature.of is not None}
 
 
 def group_name(fields: Iterable[str], where: Filter, on: Counted = "events") -> str:
@@ -372,8 +371,7 @@ def used_tracks(rules: Iterable[Rule], fields: Iterable[str]) -> list[str]:
     """The tracks that rules read in a group, but for the count, in the order in which rules name them."""
     found: list[str] = []
     for rule in rules:
-        tracks = [track.name for part in rule.parts(fields) for track in part.tracks]
-        found += tracks if rule.measure is None else [rule.measure]
+        found += [track.name for part in rule.parts(fields) for track in part.tracks]
     return list(dict.fromkeys(found))
 
 

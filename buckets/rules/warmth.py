@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from buckets.rules.completeness import ALWAYS_MS, Completeness, Stretches
 from buckets.rules.rule import Rule
-from buckets.rules.rule_set import COUNT_TRACK, Group, RuleSet
+from buckets.rules.rule_set import Group, RuleSet
 
 _STREAM_AHEAD_MS = 86_400_000
 """An event time so far in the future is a wild date, and says nothing of how far the stream is."""
@@ -107,9 +107,6 @@ _Read = tuple[Completeness, int]
 
 def _reads(group: Group, rule: Rule) -> Iterator[_Read]:
     """What a rule reads in a group."""
-    if rule.window is not None:
-        yield group.completeness(rule.measure or COUNT_TRACK), rule.window.reach_ms
-        return
     here = [each for each in rule.named_features() if frozenset(each.fields) == frozenset(group.fields)]
     for _, part in (found for each in here for found in each.parts()):
         yield group.completeness(*(track.name for track in part.tracks)), part.window.reach_ms

@@ -172,7 +172,7 @@ class Loop:
 
 def _needed(rule: Rule) -> list[tuple[Grouping, str]]:
     """The groups that a rule needs, those of its features first, and which events each feature counts."""
-    if rule.when is None:
+    if rule.is_short:
         return [((rule.on, tuple(sorted(rule.group_by)), _text(rule.where)), _text(rule.where))]
     fields = [tuple(sorted(each.fields)) for each in rule.named_features()]
     return [((rule.on, each, ""), _text(rule.where)) for each in [*fields, tuple(sorted(rule.group_by))]]

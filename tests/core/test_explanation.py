@@ -284,7 +284,7 @@ def test_what_is_computed_again_is_what_the_engine_computed(first, more, rows, e
                 is_first = firsts[row["event_id"], row["event_time"]] == row["position"]
                 for rule in first if is_first and not row.get("kept") else ():
                     is_evaluated = (row["position"], rule.rule_id) in outcomes.evaluated
-                    if rule.when is None and list(rule.group_by) == row["group_by"] and not is_evaluated:
+                    if rule.is_short and list(rule.group_by) == row["group_by"] and not is_evaluated:
                         found = explainer.event(row["event_id"], rule.rule_id, row["event_time"])
                         assert {reason.code for reason in found.reasons} & (codes | OF_RULE)
 

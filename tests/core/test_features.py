@@ -78,7 +78,7 @@ class Oracle:
     """Rules over lists."""
 
     def __init__(self, rules: list[Rule], late: str, lateness_ms: int) -> None:
-        self.rules, self.late = rules, late
+        self.rules, self.late, self.lateness_ms = rules, late, lateness_ms
         longest: dict[frozenset[str], int] = {}
         for rule in rules:
             home = frozenset(rule.group_by)
@@ -102,26 +102,16 @@ class Oracle:
             values = {
                 each.name: self.feature(rule, each, row, seen[frozenset(each.fields)]) for each in rule.named_features()
             }
-            if None not in values.values() and self.is_in_time(rule, seen[frozenset(rule.group_by)]):
+            is_in_time = seen[frozenset(rule.group_by)][1] <= self.lateness_ms
+            if None not in values.values() and is_in_time:
                 found[rule.rule_id] = {name: value[0] for name, value in values.items()}
         return found
 
-    def is_in_time(self, rule: Rule, seen: Any) -> bool:
-        """Whether the group of the rule's key, if it has no feature there, still has the longest window."""
-        home = frozenset(rule.group_by)
-        if any(frozenset(each.fields) == home for each in rule.named_features()):
-            return True
-        return self.has_window(home, max(each.feature.window.length_ms for each in rule.named_features()), seen[1])
-
-    def has_window(self, fields: frozenset[str], length_ms: int, late_by_ms: int) -> bool:
-        group = self.groups[fields]
-        return late_by_ms <= group.longest_ms + group.lateness_ms - length_ms
-
     def feature(self, rule: Rule, named: Any, row: dict[str, Any], seen: Any) -> tuple[Any] | None:
-        """A feature; None where its window may have lost events."""
+        """A feature; None where the event is too late for it, whatever the windows of other rules are."""
         events, late_by_ms = seen
         window = named.feature.window
-        if not self.has_window(frozenset(named.fields), window.length_ms - (window.left == "open"), late_by_ms):
+        if late_by_ms > self.lateness_ms:
             return None
         counts = FILTERS[_text(named.where)]
         first_ms = row["time"] - window.reach_ms
@@ -295,7 +285,6 @@ def expected(rules: list[Rule], rows: list[dict[str, Any]], late: str, lateness_
         for rule_id, values in oracle.arrive(row).items():
             rule = next(each for each in rules if each.rule_id == rule_id)
             of = {name: (each.function, each.of) for name, each in rule.features.items()}
-            assert rule.when is not None
             fired = plain_value(parse_expression(rule.when.text), row | values | {"amount": Fraction(row["amount"])})
             terms = {name: shown(*of[name], number) for name, number in values.items()}
             found[position, rule_id] = terms, fired is True

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from buckets.aggregates.aggregate import Function as FeatureFunction
-from buckets.aggregates.aggregate import aggregate
+from buckets.aggregates.aggregate import SimpleFunction, aggregate
 from buckets.history.explain.value import CountedEvents, plain_value
 from buckets.outputs import columns
 from buckets.rules.filter import write_filter
-from buckets.rules.rule import Function, Rule
+from buckets.rules.rule import Rule
 from buckets.rules.rule_set import first_rule_set
 from tests.core.examples import SCHEMA, rule
 from tests.core.pipeline import Pipeline
@@ -31,7 +31,7 @@ Row = dict[str, Any]
 
 @st.composite
 def plain_rules(draw, rule_id: str) -> Rule:
-    function = draw(st.sampled_from(get_args(Function)))
+    function = draw(st.sampled_from(get_args(SimpleFunction)))
     return rule(
         rule_id,
         group_by=draw(st.sampled_from(GROUPINGS)),

@@ -59,7 +59,7 @@ def rule_lists(draw, policies: bool = True) -> list[Rule]:
     found = []
     for each in draw(alert_rules.rules()):
         chosen = draw(POLICIES) if policies and draw(st.booleans()) else {}
-        if each.on == "alerts" or each.when is not None:
+        if each.on == "alerts" or not each.is_short:
             chosen.pop("reset_on_alert", None)
         found.append(Rule.model_validate(each.model_dump(by_alias=True, mode="json") | chosen))
     return [*found, LISTED] if draw(st.booleans()) else found

@@ -22,7 +22,7 @@ from buckets.rule_tests.alert_events import events_of_alert, past_alert
 from buckets.rule_tests.draft import RuleForm, draft
 from buckets.rule_tests.event_rows import EventRow
 from buckets.rule_tests.tester import RuleTester, untested
-from buckets.rules.rule import Aggregate
+from buckets.rules.short_form import Aggregation
 from buckets.rules.window import Window
 
 PAYMENTS = load_event_schema(DEFAULT_SCHEMA)
@@ -31,7 +31,7 @@ BEGIN_MS = 1_768_291_200_000
 
 def form(function: str, window: str, left: str = "closed", group_by: tuple[str, ...] = ("payerId",)) -> RuleForm:
     measure = {} if function == "count" else {"measure": "paymentAmount"}
-    aggregate = Aggregate.model_validate({"function": function} | measure)
+    aggregate = Aggregation.model_validate({"function": function} | measure)
     return RuleForm("drafted", "Drafted", group_by, aggregate, Window.model_validate({"length": window, "left": left}))
 
 

@@ -194,7 +194,9 @@ class BatchCheck:
             if home is None or not rule.is_evaluated:
                 continue
             result = self._found.evaluations.pop((event_id, rule.rule_id), None)
-            fired = self._features(rule, taken, row, result) if rule.when else self._aggregate(rule, home, result)
+            fired = (
+                self._features(rule, taken, row, result) if not rule.is_short else self._aggregate(rule, home, result)
+            )
             if result is not None and result["fired"]:
                 alert = self._decided(rule, home, result, fired, event_id)
                 raised += [(rule, alert)] if alert is not None else []

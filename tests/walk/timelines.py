@@ -45,8 +45,8 @@ class Timelines(Oracle):
             engine: the settings.
             keeps_raw: whether precision does not apply, as to alerts.
         """
-        self.rules, self.fields = list(group.evaluated_rules), frozenset(group.fields)
-        self.conditions = [rule for rule in group.rules if rule.is_evaluated and rule.when is not None]
+        self.rules, self.fields = list(group.limit_rules), frozenset(group.fields)
+        self.conditions = list(group.condition_rules)
         self.lateness_ms, self.late = engine.allowed_lateness, engine.late
         self.collision = "keep" if keeps_raw else engine.collision
         self.tiers = [] if keeps_raw else tiers_of(engine.precision.of_group(group.group_id))

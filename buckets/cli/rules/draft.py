@@ -24,7 +24,8 @@ from buckets.rule_tests.alert_events import PastAlert, events_of_alert, past_ale
 from buckets.rule_tests.draft import RuleForm, draft
 from buckets.rule_tests.event_rows import EventRow, file_rows
 from buckets.rules.filter import Filter
-from buckets.rules.rule import Aggregate, Rule
+from buckets.rules.rule import Rule
+from buckets.rules.short_form import Aggregation
 from buckets.rules.window import Window
 from buckets.validation import first_fault
 
@@ -152,16 +153,16 @@ def _span_ms(rows: list[EventRow], schema: EventSchema) -> int:
     return next((each for each in _USUAL_WINDOWS_MS if each >= span), span)
 
 
-def _aggregate(text: str | None, begin: _Drafted) -> Aggregate:
+def _aggregate(text: str | None, begin: _Drafted) -> Aggregation:
     """The aggregate that is asked for, that of the alert's rule, or the sum of the first measure."""
     if text is None:
         if begin.rule is not None and begin.rule.aggregate is not None:
             return begin.rule.aggregate
         measure = next(iter(begin.schema.measures), None)
-        return Aggregate(function="count") if measure is None else Aggregate(function="sum", measure=measure)
+        return Aggregation(function="count") if measure is None else Aggregation(function="sum", measure=measure)
     function, _, measure = text.partition(":")
     try:
-        return Aggregate.model_validate({"function": function} | ({"measure": measure} if measure else {}))
+        return Aggregation.model_validate({"function": function} | ({"measure": measure} if measure else {}))
     except ValueError:
         message = f"--aggregate {text}: is no aggregate; write it as in sum:paymentAmount, or count"
         raise BucketsError(message) from None
@@ -179,4 +180,4 @@ def _window(text: str | None, begin: _Drafted) -> Window:
 
 
 def _filter(begin: _Drafted) -> Filter:
-    return () if begin.rule is None or begin.rule.aggregate is None else begin.rule.where
+    return () if begin.rule is None or not begin.rule.is_short else begin.rule.where

@@ -174,6 +174,8 @@ class PolicyState:
         Returns:
             The keys that have an entry now and had none, each with the time of the latest event that has changed it.
         """
+        if not self._changed:
+            return {}
         known = {rule.rule_id for rule in self._group.rules}
         put: list[tuple[bytes, bytes]] = []
         new: dict[str, int] = {}

@@ -1,26 +1,50 @@
-"""The result of every rule for every event: compactly on its way through Spark, as rows where it is written."""
+"""Evaluations: the result of every rule for every event.
+
+Those of rules with limits are compact on their way through Spark, and become rows where they are written.
+"""
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckets.engine.values.rule_values import value_maker
+from buckets.engine.results.condition_results import all_exact, all_warm, term_texts
+from buckets.engine.values.feature_rules import Judged
+from buckets.engine.values.rule_values import ROW_COLUMNS, number_columns, row_columns
 from buckets.engine.values.scored_group import ScoredGroup
 from buckets.events.schema import EventSchema
 from buckets.kernel.plan import GroupPlan
-from buckets.outputs.columns import TIME
+from buckets.outputs.columns import TIME, evaluation_columns
 
-_LIST_COLUMNS = ("rule", "whole", "micro", "count", "fired", "warm")
-_BOUND_COLUMNS = (
-    "lower_whole",
-    "lower_micro",
-    "upper_whole",
-    "upper_micro",
-    "exact",
-    "count_lower",
-    "count_upper",
-)
-"""Columns of compact evaluations that are there only where some window is uncertain."""
+
+def condition_evaluations(judged: Judged, ruleset_version: int) -> pa.Table:
+    """Return a rule with a condition at every event, in the columns that `expand_evaluations` gives."""
+    table, rows = judged.table, np.arange(len(judged.events))
+    taken = table.take(judged.events)
+    found = {
+        "event_id": taken["event_id"],
+        "rule_id": pa.repeat(judged.rule.rule_id, len(rows)),
+        "rule_version": pa.repeat(pa.scalar(judged.rule.version, pa.int32()), len(rows)),
+        "ruleset_version": pa.repeat(ruleset_version, len(rows)),
+        "key": table.key_column(judged.events, judged.rule.group_by),
+        "event_time": taken["time_ms"].cast(TIME),
+        "exact": pa.array(all_exact(judged, rows)),
+        "warm": pa.array(all_warm(judged, rows)),
+        "fired": pa.array(judged.fired),
+        "terms": term_texts(judged, rows),
+    }
+    return _table(found, table.schema, taken)
+
+
+def _table(found: dict[str, pa.Array], schema: EventSchema, origins: pa.Table) -> pa.Table:
+    """Return columns in their order, with nulls for those that are not there, and where each event came from."""
+    columns = evaluation_columns(schema.largest_scale)
+    known = {field.name: found.get(field.name, pa.nulls(len(origins), field.type)) for field in columns}
+    origin = {
+        "source": origins["source"].cast(pa.string()),
+        "source_order": origins["source_order"],
+        "position": origins["position"],
+    }
+    return pa.table(known | origin)
 
 
 def compact_evaluations(group: ScoredGroup) -> pa.Table:
@@ -32,14 +56,10 @@ def compact_evaluations(group: ScoredGroup) -> pa.Table:
     taken = group.table.take(events)
     columns = {
         "rule": rows.rule,
-        "whole": rows.whole,
-        "micro": rows.micro,
-        "count": rows.event_count,
         "fired": rows.fired,
         "warm": group.warm(rows.event, rows.rule),
+        **row_columns(rows),
     }
-    if not np.array_equal(rows.count_lower, rows.count_upper):
-        columns |= {name: getattr(rows, name) for name in _BOUND_COLUMNS}
     return pa.table(
         {
             "event_id": taken["event_id"],
@@ -53,12 +73,6 @@ def compact_evaluations(group: ScoredGroup) -> pa.Table:
     )
 
 
-def _null_without_events(values: pa.Array, events: pa.Array) -> pa.Array:
-    """Values, NULL where they are of no events."""
-    is_null = pc.equal(events, 0)
-    return pc.if_else(is_null, pa.scalar(None, values.type), values) if pc.any(is_null).as_py() else values
-
-
 def expand_evaluations(compact: pa.Table, plan: GroupPlan, schema: EventSchema, ruleset_version: int) -> pa.Table:
     """Compact evaluations as one row per event and rule, in the columns of `columns.evaluation_columns`.
 
@@ -70,45 +84,22 @@ def expand_evaluations(compact: pa.Table, plan: GroupPlan, schema: EventSchema, 
         schema: the event schema.
         ruleset_version: version of the rule set that evaluated the events.
     """
-    names = [*_LIST_COLUMNS, *(name for name in _BOUND_COLUMNS if name in compact.column_names)]
+    names = ["rule", "fired", "warm", *(name for name in ROW_COLUMNS if name in compact.column_names)]
     lists = {name: compact[name].combine_chunks() for name in names}
     flat = {name: pc.list_flatten(values) for name, values in lists.items()}
-    events = pc.list_parent_indices(lists["rule"])
-    rules = flat["rule"].to_numpy()
-    decimals = value_maker(plan, schema, rules)
-    value = decimals(flat["whole"].to_numpy(), flat["micro"].to_numpy())
-    lower = upper = value
-    count_lower = count_upper = flat["count"]
-    exact = pa.array(np.ones(len(rules), np.bool_))
-    if "exact" in flat:
-        count_lower, count_upper = flat["count_lower"], flat["count_upper"]
-        lower = decimals(flat["lower_whole"].to_numpy(), flat["lower_micro"].to_numpy())
-        upper = decimals(flat["upper_whole"].to_numpy(), flat["upper_micro"].to_numpy())
-        exact = flat["exact"]
-    value = _null_without_events(value, flat["count"])
-    lower, upper = (_null_without_events(each, count_upper) for each in (lower, upper))
+    events, rules = pc.list_parent_indices(lists["rule"]), flat["rule"].to_numpy()
+    rows = {name: flat[name].to_numpy(zero_copy_only=False) for name in names if name in ROW_COLUMNS}
     rule_ids = pa.array([rule.rule_id for rule in plan.rules])
     versions = pa.array([rule.version for rule in plan.rules], pa.int32())
-    return pa.table(
-        {
-            "event_id": compact["event_id"].take(events),
-            "rule_id": rule_ids.take(flat["rule"]),
-            "rule_version": versions.take(flat["rule"]),
-            "ruleset_version": pa.array(np.full(len(rules), ruleset_version)),
-            "key": compact["key"].cast(pa.string()).take(events),
-            "event_time": compact["time_ms"].cast(TIME).take(events),
-            "value": value,
-            "lower": lower,
-            "upper": upper,
-            "exact": exact,
-            "warm": flat["warm"],
-            "count": flat["count"],
-            "count_lower": count_lower,
-            "count_upper": count_upper,
-            "fired": flat["fired"],
-            "terms": pa.nulls(len(rules), pa.string()),
-            "source": compact["source"].cast(pa.string()).take(events),
-            "source_order": compact["source_order"].take(events),
-            "position": compact["position"].take(events),
-        }
-    )
+    found = {
+        "event_id": compact["event_id"].take(events),
+        "rule_id": rule_ids.take(flat["rule"]),
+        "rule_version": versions.take(flat["rule"]),
+        "ruleset_version": pa.array(np.full(len(rules), ruleset_version)),
+        "key": compact["key"].cast(pa.string()).take(events),
+        "event_time": compact["time_ms"].cast(TIME).take(events),
+        **number_columns(plan, schema, rules, rows),
+        "warm": flat["warm"],
+        "fired": flat["fired"],
+    }
+    return _table(found, schema, compact.select(["source", "source_order", "position"]).take(events))

@@ -8,7 +8,7 @@
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import chain
@@ -25,16 +25,18 @@ from buckets.engine.eviction.policy_eviction import PolicyEviction
 from buckets.engine.policies.policies import AlertPolicies, Decided, in_effect
 from buckets.engine.policies.resets import keep_resets, read_resets
 from buckets.engine.results import side_outputs
-from buckets.engine.results.alerts import alert_table, fired_rows, variant_table
-from buckets.engine.results.evaluations import compact_evaluations, expand_evaluations
-from buckets.engine.results.feature_rule_rows import judged_alerts, judged_evaluations, judged_fired, judged_variants
+from buckets.engine.results.alerts import FiredRules, alert_table, variant_table
+from buckets.engine.results.condition_results import fired_conditions
+from buckets.engine.results.evaluations import compact_evaluations, condition_evaluations, expand_evaluations
+from buckets.engine.results.limit_results import fired_limits
 from buckets.engine.stages.cross_group import PARTS, clocks_of, meet, parts_payload
 from buckets.engine.stages.filling import FILLS, NO_FEEDS, Feeds, Filling
 from buckets.engine.storage.shard_store import ShardStore
 from buckets.engine.storage.stored_heads import StoredHeads
-from buckets.engine.values.feature_columns import FEATURES, judged_columns, rule_columns
+from buckets.engine.values.feature_columns import FEATURES, judged_columns
 from buckets.engine.values.feature_rules import Judged, judge
 from buckets.engine.values.group_parts import group_parts
+from buckets.engine.values.limit_rules import judged_limits
 from buckets.engine.values.overflows import has_overflows, overflows
 from buckets.engine.values.scored_group import ScoredGroup
 from buckets.engine.values.track_values import track_values
@@ -156,75 +158,77 @@ class Scorer:
         judged: list[Judged] = []
         if plan.parts:
             parts = group_parts(of_group)
-            judged = list(judge(group.own_rules, table, parts.events, {frozenset(group.fields): parts.parts}))
+            every, of_group_parts = self.evaluations or self.features, {frozenset(group.fields): parts.parts}
+            judged = list(judge(group.own_rules, table, parts.events, of_group_parts, every))
             packed = parts_payload(of_group, parts)
             if packed is not None:
                 yield Produced(PARTS, 0, packed)
-        decided = [policies.decide(judged_fired(each), of_group.clocks_ms) for each in judged]
-        is_any = of_group.scored.rows.fired.any()
-        of_rules = policies.decide(fired_rows(of_group), of_group.clocks_ms) if is_any else None
+        fired = [of for of in (*map(fired_conditions, judged), fired_limits(of_group)) if len(of.fired.events)]
+        decided = [(of, policies.decide(of.fired, of_group.clocks_ms)) for of in fired]
         if policies.state.write():
             eviction.note_policies(plan)
         outcomes = of_group.outcome_counts()
         outputs = chain(
-            *map(partial(self.judged_outputs, version=version), judged, decided),
-            self._produced(of_group, of_rules, outcomes),
+            *(self.alerts(of, what, version) for of, what in decided),
+            self._evaluations(of_group, judged),
+            _side_outputs(of_group, outcomes),
         )
         yield from _counted(group.group_id, outcomes, outputs)
 
-    def _produced(self, scored: ScoredGroup, decided: Decided | None, outcomes: Sequence[int]) -> Iterator[Produced]:
-        makers: dict[str, Callable[[], pa.Table]] = {}
-        # A small batch is mostly the making of tables: those that would be empty are left out.
-        if decided is not None and not self.features:
-            for output, mine in decided.rows().items():
-                is_brief = output in columns.VARIANT_OUTPUTS
-                makers[output] = (
-                    partial(variant_table, scored, mine)
-                    if is_brief
-                    else partial(alert_table, scored, decided, output, mine)
-                )
-        if outcomes[LATE] or outcomes[TOO_LATE]:
-            makers[columns.LATE_EVENTS] = lambda: side_outputs.late_events(scored)
-        if side_outputs.has_collisions(scored):
-            makers[columns.COLLISIONS] = lambda: side_outputs.collisions(scored)
-        if outcomes[DUPLICATE]:
-            makers[columns.DUPLICATES] = lambda: side_outputs.duplicates(scored)
-        if has_overflows(scored):
-            makers[columns.DEAD_LETTERS] = lambda: dead_letter_table(overflows(scored))
-        if self.evaluations and len(scored.scored.rows.event):
-            makers[columns.EVALUATIONS] = lambda: compact_evaluations(scored)
-        made = ((output, make()) for output, make in makers.items())
-        of_rules = ((FEATURES, table) for table in rule_columns(scored)) if self.features else ()
-        for output, table in chain(made, of_rules):
-            if table.num_rows:
-                packed = payload.pack(payload.EVENTS, table, scored.plan.group.group_id)
-                yield Produced(output, table.num_rows, packed)
-
-    def judged_outputs(self, judged: Judged, decided: Decided, version: int) -> Iterator[Produced]:
-        """The alerts and evaluations of a rule with features, or these features as columns.
+    def alerts(self, results: FiredRules, decided: Decided, version: int) -> Iterator[Produced]:
+        """Put out the alerts of rules.
 
         Args:
-            judged: the rule.
-            decided: what became of the events at which it fired.
+            results: the rules where they fired.
+            decided: what became of that.
             version: of the rule set.
         """
-        group_id = judged.table.group.group_id
-        for output, mine in () if self.features else decided.rows().items():
+        for output, rows in () if self.features else decided.rows().items():
             is_brief = output in columns.VARIANT_OUTPUTS
-            table = judged_variants(judged, mine) if is_brief else judged_alerts(judged, version, decided, output, mine)
-            yield Produced(output, table.num_rows, payload.pack(payload.EVENTS, table, group_id))
+            table = variant_table(results, rows) if is_brief else alert_table(results, version, decided, output, rows)
+            yield _produced(output, table, results.table.group)
+
+    def conditions(self, judged: Judged, version: int) -> Iterator[Produced]:
+        """Put out the evaluations of a rule with a condition, if they are wanted, or its features as columns."""
         if self.features and len(judged.events):
-            table = judged_columns(judged)
-            yield Produced(FEATURES, table.num_rows, payload.pack(payload.ROWS, table, group_id))
+            yield _produced(FEATURES, judged_columns(judged), judged.table.group, payload.ROWS)
         if self.evaluations and len(judged.events):
-            table = judged_evaluations(judged, version)
-            yield Produced(columns.EVALUATIONS, table.num_rows, payload.pack(payload.ROWS, table, group_id))
+            table = condition_evaluations(judged, version)
+            yield _produced(columns.EVALUATIONS, table, judged.table.group, payload.ROWS)
+
+    def _evaluations(self, group: ScoredGroup, judged: Iterable[Judged]) -> Iterator[Produced]:
+        """Put out the evaluations of all rules of a group, or their features."""
+        for of_rule in judged:
+            yield from self.conditions(of_rule, group.ruleset_version)
+        if self.evaluations and len(group.scored.rows.event):
+            yield _produced(columns.EVALUATIONS, compact_evaluations(group), group.plan.group)
+        for of_rule in judged_limits(group) if self.features else ():
+            yield _produced(FEATURES, judged_columns(of_rule), group.plan.group, payload.ROWS)
+
+
+def _side_outputs(group: ScoredGroup, outcomes: Sequence[int]) -> Iterator[Produced]:
+    """Put out what is told of events beside results."""
+    # A small batch is mostly the making of tables: those that would be empty are left out.
+    if outcomes[LATE] or outcomes[TOO_LATE]:
+        yield _produced(columns.LATE_EVENTS, side_outputs.late_events(group), group.plan.group)
+    if side_outputs.has_collisions(group):
+        yield _produced(columns.COLLISIONS, side_outputs.collisions(group), group.plan.group)
+    if outcomes[DUPLICATE]:
+        yield _produced(columns.DUPLICATES, side_outputs.duplicates(group), group.plan.group)
+    if has_overflows(group):
+        yield _produced(columns.DEAD_LETTERS, dead_letter_table(overflows(group)), group.plan.group)
+
+
+def _produced(output: str, table: pa.Table, group: Group, kind: bytes = payload.EVENTS) -> Produced:
+    return Produced(output, table.num_rows, payload.pack(kind, table, group.group_id))
 
 
 def _counted(group_id: str, outcomes: Sequence[int], outputs: Iterable[Produced]) -> Iterator[Produced]:
     """What a group puts out, and after it a count of its outcomes and alerts."""
     rows = dict.fromkeys((columns.ALERTS, columns.HELD_ALERTS), 0)
     for produced in outputs:
+        if not produced.rows:
+            continue
         if produced.output in rows:
             rows[produced.output] += produced.rows
         yield produced
@@ -244,17 +248,19 @@ def meeting_outputs(
         store: what the policies of these rules remember.
     """
     policies: dict[str, AlertPolicies] = {}
-    found: list[tuple[Judged, Decided]] = []
+    found: list[tuple[Judged, FiredRules, Decided]] = []
     for group, judged in meet(payloads, rule_set, scorer.schema, scorer.lists):
         of_group = policies.setdefault(group.group_id, AlertPolicies(judged.table, store.policies, group.group_id))
-        found.append((judged, of_group.decide(judged_fired(judged), clocks_of(judged.table))))
+        fired = fired_conditions(judged)
+        found.append((judged, fired, of_group.decide(fired.fired, clocks_of(judged.table))))
     if any(each.table.group.policies for each in policies.values()):
         eviction = PolicyEviction(store, rule_set, scorer.engine.allowed_lateness)
         for each in policies.values():
             eviction.note(each.table, each.state.write())
         eviction.end()
-    for judged, decided in found:
-        outputs = scorer.judged_outputs(judged, decided, rule_set.version)
+    for judged, fired, decided in found:
+        alerts = scorer.alerts(fired, decided, rule_set.version)
+        outputs = chain(alerts, scorer.conditions(judged, rule_set.version))
         yield from _counted(judged.table.group.group_id, [0] * OUTCOMES, outputs)
 
 

@@ -1,31 +1,22 @@
 """What rules have computed at events as columns, one a feature, without any text in between: what models train on."""
 
-from collections.abc import Iterator, Mapping
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from buckets.aggregates.aggregate import COMPUTED, Computed, Values, joined
+from buckets.aggregates.aggregate import COMPUTED, Computed, Values
 from buckets.engine.values.feature_rules import Judged
-from buckets.engine.values.scored_group import ScoredGroup
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
-from buckets.kernel.result_rows import Rows
 from buckets.numbers.decimal128 import MOST_DIGITS, decimals_of
-from buckets.numbers.fixed_point import AVERAGE_EXTRA_DIGITS
 from buckets.rules.feature import NamedFeature
-from buckets.rules.rule import Rule, value_scale
+from buckets.rules.rule import Rule
 
 FEATURES = "features"
 """The output that carries features as columns, a table for a rule and a shard."""
 RULE, POSITION, FIRED = "rule_id", "position", "fired"
-VALUE = "value"
-"""The name of what a rule with one aggregate computes."""
-Int64s = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 _NO_EVENTS = np.empty(0, np.int64)
 
 
@@ -45,12 +36,10 @@ def warm_column(name: str) -> str:
 
 
 def feature_types(rule: Rule, schema: EventSchema) -> dict[str, pa.DataType]:
-    """The features of a rule, or the value of its one aggregate, with the types of their columns.
+    """The features of a rule, with the types of their columns.
 
     Booleans are bool; numbers without digits after the point int64; others decimals with room for 38 digits.
     """
-    if rule.when is None:
-        return {VALUE: _number_type(value_scale(rule, schema))}
     return {named.name: _type_of(named, schema) for named in rule.named_features()}
 
 
@@ -81,7 +70,7 @@ class _OfNoEvents:
 
 
 def judged_columns(judged: Judged) -> pa.Table:
-    """A rule with features at the events at which it was evaluated.
+    """A rule at the events at which it was evaluated.
 
     Columns are those of every table of output `FEATURES`: `rule_id`, `position` and `fired`; and for each feature its
     values, whether these are exact, and whether they are warm.
@@ -95,7 +84,8 @@ def judged_columns(judged: Judged) -> pa.Table:
         columns[value_column(name)] = _values(judged.rule, name, of.values, types[name])
         columns |= {exact_column(name): pa.array(of.values.exact), warm_column(name): pa.array(of.warm)}
     positions = judged.table.events[POSITION].to_numpy()[judged.events]
-    return _table(judged.rule, positions, judged.fired, columns)
+    rule_ids = pa.DictionaryArray.from_arrays(np.zeros(len(positions), np.int32), [judged.rule.rule_id])
+    return pa.table({RULE: rule_ids, POSITION: pa.array(positions), FIRED: pa.array(judged.fired), **columns})
 
 
 def _values(rule: Rule, name: str, values: Values, kind: pa.DataType) -> pa.Array:
@@ -110,35 +100,3 @@ def _values(rule: Rule, name: str, values: Values, kind: pa.DataType) -> pa.Arra
             "room; leave the feature out, or take stddev for a variance"
         )
         raise BucketsError(message) from None
-
-
-def rule_columns(group: ScoredGroup) -> Iterator[pa.Table]:
-    """The rules of one aggregate of a group, each at the events at which it was evaluated."""
-    rows, rules = group.scored.rows, group.plan.rules
-    order = np.argsort(rows.rule, kind="stable")
-    starts = np.searchsorted(rows.rule[order], np.arange(len(rules) + 1)).tolist()
-    positions = group.table.events[POSITION].to_numpy()
-    for rule, (start, end) in zip(rules, pairwise(starts), strict=True):
-        if start < end:
-            columns: list[npt.NDArray[Any]] = [column[order[start:end]] for column in rows]
-            chosen = Rows(*columns)
-            yield _table(rule, positions[chosen.event], chosen.fired, _of_aggregate(rule, group, chosen))
-
-
-def _of_aggregate(rule: Rule, group: ScoredGroup, rows: Rows) -> dict[str, pa.Array]:
-    """What a rule of one aggregate has computed."""
-    (kind,) = feature_types(rule, group.table.schema).values()
-    is_average = rule.aggregate is not None and rule.aggregate.function == "avg"
-    scaled = joined(rows.whole, rows.micro, AVERAGE_EXTRA_DIGITS) if is_average else rows.whole
-    there = rows.event_count > 0
-    values = pa.array(scaled, mask=~there) if pa.types.is_integer(kind) else decimals_of(scaled, there, kind)
-    return {
-        value_column(VALUE): values,
-        exact_column(VALUE): pa.array(rows.exact),
-        warm_column(VALUE): pa.array(group.warm(rows.event, rows.rule)),
-    }
-
-
-def _table(rule: Rule, positions: Int64s, fired: Flags, columns: Mapping[str, pa.Array]) -> pa.Table:
-    rule_ids = pa.DictionaryArray.from_arrays(np.zeros(len(positions), np.int32), [rule.rule_id])
-    return pa.table({RULE: rule_ids, POSITION: pa.array(positions), FIRED: pa.array(fired), **columns})

@@ -18,9 +18,12 @@ from buckets.rules.filter import Filter
 from buckets.rules.part import Part
 from buckets.rules.prepared import PreparedRule, PreparedRules
 from buckets.rules.rule import Rule
+from buckets.rules.template import Template
 
 Int64s = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
+_MOST_ROWS = 100_000
+"""So many rows, each an event and a condition, are evaluated at once, so that they take little memory."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +66,10 @@ PartsOfGroups = Mapping[frozenset[str], Mapping[Part, ComputedPart]]
 """Parts by the fields of their group."""
 
 
-def judge(prepared: PreparedRules, table: KeyedTable, events: Int64s, parts: PartsOfGroups) -> Iterator[Judged]:
-    """Evaluate rules at events; what several rules share is computed once.
+def judge(
+    prepared: PreparedRules, table: KeyedTable, events: Int64s, parts: PartsOfGroups, every: bool = True
+) -> Iterator[Judged]:
+    """Evaluate rules at events, and yield them in their order; what several rules share is computed once.
 
     Args:
         prepared: the rules.
@@ -72,12 +77,14 @@ def judge(prepared: PreparedRules, table: KeyedTable, events: Int64s, parts: Par
         events: int64, indices of those at which the parts are given.
         parts: the parts of the rules' features, at these events; of their own group also where they have no feature
             there.
+        every: whether all rules are wanted, or only those that fire at some event.
     """
     chosen: dict[int, _Chosen] = {}
     filters = _Filters(table, events)
-    for each in prepared.rules:
-        if each.choice not in chosen:
-            choice = prepared.choices[each.choice]
+    fired: dict[int, Flags] = {}
+    for template in prepared.templates:
+        if template.choice not in chosen:
+            choice = prepared.choices[template.choice]
             applies = filters.passed(choice.where).copy()
             for fields, part in choice.needed:
                 applies &= parts[fields][part].there
@@ -85,8 +92,13 @@ def judge(prepared: PreparedRules, table: KeyedTable, events: Int64s, parts: Par
                 start_ms, end_ms = choice.effective.span_ms()
                 times_ms = table.times_ms(events)
                 applies &= (start_ms <= times_ms) & (times_ms < end_ms)
-            chosen[each.choice] = _Chosen(prepared, filters, np.flatnonzero(applies), parts)
-        yield chosen[each.choice].judged(each)
+            chosen[template.choice] = _Chosen(prepared, filters, np.flatnonzero(applies), parts)
+        flags = chosen[template.choice].fired(template)
+        wanted = range(len(flags)) if every else np.flatnonzero(flags.any(axis=1)).tolist()
+        fired |= {template.rules[index]: flags[index] for index in wanted}
+    for number in sorted(fired):
+        rule = prepared.rules[number]
+        yield chosen[rule.choice].judged(rule, fired[number])
 
 
 class _Filters:
@@ -113,21 +125,35 @@ class _Chosen:
         self._columns: dict[int, FeatureColumn] = {}
         self._fields: dict[str, pa.Array] = {}
 
-    def judged(self, prepared: PreparedRule) -> Judged:
-        """Evaluate a rule."""
-        rule = prepared.rule
-        assert rule.when is not None
-        for number in prepared.features.values():
+    def judged(self, prepared: PreparedRule, fired: Flags) -> Judged:
+        """Return a rule whose template has been evaluated."""
+        features = {name: self._features[number] for name, number in prepared.features.items()}
+        return Judged(prepared.rule, self._table, self._events, features, fired)
+
+    def fired(self, template: Template) -> Flags:
+        """Evaluate the conditions of a template: bool `(rules, events)`."""
+        first, size, events = self._prepared.rules[template.rules[0]], len(template.rules), len(self._events)
+        for number in first.features.values():
             self._compute(number)
-        missing = [name for name in prepared.fields if name not in self._fields]
+        missing = [name for name in first.fields if name not in self._fields]
         if missing:
             self._fields |= self._table.fields(missing, self._events)
-        fields = {name: self._fields[name] for name in prepared.fields}
-        columns = {name: self._columns[number] for name, number in prepared.features.items()}
-        lists = self._table.lists_at(self._events)
-        fired = holds(rule.when, fields, columns, self._table.schema, len(self._events), lists)
-        features = {name: self._features[number] for name, number in prepared.features.items()}
-        return Judged(rule, self._table, self._events, features, fired.to_numpy(zero_copy_only=False))
+        fields = {name: self._fields[name] for name in first.fields}
+        columns = {name: self._columns[number] for name, number in first.features.items()}
+        if size == 1:
+            lists = self._table.lists_at(self._events)
+            return _flags(holds(first.rule.when, fields, columns, self._table.schema, events, lists), 1)
+        at_once = min(max(_MOST_ROWS // max(events, 1), 1), size)
+        pieces = []
+        for begin in range(0, size, at_once):
+            rules = np.arange(begin, min(begin + at_once, size))
+            tiled = np.tile(np.arange(events), len(rules))
+            bounds = {name: _taken(column, np.repeat(rules, events)) for name, column in template.bounds.items()}
+            features = {name: _taken(column, tiled) for name, column in columns.items()}
+            of_events = {name: column.take(pa.array(tiled)) for name, column in fields.items()}
+            found = holds(template.condition, of_events, features | bounds, self._table.schema, len(tiled))
+            pieces.append(_flags(found, len(rules)))
+        return np.concatenate(pieces)
 
     def _compute(self, number: int) -> None:
         """Compute a feature, unless it has been computed."""
@@ -143,6 +169,18 @@ class _Chosen:
         outside = next((part.outside for part in parts.values()), None)
         values = values if outside is None else _null_where(outside, values)
         self._features[number], self._columns[number] = values, _column(values)
+
+
+def _flags(found: pa.BooleanArray, rules: int) -> Flags:
+    flags: Flags = found.to_numpy(zero_copy_only=False)
+    return flags.reshape(rules, len(flags) // rules)
+
+
+def _taken(column: FeatureColumn, rows: Int64s) -> FeatureColumn:
+    """Some rows of a column, in any order."""
+    if isinstance(column, Numbers):
+        return replace(column, scaled=column.scaled[rows], valid=column.valid[rows])
+    return column.take(pa.array(rows))
 
 
 def _null_where(outside: Flags, of: FeatureValues) -> FeatureValues:

@@ -1,30 +1,65 @@
-"""The values of rules, which the kernel gives as integers, as the decimals of the outputs."""
+"""The values of rules with limits, which the kernel gives as integers, as the columns of outputs."""
 
-from collections.abc import Callable
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from buckets.events.schema import EventSchema
 from buckets.kernel.plan import GroupPlan
+from buckets.kernel.result_rows import Rows
 from buckets.numbers.decimal128 import decimals
 from buckets.outputs.columns import value_type
 
-Int64s = npt.NDArray[np.int64]
-Int32s = npt.NDArray[np.int32]
+_VALUES = ("whole", "micro", "event_count")
+_BOUNDS = ("lower_whole", "lower_micro", "upper_whole", "upper_micro", "exact", "count_lower", "count_upper")
+RowColumns = Mapping[str, npt.NDArray[Any]]
+"""What some rows say of values: `_VALUES`, and `_BOUNDS` only where some window is uncertain."""
+ROW_COLUMNS = (*_VALUES, *_BOUNDS)
 
 
-def value_maker(plan: GroupPlan, schema: EventSchema, rules: Int32s) -> Callable[[Int64s, Int32s], pa.Array]:
-    """What makes decimals of `columns.value_type` of the whole and millionth parts of values.
+def row_columns(rows: Rows) -> RowColumns:
+    """Return what rows say of values."""
+    is_known = rows.exact.all() and np.array_equal(rows.count_lower, rows.count_upper)
+    return {name: getattr(rows, name) for name in (_VALUES if is_known else ROW_COLUMNS)}
+
+
+def number_columns(
+    plan: GroupPlan, schema: EventSchema, rules: npt.NDArray[np.int32], rows: RowColumns
+) -> dict[str, pa.Array]:
+    """Return value, bounds and counts as outputs have them; a value of no events is NULL.
 
     Args:
         plan: the plan of the rules' group.
         schema: the event schema.
-        rules: for each value the index of its rule, `(n,)`.
+        rules: for each row the index of its rule.
+        rows: what the rows say.
     """
     kind = value_type(schema.largest_scale)
     scales = [0 if rule.measure is None else schema.measures[rule.measure].scale for rule in plan.rules]
     # How many of the last digits of a decimal make one unit of a rule's values.
     factors = np.array([10 ** (kind.scale - scale) for scale in scales], np.int64)[rules]
-    return lambda whole, micro: decimals(whole, micro, factors, kind)
+    count = count_lower = count_upper = pa.array(rows["event_count"])
+    value = lower = upper = decimals(rows["whole"], rows["micro"], factors, kind)
+    exact = pa.array(np.ones(len(rules), np.bool_))
+    if "exact" in rows:
+        count_lower, count_upper, exact = (pa.array(rows[name]) for name in ("count_lower", "count_upper", "exact"))
+        lower = decimals(rows["lower_whole"], rows["lower_micro"], factors, kind)
+        upper = decimals(rows["upper_whole"], rows["upper_micro"], factors, kind)
+    return {
+        "value": _null_without_events(value, count),
+        "lower": _null_without_events(lower, count_upper),
+        "upper": _null_without_events(upper, count_upper),
+        "exact": exact,
+        "count": count,
+        "count_lower": count_lower,
+        "count_upper": count_upper,
+    }
+
+
+def _null_without_events(values: pa.Array, events: pa.Array) -> pa.Array:
+    is_null = pc.equal(events, 0)
+    return pc.if_else(is_null, pa.scalar(None, values.type), values) if pc.any(is_null).as_py() else values

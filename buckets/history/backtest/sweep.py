@@ -112,7 +112,7 @@ def _parse(text: str, rules: Sequence[Rule]) -> Sweep:
 
 def _known_words(rules: Iterable[Rule]) -> set[str]:
     """With what a parameter without a rule may begin."""
-    return {"limit", "window", "cooldown", "when"}.union(*(rule.features for rule in rules))
+    return {"limit", "window", "cooldown", "when"}.union(*(rule.features for rule in rules if not rule.is_short))
 
 
 def _ids(rules: Iterable[Rule]) -> str:
@@ -134,14 +134,13 @@ def _lack(rule: Rule, parameter: str) -> str | None:
     """Why a rule has no such parameter; None if it has."""
     head, _, last = parameter.rpartition(".")
     feature = last if head == "when" else head
-    if feature and rule.when is None:
+    if feature and rule.is_short:
         return f"rule {rule.rule_id} has no features; it has limit, window and cooldown"
     if feature and feature not in rule.features:
         return f"rule {rule.rule_id} has no feature {feature}; it has {', '.join(rule.features)}"
     if head == "when":
-        assert rule.when is not None
         return number_fault(rule.when.text, feature)
-    if not feature and parameter != "cooldown" and rule.when is not None:
+    if not feature and parameter != "cooldown" and not rule.is_short:
         first = next(iter(rule.features))
         return f"rule {rule.rule_id} has features; sweep when.{first}, {first}.window or cooldown"
     return None

@@ -256,7 +256,6 @@ class Explainer:
         if rule.limit is not None:
             (only,) = found
             return explain_test("value", _decided(only), rule.limit.operator, rule.limit.value)
-        assert rule.when is not None
         known = obstacle.known_fields(self.past, rule.when, target)
         values: dict[str, Value] = {**known.values, **{each.feature.name: _value_of(each) for each in found}}
         why_null = {each.feature.name: each.feature.why_null for each in found if each.feature.why_null is not None}

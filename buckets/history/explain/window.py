@@ -41,10 +41,10 @@ _NOTES: Final = {
 
 @dataclass(frozen=True)
 class Computation:
-    """What is computed: a feature, or the one aggregate of a rule.
+    """What is computed: a feature.
 
     Attributes:
-        name: of the feature; `value` of a rule of one aggregate.
+        name: of the feature.
         function: what is computed.
         of: the field; None where only events are counted.
         per_cent: of a percentile.
@@ -74,13 +74,6 @@ class Computation:
 
 def computations(rule: Rule) -> list[Computation]:
     """What a rule computes, in its order."""
-    if rule.aggregate is not None:
-        assert rule.window is not None
-        function = rule.aggregate.function
-        phrase = rule.finding("\0").partition(" over the last")[0]
-        tracks: tuple[str, ...] = (rule.measure or COUNT_TRACK,)
-        fields = tuple(rule.group_by)
-        return [Computation("value", function, rule.measure, None, rule.window, fields, rule.where, (), phrase, tracks)]
     found = []
     for each in rule.named_features():
         feature = each.feature
@@ -94,9 +87,9 @@ def computations(rule: Rule) -> list[Computation]:
                 per_cent=feature.p,
                 window=feature.window,
                 fields=tuple(each.fields),
-                group_where=(),
-                where=each.where,
-                phrase=each.phrase_over(rule.on),
+                group_where=each.group_where,
+                where=each.counted,
+                phrase=rule.phrase(each),
                 tracks=tracks,
             )
         )

@@ -4,11 +4,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from buckets.expressions.expression import Expression
-from buckets.lint.conditions import VALUE, firing_condition, parts_of, shown
+from buckets.lint.conditions import parts_of, shown
 from buckets.lint.finding import Code, Finding
 from buckets.lint.logic import Facts, always_holds, conjuncts, may_hold
 from buckets.lint.subject import Subject
 from buckets.rules.rule import Rule
+from buckets.rules.short_form import VALUE
 
 NEVER = Code("B101", "error", "a limit or condition that nothing meets")
 ALWAYS = Code("B102", "warning", "a limit or condition that everything meets")
@@ -25,8 +26,7 @@ def find(subject: Subject) -> Iterator[Finding]:
 
 
 def _of_rule(rule: Rule, facts: Facts) -> Iterator[Finding]:
-    condition = firing_condition(rule)
-    path = ("when",) if rule.when is not None else ("limit",)
+    condition, path = rule.when.expression, rule.written_at("when")
     what = f"`{_words(rule, condition)}`"
     if not may_hold(condition, facts):
         reason = _why(rule, _guilty(condition, facts), facts)
@@ -45,7 +45,7 @@ def _of_rule(rule: Rule, facts: Facts) -> Iterator[Finding]:
 
 def _of_whole_events(rule: Rule, facts: Facts) -> Facts:
     """What is known at events without nulls; a feature may be NULL there too, and its rule may ask for just that."""
-    features = {Expression("field", value=name) for name in (VALUE, *rule.features)}
+    features = {Expression("field", value=name) for name in rule.features}
     return replace(
         facts, domains={part: each if part in features else each.known for part, each in facts.domains.items()}
     )
@@ -67,10 +67,10 @@ def _idle_parts(rule: Rule, condition: Expression, facts: Facts) -> Iterator[Fin
 
 def _words(rule: Rule, condition: Expression) -> str:
     """A condition as its rule has written it."""
-    if rule.aggregate is None or rule.limit is None:
+    if rule.limit is None:
         return shown(condition)
     of = "" if rule.measure is None else f" of {rule.measure}"
-    return f"{rule.aggregate.function}{of} {rule.limit.operator} {rule.limit.value:f}"
+    return f"{rule.features[VALUE].function}{of} {rule.limit.operator} {rule.limit.value:f}"
 
 
 def _guilty(condition: Expression, facts: Facts) -> Expression:
@@ -84,6 +84,6 @@ def _why(rule: Rule, condition: Expression, facts: Facts) -> str:
     for name in dict.fromkeys(condition.fields()):
         words = None if facts.kinds.get(name) == "boolean" else facts.of_name(name).in_words()
         if words is not None:
-            shown_name = rule.aggregate.function if rule.aggregate is not None and name == VALUE else name
+            shown_name = rule.features[VALUE].function if rule.is_short else name
             known.append(f"{shown_name} is {words}")
     return f", for {' and '.join(known)}" if known else ""

@@ -2,15 +2,15 @@
 
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from buckets.events.schema import EventSchema
 from buckets.expressions.expression import Expression
 from buckets.expressions.normal_form import normalise
-from buckets.lint.conditions import VALUE, filter_condition, firing_condition
+from buckets.lint.conditions import filter_condition
 from buckets.lint.finding import Code, Finding
 from buckets.lint.logic import Facts, given, may_hold, negation, truths
 from buckets.lint.subject import Subject
+from buckets.rules.feature import NamedFeature
 from buckets.rules.filter import Filter, canonical_filter, filter_identity
 from buckets.rules.policy import WHOLE_SHARE
 from buckets.rules.rule import POLICY_FIELDS, Rule
@@ -70,8 +70,7 @@ def _among(forms: list[_Form]) -> Iterator[Finding]:
                 f"fires only where rule {other.rule.rule_id!r} fires too, which has the same policy; delete one, or "
                 "give them different severities, scores or tags"
             )
-            path = ("limit",) if form.rule.when is None else ("when",)
-            yield Finding(IMPLIED, form.rule.rule_id, path, message)
+            yield Finding(IMPLIED, form.rule.rule_id, form.rule.written_at("when"), message)
 
 
 def _implies(form: _Form, other: _Form) -> bool:
@@ -93,31 +92,20 @@ def _form(rule: Rule, facts: Facts, schema: EventSchema | None) -> _Form:
     )
     kinds = {names.get(name, name): kind for name, kind in facts.kinds.items()}
     domains = {_renamed(part, names): domain for part, domain in facts.domains.items()}
-    return _Form(rule, kin, normalise(_renamed(firing_condition(rule), names)), Facts(kinds, domains))
+    return _Form(rule, kin, normalise(_renamed(rule.when.expression, names)), Facts(kinds, domains))
 
 
 def _feature_names(rule: Rule, schema: EventSchema | None) -> Mapping[str, str]:
     """For each feature a name that says what it is."""
-    if rule.aggregate is not None and rule.window is not None:
-        # An average is compared exactly here, and rounded as a feature.
-        function = "exact_avg" if rule.aggregate.function == "avg" else rule.aggregate.function
-        return {VALUE: _name(function, rule.measure, rule.window, rule.where, rule.group_by, None, schema)}
-    return {
-        named.name: _name(
-            named.feature.function,
-            named.feature.of,
-            named.feature.window,
-            named.where,
-            named.fields,
-            named.feature.p,
-            schema,
-        )
-        for named in rule.named_features()
-    }
+    return {named.name: _name(named, rule.is_short, schema) for named in rule.named_features()}
 
 
-def _name(function: str, of: str | None, window: Any, where: Filter, fields: Any, p: Any, schema: Any) -> str:
-    return repr((function, of, window.reach_ms, _written(where, schema), sorted(fields), p))
+def _name(named: NamedFeature, is_short: bool, schema: EventSchema | None) -> str:
+    feature = named.feature
+    # An average is compared exactly in the short form, and rounded as a feature.
+    function = "exact_avg" if is_short and feature.function == "avg" else feature.function
+    where = _written(named.where, schema)
+    return repr((function, feature.of, feature.window.reach_ms, where, sorted(named.fields), feature.p))
 
 
 def _written(where: Filter, schema: EventSchema | None) -> str:

@@ -56,8 +56,8 @@ def _nulls(rule: Rule, subject: Subject, events: EventSummary) -> Iterator[Findi
         return
     grouped = {field: path for path, fields, _ in groupings_of(rule) for field in fields}
     paths: dict[str, tuple[str, ...]] = dict(grouped)
-    paths |= {feature.of: ("features", name, "of") for name, feature in rule.features.items() if feature.of is not None}
-    paths |= {rule.measure: ("aggregate", "measure")} if rule.measure is not None else {}
+    of = {name: feature.of for name, feature in rule.features.items()}
+    paths |= {field: rule.written_at("features", name, "of") for name, field in of.items() if field is not None}
     # In a condition or a filter NULL can be what is asked for.
     for field, path in paths.items():
         nulls = events.nulls.get(field, 0)
@@ -77,7 +77,7 @@ def _nulls(rule: Rule, subject: Subject, events: EventSummary) -> Iterator[Findi
 def _alerts(rule: Rule, events: EventSummary) -> Iterator[Finding]:
     fired = events.fired.get(rule.rule_id)
     passed = events.passed.get(rule.where, 0) if rule.where else events.events
-    path = ("limit",) if rule.when is None else ("when",)
+    path = rule.written_at("when")
     if fired is None:
         return
     if fired == 0:

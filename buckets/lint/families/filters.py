@@ -24,7 +24,7 @@ def find(subject: Subject) -> Iterator[Finding]:
         schema = subject.schema_of(each.rule)
         yield from _of_filter(each, filter_condition(each.where, schema), event_facts(each.rule, schema))
     for rule in subject.rules:
-        named = frozenset() if rule.when is None else frozenset(rule.when.expression.fields())
+        named = frozenset(rule.when.expression.fields())
         for name in rule.features:
             if name not in named:
                 message = (

@@ -36,7 +36,7 @@ def find(subject: Subject) -> Iterator[Finding]:
 
 def groupings_of(rule: Rule) -> Iterator[tuple[tuple[str, ...], tuple[str, ...], Filter]]:
     """Where a grouping is written, its fields, and the filter of its group."""
-    yield ("group_by",), rule.group_by, rule.where if rule.when is None else ()
+    yield ("group_by",), rule.group_by, rule.group_where
     for name, feature in rule.features.items():
         if feature.group_by is not None and not feature.aggregate.by_value:
             yield ("features", name, "group_by"), feature.group_by, ()
