@@ -60,15 +60,15 @@ def time_text(time_ms: int) -> str:
         return f"{time_ms} ms"
 
 
-def full_time_text(time_ms: int) -> str:
+def exact_time_text(time_ms: int) -> str:
     """Write a time for people, as `time_text`, with its milliseconds."""
     text = time_text(time_ms)
     return text if text.endswith("ms") else f"{text}.{time_ms % 1000:03}"
 
 
-def exact_time_text(time_ms: int) -> str:
+def short_time_text(time_ms: int) -> str:
     """Write a time for people, as `time_text`, with its milliseconds where it has some."""
-    return full_time_text(time_ms) if time_ms % 1000 else time_text(time_ms)
+    return exact_time_text(time_ms) if time_ms % 1000 else time_text(time_ms)
 
 
 def day_text(days: int) -> str:

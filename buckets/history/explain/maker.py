@@ -31,7 +31,7 @@ from buckets.history.explain.subject import (
 from buckets.history.explain.value import PlainValue
 from buckets.history.explain.window import Computation, Found, computations, explain_window, outside_of_group
 from buckets.lists.lists import ListsAt
-from buckets.moment import TimeRange, full_time_text
+from buckets.moment import TimeRange, exact_time_text
 from buckets.outputs.columns import ALERTS
 from buckets.outputs.recorded_outputs import ALERT_OUTPUTS, Row, Selection
 from buckets.rules.rule import Rule
@@ -138,7 +138,7 @@ class Explainer:
                 reasons += obstacle.of_patience(rule, each, histories[frozenset(each.fields)], target)
         reset_ms = self._reset_ms(rule, target, wanted[0]) if rule.reset_on_alert else None
         if reset_ms is not None and target.time_ms <= reset_ms:
-            reasons.append(Reason("reset", f"an alert at {full_time_text(reset_ms)} had reset the rule for this key"))
+            reasons.append(Reason("reset", f"an alert at {exact_time_text(reset_ms)} had reset the rule for this key"))
         if reasons:
             return self._not_evaluated(rule, target, list(dict.fromkeys(reasons)), asked.came)
         return self._evaluated(asked, histories, reset_ms)

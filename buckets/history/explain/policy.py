@@ -8,7 +8,7 @@ from typing import Any
 from buckets.duration import format_duration
 from buckets.history.explain.explanation import Reason
 from buckets.history.explain.history_lookup import Past
-from buckets.moment import TimeRange, full_time_text, moment_ms
+from buckets.moment import TimeRange, exact_time_text, moment_ms
 from buckets.outputs.columns import HELD_ALERTS
 from buckets.outputs.recorded_outputs import ALERT_OUTPUTS, Row, Selection
 from buckets.rules.policy import WHOLE_SHARE, Snooze, share_text
@@ -47,13 +47,13 @@ def held_by(past: Past, fired: FiredAt) -> Iterator[Reason]:
     for snooze in rule.snoozes:
         if _is_snoozed(snooze, fired):
             by = f", by {snooze.author}" if snooze.author else ""
-            until = full_time_text(moment_ms(snooze.until))
+            until = exact_time_text(moment_ms(snooze.until))
             yield Reason("snooze", f"snoozed for {_snoozed(snooze)} until {until}{by}: {snooze.reason}")
     if rule.cooldown is not None:
         last = latest_alert(past, fired, time_ms - rule.cooldown + 1)
         if last is not None:
-            ends = full_time_text(last["event_time"] + rule.cooldown)
-            alert = f"alert {last['alert_id']} at {full_time_text(last['event_time'])}"
+            ends = exact_time_text(last["event_time"] + rule.cooldown)
+            alert = f"alert {last['alert_id']} at {exact_time_text(last['event_time'])}"
             because = f"because of {alert}" + (", as of its filled-in history" if fired.filled is not None else "")
             yield Reason("cooldown", f"cooldown of {format_duration(rule.cooldown)} until {ends}, {because}")
 

@@ -12,7 +12,7 @@ from buckets.history.explain.arrivals import Arrivals
 from buckets.history.explain.explanation import EventThen, RuleThen
 from buckets.history.explain.history_lookup import Past
 from buckets.history.explain.key import Target
-from buckets.moment import TimeRange, full_time_text
+from buckets.moment import TimeRange, exact_time_text
 from buckets.outputs.recorded_outputs import Row
 from buckets.rules.rule import Rule
 from buckets.rules.warmth import Warm, rules_warmth
@@ -27,7 +27,7 @@ def arrivals_of_event(past: Past, event_id: str, at_ms: int | None) -> Arrivals 
     arrivals = _events(past, event_id, at_ms)
     times_ms = sorted(set(arrivals.times_ms.tolist()))
     if len(times_ms) > 1:
-        some = ", ".join(full_time_text(each) for each in times_ms[:3])
+        some = ", ".join(exact_time_text(each) for each in times_ms[:3])
         message = f"{len(times_ms)} events have the id {event_id!r}, at {some}; say which with --at"
         raise BucketsError(message)
     if len(arrivals):
@@ -75,7 +75,7 @@ def _events(past: Past, event_id: str, at_ms: int | None) -> Arrivals:
 
 def _not_found(past: Past, event_id: str, at_ms: int | None) -> str:
     cuts, before = past.recorded.cuts, past.recorded.before
-    when = "" if at_ms is None else f" at {full_time_text(at_ms)}"
+    when = "" if at_ms is None else f" at {exact_time_text(at_ms)}"
     since = f", which begins with batch {cuts[0].batch_id}" if before is not None else ""
     hint = "; it may have come before that" if before is not None else ""
     return f"event {event_id!r}{when} is not in the archive {past.archive.folder}{since}{hint}; check the id"
@@ -133,7 +133,7 @@ def _warm_words(warm: Sequence[Warm], time_ms: int) -> str:
             return (
                 "complete since the first event"
                 if each.from_ms is None
-                else f"complete from {full_time_text(each.from_ms)} on"
+                else f"complete from {exact_time_text(each.from_ms)} on"
             )
     ahead = next((each.from_ms for each in warm if each.from_ms is not None and each.from_ms > time_ms), None)
-    return "not complete" if ahead is None else f"not complete: only from {full_time_text(ahead)} on"
+    return "not complete" if ahead is None else f"not complete: only from {exact_time_text(ahead)} on"
