@@ -38,17 +38,32 @@ def moment_text(moment: datetime) -> str:
 
 
 def time_text(time_ms: int) -> str:
-    """A time for people, in UTC to the second; one beyond the calendar in milliseconds."""
-    try:
-        return f"{datetime.fromtimestamp(time_ms // 1000, UTC):%Y-%m-%d %H:%M:%S}"
-    except (ValueError, OverflowError, OSError):
-        return f"{time_ms} ms"
+    """Return a time for people, in UTC to the second; one beyond the calendar in milliseconds."""
+    return _written(time_ms, " ", "seconds")
 
 
 def exact_time_text(time_ms: int) -> str:
-    """A time for people, as `time_text`, with its milliseconds where it has some."""
-    text = time_text(time_ms)
-    return text if text.endswith("ms") or not time_ms % 1000 else f"{text}.{time_ms % 1000:03}"
+    """Return a time for people, as `time_text`, to the millisecond."""
+    return _written(time_ms, " ", "milliseconds")
+
+
+def short_time_text(time_ms: int) -> str:
+    """Return a time for people, as `exact_time_text`, without milliseconds where it has none."""
+    return exact_time_text(time_ms).removesuffix(".000")
+
+
+def iso_text(time_ms: int) -> str:
+    """Return a time for programs, in ISO 8601 and UTC to the millisecond; one beyond the calendar as `time_text`."""
+    text = _written(time_ms, "T", "milliseconds")
+    return text if text.endswith("ms") else f"{text}Z"
+
+
+def _written(time_ms: int, between: str, precision: str) -> str:
+    try:
+        moment = _EPOCH + timedelta(milliseconds=time_ms)
+    except OverflowError:
+        return f"{time_ms} ms"
+    return moment.replace(tzinfo=None).isoformat(between, precision)
 
 
 def day_text(days: int) -> str:

@@ -1,7 +1,6 @@
 """The command `buckets alerts`: the latest alerts as a table."""
 
 import json
-from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,10 +13,11 @@ from buckets.cli.rules.list_rules import AsJson
 from buckets.cli.rules.snooze import read_key
 from buckets.cli.time_range import From, To, range_ms
 from buckets.errors import BucketsError
+from buckets.moment import exact_time_text, iso_text
 from buckets.numbers.fixed_point import readable
 from buckets.outputs.alert_ids import short_length
 from buckets.outputs.columns import ALERTS, HELD_ALERTS, SHADOW_ALERTS
-from buckets.outputs.reader import read_rows
+from buckets.outputs.reader import TIMES, read_rows
 from buckets.printable import key_words, one_line
 
 _USUALLY_SHOWN = 20
@@ -94,10 +94,12 @@ def _text(value: str | int | bool | None) -> str:
 
 
 def _as_json(row: dict[str, Any]) -> dict[str, Any]:
-    """Return an alert as data: decimals as text without the zeros that pad them, what is JSON as objects."""
+    """Return an alert as data: times in ISO 8601, decimals without the zeros that pad them, what is JSON as objects."""
     shown: dict[str, Any] = {}
     for name, value in row.items():
-        if isinstance(value, Decimal):
+        if name in TIMES and isinstance(value, int):
+            shown[name] = iso_text(value)
+        elif isinstance(value, Decimal):
             shown[name] = readable(value).replace(",", "")
         else:
             shown[name] = json.loads(value) if name in ("event", "terms") and isinstance(value, str) else value
@@ -117,7 +119,6 @@ def alert_table(rows: list[dict[str, Any]], title: str, id_length: int) -> Table
     table.add_column("Alert", overflow="fold", ratio=1)
     table.add_column("Value", justify="right", no_wrap=True)
     for row in rows:
-        moment = datetime.fromtimestamp(row["event_time"] / 1000, UTC)
         lines = [row["rule"], key_words(row["key"]), f"event {row['event_id']}, rule {row['rule_id']}"]
         lines.append(f"alert {row['alert_id'][:id_length]}")
         lines += _of_policy(row)
@@ -132,7 +133,7 @@ def alert_table(rows: list[dict[str, Any]], title: str, id_length: int) -> Table
                 f"{between}, the limit is crossed in any case" if row["certain"] else f"not certain: {between}"
             )
         table.add_row(
-            f"{moment:%Y-%m-%d}\n{moment:%H:%M:%S}.{moment.microsecond // 1000:03d}",
+            exact_time_text(row["event_time"]).replace(" ", "\n"),
             "\n".join(map(one_line, lines)),
             _values(row),
         )

@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from buckets.cli.console import Terminal, echo_json
+from buckets.cli.console import Terminal, echo_report
 from buckets.preflight.answer import Answer
 from buckets.preflight.configuration import check_configuration
 
@@ -46,7 +46,7 @@ def check_job(
     is_ok = all(each.is_ok for each in answers)
     if as_json:
         things = [{"ok": each.is_ok, **asdict(each)} for each in answers]
-        echo_json({"ok": is_ok, "connected": job is not None and not offline, "things": things})
+        echo_report({"ok": is_ok, "connected": job is not None and not offline, "things": things})
     else:
         _print(answers, is_connected=job is not None)
     return 0 if is_ok else _FAILED

@@ -1,7 +1,9 @@
 """What commands print, and the only way to do so: text of other people has no control characters, and is no markup."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 import typer
@@ -9,6 +11,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Span, Text
 
+from buckets.moment import iso_text, moment_ms
 from buckets.printable import visible, visible_json
 
 
@@ -37,14 +40,33 @@ def echo(text: str, err: bool = False, nl: bool = True) -> None:
     typer.echo(visible(text), err=err, nl=nl)
 
 
+JSON_VERSION = 1
+"""Of the objects that `--json` prints: a field that goes or means something else makes another version."""
+
+
+def echo_report(report: Mapping[str, Any]) -> None:
+    """Print what a command has found as one object of JSON, with the version of its form."""
+    echo_json({"version": JSON_VERSION, **report})
+
+
 def echo_json(value: Any, indent: int | None = 2) -> None:
     """Print data as JSON; what cannot be seen is escaped as JSON does it, so that readers get it unchanged."""
     typer.echo(json_text(value, indent))
 
 
 def json_text(value: Any, indent: int | None = 2) -> str:
-    """Return data as JSON of visible characters."""
-    return visible_json(json.dumps(value, indent=indent, ensure_ascii=False))
+    """Return data as JSON of visible characters: times in ISO 8601 and UTC to the millisecond, decimals as text."""
+    return visible_json(json.dumps(value, indent=indent, ensure_ascii=False, default=_plain))
+
+
+def _plain(value: Any) -> Any:
+    """Return a value that JSON does not know as one that it does."""
+    if isinstance(value, datetime):
+        return iso_text(moment_ms(value))
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    message = f"{type(value).__name__} has no form in JSON"
+    raise TypeError(message)
 
 
 def _visible(text: Text) -> Text:

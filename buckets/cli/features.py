@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from buckets.archive.event_table import open_events
 from buckets.archive.history import History
-from buckets.cli.console import Terminal, echo, echo_json
+from buckets.cli.console import Terminal, echo, echo_report
 from buckets.cli.evaluate import list_files
 from buckets.cli.event_schema import SchemaOption, event_schema
 from buckets.cli.table import TextTable
@@ -166,7 +166,7 @@ def _say(out: Path, run: FeatureRun, as_json: bool) -> None:
     rows = run.outcomes.total()
     if as_json:
         found = {"out": str(out), "arrived": run.arrived, "rows": rows, "outcomes": dict(run.outcomes)}
-        echo_json(found | {"columns": run.columns.names}, indent=None)
+        echo_report(found | {"columns": run.columns.names})
         return
     echo(f"{rows:,} rows of {len(run.columns)} columns in {out}")
     table = TextTable(None, ("Outcome", "Rows"), ("Rows",))

@@ -1,7 +1,6 @@
 """The commands `buckets lists`: what lists a job has, and changes of those that are in topics."""
 
 import json
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,6 +17,7 @@ from buckets.config.lists import ListSettings
 from buckets.errors import BucketsError
 from buckets.lists.entry import RESERVED
 from buckets.lists.list_file import LONGEST_KEY, read_moment_ms
+from buckets.moment import iso_text, time_text
 
 lists_app = typer.Typer(help="Show the lists of a job, and change entries of those in topics.", rich_markup_mode=None)
 
@@ -59,12 +59,8 @@ def show(
 def _version_cells(version: ListVersion | None) -> list[str]:
     if version is None:
         return ["not read yet", "", ""]
-    changed = f"{_moment(version.made_ms)}: {version.changed:,}"
+    changed = f"{time_text(version.made_ms)}: {version.changed:,}"
     return [f"{version.entries:,}", str(version.number), changed]
-
-
-def _moment(time_ms: int) -> str:
-    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _show_entry(job: Job, checkpoint: Checkpoint, name: str, key: str | None) -> None:
@@ -78,7 +74,7 @@ def _show_entry(job: Job, checkpoint: Checkpoint, name: str, key: str | None) ->
     if entry is None:
         message = f"list {name!r}: version {latest.number} has no entry {key!r}"
         raise BucketsError(message)
-    until = {} if entry.until_ms is None else {"until": f"{_moment(entry.until_ms)}Z".replace(" ", "T")}
+    until = {} if entry.until_ms is None else {"until": iso_text(entry.until_ms)}
     said = {field: text for field in ("author", "reason") if (text := getattr(entry, field))}
     echo_json({"key": key, **until, **said, **entry.values}, indent=None)
 

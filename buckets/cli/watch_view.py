@@ -7,6 +7,7 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from buckets.cli.alerts import crossed
+from buckets.moment import time_text
 from buckets.numbers.fixed_point import readable
 from buckets.printable import key_words
 
@@ -159,5 +160,4 @@ def _behind(lag: int | None) -> str:
 
 def clock_text(time_ms: int) -> str:
     """A time of day, with its date unless that is today."""
-    moment = datetime.fromtimestamp(time_ms / 1000, UTC)
-    return f"{moment:%H:%M:%S}" if moment.date() == datetime.now(UTC).date() else f"{moment:%Y-%m-%d %H:%M:%S}"
+    return time_text(time_ms).removeprefix(f"{datetime.now(UTC):%Y-%m-%d} ")

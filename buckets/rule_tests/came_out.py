@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import cached_property
 from typing import Any
@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from buckets.duration import format_duration
 from buckets.evaluation import Results
+from buckets.moment import exact_time_text, moment_ms
 from buckets.numbers.fixed_point import readable
 from buckets.printable import quoted
 from buckets.rule_tests.given_events import GivenEvents
@@ -157,7 +158,7 @@ def shown(value: Any) -> str:
 
 
 def _moment(moment: datetime) -> str:
-    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}.{moment.microsecond // 1000:03}"
+    return exact_time_text(moment_ms(moment))
 
 
 def _simple(rule: Rule, row: Row) -> str:

@@ -1,7 +1,6 @@
 """Events of files and tables as they are written in a test: each a mapping of fields to text, true, false or null."""
 
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from buckets.events.event_file import open_event_file
 from buckets.events.parquet_rows import as_arrivals, field_batches
 from buckets.events.schema import EventSchema
 from buckets.events.text_lines import text_lines
+from buckets.moment import iso_text
 from buckets.numbers.fixed_point import format_scaled
 
 EventRow = dict[str, Any]
@@ -122,5 +122,4 @@ def written_time(time_ms: int, schema: EventSchema) -> str:
         return str(time_ms)
     if schema.event_time.unit == "s":
         return format_scaled(time_ms, 3)
-    seconds, milliseconds = divmod(time_ms, 1000)
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{milliseconds:03}Z"
+    return iso_text(time_ms)

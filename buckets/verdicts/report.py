@@ -8,6 +8,7 @@ from typing import Any
 from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.config.job import Job, results_folder
 from buckets.errors import BucketsError
+from buckets.moment import iso_text
 from buckets.outputs.rule_alerts import has_alerts
 from buckets.verdicts.advice import Advice, Thresholds, advise
 from buckets.verdicts.confirmed import FindEvents, Fraud, confirmed_fraud, job_verdicts
@@ -44,10 +45,10 @@ class QualityReport:
     until_ms: int | None
 
     def as_json(self) -> dict[str, Any]:
-        """As an object that JSON can hold: moments and durations in ms, amounts as text."""
+        """As an object that JSON can hold: times in ISO 8601, durations in ms, amounts as text."""
         return {
-            "from": self.from_ms,
-            "to": self.until_ms,
+            "from": None if self.from_ms is None else iso_text(self.from_ms),
+            "to": None if self.until_ms is None else iso_text(self.until_ms),
             "measure": self.measure,
             "frauds": self.frauds,
             "frauds_without_time": self.without_time,

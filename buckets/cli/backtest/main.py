@@ -1,6 +1,5 @@
 """The command `buckets backtest`: what a set of rules would have raised on history."""
 
-import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -12,7 +11,7 @@ import typer
 
 from buckets.archive.history import History
 from buckets.cli.backtest.view import show_report
-from buckets.cli.console import Terminal, echo_json
+from buckets.cli.console import JSON_VERSION, Terminal, echo_json, json_text
 from buckets.cli.evaluate import list_files
 from buckets.cli.event_schema import SchemaOption, event_schema
 from buckets.cli.processes import Processes, processes_for
@@ -243,11 +242,11 @@ def _write(
 ) -> None:
     """Write the report into the files that are asked for."""
     if json_file is not None:
-        written = report_json(report, outcomes)
+        written = {"version": JSON_VERSION, **report_json(report, outcomes)}
         if str(json_file) == _STANDARD_OUTPUT:
             echo_json(written)
         else:
-            write_result("--json", json_file, json.dumps(written, indent=2, ensure_ascii=False) + "\n")
+            write_result("--json", json_file, json_text(written) + "\n")
     if junit is not None:
         write_result("--junit", junit, junit_of_expectations(outcomes, str(rules), seconds))
     if html is not None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from buckets.cli.console import Terminal, echo, echo_json
+from buckets.cli.console import Terminal, echo, echo_report
 from buckets.errors import BucketsError
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def explain(
     if as_json:
         from buckets.history.explain.explanation import as_json as to_json
 
-        echo_json(to_json(found))
+        echo_report(to_json(found))
     elif html is None:
         from buckets.cli.explain.view import show
 

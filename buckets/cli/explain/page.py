@@ -14,7 +14,7 @@ from buckets.cli.explain.view import (
     warm_words,
 )
 from buckets.history.explain.explanation import Entry, Explanation, FeatureThen
-from buckets.history.explain.policy import moment
+from buckets.moment import exact_time_text
 from buckets.pages.axis import Mark, round_times, round_values
 from buckets.pages.page import render
 
@@ -63,7 +63,7 @@ def _feature(feature: FeatureThen, found: Explanation) -> dict[str, Any]:
 
 def _row(entry: Entry, is_over: bool) -> dict[str, Any]:
     return {
-        "time": moment(entry.time_ms),
+        "time": exact_time_text(entry.time_ms),
         "id": entry.event_id,
         "value": entry.value or "",
         "arrived": f"batch {entry.batch_id}, {entry.source}:{entry.position}",
@@ -138,4 +138,4 @@ def _kind(entry: Entry) -> str:
 def _title(entry: Entry) -> str:
     value = f", {entry.value}" if entry.value else ""
     note = f" ({entry.note})" if entry.note else ""
-    return f"{entry.event_id}, {moment(entry.time_ms)}{value}{note}, arrived in batch {entry.batch_id}"
+    return f"{entry.event_id}, {exact_time_text(entry.time_ms)}{value}{note}, arrived in batch {entry.batch_id}"

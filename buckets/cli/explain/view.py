@@ -8,7 +8,7 @@ from rich.text import Text
 
 from buckets.cli.console import Terminal
 from buckets.history.explain.explanation import Entry, Explanation, FeatureThen, Part, RuleThen
-from buckets.history.explain.policy import moment
+from buckets.moment import exact_time_text
 from buckets.numbers.fixed_point import readable
 from buckets.printable import one_line
 
@@ -77,8 +77,8 @@ def event_lines(found: Explanation) -> Iterator[str]:
         yield "key: " + ", ".join(f"{name} {value}" for name, value in found.key.items())
     if event is None:
         return
-    taken = "" if event.ingested_ms is None else f", taken in at {moment(event.ingested_ms)}"
-    yield f"event {event.event_id} at {moment(event.time_ms)}"
+    taken = "" if event.ingested_ms is None else f", taken in at {exact_time_text(event.ingested_ms)}"
+    yield f"event {event.event_id} at {exact_time_text(event.time_ms)}"
     yield f"arrived in batch {event.batch_id} from {event.source}:{event.position}{taken}"
     if event.came > 1:
         yield f"it came {event.came} times; this is the first"
@@ -90,7 +90,7 @@ def event_lines(found: Explanation) -> Iterator[str]:
 def rule_lines(rule: RuleThen) -> Iterator[str]:
     """The rule as it was, and who made it so."""
     yield rule.sentence
-    when = "" if rule.made_ms is None else f" at {moment(rule.made_ms)}"
+    when = "" if rule.made_ms is None else f" at {exact_time_text(rule.made_ms)}"
     by = f" by {rule.author}" if rule.author else ""
     why = f": {rule.reason}" if rule.reason else ""
     yield f"{rule.state}, version {rule.version}, made{by}{when}{why}"
@@ -123,18 +123,18 @@ def part_text(part: Part) -> str:
 def feature_lines(feature: FeatureThen) -> Iterator[str]:
     """The window, what it holds, and the value."""
     bound = "" if feature.left == "closed" else " (not in it)"
-    yield f"{feature.window} from {moment(feature.start_ms)}{bound} to {moment(feature.end_ms)}"
+    yield f"{feature.window} from {exact_time_text(feature.start_ms)}{bound} to {exact_time_text(feature.end_ms)}"
     if feature.key:
         yield "of " + ", ".join(f"{name} {value}" for name, value in feature.key.items())
     if feature.where:
         yield f"where {feature.where}"
     if feature.reset_ms is not None:
-        yield f"reset by the alert at {moment(feature.reset_ms)}: only later events count"
+        yield f"reset by the alert at {exact_time_text(feature.reset_ms)}: only later events count"
     why = f" ({feature.why_null})" if feature.why_null else ""
     yield f"{feature.comparison.sentence}{why}"
     yield counted_words(feature)
     if feature.over is not None:
-        at = f"event {feature.over.event_id} at {moment(feature.over.time_ms)}"
+        at = f"event {feature.over.event_id} at {exact_time_text(feature.over.time_ms)}"
         yield f"over the limit from {at} on, where it comes to {_number(feature.over.so_far)}"
 
 
@@ -170,7 +170,7 @@ def _entries(feature: FeatureThen) -> Padding:
 def _row(entry: Entry, has_so_far: bool) -> tuple[str, ...]:
     note = entry.note if entry.counts or not entry.note else f"- {entry.note}"
     numbers = [_number(entry.value), *([_number(entry.so_far)] if has_so_far else [])]
-    return tuple(map(one_line, (moment(entry.time_ms), entry.event_id, *numbers, f"{entry.batch_id}", note)))
+    return tuple(map(one_line, (exact_time_text(entry.time_ms), entry.event_id, *numbers, f"{entry.batch_id}", note)))
 
 
 def _number(value: str | None) -> str:

@@ -1,20 +1,21 @@
 """The command `buckets rules compare`: what only one, only the other, and both of two rules caught."""
 
 import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from buckets.cli.console import Terminal, echo, echo_json
+from buckets.cli.console import Terminal, echo, echo_report
 from buckets.cli.rules.known_rules import check_known_rules
 from buckets.cli.rules.list_rules import AsJson
 from buckets.cli.table import TextTable
 from buckets.cli.time_range import From, To, range_ms
 from buckets.config.job import load_job, results_folder
 from buckets.errors import BucketsError
-from buckets.moment import day_text, time_text
-from buckets.outputs.comparison import PARTS, Caught, Comparison, Part, Sample, compare
+from buckets.moment import day_text, iso_text, time_text
+from buckets.outputs.comparison import PARTS, Caught, Comparison, Sample, compare
 from buckets.outputs.rule_alerts import TABLES, has_alerts, rule_alerts, rules_with_alerts
 from buckets.printable import key_words
 from buckets.rules.revision import names
@@ -69,7 +70,7 @@ def compare_rules(
     rows = (row for name in TABLES for row in rule_alerts(folder, name, (a, b), from_ms, until_ms, bool(measure)))
     found = compare(rows, a, b, measure, samples)
     if as_json:
-        echo_json(_as_json(found, a, b, measure))
+        echo_report(_as_json(found, a, b, measure))
         return
     if found.overlap is None:
         echo(f"neither {a} nor {b} has an alert there in that time; with alerts: {names(rules_with_alerts(folder))}")
@@ -84,7 +85,7 @@ def _show(console: Terminal, found: Comparison, a: str, b: str, measure: str | N
     for name in PARTS:
         part = found.parts[name]
         keys = "other keys" if part.keys is None else f"{part.keys:,}"
-        table.add_row(titles[name], f"{part.events:,}", keys, _number(part))
+        table.add_row(titles[name], f"{part.events:,}", keys, _amount(part.amount))
     console.print(table)
     console.print(
         f"both caught {_percent(found.overlap)} of all: {_percent(found.share_of('only_a'))} of what {a} caught, "
@@ -105,7 +106,7 @@ def _show(console: Terminal, found: Comparison, a: str, b: str, measure: str | N
                 time_text(each.event_time_ms),
                 each.event_id,
                 key_words(each.key),
-                _amount(each),
+                _amount(each.amount),
             )
     if shown.row_count:
         console.print(shown)
@@ -114,8 +115,7 @@ def _show(console: Terminal, found: Comparison, a: str, b: str, measure: str | N
 def _as_json(found: Comparison, a: str, b: str, measure: str | None) -> dict[str, Any]:
     def part(name: Caught) -> dict[str, Any]:
         of = found.parts[name]
-        amount = None if of.amount is None else format(of.amount, "f")
-        return {"events": of.events, "keys": of.keys, "amount": amount, "samples": list(map(_sample, of.samples))}
+        return {"events": of.events, "keys": of.keys, "amount": of.amount, "samples": list(map(_sample, of.samples))}
 
     return {
         "a": a,
@@ -130,17 +130,12 @@ def _as_json(found: Comparison, a: str, b: str, measure: str | None) -> dict[str
 
 
 def _sample(each: Sample) -> dict[str, Any]:
-    amount = None if each.amount is None else format(each.amount, "f")
-    key = json.loads(each.key)
-    return {"event_id": each.event_id, "event_time": each.event_time_ms, "key": key, "amount": amount}
+    time, key = iso_text(each.event_time_ms), json.loads(each.key)
+    return {"event_id": each.event_id, "event_time": time, "key": key, "amount": each.amount}
 
 
-def _number(part: Part) -> str:
-    return "" if part.amount is None else f"{part.amount:,f}"
-
-
-def _amount(each: Sample) -> str:
-    return "" if each.amount is None else f"{each.amount:,f}"
+def _amount(amount: Decimal | None) -> str:
+    return "" if amount is None else f"{amount:,f}"
 
 
 def _percent(share: float | None) -> str:

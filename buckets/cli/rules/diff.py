@@ -9,7 +9,7 @@ import typer
 
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.rule_versions import RuleVersions
-from buckets.cli.console import Terminal, echo_json
+from buckets.cli.console import Terminal, echo_report
 from buckets.cli.rules.list_rules import AsJson
 from buckets.cli.table import TextTable
 from buckets.clock import epoch_ms
@@ -51,7 +51,7 @@ def diff(one: One, other: Other = None, conf: OptionalConf = None, as_json: AsJs
     rules = rules_that_differ(before.rule_set.rules, after.rule_set.rules)
     found = Difference(before, after, rules, group_changes(before.rule_set, after.rule_set), _warmth(job, after, rules))
     if as_json:
-        echo_json(found.to_json())
+        echo_report(found.to_json())
         return
     found.show(Terminal())
 

@@ -1,6 +1,5 @@
 """The command `buckets rules list`: rules where a job reads them, their policies, and since when they are complete."""
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -9,6 +8,7 @@ from buckets.cli.console import Terminal, echo, echo_json
 from buckets.cli.rules.completion import Completion, read_completions
 from buckets.cli.rules.request import Conf, open_rules, read_rules
 from buckets.config.job import load_job
+from buckets.moment import iso_text
 from buckets.rules.policy_words import policy_sentence
 
 if TYPE_CHECKING:
@@ -75,12 +75,5 @@ def _as_json(each: "KeptRule", completion: Completion) -> dict[str, Any]:
     return shown | {"rule": rule.model_dump(by_alias=True, mode="json")}
 
 
-def _iso(time_ms: int | None) -> str | int | None:
-    """A time to the millisecond; one that no calendar has stays a number of ms."""
-    if time_ms is None:
-        return None
-    try:
-        moment = datetime.fromtimestamp(time_ms // 1000, UTC).replace(microsecond=time_ms % 1000 * 1000)
-    except (ValueError, OverflowError, OSError):
-        return time_ms
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def _iso(time_ms: int | None) -> str | None:
+    return None if time_ms is None else iso_text(time_ms)

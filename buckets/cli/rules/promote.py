@@ -18,9 +18,9 @@ from buckets.cli.rules.request import (
     read_rules,
     revise_rules,
 )
-from buckets.cli.rules.view import moment
 from buckets.config.job import Job, load_job
 from buckets.errors import BucketsError
+from buckets.moment import time_text
 from buckets.outputs.columns import SHADOW_ALERTS
 from buckets.outputs.rule_alerts import count_alerts
 from buckets.rules.change import RuleChange
@@ -109,4 +109,4 @@ def _trial(job: Job, rule: Rule) -> str:
         return f"no alerts in {table}"
     alerts = "1 alert" if found.alerts == 1 else f"{found.alerts:,} alerts"
     keys = "1 key" if found.keys == 1 else f"{found.keys:,} keys"
-    return f"{alerts} of {keys}, for events of {moment(found.first_ms)} to {moment(found.last_ms)} UTC"
+    return f"{alerts} of {keys}, for events of {time_text(found.first_ms)} to {time_text(found.last_ms)} UTC"

@@ -7,7 +7,7 @@ import typer
 
 from buckets.archive.history import History
 from buckets.cli.archived_events import archived_events
-from buckets.cli.console import Terminal, echo, echo_json
+from buckets.cli.console import Terminal, echo, echo_report
 from buckets.cli.result_file import check_result_files, job_inputs, write_result
 from buckets.cli.rules.list_rules import AsJson
 from buckets.cli.rules.quality_page import quality_page
@@ -82,7 +82,7 @@ def rules_quality(
     if html is not None:
         write_result("--html", html, quality_page(report))
     if as_json:
-        echo_json(report.as_json())
+        echo_report(report.as_json())
     elif report.rules:
         _show(Terminal(), report)
     else:

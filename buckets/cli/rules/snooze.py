@@ -24,7 +24,7 @@ from buckets.cli.table import TextTable
 from buckets.config.job import Job, load_job
 from buckets.duration import parse_duration_ms
 from buckets.errors import BucketsError
-from buckets.moment import in_utc
+from buckets.moment import in_utc, moment_ms, time_text
 from buckets.printable import one_line, short_line
 from buckets.rules.change import RuleChange
 from buckets.rules.policy import MOST_SNOOZES, Snooze
@@ -284,4 +284,4 @@ def _key_text(key: Mapping[str, str | int | bool]) -> str:
 
 
 def _shown(moment: datetime) -> str:
-    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+    return time_text(moment_ms(moment))

@@ -1,12 +1,12 @@
 """Rules and their changes as tables and text."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
 from buckets.cli.table import TextTable
+from buckets.moment import time_text
 from buckets.rule_files.differences import fields_that_differ
 from buckets.rules.policy_words import policy_sentence
 from buckets.rules.rule import Rule
@@ -36,8 +36,8 @@ def rules_table(title: str, kept: "Sequence[KeptRule]", completions: "Mapping[st
 
 def _last_change(each: "KeptRule") -> str:
     """Who changed a rule last, when and why, as far as that is known."""
-    when = moment(each.time_ms)
-    who = ", ".join(part for part in (each.author, when and f"{when} UTC") if part)
+    when = "" if each.time_ms is None else f"{time_text(each.time_ms)} UTC"
+    who = ", ".join(part for part in (each.author, when) if part)
     said = ": ".join(part for part in (who, each.reason) if part)
     return said and f"Last change: {said}"
 
@@ -61,7 +61,7 @@ def history_table(title: str, rows: Sequence[dict[str, Any]]) -> TextTable:
     for row in rows:
         before, after = (_rule(row[side]) for side in ("rule_before", "rule_after"))
         in_force_us = row["in_force_at"]
-        since = moment(None if in_force_us is None else in_force_us // 1000)
+        since = "" if in_force_us is None else time_text(in_force_us // 1000)
         first = "" if row["first_batch"] is None else f", from batch {row['first_batch']}"
         version = "" if row["rule_version"] is None else f", version {row['rule_version']}"
         lines = [
@@ -80,11 +80,6 @@ def difference(before: Rule | None, after: Rule | None) -> str:
         there = after or before
         return "" if there is None else there.sentence()
     return "; ".join(map(str, fields_that_differ(before, after)))
-
-
-def moment(time_ms: int | None) -> str:
-    """A time as people read it, to the second."""
-    return "" if time_ms is None else f"{datetime.fromtimestamp(time_ms // 1000, UTC):%Y-%m-%d %H:%M:%S}"
 
 
 def _rule(text: str | None) -> Rule | None:

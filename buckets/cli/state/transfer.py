@@ -7,8 +7,9 @@ import typer
 
 from buckets.checkpoint.job_record import JobRecord
 from buckets.checkpoint.lock import check_free
-from buckets.cli.console import Terminal, echo, echo_json
+from buckets.cli.console import Terminal, echo, echo_report
 from buckets.config.job import Job, load_job
+from buckets.moment import iso_text
 from buckets.state_transfer.manifest import KEYS, PAGES, Manifest
 from buckets.state_transfer.plan import CarryPlan, parse_names
 
@@ -48,7 +49,8 @@ def export_command(
         spark = start_session("buckets state export", shards=2)
         manifest = export_state(spark, checkpoint, to.resolve(), _teller(console, status.update))
     if as_json:
-        echo_json(manifest.model_dump(mode="json"), indent=1)
+        written = manifest.model_dump(mode="json", exclude={"made_ms"})
+        echo_report(written | {"made_at": iso_text(manifest.made_ms)})
         return
     keys, pages = manifest.tables[KEYS].rows, manifest.tables[PAGES].rows
     echo(f"{to}: {keys:,} keys and {pages:,} pages, after batch {manifest.batch_id}")
@@ -89,7 +91,7 @@ def import_command(
         with console.status("Starting Spark…") as status:
             import_state(job_session(job), folder, job, plan, _teller(console, status.update))
     if as_json:
-        echo_json(_as_json(plan, job, dry_run), indent=1)
+        echo_report(_as_json(plan, job, dry_run))
         return
     for line in plan.differences or ("nothing is different but the checkpoint",):
         echo(f"- {line}")

@@ -1,7 +1,6 @@
 """The command `buckets verdicts`: what was found about alerts, and the alerts that wait for a verdict."""
 
 import json
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +12,7 @@ from buckets.cli.rules.known_rules import check_known_rules
 from buckets.cli.rules.list_rules import AsJson
 from buckets.config.job import Job, load_job, results_folder
 from buckets.errors import BucketsError
+from buckets.moment import iso_text, time_text
 from buckets.outputs.alert_ids import short_length
 from buckets.outputs.columns import ALERTS
 from buckets.printable import key_words, one_line, short_line
@@ -67,7 +67,7 @@ def _show_verdicts(job: Job, rule: str | None, limit: int, all_: bool, as_json: 
     chosen = [each for each in found if rule is None or each.rule_id == rule]
     chosen.sort(key=lambda each: each.age, reverse=True)
     if as_json:
-        echo_json([json.loads(each.message()) for each in chosen])
+        echo_json(list(map(_verdict_json, chosen)))
         return
     of = f" on alerts of rule {rule}" if rule is not None else ""
     if not chosen:
@@ -80,7 +80,7 @@ def _show_verdicts(job: Job, rule: str | None, limit: int, all_: bool, as_json: 
     table.add_column("About", overflow="fold", ratio=1)
     length = _id_length(job)
     for each in chosen[:limit]:
-        table.add_row(_moment(each.made_at_ms), each.verdict, one_line(each.by), _about(each, length))
+        table.add_row(_in_two_lines(each.made_at_ms), each.verdict, one_line(each.by), _about(each, length))
     Terminal().print(table)
 
 
@@ -95,7 +95,7 @@ def _show_open(job: Job, rule: str | None, limit: int, as_json: bool) -> None:
     ]
     waiting.sort(key=lambda alert: (alert.event_time_ms, alert.alert_id), reverse=True)
     if as_json:
-        echo_json(list(map(_as_json, waiting)))
+        echo_json(list(map(_alert_json, waiting)))
         return
     of = f" of rule {rule}" if rule is not None else ""
     if not waiting:
@@ -107,7 +107,7 @@ def _show_open(job: Job, rule: str | None, limit: int, as_json: bool) -> None:
     length = _id_length(job)
     for alert in waiting[:limit]:
         said = [f"{alert.rule_id}: {key_words(alert.key)}", f"event {alert.event_id}, alert {alert.alert_id[:length]}"]
-        table.add_row(_moment(alert.event_time_ms), "\n".join(map(one_line, said)))
+        table.add_row(_in_two_lines(alert.event_time_ms), "\n".join(map(one_line, said)))
     Terminal().print(table)
 
 
@@ -119,14 +119,21 @@ def _id_length(job: Job) -> int | None:
         return None
 
 
-def _as_json(alert: RecordedAlert) -> dict[str, Any]:
+def _alert_json(alert: RecordedAlert) -> dict[str, Any]:
     return {
         "alert_id": alert.alert_id,
         "rule_id": alert.rule_id,
         "event_id": alert.event_id,
-        "event_time": alert.event_time_ms,
+        "event_time": iso_text(alert.event_time_ms),
         "key": dict(alert.key),
     }
+
+
+def _verdict_json(verdict: Verdict) -> dict[str, Any]:
+    """Return a verdict as its message has it, but for the times."""
+    message = json.loads(verdict.message())
+    times = {name: iso_text(message[name]) for name in ("made_at", "event_time") if message[name] is not None}
+    return {name: value for name, value in message.items() if name != "version"} | times
 
 
 def _about(verdict: Verdict, id_length: int | None) -> str:
@@ -141,12 +148,8 @@ def _about(verdict: Verdict, id_length: int | None) -> str:
     return "\n".join(map(one_line, lines))
 
 
-def _moment(time_ms: int) -> str:
-    try:
-        moment = datetime.fromtimestamp(time_ms // 1000, UTC)
-    except (ValueError, OverflowError, OSError):
-        return f"{time_ms} ms"
-    return f"{moment:%Y-%m-%d}\n{moment:%H:%M:%S}"
+def _in_two_lines(time_ms: int) -> str:
+    return time_text(time_ms).replace(" ", "\n")
 
 
 def _table(title: str) -> Table:

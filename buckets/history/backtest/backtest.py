@@ -32,7 +32,7 @@ from buckets.history.backtest.totals import Reckoning
 from buckets.history.backtest.variants import NO_SWEEP, SweptRules
 from buckets.history.scoring.scoring import Piece, score_pieces
 from buckets.lists.index import ListIndex
-from buckets.moment import exact_time_text
+from buckets.moment import short_time_text
 from buckets.outputs.columns import ALERTS, SHADOW_ALERTS
 from buckets.outputs.comparison import DAY_MS, Comparison, Event, Sample, compare_events, sample_of
 from buckets.outputs.rule_alerts import TABLES, rule_alerts
@@ -93,7 +93,7 @@ class Backtest:
         begin, end = self.span
         if begin is not None and end is not None and begin >= end:
             message = (
-                f"--from {exact_time_text(begin)} is not before --to {exact_time_text(end)}; no event is in between"
+                f"--from {short_time_text(begin)} is not before --to {short_time_text(end)}; no event is in between"
             )
             raise BucketsError(message)
         if self.measure is not None and self.measure not in self.schema.measures:
@@ -182,8 +182,8 @@ class Backtest:
         if raised.all_ms is None:
             why = f" ({raised.bad.text})" if raised.bad.bad else ""
             return f"no event has been read{why}; name events, or the configuration of a job that has run"
-        first, last = map(exact_time_text, raised.all_ms)
-        begin, end = ("any time" if each is None else exact_time_text(each) for each in self.span)
+        first, last = map(short_time_text, raised.all_ms)
+        begin, end = ("any time" if each is None else short_time_text(each) for each in self.span)
         return f"no event lies in the range from {begin} to {end}; those that were read go from {first} to {last}"
 
     def _report(self, raised: RaisedAlerts, in_span_ms: tuple[int, int], fraud: FraudEvents | None) -> BacktestReport:

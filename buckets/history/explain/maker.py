@@ -18,7 +18,7 @@ from buckets.history.explain.condition import KnownValues, explain_condition, ex
 from buckets.history.explain.explanation import EventThen, Explanation, Outcome, Part, Reason, Recorded
 from buckets.history.explain.history_lookup import Past
 from buckets.history.explain.key import KeyHistory, Target, find_group, follow_key
-from buckets.history.explain.policy import FiredAt, fired_before, held_by, in_share, moment, not_for_alerts
+from buckets.history.explain.policy import FiredAt, fired_before, held_by, in_share, not_for_alerts
 from buckets.history.explain.recorded import RecordedResult, find_recorded, recorded_alert
 from buckets.history.explain.results import OF_ALERTS, Row, sql_moment, sql_text
 from buckets.history.explain.rule import rule_then, warmth_of
@@ -27,6 +27,7 @@ from buckets.history.explain.subject import alert_that_raised, arrivals_of_event
 from buckets.history.explain.value import PlainValue
 from buckets.history.explain.window import Computation, Found, computations, explain_window, outside_of_group
 from buckets.lists.lists import ListsAt
+from buckets.moment import exact_time_text
 from buckets.outputs.columns import ALERTS
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import Group
@@ -148,7 +149,7 @@ class Explainer:
                 reasons += obstacle.of_patience(rule, each, histories[frozenset(each.fields)], target)
         reset_ms = self._reset_ms(rule, target, wanted[0]) if rule.reset_on_alert else None
         if reset_ms is not None and target.time_ms <= reset_ms:
-            reasons.append(Reason("reset", f"an alert at {moment(reset_ms)} had reset the rule for this key"))
+            reasons.append(Reason("reset", f"an alert at {exact_time_text(reset_ms)} had reset the rule for this key"))
         if reasons:
             return self._not_evaluated(rule, target, list(dict.fromkeys(reasons)), came)
         return self._evaluated(rule, target, event, result, histories, reset_ms, came, notes)

@@ -11,9 +11,9 @@ from buckets.history.explain.condition import KnownValues, explain_condition, sh
 from buckets.history.explain.explanation import Part, Reason
 from buckets.history.explain.history_lookup import Past
 from buckets.history.explain.key import KeyHistory, Target, required_fields
-from buckets.history.explain.policy import moment
 from buckets.history.explain.window import Computation
 from buckets.lists.lists import ListsAt
+from buckets.moment import exact_time_text
 from buckets.numbers.fixed_point import format_scaled
 from buckets.printable import quoted
 from buckets.rules.filter import Condition, Filter, describe_filter
@@ -33,7 +33,7 @@ def missing_rule(past: Past, rule_id: str, target: Target) -> Reason:
     if last is not None:
         made, change = last
         by = f" by {change.author}" if change.author else ""
-        when = "" if made.made_ms is None else f" at {moment(made.made_ms)}"
+        when = "" if made.made_ms is None else f" at {exact_time_text(made.made_ms)}"
         return Reason("deleted", f"rule {rule_id} had been deleted{by}{when}, in version {made.version} of the rules")
     later = next(
         (each for each in past.versions.history(version) if any(change.rule_id == rule_id for change in each.changes)),
@@ -44,7 +44,7 @@ def missing_rule(past: Past, rule_id: str, target: Target) -> Reason:
             f"there is no rule {quoted(rule_id)}, and there never was one; rules then: {names(_rules_of(past, target))}"
         )
         raise BucketsError(message)
-    when = "" if later.made_ms is None else f" at {moment(later.made_ms)}"
+    when = "" if later.made_ms is None else f" at {exact_time_text(later.made_ms)}"
     since = f"it came with version {later.version}{when}, from batch {later.first_batch} on"
     return Reason("not yet", f"rule {rule_id} did not exist yet in batch {target.batch_id}: {since}")
 
@@ -62,8 +62,8 @@ def of_state(rule: Rule, target: Target) -> Iterator[Reason]:
     if rule.effective is not None:
         first_ms, end_ms = rule.effective.span_ms()
         if not first_ms <= target.time_ms < end_ms:
-            start = "" if rule.effective.start is None else f" from {moment(first_ms)}"
-            until = "" if rule.effective.until is None else f" until {moment(end_ms)}"
+            start = "" if rule.effective.start is None else f" from {exact_time_text(first_ms)}"
+            until = "" if rule.effective.until is None else f" until {exact_time_text(end_ms)}"
             yield Reason("not effective", f"the rule is in effect{start}{until}, and the event is outside of that")
 
 
@@ -127,7 +127,9 @@ def _value(target: Target, test: Condition) -> str:
 def of_key(past: Past, history: KeyHistory, target: Target) -> Iterator[Reason]:
     """What became of the event in a group, where that keeps rules from being evaluated."""
     group, fate, clock_ms = history.group.name, history.fate, history.clock_ms
-    behind = "" if clock_ms is None else f"the latest event of its key in group {group} was at {moment(clock_ms)}"
+    behind = (
+        "" if clock_ms is None else f"the latest event of its key in group {group} was at {exact_time_text(clock_ms)}"
+    )
     other = history.others.get(history.target)
     name = "" if other is None else history.arrivals.ids[other].as_py()
     said = {
@@ -155,7 +157,7 @@ def of_patience(rule: Rule, computed: Computation, history: KeyHistory, target: 
         return
     lateness_ms = history.regime.horizon_ms - history.group.longest_window_ms
     tail_ms = history.regime.precision.tail if rule.reset_on_alert else None
-    behind = f"the latest event of its key was at {moment(history.clock_ms)}"
+    behind = f"the latest event of its key was at {exact_time_text(history.clock_ms)}"
     if target.time_ms < history.clock_ms - lateness_ms:
         allowed = f"`allowed_lateness` is {format_duration(lateness_ms)}"
         yield Reason("late", f"the event came too late to be evaluated: {allowed}, and {behind}")

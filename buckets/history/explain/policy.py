@@ -3,27 +3,17 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from buckets.duration import format_duration
 from buckets.history.explain.explanation import Reason
 from buckets.history.explain.history_lookup import Past
 from buckets.history.explain.results import OF_ALERTS, Row
-from buckets.moment import moment_ms
+from buckets.moment import exact_time_text, moment_ms
 from buckets.outputs.columns import HELD_ALERTS
 from buckets.rules.policy import WHOLE_SHARE, Snooze, share_text
 from buckets.rules.rule import Rule
 from buckets.rules.rule_policy import key_texts
-
-
-def moment(time_ms: int) -> str:
-    """A moment in UTC, to the millisecond."""
-    try:
-        found = datetime.fromtimestamp(time_ms / 1000, UTC)
-    except (ValueError, OverflowError, OSError):
-        return f"{time_ms} ms"
-    return f"{found:%Y-%m-%d %H:%M:%S}.{time_ms % 1000:03d}"
 
 
 @dataclass(frozen=True)
@@ -59,13 +49,13 @@ def held_by(past: Past, fired: FiredAt) -> Iterator[Reason]:
     for snooze in rule.snoozes:
         if _is_snoozed(snooze, fired):
             by = f", by {snooze.author}" if snooze.author else ""
-            until = moment(moment_ms(snooze.until))
+            until = exact_time_text(moment_ms(snooze.until))
             yield Reason("snooze", f"snoozed for {_snoozed(snooze)} until {until}{by}: {snooze.reason}")
     if rule.cooldown is not None:
         last = latest_alert(past, fired, time_ms - rule.cooldown + 1)
         if last is not None:
-            ends = moment(last["event_time"] + rule.cooldown)
-            alert = f"alert {last['alert_id']} at {moment(last['event_time'])}"
+            ends = exact_time_text(last["event_time"] + rule.cooldown)
+            alert = f"alert {last['alert_id']} at {exact_time_text(last['event_time'])}"
             because = f"because of {alert}" + (", as of its filled-in history" if fired.filled is not None else "")
             yield Reason("cooldown", f"cooldown of {format_duration(rule.cooldown)} until {ends}, {because}")
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from buckets.history.explain.explanation import RuleThen
 from buckets.history.explain.history_lookup import Past
 from buckets.history.explain.key import Target
-from buckets.history.explain.policy import moment
+from buckets.moment import exact_time_text
 from buckets.rules.rule import Rule
 from buckets.rules.warmth import Warm, rules_warmth
 
@@ -44,7 +44,9 @@ def _warm_words(warm: Sequence[Warm], time_ms: int) -> str:
         begun = each.from_ms is None or each.from_ms <= time_ms
         if begun and (each.until_ms is None or time_ms < each.until_ms):
             return (
-                "complete since the first event" if each.from_ms is None else f"complete from {moment(each.from_ms)} on"
+                "complete since the first event"
+                if each.from_ms is None
+                else f"complete from {exact_time_text(each.from_ms)} on"
             )
     ahead = next((each.from_ms for each in warm if each.from_ms is not None and each.from_ms > time_ms), None)
-    return "not complete" if ahead is None else f"not complete: only from {moment(ahead)} on"
+    return "not complete" if ahead is None else f"not complete: only from {exact_time_text(ahead)} on"

@@ -11,8 +11,8 @@ from buckets.history.explain.alerts import as_arrivals
 from buckets.history.explain.arrivals import Arrivals
 from buckets.history.explain.history_lookup import Past
 from buckets.history.explain.key import Target
-from buckets.history.explain.policy import moment
 from buckets.history.explain.results import Row, sql_moment, sql_text
+from buckets.moment import exact_time_text
 from buckets.rules.rule import Rule
 
 
@@ -25,7 +25,7 @@ def arrivals_of_event(past: Past, event_id: str, at_ms: int | None) -> Arrivals 
     arrivals = _events(past, event_id, at_ms)
     times_ms = sorted(set(arrivals.times_ms.tolist()))
     if len(times_ms) > 1:
-        some = ", ".join(moment(each) for each in times_ms[:3])
+        some = ", ".join(exact_time_text(each) for each in times_ms[:3])
         message = f"{len(times_ms)} events have the id {event_id!r}, at {some}; say which with --at"
         raise BucketsError(message)
     if len(arrivals):
@@ -76,7 +76,7 @@ def _events(past: Past, event_id: str, at_ms: int | None) -> Arrivals:
 
 def _not_found(past: Past, event_id: str, at_ms: int | None) -> str:
     cuts, before = past.recorded.cuts, past.recorded.before
-    when = "" if at_ms is None else f" at {moment(at_ms)}"
+    when = "" if at_ms is None else f" at {exact_time_text(at_ms)}"
     since = f", which begins with batch {cuts[0].batch_id}" if before is not None else ""
     hint = "; it may have come before that" if before is not None else ""
     return f"event {event_id!r}{when} is not in the archive {past.archive.folder}{since}{hint}; check the id"
