@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
-from buckets.cli.console import Terminal, echo_json
+from buckets.cli.console import Terminal, TextTable, echo_json
 from buckets.cli.rules.list_rules import AsJson
 from buckets.cli.rules.snooze import read_key
 from buckets.cli.time_range import From, To, range_ms
@@ -18,7 +17,7 @@ from buckets.numbers.fixed_point import readable
 from buckets.outputs.alert_ids import short_length
 from buckets.outputs.columns import ALERTS, HELD_ALERTS, SHADOW_ALERTS
 from buckets.outputs.reader import TIMES, read_rows
-from buckets.printable import key_words, one_line
+from buckets.printable import counted, key_words, one_line
 
 _USUALLY_SHOWN = 20
 
@@ -106,7 +105,7 @@ def _as_json(row: dict[str, Any]) -> dict[str, Any]:
     return shown
 
 
-def alert_table(rows: list[dict[str, Any]], title: str, id_length: int) -> Table:
+def alert_table(rows: list[dict[str, Any]], title: str, id_length: int) -> TextTable:
     """Return alerts as a table.
 
     Args:
@@ -114,10 +113,7 @@ def alert_table(rows: list[dict[str, Any]], title: str, id_length: int) -> Table
         title: what stands above it.
         id_length: how many characters of their ids are shown.
     """
-    table = Table(title=title, title_justify="left", show_lines=True)
-    table.add_column("Time (UTC)", min_width=12)
-    table.add_column("Alert", overflow="fold", ratio=1)
-    table.add_column("Value", justify="right", no_wrap=True)
+    table = TextTable(title, ("Time (UTC)", "Alert", "Value"), ("Value",), show_lines=True, whole=("Time (UTC)",))
     for row in rows:
         lines = [row["rule"], key_words(row["key"]), f"event {row['event_id']}, rule {row['rule_id']}"]
         lines.append(f"alert {row['alert_id'][:id_length]}")
@@ -151,7 +147,7 @@ def _of_policy(row: dict[str, Any]) -> list[str]:
 def _values(row: dict[str, Any]) -> str:
     """The value of an alert, or those of its features."""
     if row["value"] is not None:
-        return f"{readable(row['value'])}\nof {row['count']:,} {'event' if row['count'] == 1 else 'events'}"
+        return f"{readable(row['value'])}\nof {counted(row['count'], 'event')}"
     terms = json.loads(row["terms"]) if isinstance(row["terms"], str) else row["terms"]
     return "\n".join(f"{term['name']} {term_value(term)}{_bounds(term)}" for term in terms)
 

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
-from buckets.cli.console import Terminal, echo_report
+from buckets.cli.console import Terminal, TextTable, echo_report
 from buckets.preflight.answer import Answer
 from buckets.preflight.configuration import check_configuration
+from buckets.printable import counted
 
 _FAILED = 1
 
@@ -53,10 +53,7 @@ def check_job(
 
 
 def _print(answers: list[Answer], is_connected: bool) -> None:
-    table = Table()
-    table.add_column("Thing", overflow="fold")
-    table.add_column("", no_wrap=True)
-    table.add_column("What was found", overflow="fold")
+    table = TextTable(None, ("Thing", "", "What was found"), whole=("",))
     for each in answers:
         said = Text("ok", "green") if each.is_ok else Text("wrong", "bold red")
         table.add_row(each.thing, said, "\n".join(each.faults) or f"{each.note} ({_shown(each.where)})")
@@ -65,7 +62,7 @@ def _print(answers: list[Answer], is_connected: bool) -> None:
     faults = sum(len(each.faults) for each in answers)
     if faults:
         rest = "" if is_connected else "; what the configuration names was not looked at"
-        terminal.say(f"{faults:,} {'fault' if faults == 1 else 'faults'}{rest}")
+        terminal.say(f"{counted(faults, 'fault')}{rest}")
 
 
 def _shown(where: str) -> str:

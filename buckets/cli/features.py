@@ -6,14 +6,13 @@ from typing import Annotated
 
 import pyarrow as pa
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from buckets.archive.event_table import open_events
 from buckets.archive.history import History
-from buckets.cli.console import Terminal, echo, echo_report
+from buckets.cli.console import Terminal, TextTable, echo, echo_report
 from buckets.cli.evaluate import list_files
 from buckets.cli.event_schema import SchemaOption, event_schema
-from buckets.cli.table import TextTable
+from buckets.cli.progress import progress_bar
 from buckets.config.engine import EngineSettings
 from buckets.config.job import Job, check_precision_groups, load_engine_settings, load_job
 from buckets.config.lists import check_lists
@@ -82,9 +81,7 @@ def features(
         raise BucketsError(message)
     check_output(out, events, run.columns, overwrite)
     wanted = None if run.missing is None else len(run.missing)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    bar = Progress(*columns, console=console, disable=not console.is_terminal)
-    with bar:
+    with progress_bar(console) as bar:
         task = bar.add_task("Events", total=size)
 
         def tables() -> Iterator[pa.Table]:

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from buckets.cli.console import Terminal
+from buckets.cli.progress import progress_bar
 from buckets.duration import parse_duration_ms
 from buckets.errors import BucketsError
 from buckets.generator import PATTERNS, GeneratorSettings, Stream, Written, write
@@ -61,8 +61,7 @@ def generate(
         rows_per_file=rows_per_file,
     )
     destination(out, malformed_rate > 0, overwrite)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Terminal(stderr=True)) as bar:
+    with progress_bar(Terminal(stderr=True)) as bar:
         task = bar.add_task("Drawing", total=None)
         stream = generate_stream(settings)
         bar.update(task, description="Writing", total=stream.line_count)

@@ -5,9 +5,8 @@ from typing import Annotated
 
 import typer
 
-from buckets.cli.console import Terminal
+from buckets.cli.console import Terminal, TextTable
 from buckets.cli.kafka_send import send
-from buckets.cli.table import TextTable
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
 
@@ -41,12 +40,8 @@ def start(
 
     console = Terminal(stderr=True)
     broker = LocalBroker(folder, port)
-
-    def say(line: str) -> None:
-        console.say(line)
-
     with console.status("Starting Kafka…"):
-        started = broker.start(say)
+        started = broker.start(console.say)
     status = broker.status()
     how = "runs" if started else "already runs"
     _print(f"Kafka {how} at {status.address}, process {status.pid}, data and log in {folder}")

@@ -9,9 +9,8 @@ from rich.text import Text
 
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.list_versions import ListVersion
-from buckets.cli.console import Terminal, echo, echo_json
+from buckets.cli.console import Terminal, TextTable, echo, echo_json
 from buckets.cli.rules.request import Author, Reason, author_and_reason
-from buckets.cli.table import TextTable
 from buckets.config.job import Job, load_job
 from buckets.config.lists import ListSettings
 from buckets.errors import BucketsError

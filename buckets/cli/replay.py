@@ -10,10 +10,9 @@ import typer
 from rich.status import Status
 
 from buckets.archive.history import History
-from buckets.cli.console import Terminal, echo_report
+from buckets.cli.console import Terminal, TextTable, echo_report
 from buckets.cli.processes import Processes, processes_for
 from buckets.cli.rules.list_rules import AsJson
-from buckets.cli.table import TextTable
 from buckets.cli.time_range import From, To, range_ms
 from buckets.config.job import load_job
 from buckets.errors import BucketsError

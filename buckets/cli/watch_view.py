@@ -9,7 +9,7 @@ from rich.table import Table
 from buckets.cli.alerts import crossed
 from buckets.moment import time_text
 from buckets.numbers.fixed_point import readable
-from buckets.printable import key_words
+from buckets.printable import counted, key_words
 
 _BARS = "▁▂▃▄▅▆▇█"
 Status = dict[str, Any]
@@ -22,7 +22,7 @@ def figures_table(data: Status) -> Table:
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold", ratio=1)
     table.add_row("events/s", f"{minute['events_per_s']:,.0f}  {bars(minute['events_by_second'])}")
-    table.add_row("delay", _quantiles(minute["latency_ms"]) or "not known of this source")
+    table.add_row("delay", quantiles_text(minute["latency_ms"]) or "not known of this source")
     table.add_row("batches", _batches(minute))
     table.add_row("behind", _behind(data["lag"]))
     for kind, held in data.get("processes", {}).items():
@@ -100,7 +100,7 @@ def _batch_count(batches: int) -> str:
 def figures_line(data: Status) -> str:
     """Rate, times and totals as one line."""
     minute = data["minute"]
-    delay = _quantiles(minute["latency_ms"])
+    delay = quantiles_text(minute["latency_ms"])
     parts = [
         f"{clock_text(data['written_ms'])} UTC",
         f"{minute['events_per_s']:,.0f} events/s",
@@ -146,7 +146,8 @@ def _batches(minute: dict[str, Any]) -> str:
     return f"{minute['batches']:,} {unit} of {times['p50']:,} ms, at most {times['max']:,} ms"
 
 
-def _quantiles(times_ms: dict[str, int] | None) -> str:
+def quantiles_text(times_ms: dict[str, int] | None) -> str:
+    """Return quantiles of times in one line; nothing where there are none."""
     if times_ms is None:
         return ""
     return ", ".join(f"{name} {time_ms:,} ms" for name, time_ms in times_ms.items())
@@ -155,7 +156,7 @@ def _quantiles(times_ms: dict[str, int] | None) -> str:
 def _behind(lag: int | None) -> str:
     if lag is None:
         return "lag not known"
-    return f"{lag:,} {'message' if lag == 1 else 'messages'} behind"
+    return f"{counted(lag, 'message')} behind"
 
 
 def clock_text(time_ms: int) -> str:

@@ -16,7 +16,7 @@ from buckets.duration import format_duration
 from buckets.evaluation import Results
 from buckets.moment import exact_time_text, moment_ms
 from buckets.numbers.fixed_point import readable
-from buckets.printable import quoted
+from buckets.printable import counted, quoted
 from buckets.rule_tests.given_events import GivenEvents
 from buckets.rules.condition import condition_words
 from buckets.rules.filter import describe_filter
@@ -169,7 +169,7 @@ def _simple(rule: Rule, row: Row) -> str:
     if value is None:
         return "no event in its window has a value"
     bounds = "" if row["exact"] else f" (between {readable(row['lower'])} and {readable(row['upper'])})"
-    events = f"{row['count']:,} {'event' if row['count'] == 1 else 'events'}"
+    events = counted(row["count"], "event")
     begin = _moment(end - timedelta(milliseconds=rule.window.length_ms))
     window = f"in the {format_duration(rule.window.length_ms)} from {begin} to {_moment(end)}"
     comparison = f"{readable(value)} {limit.operator} {readable(limit.value)}"

@@ -4,8 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from buckets.cli.console import Terminal
-from buckets.cli.table import TextTable
+from buckets.cli.console import Terminal, TextTable
 from buckets.history.backtest.expectation import Outcome
 from buckets.history.backtest.figures_text import TITLES, decimal_text, money_text, percent_text
 from buckets.history.backtest.report import BacktestReport, Figures

@@ -9,10 +9,9 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
-from buckets.cli.console import Terminal, echo, echo_json
+from buckets.cli.console import Terminal, TextTable, echo, echo_json
 from buckets.cli.evaluate import list_files
 from buckets.cli.event_schema import SchemaOption, event_schema
-from buckets.cli.table import TextTable
 from buckets.clock import epoch_ms
 from buckets.config.engine import EngineSettings
 from buckets.config.lists import check_lists
@@ -27,6 +26,7 @@ from buckets.lint.subject import Subject
 from buckets.lists.list_file import load_list
 from buckets.lists.lists import Lists
 from buckets.preflight.configuration import faults_beside_rules
+from buckets.printable import counted
 from buckets.rule_files.rule_lines import RuleLines, rule_lines
 from buckets.rule_files.yaml_rules import load_rule_files
 from buckets.rules.rule import Rule
@@ -129,12 +129,8 @@ def _validity(file: Path, rules: tuple[Rule, ...], schema: EventSchema) -> str:
         if rule.is_in_force
         for fields, where in rule.groupings()
     }
-    found = f"{_counted(len(rules), 'rule')} in {_counted(len(groups), 'group')}"
+    found = f"{counted(len(rules), 'rule')} in {counted(len(groups), 'group')}"
     return f"{file}: {found} {'is' if len(rules) == 1 else 'are'} valid"
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def _summary(
@@ -185,7 +181,7 @@ def _print(report: Report, lines: dict[str, RuleLines], show_all: bool) -> None:
         console = Terminal()
         console.print(_table(shown, lines, console.width))
     counts = {level: sum(each.code.level == level for each in report.findings) for level in _COLOURS}
-    parts = [_counted(count, level) for level, count in counts.items() if count]
+    parts = [counted(count, level) for level, count in counts.items() if count]
     if report.silenced:
         parts.append(f"{len(report.silenced):,} silenced{'' if show_all else ' (--all shows them)'}")
     if parts:

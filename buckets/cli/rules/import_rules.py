@@ -9,6 +9,7 @@ from buckets.cli.console import echo
 from buckets.cli.result_file import write_result
 from buckets.errors import BucketsError
 from buckets.events.schema import load_event_schema
+from buckets.printable import counted
 from buckets.rule_files.flink_rules import holds_flink_rules, read_flink_rules
 from buckets.rule_files.yaml_editor import rules_text
 from buckets.yaml_file import read_text
@@ -50,4 +51,4 @@ def import_rules(
         echo(rules_text(rules), nl=False)
         return
     write_result("--out", out, rules_text(rules))
-    echo(f"{out}: {len(rules)} {'rule' if len(rules) == 1 else 'rules'} of {file}")
+    echo(f"{out}: {counted(len(rules), 'rule')} of {file}")

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from buckets.checkpoint.rule_versions import RuleVersions
-from buckets.cli.console import Terminal, echo, echo_json
+from buckets.cli.console import Terminal, TextTable, echo, echo_json
 from buckets.cli.result_file import write_result
 from buckets.cli.rules import check as rule_check
 from buckets.cli.rules import compare as rule_compare
@@ -21,7 +21,6 @@ from buckets.cli.rules import tests as rule_tests
 from buckets.cli.rules.backfill import ask_for_backfill, check_backfill
 from buckets.cli.rules.import_rules import import_rules
 from buckets.cli.rules.request import Author, Conf, Reason, author_and_reason, open_rules, read_rules, revise_rules
-from buckets.cli.table import TextTable
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
 from buckets.events.schema import load_event_schema

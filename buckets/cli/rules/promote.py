@@ -23,6 +23,7 @@ from buckets.errors import BucketsError
 from buckets.moment import time_text
 from buckets.outputs.columns import SHADOW_ALERTS
 from buckets.outputs.rule_alerts import count_alerts
+from buckets.printable import counted
 from buckets.rules.change import RuleChange
 from buckets.rules.policy import parse_share
 from buckets.rules.release import STEPS, promoted, stage, stage_meaning
@@ -107,6 +108,5 @@ def _trial(job: Job, rule: Rule) -> str:
     found = count_alerts(table, rule.rule_id)
     if found.first_ms is None or found.last_ms is None:
         return f"no alerts in {table}"
-    alerts = "1 alert" if found.alerts == 1 else f"{found.alerts:,} alerts"
-    keys = "1 key" if found.keys == 1 else f"{found.keys:,} keys"
-    return f"{alerts} of {keys}, for events of {time_text(found.first_ms)} to {time_text(found.last_ms)} UTC"
+    times = f"{time_text(found.first_ms)} to {time_text(found.last_ms)} UTC"
+    return f"{counted(found.alerts, 'alert')} of {counted(found.keys, 'key')}, for events of {times}"

@@ -7,12 +7,11 @@ import typer
 
 from buckets.archive.history import History
 from buckets.cli.archived_events import archived_events
-from buckets.cli.console import Terminal, echo, echo_report
+from buckets.cli.console import Terminal, TextTable, echo, echo_report
 from buckets.cli.result_file import check_result_files, job_inputs, write_result
 from buckets.cli.rules.list_rules import AsJson
 from buckets.cli.rules.quality_page import quality_page
 from buckets.cli.rules.quality_text import alerts_text, duration_text, interval_text, remarks
-from buckets.cli.table import TextTable
 from buckets.cli.time_range import From, To, range_ms
 from buckets.config.job import load_job
 from buckets.errors import BucketsError

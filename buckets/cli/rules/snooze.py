@@ -9,7 +9,7 @@ import typer
 from pydantic import ValidationError
 from rich.text import Text
 
-from buckets.cli.console import Terminal, echo
+from buckets.cli.console import Terminal, TextTable, echo
 from buckets.cli.rules.request import (
     Author,
     Conf,
@@ -20,7 +20,6 @@ from buckets.cli.rules.request import (
     read_rules,
     revise_rules,
 )
-from buckets.cli.table import TextTable
 from buckets.config.job import Job, load_job
 from buckets.duration import parse_duration_ms
 from buckets.errors import BucketsError

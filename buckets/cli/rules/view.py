@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from buckets.cli.table import TextTable
+from buckets.cli.console import TextTable
 from buckets.moment import time_text
 from buckets.rule_files.differences import fields_that_differ
 from buckets.rules.policy_words import policy_sentence

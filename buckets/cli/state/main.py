@@ -8,9 +8,8 @@ import typer
 
 from buckets.checkpoint.job_record import JobRecord
 from buckets.checkpoint.rule_versions import RuleVersions
-from buckets.cli.console import Terminal
+from buckets.cli.console import Terminal, TextTable
 from buckets.cli.state.transfer import export_command, import_command
-from buckets.cli.table import TextTable
 from buckets.duration import format_duration
 from buckets.engine.storage.key import key_json, key_of_values
 from buckets.engine.storage.shard_store import split_head_key

@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
-from buckets.cli.console import Terminal, echo, echo_json
+from buckets.cli.console import Terminal, TextTable, echo, echo_json
 from buckets.cli.rules.known_rules import check_known_rules
 from buckets.cli.rules.list_rules import AsJson
 from buckets.config.job import Job, load_job, results_folder
@@ -73,11 +72,9 @@ def _show_verdicts(job: Job, rule: str | None, limit: int, all_: bool, as_json: 
     if not chosen:
         echo(one_line(f"no verdicts{of} yet; `buckets verdict` says what was found about an alert"))
         return
-    table = _table(f"{min(limit, len(chosen)):,} of {len(chosen):,} verdicts{of}, newest first")
-    table.add_column("When (UTC)", min_width=10)
-    table.add_column("Verdict", no_wrap=True)
-    table.add_column("By", overflow="fold", max_width=14)
-    table.add_column("About", overflow="fold", ratio=1)
+    title = f"{min(limit, len(chosen)):,} of {len(chosen):,} verdicts{of}, newest first"
+    columns = ("When (UTC)", "Verdict", "By", "About")
+    table = TextTable(one_line(title), columns, show_lines=True, whole=("When (UTC)", "Verdict"))
     length = _id_length(job)
     for each in chosen[:limit]:
         table.add_row(_in_two_lines(each.made_at_ms), each.verdict, one_line(each.by), _about(each, length))
@@ -101,9 +98,8 @@ def _show_open(job: Job, rule: str | None, limit: int, as_json: bool) -> None:
     if not waiting:
         echo(one_line(f"no alerts{of} wait for a verdict"))
         return
-    table = _table(f"{min(limit, len(waiting)):,} of {len(waiting):,} alerts{of} without a verdict, newest first")
-    table.add_column("Time (UTC)", min_width=10)
-    table.add_column("Alert", overflow="fold", ratio=1)
+    title = f"{min(limit, len(waiting)):,} of {len(waiting):,} alerts{of} without a verdict, newest first"
+    table = TextTable(one_line(title), ("Time (UTC)", "Alert"), show_lines=True, whole=("Time (UTC)",))
     length = _id_length(job)
     for alert in waiting[:limit]:
         said = [f"{alert.rule_id}: {key_words(alert.key)}", f"event {alert.event_id}, alert {alert.alert_id[:length]}"]
@@ -150,7 +146,3 @@ def _about(verdict: Verdict, id_length: int | None) -> str:
 
 def _in_two_lines(time_ms: int) -> str:
     return time_text(time_ms).replace(" ", "\n")
-
-
-def _table(title: str) -> Table:
-    return Table(title=one_line(title), title_justify="left", show_lines=True)
