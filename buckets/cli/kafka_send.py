@@ -11,7 +11,7 @@ import typer
 from rich.status import Status
 
 from buckets.cli.console import Terminal
-from buckets.cli.rules.origin import open_origin
+from buckets.cli.rules.request import JobRules
 from buckets.config.job import Job, load_job
 from buckets.errors import BucketsError
 
@@ -115,7 +115,7 @@ def _key_of_rules(job: Job) -> str:
     Raises:
         BucketsError: there is none.
     """
-    rules = job.rules or [kept.rule for kept in open_origin(job).read()[0]]
+    rules = job.rules or JobRules(job).rules
     groupings = (fields for rule in rules if rule.on == "events" for fields, _ in rule.groupings())
     field = next((fields[0] for fields in groupings if fields), None)
     if field is None:

@@ -6,7 +6,7 @@ import typer
 
 from buckets.cli.console import Terminal, echo, echo_json
 from buckets.cli.rules.completion import Completion, read_completions
-from buckets.cli.rules.request import Conf, open_rules, read_rules
+from buckets.cli.rules.request import Conf, JobRules
 from buckets.config.job import load_job
 from buckets.moment import iso_text
 from buckets.rules.policy_words import policy_sentence
@@ -32,17 +32,16 @@ def list_rules(conf: Conf, as_json: AsJson = False) -> None:
     from buckets.cli.rules.view import rules_table
 
     job = load_job(conf)
-    origin = open_rules(job)
-    kept = read_rules(origin)
-    completions = read_completions(job, [each.rule for each in kept])
+    rules = JobRules(job)
+    completions = read_completions(job, rules.rules)
     if as_json:
-        shown = [_as_json(each, completions[each.rule.rule_id]) for each in kept]
+        shown = [_as_json(each, completions[each.rule.rule_id]) for each in rules.kept]
         echo_json(shown)
         return
-    if not kept:
-        echo(f"no rules in {origin.name}")
+    if not rules.kept:
+        echo(f"no rules in {rules.name}")
         return
-    Terminal().print(rules_table(f"{len(kept)} rules of {origin.name}", kept, completions))
+    Terminal().print(rules_table(f"{len(rules.kept)} rules of {rules.name}", rules.kept, completions))
 
 
 def _as_json(each: "KeptRule", completion: Completion) -> dict[str, Any]:

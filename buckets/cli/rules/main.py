@@ -20,7 +20,7 @@ from buckets.cli.rules import state as rule_state
 from buckets.cli.rules import tests as rule_tests
 from buckets.cli.rules.backfill import ask_for_backfill, check_backfill
 from buckets.cli.rules.import_rules import import_rules
-from buckets.cli.rules.request import Author, Conf, Reason, author_and_reason, open_rules, read_rules, revise_rules
+from buckets.cli.rules.request import Author, Conf, DryRun, JobRules, Reason, author_and_reason
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
 from buckets.events.schema import load_event_schema
@@ -28,7 +28,6 @@ from buckets.resources import DEMO_RULES
 from buckets.rule_files.json_schema import rule_file_schema
 from buckets.rule_files.yaml_editor import rules_text
 from buckets.rule_files.yaml_rules import load_changes, load_rule_files
-from buckets.rules.revision import in_one_form
 
 rules_app = typer.Typer(help="Check, read and change rules.", rich_markup_mode=None)
 
@@ -85,7 +84,7 @@ def apply(
     conf: Conf,
     author: Author = None,
     reason: Reason = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False,
+    dry_run: DryRun = False,
     backfill: Annotated[
         bool, typer.Option("--backfill", help="Have the running job fill in their history from its archive.")
     ] = False,
@@ -107,32 +106,23 @@ def apply(
       buckets rules apply new-rules.yaml --conf conf/kafka.yaml --backfill
       buckets rules apply new-rules.yaml --conf conf/kafka.yaml --reason "limits of 2027"
     """  # noqa: D301 - click needs the backspace itself
-    from buckets.cli.rules.view import changes_table, difference
+    from buckets.cli.rules.view import changes_table
 
     job = load_job(conf)
     if backfill:
         check_backfill(job)
-    origin = open_rules(job, file.name)
-    kept = read_rules(origin)
-    before = [each.rule for each in kept]
-    asked = load_changes(file, job.event_schema, before, **author_and_reason(author, reason))
-    revision = revise_rules(job, kept, asked)
-    made = {change.rule_id: change for change in revision.made}
-    rows = []
-    for rule_id in (str(each.subject) for each in asked):
-        change = made.get(rule_id)
-        if change is None:
-            rows.append((rule_id, "unchanged", ""))
-            continue
-        what = "new" if change.before is None else "deleted" if change.after is None else "changed"
-        old = None if change.before is None else in_one_form(change.before, job.event_schema)
-        rows.append((rule_id, what, difference(old, change.after)))
-    Terminal().print(changes_table(f"Rules of {file} into {origin.name}", rows))
+    rules = JobRules(job, file.name)
+    asked = load_changes(file, job.event_schema, rules.rules, **author_and_reason(author, reason))
+    revision = rules.revise(asked)
+    subjects = [str(change.subject) for change in asked]
+    table = changes_table(f"Rules of {file} into {rules.name}", subjects, revision.made, job.event_schema)
+    Terminal().print(table)
+    changed = f"{len(revision.made)} of {len(asked)} rules"
     if dry_run:
-        echo(f"dry run: {len(made)} of {len(asked)} rules would change; nothing has been written")
+        echo(f"dry run: {changed} would change; nothing has been written")
         return
-    origin.publish(asked, revision.made)
-    echo(f"{len(made)} of {len(asked)} rules are changed in {origin.name}")
+    rules.publish(asked, revision)
+    echo(f"{changed} are changed in {rules.name}")
     if backfill:
         ask_for_backfill(job, revision.rule_set, asked)
 
@@ -184,16 +174,15 @@ def export(
     if out is not None and out.exists():
         message = f"--out {out}: exists already; name a new file"
         raise BucketsError(message)
-    origin = open_rules(load_job(conf))
-    rules = [each.rule for each in read_rules(origin)]
-    if not rules:
-        message = f"there are no rules in {origin.name}; put some there with `buckets rules apply FILE --conf {conf}`"
+    kept = JobRules(load_job(conf))
+    if not kept.rules:
+        message = f"there are no rules in {kept.name}; put some there with `buckets rules apply FILE --conf {conf}`"
         raise BucketsError(message)
     if out is None:
-        echo(rules_text(rules), nl=False)
+        echo(rules_text(kept.rules), nl=False)
         return
-    write_result("--out", out, rules_text(rules))
-    echo(f"{len(rules)} rules of {origin.name} are in {out}")
+    write_result("--out", out, rules_text(kept.rules))
+    echo(f"{len(kept.rules)} rules of {kept.name} are in {out}")
 
 
 rules_app.command(name="import")(import_rules)

@@ -7,17 +7,7 @@ import typer
 
 from buckets.cli.console import echo
 from buckets.cli.rules.completion import expected_completion, read_completions
-from buckets.cli.rules.request import (
-    Author,
-    Conf,
-    Reason,
-    RuleId,
-    author_and_reason,
-    find_rule,
-    open_rules,
-    read_rules,
-    revise_rules,
-)
+from buckets.cli.rules.request import Author, Conf, JobRules, Reason, RuleId, author_and_reason
 from buckets.config.job import Job, load_job
 from buckets.errors import BucketsError
 from buckets.moment import time_text
@@ -58,23 +48,20 @@ def promote(
     wanted, share = _state(to), _share(rollout)
     said = author_and_reason(author, reason)
     job = load_job(conf)
-    origin = open_rules(job)
-    kept = read_rules(origin)
-    before = find_rule(origin, kept, rule_id)
+    rules = JobRules(job)
+    before = rules.rule(rule_id)
     try:
         after = promoted(before, wanted, share)
     except ValueError as error:
-        message = f"rule {rule_id!r} of {origin.name} {error}"
+        message = f"rule {rule_id!r} of {rules.name} {error}"
         raise BucketsError(message) from None
     completion = read_completions(job, [before])[rule_id]
     if require_warm and not completion.is_complete:
         remedy = "wait, or leave out --require-warm"
-        message = f"rule {rule_id!r} of {origin.name} is not complete: {completion.words}; {remedy}"
+        message = f"rule {rule_id!r} of {rules.name} is not complete: {completion.words}; {remedy}"
         raise BucketsError(message)
-    asked = RuleChange(change="put", rule=after, **said)
-    revision = revise_rules(job, kept, [asked])
-    origin.publish([asked], revision.made)
-    echo(f"{rule_id}: {stage(before)} until now, {stage(after)} from the next batch on; written to {origin.name}")
+    rules.change([RuleChange(change="put", rule=after, **said)])
+    echo(f"{rule_id}: {stage(before)} until now, {stage(after)} from the next batch on; written to {rules.name}")
     echo(f"what it means: {stage_meaning(after)}")
     shown = completion if completion.warmth is not None else expected_completion(job, after)
     echo(f"its windows: {shown.words}")

@@ -1,14 +1,16 @@
 """Rules and their changes as tables and text."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
 from buckets.cli.console import TextTable
+from buckets.events.schema import EventSchema
 from buckets.moment import time_text
 from buckets.rule_files.differences import fields_that_differ
 from buckets.rules.policy_words import policy_sentence
+from buckets.rules.revision import Change, in_one_form
 from buckets.rules.rule import Rule
 
 if TYPE_CHECKING:
@@ -47,11 +49,18 @@ def rule_words(rule: Rule) -> str:
     return "\n".join(part for part in (rule.sentence(), policy_sentence(rule)) if part)
 
 
-def changes_table(title: str, rows: Sequence[tuple[str, str, str]]) -> TextTable:
-    """What a command does to rules: the rule, what is done, and what differs."""
+def changes_table(title: str, rule_ids: Iterable[str], made: Iterable[Change], schema: EventSchema) -> TextTable:
+    """Return what a command does to rules: each rule, what becomes of it, and what differs."""
     table = TextTable(title, ("Rule", "Change", "What"))
-    for row in rows:
-        table.add_row(*row)
+    changes = {change.rule_id: change for change in made}
+    for rule_id in rule_ids:
+        change = changes.get(rule_id)
+        if change is None:
+            table.add_row(rule_id, "unchanged", "")
+            continue
+        what = "new" if change.before is None else "deleted" if change.after is None else "changed"
+        before = None if change.before is None else in_one_form(change.before, schema)
+        table.add_row(rule_id, what, difference(before, change.after))
     return table
 
 
