@@ -32,6 +32,19 @@ def moment_ms(moment: datetime) -> int:
     return -((_EPOCH - in_utc(moment)) // timedelta(milliseconds=1))
 
 
+def parse_moment_ms(text: str) -> int:
+    """Read a moment in ISO 8601 in ms since the epoch, as `moment_ms`.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        return moment_ms(datetime.fromisoformat(text))
+    except ValueError:
+        message = f"{text!r} is no moment; write a day or a time in UTC, as in 2026-01-03 or 2026-01-03T10:00"
+        raise ValueError(message) from None
+
+
 def moment_text(moment: datetime) -> str:
     """A moment in UTC as ISO 8601 writes it."""
     return moment.isoformat().replace("+00:00", "Z")

@@ -8,9 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from buckets.cli.console import Terminal, TextTable, echo_json
-from buckets.cli.rules.list_rules import AsJson
+from buckets.cli.options import AsJson, From, To, range_ms
 from buckets.cli.rules.snooze import read_key
-from buckets.cli.time_range import From, To, range_ms
 from buckets.errors import BucketsError
 from buckets.moment import exact_time_text, iso_text
 from buckets.numbers.fixed_point import readable

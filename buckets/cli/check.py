@@ -9,6 +9,7 @@ import typer
 from rich.text import Text
 
 from buckets.cli.console import Terminal, TextTable, echo_report
+from buckets.cli.options import AsJson
 from buckets.preflight.answer import Answer
 from buckets.preflight.configuration import check_configuration
 from buckets.printable import counted
@@ -21,7 +22,7 @@ def check_job(
     offline: Annotated[
         bool, typer.Option("--offline", help="Look at the files alone, and connect to nothing.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> int:
     """Check a configuration, and connect to what it names; nothing is started or written.
 

@@ -10,7 +10,7 @@ from rich.text import Text
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.list_versions import ListVersion
 from buckets.cli.console import Terminal, TextTable, echo, echo_json
-from buckets.cli.rules.request import Author, Reason, author_and_reason
+from buckets.cli.options import Author, Reason, author_and_reason, read_option
 from buckets.config.job import Job, load_job
 from buckets.config.lists import ListSettings
 from buckets.errors import BucketsError
@@ -101,11 +101,7 @@ def put(
     """  # noqa: D301 - click needs the backspace itself
     fields: dict[str, Any] = _values(value or [])
     if until is not None:
-        try:
-            read_moment_ms(until)
-        except ValueError as error:
-            message = f"--until: {error}"
-            raise BucketsError(message) from None
+        read_option("--until", until, read_moment_ms)
         fields["until"] = until
     fields |= {field: text for field, text in author_and_reason(author, reason).items() if text}
     _send(load_job(conf), name, key, json.dumps(fields, ensure_ascii=False))

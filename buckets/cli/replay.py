@@ -3,7 +3,6 @@
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -11,9 +10,7 @@ from rich.status import Status
 
 from buckets.archive.history import History
 from buckets.cli.console import Terminal, TextTable, echo_report
-from buckets.cli.processes import Processes, processes_for
-from buckets.cli.rules.list_rules import AsJson
-from buckets.cli.time_range import From, To, range_ms
+from buckets.cli.options import ArchivedConf, AsJson, From, Processes, To, processes_for, range_ms
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
 from buckets.history.replay.differences import Difference
@@ -36,7 +33,7 @@ class Cuts(StrEnum):
 
 
 def replay_job(
-    conf: Annotated[Path, typer.Argument(metavar="CONF", help="A configuration with `archive`.")],
+    conf: ArchivedConf,
     begin: From = None,
     end: To = None,
     evaluations: Annotated[

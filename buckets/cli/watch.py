@@ -11,6 +11,7 @@ from rich.text import Text
 
 from buckets.backfill.fill_status import read_fills
 from buckets.cli.console import Terminal
+from buckets.cli.options import read_option
 from buckets.cli.watch_view import (
     alert_line,
     alerts_table,
@@ -78,11 +79,7 @@ def watch(
 
 
 def _every_s(text: str) -> float:
-    try:
-        milliseconds = parse_duration_ms(text)
-    except ValueError as error:
-        message = f"--every: {error}"
-        raise BucketsError(message) from None
+    milliseconds = read_option("--every", text, parse_duration_ms)
     if milliseconds < SHORTEST_MS:
         message = f"--every: {text!r} is shorter than the limit of {SHORTEST_MS}ms; look less often"
         raise BucketsError(message)

@@ -14,9 +14,8 @@ from buckets.cli.backtest.view import show_report
 from buckets.cli.console import JSON_VERSION, Terminal, echo_json, json_text
 from buckets.cli.evaluate import list_files
 from buckets.cli.event_schema import SchemaOption, event_schema
-from buckets.cli.processes import Processes, processes_for
+from buckets.cli.options import From, Processes, To, processes_for, range_ms, read_option
 from buckets.cli.result_file import check_result_files, job_inputs, write_result
-from buckets.cli.time_range import From, To, range_ms
 from buckets.config.engine import EngineSettings
 from buckets.config.job import Job, load_job, results_folder
 from buckets.duration import parse_duration_ms
@@ -122,7 +121,7 @@ def backtest(
         engine=origin.engine,
         lists={name: load_list(file) for name, file in list_paths.items()},
         span=range_ms(begin, end),
-        history_ms=None if history is None else _duration_ms("--history", history),
+        history_ms=None if history is None else read_option("--history", history, parse_duration_ms),
         measure=measure,
         confirmed=None if fraud is None else read_confirmed_fraud(fraud, origin.schema, measure),
         swept=swept_rules(parse_sweeps(sweep or [], chosen), chosen),
@@ -221,14 +220,6 @@ def _folder(option: str, folder: Path) -> Path:
         message = f"{option} {folder}: has no tables or files of alerts; name an output folder of buckets"
         raise BucketsError(message)
     return folder
-
-
-def _duration_ms(option: str, text: str) -> int:
-    try:
-        return parse_duration_ms(text)
-    except ValueError as error:
-        message = f"{option}: {error}"
-        raise BucketsError(message) from None
 
 
 def _write(

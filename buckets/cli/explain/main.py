@@ -1,13 +1,14 @@
 """The command `buckets explain`: why an alert was raised, or why there was none."""
 
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from buckets.cli.console import Terminal, echo, echo_report
+from buckets.cli.options import ArchivedConf, AsJson, read_option
 from buckets.errors import BucketsError
+from buckets.moment import parse_moment_ms
 
 if TYPE_CHECKING:
     from buckets.config.job import Job
@@ -18,13 +19,13 @@ _SHOWN, _SHOWN_AS_DATA = 20, 1_000
 
 
 def explain(
-    conf: Annotated[Path, typer.Argument(metavar="CONF", help="A configuration with `archive`.")],
+    conf: ArchivedConf,
     alert_id: Annotated[str | None, typer.Argument(metavar="[ALERT_ID]", help="The alert to explain.")] = None,
     event: Annotated[str | None, typer.Option(help="Instead of an alert: the id of an event.")] = None,
     rule: Annotated[str | None, typer.Option(help="The rule to explain at that event.")] = None,
     at: Annotated[str | None, typer.Option(help="When the event happened, where several have its id.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="All events of each window, however many.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+    as_json: AsJson = False,
     html: Annotated[Path | None, typer.Option(help="Write a page with a chart to this file.")] = None,
 ) -> int:
     """Explain an alert, or why a rule raised none at an event.
@@ -100,14 +101,4 @@ def _found(
         return explainer.alert(alert_id if results.folder is None else full_alert_id(results.folder, alert_id))
     assert event is not None
     assert rule is not None
-    return explainer.event(event, rule, None if at is None else _moment_ms(at))
-
-
-def _moment_ms(text: str) -> int:
-    from buckets.moment import moment_ms
-
-    try:
-        return moment_ms(datetime.fromisoformat(text))
-    except ValueError:
-        message = f"--at: {text!r} is no moment; write one in UTC, as in 2026-01-03T10:00:00.250"
-        raise BucketsError(message) from None
+    return explainer.event(event, rule, None if at is None else read_option("--at", at, parse_moment_ms))

@@ -8,9 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from buckets.cli.console import Terminal, TextTable, echo, echo_report
+from buckets.cli.options import AsJson, From, To, range_ms
 from buckets.cli.rules.known_rules import check_known_rules
-from buckets.cli.rules.list_rules import AsJson
-from buckets.cli.time_range import From, To, range_ms
 from buckets.config.job import load_job, results_folder
 from buckets.errors import BucketsError
 from buckets.moment import day_text, iso_text, time_text

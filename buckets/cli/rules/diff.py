@@ -10,7 +10,7 @@ import typer
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.cli.console import Terminal, TextTable, echo_report
-from buckets.cli.rules.list_rules import AsJson
+from buckets.cli.options import AsJson
 from buckets.clock import epoch_ms
 from buckets.config.job import Job, load_job
 from buckets.errors import BucketsError

@@ -1,10 +1,9 @@
 """The command `buckets rules list`: rules where a job reads them, their policies, and since when they are complete."""
 
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from buckets.cli.console import Terminal, echo, echo_json
+from buckets.cli.options import AsJson
 from buckets.cli.rules.completion import Completion, read_completions
 from buckets.cli.rules.request import Conf, JobRules
 from buckets.config.job import load_job
@@ -13,8 +12,6 @@ from buckets.rules.policy_words import policy_sentence
 
 if TYPE_CHECKING:
     from buckets.cli.rules.origin import KeptRule
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
 
 
 def list_rules(conf: Conf, as_json: AsJson = False) -> None:

@@ -7,7 +7,8 @@ import typer
 
 from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.cli.console import Terminal, TextTable, echo, echo_json
-from buckets.cli.result_file import write_result
+from buckets.cli.options import Author, DryRun, Reason, SchemaFile, author_and_reason
+from buckets.cli.result_file import check_new_file, write_result
 from buckets.cli.rules import check as rule_check
 from buckets.cli.rules import compare as rule_compare
 from buckets.cli.rules import diff as rule_diff
@@ -20,7 +21,7 @@ from buckets.cli.rules import state as rule_state
 from buckets.cli.rules import tests as rule_tests
 from buckets.cli.rules.backfill import ask_for_backfill, check_backfill
 from buckets.cli.rules.import_rules import import_rules
-from buckets.cli.rules.request import Author, Conf, DryRun, JobRules, Reason, author_and_reason
+from buckets.cli.rules.request import Conf, JobRules
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
 from buckets.events.schema import load_event_schema
@@ -32,9 +33,6 @@ from buckets.rule_files.yaml_rules import load_changes, load_rule_files
 rules_app = typer.Typer(help="Check, read and change rules.", rich_markup_mode=None)
 
 RulesFile = Annotated[Path, typer.Argument(help="A rule file, as in conf/demo-rules.yaml.")]
-SchemaFile = Annotated[
-    Path | None, typer.Option(help="An event schema; if given, the fields that rules name are checked against it.")
-]
 
 
 @rules_app.command(name="schema")
@@ -171,9 +169,7 @@ def export(
       buckets rules export --conf conf/kafka.yaml
       buckets rules export --conf conf/kafka.yaml --out rules-of-today.yaml
     """  # noqa: D301 - click needs the backspace itself
-    if out is not None and out.exists():
-        message = f"--out {out}: exists already; name a new file"
-        raise BucketsError(message)
+    check_new_file(out)
     kept = JobRules(load_job(conf))
     if not kept.rules:
         message = f"there are no rules in {kept.name}; put some there with `buckets rules apply FILE --conf {conf}`"

@@ -6,8 +6,9 @@ from typing import Annotated
 import typer
 
 from buckets.cli.console import echo
+from buckets.cli.options import Author, Reason, author_and_reason, read_option
 from buckets.cli.rules.completion import expected_completion, read_completions
-from buckets.cli.rules.request import Author, Conf, JobRules, Reason, RuleId, author_and_reason
+from buckets.cli.rules.request import Conf, JobRules, RuleId
 from buckets.config.job import Job, load_job
 from buckets.errors import BucketsError
 from buckets.moment import time_text
@@ -45,7 +46,7 @@ def promote(
       buckets rules promote payer-24h --conf conf/kafka.yaml --rollout 10% --require-warm
       buckets rules promote payer-24h --conf conf/kafka.yaml --to ACTIVE --reason "tried elsewhere"
     """  # noqa: D301 - click needs the backspace itself
-    wanted, share = _state(to), _share(rollout)
+    wanted, share = _state(to), None if rollout is None else read_option("--rollout", rollout, parse_share)
     said = author_and_reason(author, reason)
     job = load_job(conf)
     rules = JobRules(job)
@@ -75,14 +76,6 @@ def _state(text: str | None) -> State | None:
         message = f"--to: {text!r} is no step of a release; write one of {_STEPS}"
         raise BucketsError(message)
     return found
-
-
-def _share(text: str | None) -> int | None:
-    try:
-        return None if text is None else parse_share(text)
-    except ValueError as error:
-        message = f"--rollout: {error}"
-        raise BucketsError(message) from None
 
 
 def _trial(job: Job, rule: Rule) -> str:

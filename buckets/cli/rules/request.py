@@ -1,10 +1,9 @@
 """What the commands that change rules share: their options, and the check of a change before it is made."""
 
-import getpass
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,7 +12,7 @@ from buckets.config.job import Job
 from buckets.config.lists import list_fault
 from buckets.config.raw_windows import raw_window_fault
 from buckets.errors import BucketsError
-from buckets.rules.change import LONGEST_TEXT, RuleChange, visible_text
+from buckets.rules.change import RuleChange
 from buckets.rules.encoding import encode_rule_set
 from buckets.rules.revision import Revision, names, revise
 from buckets.rules.rule import Rule
@@ -26,35 +25,6 @@ Conf = Annotated[
     Path, typer.Option(help="The job's configuration: its `rules` say where the rules are, a topic, a file or a table.")
 ]
 RuleId = Annotated[str, typer.Argument(metavar="RULE_ID", help="A rule, as `buckets rules list` names it.")]
-Author = Annotated[str | None, typer.Option(help="Who asks for the change; your login name where it is left out.")]
-Reason = Annotated[str, typer.Option(help="Why; history shows it.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")]
-
-
-def author_and_reason(author: str | None, reason: str) -> dict[str, Any]:
-    """Author and reason of a change.
-
-    Raises:
-        BucketsError: one of them is too long, or cannot be shown.
-    """
-    for name, text in (("--author", author or ""), ("--reason", reason)):
-        if len(text) > LONGEST_TEXT:
-            message = f"{name}: {len(text):,} characters are too many, {LONGEST_TEXT:,} is the limit; make it shorter"
-            raise BucketsError(message)
-        try:
-            visible_text(text)
-        except ValueError as error:
-            message = f"{name}: {error}"
-            raise BucketsError(message) from None
-    return {"author": login_name() if author is None else author, "reason": reason}
-
-
-def login_name() -> str:
-    """The name of the person who runs this; empty where it is not known."""
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError, ImportError):
-        return ""
 
 
 class JobRules:

@@ -5,8 +5,9 @@ from typing import Annotated
 import typer
 
 from buckets.cli.console import Terminal, echo
+from buckets.cli.options import Author, DryRun, Reason, author_and_reason
 from buckets.cli.rules.diff import read_version, version_number
-from buckets.cli.rules.request import Author, Conf, DryRun, JobRules, Reason, author_and_reason
+from buckets.cli.rules.request import Conf, JobRules
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
 from buckets.rules.release import rollback as changes_back

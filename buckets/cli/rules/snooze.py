@@ -10,7 +10,8 @@ from pydantic import ValidationError
 from rich.text import Text
 
 from buckets.cli.console import Terminal, TextTable, echo
-from buckets.cli.rules.request import Author, Conf, JobRules, Reason, author_and_reason
+from buckets.cli.options import Author, Reason, author_and_reason
+from buckets.cli.rules.request import Conf, JobRules
 from buckets.config.job import Job, load_job
 from buckets.duration import parse_duration_ms
 from buckets.errors import BucketsError

@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from buckets.cli.console import echo
-from buckets.cli.rules.request import Author, Conf, JobRules, Reason, RuleId, author_and_reason
+from buckets.cli.options import Author, Reason, author_and_reason
+from buckets.cli.rules.request import Conf, JobRules, RuleId
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
 from buckets.rules.change import Kind, RuleChange

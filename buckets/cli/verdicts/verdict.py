@@ -7,7 +7,7 @@ import typer
 
 from buckets.cli.archived_events import archived_events
 from buckets.cli.console import echo
-from buckets.cli.rules.request import login_name
+from buckets.cli.options import login_name
 from buckets.cli.rules.snooze import read_key
 from buckets.clock import epoch_ms
 from buckets.config.job import Job, load_job, results_folder

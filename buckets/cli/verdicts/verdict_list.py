@@ -1,14 +1,13 @@
 """The command `buckets verdicts`: what was found about alerts, and the alerts that wait for a verdict."""
 
 import json
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from buckets.cli.console import Terminal, TextTable, echo, echo_json
+from buckets.cli.options import AsJson, JobConf
 from buckets.cli.rules.known_rules import check_known_rules
-from buckets.cli.rules.list_rules import AsJson
 from buckets.config.job import Job, load_job, results_folder
 from buckets.errors import BucketsError
 from buckets.moment import iso_text, time_text
@@ -20,7 +19,6 @@ from buckets.verdicts.findings import findings
 from buckets.verdicts.recorded_alerts import RecordedAlert, recorded_alerts
 from buckets.verdicts.verdict import Verdict
 
-Conf = Annotated[Path, typer.Argument(help="The job's configuration.")]
 Open = Annotated[bool, typer.Option("--open", help="List alerts that have no verdict yet instead.")]
 Limit = Annotated[int, typer.Option(min=1, help="How many to show, the newest first.")]
 Rule = Annotated[str | None, typer.Option(help="Only those on alerts of this rule.")]
@@ -28,7 +26,7 @@ All = Annotated[bool, typer.Option("--all", help="Also verdicts that later ones 
 
 
 def verdicts(
-    conf: Conf,
+    conf: JobConf,
     open_: Open = False,
     rule: Rule = None,
     limit: Limit = 20,
