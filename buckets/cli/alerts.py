@@ -105,13 +105,7 @@ def _as_json(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def alert_table(rows: list[dict[str, Any]], title: str, id_length: int) -> TextTable:
-    """Return alerts as a table.
-
-    Args:
-        rows: alerts with the fields of `COLUMNS`.
-        title: what stands above it.
-        id_length: how many characters of their ids are shown.
-    """
+    """Return alerts as a table."""
     table = TextTable(title, ("Time (UTC)", "Alert", "Value"), ("Value",), show_lines=True, whole=("Time (UTC)",))
     for row in rows:
         lines = [row["rule"], key_words(row["key"]), f"event {row['event_id']}, rule {row['rule_id']}"]

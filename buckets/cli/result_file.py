@@ -58,11 +58,6 @@ def job_inputs(conf: Path, job: Job) -> Iterator[Path]:
 def write_result(option: str, path: Path, text: str) -> None:
     """Write a file, whole or not at all.
 
-    Args:
-        option: the option that names it, as in `--out`, for the error.
-        path: the file.
-        text: what it holds.
-
     Raises:
         BucketsError: it cannot be written.
     """

@@ -12,15 +12,7 @@ from buckets.generator.transactions import Integers, Transactions
 
 @dataclass(frozen=True)
 class Scene:
-    """A stream in which cases are planted.
-
-    Attributes:
-        rng: where the draws come from.
-        settings: of the stream.
-        population: everyone in it.
-        background: payments that are not planted.
-        cast: who takes part in cases.
-    """
+    """A stream in which cases are planted."""
 
     rng: np.random.Generator
     settings: GeneratorSettings

@@ -168,12 +168,7 @@ def load_rule_file(path: Path, schema: EventSchema | None = None) -> RuleFile:
 
 
 def rule_faults(path: Path, schema: EventSchema | None = None) -> list[BucketsError]:
-    """Return what is wrong with the rules of a file or folder: of each rule all, of tests the first fault.
-
-    Args:
-        path: as for `load_rule_files`.
-        schema: what the rules' fields are checked against, if given.
-    """
+    """Return what is wrong with the rules of a file or folder: of each rule all, of tests the first fault."""
     faults: list[BucketsError] = []
     try:
         for file in rule_files(path):

@@ -23,13 +23,7 @@ _EXACT = Context(prec=60)
 
 @dataclass(frozen=True)
 class DraftedTest:
-    """A test that has been run.
-
-    Attributes:
-        name: what it shows.
-        rows: its events, with their ids and times.
-        results: what came out of them.
-    """
+    """A test that has been run."""
 
     name: str
     rows: Sequence[EventRow]

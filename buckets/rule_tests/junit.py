@@ -8,12 +8,7 @@ from buckets.rule_tests.tester import RuleTestOutcome
 
 
 def junit_report(outcomes: Sequence[RuleTestOutcome], seconds: float) -> str:
-    """Outcomes as XML: a suite a rule file, a case a test.
-
-    Args:
-        outcomes: of all tests, in their order.
-        seconds: how long they took together.
-    """
+    """Outcomes as XML: a suite a rule file, a case a test."""
     root = ElementTree.Element(
         "testsuites", _counts(outcomes) | {"name": "buckets rules test", "time": f"{seconds:.3f}"}
     )

@@ -95,11 +95,7 @@ class Shown:
             self._say(f"{after_s:.0f} s: {sent:,} sent, {evaluated():,} evaluated, {len(self.alerts):,} alerts")
 
     def changed(self, versions: RuleVersions) -> None:
-        """A change of a rule is about to be sent.
-
-        Args:
-            versions: the versions of the rules.
-        """
+        """A change of a rule is about to be sent."""
         in_force = max((version.version for version in versions.history()), default=0)
         self.change = RuleChanged(epoch_ms(), in_force)
         self._versions = versions
@@ -114,11 +110,7 @@ class Shown:
         self._say(f"— {change_line(change)} —")
 
     def ended(self, live: Live | None) -> None:
-        """All alerts have come.
-
-        Args:
-            live: the status of the main job.
-        """
+        """All alerts have come."""
         self.live = live
         change = self.change
         if change is not None and change.in_force_ms is None and self._versions is not None:
@@ -156,13 +148,7 @@ def quantiles_line(times_ms: list[int]) -> str:
 
 
 def print_report(console: Terminal, shown: Shown, truth: list[dict[str, Any]]) -> None:
-    """What came of it.
-
-    Args:
-        console: where it goes.
-        shown: what was taken while payments came.
-        truth: the planted cases.
-    """
+    """What came of it."""
     say = console.say
     alerts = list(shown.alerts.values())
     console.print(recall_table(truth, alerts))

@@ -126,15 +126,7 @@ def _warmth(job: Job | None, after: Side, rules: Sequence[RuleDifference]) -> di
 
 @dataclass(frozen=True)
 class Difference:
-    """How two versions of the rules differ.
-
-    Attributes:
-        before: the first.
-        after: the second.
-        rules: the rules that are new, gone or changed.
-        groups: what becomes of the state.
-        completeness: of rules of the second, since when they are complete.
-    """
+    """How two versions of the rules differ."""
 
     before: Side
     after: Side

@@ -37,17 +37,7 @@ _USUAL_WINDOWS_MS = [
 
 @dataclass(frozen=True)
 class _Drafted:
-    """What a draft begins with.
-
-    Attributes:
-        rows: the events.
-        origin: where they come from, in words.
-        schema: the event schema.
-        engine: the settings of the job.
-        rule: a rule to be like, if there is one.
-        group_by: the fields to group by.
-        window_ms: the length of the window.
-    """
+    """What a draft begins with."""
 
     rows: list[EventRow]
     origin: str

@@ -103,16 +103,7 @@ def snooze(
 def _change(
     job: Job, rule_id: str | None, key: Key | None, said: dict[str, Any], change_of: ChangeOf, what: str
 ) -> None:
-    """Put rules with other snoozes where they are kept.
-
-    Args:
-        job: the configuration.
-        rule_id: the rule, if one is named.
-        key: the key, if one is named.
-        said: author and reason.
-        change_of: gives the snoozes of a rule as they are to be; None where nothing is to change.
-        what: what happens, for those who read it.
-    """
+    """Put rules with other snoozes where they are kept."""
     kept = JobRules(job)
     rules = kept.rules if rule_id is None else [kept.rule(rule_id)]
     if rule_id is None:

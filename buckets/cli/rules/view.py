@@ -19,13 +19,7 @@ if TYPE_CHECKING:
 
 
 def rules_table(title: str, kept: "Sequence[KeptRule]", completions: "Mapping[str, Completion]") -> TextTable:
-    """Rules with what is known of their last change.
-
-    Args:
-        title: what stands above it.
-        kept: the rules.
-        completions: by rule, since when it is complete.
-    """
+    """Rules with what is known of their last change."""
     table = TextTable(title, ("Rule", "Alerts when"))
     for each in kept:
         rule = each.rule

@@ -34,44 +34,38 @@ NOT_EVALUATED = {
 
 
 @dataclass(frozen=True)
-class CameOut:
-    """The results of a test.
-
-    Attributes:
-        given: its events.
-        rules: the rules that were evaluated, by id.
-        results: what came out.
-    """
+class RuleTestResults:
+    """The results of a test."""
 
     given: GivenEvents
     rules: Mapping[str, Rule]
-    results: Results
+    tables: Results
 
     @cached_property
     def alerts(self) -> list[Row]:
         """The alerts, in arrival order."""
-        return _alerts(self.results.alerts)
+        return _alerts(self.tables.alerts)
 
     @cached_property
     def held_alerts(self) -> list[Row]:
         """The alerts that policies have held back, in arrival order."""
-        return _alerts(self.results.held_alerts)
+        return _alerts(self.tables.held_alerts)
 
     @cached_property
     def evaluations(self) -> dict[tuple[int, str], Row]:
         """The evaluations by event and rule."""
-        rows = self.results.evaluations.to_pylist()
+        rows = self.tables.evaluations.to_pylist()
         return {(row["position"], row["rule_id"]): row for row in rows}
 
     @cached_property
     def not_evaluated(self) -> dict[str, dict[int, Row]]:
         """By output, the events that were not evaluated, in some group at least."""
-        collisions = self.results.collisions
+        collisions = self.tables.collisions
         tables: dict[str, pa.Table] = {
-            "late_events": self.results.late_events,
-            "duplicates": self.results.duplicates,
+            "late_events": self.tables.late_events,
+            "duplicates": self.tables.duplicates,
             "collisions_not_kept": collisions.filter(pc.invert(collisions["kept"])),
-            "dead_letters": self.results.dead_letters,
+            "dead_letters": self.tables.dead_letters,
         }
         found = {name: {row["position"]: row for row in table.to_pylist()} for name, table in tables.items()}
         return found | {"no_key": self._without_key(found["dead_letters"])}
