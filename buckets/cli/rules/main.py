@@ -9,19 +9,19 @@ from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.cli.console import Terminal, TextTable, echo, echo_json
 from buckets.cli.options import Author, DryRun, Reason, SchemaFile, author_and_reason
 from buckets.cli.result_file import check_new_file, write_result
-from buckets.cli.rules import check as rule_check
-from buckets.cli.rules import compare as rule_compare
-from buckets.cli.rules import diff as rule_diff
-from buckets.cli.rules import draft as rule_draft
-from buckets.cli.rules import list_rules as rule_list
-from buckets.cli.rules import promote as rule_promote
-from buckets.cli.rules import quality as rule_quality
-from buckets.cli.rules import rollback as rule_rollback
-from buckets.cli.rules import state as rule_state
-from buckets.cli.rules import tests as rule_tests
 from buckets.cli.rules.backfill import ask_for_backfill, check_backfill
+from buckets.cli.rules.check import check
+from buckets.cli.rules.compare import compare_rules
+from buckets.cli.rules.diff import diff
+from buckets.cli.rules.draft import new
 from buckets.cli.rules.import_rules import import_rules
+from buckets.cli.rules.list_rules import list_rules
+from buckets.cli.rules.promote import promote
+from buckets.cli.rules.quality import rules_quality
 from buckets.cli.rules.request import Conf, JobRules
+from buckets.cli.rules.rollback import rollback
+from buckets.cli.rules.state import clear_all_state, clear_state, delete, delete_all, pause, resume, shadow
+from buckets.cli.rules.tests import run_tests
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
 from buckets.events.schema import load_event_schema
@@ -181,23 +181,23 @@ def export(
     echo(f"{len(kept.rules)} rules of {kept.name} are in {out}")
 
 
-rules_app.command(name="import")(import_rules)
-rules_app.command(name="list")(rule_list.list_rules)
-rules_app.command(name="compare")(rule_compare.compare_rules)
-rules_app.command(name="quality")(rule_quality.rules_quality)
-for _command in (
-    rule_check.check,
-    rule_draft.new,
-    rule_state.pause,
-    rule_state.resume,
-    rule_state.shadow,
-    rule_promote.promote,
-    rule_diff.diff,
-    rule_rollback.rollback,
-    rule_state.delete,
-    rule_state.clear_state,
-    rule_state.clear_all_state,
-    rule_state.delete_all,
+for _name, _command in (
+    ("import", import_rules),
+    ("list", list_rules),
+    ("compare", compare_rules),
+    ("quality", rules_quality),
+    ("check", check),
+    ("new", new),
+    ("pause", pause),
+    ("resume", resume),
+    ("shadow", shadow),
+    ("promote", promote),
+    ("diff", diff),
+    ("rollback", rollback),
+    ("delete", delete),
+    ("clear-state", clear_state),
+    ("clear-all-state", clear_all_state),
+    ("delete-all", delete_all),
+    ("test", run_tests),
 ):
-    rules_app.command()(_command)
-rules_app.command(name="test")(rule_tests.run_tests)
+    rules_app.command(name=_name)(_command)
