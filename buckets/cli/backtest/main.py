@@ -14,6 +14,7 @@ from buckets.cli.backtest.view import show_report
 from buckets.cli.console import JSON_VERSION, Terminal, echo_json, json_text
 from buckets.cli.evaluate import list_files
 from buckets.cli.event_schema import SchemaOption, event_schema
+from buckets.cli.junit import junit_of_expectations
 from buckets.cli.options import From, Processes, To, processes_for, range_ms, read_option
 from buckets.cli.result_file import check_result_files, job_inputs, write_result
 from buckets.config.engine import EngineSettings
@@ -24,7 +25,6 @@ from buckets.events.schema import EventSchema, load_event_schema
 from buckets.history.backtest.backtest import Backtest
 from buckets.history.backtest.confirmed_fraud import read_confirmed_fraud
 from buckets.history.backtest.expectation import Outcome, check_expectation, parse_expectation
-from buckets.history.backtest.junit import junit_of_expectations
 from buckets.history.backtest.page import backtest_page
 from buckets.history.backtest.pieces import archive_pieces, check_needed_lists, event_pieces
 from buckets.history.backtest.report import BacktestReport

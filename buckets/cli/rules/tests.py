@@ -10,13 +10,13 @@ from rich.text import Text
 
 from buckets.cli.console import Terminal, TextTable, echo
 from buckets.cli.event_schema import SchemaOption, event_schema
+from buckets.cli.junit import junit_report
 from buckets.cli.result_file import write_result
 from buckets.config.engine import EngineSettings
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
 from buckets.printable import counted
 from buckets.rule_files.yaml_rules import RuleFile, read_rule_files
-from buckets.rule_tests.junit import junit_report
 from buckets.rule_tests.tester import RuleTester, RuleTestOutcome, untested
 
 _STYLES = {"passed": "green", "failed": "bold red", "skipped": "yellow"}
