@@ -12,6 +12,7 @@ from buckets.cli.console import Terminal, TextTable, echo_report
 from buckets.cli.options import AsJson
 from buckets.preflight.answer import Answer
 from buckets.preflight.configuration import check_configuration
+from buckets.preflight.connections import check_connections
 from buckets.printable import counted
 
 _FAILED = 1
@@ -40,8 +41,6 @@ def check_job(
     """  # noqa: D301 - click needs the backspace itself
     job, answers = check_configuration(conf)
     if job is not None and not offline:
-        from buckets.preflight.connections import check_connections
-
         with Terminal(stderr=True).status("Connecting…") as status:
             answers += check_connections(conf, job, lambda thing: status.update(f"{thing}…"))
     is_ok = all(each.is_ok for each in answers)

@@ -8,7 +8,10 @@ import typer
 from buckets.cli.console import Terminal, TextTable
 from buckets.cli.kafka_send import send
 from buckets.config.job import load_job
+from buckets.config.kafka import KafkaSettings
 from buckets.errors import BucketsError
+from buckets.kafka.local_broker import LocalBroker
+from buckets.kafka.topics import create_topics, topic_sizes, wanted_topics
 
 kafka_app = typer.Typer(
     help="Run a Kafka broker on this machine, make topics, and send events to them.", rich_markup_mode=None
@@ -36,8 +39,6 @@ def start(
       buckets kafka start
       buckets kafka start --dir /tmp/try-kafka --port 9192
     """  # noqa: D301 - click needs the backspace itself
-    from buckets.kafka.local_broker import LocalBroker
-
     console = Terminal(stderr=True)
     broker = LocalBroker(folder, port)
     with console.status("Starting Kafka…"):
@@ -56,8 +57,6 @@ def stop(folder: Folder = FOLDER) -> None:
       buckets kafka stop
       buckets kafka stop --dir /tmp/try-kafka
     """  # noqa: D301 - click needs the backspace itself
-    from buckets.kafka.local_broker import LocalBroker
-
     with Terminal(stderr=True).status("Stopping Kafka…"):
         stopped = LocalBroker(folder).stop()
     _print(f"Kafka in {folder} is stopped" if stopped else f"no Kafka runs in {folder}")
@@ -72,10 +71,6 @@ def status(folder: Folder = FOLDER) -> None:
       buckets kafka status
       buckets kafka status --dir /tmp/try-kafka
     """  # noqa: D301 - click needs the backspace itself
-    from buckets.config.kafka import KafkaSettings
-    from buckets.kafka.local_broker import LocalBroker
-    from buckets.kafka.topics import topic_sizes
-
     found = LocalBroker(folder).status()
     if found.pid is None or found.address is None:
         was = f" (it was at {found.address})" if found.address else ""
@@ -114,7 +109,6 @@ def topics(
     if job.settings.kafka is None:
         message = f"configuration {conf}: names no Kafka; add `kafka: {{bootstrap_servers: HOST:PORT}}`"
         raise BucketsError(message)
-    from buckets.kafka.topics import create_topics, wanted_topics
 
     made = create_topics(job.settings.kafka, job, partitions)
     kept = len(wanted_topics(job, partitions)) - len(made)

@@ -14,6 +14,7 @@ from buckets.cli.options import Author, Reason, author_and_reason, read_option
 from buckets.config.job import Job, load_job
 from buckets.config.lists import ListSettings
 from buckets.errors import BucketsError
+from buckets.kafka.sender import Sender
 from buckets.lists.entry import RESERVED
 from buckets.lists.list_file import LONGEST_KEY, read_moment_ms
 from buckets.moment import iso_text, time_text
@@ -147,7 +148,6 @@ def _send(job: Job, name: str, key: str, value: str | None) -> None:
     if not 0 < len(key) <= LONGEST_KEY:
         message = f"list {name!r}: a key has 1 to {LONGEST_KEY:,} characters, and {len(key):,} are given"
         raise BucketsError(message)
-    from buckets.kafka.sender import Sender
 
     assert job.settings.kafka is not None
     sender = Sender(job.settings.kafka)

@@ -10,10 +10,10 @@ from rich.progress import Progress as Bar
 from rich.status import Status
 
 from buckets.cli.console import Terminal
+from buckets.kafka.faults import Outage
+from buckets.rules.revision import Refusal
 
 if TYPE_CHECKING:
-    from buckets.kafka.faults import Outage
-    from buckets.rules.revision import Refusal
     from buckets.spark.query import BatchReport
 
 
@@ -65,7 +65,7 @@ class Progress:
         """Say that a query ends after this batch."""
         self.say("stopping after the batch that is running…")
 
-    def on_outage(self, outage: "Outage") -> None:
+    def on_outage(self, outage: Outage) -> None:
         """Say that Kafka does not answer."""
         self.say(f"{outage.message}; trying again")
 
@@ -93,7 +93,7 @@ class BatchProgress(Progress):
             f"{account.events_in / report.duration_s:,.0f} events/s"
         )
 
-    def on_refused(self, refusals: "Sequence[Refusal]") -> None:
+    def on_refused(self, refusals: Sequence[Refusal]) -> None:
         """Say which changes of the rules are not made."""
         for refusal in refusals:
             self.say(f"a change of the rules is not made ({refusal.origin}): {refusal.reason}")

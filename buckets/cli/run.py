@@ -12,6 +12,7 @@ from buckets.cli.progress import BatchProgress
 from buckets.config.job import check_source, load_job
 from buckets.config.settings import OutputSettings
 from buckets.errors import first_line
+from buckets.monitor.live_status import LiveStatus
 from buckets.outputs.columns import ALERTS
 
 if TYPE_CHECKING:
@@ -45,7 +46,6 @@ def run(
     check_source(conf, job)
     if audit:
         audit_settings(job)
-    from buckets.monitor.live_status import LiveStatus
     from buckets.spark.audit import AuditListener, audit_beside
     from buckets.spark.prepared_job import Listener, job_session, prepare
 

@@ -1,18 +1,26 @@
 """The command `buckets explain`: why an alert was raised, or why there was none."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from buckets.archive.history import History
+from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.cli.console import Terminal, echo, echo_report
+from buckets.cli.explain.page import page_of
+from buckets.cli.explain.view import show
 from buckets.cli.options import ArchivedConf, AsJson, read_option
+from buckets.cli.result_file import check_result_files, job_inputs, write_result
+from buckets.config.job import Job, load_job
 from buckets.errors import BucketsError
+from buckets.history.explain.explanation import Explanation
+from buckets.history.explain.explanation import as_json as to_json
+from buckets.history.explain.history_lookup import Past
+from buckets.history.explain.maker import Explainer
+from buckets.history.explain.results import RecordedResults
 from buckets.moment import parse_moment_ms
-
-if TYPE_CHECKING:
-    from buckets.config.job import Job
-    from buckets.history.explain.explanation import Explanation
+from buckets.outputs.alert_ids import full_alert_id
 
 _SHOWN, _SHOWN_AS_DATA = 20, 1_000
 """How many events of a window are shown as text, and how many as data or on a page."""
@@ -46,23 +54,14 @@ def explain(
     """  # noqa: D301 - click needs the backspace itself
     _check_asked(alert_id, event, rule, at)
     most = None if everything else _SHOWN_AS_DATA if as_json or html is not None else _SHOWN
-    from buckets.cli.result_file import check_result_files, job_inputs, write_result
-    from buckets.config.job import load_job
-
     job = load_job(conf)
     check_result_files({"--html": html}, job_inputs(conf, job))
     found = _found(job, alert_id, event, rule, at, most)
     if html is not None:
-        from buckets.cli.explain.page import page_of
-
         write_result("--html", html, page_of(found))
     if as_json:
-        from buckets.history.explain.explanation import as_json as to_json
-
         echo_report(to_json(found))
     elif html is None:
-        from buckets.cli.explain.view import show
-
         show(found)
     else:
         echo(f"written to {html}")
@@ -83,16 +82,8 @@ def _check_asked(alert_id: str | None, event: str | None, rule: str | None, at: 
 
 
 def _found(
-    job: "Job", alert_id: str | None, event: str | None, rule: str | None, at: str | None, most: int | None
-) -> "Explanation":
-
-    from buckets.archive.history import History
-    from buckets.checkpoint.rule_versions import RuleVersions
-    from buckets.history.explain.history_lookup import Past
-    from buckets.history.explain.maker import Explainer
-    from buckets.history.explain.results import RecordedResults
-    from buckets.outputs.alert_ids import full_alert_id
-
+    job: Job, alert_id: str | None, event: str | None, rule: str | None, at: str | None, most: int | None
+) -> Explanation:
     with Terminal(stderr=True).status("Reading what has arrived…") as status:
         history = History.open(job, lambda rows: status.update(f"{rows:,} rows archived…"))
     results, versions = RecordedResults.of(job), RuleVersions(job.checkpoint)

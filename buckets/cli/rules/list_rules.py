@@ -1,17 +1,16 @@
 """The command `buckets rules list`: rules where a job reads them, their policies, and since when they are complete."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from buckets.cli.console import Terminal, echo, echo_json
 from buckets.cli.options import AsJson
 from buckets.cli.rules.completion import Completion, read_completions
+from buckets.cli.rules.origin import KeptRule
 from buckets.cli.rules.request import Conf, JobRules
+from buckets.cli.rules.view import rules_table
 from buckets.config.job import load_job
 from buckets.moment import iso_text
 from buckets.rules.policy_words import policy_sentence
-
-if TYPE_CHECKING:
-    from buckets.cli.rules.origin import KeptRule
 
 
 def list_rules(conf: Conf, as_json: AsJson = False) -> None:
@@ -26,8 +25,6 @@ def list_rules(conf: Conf, as_json: AsJson = False) -> None:
       buckets rules list --conf conf/kafka.yaml
       buckets rules list --conf conf/kafka.yaml --json
     """  # noqa: D301 - click needs the backspace itself
-    from buckets.cli.rules.view import rules_table
-
     job = load_job(conf)
     rules = JobRules(job)
     completions = read_completions(job, rules.rules)
@@ -41,7 +38,7 @@ def list_rules(conf: Conf, as_json: AsJson = False) -> None:
     Terminal().print(rules_table(f"{len(rules.kept)} rules of {rules.name}", rules.kept, completions))
 
 
-def _as_json(each: "KeptRule", completion: Completion) -> dict[str, Any]:
+def _as_json(each: KeptRule, completion: Completion) -> dict[str, Any]:
     """A rule with what is known of it; moments are ISO 8601."""
     rule, warmth = each.rule, completion.warmth
     shown: dict[str, Any] = {

@@ -22,10 +22,12 @@ from buckets.cli.rules.request import Conf, JobRules
 from buckets.cli.rules.rollback import rollback
 from buckets.cli.rules.state import clear_all_state, clear_state, delete, delete_all, pause, resume, shadow
 from buckets.cli.rules.tests import run_tests
+from buckets.cli.rules.view import changes_table, history_table, rule_words
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
 from buckets.events.schema import load_event_schema
 from buckets.resources import DEMO_RULES
+from buckets.rule_feeds.history import read_rule_changes, rows_of, rule_changes_path
 from buckets.rule_files.json_schema import rule_file_schema
 from buckets.rule_files.yaml_editor import rules_text
 from buckets.rule_files.yaml_rules import load_changes, load_rule_files
@@ -67,8 +69,6 @@ def show(
       buckets rules show my-rules.yaml
       buckets rules show conf/rules
     """  # noqa: D301 - click needs the backspace itself
-    from buckets.cli.rules.view import rule_words
-
     rules = load_rule_files(file, load_event_schema(schema) if schema else None)
     table = TextTable(f"Rules of {file}", ("Rule", "Version", "State", "Alerts when"))
     for rule in rules:
@@ -104,8 +104,6 @@ def apply(
       buckets rules apply new-rules.yaml --conf conf/kafka.yaml --backfill
       buckets rules apply new-rules.yaml --conf conf/kafka.yaml --reason "limits of 2027"
     """  # noqa: D301 - click needs the backspace itself
-    from buckets.cli.rules.view import changes_table
-
     job = load_job(conf)
     if backfill:
         check_backfill(job)
@@ -138,9 +136,6 @@ def history(
       buckets rules history --conf conf/kafka.yaml
       buckets rules history payer-24h --conf conf/kafka.yaml
     """  # noqa: D301 - click needs the backspace itself
-    from buckets.cli.rules.view import history_table
-    from buckets.rule_feeds.history import read_rule_changes, rows_of, rule_changes_path
-
     job = load_job(conf)
     table = rule_changes_path(job)
     rows = read_rule_changes(table) if (table / "_delta_log").exists() else []

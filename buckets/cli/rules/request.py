@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from buckets.cli.console import echo
+from buckets.cli.rules.origin import KeptRule, open_origin
 from buckets.config.job import Job
 from buckets.config.lists import list_fault
 from buckets.config.raw_windows import raw_window_fault
@@ -17,9 +18,6 @@ from buckets.rules.encoding import encode_rule_set
 from buckets.rules.revision import Revision, names, revise
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import first_rule_set
-
-if TYPE_CHECKING:
-    from buckets.cli.rules.origin import KeptRule
 
 Conf = Annotated[
     Path, typer.Option(help="The job's configuration: its `rules` say where the rules are, a topic, a file or a table.")
@@ -32,8 +30,6 @@ class JobRules:
 
     def __init__(self, job: Job, new_file: str = "") -> None:
         """Open them; in a folder, new ones go into `new_file`."""
-        from buckets.cli.rules.origin import open_origin
-
         self._job = job
         self._origin = open_origin(job, new_file)
         self.name = self._origin.name
@@ -41,7 +37,7 @@ class JobRules:
         self.send = self._origin.send
 
     @cached_property
-    def kept(self) -> "list[KeptRule]":
+    def kept(self) -> list[KeptRule]:
         """The rules that are kept; what is not valid among them is reported and left out."""
         kept, refused = self._origin.read()
         for refusal in refused[:3]:

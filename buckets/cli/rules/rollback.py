@@ -8,6 +8,7 @@ from buckets.cli.console import Terminal, echo
 from buckets.cli.options import Author, DryRun, Reason, author_and_reason
 from buckets.cli.rules.diff import read_version, version_number
 from buckets.cli.rules.request import Conf, JobRules
+from buckets.cli.rules.view import changes_table
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
 from buckets.rules.release import rollback as changes_back
@@ -30,8 +31,6 @@ def rollback(
       buckets rules rollback 3 --conf conf/kafka.yaml --dry-run
       buckets rules rollback 3 --conf conf/kafka.yaml --author ann
     """  # noqa: D301 - click needs the backspace itself
-    from buckets.cli.rules.view import changes_table
-
     number = version_number(version)
     if number is None:
         message = f"{version!r} is no version of the rules; write its number, as in 3"

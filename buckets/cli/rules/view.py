@@ -1,11 +1,13 @@
 """Rules and their changes as tables and text."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.text import Text
 
 from buckets.cli.console import TextTable
+from buckets.cli.rules.completion import Completion
+from buckets.cli.rules.origin import KeptRule
 from buckets.events.schema import EventSchema
 from buckets.moment import time_text
 from buckets.rule_files.differences import fields_that_differ
@@ -13,12 +15,8 @@ from buckets.rules.policy_words import policy_sentence
 from buckets.rules.revision import Change, in_one_form
 from buckets.rules.rule import Rule
 
-if TYPE_CHECKING:
-    from buckets.cli.rules.completion import Completion
-    from buckets.cli.rules.origin import KeptRule
 
-
-def rules_table(title: str, kept: "Sequence[KeptRule]", completions: "Mapping[str, Completion]") -> TextTable:
+def rules_table(title: str, kept: Sequence[KeptRule], completions: Mapping[str, Completion]) -> TextTable:
     """Rules with what is known of their last change."""
     table = TextTable(title, ("Rule", "Alerts when"))
     for each in kept:
@@ -30,7 +28,7 @@ def rules_table(title: str, kept: "Sequence[KeptRule]", completions: "Mapping[st
     return table
 
 
-def _last_change(each: "KeptRule") -> str:
+def _last_change(each: KeptRule) -> str:
     """Who changed a rule last, when and why, as far as that is known."""
     when = "" if each.time_ms is None else f"{time_text(each.time_ms)} UTC"
     who = ", ".join(part for part in (each.author, when) if part)

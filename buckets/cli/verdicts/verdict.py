@@ -12,6 +12,7 @@ from buckets.cli.rules.snooze import read_key
 from buckets.clock import epoch_ms
 from buckets.config.job import Job, load_job, results_folder
 from buckets.errors import BucketsError, first_line
+from buckets.kafka.sender import Sender
 from buckets.outputs.alert_ids import full_alert_id
 from buckets.printable import counted, one_line, quoted
 from buckets.verdicts.completion import complete
@@ -154,7 +155,6 @@ def _write(job: Job, verdicts: list[Verdict]) -> tuple[int, str]:
     if settings.verdicts.topic is None:
         table = verdict_table(job)
         return append_verdicts(table, verdicts), f"table {table}"
-    from buckets.kafka.sender import Sender
 
     assert settings.kafka is not None
     sender = Sender(settings.kafka, "writing verdicts")
