@@ -130,7 +130,7 @@ def alert_table(rows: list[dict[str, Any]], title: str, id_length: int) -> TextT
 
 
 def _of_policy(row: dict[str, Any]) -> list[str]:
-    """What the policy of the rule adds, on a line if there is anything."""
+    """Return what the policy of the rule adds, on a line if there is anything."""
     said = [*([row["severity"]] if row.get("severity") else []), *(row.get("tags") or [])]
     said += [f"held back by {row['held_by']}"] if row.get("held_by") else []
     said += [f"{row['held_back']:,} held back before it"] if row.get("held_back") else []
@@ -162,7 +162,7 @@ def term_value(term: dict[str, Any]) -> str:
 
 
 def crossed(alert: dict[str, Any]) -> str:
-    """What made an alert, in short: its value and limit, or its condition with the numbers in it."""
+    """Say in short what made an alert: its value and limit, or its condition with the numbers in it."""
     if alert["value"] is None:
         return str(alert["condition"])
     return f"{readable(alert['value'])} {alert['operator']} {readable(alert['limit'])}"

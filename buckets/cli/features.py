@@ -121,7 +121,7 @@ def _of_events(
     lists: list[str] | None,
     flags: bool,
 ) -> tuple[FeatureRun, Arrivals, int | None]:
-    """What computes the features of all events of a file or table, and these."""
+    """Return what computes the features of all events of a file or table, and these events."""
     engine = EngineSettings() if engine_path is None else load_engine_settings(engine_path)
     known = {name: load_list(file) for name, file in list_files(lists or []).items()}
     with event_schema(schema_path) as (schema, _):
@@ -135,7 +135,7 @@ def _of_events(
 def _of_archive(
     job: Job, conf: Path, rules: Path, events: Path | None, flags: bool, console: Terminal
 ) -> tuple[FeatureRun, Arrivals, int | None]:
-    """What computes the features of events of an archive, and all that is archived."""
+    """Return what computes the features of events of an archive, and all that is archived."""
     with console.status("Reading what has arrived…"):
         history = History.open(job)
     terms = history.recorded.terms(history.recorded.cuts[-1].batch_id)

@@ -45,7 +45,7 @@ def start(
         started = broker.start(console.say)
     status = broker.status()
     how = "runs" if started else "already runs"
-    _print(f"Kafka {how} at {status.address}, process {status.pid}, data and log in {folder}")
+    Terminal().say(f"Kafka {how} at {status.address}, process {status.pid}, data and log in {folder}")
 
 
 @kafka_app.command()
@@ -59,7 +59,7 @@ def stop(folder: Folder = FOLDER) -> None:
     """  # noqa: D301 - click needs the backspace itself
     with Terminal(stderr=True).status("Stopping Kafka…"):
         stopped = LocalBroker(folder).stop()
-    _print(f"Kafka in {folder} is stopped" if stopped else f"no Kafka runs in {folder}")
+    Terminal().say(f"Kafka in {folder} is stopped" if stopped else f"no Kafka runs in {folder}")
 
 
 @kafka_app.command()
@@ -79,7 +79,7 @@ def status(folder: Folder = FOLDER) -> None:
     title = f"Kafka runs at {found.address}, process {found.pid}, in {folder}"
     sizes = topic_sizes(KafkaSettings(bootstrap_servers=found.address))
     if not sizes:
-        _print(f"{title}; it has no topics, `buckets kafka topics CONF` makes those of a configuration")
+        Terminal().say(f"{title}; it has no topics, `buckets kafka topics CONF` makes those of a configuration")
         return
     numbers = ("Partitions", "Messages")
     table = TextTable(title, ("Topic", *numbers), numbers)
@@ -113,8 +113,4 @@ def topics(
     made = create_topics(job.settings.kafka, job, partitions)
     kept = len(wanted_topics(job, partitions)) - len(made)
     there = f"{kept} were there already" if kept else "none was there before"
-    _print(f"made {', '.join(made)}; {there}" if made else f"nothing to make, all {kept} topics are there")
-
-
-def _print(line: str) -> None:
-    Terminal().say(line)
+    Terminal().say(f"made {', '.join(made)}; {there}" if made else f"nothing to make, all {kept} topics are there")

@@ -141,7 +141,7 @@ class Watched:
         )
 
     def state_line(self, live: Live | None, now_ms: int) -> str:
-        """Whether the job runs, in one line, and what to do if it does not."""
+        """Return whether the job runs, in one line, and what to do if it does not."""
         if live is None:
             return self.never_ran()
         data, state = live.data, live.state(now_ms)

@@ -68,7 +68,7 @@ def alerts_table(data: Status, most: int) -> RenderableType:
 
 
 def remarks_on(data: Status) -> list[str]:
-    """What is wrong with a job that still runs, a line each."""
+    """Return what is wrong with a job that still runs, a line each."""
     remarks: list[str] = []
     if data["rules_fault"] and data["ended_ms"] is None:
         remarks.append(f"the rules may be out of date: {data['rules_fault']}")
@@ -80,12 +80,12 @@ def remarks_on(data: Status) -> list[str]:
 
 
 def process_lines(data: Status) -> list[str]:
-    """What the processes of a job hold, a line a kind."""
+    """Return what the processes of a job hold, a line a kind."""
     return [f"{kind}: {_held(held)}" for kind, held in data.get("processes", {}).items()]
 
 
 def _held(held: dict[str, int]) -> str:
-    """What processes of one kind hold, in one line."""
+    """Return what processes of one kind hold, in one line."""
     several = f"{held['processes']} processes, " if held["processes"] > 1 else ""
     return (
         f"{several}{held['resident_bytes'] / (1 << 20):,.0f} MiB, {held['threads']:,} threads, "

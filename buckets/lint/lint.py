@@ -75,7 +75,7 @@ def page(code: str) -> str:
 
 
 def _silences(subject: Subject, found: set[tuple[str, str]]) -> Iterator[Finding]:
-    """What is wrong with the silences themselves."""
+    """Find what is wrong with the silences themselves."""
     # Other events may have what these have not.
     there = {name for name, each in (("schema", subject.schema), ("engine", subject.engine)) if each is not None}
     for rule in subject.rules:

@@ -47,7 +47,7 @@ def _memory() -> str | None:
 
 
 def _of_container() -> tuple[int | None, int | None, str]:
-    """What is left of a container's memory, pages of files aside, and how much it has."""
+    """Return how much is left of a container's memory, pages of files aside, and how much it has."""
     limit, taken = _number(_CGROUP / "memory.max"), _number(_CGROUP / "memory.current")
     if limit is None or taken is None:
         return None, None, "container"

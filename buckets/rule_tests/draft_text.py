@@ -77,7 +77,7 @@ def shortest(value: Decimal) -> Decimal:
 
 
 def _expected(test: DraftedTest, ids: Sequence[str]) -> dict[str, Any]:
-    """What came out, as expectations."""
+    """Return what came out, as expectations."""
     alerts, collisions = test.results.alerts.to_pylist(), test.results.collisions
     references = _references(ids)
     expected: dict[str, Any] = {

@@ -97,7 +97,7 @@ class RuleTestResults:
         return why
 
     def found(self, position: int, rule_id: str) -> str:
-        """What a rule made of an event, in words."""
+        """Say in words what a rule made of an event."""
         rule, row = self.rules[rule_id], self.evaluations.get((position, rule_id))
         if row is None:
             outputs = [name for name, rows in self.not_evaluated.items() if position in rows]

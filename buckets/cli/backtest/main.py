@@ -173,7 +173,7 @@ class _Origin:
 
     @classmethod
     def named(cls, conf: Path | None, events: Path | None, schema: Path | None, arrival: str | None) -> "_Origin":
-        """What the options name.
+        """Return the origin that the options name.
 
         Raises:
             BucketsError: they do not go together.

@@ -148,7 +148,7 @@ def quantiles_line(times_ms: list[int]) -> str:
 
 
 def print_report(console: Terminal, shown: Shown, truth: list[dict[str, Any]]) -> None:
-    """What came of it."""
+    """Print what was caught, the accounts and the delays."""
     say = console.say
     alerts = list(shown.alerts.values())
     console.print(recall_table(truth, alerts))
@@ -171,6 +171,6 @@ def print_report(console: Terminal, shown: Shown, truth: list[dict[str, Any]]) -
 
 
 def account_line(name: str, counts: dict[str, int]) -> str:
-    """What became of every payment in a group of rules: what went in is what came out."""
+    """Say what became of every payment in a group of rules: what went in is what came out."""
     out = " + ".join(f"{counts[field]:,} {outcome}" for field, outcome in _OUTCOMES.items())
     return f"{name}: {counts['events_in']:,} in = {out}"

@@ -135,7 +135,7 @@ def _validity(file: Path, rules: tuple[Rule, ...], schema: EventSchema) -> str:
 def _summary(
     path: Path, rules: tuple[Rule, ...], schema: EventSchema, engine: EngineSettings, lists: Lists
 ) -> EventSummary:
-    """What a file of events shows, with progress on the terminal while it is read."""
+    """Summarise a file of events, with progress on the terminal while it is read."""
     # Drafts are tried too.
     tried = [rule.model_copy(update={"state": "ACTIVE"}) for rule in rules if rule.on == "events"]
     file = open_event_file(path, schema, first_rule_set(tried).named_fields)

@@ -79,7 +79,7 @@ def _state(text: str | None) -> State | None:
 
 
 def _trial(job: Job, rule: Rule) -> str:
-    """What a rule on trial has found, where its alerts are in a table."""
+    """Say what a rule on trial has found, where its alerts are in a table."""
     settings = job.settings
     path = settings.output.path if settings.output.kind == "delta" else settings.audit.path if settings.audit else ""
     table = Path(path) / SHADOW_ALERTS
