@@ -109,7 +109,6 @@ def topics(
     if job.settings.kafka is None:
         message = f"configuration {conf}: names no Kafka; add `kafka: {{bootstrap_servers: HOST:PORT}}`"
         raise BucketsError(message)
-
     made = create_topics(job.settings.kafka, job, partitions)
     kept = len(wanted_topics(job, partitions)) - len(made)
     there = f"{kept} were there already" if kept else "none was there before"

@@ -90,7 +90,6 @@ def send(
     if kafka is None or topic is None:
         message = f"configuration {conf}: its source is no topic; name one whose `source` is of kind kafka"
         raise BucketsError(message)
-
     console = Terminal(stderr=True)
     status = Status("Sending…", console=console)
     progress, stop = SendProgress(console, status), threading.Event()

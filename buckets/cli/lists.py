@@ -148,7 +148,6 @@ def _send(job: Job, name: str, key: str, value: str | None) -> None:
     if not 0 < len(key) <= LONGEST_KEY:
         message = f"list {name!r}: a key has 1 to {LONGEST_KEY:,} characters, and {len(key):,} are given"
         raise BucketsError(message)
-
     assert job.settings.kafka is not None
     sender = Sender(job.settings.kafka)
     sender.send(settings.topic, key, value, {})

@@ -155,7 +155,6 @@ def _write(job: Job, verdicts: list[Verdict]) -> tuple[int, str]:
     if settings.verdicts.topic is None:
         table = verdict_table(job)
         return append_verdicts(table, verdicts), f"table {table}"
-
     assert settings.kafka is not None
     sender = Sender(settings.kafka, "writing verdicts")
     new = {verdict.id: verdict for verdict in verdicts}
