@@ -47,28 +47,51 @@ def moment_ms(moment: datetime) -> int:
     return -((_EPOCH - in_utc(moment)) // timedelta(milliseconds=1))
 
 
+def parse_moment_ms(text: str) -> int:
+    """Read a moment in ISO 8601 in ms since the epoch, as `moment_ms`.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        return moment_ms(datetime.fromisoformat(text))
+    except ValueError:
+        message = f"{text!r} is no moment; write a day or a time in UTC, as in 2026-01-03 or 2026-01-03T10:00"
+        raise ValueError(message) from None
+
+
 def moment_text(moment: datetime) -> str:
     """A moment in UTC as ISO 8601 writes it."""
     return moment.isoformat().replace("+00:00", "Z")
 
 
 def time_text(time_ms: int) -> str:
-    """A time for people, in UTC to the second; one beyond the calendar in milliseconds."""
-    try:
-        return f"{datetime.fromtimestamp(time_ms // 1000, UTC):%Y-%m-%d %H:%M:%S}"
-    except (ValueError, OverflowError, OSError):
-        return f"{time_ms} ms"
+    """Return a time for people, in UTC to the second; one beyond the calendar in milliseconds."""
+    return _written(time_ms, " ", "seconds")
 
 
 def exact_time_text(time_ms: int) -> str:
-    """Write a time for people, as `time_text`, with its milliseconds."""
-    text = time_text(time_ms)
-    return text if text.endswith("ms") else f"{text}.{time_ms % 1000:03}"
+    """Return a time for people, as `time_text`, to the millisecond."""
+    return _written(time_ms, " ", "milliseconds")
 
 
 def short_time_text(time_ms: int) -> str:
-    """Write a time for people, as `time_text`, with its milliseconds where it has some."""
-    return exact_time_text(time_ms) if time_ms % 1000 else time_text(time_ms)
+    """Return a time for people, as `exact_time_text`, without milliseconds where it has none."""
+    return exact_time_text(time_ms).removesuffix(".000")
+
+
+def iso_text(time_ms: int) -> str:
+    """Return a time for programs, in ISO 8601 and UTC to the millisecond; one beyond the calendar as `time_text`."""
+    text = _written(time_ms, "T", "milliseconds")
+    return text if text.endswith("ms") else f"{text}Z"
+
+
+def _written(time_ms: int, between: str, precision: str) -> str:
+    try:
+        moment = _EPOCH + timedelta(milliseconds=time_ms)
+    except OverflowError:
+        return f"{time_ms} ms"
+    return moment.replace(tzinfo=None).isoformat(between, precision)
 
 
 def day_text(days: int) -> str:

@@ -35,6 +35,11 @@ def key_words(key: Mapping[str, Any] | str) -> str:
     return one_line(", ".join(f"{field} {value}" for field, value in fields.items())) or "all events"
 
 
+def counted(number: int, thing: str) -> str:
+    """Return a number of things in words: `1 rule`, `2,000 rules`."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
 def short_line(text: str) -> str:
     """The beginning of a text of any length, on one line."""
     return one_line(text if len(text) <= _SHORT else f"{text[:_SHORT]}…")

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
+from yaml.error import Mark
 from yaml.nodes import MappingNode, Node, SequenceNode
 
 from buckets.errors import BucketsError, first_line
@@ -130,20 +131,32 @@ def _variables(value: Any, location: Location) -> Iterator[tuple[Location, str]]
 
 
 def line_of(root: Node | None, location: Location) -> int:
-    """The line, from 1, of the deepest node on the way to `location`."""
-    node, line = root, 1
-    for step in location:
-        child: Node | None = None
-        if isinstance(node, MappingNode):
-            child = next((value for key, value in node.value if key.value == str(step)), None)
-            line = next((key.start_mark.line + 1 for key, _ in node.value if key.value == str(step)), line)
-        elif isinstance(node, SequenceNode) and isinstance(step, int) and step < len(node.value):
-            child = node.value[step]
-            line = child.start_mark.line + 1
-        if child is None:
-            break
-        node = child
+    """Return the line, from 1, of the deepest node on the way to `location`."""
+    line = 1
+    for mark, _ in _way(root, location):
+        line = mark.line + 1
     return line
+
+
+def node_at(root: Node | None, location: Location) -> Node | None:
+    """Return the node at `location`; None where there is none."""
+    nodes = [root, *(node for _, node in _way(root, location))]
+    return nodes[-1] if len(nodes) > len(location) else None
+
+
+def _way(node: Node | None, location: Location) -> Iterator[tuple[Mark, Node]]:
+    """Return the nodes on the way to `location`, as far as there are some, each with where its name begins."""
+    for step in location:
+        if isinstance(node, MappingNode):
+            found = next(((key, value) for key, value in node.value if key.value == str(step)), None)
+        elif isinstance(node, SequenceNode) and isinstance(step, int) and step < len(node.value):
+            found = node.value[step], node.value[step]
+        else:
+            found = None
+        if found is None:
+            return
+        named, node = found
+        yield named.start_mark, node
 
 
 def invalid(

@@ -1,4 +1,5 @@
 """The command `buckets`, a module per command: options, progress, and what is printed.
 
 A command checks its options, calls what is below, and shows what came out; it computes nothing itself.
+Only Spark is imported inside a command, since that takes long; all else is imported as anywhere.
 """

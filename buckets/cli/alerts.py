@@ -1,24 +1,22 @@
 """The command `buckets alerts`: the latest alerts as a table."""
 
-from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
-from buckets.cli.console import Terminal, echo_json
-from buckets.cli.rules.list_rules import AsJson
+from buckets.cli.console import Terminal, TextTable, echo_json
+from buckets.cli.options import AsJson, From, To, range_ms
 from buckets.cli.rules.snooze import read_key
-from buckets.cli.time_range import From, To, range_ms
 from buckets.errors import BucketsError
+from buckets.moment import exact_time_text, iso_text
 from buckets.numbers.fixed_point import readable
 from buckets.outputs.alert_ids import short_length
 from buckets.outputs.columns import ALERTS, HELD_ALERTS, SHADOW_ALERTS
-from buckets.outputs.reader import read_rows
+from buckets.outputs.reader import TIMES, read_rows
 from buckets.outputs.recorded_outputs import Selection
-from buckets.printable import key_words, one_line
+from buckets.printable import counted, key_words, one_line
 
 _USUALLY_SHOWN = 20
 
@@ -91,30 +89,22 @@ def _text(value: str | int | bool | None) -> str:
 
 
 def _as_json(row: dict[str, Any]) -> dict[str, Any]:
-    """Return an alert as data: decimals as text without the zeros that pad them, what is JSON as objects."""
+    """Return an alert as data: times in ISO 8601, decimals without the zeros that pad them, what is JSON as objects."""
     shown: dict[str, Any] = {}
     for name, value in row.items():
-        if isinstance(value, Decimal):
+        if name in TIMES and isinstance(value, int):
+            shown[name] = iso_text(value)
+        elif isinstance(value, Decimal):
             shown[name] = readable(value).replace(",", "")
         else:
             shown[name] = value
     return shown
 
 
-def alert_table(rows: list[dict[str, Any]], title: str, id_length: int) -> Table:
-    """Return alerts as a table.
-
-    Args:
-        rows: alerts with the fields of `COLUMNS`.
-        title: what stands above it.
-        id_length: how many characters of their ids are shown.
-    """
-    table = Table(title=title, title_justify="left", show_lines=True)
-    table.add_column("Time (UTC)", min_width=12)
-    table.add_column("Alert", overflow="fold", ratio=1)
-    table.add_column("Value", justify="right", no_wrap=True)
+def alert_table(rows: list[dict[str, Any]], title: str, id_length: int) -> TextTable:
+    """Return alerts as a table."""
+    table = TextTable(title, ("Time (UTC)", "Alert", "Value"), ("Value",), show_lines=True, whole=("Time (UTC)",))
     for row in rows:
-        moment = datetime.fromtimestamp(row["event_time"] / 1000, UTC)
         lines = [row["rule"], key_words(row["key"]), f"event {row['event_id']}, rule {row['rule_id']}"]
         lines.append(f"alert {row['alert_id'][:id_length]}")
         lines += _of_policy(row)
@@ -129,7 +119,7 @@ def alert_table(rows: list[dict[str, Any]], title: str, id_length: int) -> Table
                 f"{between}, the limit is crossed in any case" if row["certain"] else f"not certain: {between}"
             )
         table.add_row(
-            f"{moment:%Y-%m-%d}\n{moment:%H:%M:%S}.{moment.microsecond // 1000:03d}",
+            exact_time_text(row["event_time"]).replace(" ", "\n"),
             "\n".join(map(one_line, lines)),
             _values(row),
         )
@@ -137,7 +127,7 @@ def alert_table(rows: list[dict[str, Any]], title: str, id_length: int) -> Table
 
 
 def _of_policy(row: dict[str, Any]) -> list[str]:
-    """What the policy of the rule adds, on a line if there is anything."""
+    """Return what the policy of the rule adds, on a line if there is anything."""
     said = [*([row["severity"]] if row.get("severity") else []), *(row.get("tags") or [])]
     said += [f"held back by {row['held_by']}"] if row.get("held_by") else []
     said += [f"{row['held_back']:,} held back before it"] if row.get("held_back") else []
@@ -147,7 +137,7 @@ def _of_policy(row: dict[str, Any]) -> list[str]:
 def _values(row: dict[str, Any]) -> str:
     """The value of an alert, or those of its features."""
     if row["value"] is not None:
-        return f"{readable(row['value'])}\nof {row['count']:,} {'event' if row['count'] == 1 else 'events'}"
+        return f"{readable(row['value'])}\nof {counted(row['count'], 'event')}"
     terms = row["terms"]
     return "\n".join(f"{term['name']} {term_value(term)}{_bounds(term)}" for term in terms)
 
@@ -169,7 +159,7 @@ def term_value(term: dict[str, Any]) -> str:
 
 
 def crossed(alert: dict[str, Any]) -> str:
-    """What made an alert, in short: its value and limit, or its condition with the numbers in it."""
+    """Say in short what made an alert: its value and limit, or its condition with the numbers in it."""
     if alert["value"] is None:
         return str(alert["condition"])
     return f"{readable(alert['value'])} {alert['operator']} {readable(alert['limit'])}"

@@ -1,17 +1,13 @@
 """The command `buckets archive`: all that has arrived, typed, as one Delta table."""
 
-from pathlib import Path
-from typing import Annotated
-
-import typer
-
 from buckets.archive.history import History
 from buckets.cli.console import Terminal, echo
+from buckets.cli.options import ArchivedConf
 from buckets.config.job import load_job
 
 
 def archive(
-    conf: Annotated[Path, typer.Argument(help="A configuration with `archive`.")],
+    conf: ArchivedConf,
 ) -> None:
     """Archive what a job has scored since the last time; the job may run meanwhile.
 

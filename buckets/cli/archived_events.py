@@ -14,7 +14,7 @@ from buckets.verdicts.confirmed import FindEvents
 
 
 def archived_events(job: Job, is_extended: bool = False) -> FindEvents | None:
-    """What looks for events in the archive of a job; None where the job has none.
+    """Return a function that looks for events in the archive of a job; None where the job has none.
 
     Args:
         job: the job.

@@ -4,51 +4,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.status import Status
 
 from buckets.audit.folder import audit_settings
 from buckets.cli.console import Terminal
-from buckets.cli.progress import ProgressLine
+from buckets.cli.progress import Progress
 from buckets.cli.run import NEW_TOPIC
 from buckets.config.job import load_job
 
 if TYPE_CHECKING:
-    from buckets.kafka.faults import Outage
     from buckets.spark.audit import AuditReport
 
 
-class AuditProgress:
-    """A status line that each batch renews; on something that is no terminal, a plain line now and then."""
+class AuditProgress(Progress):
+    """The progress of an audit: its batch, messages so far, messages a second."""
 
-    def __init__(self, console: Terminal, status: Status) -> None:
-        """Show progress.
-
-        Args:
-            console: where plain lines go.
-            status: the line of a terminal.
-        """
-        self._console = console
-        self._line = ProgressLine(console, status)
+    def __init__(self, console: Terminal) -> None:
+        """Show progress on a console."""
+        super().__init__(console)
         self.messages = 0
         self.repeats = 0
         self.unreadable = 0
 
-    def say(self, line: str) -> None:
-        """Print a line that stays."""
-        self._console.say(line)
-
     def remarks(self) -> str:
-        """How many messages were repeats, and how many are unreadable, where some are."""
+        """Return how many messages were repeats, and how many are unreadable, where some are."""
         repeats = f", {self.repeats:,} repeats dropped" if self.repeats else ""
         return repeats + (f", {self.unreadable:,} unreadable" if self.unreadable else "")
-
-    def on_interrupt(self) -> None:
-        """Say that the end is near."""
-        self.say("stopping after the batch that is running…")
-
-    def on_outage(self, outage: "Outage") -> None:
-        """Say that Kafka is away."""
-        self.say(f"{outage.message}; trying again")
 
     def on_batch(self, report: "AuditReport") -> None:
         """Take a finished batch into account."""
@@ -57,7 +37,7 @@ class AuditProgress:
         self.repeats += report.written.repeats
         self.unreadable += report.written.unreadable
         line = f"batch {report.batch_id}: {self.messages:,} messages, {taken / report.duration_s:,.0f} messages/s"
-        self._line.show(line + self.remarks())
+        self.show(line + self.remarks())
 
 
 def audit(
@@ -83,11 +63,9 @@ def audit(
     from buckets.spark.audit import AuditListener, AuditQuery, prepare_audit
     from buckets.spark.prepared_job import job_session
 
-    console = Terminal(stderr=True)
-    status = Status("Starting Spark…", console=console)
-    progress = AuditProgress(console, status)
+    progress = AuditProgress(Terminal(stderr=True))
     prepared = prepare_audit(job, progress.say if new_topic else None)
-    with status:
+    with progress:
         query = AuditQuery(
             job_session(job, prepared.folder.checkpoint),
             prepared,

@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
-from buckets.cli.console import Terminal, echo_json
+from buckets.cli.console import Terminal, TextTable, echo_report
+from buckets.cli.options import AsJson
 from buckets.preflight.answer import Answer
 from buckets.preflight.configuration import check_configuration
+from buckets.preflight.connections import check_connections
+from buckets.printable import counted
 
 _FAILED = 1
 
@@ -21,7 +23,7 @@ def check_job(
     offline: Annotated[
         bool, typer.Option("--offline", help="Look at the files alone, and connect to nothing.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> int:
     """Check a configuration, and connect to what it names; nothing is started or written.
 
@@ -39,24 +41,19 @@ def check_job(
     """  # noqa: D301 - click needs the backspace itself
     job, answers = check_configuration(conf)
     if job is not None and not offline:
-        from buckets.preflight.connections import check_connections
-
         with Terminal(stderr=True).status("Connecting…") as status:
             answers += check_connections(conf, job, lambda thing: status.update(f"{thing}…"))
     is_ok = all(each.is_ok for each in answers)
     if as_json:
         things = [{"ok": each.is_ok, **asdict(each)} for each in answers]
-        echo_json({"ok": is_ok, "connected": job is not None and not offline, "things": things})
+        echo_report({"ok": is_ok, "connected": job is not None and not offline, "things": things})
     else:
         _print(answers, is_connected=job is not None)
     return 0 if is_ok else _FAILED
 
 
 def _print(answers: list[Answer], is_connected: bool) -> None:
-    table = Table()
-    table.add_column("Thing", overflow="fold")
-    table.add_column("", no_wrap=True)
-    table.add_column("What was found", overflow="fold")
+    table = TextTable(None, ("Thing", "", "What was found"), whole=("",))
     for each in answers:
         said = Text("ok", "green") if each.is_ok else Text("wrong", "bold red")
         table.add_row(each.thing, said, "\n".join(each.faults) or f"{each.note} ({_shown(each.where)})")
@@ -65,7 +62,7 @@ def _print(answers: list[Answer], is_connected: bool) -> None:
     faults = sum(len(each.faults) for each in answers)
     if faults:
         rest = "" if is_connected else "; what the configuration names was not looked at"
-        terminal.say(f"{faults:,} {'fault' if faults == 1 else 'faults'}{rest}")
+        terminal.say(f"{counted(faults, 'fault')}{rest}")
 
 
 def _shown(where: str) -> str:

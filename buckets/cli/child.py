@@ -88,7 +88,7 @@ class Child:
                 time.sleep(POLL_S)
 
     def _has_members(self) -> bool:
-        """Whether anything is left of its process group, itself included."""
+        """Return whether anything is left of its process group, itself included."""
         self._process.poll()
         return self._signal_all(0)
 

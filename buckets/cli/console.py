@@ -1,15 +1,30 @@
-"""What commands print, and the only way to do so: text of other people has no control characters, and is no markup."""
+"""What commands print, and the only way to do so: text of other people has no control characters, and is no markup.
+
+Tables are all of one form: texts are folded, numbers and names are whole.
+"""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 import typer
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.style import StyleType
+from rich.table import Table
 from rich.text import Span, Text
 
+from buckets.moment import iso_text, moment_ms
 from buckets.printable import visible, visible_json
+
+_NAMES = ("Rule", "List", "Topic", "Output", "Test")
+"""Columns whose words people copy."""
+_WIDEST_NAME = 32
+_WIDEST_WORD = 10
+"""Cells of the longest words that are not broken."""
 
 
 class Terminal(Console):
@@ -32,9 +47,61 @@ class Terminal(Console):
         self.print(text, soft_wrap=True)
 
 
+class TextTable(Table):
+    """A table of texts and numbers."""
+
+    def __init__(
+        self,
+        title: str | None,
+        columns: Sequence[str],
+        numbers: Collection[str] = (),
+        show_lines: bool = False,
+        whole: Collection[str] = (),
+    ) -> None:
+        """Begin a table.
+
+        Args:
+            title: what stands above it.
+            columns: their headers, from left to right.
+            numbers: those that hold numbers.
+            show_lines: whether there are lines between rows.
+            whole: those whose lines are not broken.
+        """
+        super().__init__(title=title, title_justify="left", show_lines=show_lines)
+        for name in columns:
+            is_number = name in numbers
+            is_whole = is_number or name in whole
+            self.add_column(name, overflow="fold", justify="right" if is_number else "left", no_wrap=is_whole)
+        self._longest_name = 0
+        self._has_other_texts = not {*_NAMES, *numbers}.issuperset(columns)
+
+    def add_row(self, *cells: RenderableType | None, style: StyleType | None = None, end_section: bool = False) -> None:
+        """Add a row; where there are other texts to be folded, names stay whole, unless one is very long."""
+        super().add_row(*cells, style=style, end_section=end_section)
+        for column, cell in zip(self.columns, cells, strict=False):
+            if column.justify == "right" or not isinstance(cell, str | Text):
+                continue
+            is_name = column.header in _NAMES
+            longest = max(map(cell_len, str(cell).splitlines() if is_name else str(cell).split()), default=0)
+            if is_name:
+                self._longest_name = max(self._longest_name, longest)
+                column.no_wrap = self._has_other_texts and self._longest_name <= _WIDEST_NAME
+            else:
+                column.min_width = max(column.min_width or 0, min(longest, _WIDEST_WORD))
+
+
 def echo(text: str, err: bool = False, nl: bool = True) -> None:
     """Print lines of text as they are, but for invisible characters."""
     typer.echo(visible(text), err=err, nl=nl)
+
+
+JSON_VERSION = 1
+"""Of the objects that `--json` prints: a field that goes or means something else makes another version."""
+
+
+def echo_report(report: Mapping[str, Any]) -> None:
+    """Print what a command has found as one object of JSON, with the version of its form."""
+    echo_json({"version": JSON_VERSION, **report})
 
 
 def echo_json(value: Any, indent: int | None = 2) -> None:
@@ -43,8 +110,18 @@ def echo_json(value: Any, indent: int | None = 2) -> None:
 
 
 def json_text(value: Any, indent: int | None = 2) -> str:
-    """Return data as JSON of visible characters."""
-    return visible_json(json.dumps(value, indent=indent, ensure_ascii=False))
+    """Return data as JSON of visible characters: times in ISO 8601 and UTC to the millisecond, decimals as text."""
+    return visible_json(json.dumps(value, indent=indent, ensure_ascii=False, default=_plain))
+
+
+def _plain(value: Any) -> Any:
+    """Return a value that JSON does not know as one that it does."""
+    if isinstance(value, datetime):
+        return iso_text(moment_ms(value))
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    message = f"{type(value).__name__} has no form in JSON"
+    raise TypeError(message)
 
 
 def _visible(text: Text) -> Text:

@@ -9,10 +9,9 @@ from typing import Annotated
 import pyarrow as pa
 import typer
 
-from buckets.cli.console import Terminal, echo
+from buckets.cli.console import Terminal, TextTable, echo
 from buckets.cli.event_schema import SchemaOption, event_schema
 from buckets.cli.progress import BatchProgress
-from buckets.cli.table import TextTable
 from buckets.config.engine import MOST_SHARDS
 from buckets.config.job import load_engine_settings
 from buckets.config.lists import check_lists

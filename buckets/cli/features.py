@@ -6,14 +6,13 @@ from typing import Annotated
 
 import pyarrow as pa
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from buckets.archive.event_table import open_events
 from buckets.archive.history import History
-from buckets.cli.console import Terminal, echo, echo_json
+from buckets.cli.console import Terminal, TextTable, echo, echo_report
 from buckets.cli.evaluate import given_lists
 from buckets.cli.event_schema import SchemaOption, event_schema
-from buckets.cli.table import TextTable
+from buckets.cli.progress import progress_bar
 from buckets.config.engine import EngineSettings
 from buckets.config.job import Job, check_precision_groups, load_engine_settings, load_job
 from buckets.config.lists import check_lists
@@ -81,9 +80,7 @@ def features(
         raise BucketsError(message)
     check_output(out, events, run.columns, overwrite)
     wanted = None if run.missing is None else len(run.missing)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    bar = Progress(*columns, console=console, disable=not console.is_terminal)
-    with bar:
+    with progress_bar(console) as bar:
         task = bar.add_task("Events", total=size)
 
         def tables() -> Iterator[pa.Table]:
@@ -123,7 +120,7 @@ def _of_events(
     lists: list[str] | None,
     flags: bool,
 ) -> tuple[FeatureRun, Arrivals, int | None]:
-    """What computes the features of all events of a file or table, and these."""
+    """Return what computes the features of all events of a file or table, and these events."""
     engine = EngineSettings() if engine_path is None else load_engine_settings(engine_path)
     known = given_lists(lists)
     with event_schema(schema_path) as (schema, _):
@@ -137,7 +134,7 @@ def _of_events(
 def _of_archive(
     job: Job, conf: Path, rules: Path, events: Path | None, flags: bool, console: Terminal
 ) -> tuple[FeatureRun, Arrivals, int | None]:
-    """What computes the features of events of an archive, and all that is archived."""
+    """Return what computes the features of events of an archive, and all that is archived."""
     with console.status("Reading what has arrived…"):
         history = History.open(job)
     terms = history.recorded.terms(history.recorded.cuts[-1].batch_id)
@@ -165,7 +162,7 @@ def _say(out: Path, run: FeatureRun, as_json: bool) -> None:
     rows = run.outcomes.total()
     if as_json:
         found = {"out": str(out), "arrived": run.arrived, "rows": rows, "outcomes": dict(run.outcomes)}
-        echo_json(found | {"columns": run.columns.names}, indent=None)
+        echo_report(found | {"columns": run.columns.names})
         return
     echo(f"{rows:,} rows of {len(run.columns)} columns in {out}")
     table = TextTable(None, ("Outcome", "Rows"), ("Rows",))

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from buckets.cli.console import Terminal
+from buckets.cli.options import read_option
+from buckets.cli.progress import progress_bar
 from buckets.duration import parse_duration_ms
-from buckets.errors import BucketsError
 from buckets.generator import PATTERNS, GeneratorSettings, Stream, Written, write
 from buckets.generator import generate as generate_stream
 from buckets.generator.destination import destination
@@ -54,28 +54,19 @@ def generate(
         days=days,
         fraud_cases=fraud_cases,
         late_rate=late_rate,
-        max_delay_ms=_delay_ms(max_delay),
+        max_delay_ms=read_option("--max-delay", max_delay, parse_duration_ms),
         duplicate_rate=duplicate_rate,
         collision_rate=collision_rate,
         malformed_rate=malformed_rate,
         rows_per_file=rows_per_file,
     )
     destination(out, malformed_rate > 0, overwrite)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Terminal(stderr=True)) as bar:
+    with progress_bar(Terminal(stderr=True)) as bar:
         task = bar.add_task("Drawing", total=None)
         stream = generate_stream(settings)
         bar.update(task, description="Writing", total=stream.line_count)
         written = write(stream, out, lambda count: bar.update(task, completed=count), overwrite)
     Terminal().print(_summary(stream, written))
-
-
-def _delay_ms(text: str) -> int:
-    try:
-        return parse_duration_ms(text)
-    except ValueError as error:
-        message = f"--max-delay: {error}"
-        raise BucketsError(message) from None
 
 
 def _summary(stream: Stream, written: Written) -> Table:

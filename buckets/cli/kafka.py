@@ -5,11 +5,13 @@ from typing import Annotated
 
 import typer
 
-from buckets.cli.console import Terminal
+from buckets.cli.console import Terminal, TextTable
 from buckets.cli.kafka_send import send
-from buckets.cli.table import TextTable
 from buckets.config.job import load_job
+from buckets.config.kafka import KafkaSettings
 from buckets.errors import BucketsError
+from buckets.kafka.local_broker import LocalBroker
+from buckets.kafka.topics import create_topics, topic_sizes, wanted_topics
 
 kafka_app = typer.Typer(
     help="Run a Kafka broker on this machine, make topics, and send events to them.", rich_markup_mode=None
@@ -37,19 +39,13 @@ def start(
       buckets kafka start
       buckets kafka start --dir /tmp/try-kafka --port 9192
     """  # noqa: D301 - click needs the backspace itself
-    from buckets.kafka.local_broker import LocalBroker
-
     console = Terminal(stderr=True)
     broker = LocalBroker(folder, port)
-
-    def say(line: str) -> None:
-        console.say(line)
-
     with console.status("Starting Kafka…"):
-        started = broker.start(say)
+        started = broker.start(console.say)
     status = broker.status()
     how = "runs" if started else "already runs"
-    _print(f"Kafka {how} at {status.address}, process {status.pid}, data and log in {folder}")
+    Terminal().say(f"Kafka {how} at {status.address}, process {status.pid}, data and log in {folder}")
 
 
 @kafka_app.command()
@@ -61,11 +57,9 @@ def stop(folder: Folder = FOLDER) -> None:
       buckets kafka stop
       buckets kafka stop --dir /tmp/try-kafka
     """  # noqa: D301 - click needs the backspace itself
-    from buckets.kafka.local_broker import LocalBroker
-
     with Terminal(stderr=True).status("Stopping Kafka…"):
         stopped = LocalBroker(folder).stop()
-    _print(f"Kafka in {folder} is stopped" if stopped else f"no Kafka runs in {folder}")
+    Terminal().say(f"Kafka in {folder} is stopped" if stopped else f"no Kafka runs in {folder}")
 
 
 @kafka_app.command()
@@ -77,10 +71,6 @@ def status(folder: Folder = FOLDER) -> None:
       buckets kafka status
       buckets kafka status --dir /tmp/try-kafka
     """  # noqa: D301 - click needs the backspace itself
-    from buckets.config.kafka import KafkaSettings
-    from buckets.kafka.local_broker import LocalBroker
-    from buckets.kafka.topics import topic_sizes
-
     found = LocalBroker(folder).status()
     if found.pid is None or found.address is None:
         was = f" (it was at {found.address})" if found.address else ""
@@ -89,7 +79,7 @@ def status(folder: Folder = FOLDER) -> None:
     title = f"Kafka runs at {found.address}, process {found.pid}, in {folder}"
     sizes = topic_sizes(KafkaSettings(bootstrap_servers=found.address))
     if not sizes:
-        _print(f"{title}; it has no topics, `buckets kafka topics CONF` makes those of a configuration")
+        Terminal().say(f"{title}; it has no topics, `buckets kafka topics CONF` makes those of a configuration")
         return
     numbers = ("Partitions", "Messages")
     table = TextTable(title, ("Topic", *numbers), numbers)
@@ -119,13 +109,7 @@ def topics(
     if job.settings.kafka is None:
         message = f"configuration {conf}: names no Kafka; add `kafka: {{bootstrap_servers: HOST:PORT}}`"
         raise BucketsError(message)
-    from buckets.kafka.topics import create_topics, wanted_topics
-
     made = create_topics(job.settings.kafka, job, partitions)
     kept = len(wanted_topics(job, partitions)) - len(made)
     there = f"{kept} were there already" if kept else "none was there before"
-    _print(f"made {', '.join(made)}; {there}" if made else f"nothing to make, all {kept} topics are there")
-
-
-def _print(line: str) -> None:
-    Terminal().say(line)
+    Terminal().say(f"made {', '.join(made)}; {there}" if made else f"nothing to make, all {kept} topics are there")

@@ -5,18 +5,18 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.status import Status
 
 from buckets.cli.console import Terminal
-from buckets.cli.rules.origin import open_origin
+from buckets.cli.rules.request import JobRules
 from buckets.config.job import Job, load_job
 from buckets.errors import BucketsError
-
-if TYPE_CHECKING:
-    from buckets.events.arrivals import DeadLetter
+from buckets.events.arrivals import DeadLetter
+from buckets.kafka.event_messages import event_messages
+from buckets.kafka.producer import FASTEST, paced_produce
 
 _SHOW_EVERY_S = 0.2
 
@@ -44,7 +44,7 @@ class SendProgress:
             self._shown_s = now_s
             self._status.update(f"{self.sent:,} events sent, {self.sent / (now_s - self._began_s):,.0f} a second")
 
-    def on_bad(self, rows: "Sequence[DeadLetter]") -> None:
+    def on_bad(self, rows: Sequence[DeadLetter]) -> None:
         """Count rows that are no events."""
         self._first_bad = self._first_bad or f"row {rows[0].position}: {rows[0].reason}"
         self.bad += len(rows)
@@ -90,9 +90,6 @@ def send(
     if kafka is None or topic is None:
         message = f"configuration {conf}: its source is no topic; name one whose `source` is of kind kafka"
         raise BucketsError(message)
-    from buckets.kafka.event_messages import event_messages
-    from buckets.kafka.producer import FASTEST, paced_produce
-
     console = Terminal(stderr=True)
     status = Status("Sending…", console=console)
     progress, stop = SendProgress(console, status), threading.Event()
@@ -115,7 +112,7 @@ def _key_of_rules(job: Job) -> str:
     Raises:
         BucketsError: there is none.
     """
-    rules = job.rules or [kept.rule for kept in open_origin(job).read()[0]]
+    rules = job.rules or JobRules(job).rules
     groupings = (fields for rule in rules if rule.on == "events" for fields, _ in rule.groupings())
     field = next((fields[0] for fields in groupings if fields), None)
     if field is None:

@@ -1,7 +1,6 @@
 """The commands `buckets lists`: what lists a job has, and changes of those that are in topics."""
 
 import json
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,14 +9,15 @@ from rich.text import Text
 
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.list_versions import ListVersion
-from buckets.cli.console import Terminal, echo, echo_json
-from buckets.cli.rules.request import Author, Reason, author_and_reason
-from buckets.cli.table import TextTable
+from buckets.cli.console import Terminal, TextTable, echo, echo_json
+from buckets.cli.options import Author, Reason, author_and_reason, read_option
 from buckets.config.job import Job, load_job
 from buckets.config.lists import ListSettings
 from buckets.errors import BucketsError
+from buckets.kafka.sender import Sender
 from buckets.lists.entry import RESERVED
 from buckets.lists.list_file import LONGEST_KEY, read_moment_ms
+from buckets.moment import iso_text, time_text
 
 lists_app = typer.Typer(help="Show the lists of a job, and change entries of those in topics.", rich_markup_mode=None)
 
@@ -59,12 +59,8 @@ def show(
 def _version_cells(version: ListVersion | None) -> list[str]:
     if version is None:
         return ["not read yet", "", ""]
-    changed = f"{_moment(version.made_ms)}: {version.changed:,}"
+    changed = f"{time_text(version.made_ms)}: {version.changed:,}"
     return [f"{version.entries:,}", str(version.number), changed]
-
-
-def _moment(time_ms: int) -> str:
-    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _show_entry(job: Job, checkpoint: Checkpoint, name: str, key: str | None) -> None:
@@ -78,7 +74,7 @@ def _show_entry(job: Job, checkpoint: Checkpoint, name: str, key: str | None) ->
     if entry is None:
         message = f"list {name!r}: version {latest.number} has no entry {key!r}"
         raise BucketsError(message)
-    until = {} if entry.until_ms is None else {"until": f"{_moment(entry.until_ms)}Z".replace(" ", "T")}
+    until = {} if entry.until_ms is None else {"until": iso_text(entry.until_ms)}
     said = {field: text for field in ("author", "reason") if (text := getattr(entry, field))}
     echo_json({"key": key, **until, **said, **entry.values}, indent=None)
 
@@ -106,11 +102,7 @@ def put(
     """  # noqa: D301 - click needs the backspace itself
     fields: dict[str, Any] = _values(value or [])
     if until is not None:
-        try:
-            read_moment_ms(until)
-        except ValueError as error:
-            message = f"--until: {error}"
-            raise BucketsError(message) from None
+        read_option("--until", until, read_moment_ms)
         fields["until"] = until
     fields |= {field: text for field, text in author_and_reason(author, reason).items() if text}
     _send(load_job(conf), name, key, json.dumps(fields, ensure_ascii=False))
@@ -156,8 +148,6 @@ def _send(job: Job, name: str, key: str, value: str | None) -> None:
     if not 0 < len(key) <= LONGEST_KEY:
         message = f"list {name!r}: a key has 1 to {LONGEST_KEY:,} characters, and {len(key):,} are given"
         raise BucketsError(message)
-    from buckets.kafka.sender import Sender
-
     assert job.settings.kafka is not None
     sender = Sender(job.settings.kafka)
     sender.send(settings.topic, key, value, {})

@@ -1,49 +1,32 @@
-"""The progress of a query on the terminal: its batch, events and alerts so far, events a second."""
+"""The progress of a command: a line that is renewed on a terminal, and elsewhere a plain line now and then."""
 
 import time
+from collections.abc import Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bar
 from rich.status import Status
 
 from buckets.cli.console import Terminal
 from buckets.engine.stages.accounting import BatchAccount
+from buckets.kafka.faults import Outage
+from buckets.rules.revision import Refusal
 
 if TYPE_CHECKING:
     from buckets.spark.query import BatchReport
 
 
+STARTING = "Starting Spark…"
 LINE_EVERY_S = 10.0
 """How often progress is a line of its own in a file or a journal."""
 
 
-class ProgressLine:
-    """A line of progress: renewed in place on a terminal; elsewhere the first one, and then one every ten seconds."""
+class Progress:
+    """A status line that is renewed in place on a terminal, between lines that stay; a context manager."""
 
-    def __init__(self, console: Terminal, status: Status) -> None:
-        """Show it on a console.
-
-        Args:
-            console: the console.
-            status: what is renewed on a terminal.
-        """
-        self._console = console
-        self._status = status
-        self._said_s = -LINE_EVERY_S
-
-    def show(self, line: str) -> None:
-        """Show how far it is."""
-        if self._console.is_terminal:
-            self._status.update(line)
-        elif time.monotonic() - self._said_s >= LINE_EVERY_S:
-            self._said_s = time.monotonic()
-            self._console.say(line)
-
-
-class BatchProgress:
-    """A status line that each batch refreshes; if the output is not a terminal, a plain line now and then."""
-
-    def __init__(self, console: Terminal, beginning: str = "Starting Spark…") -> None:
+    def __init__(self, console: Terminal, beginning: str = STARTING) -> None:
         """Show progress on a console.
 
         Args:
@@ -52,15 +35,10 @@ class BatchProgress:
         """
         self._console = console
         self._status = Status(beginning, console=console)
-        self._line = ProgressLine(console, self._status)
-        self.events = 0
-        self.malformed = 0
-        self.alerts = 0
-        self.busy_s = 0.0
+        self._shown_s = -LINE_EVERY_S
 
-    def __enter__(self) -> "BatchProgress":
+    def __enter__(self) -> Self:
         """Begin to show."""
-        self._started_s = time.perf_counter()
         if self._console.is_terminal:
             self._status.start()
         return self
@@ -71,16 +49,44 @@ class BatchProgress:
         """Stop showing."""
         self._status.stop()
 
+    def say(self, line: str) -> None:
+        """Print a line that stays."""
+        self._console.say(line)
+
+    def show(self, line: str) -> None:
+        """Show how far it is; what is no terminal gets the first line, and then one every ten seconds."""
+        if self._console.is_terminal:
+            self._status.update(line)
+        elif time.monotonic() - self._shown_s >= LINE_EVERY_S:
+            self._shown_s = time.monotonic()
+            self.say(line)
+
     def on_phase(self, line: str) -> None:
-        """Show what the query does before its first batch."""
+        """Show what is done next."""
         if self._console.is_terminal:
             self._status.update(f"{line}…")
         else:
-            self._console.say(line)
+            self.say(line)
 
     def on_interrupt(self) -> None:
-        """Say that the query ends after this batch."""
-        self._console.print("stopping after the batch that is running…")
+        """Say that a query ends after this batch."""
+        self.say("stopping after the batch that is running…")
+
+    def on_outage(self, outage: Outage) -> None:
+        """Say that Kafka does not answer."""
+        self.say(f"{outage.message}; trying again")
+
+
+class BatchProgress(Progress):
+    """The progress of a query: its batch, events and alerts so far, events a second."""
+
+    def __init__(self, console: Terminal, beginning: str = STARTING) -> None:
+        """Show progress on a console."""
+        super().__init__(console, beginning)
+        self.events = 0
+        self.malformed = 0
+        self.alerts = 0
+        self.busy_s = 0.0
 
     def on_batch(self, report: "BatchReport") -> None:
         """Take a finished batch into account."""
@@ -92,7 +98,18 @@ class BatchProgress:
         self.malformed += account.malformed
         self.alerts += sum(group.alerts for group in account.groups)
         self.busy_s += duration_s
-        self._line.show(
+        self.show(
             f"batch {account.batch_id}: {self.events:,} events, {self.alerts:,} alerts, "
             f"{account.events_in / duration_s:,.0f} events/s"
         )
+
+    def on_refused(self, refusals: Sequence[Refusal]) -> None:
+        """Say which changes of the rules are not made."""
+        for refusal in refusals:
+            self.say(f"a change of the rules is not made ({refusal.origin}): {refusal.reason}")
+
+
+def progress_bar(console: Terminal) -> Bar:
+    """Return a bar for work whose size is known; what is no terminal gets none."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Bar(*columns, console=console, disable=not console.is_terminal)

@@ -1,23 +1,21 @@
 """The command `buckets replay`: the archive scored once more, compared with what was recorded."""
 
-from datetime import UTC, datetime
+from datetime import datetime
+from decimal import Decimal
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.status import Status
 
 from buckets.archive.history import History
-from buckets.cli.console import Terminal, echo_json
-from buckets.cli.processes import Processes, processes_for
-from buckets.cli.rules.list_rules import AsJson
-from buckets.cli.table import TextTable
-from buckets.cli.time_range import From, To, range_ms
+from buckets.cli.console import Terminal, TextTable, echo_report
+from buckets.cli.options import ArchivedConf, AsJson, From, Processes, To, processes_for, range_ms
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
 from buckets.history.replay.differences import Difference
 from buckets.history.replay.replay import Replayed, Wanted, replay_history
+from buckets.moment import iso_text, moment_ms, time_text
 from buckets.outputs.columns import EVALUATIONS
 
 _KINDS = {
@@ -36,7 +34,7 @@ class Cuts(StrEnum):
 
 
 def replay_job(
-    conf: Annotated[Path, typer.Argument(metavar="CONF", help="A configuration with `archive`.")],
+    conf: ArchivedConf,
     begin: From = None,
     end: To = None,
     evaluations: Annotated[
@@ -77,7 +75,7 @@ def replay_job(
         wanted = Wanted(times, evaluations, cuts.value, processes_for(rows, processes))
         found = replay_history(history, wanted, lambda so_far: _tell(status, so_far, rows), console.print)
     if as_json:
-        echo_json(_as_json(found))
+        echo_report(_as_json(found))
     else:
         _show(Terminal(), found, show, job.settings.output.kind)
     if not found.is_equal:
@@ -127,14 +125,13 @@ def _scored(found: Replayed) -> str:
 def _line(each: Difference) -> str:
     """A difference as a few lines."""
     row = each.row
-    moment = row["event_time"]
-    time = f"{moment:%Y-%m-%d %H:%M:%S}" if isinstance(moment, datetime) else str(moment)
+    time = time_text(moment_ms(row["event_time"]))
     about = f"alert {row['alert_id']}" if "alert_id" in row else "evaluation"
     text = f"{each.output}: {about} of rule {row['rule_id']} at event {row['event_id']} ({time}): {_KINDS[each.kind]}"
     for name in each.fields:
         assert each.recorded is not None
         assert each.replayed is not None
-        text += f"\n  {name}: recorded {_plain(each.recorded[name])}, came out {_plain(each.replayed[name])}"
+        text += f"\n  {name}: recorded {_shown(each.recorded[name])}, came out {_shown(each.replayed[name])}"
     return text
 
 
@@ -155,12 +152,11 @@ def _as_json(found: Replayed) -> dict[str, Any]:
 
 def _difference_json(each: Difference) -> dict[str, Any]:
     sides = {"recorded": each.recorded, "replayed": each.replayed}
-    rows = {side: row and {name: _plain(value) for name, value in row.items()} for side, row in sides.items()}
-    return {"output": each.output, "kind": each.kind, "fields": each.fields} | rows
+    return {"output": each.output, "kind": each.kind, "fields": each.fields} | sides
 
 
-def _plain(value: Any) -> Any:
-    """A value as JSON has it: moments in ms, decimals as text."""
+def _shown(value: Any) -> Any:
+    """Return a value of a row as text shows it."""
     if isinstance(value, datetime):
-        return int((value - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1000)
-    return value if value is None or isinstance(value, bool | int | str | list) else format(value, "f")
+        return iso_text(moment_ms(value))
+    return format(value, "f") if isinstance(value, Decimal) else value

@@ -29,6 +29,17 @@ def check_result_files(results: Mapping[str, Path | None], inputs: Iterable[Path
                 raise BucketsError(message)
 
 
+def check_new_file(out: Path | None) -> None:
+    """See that the file of `--out`, if there is one, is a new one.
+
+    Raises:
+        BucketsError: it exists.
+    """
+    if out is not None and out.exists():
+        message = f"--out {out}: exists already; name a new file"
+        raise BucketsError(message)
+
+
 def job_inputs(conf: Path, job: Job) -> Iterator[Path]:
     """The files and folders of a job, its output left out."""
     settings = job.settings
@@ -46,11 +57,6 @@ def job_inputs(conf: Path, job: Job) -> Iterator[Path]:
 
 def write_result(option: str, path: Path, text: str) -> None:
     """Write a file, whole or not at all.
-
-    Args:
-        option: the option that names it, as in `--out`, for the error.
-        path: the file.
-        text: what it holds.
 
     Raises:
         BucketsError: it cannot be written.

@@ -12,13 +12,10 @@ from buckets.cli.progress import BatchProgress
 from buckets.config.job import check_source, load_job
 from buckets.config.settings import OutputSettings
 from buckets.errors import first_line
+from buckets.monitor.live_status import LiveStatus
 from buckets.outputs.columns import ALERTS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from buckets.kafka.faults import Outage
-    from buckets.rules.revision import Refusal
     from buckets.spark.query import BatchReport
 
 
@@ -49,68 +46,44 @@ def run(
     check_source(conf, job)
     if audit:
         audit_settings(job)
-    from buckets.monitor.live_status import LiveStatus
     from buckets.spark.audit import AuditListener, audit_beside
     from buckets.spark.prepared_job import Listener, job_session, prepare
 
-    console = Terminal(stderr=True)
-    remarks = Remarks(console)
-    accept = remarks.say if new_topic else None
+    progress = BatchProgress(Terminal(stderr=True))
+    accept = progress.say if new_topic else None
     prepared = prepare(job, accept)
     if prepared.carried_over:
-        remarks.say(prepared.carried_over)
+        progress.say(prepared.carried_over)
 
     def on_batch(report: "BatchReport") -> None:
         progress.on_batch(report)
         live.on_batch(report)
 
-    with BatchProgress(console) as progress:
+    def on_failure(error: Exception) -> None:
+        progress.say(f"the audit has ended, scoring goes on: {first_line(error)}")
+
+    with progress:
         progress.on_phase("starting Spark")
         spark = job_session(job, job.checkpoint)
-        listener = Listener(on_batch, remarks.on_refused, remarks.on_outage, remarks.say, progress.on_phase)
+        listener = Listener(on_batch, progress.on_refused, progress.on_outage, progress.say, progress.on_phase)
         query = prepared.query(spark, listener)
-        watch = prepared.file_watch(remarks.say)
-        told = AuditListener(on_outage=remarks.on_outage, say=remarks.say, on_failure=remarks.on_failure)
+        watch = prepared.file_watch(progress.say)
+        told = AuditListener(on_outage=progress.on_outage, say=progress.say, on_failure=on_failure)
         tables = audit_beside(spark, job, told, accept) if audit else None
         try:
             with (
-                LiveStatus(job.checkpoint, query.rules_in_force, query.lag, query.rules_fault, remarks.say) as live,
+                LiveStatus(job.checkpoint, query.rules_in_force, query.lag, query.rules_fault, progress.say) as live,
                 tables or contextlib.nullcontext(),
                 watch or contextlib.nullcontext(),
             ):
                 query.run(job.settings.trigger.interval, progress.on_interrupt)
         except KeyboardInterrupt:
-            remarks.say(f"stopped after {progress.events:,} events; start it again to go on")
+            progress.say(f"stopped after {progress.events:,} events; start it again to go on")
             return
     unread = f"; {watch.not_read:,} files are not read" if watch is not None and watch.not_read else ""
-    remarks.say(f"{progress.events:,} events, {progress.alerts:,} alerts; {_results(job.settings.output)}{unread}")
+    progress.say(f"{progress.events:,} events, {progress.alerts:,} alerts; {_results(job.settings.output)}{unread}")
 
 
 def _results(output: OutputSettings) -> str:
     """Where the results are."""
     return f"tables are in {output.path}" if output.kind == "delta" else f"alerts are in topic {output.topic(ALERTS)}"
-
-
-class Remarks:
-    """Lines about what happens besides the batches, each of which stays on the console."""
-
-    def __init__(self, console: Terminal) -> None:
-        """Write to a console."""
-        self._console = console
-
-    def say(self, line: str) -> None:
-        """Print a line that stays."""
-        self._console.say(line)
-
-    def on_refused(self, refusals: "Sequence[Refusal]") -> None:
-        """Say which changes of the rules are not made."""
-        for refusal in refusals:
-            self.say(f"a change of the rules is not made ({refusal.origin}): {refusal.reason}")
-
-    def on_outage(self, outage: "Outage") -> None:
-        """Say that Kafka does not answer."""
-        self.say(f"{outage.message}; trying again")
-
-    def on_failure(self, error: Exception) -> None:
-        """Say that the audit has failed."""
-        self.say(f"the audit has ended, scoring goes on: {first_line(error)}")

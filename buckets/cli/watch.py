@@ -11,6 +11,7 @@ from rich.text import Text
 
 from buckets.backfill.fill_status import read_fills
 from buckets.cli.console import Terminal
+from buckets.cli.options import read_option
 from buckets.cli.watch_view import (
     alert_line,
     alerts_table,
@@ -78,11 +79,7 @@ def watch(
 
 
 def _every_s(text: str) -> float:
-    try:
-        milliseconds = parse_duration_ms(text)
-    except ValueError as error:
-        message = f"--every: {error}"
-        raise BucketsError(message) from None
+    milliseconds = read_option("--every", text, parse_duration_ms)
     if milliseconds < SHORTEST_MS:
         message = f"--every: {text!r} is shorter than the limit of {SHORTEST_MS}ms; look less often"
         raise BucketsError(message)
@@ -144,7 +141,7 @@ class Watched:
         )
 
     def state_line(self, live: Live | None, now_ms: int) -> str:
-        """Whether the job runs, in one line, and what to do if it does not."""
+        """Return whether the job runs, in one line, and what to do if it does not."""
         if live is None:
             return self.never_ran()
         data, state = live.data, live.state(now_ms)

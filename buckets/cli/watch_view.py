@@ -7,8 +7,9 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from buckets.cli.alerts import crossed
+from buckets.moment import time_text
 from buckets.numbers.fixed_point import readable
-from buckets.printable import key_words
+from buckets.printable import counted, key_words
 
 _BARS = "▁▂▃▄▅▆▇█"
 Status = dict[str, Any]
@@ -21,7 +22,7 @@ def figures_table(data: Status) -> Table:
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold", ratio=1)
     table.add_row("events/s", f"{minute['events_per_s']:,.0f}  {bars(minute['events_by_second'])}")
-    table.add_row("delay", _quantiles(minute["latency_ms"]) or "not known of this source")
+    table.add_row("delay", quantiles_text(minute["latency_ms"]) or "not known of this source")
     table.add_row("batches", _batches(minute))
     table.add_row("behind", _behind(data["lag"]))
     for kind, held in data.get("processes", {}).items():
@@ -67,7 +68,7 @@ def alerts_table(data: Status, most: int) -> RenderableType:
 
 
 def remarks_on(data: Status) -> list[str]:
-    """What is wrong with a job that still runs, a line each."""
+    """Return what is wrong with a job that still runs, a line each."""
     remarks: list[str] = []
     if data["rules_fault"] and data["ended_ms"] is None:
         remarks.append(f"the rules may be out of date: {data['rules_fault']}")
@@ -79,12 +80,12 @@ def remarks_on(data: Status) -> list[str]:
 
 
 def process_lines(data: Status) -> list[str]:
-    """What the processes of a job hold, a line a kind."""
+    """Return what the processes of a job hold, a line a kind."""
     return [f"{kind}: {_held(held)}" for kind, held in data.get("processes", {}).items()]
 
 
 def _held(held: dict[str, int]) -> str:
-    """What processes of one kind hold, in one line."""
+    """Return what processes of one kind hold, in one line."""
     several = f"{held['processes']} processes, " if held["processes"] > 1 else ""
     return (
         f"{several}{held['resident_bytes'] / (1 << 20):,.0f} MiB, {held['threads']:,} threads, "
@@ -99,7 +100,7 @@ def _batch_count(batches: int) -> str:
 def figures_line(data: Status) -> str:
     """Rate, times and totals as one line."""
     minute = data["minute"]
-    delay = _quantiles(minute["latency_ms"])
+    delay = quantiles_text(minute["latency_ms"])
     parts = [
         f"{clock_text(data['written_ms'])} UTC",
         f"{minute['events_per_s']:,.0f} events/s",
@@ -145,7 +146,8 @@ def _batches(minute: dict[str, Any]) -> str:
     return f"{minute['batches']:,} {unit} of {times['p50']:,} ms, at most {times['max']:,} ms"
 
 
-def _quantiles(times_ms: dict[str, int] | None) -> str:
+def quantiles_text(times_ms: dict[str, int] | None) -> str:
+    """Return quantiles of times in one line; nothing where there are none."""
     if times_ms is None:
         return ""
     return ", ".join(f"{name} {time_ms:,} ms" for name, time_ms in times_ms.items())
@@ -154,10 +156,9 @@ def _quantiles(times_ms: dict[str, int] | None) -> str:
 def _behind(lag: int | None) -> str:
     if lag is None:
         return "lag not known"
-    return f"{lag:,} {'message' if lag == 1 else 'messages'} behind"
+    return f"{counted(lag, 'message')} behind"
 
 
 def clock_text(time_ms: int) -> str:
     """A time of day, with its date unless that is today."""
-    moment = datetime.fromtimestamp(time_ms / 1000, UTC)
-    return f"{moment:%H:%M:%S}" if moment.date() == datetime.now(UTC).date() else f"{moment:%Y-%m-%d %H:%M:%S}"
+    return time_text(time_ms).removeprefix(f"{datetime.now(UTC):%Y-%m-%d} ")

@@ -10,9 +10,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from buckets.generator.case import PATTERNS, Pattern
+from buckets.generator.case import PATTERNS, Draft, Pattern
 from buckets.generator.cast import draw_cast
-from buckets.generator.draft import Draft
 from buckets.generator.population import Population
 from buckets.generator.scene import Scene
 from buckets.generator.settings import GeneratorSettings

@@ -26,12 +26,7 @@ class PatternRecall:
 
 
 def compare(truth: Iterable[dict[str, Any]], alerts: Iterable[dict[str, Any]]) -> list[PatternRecall]:
-    """Compare alerts with the planted cases, pattern by pattern.
-
-    Args:
-        truth: lines of a truth file.
-        alerts: rows with `rule_id` and `event_id`.
-    """
+    """Compare alerts with the planted cases, pattern by pattern."""
     events_of_rule: dict[str, set[str]] = defaultdict(set)
     for alert in alerts:
         events_of_rule[alert["rule_id"]].add(alert["event_id"])

@@ -12,15 +12,7 @@ from buckets.generator.transactions import Integers, Transactions
 
 @dataclass(frozen=True)
 class Scene:
-    """A stream in which cases are planted.
-
-    Attributes:
-        rng: where the draws come from.
-        settings: of the stream.
-        population: everyone in it.
-        background: payments that are not planted.
-        cast: who takes part in cases.
-    """
+    """A stream in which cases are planted."""
 
     rng: np.random.Generator
     settings: GeneratorSettings
@@ -46,6 +38,6 @@ class Scene:
         return self.rng.choice(self.cast.shops, size=count, p=weight / weight.sum())
 
     def card_is_free(self, card: int, start_ms: int, end_ms: int) -> bool:
-        """Whether nothing is paid with the card in `[start_ms, end_ms)`."""
+        """Return whether nothing is paid with the card in `[start_ms, end_ms)`."""
         time_ms = self.background.event_time_ms[self.background.card == card]
         return not bool(np.any((time_ms >= start_ms) & (time_ms < end_ms)))

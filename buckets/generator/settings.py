@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from buckets.errors import BucketsError
+from buckets.moment import moment_ms
 
 DAY_MS = 86_400_000
 MOST_TRANSACTIONS = 20_000_000
@@ -117,7 +118,7 @@ class GeneratorSettings:
                 raise BucketsError(message)
 
     def _check_times(self) -> None:
-        if self.start_ms < _epoch_ms(EARLIEST) or self.end_ms > _epoch_ms(LATEST):
+        if self.start_ms < moment_ms(EARLIEST) or self.end_ms > moment_ms(LATEST):
             message = (
                 f"generator: {self.days} days from {self.start_time} do not lie in {EARLIEST:%Y-%m-%d} to "
                 f"{LATEST:%Y-%m-%d}: choose another start_time or fewer days"
@@ -128,7 +129,7 @@ class GeneratorSettings:
     def start_ms(self) -> int:
         """The first possible event time, in ms since the epoch."""
         try:
-            return _epoch_ms(datetime.fromisoformat(self.start_time))
+            return moment_ms(datetime.fromisoformat(self.start_time))
         except ValueError:
             message = (
                 f"generator: start_time {self.start_time!r} is no ISO 8601 time; write it as in 2026-01-01T00:00:00Z"
@@ -139,8 +140,3 @@ class GeneratorSettings:
     def end_ms(self) -> int:
         """The first time after the stream, in ms since the epoch."""
         return self.start_ms + self.days * DAY_MS
-
-
-def _epoch_ms(moment: datetime) -> int:
-    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return int(aware.timestamp()) * 1000 + aware.microsecond // 1000

@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from buckets.generator.background import draw_background
-from buckets.generator.case import PlantedCase
+from buckets.generator.case import Draft, PlantedCase
 from buckets.generator.disorder import DisorderCounts, disorder
-from buckets.generator.draft import Draft
 from buckets.generator.fraud import draw_cases
 from buckets.generator.line import json_lines
 from buckets.generator.malformed import MalformedLine, draw_malformed

@@ -26,13 +26,7 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Written:
-    """What `write` wrote.
-
-    Attributes:
-        files: the stream's files, in order.
-        truth: the truth file.
-        line_count: lines of the stream, or rows of a Parquet file.
-    """
+    """What `write` wrote."""
 
     files: tuple[Path, ...]
     truth: Path

@@ -33,7 +33,7 @@ def _test(condition: Condition, schema: EventSchema | None) -> Expression:
 
 
 def _is_number(condition: Condition, schema: EventSchema | None) -> bool:
-    """Whether a field is a number; without an event schema, whether all that it is compared with are."""
+    """Return whether a field is a number; without an event schema, whether all that it is compared with are."""
     if schema is not None:
         return condition.field in schema.measures or schema.attributes.get(condition.field) == "long"
     return all(map(_reads_as_number, condition.operands))

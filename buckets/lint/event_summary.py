@@ -134,7 +134,7 @@ class _Counts:
             self._keys[names] = both.group_by(list(names)).aggregate([(_COUNT, "sum")]).rename_columns([*names, _COUNT])
 
     def summary(self, fired: Mapping[str, int]) -> EventSummary:
-        """What has been counted."""
+        """Return what has been counted."""
         keys = {
             names: _key_counts(names, table) for names, table in self._keys.items() if table is not None and len(table)
         }

@@ -78,7 +78,7 @@ def _with_feature(facts: Facts, name: str, kind: Kind, domain: Domain) -> Facts:
 
 
 def _is_exact(named: NamedFeature, schema: EventSchema | None, engine: EngineSettings | None) -> bool:
-    """Whether values are those of all events of the window, and not of all but those of a bucket."""
+    """Return whether values are those of all events of the window, and not of all but those of a bucket."""
     if engine is None or schema is None:
         return True
     precision = engine.precision.of_group(canonical_group_id(named.fields, named.group_where, schema), schema)
@@ -87,7 +87,7 @@ def _is_exact(named: NamedFeature, schema: EventSchema | None, engine: EngineSet
 
 
 def _is_within(where: Filter, counted: Filter, schema: EventSchema | None) -> bool:
-    """Whether each event that passes one filter surely passes the other."""
+    """Return whether each event that passes one filter surely passes the other."""
     if not counted or where == counted:
         return True
     try:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from importlib.resources import files
 from pkgutil import iter_modules
 from typing import Protocol
 
@@ -26,29 +27,16 @@ class _Family(Protocol):
 
 
 @dataclass(frozen=True)
-class Silenced:
-    """A finding that the rule's file silences.
-
-    Attributes:
-        finding: the finding.
-        reason: why nobody needs to see it.
-    """
-
-    finding: Finding
-    reason: str
-
-
-@dataclass(frozen=True)
 class Report:
     """What was found: in the order of the rules, those of one rule in the order of their codes.
 
     Attributes:
         findings: what somebody should see.
-        silenced: what is silenced.
+        silenced: what the files silence, each with the reason why nobody needs to see it.
     """
 
     findings: tuple[Finding, ...]
-    silenced: tuple[Silenced, ...]
+    silenced: tuple[tuple[Finding, str], ...]
 
 
 @cache
@@ -68,25 +56,26 @@ def look(subject: Subject) -> Report:
     found = [finding for family in _families() for finding in family.find(subject)]
     there = {(finding.rule_id, finding.code.code) for finding in found}
     found = [finding for finding in found if not any((finding.rule_id, code) in there for code in finding.code.said_by)]
-    by_id = {rule.rule_id: rule for rule in subject.rules}
-    kept: list[Finding] = []
-    silenced: list[Silenced] = []
-    for finding in found:
-        reason = by_id[finding.rule_id].silence.get(finding.code.code, "").strip()
+    reasons = {rule.rule_id: rule.silence for rule in subject.rules}
+    rank = {rule_id: at for at, rule_id in enumerate(reasons)}
+    kept, silenced = list(_silences(subject, there)), []
+    for finding in sorted(found, key=lambda finding: (rank[finding.rule_id], finding.code.code)):
+        reason = reasons[finding.rule_id].get(finding.code.code, "").strip()
         if reason:
-            silenced.append(Silenced(finding, reason))
+            silenced.append((finding, reason))
         else:
             kept.append(finding)
-    kept += _silences(subject, there)
-    rank = {rule_id: at for at, rule_id in enumerate(by_id)}
-    return Report(
-        tuple(sorted(kept, key=lambda each: (rank[each.rule_id], each.code.code))),
-        tuple(sorted(silenced, key=lambda each: (rank[each.finding.rule_id], each.finding.code.code))),
-    )
+    kept.sort(key=lambda finding: (rank[finding.rule_id], finding.code.code))
+    return Report(tuple(kept), tuple(silenced))
+
+
+def page(code: str) -> str:
+    """Return the page of a code as Markdown, with an example that has the finding and one that is mended."""
+    return (files("buckets.lint") / "pages" / f"{code}.md").read_text(encoding="utf-8")
 
 
 def _silences(subject: Subject, found: set[tuple[str, str]]) -> Iterator[Finding]:
-    """What is wrong with the silences themselves."""
+    """Find what is wrong with the silences themselves."""
     # Other events may have what these have not.
     there = {name for name, each in (("schema", subject.schema), ("engine", subject.engine)) if each is not None}
     for rule in subject.rules:

@@ -72,7 +72,7 @@ class Facts:
 
 
 def is_known(expression: Expression) -> bool:
-    """Whether all operators of an expression are known here."""
+    """Return whether all operators of an expression are known here."""
     return expression.operator in _KNOWN and all(map(is_known, expression.operands))
 
 
@@ -82,7 +82,7 @@ def negation(condition: Expression) -> Expression:
 
 
 def may_hold(condition: Expression, facts: Facts) -> bool:
-    """Whether a condition can be true; False is certain.
+    """Return whether a condition can be true; False is certain.
 
     Args:
         condition: in its one form.
@@ -92,12 +92,12 @@ def may_hold(condition: Expression, facts: Facts) -> bool:
 
 
 def never_false(condition: Expression, facts: Facts) -> bool:
-    """Whether a condition is certain to be true or NULL."""
+    """Return whether a condition is certain to be true or NULL."""
     return not may_hold(negation(condition), facts)
 
 
 def always_holds(condition: Expression, facts: Facts) -> bool:
-    """Whether a condition is certain to be true."""
+    """Return whether a condition is certain to be true."""
     return never_false(condition, facts) and None not in truths(condition, facts)
 
 
@@ -239,7 +239,7 @@ class _Reader:
         return frozenset({True, False} if self._is_surely_known(part) else {True, False, None})
 
     def _is_surely_known(self, part: Expression) -> bool:
-        """Whether a part that is about texts is not NULL: none of its fields is."""
+        """Return whether a part that is about texts is not NULL: none of its fields is."""
         simple = ("text", "field", "in", "like", "=", "!=", *TEXT_FUNCTIONS)
         if part.operator not in simple:
             return False

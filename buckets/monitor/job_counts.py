@@ -44,11 +44,7 @@ class JobCounts:
             self._alerts.appendleft(alert | {"written_ms": batch.written_ms})
 
     def to_json(self, now_ms: int) -> dict[str, Any]:
-        """The counts as plain data.
-
-        Args:
-            now_ms: when the last minute ends, in ms since the epoch.
-        """
+        """The counts as plain data."""
         return {
             "totals": dict(self._totals),
             "groups": {name: dict(total) for name, total in self._groups.items()},

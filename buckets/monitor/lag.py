@@ -5,11 +5,7 @@ from typing import Any
 
 
 def messages_behind(progress: dict[str, Any]) -> int | None:
-    """How many messages a query has not yet taken in; None where Spark does not say.
-
-    Args:
-        progress: a query's progress as plain data.
-    """
+    """How many messages a query has not yet taken in; None where Spark does not say."""
     behind = None
     for source in progress.get("sources", ()):
         latest, end = (_offsets(source.get(name)) for name in ("latestOffset", "endOffset"))

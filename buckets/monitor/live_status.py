@@ -198,5 +198,5 @@ class LiveStatus:
 
 
 def _subject(shortage: str) -> str:
-    """What a shortage is of, without its numbers, which change."""
+    """Return what a shortage is of, without its numbers, which change."""
     return shortage.partition(":")[0]

@@ -64,7 +64,7 @@ def _parents() -> dict[int, int]:
 
 
 def by_kind(uses: Iterable[ProcessUse]) -> dict[str, dict[str, int]]:
-    """What processes of each kind hold together, as plain data."""
+    """Return what processes of each kind hold together, as plain data."""
     found: dict[str, dict[str, int]] = {}
     for use in uses:
         kind = found.setdefault(use.kind, dict.fromkeys(("processes", "descriptors", "threads", "resident_bytes"), 0))
@@ -86,7 +86,7 @@ def process_tree(root: int) -> list[int]:
 
 
 def job_processes(driver: int) -> list[ProcessUse]:
-    """What the processes of a job hold; one that ends meanwhile is left out.
+    """Return what the processes of a job hold; one that ends meanwhile is left out.
 
     Args:
         driver: its driver; where spark-submit has started that, the JVM is its parent.
@@ -135,7 +135,7 @@ def _descriptor_limit(pid: int) -> int | None:
 
 
 def _own_use() -> ProcessUse:
-    """What this process holds, where there is no `/proc`."""
+    """Return what this process holds, where there is no `/proc`."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     used = resource.getrusage(resource.RUSAGE_SELF)
     return ProcessUse(

@@ -15,11 +15,7 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def shortages(uses: Iterable[ProcessUse]) -> list[str]:
-    """What processes will soon run out of, a line each with what to do; empty if all is well, or nothing is known.
-
-    Args:
-        uses: what the processes of a job hold.
-    """
+    """What processes will soon run out of, a line each with what to do; empty if all is well, or nothing is known."""
     lines = [_descriptors(use, use.descriptor_limit) for use in uses if use.descriptor_limit is not None]
     return [line for line in (*lines, _threads(), _memory()) if line is not None]
 
@@ -51,7 +47,7 @@ def _memory() -> str | None:
 
 
 def _of_container() -> tuple[int | None, int | None, str]:
-    """What is left of a container's memory, pages of files aside, and how much it has."""
+    """Return how much is left of a container's memory, pages of files aside, and how much it has."""
     limit, taken = _number(_CGROUP / "memory.max"), _number(_CGROUP / "memory.current")
     if limit is None or taken is None:
         return None, None, "container"

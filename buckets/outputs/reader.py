@@ -72,6 +72,12 @@ def _checked(folder: str | Path, name: str) -> Path:
     return folder
 
 
+TIMES = ("event_time", "clock", "window_start", "window_end", "latest_event_time", "decided_at", "ingested_at")
+"""Columns of outputs that hold times."""
+_VALUES = ("value", "lower", "upper")
+_OBJECTS = ("key", "event", "terms")
+
+
 def _as_read(name: str, value: Any) -> Any:
     """Return a field of JSON as a column of a table takes it."""
     if value is None:
@@ -84,6 +90,6 @@ def _as_read(name: str, value: Any) -> Any:
 def _timed(table: pa.Table) -> pa.Table:
     """Return a table with its moments as timestamps in ms."""
     for index, field in enumerate(table.schema):
-        if pa.types.is_timestamp(field.type) or (field.name in _TIMES and pa.types.is_integer(field.type)):
+        if pa.types.is_timestamp(field.type) or (field.name in TIMES and pa.types.is_integer(field.type)):
             table = table.set_column(index, field.name, table.column(index).cast(TIME, safe=False))
     return table

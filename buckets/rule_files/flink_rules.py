@@ -64,12 +64,7 @@ def holds_flink_rules(path: Path, text: str) -> bool:
 
 
 def read_flink_rules(path: Path, text: str, schema: EventSchema | None = None) -> FlinkRules:
-    """What the messages of a file amount to.
-
-    Args:
-        path: the file.
-        text: what it holds.
-        schema: what the rules' fields are checked against, if given.
+    """Read the messages of a file, and return what they amount to.
 
     Raises:
         BucketsError: a message is not valid; says its line and the field.

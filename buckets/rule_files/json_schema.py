@@ -52,7 +52,7 @@ def rule_file_schema(event_schema: EventSchema | None) -> dict[str, Any]:
 
 
 def _has_alert_fields(schema: EventSchema) -> bool:
-    """Whether events have a field that only alerts may have, so that there are no rules over alerts."""
+    """Return whether events have a field that only alerts may have, so that there are no rules over alerts."""
     return not set(ALERT_FIELDS).isdisjoint(schema.field_names)
 
 

@@ -141,7 +141,7 @@ class RuleText:
         self._replace(end, end, f"\n{' ' * column}- {_indented(_block(rule), column + 2)}")
 
     def _rule_edits(self, node: MappingNode, old: dict[str, Any], new: dict[str, Any]) -> list[_Edit] | None:
-        """What to exchange so that a rule says something else; None if more than its policy has other fields."""
+        """Return the edits that make a rule say something else; None if more than its policy has other fields."""
         pairs = {key.value: (key, value) for key, value in node.value}
         edits = self._edits(
             node, *({name: each[name] for name in each if name not in _OPTIONAL} for each in (old, new))
@@ -181,7 +181,7 @@ class RuleText:
         return [*edits, (at, at, text)] if text else edits
 
     def _edits(self, node: MappingNode, old: dict[str, Any], new: dict[str, Any]) -> list[_Edit] | None:
-        """What to exchange so that a mapping says something else; None if it has not the same fields."""
+        """Return the edits that make a mapping say something else; None if it has not the same fields."""
         values = {key.value: value for key, value in node.value}
         edits: list[_Edit] = []
         if set(old) != set(new) or not set(new) <= set(values):
@@ -201,7 +201,7 @@ class RuleText:
         return edits
 
     def _exchanged(self, node: Node, value: Any) -> _Edit:
-        """What to exchange so that a node has another value; a list of lines stays one."""
+        """Return the edit that gives a node another value; a list of lines stays one."""
         if not isinstance(node, SequenceNode) or node.flow_style:
             return node.start_mark.index, self._end(node), _value(value)
         column = node.start_mark.column
@@ -222,7 +222,7 @@ class RuleText:
         self._replace(begin, min(self._end_of_line(self._end(rule)) + 1, len(self.text)), "")
 
     def _is_tested(self, rule_id: str) -> bool:
-        """Whether a test may name the rule: some text in the tests is its id."""
+        """Return whether a test may name the rule: some text in the tests is its id."""
         return any(rule_id in _texts(value) for key, value in self._top().value if key.value == "tests")
 
     def _top(self) -> MappingNode:

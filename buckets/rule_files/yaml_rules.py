@@ -3,13 +3,14 @@
 A rule file is YAML (`rules.yaml`); a file of the Flink demo's messages may stand wherever one is read (`flink_rules`).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
-from yaml.nodes import Node
+from yaml.nodes import MappingNode, Node
 
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
@@ -19,7 +20,7 @@ from buckets.rule_files.rule_tests import RuleTest
 from buckets.rules.change import RuleChange
 from buckets.rules.rule import Rule, check_against_schema, check_new
 from buckets.validation import Location, field_name
-from buckets.yaml_file import first_of, invalid, line_of, parse_yaml, read_text
+from buckets.yaml_file import first_of, invalid, line_of, node_at, parse_yaml, read_text
 
 SUFFIXES = (".yaml", ".yml", ".json", ".jsonl")
 """How the rule files of a folder end; the JSON schema of rule files, for editors, may lie beside them."""
@@ -27,6 +28,15 @@ _JSON_SCHEMA = ".schema.json"
 _WHAT = "rule file"
 _KEYS = ("rules", "tests")
 """What may stand at the top of a rule file."""
+
+
+class RuleFaults(BucketsError):
+    """What is wrong with the rules of a file; the text is that of the first rule."""
+
+    def __init__(self, of_rules: Sequence[list[BucketsError]]) -> None:
+        """Take the faults of each rule that has some."""
+        super().__init__(first_of(of_rules[0]).message)
+        self.faults = [fault for faults in of_rules for fault in faults]
 
 
 @dataclass(frozen=True)
@@ -48,6 +58,20 @@ class RuleFile:
     def line(self, location: Location) -> int:
         """The line, from 1, of a field."""
         return line_of(self.root, location)
+
+    def rule_line(self, rule_id: str, path: Location = ()) -> int:
+        """Return the line, from 1, of a field of a rule; of the nearest one around it where it is not written."""
+        return self.line(("rules", self._places[rule_id], *path))
+
+    def written(self, rule_id: str) -> frozenset[str]:
+        """Return the fields of a rule that are written; none in a file of the Flink demo's messages."""
+        node = node_at(self.root, ("rules", self._places[rule_id]))
+        return frozenset(key.value for key, _ in node.value) if isinstance(node, MappingNode) else frozenset()
+
+    @cached_property
+    def _places(self) -> Mapping[str, int]:
+        """By rule, where it stands among the rules; all of them are valid, so those that are written are those read."""
+        return {rule.rule_id: place for place, rule in enumerate(self.rules)}
 
     def fault(self, location: Location, reason: str) -> BucketsError:
         """The error that names the file, line, field and reason."""
@@ -132,11 +156,11 @@ def load_rule_file(path: Path, schema: EventSchema | None = None) -> RuleFile:
         at = f"{path}:{line_of(root, (unknown,))}"
         message = f"{_WHAT} {at}: {field_name((unknown,))}: unknown field; only `rules` and `tests` may stand here"
         raise BucketsError(message)
-    rules: list[Rule] = []
-    for rule in _rules(path, data["rules"], root, schema):
-        if not isinstance(rule, Rule):
-            raise first_of(rule)
-        rules.append(rule)
+    read = list(_rules(path, data["rules"], root, schema))
+    wrong = [faults for faults in read if not isinstance(faults, Rule)]
+    if wrong:
+        raise RuleFaults(wrong)
+    rules = [rule for rule in read if isinstance(rule, Rule)]
     if not rules:
         message = f"{_WHAT} {path}: holds no rule; add at least one under `rules`"
         raise BucketsError(message)
@@ -144,35 +168,21 @@ def load_rule_file(path: Path, schema: EventSchema | None = None) -> RuleFile:
 
 
 def rule_faults(path: Path, schema: EventSchema | None = None) -> list[BucketsError]:
-    """Return what is wrong with the rules of a file or folder: of each rule all, of tests the first fault.
-
-    Args:
-        path: as for `load_rule_files`.
-        schema: what the rules' fields are checked against, if given.
-    """
+    """Return what is wrong with the rules of a file or folder: of each rule all, of tests the first fault."""
+    faults: list[BucketsError] = []
     try:
-        faults = [fault for file in rule_files(path) for fault in _file_faults(file, schema)]
+        for file in rule_files(path):
+            try:
+                load_rule_file(file, schema)
+            except RuleFaults as error:
+                faults += error.faults
+            except BucketsError as error:
+                faults.append(error)
         if not faults:
             load_rule_files(path, schema)
     except BucketsError as error:
         return [error]
     return faults
-
-
-def _file_faults(path: Path, schema: EventSchema | None) -> list[BucketsError]:
-    try:
-        load_rule_file(path, schema)
-    except BucketsError as error:
-        try:
-            text = read_text(path, _WHAT)
-            data, root = (None, None) if holds_flink_rules(path, text) else parse_yaml(text, path, _WHAT)
-        except BucketsError:
-            return [error]
-        if not isinstance(data, dict) or not isinstance(data.get("rules"), list):
-            return [error]
-        each = _rules(path, data["rules"], root, schema)
-        return [fault for rule in each if not isinstance(rule, Rule) for fault in rule] or [error]
-    return []
 
 
 def _rules(

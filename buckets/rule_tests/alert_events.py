@@ -13,29 +13,21 @@ from buckets.config.job import Job, kept_results
 from buckets.errors import BucketsError
 from buckets.events import conversion
 from buckets.events.arrivals import field_column, parse
-from buckets.events.schema import EventSchema
+from buckets.events.event_file import EventFile, file_arrivals, open_event_file
+from buckets.events.schema import EventSchema, SourceKind
 from buckets.events.source_files import readable_files
 from buckets.outputs.alert_ids import full_alert_id
 from buckets.outputs.reader import read_rows
 from buckets.outputs.recorded_outputs import ALERT_OUTPUTS, Selection, output_rows
 from buckets.printable import quoted
-from buckets.rule_tests.event_rows import EventRow, file_arrivals, source_arrivals, text_arrivals, written_events
+from buckets.rule_tests.event_rows import EventRow, text_arrivals, written_events
 
 _COLUMNS = ["alert_id", "rule_id", "key", "event_id", "window_start", "window_end"]
 
 
 @dataclass(frozen=True)
 class PastAlert:
-    """An alert of a job.
-
-    Attributes:
-        alert_id: its id.
-        rule_id: of the rule that raised it.
-        key: the key, by field.
-        event_id: of its event.
-        window_start: in ms since the epoch.
-        window_end: the time of its event.
-    """
+    """An alert of a job."""
 
     alert_id: str
     rule_id: str
@@ -94,7 +86,7 @@ def events_of_alert(alert: PastAlert, job: Job, file: Path | None) -> list[Event
 def _arrivals(job: Job, file: Path | None) -> Iterable[pa.RecordBatch]:
     settings, schema = job.settings, job.event_schema
     if file is not None:
-        return file_arrivals(file, schema)
+        return file_arrivals(open_event_file(file, schema, frozenset()), schema)
     if settings.source.kind == "kafka" and settings.audit is not None:
         rows = read_rows(settings.audit.path, TRANSACTIONS, ["partition", "offset", "value"])
         rows.sort(key=lambda row: (row["partition"], row["offset"]))
@@ -105,10 +97,14 @@ def _arrivals(job: Job, file: Path | None) -> Iterable[pa.RecordBatch]:
     return _of_files(Path(settings.source.path), settings.source.kind, settings.source.subfolders, schema)
 
 
-def _of_files(folder: Path, kind: str, subfolders: bool, schema: EventSchema) -> Iterator[pa.RecordBatch]:
+def _of_files(folder: Path, kind: SourceKind, subfolders: bool, schema: EventSchema) -> Iterator[pa.RecordBatch]:
     files = sorted(readable_files(folder, subfolders), key=lambda each: (each.stat().st_mtime_ns, str(each)))
-    for each in files:
-        yield from source_arrivals(each, kind, schema)
+    for path in files:
+        try:
+            yield from file_arrivals(EventFile(path, kind), schema)
+        except OSError as error:
+            message = f"events {path}: cannot be read ({error.strerror}); see that it is there and who may read it"
+            raise BucketsError(message) from None
 
 
 def _in_window(arrivals: pa.RecordBatch, alert: PastAlert, schema: EventSchema) -> Iterator[EventRow]:

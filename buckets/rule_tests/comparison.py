@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from buckets.rule_files.rule_tests import Expected, ExpectedAlert, ExpectedValue
-from buckets.rule_tests.came_out import NOT_EVALUATED, CameOut, Row, rules_in_words, shown, terms_of
 from buckets.rule_tests.given_events import Fault
+from buckets.rule_tests.results import NOT_EVALUATED, Row, RuleTestResults, rules_in_words, shown, terms_of
 from buckets.validation import Location
 
 _STEPS_BY_RULE = 3
@@ -38,65 +38,60 @@ class _Entry:
     rule_id: str
 
 
-def differences(expected: Expected, came: CameOut, fault: Fault) -> list[Difference]:
+def differences(expected: Expected, results: RuleTestResults, fault: Fault) -> list[Difference]:
     """All differences between what is expected and what came out.
-
-    Args:
-        expected: what is expected.
-        came: what came out.
-        fault: makes the error of a field.
 
     Raises:
         BucketsError: an expectation is of an event or a feature that there is not, or stands there twice.
     """
-    alerts = _entries("alerts", expected, came, fault)
-    held = _entries("held_alerts", expected, came, fault)
-    values = _entries("values", expected, came, fault)
-    found = list(_of_events(expected, came, fault))
+    alerts = _entries("alerts", expected, results, fault)
+    held = _entries("held_alerts", expected, results, fault)
+    values = _entries("values", expected, results, fault)
+    found = list(_of_events(expected, results, fault))
     if expected.alerts is not None:
-        found += _of_alerts(alerts, came.alerts, "alerts", expected, came)
+        found += _of_alerts(alerts, results.alerts, "alerts", expected, results)
     if expected.held_alerts is not None:
-        found += _of_alerts(held, came.held_alerts, "held_alerts", expected, came)
+        found += _of_alerts(held, results.held_alerts, "held_alerts", expected, results)
     for entry in values:
-        found += _of_value(entry, came)
+        found += _of_value(entry, results)
     return found
 
 
-def _entries(name: str, expected: Expected, came: CameOut, fault: Fault) -> list[_Entry]:
+def _entries(name: str, expected: Expected, results: RuleTestResults, fault: Fault) -> list[_Entry]:
     entries: list[_Entry] = []
     seen: set[tuple[frozenset[int], str]] = set()
     for inside, each in expected.outcomes(name):
         location: Location = ("expect", *inside)
         if len(inside) == _STEPS_BY_RULE and each.rule != inside[1]:
             raise fault((*location, "rule"), f"stands below rule {inside[1]!r}; leave it out")
-        positions = _positions(each.event, came, (*location, "event"), fault)
-        if each.rule is None and len(came.rules) > 1:
-            raise fault(location, f"needs `rule`; the test has {rules_in_words(list(came.rules))}")
-        rule_id = next(iter(came.rules)) if each.rule is None else each.rule
-        if rule_id not in came.rules:
-            reason = f"{rule_id!r} is not among the rules of the test: {rules_in_words(list(came.rules))}"
+        positions = _positions(each.event, results, (*location, "event"), fault)
+        if each.rule is None and len(results.rules) > 1:
+            raise fault(location, f"needs `rule`; the test has {rules_in_words(list(results.rules))}")
+        rule_id = next(iter(results.rules)) if each.rule is None else each.rule
+        if rule_id not in results.rules:
+            reason = f"{rule_id!r} is not among the rules of the test: {rules_in_words(list(results.rules))}"
             raise fault((*location, "rule"), reason)
         if (positions, rule_id) in seen:
             raise fault(location, f"event {each.event} and rule {rule_id!r} stand here twice; write them once")
         seen.add((positions, rule_id))
-        _check_fits(each, came, rule_id, location, fault)
+        _check_fits(each, results, rule_id, location, fault)
         entries.append(_Entry(location, each, positions, rule_id))
     return entries
 
 
-def _positions(reference: str, came: CameOut, location: Location, fault: Fault) -> frozenset[int]:
-    positions = came.given.positions(reference)
+def _positions(reference: str, results: RuleTestResults, location: Location, fault: Fault) -> frozenset[int]:
+    positions = results.given.positions(reference)
     if not positions:
-        reason = f"there is no event {reference!r}; {len(came.given.ids):,} are given, numbered from 1"
+        reason = f"there is no event {reference!r}; {len(results.given.ids):,} are given, numbered from 1"
         raise fault(location, reason)
     return positions
 
 
 def _check_fits(
-    said: ExpectedAlert | ExpectedValue, came: CameOut, rule_id: str, location: Location, fault: Fault
+    said: ExpectedAlert | ExpectedValue, results: RuleTestResults, rule_id: str, location: Location, fault: Fault
 ) -> None:
     """See that only what the rule has is expected of it."""
-    rule = came.rules[rule_id]
+    rule = results.rules[rule_id]
     unknown = next((name for name in said.features if rule.is_short or name not in rule.features), None)
     if unknown is not None:
         has = "has no features; write `value`" if rule.is_short else f"has the features {', '.join(rule.features)}"
@@ -110,24 +105,25 @@ def _check_fits(
 _OF_ONE_AGGREGATE = ("value", "lower", "upper", "count")
 
 
-def _of_events(expected: Expected, came: CameOut, fault: Fault) -> Iterator[Difference]:
+def _of_events(expected: Expected, results: RuleTestResults, fault: Fault) -> Iterator[Difference]:
     """Events that were not evaluated though nothing is said of it, and the other way round."""
-    for output, rows in came.not_evaluated.items():
+    for output, rows in results.not_evaluated.items():
         covered: set[int] = set()
         for index, reference in enumerate(getattr(expected, output)):
             location: Location = ("expect", output, index)
-            positions = _positions(reference, came, location, fault)
+            positions = _positions(reference, results, location, fault)
             covered |= positions
             if not positions & rows.keys():
-                event = came.event(min(positions))
+                event = results.event(min(positions))
                 yield Difference(location, f"expected that {event} {NOT_EVALUATED[output]}; it is not so")
         for position in sorted(rows.keys() - covered):
-            text = f"{came.event(position)} {came.why_not_evaluated(position, output)}; if it shall be so, expect it: "
-            yield Difference(came.given.origins[position], f"{text}`{output}: [{position + 1}]`")
+            why = f"{results.event(position)} {results.why_not_evaluated(position, output)}"
+            text = f"{why}; if it shall be so, expect it: `{output}: [{position + 1}]`"
+            yield Difference(results.given.origins[position], text)
 
 
 def _of_alerts(
-    entries: Sequence[_Entry], rows: Sequence[Row], name: str, expected: Expected, came: CameOut
+    entries: Sequence[_Entry], rows: Sequence[Row], name: str, expected: Expected, results: RuleTestResults
 ) -> Iterator[Difference]:
     """Alerts of one output that are missing, came unexpectedly or have other fields."""
     compared, what = expected.by_rule(name), _ALERTS[name]
@@ -138,38 +134,38 @@ def _of_alerts(
         )
         if alert is None:
             position = min(entry.positions)
-            missing = f"expected {what} of {rules_in_words([entry.rule_id])} at {came.event(position)}"
-            text = f"{missing}; {came.found(position, entry.rule_id)}; what fired: {came.fired()}"
+            missing = f"expected {what} of {rules_in_words([entry.rule_id])} at {results.event(position)}"
+            text = f"{missing}; {results.found(position, entry.rule_id)}; what fired: {results.fired()}"
             yield Difference(entry.location, text)
             continue
         left.remove(alert)
-        yield from _of_fields(entry, alert, f"{_NOUNS[name]} of", came)
+        yield from _of_fields(entry, alert, f"{_NOUNS[name]} of", results)
     for alert in left:
         position, rule_id = alert["position"], alert["rule_id"]
-        text = f"unexpected {_NOUNS[name]} of {rules_in_words([rule_id])} at {came.event(position)}"
+        text = f"unexpected {_NOUNS[name]} of {rules_in_words([rule_id])} at {results.event(position)}"
         where: Location = ("expect", name, rule_id) if compared else ("expect", name)
-        yield Difference(where, f"{text}; {came.found(position, rule_id)}")
+        yield Difference(where, f"{text}; {results.found(position, rule_id)}")
 
 
 _NOUNS = {"alerts": "alert", "held_alerts": "alert that is held back"}
 _ALERTS = {name: f"an {noun}" for name, noun in _NOUNS.items()}
 
 
-def _of_value(entry: _Entry, came: CameOut) -> Iterator[Difference]:
-    rows = [came.evaluations.get((position, entry.rule_id)) for position in sorted(entry.positions)]
+def _of_value(entry: _Entry, results: RuleTestResults) -> Iterator[Difference]:
+    rows = [results.evaluations.get((position, entry.rule_id)) for position in sorted(entry.positions)]
     row = next((each for each in rows if each is not None), None)
     if row is None:
         position = min(entry.positions)
-        name = f"{rules_in_words([entry.rule_id])} at {came.event(position)}"
-        text = f"expected a value of {name}; {came.found(position, entry.rule_id)}"
+        name = f"{rules_in_words([entry.rule_id])} at {results.event(position)}"
+        text = f"expected a value of {name}; {results.found(position, entry.rule_id)}"
         yield Difference(entry.location, text)
         return
-    yield from _of_fields(entry, row, "value of", came)
+    yield from _of_fields(entry, row, "value of", results)
 
 
-def _of_fields(entry: _Entry, row: Row, what: str, came: CameOut) -> Iterator[Difference]:
+def _of_fields(entry: _Entry, row: Row, what: str, results: RuleTestResults) -> Iterator[Difference]:
     """The fields of an expectation that differ from a row of the results."""
-    name = f"{what} {rules_in_words([entry.rule_id])} at {came.event(row['position'])}"
+    name = f"{what} {rules_in_words([entry.rule_id])} at {results.event(row['position'])}"
     terms = terms_of(row) if entry.said.features else {}
     pairs: list[tuple[Location, Any, Any]] = [
         ((field,), getattr(entry.said, field), row[field])
@@ -181,4 +177,4 @@ def _of_fields(entry: _Entry, row: Row, what: str, came: CameOut) -> Iterator[Di
     if wrong:
         said = "; ".join(f"expected {at[-1]} {shown(wanted)}, came {shown(found)}" for at, wanted, found in wrong)
         location = (*entry.location, *wrong[0][0])
-        yield Difference(location, f"{name}: {said}; {came.found(row['position'], entry.rule_id)}")
+        yield Difference(location, f"{name}: {said}; {results.found(row['position'], entry.rule_id)}")

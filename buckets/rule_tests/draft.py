@@ -32,16 +32,7 @@ _MOST_STEPS = 100
 
 @dataclass(frozen=True)
 class RuleForm:
-    """A rule of one aggregate without its limit.
-
-    Attributes:
-        rule_id: its name.
-        description: what it says of itself.
-        group_by: the fields that it groups by.
-        aggregate: what it computes.
-        window: over which window.
-        where: its filter, which is left out where there is none.
-    """
+    """A rule of one aggregate without its limit."""
 
     rule_id: str
     description: str
@@ -74,12 +65,6 @@ class RuleForm:
 
 def draft(form: RuleForm, rows: Sequence[EventRow], schema: EventSchema, engine: EngineSettings) -> str:
     """A rule file with one rule and two tests.
-
-    Args:
-        form: the rule without its limit.
-        rows: the events, in arrival order.
-        schema: the event schema.
-        engine: the settings of the job.
 
     Raises:
         BucketsError: the rule is not valid, an event is malformed, or no limit tells these events from one step less.

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from decimal import Context, Decimal
 from typing import Any
 
@@ -14,6 +13,7 @@ from buckets.duration import LONGEST_MS, MS_PER_UNIT
 from buckets.evaluation import Results
 from buckets.events import conversion
 from buckets.events.schema import EventSchema
+from buckets.moment import iso_text
 from buckets.rule_tests.event_rows import EventRow
 from buckets.yaml_dialect import InBraces, write_yaml
 
@@ -23,13 +23,7 @@ _EXACT = Context(prec=60)
 
 @dataclass(frozen=True)
 class DraftedTest:
-    """A test that has been run.
-
-    Attributes:
-        name: what it shows.
-        rows: its events, with their ids and times.
-        results: what came out of them.
-    """
+    """A test that has been run."""
 
     name: str
     rows: Sequence[EventRow]
@@ -58,10 +52,9 @@ def _written(test: DraftedTest, schema: EventSchema) -> dict[str, Any]:
         own = {name: row[name] for name in fields if name in row and name not in shared}
         time = {"at": _offset(time_ms - start_ms)} if relative else {time_field: row[time_field]}
         given.append(InBraces({id_field: row[id_field]} | own | time))
-    start = {"start": f"{datetime.fromtimestamp(start_ms // 1000, UTC):%Y-%m-%dT%H:%M:%S}.{start_ms % 1000:03}Z"}
     return {
         "name": test.name,
-        **(start if relative else {}),
+        **({"start": iso_text(start_ms)} if relative else {}),
         **({"defaults": InBraces(shared)} if shared else {}),
         "given": given,
         "expect": _expected(test, [row[id_field] for row in test.rows]),
@@ -84,7 +77,7 @@ def shortest(value: Decimal) -> Decimal:
 
 
 def _expected(test: DraftedTest, ids: Sequence[str]) -> dict[str, Any]:
-    """What came out, as expectations."""
+    """Return what came out, as expectations."""
     alerts, collisions = test.results.alerts.to_pylist(), test.results.collisions
     references = _references(ids)
     expected: dict[str, Any] = {

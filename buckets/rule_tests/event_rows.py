@@ -1,7 +1,6 @@
 """Events of files and tables as they are written in a test: each a mapping of fields to text, true, false or null."""
 
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +10,10 @@ from buckets.errors import BucketsError
 from buckets.events import csv_events, json_events
 from buckets.events.arrivals import RAW, SOURCE, SOURCE_ORDER, Events, parse
 from buckets.events.bad_rows import BadRows
-from buckets.events.event_file import open_event_file
-from buckets.events.parquet_rows import as_arrivals, field_batches
+from buckets.events.event_file import file_arrivals, open_event_file
 from buckets.events.schema import EventSchema
 from buckets.events.text_lines import text_lines
+from buckets.moment import iso_text
 from buckets.numbers.fixed_point import format_scaled
 
 EventRow = dict[str, Any]
@@ -24,77 +23,32 @@ EventRow = dict[str, Any]
 def file_rows(path: Path, schema: EventSchema, most: int) -> list[EventRow]:
     """The events of a file, in its order.
 
-    Args:
-        path: a .jsonl, .csv or .parquet file.
-        schema: the event schema.
-        most: how many events there may be.
-
     Raises:
         BucketsError: the file cannot be read, one of its rows is no event, or there are too many.
     """
     rows: list[EventRow] = []
-    for batch in file_arrivals(path, schema):
-        rows += arrival_rows(batch, schema, str(path))
+    for batch in file_arrivals(open_event_file(path, schema, frozenset()), schema):
+        events, dead_letters = parse(batch, schema, frozenset())
+        if dead_letters:
+            bad = BadRows()
+            bad.take(len(batch), len(dead_letters), ((str(path), each.position, each.reason) for each in dead_letters))
+            message = f"events {path}: {bad.text}; correct them or leave them out"
+            raise BucketsError(message)
+        rows += written_events(events, schema)
         if len(rows) > most:
             message = f"events {path}: has more than {most:,} events, the limit of a test; name a smaller file"
             raise BucketsError(message)
     return rows
 
 
-def file_arrivals(path: Path, schema: EventSchema) -> Iterator[pa.RecordBatch]:
-    """The rows of a file as arrivals, each with its line or row as its position, from 1.
-
-    Raises:
-        BucketsError: the file cannot be read.
-    """
-    yield from source_arrivals(path, open_event_file(path, schema, frozenset()).kind, schema)
-
-
-def source_arrivals(path: Path, kind: str, schema: EventSchema) -> Iterator[pa.RecordBatch]:
-    """The rows of a file of a known kind as arrivals; see `file_arrivals`."""
-    if kind == "parquet":
-        first = 1
-        for batch in field_batches(path, schema.field_names):
-            numbers = pa.array(range(first, first + len(batch)), pa.int64())
-            yield as_arrivals(batch, schema, str(path), _zeros(len(batch)), numbers)
-            first += len(batch)
-        return
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except OSError as error:
-        message = f"events {path}: cannot be read ({error.strerror}); see that it is there and who may read it"
-        raise BucketsError(message) from None
-    yield from text_arrivals(lines, kind, schema, str(path))
-
-
 def text_arrivals(texts: list[bytes], kind: str, schema: EventSchema, source: str) -> Iterator[pa.RecordBatch]:
     """Lines of JSON or CSV, the latter with a header line, as arrivals."""
-    names = pa.repeat(pa.scalar(source), len(texts))
-    rows = pa.record_batch({SOURCE: names, SOURCE_ORDER: _zeros(len(texts)), RAW: pa.array(texts, pa.binary())})
+    names, order = (pa.repeat(pa.scalar(value), len(texts)) for value in (source, 0))
+    rows = pa.record_batch({SOURCE: names, SOURCE_ORDER: order, RAW: pa.array(texts, pa.binary())})
     lines = text_lines([rows])
     if kind == "csv":
         return csv_events.read_events(lines, schema, None)
     return (json_events.read_events(batch, schema) for batch in lines)
-
-
-def _zeros(rows: int) -> pa.Array:
-    return pa.repeat(pa.scalar(0, pa.int64()), rows)
-
-
-def arrival_rows(arrivals: pa.RecordBatch, schema: EventSchema, origin: str) -> list[EventRow]:
-    """Arrivals as rows of a test.
-
-    Raises:
-        BucketsError: one is no event.
-    """
-    events, dead_letters = parse(arrivals, schema, frozenset())
-    if dead_letters:
-        bad = BadRows()
-        found = ((each.source, each.position, each.reason) for each in dead_letters)
-        bad.take(arrivals.num_rows, len(dead_letters), found)
-        message = f"events {origin}: {bad.text}; correct them or leave them out"
-        raise BucketsError(message)
-    return written_events(events, schema)
 
 
 def written_events(events: Events, schema: EventSchema) -> list[EventRow]:
@@ -122,5 +76,4 @@ def written_time(time_ms: int, schema: EventSchema) -> str:
         return str(time_ms)
     if schema.event_time.unit == "s":
         return format_scaled(time_ms, 3)
-    seconds, milliseconds = divmod(time_ms, 1000)
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{milliseconds:03}Z"
+    return iso_text(time_ms)

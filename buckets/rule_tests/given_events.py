@@ -54,7 +54,7 @@ class GivenEvents:
 
 
 def given_events(test: RuleTest, schema: EventSchema, folder: Path, fault: Fault) -> GivenEvents:
-    """The events of a test.
+    """Return the events of a test.
 
     Args:
         test: the test.
@@ -65,8 +65,7 @@ def given_events(test: RuleTest, schema: EventSchema, folder: Path, fault: Fault
     Raises:
         BucketsError: a field is not declared or does not fit, or a file cannot be read.
     """
-    _check_fields(test.defaults, schema, fault, ("defaults",))
-    origins, rows = _rows(test, schema, folder, fault)
+    origins, rows = _Reader(test, schema, fault).rows(folder)
     written = {row.get(schema.event_id) for row in rows}
     for number, row in enumerate(rows, 1):
         if schema.event_id not in row:
@@ -93,79 +92,92 @@ def as_text(value: Any) -> str | None:
     return ("true" if value else "false") if isinstance(value, bool) else value
 
 
-def _rows(test: RuleTest, schema: EventSchema, folder: Path, fault: Fault) -> tuple[list[Location], list[EventRow]]:
-    """Where each event stands in the test, and its fields."""
-    if isinstance(test.given, GivenFile):
-        try:
-            rows = file_rows(folder / test.given.file, schema, MOST_EVENTS)
-        except BucketsError as error:
-            raise fault(("given", "file"), error.message) from None
-        return [("given", "file")] * len(rows), [test.defaults | row for row in rows]
-    start_ms = _start_ms(test, schema.event_time, fault)
-    rows, origins = [], list[Location]()
-    for index, event in enumerate(test.given):
-        location: Location = ("given", index)
-        rows += _event_rows(event, test.defaults, schema, start_ms, fault, location)
-        origins += [location] * (len(rows) - len(origins))
-        if len(rows) > MOST_EVENTS:
-            raise fault(location, f"are more than {MOST_EVENTS:,} events, the limit of a test; give fewer")
-    return origins, rows
+class _Reader:
+    """Reads what is written of the events of a test."""
 
+    def __init__(self, test: RuleTest, schema: EventSchema, fault: Fault) -> None:
+        self._test, self._schema, self._fault = test, schema, fault
+        self._time_field = schema.event_time.field
+        self._check_fields(test.defaults, ("defaults",))
 
-def _start_ms(test: RuleTest, declared: EventTime, fault: Fault) -> int:
-    if test.start is None:
-        return START_MS if declared.earliest_ms <= START_MS < declared.latest_ms else declared.earliest_ms
-    text = as_text(test.start)
-    for unit in dict.fromkeys([declared.unit, "iso8601"]):
-        times, faults = conversion.times_ms(pa.array([text]), declared.model_copy(update={"unit": unit}))
-        if not faults:
-            return int(times[0])
-    raise fault(("start",), f"{faults[0]}; write a time of {declared.field}, or one as in 2026-01-05T00:00:00Z")
+    def rows(self, folder: Path) -> tuple[list[Location], list[EventRow]]:
+        """Return where each event stands in the test, and its fields."""
+        given, defaults = self._test.given, self._test.defaults
+        if isinstance(given, GivenFile):
+            try:
+                rows = file_rows(folder / given.file, self._schema, MOST_EVENTS)
+            except BucketsError as error:
+                raise self._fault(("given", "file"), error.message) from None
+            return [("given", "file")] * len(rows), [defaults | row for row in rows]
+        start_ms = self._start_ms(self._schema.event_time)
+        rows, origins = [], list[Location]()
+        for index, event in enumerate(given):
+            location: Location = ("given", index)
+            rows += self._event_rows(event, start_ms, location)
+            origins += [location] * (len(rows) - len(origins))
+            if len(rows) > MOST_EVENTS:
+                raise self._fault(location, f"are more than {MOST_EVENTS:,} events, the limit of a test; give fewer")
+        return origins, rows
 
+    def _start_ms(self, declared: EventTime) -> int:
+        if self._test.start is None:
+            return START_MS if declared.earliest_ms <= START_MS < declared.latest_ms else declared.earliest_ms
+        text = as_text(self._test.start)
+        for unit in dict.fromkeys([declared.unit, "iso8601"]):
+            times, faults = conversion.times_ms(pa.array([text]), declared.model_copy(update={"unit": unit}))
+            if not faults:
+                return int(times[0])
+        form = f"write a time of {declared.field}, or one as in 2026-01-05T00:00:00Z"
+        raise self._fault(("start",), f"{faults[0]}; {form}")
 
-def _event_rows(
-    event: GivenEvent, defaults: EventRow, schema: EventSchema, start_ms: int, fault: Fault, location: Location
-) -> Iterator[EventRow]:
-    """An event, or several where it is repeated."""
-    written: EventRow = dict(event.__pydantic_extra__)
-    if "at" in event.model_fields_set and "at" in schema.field_names:
-        written["at"] = event.at
-    _check_fields(written, schema, fault, location)
-    offset_ms = _offset_of(event, defaults, written, schema, fault, location)
-    repeat = event.repeat or _ONCE
-    if offset_ms is None and repeat.every:
-        raise fault((*location, "repeat"), "goes with a time counted from the start, as in `at: 0s`")
-    for step in range(repeat.times):
-        row = defaults | written
-        if offset_ms is not None:
-            row[schema.event_time.field] = _time(start_ms + offset_ms + step * repeat.every, schema, fault, location)
-        yield row
+    def _event_rows(self, event: GivenEvent, start_ms: int, location: Location) -> Iterator[EventRow]:
+        """Return an event, or several where it is repeated."""
+        written: EventRow = dict(event.__pydantic_extra__)
+        if "at" in event.model_fields_set and "at" in self._schema.field_names:
+            written["at"] = event.at
+        self._check_fields(written, location)
+        offset_ms = self._offset_of(event, written, location)
+        repeat = event.repeat or _ONCE
+        if offset_ms is None and repeat.every:
+            raise self._fault((*location, "repeat"), "goes with a time counted from the start, as in `at: 0s`")
+        for step in range(repeat.times):
+            row = self._test.defaults | written
+            if offset_ms is not None:
+                row[self._time_field] = self._time(start_ms + offset_ms + step * repeat.every, location)
+            yield row
 
+    def _offset_of(self, event: GivenEvent, written: EventRow, location: Location) -> int | None:
+        """Return when an event happens, in ms from the start; None if its time is written as it is in an event."""
+        if "at" not in event.model_fields_set or "at" in self._schema.field_names:
+            row = self._test.defaults | written
+            if self._time_field not in row:
+                raise self._fault(location, f"has no time; write `at`, as in `at: 0s`, or {self._time_field}")
+            return _offset_ms(row[self._time_field])
+        at = (*location, "at")
+        if self._time_field in written:
+            raise self._fault(at, f"stands beside {self._time_field}; write one of them")
+        offset_ms = _offset_ms(event.at)
+        if offset_ms is None:
+            form = "is no time counted from the start; write it as in 0s, 23h or 24h + 1ms"
+            raise self._fault(at, f"{short_line(repr(event.at))} {form}")
+        return offset_ms
 
-def _offset_of(
-    event: GivenEvent, defaults: EventRow, written: EventRow, schema: EventSchema, fault: Fault, location: Location
-) -> int | None:
-    """When an event happens, in ms from the start; None if its time is written as it is in an event."""
-    time_field = schema.event_time.field
-    if "at" not in event.model_fields_set or "at" in schema.field_names:
-        if time_field not in defaults | written:
-            raise fault(location, f"has no time; write `at`, as in `at: 0s`, or {time_field}")
-        return _offset_ms((defaults | written)[time_field])
-    if time_field in written:
-        raise fault((*location, "at"), f"stands beside {time_field}; write one of them")
-    offset_ms = _offset_ms(event.at)
-    if offset_ms is None:
-        reason = f"{short_line(repr(event.at))} is no time counted from the start; write it as in 0s, 23h or 24h + 1ms"
-        raise fault((*location, "at"), reason)
-    return offset_ms
+    def _time(self, time_ms: int, location: Location) -> str:
+        declared = self._schema.event_time
+        if not declared.earliest_ms <= time_ms < declared.latest_ms:
+            limits = f"{declared.earliest:%Y-%m-%d} to {declared.latest:%Y-%m-%d}"
+            reason = f"lies outside {limits}, the times that the event schema accepts; see `start` and `at`"
+            raise self._fault(location, reason)
+        return written_time(time_ms, self._schema)
 
-
-def _time(time_ms: int, schema: EventSchema, fault: Fault, location: Location) -> str:
-    declared = schema.event_time
-    if not declared.earliest_ms <= time_ms < declared.latest_ms:
-        limits = f"{declared.earliest:%Y-%m-%d} to {declared.latest:%Y-%m-%d}"
-        raise fault(location, f"lies outside {limits}, the times that the event schema accepts; see `start` and `at`")
-    return written_time(time_ms, schema)
+    def _check_fields(self, given: EventRow, location: Location) -> None:
+        for name, value in given.items():
+            if name not in self._schema.field_names:
+                fields = ", ".join(self._schema.field_names)
+                raise self._fault((*location, name), f"unknown field; event schema {self._schema.name!r} has {fields}")
+            kind = self._schema.attributes.get(name, "text")
+            if isinstance(value, bool) and kind != "boolean":
+                raise self._fault((*location, name), f"{as_text(value)} is no {kind}; text stands in quotes")
 
 
 def _offset_ms(text: Any) -> int | None:
@@ -178,13 +190,3 @@ def _offset_ms(text: Any) -> int | None:
         return parse_duration_ms(match[1]) + sum(-each if sign == "-" else each for sign, each in steps)
     except ValueError:
         return None
-
-
-def _check_fields(given: EventRow, schema: EventSchema, fault: Fault, location: Location) -> None:
-    for name, value in given.items():
-        if name not in schema.field_names:
-            reason = f"unknown field; event schema {schema.name!r} has {', '.join(schema.field_names)}"
-            raise fault((*location, name), reason)
-        kind = schema.attributes.get(name, "text")
-        if isinstance(value, bool) and kind != "boolean":
-            raise fault((*location, name), f"{as_text(value)} is no {kind}; text stands in quotes")

@@ -19,9 +19,9 @@ from buckets.lists.list_file import base_of
 from buckets.lists.lists import Lists
 from buckets.rule_files.rule_tests import RuleTest
 from buckets.rule_files.yaml_rules import RuleFile
-from buckets.rule_tests.came_out import CameOut
 from buckets.rule_tests.comparison import differences
 from buckets.rule_tests.given_events import Fault, as_text, given_events
+from buckets.rule_tests.results import RuleTestResults
 from buckets.rules.policy import WHOLE_SHARE
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import canonical_group_id
@@ -30,12 +30,7 @@ from buckets.validation import Location
 
 @dataclass(frozen=True)
 class Failure:
-    """Something that came out otherwise than expected.
-
-    Attributes:
-        line: of the expectation in the rule file.
-        text: what was expected and what came.
-    """
+    """Something that came out otherwise than expected."""
 
     line: int
     text: str
@@ -95,10 +90,10 @@ class RuleTester:
             return RuleTestOutcome(test.name, str(self._file.path), line, (), ())
         given = given_events(test, self._schema, self._file.path.parent, fault)
         lists = _lists(test, rules.values(), fault)
-        came = CameOut(given, rules, self._evaluator(tuple(rules), lists).recorded(given.table))
+        results = RuleTestResults(given, rules, self._evaluator(tuple(rules), lists).recorded(given.table))
         failures = (
             Failure(self._file.line((*location, *each.location)), each.text)
-            for each in differences(test.expect, came, fault)
+            for each in differences(test.expect, results, fault)
         )
         return RuleTestOutcome(test.name, str(self._file.path), line, tuple(rules), tuple(failures))
 

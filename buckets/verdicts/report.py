@@ -8,7 +8,7 @@ from typing import Any
 from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.config.job import Job, results_folder
 from buckets.errors import BucketsError
-from buckets.moment import ANY_TIME, TimeRange
+from buckets.moment import ANY_TIME, TimeRange, iso_text
 from buckets.outputs.rule_alerts import has_alerts
 from buckets.verdicts.advice import Advice, Thresholds, advise
 from buckets.verdicts.confirmed import FindEvents, confirmed_fraud, job_verdicts
@@ -44,10 +44,10 @@ class QualityReport:
     times: TimeRange
 
     def as_json(self) -> dict[str, Any]:
-        """As an object that JSON can hold: moments and durations in ms, amounts as text."""
+        """As an object that JSON can hold: times in ISO 8601, durations in ms, amounts as text."""
         return {
-            "from": self.times.from_ms,
-            "to": self.times.until_ms,
+            "from": None if self.times.from_ms is None else iso_text(self.times.from_ms),
+            "to": None if self.times.until_ms is None else iso_text(self.times.until_ms),
             "measure": self.measure,
             "frauds": self.frauds,
             "frauds_without_time": self.without_time,

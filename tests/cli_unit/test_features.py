@@ -15,6 +15,7 @@ import yaml
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 import buckets as library
+from buckets.cli.console import JSON_VERSION
 from buckets.history.features.event_ids import read_ids
 from tests.cli_unit.ran import one_line
 from tests.core.examples import SCHEMA, written_rule
@@ -74,6 +75,7 @@ def test_every_kind_of_input_gives_the_same_rows_in_its_order(kind, folder, buck
     )
     assert ran.code == 0, ran.err
     assert json.loads(ran.out) == {
+        "version": JSON_VERSION,
         "out": str(out),
         "arrived": 20,
         "rows": 20,

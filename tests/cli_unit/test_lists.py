@@ -55,7 +55,7 @@ def test_show_says_what_the_latest_batches_see(buckets, conf):
     assert shown.code == 0
     assert "payroll" in shown.out
     entry = json.loads(buckets("lists", "show", "payroll", "p1", "--conf", str(conf)).out)
-    assert entry == {"key": "p1", "until": "2026-12-31T18:00:00Z", "author": "ann", "category": "a"}
+    assert entry == {"key": "p1", "until": "2026-12-31T18:00:00.000Z", "author": "ann", "category": "a"}
 
 
 @pytest.mark.parametrize(

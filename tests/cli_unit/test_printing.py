@@ -3,6 +3,7 @@
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -13,7 +14,7 @@ from rich.text import Text
 from buckets.checkpoint.basis import Basis
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.owned_folder import OwnedFolder
-from buckets.cli.console import Terminal, json_text
+from buckets.cli.console import JSON_VERSION, Terminal, json_text
 from buckets.config.engine import EngineSettings
 from buckets.list_feeds.file_feed import ListFile
 from buckets.list_feeds.list_book import ListBook
@@ -168,7 +169,20 @@ def test_nothing_invisible_reaches_the_terminal(buckets, job, command, tmp_path)
         assert ran.code == (1 if "rules test" in command else 0), ran.err
     if "--json" in command and ran.code == 0:
         for text in ran.out.splitlines() if "rules check" in command else [ran.out]:
-            json.loads(text)
+            check_form(json.loads(text), is_line="rules check" in command)
+
+
+def check_form(printed: Any, is_line: bool) -> None:
+    """See that an object has a version, and that no time is a number."""
+    assert is_line or isinstance(printed, list) or printed["version"] == JSON_VERSION
+    pairs = [("", printed)]
+    while pairs:
+        name, value = pairs.pop()
+        if isinstance(value, dict):
+            pairs += value.items()
+        elif isinstance(value, list):
+            pairs += [(name, each) for each in value]
+        assert isinstance(value, str | None) or not name.endswith(("event_time", "_at", "from", "until", "to")), name
 
 
 def test_json_with_escapes_means_the_same():

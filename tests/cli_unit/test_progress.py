@@ -1,17 +1,14 @@
 """Progress in a file: the first line, and then one now and then, however many batches there are."""
 
-from rich.status import Status
-
 from buckets.cli import progress
 from buckets.cli.console import Terminal
-from buckets.cli.progress import LINE_EVERY_S, ProgressLine
+from buckets.cli.progress import LINE_EVERY_S, Progress
 
 
 def test_what_is_no_terminal_gets_a_line_at_once_and_then_one_every_ten_seconds(monkeypatch, capsys):
     now_s = [5.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now_s[0])
-    console = Terminal(stderr=True)
-    line = ProgressLine(console, Status("", console=console))
+    line = Progress(Terminal(stderr=True))
     for batch in range(100):
         line.show(f"batch {batch}")
         now_s[0] += LINE_EVERY_S / 40

@@ -2,8 +2,7 @@
 
 import pytest
 
-from buckets.cli.console import Terminal
-from buckets.cli.table import TextTable
+from buckets.cli.console import Terminal, TextTable
 
 
 @pytest.mark.parametrize("name", ["", "card-five-in-five-minutes"])

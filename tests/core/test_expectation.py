@@ -6,10 +6,10 @@ from fractions import Fraction
 
 import pytest
 
+from buckets.cli.junit import junit_of_expectations
 from buckets.errors import BucketsError
 from buckets.events.bad_rows import BadRows
 from buckets.history.backtest.expectation import Known, check_expectation, parse_expectation
-from buckets.history.backtest.junit import junit_of_expectations
 from buckets.history.backtest.report import BacktestReport, Figures, FraudFigures, RuleResult
 from buckets.outputs.comparison import DAY_MS, Comparison, Part
 

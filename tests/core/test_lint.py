@@ -165,7 +165,7 @@ def test_a_rule_is_implied_by_one_that_fires_wherever_it_does(implied, strict, w
 def test_a_finding_is_silenced_with_its_reason():
     report = looked_at([limited("count", ">=", 1, silence={"B102": "every one is wanted"})])
     assert report.findings == ()
-    assert [(each.finding.code.code, each.reason) for each in report.silenced] == [("B102", "every one is wanted")]
+    assert [(finding.code.code, reason) for finding, reason in report.silenced] == [("B102", "every one is wanted")]
 
 
 def test_alerts_are_not_taken_for_events():

@@ -15,8 +15,7 @@ from buckets.expressions.normal_form import normalise
 from buckets.lint.lint import Report, look
 from buckets.lint.logic import Facts, always_holds, may_hold, never_false
 from buckets.lint.subject import Subject
-from buckets.rule_files.rule_lines import rule_lines
-from buckets.rule_files.yaml_rules import load_rules
+from buckets.rule_files.yaml_rules import load_rule_file
 from buckets.rules.rule import Rule
 from tests.core import rule_texts
 from tests.core.conditions import CONDITIONS, FIELDS, ROWS, TEXTS, value
@@ -188,15 +187,14 @@ def test_no_valid_rule_file_stops_the_lint(tmp_path_factory, met, text, has_sche
     path.write_bytes(text.encode("utf-8", "surrogatepass"))
     schema = rule_texts.SCHEMA if has_schema else None
     try:
-        rules = load_rules(path, schema)
+        file = load_rule_file(path, schema)
     except buckets.BucketsError:
         return
     met["files"] += 1
-    lines = rule_lines(path)
-    live = tuple(rule for rule in rules if rule.state != "DELETE")
+    live = tuple(rule for rule in file.rules if rule.state != "DELETE")
     engine_settings = EngineSettings.model_validate(engine) if has_schema else None
     for finding in look(Subject(live, NOW_MS, schema, engine_settings)).findings:
         met["findings"] += 1
         assert finding.message.isprintable()
         assert len(finding.message) < 1500
-        assert 1 <= lines[finding.rule_id].line(finding.path) <= text.count("\n") + text.count("\r") + 1
+        assert 1 <= file.rule_line(finding.rule_id, finding.path) <= text.count("\n") + text.count("\r") + 1

@@ -15,12 +15,10 @@ from buckets.config.engine import EngineSettings
 from buckets.events.schema import load_event_schema
 from buckets.events.table_rows import table_arrivals
 from buckets.lint.event_summary import summarise
-from buckets.lint.lint import codes, look
-from buckets.lint.page import page
+from buckets.lint.lint import codes, look, page
 from buckets.lint.subject import Subject
 from buckets.resources import resource
-from buckets.rule_files.rule_lines import rule_lines
-from buckets.rule_files.yaml_rules import load_rules
+from buckets.rule_files.yaml_rules import load_rule_file
 from tests.core.lint_rules import NOW_MS, payment
 
 CARD_PAYMENT = load_event_schema(resource("schemas/card-payment.yaml"))
@@ -56,14 +54,14 @@ def test_the_example_on_a_page_has_the_finding_and_the_mended_one_has_not(code, 
     for written in files:
         path = tmp_path / "rules.yaml"
         path.write_text(written)
-        rules, lines = load_rules(path, CARD_PAYMENT), rule_lines(path)
+        file = load_rule_file(path, CARD_PAYMENT)
+        rules = file.rules
         summary = None
         if events is not None:
             arrivals = table_arrivals(events, CARD_PAYMENT, frozenset())
             summary = summarise(arrivals, rules, CARD_PAYMENT, EngineSettings())
-        subject = Subject(
-            rules, NOW_MS, CARD_PAYMENT, engine, summary, {name: each.written for name, each in lines.items()}
-        )
+        fields = {rule.rule_id: file.written(rule.rule_id) for rule in rules}
+        subject = Subject(rules, NOW_MS, CARD_PAYMENT, engine, summary, fields)
         codes_of.append({finding.code.code for finding in look(subject).findings})
     with_it, mended = codes_of
     assert code in with_it

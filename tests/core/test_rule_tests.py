@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+from buckets.cli.junit import junit_report
 from buckets.config.engine import EngineSettings
 from buckets.errors import BucketsError
 from buckets.events import conversion
@@ -25,7 +26,6 @@ from buckets.rule_files.rule_tests import Expected, ExpectedAlert, ExpectedHeld,
 from buckets.rule_files.yaml_editor import RuleText
 from buckets.rule_files.yaml_rules import RuleFile, load_rule_file, load_rules, read_rule_files
 from buckets.rule_tests.given_events import START_MS, given_events
-from buckets.rule_tests.junit import junit_report
 from buckets.rule_tests.tester import RuleTester, RuleTestOutcome, untested
 from buckets.yaml_dialect import read_yaml
 
@@ -585,7 +585,7 @@ def test_the_junit_report_says_what_the_outcomes_say(tmp_path):
         counts := {"tests": "3", "failures": "1", "skipped": "1", "errors": "0"}
     )
     (suite,) = root
-    assert suite.attrib == {"name": str(tmp_path / "rules.yaml")} | counts
+    assert suite.attrib == {"name": str(tmp_path / "rules.yaml"), "time": "1.500"} | counts
     assert [case.get("name") for case in suite] == ["everything that may be expected", "a<b", r"\u202e&"]
     assert [[child.tag for child in case] for case in suite] == [[], ["failure"], ["skipped"]]
     (failure,) = suite[1]

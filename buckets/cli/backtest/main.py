@@ -1,6 +1,5 @@
 """The command `buckets backtest`: what a set of rules would have raised on history."""
 
-import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -12,12 +11,12 @@ import typer
 
 from buckets.archive.history import History
 from buckets.cli.backtest.view import show_report
-from buckets.cli.console import Terminal, echo_json
+from buckets.cli.console import JSON_VERSION, Terminal, echo_json, json_text
 from buckets.cli.evaluate import given_lists, list_files
 from buckets.cli.event_schema import SchemaOption, event_schema
-from buckets.cli.processes import Processes, processes_for
+from buckets.cli.junit import junit_of_expectations
+from buckets.cli.options import From, Processes, To, processes_for, range_ms, read_option
 from buckets.cli.result_file import check_result_files, job_inputs, write_result
-from buckets.cli.time_range import From, To, range_ms
 from buckets.config.engine import EngineSettings
 from buckets.config.job import Job, kept_results, load_job
 from buckets.duration import parse_duration_ms
@@ -26,7 +25,6 @@ from buckets.events.schema import EventSchema, load_event_schema
 from buckets.history.backtest.backtest import Backtest
 from buckets.history.backtest.confirmed_fraud import read_confirmed_fraud
 from buckets.history.backtest.expectation import CheckedExpectation, check_expectation, parse_expectation
-from buckets.history.backtest.junit import junit_of_expectations
 from buckets.history.backtest.page import backtest_page
 from buckets.history.backtest.pieces import archive_pieces, check_needed_lists, event_pieces
 from buckets.history.backtest.report import BacktestReport
@@ -122,7 +120,7 @@ def backtest(
         engine=origin.engine,
         lists=known_lists,
         span=range_ms(begin, end),
-        history_ms=None if history is None else _duration_ms("--history", history),
+        history_ms=None if history is None else read_option("--history", history, parse_duration_ms),
         measure=measure,
         confirmed=None if fraud is None else read_confirmed_fraud(fraud, origin.schema, measure),
         swept=swept_rules(parse_sweeps(sweep or [], chosen), chosen),
@@ -174,7 +172,7 @@ class _Origin:
 
     @classmethod
     def named(cls, conf: Path | None, events: Path | None, schema: Path | None, arrival: str | None) -> "_Origin":
-        """What the options name.
+        """Return the origin that the options name.
 
         Raises:
             BucketsError: they do not go together.
@@ -221,14 +219,6 @@ def _folder(option: str, folder: Path) -> Path:
     return folder
 
 
-def _duration_ms(option: str, text: str) -> int:
-    try:
-        return parse_duration_ms(text)
-    except ValueError as error:
-        message = f"{option}: {error}"
-        raise BucketsError(message) from None
-
-
 def _write(
     report: BacktestReport,
     outcomes: list[CheckedExpectation],
@@ -240,11 +230,11 @@ def _write(
 ) -> None:
     """Write the report into the files that are asked for."""
     if json_file is not None:
-        written = report_json(report, outcomes)
+        written = {"version": JSON_VERSION, **report_json(report, outcomes)}
         if str(json_file) == _STANDARD_OUTPUT:
             echo_json(written)
         else:
-            write_result("--json", json_file, json.dumps(written, indent=2, ensure_ascii=False) + "\n")
+            write_result("--json", json_file, json_text(written) + "\n")
     if junit is not None:
         write_result("--junit", junit, junit_of_expectations(outcomes, str(rules), seconds))
     if html is not None:

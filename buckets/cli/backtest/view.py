@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from buckets.cli.console import Terminal
-from buckets.cli.table import TextTable
+from buckets.cli.console import Terminal, TextTable
+from buckets.cli.rules.compare import samples_table
 from buckets.history.backtest.expectation import CheckedExpectation
 from buckets.history.backtest.figures_text import TITLES, decimal_text, money_text, percent_text
 from buckets.history.backtest.report import BacktestReport, Figures
@@ -21,10 +21,7 @@ _MOST_VARIANTS = 50
 def show_report(console: Terminal, report: BacktestReport, outcomes: Sequence[CheckedExpectation]) -> None:
     """Print a report, and what became of expectations."""
     begin, end = time_text(report.begin_ms), time_text(report.end_ms)
-    console.print(
-        f"{report.arrivals:,} events arrived from {begin} to {end} UTC ({decimal_text(report.days, 1)} days)",
-        highlight=False,
-    )
+    console.print(f"{report.arrivals:,} events arrived from {begin} to {end} UTC ({decimal_text(report.days, 1)} days)")
     console.print(_rules(report))
     if report.total.fraud is not None:
         console.print(_fraud(report))
@@ -123,13 +120,9 @@ def _show_overlap(console: Terminal, report: BacktestReport, overlap: Comparison
     table.add_section()
     table.add_row("all ACTIVE", *_parts(overlap))
     console.print(table)
-    shown = TextTable("The latest of each", ("By", "Time (UTC)", "Event", "Key"))
-    for name in PARTS:
-        for each in overlap.parts[name].samples:
-            key = key_words(each.key)
-            shown.add_row(TITLES[name], time_text(each.event_time_ms), each.event_id, key)
-    if shown.row_count:
-        console.print(shown)
+    samples = samples_table(overlap, TITLES)
+    if samples.row_count:
+        console.print(samples)
 
 
 def _parts(overlap: Comparison) -> tuple[str, ...]:

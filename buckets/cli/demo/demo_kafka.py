@@ -5,7 +5,6 @@ payments are sent on a fixed schedule, which waits for nothing.
 """
 
 import contextlib
-import json
 import shutil
 import signal
 import time
@@ -18,6 +17,7 @@ import typer
 from buckets.cli.console import Terminal
 from buckets.cli.demo.demo_kafka_report import print_report
 from buckets.cli.demo.demo_kafka_run import KafkaDemo, Started
+from buckets.cli.demo.folder import check_demo_folder, write_demo_conf
 from buckets.clock import epoch_ms
 from buckets.duration import MS_PER_UNIT
 from buckets.errors import BucketsError
@@ -27,7 +27,6 @@ from buckets.generator import generate as generate_stream
 from buckets.kafka.local_broker import LocalBroker
 from buckets.kafka.port import HOST, free_port
 from buckets.monitor.live import read_live
-from buckets.resources import DEFAULT_SCHEMA, resource
 
 MARK = ".buckets-demo-kafka"
 PAYMENTS_A_DAY = 6_000
@@ -56,10 +55,7 @@ def demo_kafka(
       buckets watch demo-kafka-out/conf.yaml      # in another terminal, meanwhile
     """  # noqa: D301 - click needs the backspace itself
     console = Terminal()
-
-    def say(line: str) -> None:
-        console.say(line)
-
+    say = console.say
     _clear(out)
     stream = _generate(rate, seconds, seed)
     with _interrupted_by_any_signal(), Started(say) as started:
@@ -67,7 +63,9 @@ def demo_kafka(
         started.broker = broker
         say("starting a Kafka broker…")
         broker.start(say)
-        conf = _write_conf(out, broker.port)
+        address = f"{HOST}:{broker.port}"
+        own = {"../kafka-out/": "", "localhost:9092": address, "interval: 5s": "interval: 2s"}
+        conf = write_demo_conf(out, "kafka.yaml", own)
         demo = KafkaDemo(conf, out, started, say)
         demo.prepare()
         demo.stream(stream, rate)
@@ -83,9 +81,7 @@ def _clear(out: Path) -> None:
     Raises:
         BucketsError: it still runs, or the folder holds something else.
     """
-    if out.exists() and not (out / MARK).exists() and (not out.is_dir() or any(out.iterdir())):
-        message = f"output {out} holds something that is no earlier demo; name another folder with --out"
-        raise BucketsError(message)
+    check_demo_folder(out, MARK)
     earlier = read_live(out / "checkpoint")
     if earlier is not None and earlier.state(epoch_ms()) == "running":
         message = f"output {out}: a demo runs there, process {earlier.data['pid']}; end it, or name another with --out"
@@ -114,15 +110,6 @@ def _generate(rate: float, seconds: int, seed: int) -> Stream:
         malformed_rate=0.0002,
     )
     return generate_stream(settings)
-
-
-def _write_conf(out: Path, port: int) -> Path:
-    """The example configuration, with the demo's own paths and port."""
-    text = resource("conf/kafka.yaml").read_text(encoding="utf-8").replace("../kafka-out/", "")
-    text = text.replace("localhost:9092", f"{HOST}:{port}").replace("interval: 5s", "interval: 2s")
-    text = text.replace("../schemas/transaction.yaml", json.dumps(str(DEFAULT_SCHEMA)))
-    write_whole(out / "conf.yaml", text)
-    return out / "conf.yaml"
 
 
 @contextlib.contextmanager

@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from rich import box
-from rich.table import Table
 
 from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.cli.alerts import crossed
 from buckets.cli.console import Terminal
+from buckets.cli.demo.recall_table import recall_table
+from buckets.cli.watch_view import quantiles_text
 from buckets.clock import epoch_ms
-from buckets.generator.recall import recall_rows
 from buckets.monitor.last_minute import MINUTE_MS, SHARES, weighted_quantiles
 from buckets.monitor.live import Live
 from buckets.printable import key_words
@@ -96,11 +95,7 @@ class Shown:
             self._say(f"{after_s:.0f} s: {sent:,} sent, {evaluated():,} evaluated, {len(self.alerts):,} alerts")
 
     def changed(self, versions: RuleVersions) -> None:
-        """A change of a rule is about to be sent.
-
-        Args:
-            versions: the versions of the rules.
-        """
+        """A change of a rule is about to be sent."""
         in_force = max((version.version for version in versions.history()), default=0)
         self.change = RuleChanged(epoch_ms(), in_force)
         self._versions = versions
@@ -115,11 +110,7 @@ class Shown:
         self._say(f"— {change_line(change)} —")
 
     def ended(self, live: Live | None) -> None:
-        """All alerts have come.
-
-        Args:
-            live: the status of the main job.
-        """
+        """All alerts have come."""
         self.live = live
         change = self.change
         if change is not None and change.in_force_ms is None and self._versions is not None:
@@ -153,25 +144,12 @@ def change_line(change: RuleChanged) -> str:
 def quantiles_line(times_ms: list[int]) -> str:
     """Times as p50, p99, p99.9 and the longest."""
     found = weighted_quantiles(np.array(times_ms, np.int64), np.ones(len(times_ms)), list(SHARES.values()))
-    return _quantiles(dict(zip(SHARES, found, strict=True)))
-
-
-def _quantiles(times_ms: dict[str, int]) -> str:
-    return ", ".join(f"{name} {time_ms:,} ms" for name, time_ms in times_ms.items())
+    return quantiles_text(dict(zip(SHARES, found, strict=True)))
 
 
 def print_report(console: Terminal, shown: Shown, truth: list[dict[str, Any]]) -> None:
-    """What came of it.
-
-    Args:
-        console: where it goes.
-        shown: what was taken while payments came.
-        truth: the planted cases.
-    """
-
-    def say(line: str) -> None:
-        console.say(line)
-
+    """Print what was caught, the accounts and the delays."""
+    say = console.say
     alerts = list(shown.alerts.values())
     console.print(recall_table(truth, alerts))
     say(f"{shown.sent:,} payments sent and evaluated, {len(alerts):,} alerts; what became of every payment:")
@@ -180,7 +158,11 @@ def print_report(console: Terminal, shown: Shown, truth: list[dict[str, Any]]) -
             say(f"  {account_line(name, counts)}")
         delay = shown.live.data["minute"]["latency_ms"]
         start = "" if shown.live.data["written_ms"] - shown.begun_ms >= MINUTE_MS else ", the start included"
-        say(f"delay of all payments of the last minute{start}: {_quantiles(delay)}" if delay else "no delay is known")
+        say(
+            f"delay of all payments of the last minute{start}: {quantiles_text(delay)}"
+            if delay
+            else "no delay is known"
+        )
     delays_ms = shown.delays_ms()
     if delays_ms:
         say(f"delay of {len(delays_ms):,} alerts, from Kafka to the decision: {quantiles_line(delays_ms)}")
@@ -188,21 +170,7 @@ def print_report(console: Terminal, shown: Shown, truth: list[dict[str, Any]]) -
         say(change_line(shown.change))
 
 
-def recall_table(truth: list[dict[str, Any]], alerts: list[dict[str, Any]]) -> Table:
-    """What was caught of the planted fraud."""
-    table = Table(
-        title="What was caught of the planted fraud", title_justify="left", box=box.SIMPLE, padding=(0, 1, 0, 0)
-    )
-    for name in ("Pattern", "Rule"):
-        table.add_column(name, no_wrap=True)
-    for name in ("Planted", "Caught", "At once", "Others"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for row in recall_rows(truth, alerts):
-        table.add_row(*row)
-    return table
-
-
 def account_line(name: str, counts: dict[str, int]) -> str:
-    """What became of every payment in a group of rules: what went in is what came out."""
+    """Say what became of every payment in a group of rules: what went in is what came out."""
     out = " + ".join(f"{counts[field]:,} {outcome}" for field, outcome in _OUTCOMES.items())
     return f"{name}: {counts['events_in']:,} in = {out}"

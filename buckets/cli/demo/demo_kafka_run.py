@@ -14,7 +14,7 @@ from buckets.audit.tables import TRANSACTIONS
 from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.cli.child import Child, end_all
 from buckets.cli.demo.demo_kafka_report import Shown
-from buckets.cli.rules.request import open_rules, read_rules, revise_rules
+from buckets.cli.rules.request import JobRules
 from buckets.config.job import Job, load_job
 from buckets.config.kafka import KafkaSettings
 from buckets.errors import BucketsError
@@ -129,11 +129,11 @@ class KafkaDemo:
 
     def _apply(self, rules: Sequence[Rule], reason: str, on_publish: Callable[[], None] = lambda: None) -> None:
         """Put rules where the job reads them, as `buckets rules apply` does."""
-        origin = open_rules(self.job)
+        kept = JobRules(self.job)
         asked = [RuleChange(change="put", rule=rule, author="demo", reason=reason) for rule in rules]
-        made = revise_rules(self.job, read_rules(origin), asked).made
+        revision = kept.revise(asked)
         on_publish()
-        origin.publish(asked, made)
+        kept.publish(asked, revision)
 
     def live(self) -> Live | None:
         """The status of the main job."""

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from buckets.cli.console import Terminal
+from buckets.cli.console import Terminal, TextTable
+from buckets.cli.demo.folder import check_demo_folder, write_demo_conf
+from buckets.cli.demo.recall_table import recall_table
 from buckets.cli.progress import BatchProgress
-from buckets.cli.table import TextTable
 from buckets.config.job import load_job
-from buckets.errors import BucketsError
 from buckets.files import write_whole
 from buckets.generator import GeneratorSettings, write
 from buckets.generator import generate as generate_stream
-from buckets.generator.recall import recall_rows
+from buckets.moment import moment_ms, time_text
 from buckets.numbers.fixed_point import readable
 from buckets.outputs.reader import read_rows
-from buckets.resources import DEFAULT_SCHEMA, DEMO_RULES, resource
+from buckets.resources import DEMO_RULES
 
 if TYPE_CHECKING:
     from buckets.spark.query import BatchReport
@@ -81,19 +81,12 @@ def demo(
 
 def _prepare(out: Path) -> Path:
     """Clear an earlier demo away, and write the configuration of this one."""
-    if out.exists() and not (out / MARK).exists() and (not out.is_dir() or any(out.iterdir())):
-        message = f"output {out} holds something that is no earlier demo; name another folder with --out"
-        raise BucketsError(message)
+    check_demo_folder(out, MARK)
     if out.exists():
         shutil.rmtree(out)
     write_whole(out / MARK, "")
     (out / "transactions").mkdir()
-    demo_conf = resource("conf/demo.yaml")
-    text = demo_conf.read_text(encoding="utf-8").replace("../demo-out/", "")
-    text = text.replace("../schemas/transaction.yaml", json.dumps(str(DEFAULT_SCHEMA)))
-    text = text.replace("demo-rules.yaml", json.dumps(str(DEMO_RULES)))
-    write_whole(out / "conf.yaml", text)
-    return out / "conf.yaml"
+    return write_demo_conf(out, "demo.yaml", {"../demo-out/": "", "demo-rules.yaml": json.dumps(str(DEMO_RULES))})
 
 
 def _print_alerts(console: Terminal, report: "BatchReport") -> None:
@@ -104,7 +97,7 @@ def _print_alerts(console: Terminal, report: "BatchReport") -> None:
     table = TextTable(title, ("Time (UTC)", "Rule", "Key", "Value"), ("Value",))
     for row in rows[:SHOWN_PER_BATCH]:
         key = ", ".join(str(value) for value in json.loads(row["key"]).values())
-        table.add_row(f"{row['event_time']:%Y-%m-%d %H:%M:%S}", row["rule_id"], key, readable(row["value"]))
+        table.add_row(time_text(moment_ms(row["event_time"])), row["rule_id"], key, readable(row["value"]))
     if len(rows) > SHOWN_PER_BATCH:
         table.add_row("…", f"and {len(rows) - SHOWN_PER_BATCH} more", "", "")
     console.print(table)
@@ -114,11 +107,7 @@ def _print_recall(console: Terminal, out: Path) -> None:
     lines = (out / "transactions.truth.jsonl").read_text(encoding="utf-8").splitlines()
     truth = [json.loads(line) for line in lines]
     alerts = read_rows(out / "tables", "alerts", ["rule_id", "event_id"])
-    numbers = ("Planted", "Caught", "At once", "Other alerts")
-    table = TextTable("What was caught of the planted fraud", ("Pattern", "Rule", *numbers), numbers)
-    for row in recall_rows(truth, alerts):
-        table.add_row(*row)
-    console.print(table)
+    console.print(recall_table(truth, alerts))
     console.print(
-        "At once: at the very event with which the limit was crossed. Other alerts: on payments nobody planted."
+        "At once: at the very event with which the limit was crossed. Others: alerts on payments nobody planted."
     )

@@ -1,30 +1,38 @@
 """The command `buckets explain`: why an alert was raised, or why there was none."""
 
-from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from buckets.cli.console import Terminal, echo, echo_json
+from buckets.archive.history import History
+from buckets.checkpoint.rule_versions import RuleVersions
+from buckets.cli.console import Terminal, echo, echo_report
+from buckets.cli.explain.page import page_of
+from buckets.cli.explain.view import show
+from buckets.cli.options import ArchivedConf, AsJson, read_option
+from buckets.cli.result_file import check_result_files, job_inputs, write_result
+from buckets.config.job import Job, kept_results, load_job
 from buckets.errors import BucketsError
-
-if TYPE_CHECKING:
-    from buckets.config.job import Job
-    from buckets.history.explain.explanation import Explanation
+from buckets.history.explain.explanation import Explanation
+from buckets.history.explain.explanation import as_json as to_json
+from buckets.history.explain.history_lookup import Past
+from buckets.history.explain.maker import Explainer
+from buckets.moment import parse_moment_ms
+from buckets.outputs.alert_ids import full_alert_id
 
 _SHOWN, _SHOWN_AS_DATA = 20, 1_000
 """How many events of a window are shown as text, and how many as data or on a page."""
 
 
 def explain(
-    conf: Annotated[Path, typer.Argument(metavar="CONF", help="A configuration with `archive`.")],
+    conf: ArchivedConf,
     alert_id: Annotated[str | None, typer.Argument(metavar="[ALERT_ID]", help="The alert to explain.")] = None,
     event: Annotated[str | None, typer.Option(help="Instead of an alert: the id of an event.")] = None,
     rule: Annotated[str | None, typer.Option(help="The rule to explain at that event.")] = None,
     at: Annotated[str | None, typer.Option(help="When the event happened, where several have its id.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="All events of each window, however many.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+    as_json: AsJson = False,
     html: Annotated[Path | None, typer.Option(help="Write a page with a chart to this file.")] = None,
 ) -> int:
     """Explain an alert, or why a rule raised none at an event.
@@ -45,23 +53,14 @@ def explain(
     """  # noqa: D301 - click needs the backspace itself
     _check_asked(alert_id, event, rule, at)
     most = None if everything else _SHOWN_AS_DATA if as_json or html is not None else _SHOWN
-    from buckets.cli.result_file import check_result_files, job_inputs, write_result
-    from buckets.config.job import load_job
-
     job = load_job(conf)
     check_result_files({"--html": html}, job_inputs(conf, job))
     found = _found(job, alert_id, event, rule, at, most)
     if html is not None:
-        from buckets.cli.explain.page import page_of
-
         write_result("--html", html, page_of(found))
     if as_json:
-        from buckets.history.explain.explanation import as_json as to_json
-
-        echo_json(to_json(found))
+        echo_report(to_json(found))
     elif html is None:
-        from buckets.cli.explain.view import show
-
         show(found)
     else:
         echo(f"written to {html}")
@@ -82,16 +81,8 @@ def _check_asked(alert_id: str | None, event: str | None, rule: str | None, at: 
 
 
 def _found(
-    job: "Job", alert_id: str | None, event: str | None, rule: str | None, at: str | None, most: int | None
-) -> "Explanation":
-
-    from buckets.archive.history import History
-    from buckets.checkpoint.rule_versions import RuleVersions
-    from buckets.config.job import kept_results
-    from buckets.history.explain.history_lookup import Past
-    from buckets.history.explain.maker import Explainer
-    from buckets.outputs.alert_ids import full_alert_id
-
+    job: Job, alert_id: str | None, event: str | None, rule: str | None, at: str | None, most: int | None
+) -> Explanation:
     with Terminal(stderr=True).status("Reading what has arrived…") as status:
         history = History.open(job, lambda rows: status.update(f"{rows:,} rows archived…"))
     results, versions = kept_results(job), RuleVersions(job.checkpoint)
@@ -100,14 +91,4 @@ def _found(
         return explainer.alert(alert_id if results is None else full_alert_id(results, alert_id))
     assert event is not None
     assert rule is not None
-    return explainer.event(event, rule, None if at is None else _moment_ms(at))
-
-
-def _moment_ms(text: str) -> int:
-    from buckets.moment import moment_ms
-
-    try:
-        return moment_ms(datetime.fromisoformat(text))
-    except ValueError:
-        message = f"--at: {text!r} is no moment; write one in UTC, as in 2026-01-03T10:00:00.250"
-        raise BucketsError(message) from None
+    return explainer.event(event, rule, None if at is None else read_option("--at", at, parse_moment_ms))

@@ -58,7 +58,7 @@ def show(found: Explanation) -> None:
 
 
 def headline(found: Explanation) -> str:
-    """What came of it, in one line."""
+    """Return what came of the event, in one line."""
     rule = "" if found.rule is None else f" of rule {found.rule.rule_id}"
     if found.alert_id is not None:
         said = "held back" if found.outcome == "held back" else "raised"
@@ -99,7 +99,7 @@ def rule_lines(rule: RuleThen) -> Iterator[str]:
 
 
 def warm_words(found: Explanation) -> str:
-    """Whether the windows of this event were complete, where that is not said already."""
+    """Return whether the windows of this event were complete, where that is not said already."""
     if found.warm is None:
         return ""
     if not found.warm and found.warmth.startswith("complete"):

@@ -34,13 +34,7 @@ def check_backfill(job: Job) -> None:
 
 
 def ask_for_backfill(job: Job, rule_set: RuleSet, asked: Sequence[RuleChange]) -> None:
-    """Ask for the history of rules that are evaluated; says of the others why not.
-
-    Args:
-        job: the job.
-        rule_set: the rules as they are after the change.
-        asked: the changes, whose rules are meant.
-    """
+    """Ask for the history of rules that are evaluated; says of the others why not."""
     subjects = {change.subject for change in asked}
     rules = [rule for rule in rule_set.rules if rule.rule_id in subjects]
     wanted = [rule for rule in rules if rule.is_evaluated and rule.on == "events"]

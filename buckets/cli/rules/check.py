@@ -1,7 +1,8 @@
 """The command `buckets rules check`: whether rules are valid, and what is wrong with those that are."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.markdown import Markdown
@@ -9,10 +10,9 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
-from buckets.cli.console import Terminal, echo, echo_json
+from buckets.cli.console import Terminal, TextTable, echo, echo_json
 from buckets.cli.evaluate import given_lists
 from buckets.cli.event_schema import SchemaOption, event_schema
-from buckets.cli.table import TextTable
 from buckets.clock import epoch_ms
 from buckets.config.engine import EngineSettings
 from buckets.config.lists import check_lists
@@ -21,13 +21,12 @@ from buckets.events.event_file import file_arrivals, open_event_file
 from buckets.events.schema import EventSchema
 from buckets.lint.event_summary import EventSummary, summarise
 from buckets.lint.finding import Finding
-from buckets.lint.lint import Report, codes, look
-from buckets.lint.page import page
+from buckets.lint.lint import Report, codes, look, page
 from buckets.lint.subject import Subject
 from buckets.lists.lists import Lists
 from buckets.preflight.configuration import faults_beside_rules
-from buckets.rule_files.rule_lines import RuleLines, rule_lines
-from buckets.rule_files.yaml_rules import load_rule_files
+from buckets.printable import counted
+from buckets.rule_files.yaml_rules import RuleFile, read_rule_files
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import canonical_group_id, first_rule_set
 
@@ -87,7 +86,8 @@ def check(
         if faults:
             return _FAILED
     with event_schema(schema, conf) as (of_events, engine):
-        rules = load_rule_files(file, of_events)
+        files = read_rule_files(file, of_events)
+    rules = tuple(rule for each in files for rule in each.rules)
     live = tuple(rule for rule in rules if rule.state != "DELETE")
     known = given_lists(lists)
     if lists:
@@ -95,11 +95,10 @@ def check(
     summary = None if events is None else _summary(events, live, of_events, engine, known)
     if not as_json:
         echo(_validity(file, rules, of_events))
-    # A rule that is in no list `rules` of a YAML file has no line.
-    lines = {rule.rule_id: RuleLines(file, (), None) for rule in live} | rule_lines(file)
-    written = {rule_id: each.written for rule_id, each in lines.items()}
+    homes = {rule.rule_id: each for each in files for rule in each.rules}
+    written = {rule_id: each.written(rule_id) for rule_id, each in homes.items()}
     report = look(Subject(live, epoch_ms(), of_events, engine if conf else None, summary, written))
-    _print_json(report, lines, show_all) if as_json else _print(report, lines, show_all)
+    _print_json(report, homes, show_all) if as_json else _print(report, homes, show_all)
     levels = {finding.code.level for finding in report.findings}
     return _FAILED if "error" in levels or (strict and "warning" in levels) else 0
 
@@ -128,18 +127,14 @@ def _validity(file: Path, rules: tuple[Rule, ...], schema: EventSchema) -> str:
         if rule.is_in_force
         for fields, where in rule.groupings()
     }
-    found = f"{_counted(len(rules), 'rule')} in {_counted(len(groups), 'group')}"
+    found = f"{counted(len(rules), 'rule')} in {counted(len(groups), 'group')}"
     return f"{file}: {found} {'is' if len(rules) == 1 else 'are'} valid"
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def _summary(
     path: Path, rules: tuple[Rule, ...], schema: EventSchema, engine: EngineSettings, lists: Lists
 ) -> EventSummary:
-    """What a file of events shows, with progress on the terminal while it is read."""
+    """Summarise a file of events, with progress on the terminal while it is read."""
     # Drafts are tried too.
     tried = [rule.model_copy(update={"state": "ACTIVE"}) for rule in rules if rule.on == "events"]
     file = open_event_file(path, schema, first_rule_set(tried).named_fields)
@@ -157,47 +152,45 @@ def _summary(
     return summary
 
 
-def _print_json(report: Report, lines: dict[str, RuleLines], show_all: bool) -> None:
-    for finding in report.findings:
-        echo_json(_as_json(finding, lines[finding.rule_id], None), indent=None)
-    for silenced in report.silenced if show_all else ():
-        echo_json(_as_json(silenced.finding, lines[silenced.finding.rule_id], silenced.reason), indent=None)
+def _print_json(report: Report, homes: Mapping[str, RuleFile], show_all: bool) -> None:
+    shown = [(finding, None) for finding in report.findings]
+    for finding, reason in [*shown, *(report.silenced if show_all else ())]:
+        file = homes[finding.rule_id]
+        line = {
+            "code": finding.code.code,
+            "level": finding.code.level,
+            "rule_id": finding.rule_id,
+            "file": str(file.path),
+            "line": file.rule_line(finding.rule_id, finding.path),
+            "field": ".".join(finding.path),
+            "message": finding.message,
+            "silenced": reason,
+        }
+        echo_json(line, indent=None)
 
 
-def _as_json(finding: Finding, lines: RuleLines, silenced: str | None) -> dict[str, Any]:
-    return {
-        "code": finding.code.code,
-        "level": finding.code.level,
-        "rule_id": finding.rule_id,
-        "file": str(lines.file),
-        "line": lines.line(finding.path),
-        "field": ".".join(finding.path),
-        "message": finding.message,
-        "silenced": silenced,
-    }
-
-
-def _print(report: Report, lines: dict[str, RuleLines], show_all: bool) -> None:
+def _print(report: Report, homes: Mapping[str, RuleFile], show_all: bool) -> None:
     shown = [(finding, "") for finding in report.findings]
-    shown += [(each.finding, each.reason) for each in report.silenced] if show_all else []
+    shown += report.silenced if show_all else ()
     if shown:
         console = Terminal()
-        console.print(_table(shown, lines, console.width))
-    counts = {level: sum(each.code.level == level for each in report.findings) for level in _COLOURS}
-    parts = [_counted(count, level) for level, count in counts.items() if count]
+        console.print(_table(shown, homes, console.width))
+    counts = {level: sum(finding.code.level == level for finding in report.findings) for level in _COLOURS}
+    parts = [counted(count, level) for level, count in counts.items() if count]
     if report.silenced:
         parts.append(f"{len(report.silenced):,} silenced{'' if show_all else ' (--all shows them)'}")
     if parts:
         echo(", ".join(parts) + ("; --explain CODE says more" if report.findings else ""))
 
 
-def _table(shown: list[tuple[Finding, str]], lines: dict[str, RuleLines], width: int) -> Table:
+def _table(shown: list[tuple[Finding, str]], homes: Mapping[str, RuleFile], width: int) -> Table:
     table = Table("Code", show_lines=True)
     table.add_column("Rule", overflow="fold", max_width=width // 3)
     table.add_column("Finding", overflow="fold")
     for finding, reason in shown:
-        at, level = lines[finding.rule_id], finding.code.level
-        where = f"{finding.rule_id}\n{at.file.name}:{at.line(finding.path)} {'.'.join(finding.path)}"
+        file, level = homes[finding.rule_id], finding.code.level
+        line = file.rule_line(finding.rule_id, finding.path)
+        where = f"{finding.rule_id}\n{file.path.name}:{line} {'.'.join(finding.path)}"
         silenced = f"\nsilenced: {reason}" if reason else ""
         code = Text.assemble(finding.code.code, "\n", (level, _COLOURS[level]))
         table.add_row(code, Text(where, overflow="fold"), finding.message + silenced)

@@ -1,20 +1,20 @@
 """The command `buckets rules compare`: what only one, only the other, and both of two rules caught."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from buckets.cli.console import Terminal, echo, echo_json
+from buckets.cli.console import Terminal, TextTable, echo, echo_report
+from buckets.cli.options import AsJson, From, To, range_ms
 from buckets.cli.rules.known_rules import check_known_rules
-from buckets.cli.rules.list_rules import AsJson
-from buckets.cli.table import TextTable
-from buckets.cli.time_range import From, To, range_ms
 from buckets.config.job import load_job, results_folder
 from buckets.errors import BucketsError
-from buckets.moment import day_text, time_text
-from buckets.outputs.comparison import PARTS, Caught, Comparison, Part, Sample, compare, compared_columns
+from buckets.history.backtest.figures_text import money_text, percent_text
+from buckets.moment import day_text, iso_text, time_text
+from buckets.outputs.comparison import PARTS, Caught, Comparison, Sample, compare, compared_columns
 from buckets.outputs.recorded_outputs import RAISED, Selection, output_rows
 from buckets.outputs.rule_alerts import has_alerts, rules_with_alerts
 from buckets.printable import key_words
@@ -72,7 +72,7 @@ def compare_rules(
     rows = (row for output in RAISED for row in output_rows(folder, output, fields, wanted))
     found = compare(rows, a, b, measure, samples)
     if as_json:
-        echo_json(_as_json(found, a, b, measure))
+        echo_report(_as_json(found, a, b, measure))
         return
     if found.overlap is None:
         echo(f"neither {a} nor {b} has an alert there in that time; with alerts: {names(rules_with_alerts(folder))}")
@@ -87,38 +87,35 @@ def _show(console: Terminal, found: Comparison, a: str, b: str, measure: str | N
     for name in PARTS:
         part = found.parts[name]
         keys = "other keys" if part.keys is None else f"{part.keys:,}"
-        table.add_row(titles[name], f"{part.events:,}", keys, _number(part))
+        table.add_row(titles[name], f"{part.events:,}", keys, money_text(part.amount))
     console.print(table)
-    console.print(
-        f"both caught {_percent(found.overlap)} of all: {_percent(found.share_of('only_a'))} of what {a} caught, "
-        f"{_percent(found.share_of('only_b'))} of what {b} caught",
-        highlight=False,
-        markup=False,
-    )
+    shares = (found.overlap, found.share_of("only_a"), found.share_of("only_b"))
+    of_all, of_a, of_b = (percent_text(share or 0.0) for share in shares)
+    console.print(f"both caught {of_all} of all: {of_a} of what {a} caught, {of_b} of what {b} caught")
     days = TextTable("By day (UTC, event time)", ("Day", *titles.values()), titles.values())
     for day, counts in found.days.items():
         days.add_row(day_text(day), *(f"{counts[name]:,}" for name in PARTS))
     console.print(days)
-    amount = measure or "Amount"
-    shown = TextTable("The latest of each", ("By", "Time (UTC)", "Event", "Key", amount), (amount,))
+    samples = samples_table(found, titles, measure or "Amount")
+    if samples.row_count:
+        console.print(samples)
+
+
+def samples_table(found: Comparison, titles: Mapping[Caught, str], amount: str | None = None) -> TextTable:
+    """Return the latest events of each part of a comparison, with their amounts where these have a name."""
+    amounts = () if amount is None else (amount,)
+    table = TextTable("The latest of each", ("By", "Time (UTC)", "Event", "Key", *amounts), amounts)
     for name in PARTS:
-        for each in found.parts[name].samples:
-            shown.add_row(
-                titles[name],
-                time_text(each.event_time_ms),
-                each.event_id,
-                key_words(each.key),
-                _amount(each),
-            )
-    if shown.row_count:
-        console.print(shown)
+        for sample in found.parts[name].samples:
+            cells = [titles[name], time_text(sample.event_time_ms), sample.event_id, key_words(sample.key)]
+            table.add_row(*cells, *(money_text(sample.amount) for _ in amounts))
+    return table
 
 
 def _as_json(found: Comparison, a: str, b: str, measure: str | None) -> dict[str, Any]:
     def part(name: Caught) -> dict[str, Any]:
         of = found.parts[name]
-        amount = None if of.amount is None else format(of.amount, "f")
-        return {"events": of.events, "keys": of.keys, "amount": amount, "samples": list(map(_sample, of.samples))}
+        return {"events": of.events, "keys": of.keys, "amount": of.amount, "samples": list(map(_sample, of.samples))}
 
     return {
         "a": a,
@@ -133,18 +130,5 @@ def _as_json(found: Comparison, a: str, b: str, measure: str | None) -> dict[str
 
 
 def _sample(each: Sample) -> dict[str, Any]:
-    amount = None if each.amount is None else format(each.amount, "f")
-    key = json.loads(each.key)
-    return {"event_id": each.event_id, "event_time": each.event_time_ms, "key": key, "amount": amount}
-
-
-def _number(part: Part) -> str:
-    return "" if part.amount is None else f"{part.amount:,f}"
-
-
-def _amount(each: Sample) -> str:
-    return "" if each.amount is None else f"{each.amount:,f}"
-
-
-def _percent(share: float | None) -> str:
-    return "0 %" if share is None else f"{share:.1%}".replace("%", " %")
+    time, key = iso_text(each.event_time_ms), json.loads(each.key)
+    return {"event_id": each.event_id, "event_time": time, "key": key, "amount": each.amount}

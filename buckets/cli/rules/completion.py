@@ -36,7 +36,7 @@ class Completion:
 
 
 def read_completions(job: Job, rules: Iterable[Rule]) -> dict[str, Completion]:
-    """What the checkpoint of a job says of rules, by their ids."""
+    """Read what the checkpoint of a job says of rules, by their ids."""
     rule_set = Checkpoint(job.checkpoint).versions.latest_rule_set()
     in_force = {} if rule_set is None else {rule.rule_id: rule for rule in rule_set.rules}
     warmth, fills = read_warmth(job.checkpoint), read_fills(job.checkpoint)

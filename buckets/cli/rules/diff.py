@@ -9,9 +9,8 @@ import typer
 
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.rule_versions import RuleVersions
-from buckets.cli.console import Terminal, echo_json
-from buckets.cli.rules.list_rules import AsJson
-from buckets.cli.table import TextTable
+from buckets.cli.console import Terminal, TextTable, echo_report
+from buckets.cli.options import AsJson
 from buckets.clock import epoch_ms
 from buckets.config.job import Job, load_job
 from buckets.errors import BucketsError
@@ -51,7 +50,7 @@ def diff(one: One, other: Other = None, conf: OptionalConf = None, as_json: AsJs
     rules = rules_that_differ(before.rule_set.rules, after.rule_set.rules)
     found = Difference(before, after, rules, group_changes(before.rule_set, after.rule_set), _warmth(job, after, rules))
     if as_json:
-        echo_json(found.to_json())
+        echo_report(found.to_json())
         return
     found.show(Terminal())
 
@@ -127,15 +126,7 @@ def _warmth(job: Job | None, after: Side, rules: Sequence[RuleDifference]) -> di
 
 @dataclass(frozen=True)
 class Difference:
-    """How two versions of the rules differ.
-
-    Attributes:
-        before: the first.
-        after: the second.
-        rules: the rules that are new, gone or changed.
-        groups: what becomes of the state.
-        completeness: of rules of the second, since when they are complete.
-    """
+    """How two versions of the rules differ."""
 
     before: Side
     after: Side

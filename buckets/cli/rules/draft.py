@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from buckets.cli.console import echo
 from buckets.cli.event_schema import SchemaOption, event_schema
 from buckets.cli.result_file import write_result
-from buckets.cli.rules.request import open_rules, read_rules
+from buckets.cli.rules.request import JobRules
 from buckets.config.engine import EngineSettings
 from buckets.config.job import Job, load_job
 from buckets.duration import MS_PER_UNIT, format_duration
@@ -38,17 +38,7 @@ _USUAL_WINDOWS_MS = [
 
 @dataclass(frozen=True)
 class _Drafted:
-    """What a draft begins with.
-
-    Attributes:
-        rows: the events.
-        origin: where they come from, in words.
-        schema: the event schema.
-        engine: the settings of the job.
-        rule: a rule to be like, if there is one.
-        group_by: the fields to group by.
-        window_ms: the length of the window.
-    """
+    """What a draft begins with."""
 
     rows: list[EventRow]
     origin: str
@@ -135,7 +125,7 @@ def _of_alert(alert_id: str, conf: Path | None, events: Path | None) -> _Drafted
 
 def _rule_of(alert: PastAlert, job: Job) -> Rule | None:
     """The rule that raised an alert, if it still is there."""
-    rules = job.rules or tuple(each.rule for each in read_rules(open_rules(job)))
+    rules = job.rules or JobRules(job).rules
     return next((rule for rule in rules if rule.rule_id == alert.rule_id), None)
 
 

@@ -6,9 +6,11 @@ from typing import Annotated
 import typer
 
 from buckets.cli.console import echo
-from buckets.cli.result_file import write_result
+from buckets.cli.options import SchemaFile
+from buckets.cli.result_file import check_new_file, write_result
 from buckets.errors import BucketsError
 from buckets.events.schema import load_event_schema
+from buckets.printable import counted
 from buckets.rule_files.flink_rules import holds_flink_rules, read_flink_rules
 from buckets.rule_files.yaml_editor import rules_text
 from buckets.yaml_file import read_text
@@ -17,9 +19,7 @@ from buckets.yaml_file import read_text
 def import_rules(
     file: Annotated[Path, typer.Argument(help="Messages of the Flink demo: a JSON list, JSON lines, or plain lines.")],
     out: Annotated[Path | None, typer.Option(help="A new file; without it, the rules are printed.")] = None,
-    schema: Annotated[
-        Path | None, typer.Option(help="An event schema; if given, the fields that rules name are checked against it.")
-    ] = None,
+    schema: SchemaFile = None,
 ) -> None:
     """Make a rule file of the rules of Flink's fraud detection demo.
 
@@ -32,9 +32,7 @@ def import_rules(
       buckets rules import conf/flink-demo-rules.json
       buckets rules import exported.jsonl --schema my-schema.yaml --out my-rules.yaml
     """  # noqa: D301 - click needs the backspace itself
-    if out is not None and out.exists():
-        message = f"--out {out}: exists already; name a new file"
-        raise BucketsError(message)
+    check_new_file(out)
     text = read_text(file, "rule file")
     if not holds_flink_rules(file, text):
         message = f"rule file {file}: holds no messages of the Flink demo; a YAML rule file needs no import"
@@ -50,4 +48,4 @@ def import_rules(
         echo(rules_text(rules), nl=False)
         return
     write_result("--out", out, rules_text(rules))
-    echo(f"{out}: {len(rules)} {'rule' if len(rules) == 1 else 'rules'} of {file}")
+    echo(f"{out}: {counted(len(rules), 'rule')} of {file}")

@@ -1,20 +1,16 @@
 """The command `buckets rules list`: rules where a job reads them, their policies, and since when they are complete."""
 
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import Any
 
 from buckets.cli.console import Terminal, echo, echo_json
+from buckets.cli.options import AsJson
 from buckets.cli.rules.completion import Completion, read_completions
-from buckets.cli.rules.request import Conf, open_rules, read_rules
+from buckets.cli.rules.origin import KeptRule
+from buckets.cli.rules.request import Conf, JobRules
+from buckets.cli.rules.view import rules_table
 from buckets.config.job import load_job
+from buckets.moment import iso_text
 from buckets.rules.policy_words import policy_sentence
-
-if TYPE_CHECKING:
-    from buckets.cli.rules.origin import KeptRule
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
 
 
 def list_rules(conf: Conf, as_json: AsJson = False) -> None:
@@ -29,23 +25,20 @@ def list_rules(conf: Conf, as_json: AsJson = False) -> None:
       buckets rules list --conf conf/kafka.yaml
       buckets rules list --conf conf/kafka.yaml --json
     """  # noqa: D301 - click needs the backspace itself
-    from buckets.cli.rules.view import rules_table
-
     job = load_job(conf)
-    origin = open_rules(job)
-    kept = read_rules(origin)
-    completions = read_completions(job, [each.rule for each in kept])
+    rules = JobRules(job)
+    completions = read_completions(job, rules.rules)
     if as_json:
-        shown = [_as_json(each, completions[each.rule.rule_id]) for each in kept]
+        shown = [_as_json(each, completions[each.rule.rule_id]) for each in rules.kept]
         echo_json(shown)
         return
-    if not kept:
-        echo(f"no rules in {origin.name}")
+    if not rules.kept:
+        echo(f"no rules in {rules.name}")
         return
-    Terminal().print(rules_table(f"{len(kept)} rules of {origin.name}", kept, completions))
+    Terminal().print(rules_table(f"{len(rules.kept)} rules of {rules.name}", rules.kept, completions))
 
 
-def _as_json(each: "KeptRule", completion: Completion) -> dict[str, Any]:
+def _as_json(each: KeptRule, completion: Completion) -> dict[str, Any]:
     """A rule with what is known of it; moments are ISO 8601."""
     rule, warmth = each.rule, completion.warmth
     shown: dict[str, Any] = {
@@ -75,12 +68,5 @@ def _as_json(each: "KeptRule", completion: Completion) -> dict[str, Any]:
     return shown | {"rule": rule.model_dump(by_alias=True, mode="json")}
 
 
-def _iso(time_ms: int | None) -> str | int | None:
-    """A time to the millisecond; one that no calendar has stays a number of ms."""
-    if time_ms is None:
-        return None
-    try:
-        moment = datetime.fromtimestamp(time_ms // 1000, UTC).replace(microsecond=time_ms % 1000 * 1000)
-    except (ValueError, OverflowError, OSError):
-        return time_ms
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def _iso(time_ms: int | None) -> str | None:
+    return None if time_ms is None else iso_text(time_ms)

@@ -6,37 +6,35 @@ from typing import Annotated
 import typer
 
 from buckets.checkpoint.rule_versions import RuleVersions
-from buckets.cli.console import Terminal, echo, echo_json
-from buckets.cli.result_file import write_result
-from buckets.cli.rules import check as rule_check
-from buckets.cli.rules import compare as rule_compare
-from buckets.cli.rules import diff as rule_diff
-from buckets.cli.rules import draft as rule_draft
-from buckets.cli.rules import list_rules as rule_list
-from buckets.cli.rules import promote as rule_promote
-from buckets.cli.rules import quality as rule_quality
-from buckets.cli.rules import rollback as rule_rollback
-from buckets.cli.rules import state as rule_state
-from buckets.cli.rules import tests as rule_tests
+from buckets.cli.console import Terminal, TextTable, echo, echo_json
+from buckets.cli.options import Author, DryRun, Reason, SchemaFile, author_and_reason
+from buckets.cli.result_file import check_new_file, write_result
 from buckets.cli.rules.backfill import ask_for_backfill, check_backfill
+from buckets.cli.rules.check import check
+from buckets.cli.rules.compare import compare_rules
+from buckets.cli.rules.diff import diff
+from buckets.cli.rules.draft import new
 from buckets.cli.rules.import_rules import import_rules
-from buckets.cli.rules.request import Author, Conf, Reason, author_and_reason, open_rules, read_rules, revise_rules
-from buckets.cli.table import TextTable
+from buckets.cli.rules.list_rules import list_rules
+from buckets.cli.rules.promote import promote
+from buckets.cli.rules.quality import rules_quality
+from buckets.cli.rules.request import Conf, JobRules
+from buckets.cli.rules.rollback import rollback
+from buckets.cli.rules.state import clear_all_state, clear_state, delete, delete_all, pause, resume, shadow
+from buckets.cli.rules.tests import run_tests
+from buckets.cli.rules.view import changes_table, history_table, rule_words
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
 from buckets.events.schema import load_event_schema
 from buckets.resources import DEMO_RULES
+from buckets.rule_feeds.history import read_rule_changes, rows_of, rule_changes_path
 from buckets.rule_files.json_schema import rule_file_schema
 from buckets.rule_files.yaml_editor import rules_text
 from buckets.rule_files.yaml_rules import load_changes, load_rule_files
-from buckets.rules.revision import in_one_form
 
 rules_app = typer.Typer(help="Check, read and change rules.", rich_markup_mode=None)
 
 RulesFile = Annotated[Path, typer.Argument(help="A rule file, as in conf/demo-rules.yaml.")]
-SchemaFile = Annotated[
-    Path | None, typer.Option(help="An event schema; if given, the fields that rules name are checked against it.")
-]
 
 
 @rules_app.command(name="schema")
@@ -71,8 +69,6 @@ def show(
       buckets rules show my-rules.yaml
       buckets rules show conf/rules
     """  # noqa: D301 - click needs the backspace itself
-    from buckets.cli.rules.view import rule_words
-
     rules = load_rule_files(file, load_event_schema(schema) if schema else None)
     table = TextTable(f"Rules of {file}", ("Rule", "Version", "State", "Alerts when"))
     for rule in rules:
@@ -86,7 +82,7 @@ def apply(
     conf: Conf,
     author: Author = None,
     reason: Reason = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False,
+    dry_run: DryRun = False,
     backfill: Annotated[
         bool, typer.Option("--backfill", help="Have the running job fill in their history from its archive.")
     ] = False,
@@ -108,32 +104,21 @@ def apply(
       buckets rules apply new-rules.yaml --conf conf/kafka.yaml --backfill
       buckets rules apply new-rules.yaml --conf conf/kafka.yaml --reason "limits of 2027"
     """  # noqa: D301 - click needs the backspace itself
-    from buckets.cli.rules.view import changes_table, difference
-
     job = load_job(conf)
     if backfill:
         check_backfill(job)
-    origin = open_rules(job, file.name)
-    kept = read_rules(origin)
-    before = [each.rule for each in kept]
-    asked = load_changes(file, job.event_schema, before, **author_and_reason(author, reason))
-    revision = revise_rules(job, kept, asked)
-    made = {change.rule_id: change for change in revision.made}
-    rows = []
-    for rule_id in (str(each.subject) for each in asked):
-        change = made.get(rule_id)
-        if change is None:
-            rows.append((rule_id, "unchanged", ""))
-            continue
-        what = "new" if change.before is None else "deleted" if change.after is None else "changed"
-        old = None if change.before is None else in_one_form(change.before, job.event_schema)
-        rows.append((rule_id, what, difference(old, change.after)))
-    Terminal().print(changes_table(f"Rules of {file} into {origin.name}", rows))
+    rules = JobRules(job, file.name)
+    asked = load_changes(file, job.event_schema, rules.rules, **author_and_reason(author, reason))
+    revision = rules.revise(asked)
+    subjects = [str(change.subject) for change in asked]
+    table = changes_table(f"Rules of {file} into {rules.name}", subjects, revision.made, job.event_schema)
+    Terminal().print(table)
+    changed = f"{len(revision.made)} of {len(asked)} rules"
     if dry_run:
-        echo(f"dry run: {len(made)} of {len(asked)} rules would change; nothing has been written")
+        echo(f"dry run: {changed} would change; nothing has been written")
         return
-    origin.publish(asked, revision.made)
-    echo(f"{len(made)} of {len(asked)} rules are changed in {origin.name}")
+    rules.publish(asked, revision)
+    echo(f"{changed} are changed in {rules.name}")
     if backfill:
         ask_for_backfill(job, revision.rule_set, asked)
 
@@ -151,9 +136,6 @@ def history(
       buckets rules history --conf conf/kafka.yaml
       buckets rules history payer-24h --conf conf/kafka.yaml
     """  # noqa: D301 - click needs the backspace itself
-    from buckets.cli.rules.view import history_table
-    from buckets.rule_feeds.history import read_rule_changes, rows_of, rule_changes_path
-
     job = load_job(conf)
     table = rule_changes_path(job)
     rows = read_rule_changes(table) if (table / "_delta_log").exists() else []
@@ -182,38 +164,35 @@ def export(
       buckets rules export --conf conf/kafka.yaml
       buckets rules export --conf conf/kafka.yaml --out rules-of-today.yaml
     """  # noqa: D301 - click needs the backspace itself
-    if out is not None and out.exists():
-        message = f"--out {out}: exists already; name a new file"
-        raise BucketsError(message)
-    origin = open_rules(load_job(conf))
-    rules = [each.rule for each in read_rules(origin)]
-    if not rules:
-        message = f"there are no rules in {origin.name}; put some there with `buckets rules apply FILE --conf {conf}`"
+    check_new_file(out)
+    kept = JobRules(load_job(conf))
+    if not kept.rules:
+        message = f"there are no rules in {kept.name}; put some there with `buckets rules apply FILE --conf {conf}`"
         raise BucketsError(message)
     if out is None:
-        echo(rules_text(rules), nl=False)
+        echo(rules_text(kept.rules), nl=False)
         return
-    write_result("--out", out, rules_text(rules))
-    echo(f"{len(rules)} rules of {origin.name} are in {out}")
+    write_result("--out", out, rules_text(kept.rules))
+    echo(f"{len(kept.rules)} rules of {kept.name} are in {out}")
 
 
-rules_app.command(name="import")(import_rules)
-rules_app.command(name="list")(rule_list.list_rules)
-rules_app.command(name="compare")(rule_compare.compare_rules)
-rules_app.command(name="quality")(rule_quality.rules_quality)
-for _command in (
-    rule_check.check,
-    rule_draft.new,
-    rule_state.pause,
-    rule_state.resume,
-    rule_state.shadow,
-    rule_promote.promote,
-    rule_diff.diff,
-    rule_rollback.rollback,
-    rule_state.delete,
-    rule_state.clear_state,
-    rule_state.clear_all_state,
-    rule_state.delete_all,
+for _name, _command in (
+    ("import", import_rules),
+    ("list", list_rules),
+    ("compare", compare_rules),
+    ("quality", rules_quality),
+    ("check", check),
+    ("new", new),
+    ("pause", pause),
+    ("resume", resume),
+    ("shadow", shadow),
+    ("promote", promote),
+    ("diff", diff),
+    ("rollback", rollback),
+    ("delete", delete),
+    ("clear-state", clear_state),
+    ("clear-all-state", clear_all_state),
+    ("delete-all", delete_all),
+    ("test", run_tests),
 ):
-    rules_app.command()(_command)
-rules_app.command(name="test")(rule_tests.run_tests)
+    rules_app.command(name=_name)(_command)

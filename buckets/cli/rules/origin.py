@@ -26,14 +26,7 @@ from buckets.rules.rule import Rule, State
 
 @dataclass(frozen=True)
 class KeptRule:
-    """A rule as it is kept, and what is known of its last change.
-
-    Attributes:
-        rule: the rule.
-        author: who changed it last.
-        reason: why.
-        time_ms: when, in ms since the epoch.
-    """
+    """A rule as it is kept, and what is known of its last change."""
 
     rule: Rule
     author: str = ""

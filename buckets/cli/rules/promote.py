@@ -5,24 +5,16 @@ from typing import Annotated
 import typer
 
 from buckets.cli.console import echo
+from buckets.cli.options import Author, Reason, author_and_reason, read_option
 from buckets.cli.rules.completion import expected_completion, read_completions
-from buckets.cli.rules.request import (
-    Author,
-    Conf,
-    Reason,
-    RuleId,
-    author_and_reason,
-    find_rule,
-    open_rules,
-    read_rules,
-    revise_rules,
-)
-from buckets.cli.rules.view import moment
+from buckets.cli.rules.request import Conf, JobRules, RuleId
 from buckets.config.job import Job, kept_results, load_job
 from buckets.delta.query import is_table
 from buckets.errors import BucketsError
+from buckets.moment import time_text
 from buckets.outputs.columns import SHADOW_ALERTS
 from buckets.outputs.rule_alerts import count_alerts
+from buckets.printable import counted
 from buckets.rules.change import RuleChange
 from buckets.rules.policy import parse_share
 from buckets.rules.release import STEPS, promoted, stage, stage_meaning
@@ -54,26 +46,23 @@ def promote(
       buckets rules promote payer-24h --conf conf/kafka.yaml --rollout 10% --require-warm
       buckets rules promote payer-24h --conf conf/kafka.yaml --to ACTIVE --reason "tried elsewhere"
     """  # noqa: D301 - click needs the backspace itself
-    wanted, share = _state(to), _share(rollout)
+    wanted, share = _state(to), None if rollout is None else read_option("--rollout", rollout, parse_share)
     said = author_and_reason(author, reason)
     job = load_job(conf)
-    origin = open_rules(job)
-    kept = read_rules(origin)
-    before = find_rule(origin, kept, rule_id)
+    rules = JobRules(job)
+    before = rules.rule(rule_id)
     try:
         after = promoted(before, wanted, share)
     except ValueError as error:
-        message = f"rule {rule_id!r} of {origin.name} {error}"
+        message = f"rule {rule_id!r} of {rules.name} {error}"
         raise BucketsError(message) from None
     completion = read_completions(job, [before])[rule_id]
     if require_warm and not completion.is_complete:
         remedy = "wait, or leave out --require-warm"
-        message = f"rule {rule_id!r} of {origin.name} is not complete: {completion.words}; {remedy}"
+        message = f"rule {rule_id!r} of {rules.name} is not complete: {completion.words}; {remedy}"
         raise BucketsError(message)
-    asked = RuleChange(change="put", rule=after, **said)
-    revision = revise_rules(job, kept, [asked])
-    origin.publish([asked], revision.made)
-    echo(f"{rule_id}: {stage(before)} until now, {stage(after)} from the next batch on; written to {origin.name}")
+    rules.change([RuleChange(change="put", rule=after, **said)])
+    echo(f"{rule_id}: {stage(before)} until now, {stage(after)} from the next batch on; written to {rules.name}")
     echo(f"what it means: {stage_meaning(after)}")
     shown = completion if completion.warmth is not None else expected_completion(job, after)
     echo(f"its windows: {shown.words}")
@@ -89,14 +78,6 @@ def _state(text: str | None) -> State | None:
     return found
 
 
-def _share(text: str | None) -> int | None:
-    try:
-        return None if text is None else parse_share(text)
-    except ValueError as error:
-        message = f"--rollout: {error}"
-        raise BucketsError(message) from None
-
-
 def _trial(job: Job, rule: Rule) -> str:
     """What a rule on trial has found, where its alerts are in a table."""
     folder = kept_results(job)
@@ -106,6 +87,5 @@ def _trial(job: Job, rule: Rule) -> str:
     found = count_alerts(table, rule.rule_id)
     if found.first_ms is None or found.last_ms is None:
         return f"no alerts in {table}"
-    alerts = "1 alert" if found.alerts == 1 else f"{found.alerts:,} alerts"
-    keys = "1 key" if found.keys == 1 else f"{found.keys:,} keys"
-    return f"{alerts} of {keys}, for events of {moment(found.first_ms)} to {moment(found.last_ms)} UTC"
+    times = f"{time_text(found.first_ms)} to {time_text(found.last_ms)} UTC"
+    return f"{counted(found.alerts, 'alert')} of {counted(found.keys, 'key')}, for events of {times}"

@@ -7,13 +7,11 @@ import typer
 
 from buckets.archive.history import History
 from buckets.cli.archived_events import archived_events
-from buckets.cli.console import Terminal, echo, echo_json
+from buckets.cli.console import Terminal, TextTable, echo, echo_report
+from buckets.cli.options import AsJson, From, JobConf, To, range_ms
 from buckets.cli.result_file import check_result_files, job_inputs, write_result
-from buckets.cli.rules.list_rules import AsJson
 from buckets.cli.rules.quality_page import quality_page
 from buckets.cli.rules.quality_text import alerts_text, duration_text, interval_text, remarks
-from buckets.cli.table import TextTable
-from buckets.cli.time_range import From, To, range_ms
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
 from buckets.numbers.fixed_point import readable
@@ -22,7 +20,6 @@ from buckets.rules.policy import WHOLE_SHARE, parse_share
 from buckets.verdicts.advice import Thresholds, percent
 from buckets.verdicts.report import QualityReport, quality_report
 
-Conf = Annotated[Path, typer.Argument(help="The job's configuration.")]
 FraudTable = Annotated[
     Path | None,
     typer.Option(
@@ -41,7 +38,7 @@ _KEEP, _RETIRE = percent(Thresholds.keep), percent(Thresholds.retire)
 
 
 def rules_quality(
-    conf: Conf,
+    conf: JobConf,
     begin: From = None,
     end: To = None,
     fraud: FraudTable = None,
@@ -82,7 +79,7 @@ def rules_quality(
     if html is not None:
         write_result("--html", html, quality_page(report))
     if as_json:
-        echo_json(report.as_json())
+        echo_report(report.as_json())
     elif report.rules:
         _show(Terminal(), report)
     else:

@@ -1,9 +1,9 @@
 """The page of `buckets rules quality`: each rule with its numbers, bars, and what to do with it."""
 
-from datetime import UTC, datetime
 from typing import Any
 
 from buckets.cli.rules.quality_text import alerts_text, duration_text, interval_text, remarks
+from buckets.moment import time_text
 from buckets.numbers.fixed_point import readable
 from buckets.pages.page import render
 from buckets.verdicts.advice import Advice, percent
@@ -67,11 +67,7 @@ def _text(interval: Interval | None) -> str:
 
 def _span(report: QualityReport) -> str:
     """The event times that count, in words."""
-    start, end = (None if each is None else _moment(each) for each in report.times)
+    start, end = (None if each is None else time_text(each) for each in report.times)
     if start is None and end is None:
         return "of all time"
     return " ".join([*([f"from {start}"] if start else []), *([f"to before {end}"] if end else [])]) + " (UTC)"
-
-
-def _moment(time_ms: int) -> str:
-    return f"{datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%d %H:%M}"

@@ -31,7 +31,7 @@ def duration_text(duration_ms: float) -> str:
 
 
 def remarks(report: QualityReport) -> list[str]:
-    """What the numbers leave out, and how they were decided, in sentences."""
+    """Say in sentences what the numbers leave out, and how long decisions took."""
     lines = []
     decided = [(rule.rule_id, rule.decide_ms) for rule, _ in report.rules if rule.decide_ms is not None]
     if decided:

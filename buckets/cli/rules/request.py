@@ -1,107 +1,94 @@
 """What the commands that change rules share: their options, and the check of a change before it is made."""
 
-import getpass
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from buckets.cli.console import echo
+from buckets.cli.rules.origin import KeptRule, open_origin
 from buckets.config.job import Job
 from buckets.config.lists import list_fault
 from buckets.config.raw_windows import raw_window_fault
 from buckets.errors import BucketsError
-from buckets.rules.change import LONGEST_TEXT, RuleChange, visible_text
+from buckets.rules.change import RuleChange
 from buckets.rules.encoding import encode_rule_set
-from buckets.rules.revision import Refusal, Revision, names, revise
+from buckets.rules.revision import Revision, names, revise
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import first_rule_set
-
-if TYPE_CHECKING:
-    from buckets.cli.rules.origin import KeptRule, RuleOrigin
 
 Conf = Annotated[
     Path, typer.Option(help="The job's configuration: its `rules` say where the rules are, a topic, a file or a table.")
 ]
 RuleId = Annotated[str, typer.Argument(metavar="RULE_ID", help="A rule, as `buckets rules list` names it.")]
-Author = Annotated[str | None, typer.Option(help="Who asks for the change; your login name where it is left out.")]
-Reason = Annotated[str, typer.Option(help="Why; history shows it.")]
 
 
-def open_rules(job: Job, new_file: str = "") -> "RuleOrigin":
-    """Where the rules of a job are kept; in a folder, new ones go into `new_file`."""
-    from buckets.cli.rules.origin import open_origin
+class JobRules:
+    """The rules where a job reads them, as commands read and change them."""
 
-    return open_origin(job, new_file)
+    def __init__(self, job: Job, new_file: str = "") -> None:
+        """Open them; in a folder, new ones go into `new_file`."""
+        self._job = job
+        self._origin = open_origin(job, new_file)
+        self.name = self._origin.name
+        self.takes_control = self._origin.takes_control
+        self.send = self._origin.send
 
+    @cached_property
+    def kept(self) -> list[KeptRule]:
+        """The rules that are kept; what is not valid among them is reported and left out."""
+        kept, refused = self._origin.read()
+        for refusal in refused[:3]:
+            echo(f"not valid, and left out ({refusal.origin}): {refusal.reason}", err=True)
+        if len(refused) > 3:
+            echo(f"and {len(refused) - 3} more that are not valid", err=True)
+        return kept
 
-def read_rules(origin: "RuleOrigin") -> "list[KeptRule]":
-    """The rules that are kept; what is not valid among them is reported and left out."""
-    kept, refused = origin.read()
-    for refusal in refused[:3]:
-        echo(f"not valid, and left out ({refusal.origin}): {refusal.reason}", err=True)
-    if len(refused) > 3:
-        echo(f"and {len(refused) - 3} more that are not valid", err=True)
-    return kept
+    @property
+    def rules(self) -> list[Rule]:
+        """The same without what is known of their last changes."""
+        return [each.rule for each in self.kept]
 
+    def rule(self, rule_id: str) -> Rule:
+        """Return a rule that is kept.
 
-def author_and_reason(author: str | None, reason: str) -> dict[str, Any]:
-    """Author and reason of a change.
-
-    Raises:
-        BucketsError: one of them is too long, or cannot be shown.
-    """
-    for name, text in (("--author", author or ""), ("--reason", reason)):
-        if len(text) > LONGEST_TEXT:
-            message = f"{name}: {len(text):,} characters are too many, {LONGEST_TEXT:,} is the limit; make it shorter"
+        Raises:
+            BucketsError: it is not.
+        """
+        rules = {rule.rule_id: rule for rule in self.rules}
+        if rule_id not in rules:
+            message = f"there is no rule {rule_id!r} in {self.name}; rules there: {names(rules)}"
             raise BucketsError(message)
-        try:
-            visible_text(text)
-        except ValueError as error:
-            message = f"{name}: {error}"
-            raise BucketsError(message) from None
-    return {"author": login_name() if author is None else author, "reason": reason}
+        return rules[rule_id]
 
+    def revise(self, asked: Sequence[RuleChange]) -> Revision:
+        """Return the result of changes, without making them.
 
-def login_name() -> str:
-    """The name of the person who runs this; empty where it is not known."""
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError, ImportError):
-        return ""
+        Raises:
+            BucketsError: a change cannot be made, or the job could not carry the rules.
+        """
+        engine, schema = self._job.settings.engine, self._job.event_schema
 
+        def fault(rule: Rule) -> str | None:
+            return list_fault(rule, self._job.settings.lists) or raw_window_fault(rule, engine, schema)
 
-def find_rule(origin: "RuleOrigin", kept: "Sequence[KeptRule]", rule_id: str) -> Rule:
-    """A rule that is kept.
+        revision = revise(first_rule_set(self.rules), asked, schema, (), engine.allowed_lateness, fault=fault)
+        if revision.refused:
+            more = f" (and {len(revision.refused) - 1} more)" if len(revision.refused) > 1 else ""
+            message = f"{revision.refused[0].reason}{more}; nothing has been written"
+            raise BucketsError(message)
+        encode_rule_set(revision.rule_set)
+        return revision
 
-    Raises:
-        BucketsError: it is not.
-    """
-    rules = {each.rule.rule_id: each.rule for each in kept}
-    if rule_id not in rules:
-        message = f"there is no rule {rule_id!r} in {origin.name}; rules there: {names(rules)}"
-        raise BucketsError(message)
-    return rules[rule_id]
+    def publish(self, asked: Sequence[RuleChange], revision: Revision) -> None:
+        """Make changes whose result is known."""
+        self._origin.publish(asked, revision.made)
 
-
-def revise_rules(job: Job, kept: "Iterable[KeptRule]", asked: Sequence[RuleChange]) -> Revision:
-    """The result of changes.
-
-    Raises:
-        BucketsError: a change cannot be made, or the job could not carry the rules.
-    """
-    before = first_rule_set(each.rule for each in kept)
-    engine, schema = job.settings.engine, job.event_schema
-
-    def fault(rule: Rule) -> str | None:
-        return list_fault(rule, job.settings.lists) or raw_window_fault(rule, engine, schema)
-
-    revision = revise(before, asked, schema, (), engine.allowed_lateness, fault=fault)
-    if revision.refused:
-        first: Refusal = revision.refused[0]
-        more = f" (and {len(revision.refused) - 1} more)" if len(revision.refused) > 1 else ""
-        message = f"{first.reason}{more}; nothing has been written"
-        raise BucketsError(message)
-    encode_rule_set(revision.rule_set)
-    return revision
+    def change(self, asked: Sequence[RuleChange]) -> Revision:
+        """Make changes, where they change anything, and return the result; see `revise`."""
+        revision = self.revise(asked)
+        if revision.made:
+            self.publish(asked, revision)
+        return revision

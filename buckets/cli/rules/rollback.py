@@ -5,8 +5,10 @@ from typing import Annotated
 import typer
 
 from buckets.cli.console import Terminal, echo
+from buckets.cli.options import Author, DryRun, Reason, author_and_reason
 from buckets.cli.rules.diff import read_version, version_number
-from buckets.cli.rules.request import Author, Conf, Reason, author_and_reason, open_rules, read_rules, revise_rules
+from buckets.cli.rules.request import Conf, JobRules
+from buckets.cli.rules.view import changes_table
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
 from buckets.rules.release import rollback as changes_back
@@ -14,7 +16,6 @@ from buckets.rules.release import rollback as changes_back
 VersionArgument = Annotated[
     str, typer.Argument(metavar="VERSION", help="Of all rules, as `rules history` counts them.")
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")]
 
 
 def rollback(
@@ -30,8 +31,6 @@ def rollback(
       buckets rules rollback 3 --conf conf/kafka.yaml --dry-run
       buckets rules rollback 3 --conf conf/kafka.yaml --author ann
     """  # noqa: D301 - click needs the backspace itself
-    from buckets.cli.rules.view import changes_table, difference
-
     number = version_number(version)
     if number is None:
         message = f"{version!r} is no version of the rules; write its number, as in 3"
@@ -39,20 +38,17 @@ def rollback(
     job = load_job(conf)
     then = read_version(job, number)
     said = author_and_reason(author, reason or f"rollback to version {number}")
-    origin = open_rules(job, f"rules-of-version-{number}.yaml")
-    kept = read_rules(origin)
-    asked = changes_back([each.rule for each in kept], then.rules, job.event_schema, **said)
-    revision = revise_rules(job, kept, asked)
+    rules = JobRules(job, f"rules-of-version-{number}.yaml")
+    asked = changes_back(rules.rules, then.rules, job.event_schema, **said)
+    revision = rules.revise(asked)
     if not revision.made:
-        echo(f"no difference: the rules of {origin.name} are those of version {number} already")
+        echo(f"no difference: the rules of {rules.name} are those of version {number} already")
         return
-    rows = []
-    for change in revision.made:
-        what = "new" if change.before is None else "deleted" if change.after is None else "changed"
-        rows.append((change.rule_id or "", what, difference(change.before, change.after)))
-    Terminal().print(changes_table(f"Rules of version {number} into {origin.name}", rows))
+    subjects = [change.rule_id or "" for change in revision.made]
+    title = f"Rules of version {number} into {rules.name}"
+    Terminal().print(changes_table(title, subjects, revision.made, job.event_schema))
     if dry_run:
         echo(f"dry run: {len(revision.made)} rules would change; nothing has been written")
         return
-    origin.publish(asked, revision.made)
-    echo(f"{len(revision.made)} rules are changed in {origin.name}; the next batch makes a new version of them")
+    rules.publish(asked, revision)
+    echo(f"{len(revision.made)} rules are changed in {rules.name}; the next batch makes a new version of them")

@@ -1,7 +1,7 @@
 """The command `buckets snooze`: alerts of a rule, or of a key, are held back for a time."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
@@ -9,22 +9,13 @@ import typer
 from pydantic import ValidationError
 from rich.text import Text
 
-from buckets.cli.console import Terminal, echo
-from buckets.cli.rules.request import (
-    Author,
-    Conf,
-    Reason,
-    author_and_reason,
-    find_rule,
-    open_rules,
-    read_rules,
-    revise_rules,
-)
-from buckets.cli.table import TextTable
+from buckets.cli.console import Terminal, TextTable, echo
+from buckets.cli.options import Author, Reason, author_and_reason
+from buckets.cli.rules.request import Conf, JobRules
 from buckets.config.job import Job, load_job
 from buckets.duration import parse_duration_ms
 from buckets.errors import BucketsError
-from buckets.moment import in_utc
+from buckets.moment import in_utc, moment_ms, time_text
 from buckets.printable import one_line, short_line
 from buckets.rules.change import RuleChange
 from buckets.rules.policy import MOST_SNOOZES, Snooze
@@ -112,24 +103,14 @@ def snooze(
 def _change(
     job: Job, rule_id: str | None, key: Key | None, said: dict[str, Any], change_of: ChangeOf, what: str
 ) -> None:
-    """Put rules with other snoozes where they are kept.
-
-    Args:
-        job: the configuration.
-        rule_id: the rule, if one is named.
-        key: the key, if one is named.
-        said: author and reason.
-        change_of: gives the snoozes of a rule as they are to be; None where nothing is to change.
-        what: what happens, for those who read it.
-    """
-    origin = open_rules(job)
-    kept = read_rules(origin)
-    rules = [find_rule(origin, kept, rule_id)] if rule_id is not None else [each.rule for each in kept]
+    """Put rules with other snoozes where they are kept."""
+    kept = JobRules(job)
+    rules = kept.rules if rule_id is None else [kept.rule(rule_id)]
     if rule_id is None:
         assert key is not None
         rules = [rule for rule in rules if set(rule.group_by) == set(key)]
         if not rules:
-            message = f"--key: no rule in {origin.name} groups by {', '.join(key)}; rules there group by other fields"
+            message = f"--key: no rule in {kept.name} groups by {', '.join(key)}; rules there group by other fields"
             raise BucketsError(message)
     for rule in rules:
         fault = None if key is None else key_fault(key, rule.group_by, job.event_schema)
@@ -143,12 +124,11 @@ def _change(
             changed = rule.model_copy(update={"snoozes": snoozes})
             asked.append(RuleChange(change="put", rule=changed, **said))
     if not asked:
-        message = f"nothing to change in {origin.name}: `buckets snooze --list` shows the snoozes there are"
+        message = f"nothing to change in {kept.name}: `buckets snooze --list` shows the snoozes there are"
         raise BucketsError(message)
-    revision = revise_rules(job, kept, asked)
-    origin.publish(asked, revision.made)
+    kept.change(asked)
     changed_rules = names(change.subject or "" for change in asked)
-    echo(f"{changed_rules}: {what}, from the next batch on; written to {origin.name}")
+    echo(f"{changed_rules}: {what}, from the next batch on; written to {kept.name}")
 
 
 def _added(rule: Rule, new: Snooze, now: datetime) -> tuple[Snooze, ...] | None:
@@ -197,20 +177,19 @@ def _new_snooze(asked: dict[str, Any]) -> Snooze:
 
 def _list(job: Job, rule_id: str | None, key: Key | None, now: datetime) -> None:
     """Print the snoozes that there are."""
-    origin = open_rules(job)
-    rules: Iterable[Rule] = [each.rule for each in read_rules(origin)]
+    rules = JobRules(job)
     found = [
         (rule, each)
-        for rule in rules
+        for rule in rules.rules
         if rule_id in (None, rule.rule_id)
         for each in rule.snoozes
         if key is None or _same_key(each.key, key)
     ]
     if not found:
-        echo(f"no such snoozes in {origin.name}" if rule_id or key else f"no snoozes in {origin.name}")
+        echo(f"no such snoozes in {rules.name}" if rule_id or key else f"no snoozes in {rules.name}")
         return
     columns = ("Rule", "Key", "From (UTC)", "Until (UTC)", "Now", "Author", "Reason")
-    table = TextTable(f"Snoozes of {origin.name}", columns)
+    table = TextTable(f"Snoozes of {rules.name}", columns)
     for rule, each in found:
         state = "over" if each.until <= now else "in force" if each.start is None or each.start <= now else "to come"
         start = "" if each.start is None else _shown(each.start)
@@ -284,4 +263,4 @@ def _key_text(key: Mapping[str, str | int | bool]) -> str:
 
 
 def _shown(moment: datetime) -> str:
-    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+    return time_text(moment_ms(moment))

@@ -1,31 +1,19 @@
 """The commands of `buckets rules` that change the state of a rule, or tell the running job to forget something."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from buckets.cli.console import echo
-from buckets.cli.rules.request import (
-    Author,
-    Conf,
-    Reason,
-    RuleId,
-    author_and_reason,
-    find_rule,
-    open_rules,
-    read_rules,
-    revise_rules,
-)
+from buckets.cli.options import Author, Reason, author_and_reason
+from buckets.cli.rules.request import Conf, JobRules, RuleId
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
 from buckets.rules.change import Kind, RuleChange
 from buckets.rules.revision import names
 from buckets.rules.rule import State
 from buckets.rules.rule_set import first_rule_set
-
-if TYPE_CHECKING:
-    from buckets.cli.rules.origin import RuleOrigin
 
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask first.")]
 
@@ -79,20 +67,19 @@ def clear_state(rule_id: RuleId, conf: Conf, author: Author = None, reason: Reas
     Examples:
       buckets rules clear-state payer-24h --conf conf/kafka.yaml --reason "test data"
     """  # noqa: D301 - click needs the backspace itself
-    origin = open_rules(load_job(conf))
+    kept = JobRules(load_job(conf))
     change = RuleChange(change="clear_state", rule_id=rule_id, **author_and_reason(author, reason))
     what = ""
-    if origin.takes_control:
-        kept = read_rules(origin)
-        rule = find_rule(origin, kept, rule_id)
+    if kept.takes_control:
+        rule = kept.rule(rule_id)
         if not rule.is_in_force:
-            message = f"rule {rule_id!r} of {origin.name} is a DRAFT, which keeps nothing that could be cleared"
+            message = f"rule {rule_id!r} of {kept.name} is a DRAFT, which keeps nothing that could be cleared"
             raise BucketsError(message)
-        rules = first_rule_set(each.rule for each in kept)
+        rules = first_rule_set(kept.rules)
         groups = (*rules.groups, *rules.alert_groups)
         shared = names({each.rule_id for group in groups if rule in group.rules for each in group.rules})
         what = f"the timelines of {shared} are cleared"
-    _send(origin, change, what, yes)
+    _send(kept, change, what, yes)
 
 
 def clear_all_state(conf: Conf, author: Author = None, reason: Reason = "", yes: Yes = False) -> None:
@@ -121,37 +108,33 @@ def delete_all(conf: Conf, author: Author = None, reason: Reason = "", yes: Yes 
 
 def _change_state(rule_id: str, state: State, conf: Path, author: str | None, reason: str) -> None:
     """Give a rule another state, or delete it."""
-    job = load_job(conf)
-    origin = open_rules(job)
+    rules = JobRules(load_job(conf))
     said = author_and_reason(author, reason)
-    kept = read_rules(origin)
-    before = find_rule(origin, kept, rule_id)
+    before = rules.rule(rule_id)
     change = RuleChange(change="delete", rule_id=rule_id, **said)
     if state != "DELETE":
         change = RuleChange(change="state", rule_id=rule_id, state=state, **said)
-    revision = revise_rules(job, kept, [change])
-    if not revision.made:
-        echo(f"{rule_id} is {state} already in {origin.name}")
+    if not rules.change([change]).made:
+        echo(f"{rule_id} is {state} already in {rules.name}")
         return
-    origin.publish([change], revision.made)
     after = "deleted" if state == "DELETE" else state
-    echo(f"{rule_id}: {before.state} until now, {after} from the next batch on; written to {origin.name}")
+    echo(f"{rule_id}: {before.state} until now, {after} from the next batch on; written to {rules.name}")
 
 
 def _control(kind: Kind, what: str, conf: Path, author: str | None, reason: str, yes: bool) -> None:
     """Send a message about all rules."""
-    origin = open_rules(load_job(conf))
-    _send(origin, RuleChange(change=kind, **author_and_reason(author, reason)), what, yes)
+    rules = JobRules(load_job(conf))
+    _send(rules, RuleChange(change=kind, **author_and_reason(author, reason)), what, yes)
 
 
-def _send(origin: "RuleOrigin", change: RuleChange, what: str, yes: bool) -> None:
+def _send(rules: JobRules, change: RuleChange, what: str, yes: bool) -> None:
     """Ask before something that cannot be taken back, and send it.
 
     Raises:
         BucketsError: the answer is no, or the rules are kept where no message can be sent.
     """
-    if origin.takes_control and not yes and not typer.confirm(f"{what}; this cannot be taken back. Go on?"):
+    if rules.takes_control and not yes and not typer.confirm(f"{what}; this cannot be taken back. Go on?"):
         message = "not confirmed; nothing has been sent"
         raise BucketsError(message)
-    origin.send(change)
-    echo(f"the job is told: {what}; sent to {origin.name}")
+    rules.send(change)
+    echo(f"the job is told: {what}; sent to {rules.name}")

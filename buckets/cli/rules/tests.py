@@ -8,15 +8,15 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from buckets.cli.console import Terminal, echo
+from buckets.cli.console import Terminal, TextTable, echo
 from buckets.cli.event_schema import SchemaOption, event_schema
+from buckets.cli.junit import junit_report
 from buckets.cli.result_file import write_result
-from buckets.cli.table import TextTable
 from buckets.config.engine import EngineSettings
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
+from buckets.printable import counted
 from buckets.rule_files.yaml_rules import RuleFile, read_rule_files
-from buckets.rule_tests.junit import junit_report
 from buckets.rule_tests.tester import RuleTester, RuleTestOutcome, untested
 
 _STYLES = {"passed": "green", "failed": "bold red", "skipped": "yellow"}
@@ -108,4 +108,4 @@ def _show(path: Path, outcomes: Sequence[RuleTestOutcome], seconds: float) -> No
                 echo(f"  {each.file}:{failure.line}: {failure.text}")
     statuses = [each.status for each in outcomes]
     counts = ", ".join(f"{statuses.count(status):,} {status}" for status in _STYLES if status in statuses)
-    echo(f"{len(outcomes):,} {'test' if len(outcomes) == 1 else 'tests'} in {seconds:.1f} s: {counts}")
+    echo(f"{counted(len(outcomes), 'test')} in {seconds:.1f} s: {counts}")

@@ -1,29 +1,23 @@
 """Rules and their changes as tables and text."""
 
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from rich.text import Text
 
-from buckets.cli.table import TextTable
+from buckets.cli.console import TextTable
+from buckets.cli.rules.completion import Completion
+from buckets.cli.rules.origin import KeptRule
+from buckets.events.schema import EventSchema
+from buckets.moment import time_text
 from buckets.rule_files.differences import fields_that_differ
 from buckets.rules.policy_words import policy_sentence
+from buckets.rules.revision import Change, in_one_form
 from buckets.rules.rule import Rule
 
-if TYPE_CHECKING:
-    from buckets.cli.rules.completion import Completion
-    from buckets.cli.rules.origin import KeptRule
 
-
-def rules_table(title: str, kept: "Sequence[KeptRule]", completions: "Mapping[str, Completion]") -> TextTable:
-    """Rules with what is known of their last change.
-
-    Args:
-        title: what stands above it.
-        kept: the rules.
-        completions: by rule, since when it is complete.
-    """
+def rules_table(title: str, kept: Sequence[KeptRule], completions: Mapping[str, Completion]) -> TextTable:
+    """Rules with what is known of their last change."""
     table = TextTable(title, ("Rule", "Alerts when"))
     for each in kept:
         rule = each.rule
@@ -34,10 +28,10 @@ def rules_table(title: str, kept: "Sequence[KeptRule]", completions: "Mapping[st
     return table
 
 
-def _last_change(each: "KeptRule") -> str:
+def _last_change(each: KeptRule) -> str:
     """Who changed a rule last, when and why, as far as that is known."""
-    when = moment(each.time_ms)
-    who = ", ".join(part for part in (each.author, when and f"{when} UTC") if part)
+    when = "" if each.time_ms is None else f"{time_text(each.time_ms)} UTC"
+    who = ", ".join(part for part in (each.author, when) if part)
     said = ": ".join(part for part in (who, each.reason) if part)
     return said and f"Last change: {said}"
 
@@ -47,11 +41,18 @@ def rule_words(rule: Rule) -> str:
     return "\n".join(part for part in (rule.sentence(), policy_sentence(rule)) if part)
 
 
-def changes_table(title: str, rows: Sequence[tuple[str, str, str]]) -> TextTable:
-    """What a command does to rules: the rule, what is done, and what differs."""
+def changes_table(title: str, rule_ids: Iterable[str], made: Iterable[Change], schema: EventSchema) -> TextTable:
+    """Return what a command does to rules: each rule, what becomes of it, and what differs."""
     table = TextTable(title, ("Rule", "Change", "What"))
-    for row in rows:
-        table.add_row(*row)
+    changes = {change.rule_id: change for change in made}
+    for rule_id in rule_ids:
+        change = changes.get(rule_id)
+        if change is None:
+            table.add_row(rule_id, "unchanged", "")
+            continue
+        what = "new" if change.before is None else "deleted" if change.after is None else "changed"
+        before = None if change.before is None else in_one_form(change.before, schema)
+        table.add_row(rule_id, what, difference(before, change.after))
     return table
 
 
@@ -61,7 +62,7 @@ def history_table(title: str, rows: Sequence[dict[str, Any]]) -> TextTable:
     for row in rows:
         before, after = (_rule(row[side]) for side in ("rule_before", "rule_after"))
         in_force_us = row["in_force_at"]
-        since = moment(None if in_force_us is None else in_force_us // 1000)
+        since = "" if in_force_us is None else time_text(in_force_us // 1000)
         first = "" if row["first_batch"] is None else f", from batch {row['first_batch']}"
         version = "" if row["rule_version"] is None else f", version {row['rule_version']}"
         lines = [
@@ -80,11 +81,6 @@ def difference(before: Rule | None, after: Rule | None) -> str:
         there = after or before
         return "" if there is None else there.sentence()
     return "; ".join(map(str, fields_that_differ(before, after)))
-
-
-def moment(time_ms: int | None) -> str:
-    """A time as people read it, to the second."""
-    return "" if time_ms is None else f"{datetime.fromtimestamp(time_ms // 1000, UTC):%Y-%m-%d %H:%M:%S}"
 
 
 def _rule(text: str | None) -> Rule | None:

@@ -1,7 +1,6 @@
 """The commands `buckets state stats` and `buckets state show`; `export` and `import` are in `cli/state/transfer.py`."""
 
 import json
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,14 +8,14 @@ import typer
 
 from buckets.checkpoint.job_record import JobRecord
 from buckets.checkpoint.rule_versions import RuleVersions
-from buckets.cli.console import Terminal
+from buckets.cli.console import Terminal, TextTable
 from buckets.cli.state.transfer import export_command, import_command
-from buckets.cli.table import TextTable
 from buckets.duration import format_duration
 from buckets.engine.storage.key import key_json, key_of_values
 from buckets.engine.storage.shard_store import split_head_key
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
+from buckets.moment import exact_time_text
 from buckets.numbers.fixed_point import format_scaled
 from buckets.rules.rule_set import Group
 from buckets.timeline.inspection import CellView
@@ -69,7 +68,7 @@ def stats(
         group = groups.get(group_id)
         shown = key_json(group, encoded, schema) if group else encoded
         numbers = (f"{number:,}" for number in (key.cells, key.pages, key.state_bytes))
-        table.add_row(group.name if group else group_id, shown, moment(key.clock_ms), *numbers)
+        table.add_row(group.name if group else group_id, shown, exact_time_text(key.clock_ms), *numbers)
     console.print(table)
 
 
@@ -110,11 +109,10 @@ def show(
         raise BucketsError(message)
     view = found.view
     events = sum(cell.events for cell in view.cells)
-    console.print(
-        f"{chosen.name}: {key_json(chosen, encoded, schema)}: clock {moment(view.clock_ms)} UTC, {events:,} events in "
-        f"{len(view.cells):,} cells, {len(view.pages):,} pages, {found.state_bytes:,} bytes, codec {view.codec}",
-        highlight=False,
-        soft_wrap=True,
+    console.say(
+        f"{chosen.name}: {key_json(chosen, encoded, schema)}: clock {exact_time_text(view.clock_ms)} UTC, "
+        f"{events:,} events in {len(view.cells):,} cells, {len(view.pages):,} pages, {found.state_bytes:,} bytes, "
+        f"codec {view.codec}"
     )
     console.print(timeline_table(view.cells[-limit:], len(view.cells), chosen, schema))
 
@@ -144,7 +142,7 @@ def timeline_table(cells: tuple[CellView, ...], of: int, group: Group, schema: E
         what = cell.event_id if cell.event_id is not None else f"bucket, events over {span}"
         page = "head" if cell.page is None else str(cell.page)
         table.add_row(
-            moment(cell.first_ms),
+            exact_time_text(cell.first_ms),
             what,
             f"{cell.events:,}",
             *(numbers if in_columns else ["\n".join(numbers)]),
@@ -194,12 +192,3 @@ def encode_key(group: Group, written: str, schema: EventSchema) -> str:
             "in this order, or the key as `stats` shows it"
         )
         raise BucketsError(message) from None
-
-
-def moment(time_ms: int) -> str:
-    """A time as people read it, to the millisecond."""
-    try:
-        then = datetime.fromtimestamp(time_ms // 1000, UTC)
-    except (OverflowError, ValueError):
-        return str(time_ms)
-    return f"{then:%Y-%m-%d %H:%M:%S}.{time_ms % 1000:03d}"

@@ -1,19 +1,18 @@
 """The commands `buckets state export` and `buckets state import`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from buckets.checkpoint.job_record import JobRecord
 from buckets.checkpoint.lock import check_free
-from buckets.cli.console import Terminal, echo, echo_json
+from buckets.cli.console import Terminal, echo, echo_report
+from buckets.cli.progress import Progress
 from buckets.config.job import Job, load_job
+from buckets.moment import iso_text
 from buckets.state_transfer.manifest import KEYS, PAGES, Manifest
 from buckets.state_transfer.plan import CarryPlan, parse_names
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
@@ -43,12 +42,12 @@ def export_command(
     from buckets.spark.session import start_session
     from buckets.spark.state_export import export_state
 
-    console = Terminal(stderr=True)
-    with console.status("Starting Spark…") as status:
+    with Progress(Terminal(stderr=True)) as progress:
         spark = start_session("buckets state export", shards=2)
-        manifest = export_state(spark, checkpoint, to.resolve(), _teller(console, status.update))
+        manifest = export_state(spark, checkpoint, to.resolve(), progress.on_phase)
     if as_json:
-        echo_json(manifest.model_dump(mode="json"), indent=1)
+        written = manifest.model_dump(mode="json", exclude={"made_ms"})
+        echo_report(written | {"made_at": iso_text(manifest.made_ms)})
         return
     keys, pages = manifest.tables[KEYS].rows, manifest.tables[PAGES].rows
     echo(f"{to}: {keys:,} keys and {pages:,} pages, after batch {manifest.batch_id}")
@@ -85,11 +84,10 @@ def import_command(
     plan = plan_of(folder, job, names)
     check_target(job, plan.manifest)
     if not dry_run:
-        console = Terminal(stderr=True)
-        with console.status("Starting Spark…") as status:
-            import_state(job_session(job), folder, job, plan, _teller(console, status.update))
+        with Progress(Terminal(stderr=True)) as progress:
+            import_state(job_session(job), folder, job, plan, progress.on_phase)
     if as_json:
-        echo_json(_as_json(plan, job, dry_run), indent=1)
+        echo_report(_as_json(plan, job, dry_run))
         return
     for line in plan.differences or ("nothing is different but the checkpoint",):
         echo(f"- {line}")
@@ -109,10 +107,3 @@ def _as_json(plan: CarryPlan, job: Job, dry_run: bool) -> dict[str, Any]:
         "ruleset_version": plan.rule_set.version,
         "differences": list(plan.differences),
     }
-
-
-def _teller(console: Terminal, update: "Callable[[str], None]") -> "Callable[[str], None]":
-    """What says how far it is: in the status line of a terminal, as plain lines elsewhere."""
-    if console.is_terminal:
-        return update
-    return lambda line: console.say(line)

@@ -7,13 +7,14 @@ import typer
 
 from buckets.cli.archived_events import archived_events
 from buckets.cli.console import echo
-from buckets.cli.rules.request import login_name
+from buckets.cli.options import login_name
 from buckets.cli.rules.snooze import read_key
 from buckets.clock import epoch_ms
 from buckets.config.job import Job, load_job, results_folder
 from buckets.errors import BucketsError, first_line
+from buckets.kafka.sender import Sender
 from buckets.outputs.alert_ids import full_alert_id
-from buckets.printable import one_line, quoted
+from buckets.printable import counted, one_line, quoted
 from buckets.verdicts.completion import complete
 from buckets.verdicts.verdict import FINDINGS, Verdict
 from buckets.verdicts.verdict_table import append_verdicts, verdict_table
@@ -145,8 +146,7 @@ def _take_file(job: Job, file: Path, lines: list[Line], unchecked: bool) -> None
     written, where = _write(job, found)
     known = len(found) - written
     left_out = f"; {known:,} were there already, or twice in the file" if known else ""
-    said = "1 verdict" if written == 1 else f"{written:,} verdicts"
-    echo(f"{said} of {file} in {where}{left_out}")
+    echo(f"{counted(written, 'verdict')} of {file} in {where}{left_out}")
 
 
 def _write(job: Job, verdicts: list[Verdict]) -> tuple[int, str]:
@@ -155,8 +155,6 @@ def _write(job: Job, verdicts: list[Verdict]) -> tuple[int, str]:
     if settings.verdicts.topic is None:
         table = verdict_table(job)
         return append_verdicts(table, verdicts), f"table {table}"
-    from buckets.kafka.sender import Sender
-
     assert settings.kafka is not None
     sender = Sender(settings.kafka, "writing verdicts")
     new = {verdict.id: verdict for verdict in verdicts}

@@ -1,18 +1,16 @@
 """The command `buckets verdicts`: what was found about alerts, and the alerts that wait for a verdict."""
 
 import json
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
-from buckets.cli.console import Terminal, echo, echo_json
+from buckets.cli.console import Terminal, TextTable, echo, echo_json
+from buckets.cli.options import AsJson, JobConf
 from buckets.cli.rules.known_rules import check_known_rules
-from buckets.cli.rules.list_rules import AsJson
 from buckets.config.job import Job, load_job, results_folder
 from buckets.errors import BucketsError
+from buckets.moment import iso_text, time_text
 from buckets.outputs.alert_ids import short_length
 from buckets.outputs.columns import ALERTS
 from buckets.printable import key_words, one_line, short_line
@@ -21,7 +19,6 @@ from buckets.verdicts.findings import findings
 from buckets.verdicts.recorded_alerts import RecordedAlert, recorded_alerts
 from buckets.verdicts.verdict import Verdict
 
-Conf = Annotated[Path, typer.Argument(help="The job's configuration.")]
 Open = Annotated[bool, typer.Option("--open", help="List alerts that have no verdict yet instead.")]
 Limit = Annotated[int, typer.Option(min=1, help="How many to show, the newest first.")]
 Rule = Annotated[str | None, typer.Option(help="Only those on alerts of this rule.")]
@@ -29,7 +26,7 @@ All = Annotated[bool, typer.Option("--all", help="Also verdicts that later ones 
 
 
 def verdicts(
-    conf: Conf,
+    conf: JobConf,
     open_: Open = False,
     rule: Rule = None,
     limit: Limit = 20,
@@ -67,20 +64,18 @@ def _show_verdicts(job: Job, rule: str | None, limit: int, all_: bool, as_json: 
     chosen = [each for each in found if rule is None or each.rule_id == rule]
     chosen.sort(key=lambda each: each.age, reverse=True)
     if as_json:
-        echo_json([json.loads(each.message()) for each in chosen])
+        echo_json(list(map(_verdict_json, chosen)))
         return
     of = f" on alerts of rule {rule}" if rule is not None else ""
     if not chosen:
         echo(one_line(f"no verdicts{of} yet; `buckets verdict` says what was found about an alert"))
         return
-    table = _table(f"{min(limit, len(chosen)):,} of {len(chosen):,} verdicts{of}, newest first")
-    table.add_column("When (UTC)", min_width=10)
-    table.add_column("Verdict", no_wrap=True)
-    table.add_column("By", overflow="fold", max_width=14)
-    table.add_column("About", overflow="fold", ratio=1)
+    title = f"{min(limit, len(chosen)):,} of {len(chosen):,} verdicts{of}, newest first"
+    columns = ("When (UTC)", "Verdict", "By", "About")
+    table = TextTable(one_line(title), columns, show_lines=True, whole=("When (UTC)", "Verdict"))
     length = _id_length(job)
     for each in chosen[:limit]:
-        table.add_row(_moment(each.made_at_ms), each.verdict, one_line(each.by), _about(each, length))
+        table.add_row(_in_two_lines(each.made_at_ms), each.verdict, one_line(each.by), _about(each, length))
     Terminal().print(table)
 
 
@@ -95,19 +90,18 @@ def _show_open(job: Job, rule: str | None, limit: int, as_json: bool) -> None:
     ]
     waiting.sort(key=lambda alert: (alert.event_time_ms, alert.alert_id), reverse=True)
     if as_json:
-        echo_json(list(map(_as_json, waiting)))
+        echo_json(list(map(_alert_json, waiting)))
         return
     of = f" of rule {rule}" if rule is not None else ""
     if not waiting:
         echo(one_line(f"no alerts{of} wait for a verdict"))
         return
-    table = _table(f"{min(limit, len(waiting)):,} of {len(waiting):,} alerts{of} without a verdict, newest first")
-    table.add_column("Time (UTC)", min_width=10)
-    table.add_column("Alert", overflow="fold", ratio=1)
+    title = f"{min(limit, len(waiting)):,} of {len(waiting):,} alerts{of} without a verdict, newest first"
+    table = TextTable(one_line(title), ("Time (UTC)", "Alert"), show_lines=True, whole=("Time (UTC)",))
     length = _id_length(job)
     for alert in waiting[:limit]:
         said = [f"{alert.rule_id}: {key_words(alert.key)}", f"event {alert.event_id}, alert {alert.alert_id[:length]}"]
-        table.add_row(_moment(alert.event_time_ms), "\n".join(map(one_line, said)))
+        table.add_row(_in_two_lines(alert.event_time_ms), "\n".join(map(one_line, said)))
     Terminal().print(table)
 
 
@@ -119,14 +113,21 @@ def _id_length(job: Job) -> int | None:
         return None
 
 
-def _as_json(alert: RecordedAlert) -> dict[str, Any]:
+def _alert_json(alert: RecordedAlert) -> dict[str, Any]:
     return {
         "alert_id": alert.alert_id,
         "rule_id": alert.rule_id,
         "event_id": alert.event_id,
-        "event_time": alert.event_time_ms,
+        "event_time": iso_text(alert.event_time_ms),
         "key": dict(alert.key),
     }
+
+
+def _verdict_json(verdict: Verdict) -> dict[str, Any]:
+    """Return a verdict as its message has it, but for the times."""
+    message = json.loads(verdict.message())
+    times = {name: iso_text(message[name]) for name in ("made_at", "event_time") if message[name] is not None}
+    return {name: value for name, value in message.items() if name != "version"} | times
 
 
 def _about(verdict: Verdict, id_length: int | None) -> str:
@@ -141,13 +142,5 @@ def _about(verdict: Verdict, id_length: int | None) -> str:
     return "\n".join(map(one_line, lines))
 
 
-def _moment(time_ms: int) -> str:
-    try:
-        moment = datetime.fromtimestamp(time_ms // 1000, UTC)
-    except (ValueError, OverflowError, OSError):
-        return f"{time_ms} ms"
-    return f"{moment:%Y-%m-%d}\n{moment:%H:%M:%S}"
-
-
-def _table(title: str) -> Table:
-    return Table(title=one_line(title), title_justify="left", show_lines=True)
+def _in_two_lines(time_ms: int) -> str:
+    return time_text(time_ms).replace(" ", "\n")

@@ -14,7 +14,7 @@ def decimal_text(number: Fraction, digits: int) -> str:
     return f"{float(number):,.{digits}f}"
 
 
-def percent_text(share: Fraction | None) -> str:
+def percent_text(share: Fraction | float | None) -> str:
     """A share; nothing where there is none."""
     return "" if share is None else f"{float(share):.1%}".replace("%", " %")
 

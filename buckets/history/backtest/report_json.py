@@ -9,15 +9,18 @@ from typing import Any
 from buckets.history.backtest.expectation import CheckedExpectation
 from buckets.history.backtest.figures_text import TITLES
 from buckets.history.backtest.report import BacktestReport, Figures
-from buckets.moment import day_text
-from buckets.outputs.comparison import PARTS, Comparison, Sample
+from buckets.moment import day_text, iso_text
+from buckets.outputs.comparison import PARTS, Caught, Comparison, Sample
+
+NAMES: dict[Caught, str] = {"only_a": "only_old", "only_b": "only_new", "both": "both"}
+"""The parts of an overlap: what was recorded is old, what the backtest raised is new."""
 
 
 def report_json(report: BacktestReport, outcomes: Iterable[CheckedExpectation] = ()) -> dict[str, Any]:
     """A report as values that JSON knows."""
     return {
-        "from_ms": report.begin_ms,
-        "to_ms": report.end_ms,
+        "from": iso_text(report.begin_ms),
+        "to": iso_text(report.end_ms),
         "days": float(report.days),
         "arrivals": report.arrivals,
         "dead_letters": report.bad.bad,
@@ -100,8 +103,8 @@ def _overlap(found: Comparison | None) -> dict[str, Any] | None:
 
 
 def _sample(each: Sample) -> dict[str, Any]:
-    key = json.loads(each.key)
-    return {"event_id": each.event_id, "event_time": each.event_time_ms, "key": key, "amount": _money(each.amount)}
+    time, key = iso_text(each.event_time_ms), json.loads(each.key)
+    return {"event_id": each.event_id, "event_time": time, "key": key, "amount": _money(each.amount)}
 
 
 def _money(amount: Decimal | None) -> str | None:

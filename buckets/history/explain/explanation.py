@@ -5,6 +5,8 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from decimal import Decimal
 from typing import Any, Literal
 
+from buckets.moment import iso_text
+
 RuleOutcome = Literal["alert", "shadow alert", "held back", "did not fire", "not evaluated"]
 Truth = Literal["true", "false", "unknown", "uncertain"]
 
@@ -254,11 +256,18 @@ class Explanation:
 
 
 def as_json(found: Any) -> Any:
-    """An explanation as JSON: decimals as text, so that no digit is lost."""
+    """Return an explanation as JSON: times in ISO 8601, decimals as text, so that no digit is lost."""
     if is_dataclass(found) and not isinstance(found, type):
-        return {each.name: as_json(getattr(found, each.name)) for each in fields(found)}
+        return dict(_as_json(each.name, getattr(found, each.name)) for each in fields(found))
     if isinstance(found, Mapping):
         return {str(name): as_json(value) for name, value in found.items()}
     if isinstance(found, list | tuple):
         return [as_json(each) for each in found]
     return format(found, "f") if isinstance(found, Decimal) else found
+
+
+def _as_json(name: str, value: Any) -> tuple[str, Any]:
+    """Return a field by its name in JSON; all that are in ms are times."""
+    if not name.endswith("_ms"):
+        return name, as_json(value)
+    return name.removesuffix("_ms"), None if value is None else iso_text(value)

@@ -74,7 +74,7 @@ def _among(forms: list[_Form]) -> Iterator[Finding]:
 
 
 def _implies(form: _Form, other: _Form) -> bool:
-    """Whether one rule surely fires wherever the other does, and can fire at all."""
+    """Return whether one rule surely fires wherever the other does, and can fire at all."""
     facts = Facts({**other.facts.kinds, **form.facts.kinds}, {**other.facts.domains, **form.facts.domains})
     where_it_fires = given(form.condition, facts)
     if where_it_fires is None or None in truths(other.condition, where_it_fires):

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import cached_property
 from typing import Any
@@ -14,8 +14,9 @@ import pyarrow.compute as pc
 
 from buckets.duration import format_duration
 from buckets.evaluation import Results
+from buckets.moment import exact_time_text, moment_ms
 from buckets.numbers.fixed_point import readable
-from buckets.printable import quoted
+from buckets.printable import counted, quoted
 from buckets.rule_tests.given_events import GivenEvents
 from buckets.rules.condition import condition_words
 from buckets.rules.filter import describe_filter
@@ -33,44 +34,38 @@ NOT_EVALUATED = {
 
 
 @dataclass(frozen=True)
-class CameOut:
-    """The results of a test.
-
-    Attributes:
-        given: its events.
-        rules: the rules that were evaluated, by id.
-        results: what came out.
-    """
+class RuleTestResults:
+    """The results of a test."""
 
     given: GivenEvents
     rules: Mapping[str, Rule]
-    results: Results
+    tables: Results
 
     @cached_property
     def alerts(self) -> list[Row]:
         """The alerts, in arrival order."""
-        return _alerts(self.results.alerts)
+        return _alerts(self.tables.alerts)
 
     @cached_property
     def held_alerts(self) -> list[Row]:
         """The alerts that policies have held back, in arrival order."""
-        return _alerts(self.results.held_alerts)
+        return _alerts(self.tables.held_alerts)
 
     @cached_property
     def evaluations(self) -> dict[tuple[int, str], Row]:
         """The evaluations by event and rule."""
-        rows = self.results.evaluations.to_pylist()
+        rows = self.tables.evaluations.to_pylist()
         return {(row["position"], row["rule_id"]): row for row in rows}
 
     @cached_property
     def not_evaluated(self) -> dict[str, dict[int, Row]]:
         """By output, the events that were not evaluated, in some group at least."""
-        collisions = self.results.collisions
+        collisions = self.tables.collisions
         tables: dict[str, pa.Table] = {
-            "late_events": self.results.late_events,
-            "duplicates": self.results.duplicates,
+            "late_events": self.tables.late_events,
+            "duplicates": self.tables.duplicates,
             "collisions_not_kept": collisions.filter(pc.invert(collisions["kept"])),
-            "dead_letters": self.results.dead_letters,
+            "dead_letters": self.tables.dead_letters,
         }
         found = {name: {row["position"]: row for row in table.to_pylist()} for name, table in tables.items()}
         return found | {"no_key": self._without_key(found["dead_letters"])}
@@ -102,7 +97,7 @@ class CameOut:
         return why
 
     def found(self, position: int, rule_id: str) -> str:
-        """What a rule made of an event, in words."""
+        """Say in words what a rule made of an event."""
         rule, row = self.rules[rule_id], self.evaluations.get((position, rule_id))
         if row is None:
             outputs = [name for name, rows in self.not_evaluated.items() if position in rows]
@@ -157,7 +152,7 @@ def shown(value: Any) -> str:
 
 
 def _moment(moment: datetime) -> str:
-    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}.{moment.microsecond // 1000:03}"
+    return exact_time_text(moment_ms(moment))
 
 
 def _simple(rule: Rule, row: Row) -> str:
@@ -167,7 +162,7 @@ def _simple(rule: Rule, row: Row) -> str:
     if value is None:
         return "no event in its window has a value"
     bounds = "" if row["exact"] else f" (between {readable(row['lower'])} and {readable(row['upper'])})"
-    events = f"{row['count']:,} {'event' if row['count'] == 1 else 'events'}"
+    events = counted(row["count"], "event")
     begin = _moment(end - timedelta(milliseconds=rule.longest_window.length_ms))
     window = f"in the {format_duration(rule.longest_window.length_ms)} from {begin} to {_moment(end)}"
     comparison = f"{readable(value)} {limit.operator} {readable(limit.value)}"

@@ -1,0 +1,97 @@
+"""Options that several commands take, and how their values are read; an error names the option."""
+
+import getpass
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from buckets.errors import BucketsError
+from buckets.moment import TimeRange, parse_moment_ms
+from buckets.rules.change import LONGEST_TEXT, visible_text
+
+JobConf = Annotated[Path, typer.Argument(help="The job's configuration.")]
+ArchivedConf = Annotated[Path, typer.Argument(metavar="CONF", help="A configuration with `archive`.")]
+SchemaFile = Annotated[
+    Path | None, typer.Option(help="An event schema; if given, the fields that rules name are checked against it.")
+]
+From = Annotated[
+    str | None, typer.Option("--from", help="The first event time, as in 2026-01-03 or 2026-01-03T10:00Z.")
+]
+To = Annotated[str | None, typer.Option("--to", help="The first event time that does not count any more.")]
+Processes = Annotated[
+    int | None, typer.Option(min=1, help="How many score; as many as there are cores, fewer for little history.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")]
+Author = Annotated[str | None, typer.Option(help="Who asks for the change; your login name where it is left out.")]
+Reason = Annotated[str, typer.Option(help="Why; history shows it.")]
+
+Value = TypeVar("Value")
+_LARGE_ROWS = 1_000_000
+"""With fewer rows the start of processes takes longer than they save."""
+
+
+def read_option(option: str, text: str, read: Callable[[str], Value]) -> Value:
+    """Return the value of an option.
+
+    Args:
+        option: its name, as in `--every`.
+        text: what is given.
+        read: reads it; raises a ValueError that says what is wrong.
+
+    Raises:
+        BucketsError: it cannot be read.
+    """
+    try:
+        return read(text)
+    except ValueError as error:
+        message = f"{option}: {error}"
+        raise BucketsError(message) from None
+
+
+def range_ms(begin: str | None, end: str | None) -> TimeRange:
+    """Return the event times that `--from` and `--to` name.
+
+    Raises:
+        BucketsError: one is no moment, or nothing is in between.
+    """
+    from_ms = None if begin is None else read_option("--from", begin, parse_moment_ms)
+    to_ms = None if end is None else read_option("--to", end, parse_moment_ms)
+    if from_ms is not None and to_ms is not None and from_ms >= to_ms:
+        message = f"--from {begin} is not before --to {end}; no event is in between"
+        raise BucketsError(message)
+    return TimeRange(from_ms, to_ms)
+
+
+def processes_for(rows: int, asked: int | None) -> int:
+    """Return how many processes score about so many rows of history, where `--processes` asks for some."""
+    return asked or (1 if rows < _LARGE_ROWS else os.cpu_count() or 1)
+
+
+def _short_text(text: str) -> str:
+    if len(text) > LONGEST_TEXT:
+        message = f"{len(text):,} characters are too many, {LONGEST_TEXT:,} is the limit; make it shorter"
+        raise ValueError(message)
+    return visible_text(text)
+
+
+def author_and_reason(author: str | None, reason: str) -> dict[str, Any]:
+    """Return the author and reason of a change.
+
+    Raises:
+        BucketsError: one of them is too long, or cannot be shown.
+    """
+    read_option("--author", author or "", _short_text)
+    read_option("--reason", reason, _short_text)
+    return {"author": login_name() if author is None else author, "reason": reason}
+
+
+def login_name() -> str:
+    """Return the name of the person who runs this; empty where it is not known."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):
+        return ""
