@@ -56,7 +56,7 @@ def check_isolation(job: Job) -> None:
     Otherwise the tables, and the archive that is made from them, would lack messages that were scored, or hold others.
 
     Raises:
-        BucketsError: `kafka.isolation` is another one than that of the job's last batch.
+        BucketsError: the isolation under `kafka` is another one than that of the job's last batch.
     """
     if job.settings.audit is None or job.settings.kafka is None:
         return
