@@ -61,11 +61,11 @@ def alert_table(results: FiredRules, ruleset_version: int, decided: Decided, out
     taken, keys, times_ms = table.take(events), table.key_column(events, results.key_order), table.times_ms(events)
     numbers, index = np.unique(fired.rule[chosen], return_inverse=True)
     rules = [fired.rules[number] for number in numbers.tolist()]
-    identified = zip(index.tolist(), keys.to_pylist(), taken["event_id"].to_pylist(), times_ms.tolist(), strict=True)
+    of_events = (keys.to_pylist(), taken["event_id"].to_pylist(), times_ms.tolist())
     lengths_ms = np.array([rule.longest_window.length_ms for rule in rules], np.int64)[index]
     of_rule = pa.array(index)
     found = {
-        "alert_id": pa.array([alert_id(rules[rule], *of_event) for rule, *of_event in identified], pa.string()),
+        "alert_id": pa.array(list(map(alert_id, [rules[rule] for rule in index.tolist()], *of_events)), pa.string()),
         "rule_id": pa.array([rule.rule_id for rule in rules], pa.string()).take(of_rule),
         "rule_version": pa.array([rule.version for rule in rules], pa.int32()).take(of_rule),
         "ruleset_version": pa.array(np.full(len(chosen), ruleset_version)),

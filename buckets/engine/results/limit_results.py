@@ -19,6 +19,7 @@ from buckets.rules.rule import Rule
 from buckets.rules.short_form import sentence_of
 
 Int64s = npt.NDArray[np.int64]
+_NO_BOUNDS: tuple[str, str] | None = None
 
 
 def fired_limits(group: ScoredGroup) -> FiredRules:
@@ -38,17 +39,17 @@ def _columns(group: ScoredGroup, fired_rows: Rows, fired: Fired, chosen: Int64s)
     rules, exact = rows.rule.tolist(), rows.exact.tolist()
     of_rule = {rule: _Fixed.of(plan.rules[rule], plan.value_scales[rule]) for rule in set(rules)}
     fixed = [of_rule[rule] for rule in rules]
-    values = lower = upper = _texts(fixed, rows.whole, rows.micro)
+    values, bounds = _texts(fixed, rows.whole, rows.micro), [_NO_BOUNDS] * len(rules)
     if not all(exact):
         lower = _texts(fixed, rows.lower_whole, rows.lower_micro)
         upper = _texts(fixed, rows.upper_whole, rows.upper_micro)
-    bounds = [None if is_exact else ends for is_exact, *ends in zip(exact, lower, upper, strict=True)]
+        ends = zip(exact, lower, upper, strict=True)
+        bounds = [None if is_exact else (f'"{least}"', f'"{most}"') for is_exact, least, most in ends]
     known = zip(fixed, values, bounds, rows.event_count.tolist(), fired.warm[chosen].tolist(), strict=True)
     terms = [
-        f"[{of.term}{term_end(value, ends, may_be_null=False, count=count, is_warm=is_warm)}]"
-        for of, value, ends, count, is_warm in known
+        of.term + term_end(f'"{value}"', ends, False, count, is_warm) + "]" for of, value, ends, count, is_warm in known
     ]
-    conditions = [f"{of.before}{readable(value[1:-1])}{of.after}" for of, value in zip(fixed, values, strict=True)]
+    conditions = [f"{of.before}{readable(value)}{of.after}" for of, value in zip(fixed, values, strict=True)]
     return {
         **number_columns(plan, group.table.schema, rows.rule, row_columns(rows)),
         "certain": pa.array(rows.certain),
@@ -60,9 +61,9 @@ def _columns(group: ScoredGroup, fired_rows: Rows, fired: Fired, chosen: Int64s)
 
 
 def _texts(fixed: Sequence["_Fixed"], whole: Int64s, micro: npt.NDArray[np.int32]) -> list[str]:
-    """Values as decimals with the digits of their rule, as JSON text."""
+    """Values as decimals with the digits of their rule."""
     numbers = zip(fixed, whole.tolist(), micro.tolist(), strict=True)
-    return [f'"{format_scaled(one * of.factor + part, of.scale)}"' for of, one, part in numbers]
+    return [format_scaled(one * of.factor + part, of.scale) for of, one, part in numbers]
 
 
 class _Fixed(NamedTuple):
@@ -71,7 +72,7 @@ class _Fixed(NamedTuple):
     Attributes:
         factor: how many of the last digits of a value make one unit of what the kernel gives.
         scale: the digits of a value after the point.
-        term: the beginning of their term.
+        term: the beginning of their terms, which are one.
         before: of their sentence what stands before the value.
         after: and what stands after it.
         operator: of the limit.
@@ -93,7 +94,9 @@ class _Fixed(NamedTuple):
         (named,), limit = rule.named_features(), rule.limit
         before, _, after = sentence_of(named.feature, limit, value=_SHOWN).partition(_SHOWN)
         factor = AVERAGE_FACTOR if named.feature.function == "avg" else 1
-        return cls(factor, scale, term_start(rule, named), before, after, limit.operator, format(limit.value, "f"))
+        return cls(
+            factor, scale, f"[{term_start(rule, named)}", before, after, limit.operator, format(limit.value, "f")
+        )
 
 
 _SHOWN = "\0"

@@ -42,24 +42,24 @@ def number_columns(
     scales = [0 if rule.measure is None else schema.measures[rule.measure].scale for rule in plan.rules]
     # How many of the last digits of a decimal make one unit of a rule's values.
     factors = np.array([10 ** (kind.scale - scale) for scale in scales], np.int64)[rules]
-    count = count_lower = count_upper = pa.array(rows["event_count"])
+    count = count_lower = count_upper = rows["event_count"]
     value = lower = upper = decimals(rows["whole"], rows["micro"], factors, kind)
-    exact = pa.array(np.ones(len(rules), np.bool_))
+    exact = np.ones(len(rules), np.bool_)
     if "exact" in rows:
-        count_lower, count_upper, exact = (pa.array(rows[name]) for name in ("count_lower", "count_upper", "exact"))
+        count_lower, count_upper, exact = rows["count_lower"], rows["count_upper"], rows["exact"]
         lower = decimals(rows["lower_whole"], rows["lower_micro"], factors, kind)
         upper = decimals(rows["upper_whole"], rows["upper_micro"], factors, kind)
     return {
         "value": _null_without_events(value, count),
         "lower": _null_without_events(lower, count_upper),
         "upper": _null_without_events(upper, count_upper),
-        "exact": exact,
-        "count": count,
-        "count_lower": count_lower,
-        "count_upper": count_upper,
+        "exact": pa.array(exact),
+        "count": pa.array(count),
+        "count_lower": pa.array(count_lower),
+        "count_upper": pa.array(count_upper),
     }
 
 
-def _null_without_events(values: pa.Array, events: pa.Array) -> pa.Array:
-    is_null = pc.equal(events, 0)
-    return pc.if_else(is_null, pa.scalar(None, values.type), values) if pc.any(is_null).as_py() else values
+def _null_without_events(values: pa.Array, events: npt.NDArray[np.int64]) -> pa.Array:
+    is_null = events == 0
+    return pc.if_else(pa.array(is_null), pa.scalar(None, values.type), values) if is_null.any() else values
