@@ -1,6 +1,6 @@
 # What people do with this project. Everything runs in .venv, which `setup` makes; ARGS passes options on.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-kafka check test lint format lock clean bench compare soak
+.PHONY: help setup demo demo-kafka check test test-long lint format lock clean bench compare soak
 
 # Those that need neither Spark nor Kafka.
 CORE_TESTS = tests/core tests/cli_unit tests/generator
@@ -23,6 +23,11 @@ check: lint ## lint and the core's tests without the long laws, for while you wo
 test: setup ## run all tests, e.g. make test ARGS="-k java"
 	@.venv/bin/python -m tests.class_archive
 	@.venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+
+test-long: setup ## run all tests with the whole number of examples of each law, twenty kills, and three long walks
+	@.venv/bin/python -m tests.class_archive
+	@BUCKETS_TESTS=nightly .venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder --kills 20 $(ARGS)
+	@.venv/bin/python bench/walk.py --seeds 1..3
 
 lint: setup ## check style, format, types and who imports whom
 	@.venv/bin/ruff check .

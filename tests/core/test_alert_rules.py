@@ -17,6 +17,7 @@ from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
 from tests.core.alert_rules import ENGINE, SCHEMA, Loop, Row, cut, rule_set, rules, streams
 from tests.core.pipeline import Pipeline
+from tests.laws import examples
 
 CUTS = st.lists(st.integers(1, 20), max_size=4)
 LATE = st.sampled_from(["add", "evaluate"])
@@ -62,7 +63,7 @@ def run(version: RuleSet, batches: list[list[Row]], late: str, shards: int = 3) 
     return job
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(rules(), streams(), CUTS, LATE, st.sampled_from([1, 2, 7]))
 def test_rules_over_alerts_as_a_loop_over_lists_has_them_in_any_cut(rules, rows, cuts, late, shards):
     job = run(rule_set(rules), cut(rows, cuts), late, shards)
@@ -78,7 +79,7 @@ def test_rules_over_alerts_as_a_loop_over_lists_has_them_in_any_cut(rules, rows,
         assert sorted(map(repr, job.output(output))) == sorted(map(repr, whole.output(output)))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(rules(), streams(), CUTS, LATE, st.data())
 def test_a_job_that_dies_goes_on_from_what_the_driver_has_written_as_if_nothing_had_happened(
     rules, rows, cuts, late, data

@@ -16,6 +16,7 @@ import buckets
 from buckets.outputs.columns import TOPICS
 from tests.core.examples import SCHEMA as PAYMENTS
 from tests.core.examples import rule
+from tests.laws import examples
 from tests.oracle import Oracle
 from tests.strategies import MEASURES, SCHEMA, rules, streams
 
@@ -85,7 +86,7 @@ def rows_of(table: pa.Table, first: int, *names: str) -> list[tuple]:
     return [(row["position"] + first, *(row[name] for name in names)) for row in table.to_pylist()]
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     st.lists(rules(max_size=3), min_size=len(GROUPS), max_size=len(GROUPS)),
     mixed(),

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from buckets.compiled import compiled
 from buckets.numbers.quotient import is_less, quotient, rounded
 from tests.core.cells import LOW_MASK
+from tests.laws import examples
 
 # As they run inside kernels: compiled.
 is_less, quotient, rounded = map(compiled, (is_less, quotient, rounded))
@@ -37,7 +38,7 @@ def millionths(summed: int, count: int) -> int:
     return int(whole) * 10**6 + int(micro)
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(WIDE_SUMS, COUNTS)
 def test_a_quotient_is_exact_or_the_nearest_that_fits_64_bits(summed, count):
     whole, rest, _ = divided(summed, count)
@@ -47,7 +48,7 @@ def test_a_quotient_is_exact_or_the_nearest_that_fits_64_bits(summed, count):
         assert (whole, rest) == (GREATEST if summed > 0 else LEAST, 0)
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(SUMS, COUNTS, st.data())
 def test_quotients_are_told_apart_however_near_they_are(summed, count, data):
     other_count = data.draw(COUNTS)
@@ -57,7 +58,7 @@ def test_quotients_are_told_apart_however_near_they_are(summed, count, data):
     assert less == (Fraction(summed, count) < Fraction(other, other_count))
 
 
-@settings(max_examples=1000)
+@settings(max_examples=examples(1000))
 @given(SUMS, COUNTS)
 def test_a_quotient_is_shown_rounded_half_even(summed, count):
     assert millionths(summed, count) == round(Fraction(summed * 10**6, count))

@@ -22,6 +22,7 @@ from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
 from tests.core.examples import SCHEMA, rule
 from tests.core.pipeline import Pipeline, Row, arrivals
+from tests.laws import examples
 
 MINUTE_MS = 60_000
 LATENESS_MS = 10 * MINUTE_MS
@@ -234,7 +235,7 @@ class Filled(Job):
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.integers(0, 2**32), st.sampled_from(ASKED))
 def test_from_completion_on_a_rule_is_as_one_that_was_there_from_the_start(seed, asked):
     """Before that the job is as one that got the rule without a backfill; repeated batches make no difference."""
@@ -258,7 +259,7 @@ def test_from_completion_on_a_rule_is_as_one_that_was_there_from_the_start(seed,
 
 
 @pytest.mark.slow
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(st.integers(0, 2**32), st.booleans())
 def test_a_fill_that_begins_again_or_ends_leaves_nothing_behind(seed, begins_again):
     """Another rule of its group needs more than it takes in, or the rule that asked for it goes."""

@@ -21,6 +21,7 @@ from buckets.outputs.comparison import DAY_MS
 from tests.core.backtests import ENGINE, FORMS, SCHEMA, backtest, payments, rule, run
 from tests.core.pipeline import Pipeline
 from tests.core.test_shard import cut
+from tests.laws import examples
 from tests.strategies import cuts
 
 
@@ -62,7 +63,7 @@ def live_job(rules, rows, positions):
 
 
 @pytest.mark.slow
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(rule_sets(), payments(), cuts(), st.integers(1, 60))
 def test_a_backtest_of_the_rules_in_force_raises_the_live_alerts_to_the_digit(rules, rows, positions, size):
     assume(rows)
@@ -115,7 +116,7 @@ def sweeps(draw):
 
 
 @pytest.mark.slow
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(
     sweeps(),
     payments(),
@@ -145,7 +146,7 @@ def test_a_sweep_in_one_pass_equals_each_of_its_rules_alone(swept, rows, others,
         assert variant.is_as_written == (alone == rules[-1])
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 @given(payments())
 def test_sweeps_of_two_rules_count_the_alerts_of_both_and_events_once(rows):
     assume(rows)
@@ -161,7 +162,7 @@ def test_sweeps_of_two_rules_count_the_alerts_of_both_and_events_once(rows):
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(rule_sets(), payments(), st.data())
 def test_figures_are_those_of_plain_loops(rules, rows, data):
     assume(rows)
@@ -223,7 +224,7 @@ NAMES = ("rule_id", "event_id", "event_time", "key", "event")
 
 
 @pytest.mark.slow
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(rule_sets(), rule_sets(), payments(), st.sampled_from(["ACTIVE", "SHADOW"]))
 def test_overlap_is_that_of_sets(tmp_path_factory, old, new, rows, state):
     assume(rows)
@@ -251,7 +252,7 @@ def test_overlap_is_that_of_sets(tmp_path_factory, old, new, rows, state):
     assert report.gone == {name: count for name, count in gone.items() if count}
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(payments(), st.integers(0, 3), st.integers(0, 30))
 def test_a_shorter_history_changes_nothing_of_rules_without_endless_policies(rows, form, longer_ms):
     assume(rows)

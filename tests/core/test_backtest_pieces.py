@@ -21,6 +21,7 @@ from tests.core.archived_job import ArchivedJob
 from tests.core.backtests import ENGINE, SCHEMA, backtest, payments, rule
 from tests.core.test_backtest import in_order, rows_of
 from tests.core.test_shard import cut
+from tests.laws import examples
 from tests.strategies import cuts
 
 RULES = [rule("sums"), rule("counts", 1), rule("features", 3)]
@@ -38,7 +39,7 @@ def archived_job(folder, rows, positions: Sequence[int] = ()) -> tuple[ArchivedJ
     return job, History(None, job.archive, job.recorded)  # type: ignore[arg-type] - nothing asks for the configuration
 
 
-@settings(max_examples=6)
+@settings(max_examples=examples(6))
 @given(payments(), cuts(), st.integers(0, 49), st.integers(1, 30))
 def test_a_backtest_of_an_archive_raises_the_live_alerts_of_every_range(tmp_path_factory, rows, positions, at, longer):
     rows = [*ROWS, *rows]
@@ -54,7 +55,7 @@ def test_a_backtest_of_an_archive_raises_the_live_alerts_of_every_range(tmp_path
         assert report.total.alerts == len(live)
 
 
-@settings(max_examples=6)
+@settings(max_examples=examples(6))
 @given(payments(), st.lists(st.integers(1, 60), min_size=1, max_size=4))
 def test_a_piece_of_many_batches_is_scored_in_the_order_of_their_arrival(tmp_path_factory, rows, positions):
     rows = [*ROWS, *rows]

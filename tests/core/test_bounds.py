@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from buckets.rules.rule import Rule
 from tests.engine import Engine, cut
+from tests.laws import examples
 from tests.oracle import COMPARE, Event, Oracle, average_bounds, width_at
 from tests.strategies import EDGES, MEASURES, cuts, pagings, precisions, rules, streams
 
@@ -55,7 +56,7 @@ def check_bounds(rules, found, exact_run, is_all=True):
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     rules(),
     streams(overflowing=False, repeating=False),
@@ -74,7 +75,7 @@ def test_the_value_of_the_exact_run_lies_between_the_bounds(
 
 
 @pytest.mark.slow
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(rules(), orderly(), pagings(), cuts())
 def test_so_it_does_under_policies_that_need_raw_events(rules, setting, paging, positions):
     precision, policies, events = setting
@@ -82,7 +83,7 @@ def test_so_it_does_under_policies_that_need_raw_events(rules, setting, paging, 
     check_bounds(rules, found, Engine(rules, **policies).run([events]))
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(rules(), streams(overflowing=False, repeating=False), precisions(shortest_tail_ms=20), pagings(), cuts())
 def test_of_late_events_that_are_evaluated_only_those_in_the_tail_are(rules, events, precision, paging, positions):
     policies = {"allowed_lateness": "20ms", "late": "evaluate"}
@@ -91,7 +92,7 @@ def test_of_late_events_that_are_evaluated_only_those_in_the_tail_are(rules, eve
 
 
 @pytest.mark.slow
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(
     rules(),
     streams(overflowing=False),
@@ -111,7 +112,7 @@ def test_the_core_equals_a_loop_over_a_list(rules, events, lateness_ms, late, co
 
 
 @pytest.mark.slow
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(rules(), streams(), LATENESS, precisions(), pagings(), cuts())
 def test_cutting_the_same_arrivals_into_other_batches_or_pages_changes_nothing(
     rules, events, lateness_ms, precision, paging, positions
@@ -127,7 +128,7 @@ def test_cutting_the_same_arrivals_into_other_batches_or_pages_changes_nothing(
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(rules(), streams(repeating=False), LATENESS, st.sampled_from(["add", "drop"]), precisions(), pagings())
 def test_a_dead_letter_is_one_with_every_event_kept_raw_and_any_other_event_is_evaluated_within_bounds(
     rules, events, lateness_ms, late, precision, paging
@@ -160,7 +161,7 @@ def function_of(rules, rule_id: str) -> str:
     return next(rule.aggregate.function for rule in rules if rule.rule_id == rule_id)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(rules(), streams(overflowing=False), st.lists(EDGES, min_size=2, max_size=2), st.data(), pagings(), cuts())
 def test_bounds_do_not_depend_on_what_a_value_does_with_its_edge(rules, events, edges, data, paging, positions):
     precision = data.draw(precisions(), "precision")
@@ -171,7 +172,7 @@ def test_bounds_do_not_depend_on_what_a_value_does_with_its_edge(rules, events, 
     assert [outcome.bounds for outcome in one] == [outcome.bounds for outcome in other]
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(rules(lengths_ms=[1, 2, 5, 10, 25]), streams(overflowing=False), precisions(shortest_tail_ms=25), pagings())
 def test_a_window_no_longer_than_the_tail_is_exact(rules, events, precision, paging):
     for outcome in Engine(rules, paging, allowed_lateness="100ms", precision=precision).run([events]):
@@ -179,7 +180,7 @@ def test_a_window_no_longer_than_the_tail_is_exact(rules, events, precision, pag
             assert outcome.bounds[rule_id] == (result.value, result.value, True, True, result.count, result.count)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     rules(),
     streams(overflowing=False, repeating=False),
@@ -199,7 +200,7 @@ def test_an_edge_in_the_tail_is_exact(rules, events, width_ms, tail_ms, paging):
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(rules(), streams(overflowing=False, repeating=False, least=0), precisions(), pagings(), cuts())
 def test_values_that_are_not_negative_are_as_uncertain_as_the_bucket_of_the_edge_at_the_most(
     rules, events, precision, paging, positions

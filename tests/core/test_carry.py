@@ -25,6 +25,7 @@ from tests.core import test_evicted_keys as evicted
 from tests.core.examples import SCHEMA, rule, since, until, written_rule
 from tests.core.pipeline import Pipeline
 from tests.core.test_evicted_keys import CUTS, EVENTS, LAGS_MS, check, stream
+from tests.laws import examples
 
 NAMES = {"payer": "a0payer", "kind": "zzkind", "fee": "fee_x"}
 SHARDS = st.sampled_from([1, 2, 3, 5])
@@ -127,7 +128,7 @@ def in_old_names(job: Pipeline, names) -> Pipeline:
     return job
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     EVENTS,
     LAGS_MS,
@@ -180,7 +181,7 @@ def test_an_event_is_too_late_by_the_lateness_of_its_time(lateness_ms, late_by_m
 KEYS = st.lists(st.tuples(st.text(max_size=4), st.text(max_size=4)), min_size=1, max_size=20, unique=True)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(KEYS, st.sampled_from([{}, NAMES, {"kind": "zzkind"}]), SHARDS)
 def test_a_key_that_is_carried_over_is_the_key_that_events_have_from_now_on(values, names, shards):
     before = first_rule_set([rule("pairs", group_by=["payer", "kind"])])

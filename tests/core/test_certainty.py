@@ -27,6 +27,7 @@ from tests.core.conditions import (
     columns_of,
     value,
 )
+from tests.laws import examples
 
 INFINITY = Decimal("Infinity")
 POINTS = 4
@@ -89,7 +90,7 @@ def engine_truths(expression: Expression, rows: list[dict[str, Any]]) -> list[bo
 
 
 @pytest.mark.slow
-@settings(max_examples=1000)
+@settings(max_examples=examples(1000))
 @given(CONDITIONS, uncertain_rows())
 def test_what_comes_out_of_exact_values_is_among_what_may_come_out_of_their_bounds(expression, drawn):
     row, rows = drawn
@@ -105,7 +106,7 @@ def literal_of(number: Fraction) -> Expression:
     return Expression("number", value=scaled_down(number.numerator * 10**digits // number.denominator, digits))
 
 
-@settings(max_examples=1000)
+@settings(max_examples=examples(1000))
 @given(NUMBER_VALUES, uncertain_rows())
 def test_what_a_number_comes_to_lies_between_the_bounds_of_what_it_may_come_to(expression, drawn):
     row, rows = drawn
@@ -120,7 +121,7 @@ def test_what_a_number_comes_to_lies_between_the_bounds_of_what_it_may_come_to(e
             assert False in possible_truths(Expression(operator, (literal_of(number), expression)), row)
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(CONDITIONS, uncertain_rows())
 def test_of_exact_values_comes_out_what_evaluation_finds(expression, drawn):
     for row, truth in zip(drawn[1], engine_truths(expression, drawn[1]), strict=True):

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from buckets.events import conversion
 from buckets.events.schema import EventTime
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
+from tests.laws import examples
 
 IN_MS, IN_S, ISO = (EventTime.model_validate({"field": "t", "unit": unit}) for unit in ("ms", "s", "iso8601"))
 WIDE = EventTime(field="t", earliest=datetime(1, 1, 1, tzinfo=UTC), latest=datetime(9999, 12, 31, tzinfo=UTC))
@@ -162,7 +163,7 @@ def test_a_typed_measure_is_read_exactly(array, scaled, faults):
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.lists(NUMBER_TEXTS, max_size=6), st.integers(0, 12))
 def test_measures_in_text_do_not_depend_on_the_other_rows(values, scale):
     def convert(array):
@@ -171,7 +172,7 @@ def test_measures_in_text_do_not_depend_on_the_other_rows(values, scale):
     assert whole(values, pa.string(), convert) == alone(values, pa.string(), convert)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(NUMBER_TEXTS.filter(lambda value: value is not None), st.integers(0, 12))
 def test_the_short_way_reads_measures_as_the_long_way_does(value, scale):
     """A row of 40 characters sends its whole column the long way."""
@@ -229,7 +230,7 @@ def test_longs_are_read_from_text_and_types(array, values, faults):
     assert (found.to_pylist(), found_faults) == (values, faults)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(NUMBER_TEXTS.filter(lambda value: value is not None))
 def test_the_short_way_reads_longs_as_the_long_way_does(value):
     """A row that is no plain integer sends its whole column the long way."""
@@ -366,7 +367,7 @@ def test_null_times_are_no_faults_of_the_column_even_where_0_is_absurd(declared)
     assert conversion.times_ms(text(None, None), later)[1] == {}
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     st.lists(
         st.one_of(
@@ -403,7 +404,7 @@ ISO_TEXTS = st.one_of(
 )  # fmt: skip
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(ISO_TEXTS)
 def test_the_short_way_reads_iso_times_as_the_long_way_does(value):
     """A row that is no time sends its whole column the long way."""

@@ -12,6 +12,7 @@ from buckets.checkpoint.driver_state import MOST_CHANGES, DriverState
 from buckets.engine.stages.driver_store import DriverStore
 from buckets.errors import BucketsError
 from buckets.files import write_whole
+from tests.laws import examples
 
 KEYS = st.tuples(st.sampled_from(["heads", "pages"]), st.sampled_from([b"", b"a", b"\xff\0"]))
 CHANGES = st.dictionaries(KEYS, st.one_of(st.none(), st.binary(max_size=3)), max_size=3)
@@ -25,7 +26,7 @@ def folder_of(checkpoint: Path) -> Path:
     return checkpoint / "buckets" / "driver"
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(CHANGES, max_size=12), st.data())
 def test_the_state_after_any_batch_is_read_as_it_was_also_if_batches_are_run_again(all_changes, data):
     with tempfile.TemporaryDirectory() as folder:

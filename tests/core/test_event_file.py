@@ -13,6 +13,7 @@ from buckets.errors import BucketsError
 from buckets.events.arrivals import parse
 from buckets.events.event_file import ROW_NUMBER, file_arrivals, numbered_lines, open_event_file
 from tests.core.examples import SCHEMA
+from tests.laws import examples
 
 NEEDED = frozenset({"amount"})
 LINES = [json.dumps({"id": f"e{n}", "at": n, "amount": "1"}) for n in range(7)]
@@ -63,7 +64,7 @@ def test_bytes_that_are_no_text_stay_in_their_line(write, tmp_path):
     assert [row["raw"] for row in part] == [LINES[0].encode(), b"\xff\xfe{", LINES[1].encode()]
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.integers(1, 3))
 def test_parquet_rows_keep_their_types_and_get_numbers(tmp_path_factory, row_group):
     path = tmp_path_factory.mktemp("parquet") / "day.parquet"

@@ -16,6 +16,7 @@ from buckets.outputs import columns
 from buckets.rules.rule_set import first_rule_set, next_rule_set
 from tests.core.examples import SCHEMA, rule
 from tests.core.pipeline import Pipeline
+from tests.laws import examples
 
 LATENESS_MS = 10
 RULES = [
@@ -109,7 +110,7 @@ def stream(events, lags_ms) -> list[dict]:
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(EVENTS, LAGS_MS, CUTS, st.sampled_from([1, 1, 2, 5]), LATE, COLLISION)
 def test_whatever_is_warm_is_what_it_would_be_without_eviction_however_the_stream_is_cut(
     events, lags_ms, cuts, shards, late, collision
@@ -120,7 +121,7 @@ def test_whatever_is_warm_is_what_it_would_be_without_eviction_however_the_strea
     check(evicted, without_eviction(rows, late=late, collision=collision))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(EVENTS, CUTS, st.sampled_from([1, 3]))
 def test_events_within_the_allowed_lateness_of_their_shard_are_all_warm(events, cuts, shards):
     """However many keys are evicted: an event that is not behind the others misses nothing."""

@@ -23,6 +23,7 @@ from buckets.timeline.inspection import TimelineView, pages_of, view_timeline
 from buckets.timeline.paging import Paging
 from tests.core.examples import SCHEMA, rule, until
 from tests.core.pipeline import Pipeline
+from tests.laws import examples
 
 SMALL = Paging(page_cells=3, hot_cells=2, most_pages=64)
 LATENESS_MS = 10
@@ -258,7 +259,7 @@ def run(rows, cuts=()) -> Shard:
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(STARTS_MS, PARTS, CUTS)
 def test_after_any_stream_the_state_is_that_of_the_keys_that_are_not_idle(start_ms, parts, cuts):
     with small():
@@ -291,7 +292,7 @@ def test_after_any_stream_the_state_is_that_of_the_keys_that_are_not_idle(start_
         assert one.keys("long") == one.keys("short") == {"driver"}
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(STARTS_MS, PARTS, CUTS)
 def test_other_keys_of_the_shard_and_their_eviction_change_no_result(start_ms, parts, cuts):
     with small():
@@ -302,7 +303,7 @@ def test_other_keys_of_the_shard_and_their_eviction_change_no_result(start_ms, p
             assert mine == alone.output(output)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(STARTS_MS, PARTS, CUTS)
 def test_no_batch_visits_more_keys_than_it_holds_events_and_a_little(start_ms, parts, cuts):
     with small(chunk_keys=3, spare_visits=2):

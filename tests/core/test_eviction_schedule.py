@@ -16,6 +16,7 @@ from buckets.engine.eviction.shard_clock import VOTERS
 from buckets.engine.storage.shard_store import head_key, split_head_key
 from buckets.errors import BucketsError
 from tests.core.pipeline import CountedEntries
+from tests.laws import examples
 
 ONE, OTHER, CROWD = "11" * 8, "0f" * 8, "22" * 8
 CHUNK = 3
@@ -132,7 +133,7 @@ class Model:
             self.schedule = EvictionSchedule.load(self.entries, self.heads)
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(st.sampled_from([-1_000, 0, 1_700_000_000_000]), st.lists(STEPS, max_size=60))
 def test_keys_are_taken_once_and_only_when_their_slot_is_due_whatever_happens_between(start_ms, steps):
     with mock.patch.object(schedule_module, "CHUNK_KEYS", CHUNK):
@@ -147,7 +148,7 @@ def test_keys_are_taken_once_and_only_when_their_slot_is_due_whatever_happens_be
         assert model.entries.data.keys() == {OVERVIEW, CLOCK}
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.integers(0, 40), st.integers(1, 10))
 def test_what_is_left_over_stays_due_and_comes_next(keys, most):
     with mock.patch.object(schedule_module, "CHUNK_KEYS", CHUNK):

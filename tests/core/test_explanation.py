@@ -20,6 +20,7 @@ from buckets.rules.rule import Rule
 from tests.core.alert_rules import SCHEMA, Row
 from tests.core.archived_job import ArchivedJob
 from tests.core.past import explainer_of
+from tests.laws import examples
 from tests.oracle import COMPARE
 
 pytestmark = pytest.mark.slow
@@ -206,7 +207,7 @@ CODES = {
     columns.COLLISIONS: {"not kept"},
 }
 OF_RULE = {"paused", "draft", "not effective", "filter"}
-QUICK = settings(max_examples=20, deadline=None, derandomize=True, phases=[Phase.generate])
+QUICK = settings(max_examples=examples(20), deadline=None, derandomize=True, phases=[Phase.generate])
 
 
 class Outcomes:

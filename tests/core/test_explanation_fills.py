@@ -18,8 +18,9 @@ from tests.core.alert_rules import SCHEMA, Row
 from tests.core.backfilled_job import BackfilledJob
 from tests.core.past import explainer_of
 from tests.core.test_explanation import Outcomes, check_windows, engines, rules, streams
+from tests.laws import examples
 
-LAW = settings(max_examples=12, deadline=None, derandomize=True, phases=[Phase.generate])
+LAW = settings(max_examples=examples(12), deadline=None, derandomize=True, phases=[Phase.generate])
 NAMES = {"payer": "zz", "kind": "a kind", "amount": 'value in "cents"', "id": "key", "t": "at"}
 IN_FORCE = ("ACTIVE", "SHADOW")
 

@@ -16,9 +16,10 @@ from buckets.expressions.normal_form import normalise
 from buckets.expressions.parser import parse_expression
 from buckets.expressions.sql_text import quoted_name, quoted_text, to_sql
 from tests.core.conditions import CONDITIONS, FIELDS, ROWS, TEXTS_OF_ANY_KIND, columns_of, value
+from tests.laws import examples
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(CONDITIONS, ROWS)
 def test_a_condition_holds_where_a_plain_evaluation_says_so(expression, rows):
     check_condition(expression, FIELDS)
@@ -26,7 +27,7 @@ def test_a_condition_holds_where_a_plain_evaluation_says_so(expression, rows):
     assert matching(expression, columns_of(rows), len(rows)).to_pylist() == expected
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(CONDITIONS, ROWS)
 def test_the_one_form_means_the_same_and_stays_as_it_is(expression, rows):
     one_form = normalise(expression)
@@ -36,7 +37,7 @@ def test_the_one_form_means_the_same_and_stays_as_it_is(expression, rows):
     assert normalise(one_form) == one_form
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(CONDITIONS)
 def test_what_is_written_reads_back_as_it_was(expression):
     assert parse_expression(to_sql(expression)) == expression

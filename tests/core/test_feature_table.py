@@ -13,6 +13,7 @@ import buckets
 from buckets.engine.results.feature_table import OUTCOMES
 from buckets.rules.rule import Rule
 from tests.core.test_features import SCHEMA, START_MS, rules, streams, table
+from tests.laws import examples
 
 AMOUNT = {"aggregate": {"function": "sum", "measure": "amount"}, "limit": {"operator": ">", "value": "5"}}
 ENGINES = st.fixed_dictionaries(
@@ -84,7 +85,7 @@ def outcomes(results: buckets.Results, events: int) -> list[str]:
     return [max(each, key=OUTCOMES.index) for each in found]
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(rules(), of_one_aggregate(), broken(), ENGINES, st.lists(st.integers(1, 24), max_size=2))
 def test_features_are_what_was_evaluated_row_by_row_however_the_stream_is_cut(some, others, events, engine, cuts):
     chosen, engine = [*some, *others], buckets.EngineSettings.model_validate(engine)
@@ -110,7 +111,7 @@ def test_features_are_what_was_evaluated_row_by_row_however_the_stream_is_cut(so
     }
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(rules(), broken(), st.sets(st.integers(0, 24)))
 def test_the_events_that_are_named_get_the_rows_that_they_have_among_all(chosen, events, named):
     ids = pa.array([f"e{number}" for number in sorted(named)], pa.string())

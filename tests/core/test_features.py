@@ -30,6 +30,7 @@ from buckets.rules.revision import revise
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
 from tests.core.conditions import value as plain_value
+from tests.laws import examples
 
 SCHEMA = EventSchema.model_validate(
     {
@@ -291,7 +292,7 @@ def expected(rules: list[Rule], rows: list[dict[str, Any]], late: str, lateness_
     return found
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(rules(), streams(), st.lists(st.integers(1, 25), max_size=3), st.sampled_from(["add", "evaluate"]))
 def test_features_and_conditions_as_a_loop_over_lists_has_them(rules, rows, cuts, late):
     found = scored(rules, rows, cuts, late=late, allowed_lateness="3s", shards=3)
@@ -321,7 +322,7 @@ def in_bounds(term: dict[str, Any], exact: Any) -> bool:
     return Decimal(term["lower"]) <= Decimal(exact) <= Decimal(term["upper"])
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     rules(WITH_BOUNDS),
     streams(),
@@ -401,7 +402,7 @@ def test_what_meets_from_several_groups_leaves_nothing_on_the_terminal(capfd):
     assert capfd.readouterr().err == ""
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(rules(), rules(), streams(), st.integers(1, 24))
 def test_what_is_warm_is_as_if_the_rule_had_been_there_from_the_start(first, then, rows, cut):
     """Rules change in the middle of a stream: tracks, windows and groups that are new have no history yet."""

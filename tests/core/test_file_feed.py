@@ -22,6 +22,7 @@ from buckets.rule_files.yaml_rules import load_rules
 from buckets.rules.change import RuleChange
 from buckets.rules.rule import Rule
 from tests.core.examples import SCHEMA, rule
+from tests.laws import examples
 
 LONG_S = SETTLED_S + 0.01
 ONE, TWO = rule("one"), rule("two", "fee", group_by=["kind"])
@@ -464,7 +465,7 @@ STYLES = (
 )
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(
     st.sampled_from(STYLES),
     st.lists(

@@ -21,6 +21,7 @@ from buckets.rules.filter import (
 )
 from buckets.rules.rule_set import canonical_group_id, group_id
 from tests.core.examples import SCHEMA
+from tests.laws import examples
 
 COMPARE = {
     "=": lambda a, b: a == b,
@@ -64,7 +65,7 @@ def written(tests: dict[str, dict[str, Any]]) -> dict[str, Any]:
     return {field: {op: text_of(value) for op, value in test.items()} for field, test in tests.items()}
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(FILTERS, ROWS)
 def test_a_row_passes_when_all_its_conditions_hold(tests, rows):
     columns = {

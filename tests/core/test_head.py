@@ -27,6 +27,7 @@ from buckets.timeline.paging import Paging
 from tests.core.cells import GREATEST, INT64S, LEAST, cell_lists, cells_of, laid_out, raw
 from tests.core.test_varint import leb128
 from tests.engine import Engine
+from tests.laws import examples
 from tests.oracle import Event
 from tests.strategies import decimals, pagings, precisions, rules, streams
 
@@ -165,7 +166,7 @@ def expected(head, known: int):
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.lists(st.one_of(heads(), st.none()), max_size=3), st.integers(0, 4))
 def test_heads_are_read_as_they_were_written_by_readers_with_more_or_fewer_columns(many, known):
     """Heads lie one after the other; that of a new key is empty."""
@@ -191,7 +192,7 @@ def test_a_head_of_an_unknown_version_is_found(version):
     assert unreadable(pool, start) == 2
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(rules(), decimals(2), st.sampled_from([0, CODEC_VERSION + 1, 255]))
 def test_an_unknown_version_is_refused_and_nothing_is_overwritten(rules, amount, version):
     engine = Engine(rules, Paging(1, 0, 6), allowed_lateness="1h")
@@ -267,7 +268,7 @@ def test_timelines_of_version_1_are_heads_without_pages(many, known):
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(rules(), streams(nulls=False), precisions(), pagings(), st.integers(0, 80), st.booleans())
 def test_a_run_goes_on_from_version_1_as_if_it_had_been_this_release_from_the_start(
     rules, events, precision, paging, change, is_tiered

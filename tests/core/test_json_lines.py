@@ -15,6 +15,7 @@ from buckets.outputs.json_lines import JsonLines
 from buckets.rules.rule_set import RuleSet, first_rule_set
 from tests.core.examples import SCHEMA, rule
 from tests.core.pipeline import arrivals
+from tests.laws import examples
 
 ENGINE = EngineSettings(shards=1)
 LOW = {"operator": ">", "value": "-1e9"}
@@ -76,7 +77,7 @@ def test_values_have_the_scale_of_their_rule():
     }  # fmt: skip
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from("xyz")), max_size=12))
 def test_lines_are_in_arrival_order_and_rules_in_that_of_the_rule_file(events):
     rules = [rule("z", group_by=["kind"]), rule("m", limit=LOW), rule("a", group_by=["kind"], limit=LOW), rule("b")]

@@ -12,6 +12,7 @@ from buckets.engine.storage.key import decode_key, encode_keys, key_json, key_of
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import Group, first_rule_set
 from tests.core.examples import SCHEMA, rule
+from tests.laws import examples
 
 FIELDS = ["payer", "kind", "account", "vip"]
 TEXTS = st.one_of(st.text("\x00\x01\x02a", max_size=5), st.text(max_size=8))
@@ -35,7 +36,7 @@ def keys_of(group: Group, rows) -> list[str]:
     return encode_keys(group, columns, len(rows)).to_pylist()
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(GROUPINGS, ROWS)
 def test_keys_are_equal_exactly_when_all_fields_are(fields, rows):
     keys = keys_of(group_by(*fields), rows)
@@ -44,7 +45,7 @@ def test_keys_are_equal_exactly_when_all_fields_are(fields, rows):
             assert (key == other_key) == all(row[field] == other[field] for field in fields)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(GROUPINGS, ROWS)
 def test_decoding_a_key_gives_its_fields_back_in_the_order_of_the_rule(fields, rows):
     group = group_by(*fields)
@@ -61,7 +62,7 @@ def test_the_order_of_the_fields_does_not_matter(fields, rows):
     assert keys_of(group, rows) == keys_of(sorted_group, rows)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(GROUPINGS, ROWS)
 def test_a_key_made_of_its_values_as_text_is_the_key_of_the_event(fields, rows):
     group = group_by(*fields)

@@ -16,6 +16,7 @@ from buckets.state.cache import WorkerCaches
 from buckets.state.layer import HISTORY, Layer
 from buckets.state.manifest import Manifest
 from buckets.state.segment import decode_segment, encode_segment
+from tests.laws import examples
 
 KEYS = [f"key-{number}".encode() for number in range(12)]
 VALUES = st.binary(min_size=1, max_size=40)
@@ -64,7 +65,7 @@ def run(layer: Layer, model: dict[bytes, bytes], changes) -> None:
                 model.pop(key, None)
 
 
-@settings(max_examples=300, stateful_step_count=40)
+@settings(max_examples=examples(300), stateful_step_count=40)
 class LayerMachine(RuleBasedStateMachine):
     """One shard, three workers, and a plain dictionary."""
 

@@ -20,6 +20,7 @@ from buckets.lint.event_summary import EventSummary, summarise
 from buckets.resources import resource
 from buckets.rules.rule import Rule
 from tests.core.lint_rules import SCHEMA, event_tables, filtered, found, limited, payment, when
+from tests.laws import examples
 
 CARD_PAYMENT = load_event_schema(resource("schemas/card-payment.yaml"))
 
@@ -31,7 +32,7 @@ TRIED = [
 ]
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(event_tables(), st.integers(1, 5))
 def test_a_summary_counts_what_a_loop_counts_and_rules_fire_as_without_a_policy(events, batch_rows):
     rules = [Rule.model_validate(each) for each in TRIED]

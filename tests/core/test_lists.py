@@ -48,6 +48,7 @@ from tests.core.checkpoints import written_in
 from tests.core.examples import SCHEMA, rule, written_rule
 from tests.core.pipeline import arrivals
 from tests.fixed_rules import FixedRules
+from tests.laws import examples
 
 KEYS = st.sampled_from(["", "a", "b", "c", "é", "a b", "it's", "7", "-1.5", "true", "\U0001f600"])
 ENTRIES = st.builds(
@@ -339,7 +340,7 @@ def scored(rows, cuts: set[int], lists_at: dict[int, ListIndex], shards: int) ->
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(
     ROWS,
     st.sets(st.integers(1, 11)),
@@ -396,7 +397,7 @@ def tell(lists: ListBook, feed: Told, changes, position: TopicPosition | None = 
     lists.look()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(st.lists(st.tuples(CHANGES, st.booleans()), min_size=1, max_size=6), st.sampled_from([0, 2, 500]))
 def test_a_batch_that_is_run_again_sees_the_lists_it_saw(tmp_path_factory, steps, chain):
     """Whatever is compacted or removed in the meantime, and from whichever version a task goes on."""

@@ -19,6 +19,7 @@ from buckets.rules.rule import Rule
 from buckets.rules.rule_set import first_rule_set
 from tests.core.examples import SCHEMA, rule
 from tests.core.pipeline import Pipeline
+from tests.laws import examples
 
 GROUPINGS = [["payer"], ["kind"], ["payer", "kind"], ["account"], []]
 LENGTHS = ["1ms", "5ms", "20ms", "100ms"]
@@ -128,7 +129,7 @@ CUTS = st.lists(st.integers(0, 30), max_size=4)
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(rule_lists(), payments(), CUTS, st.integers(1, 4))
 def test_each_rule_finds_what_it_finds_alone(rules, rows, cuts, shards):
     together = results(run(rules, rows, cuts, shards))
@@ -157,7 +158,7 @@ def passes(where: Any):
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.integers(0, 9).flatmap(lambda n: feature_rules(f"r{n}")), payments(), CUTS)
 def test_a_feature_leaves_out_what_has_no_value_and_is_null_outside_of_its_groups(each, rows, cuts):
     found = {row["event_id"]: json.loads(row["terms"]) for row in run([each], rows, cuts).output(columns.EVALUATIONS)}
@@ -187,7 +188,7 @@ def scaled(value: Any, scale: int) -> Any:
     return int(value.scaleb(scale)) if isinstance(value, Decimal) else value
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(rule_lists(), payments(), CUTS)
 def test_strict_is_as_if_what_lacks_a_field_had_not_come(rules, rows, cuts):
     needed = first_rule_set(rules).needed_fields
@@ -198,7 +199,7 @@ def test_strict_is_as_if_what_lacks_a_field_had_not_come(rules, rows, cuts):
     assert dead == [row["position"] for row in rows if row not in whole]
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(rule_lists(), payments(), CUTS)
 def test_every_group_counts_the_events_that_do_not_belong_to_it(rules, rows, cuts):
     pipeline = run(rules, rows, cuts)

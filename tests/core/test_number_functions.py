@@ -15,6 +15,7 @@ from buckets.expressions.interval import scaled_down
 from buckets.expressions.number_functions import FASTEST_KMH, call
 from buckets.expressions.parser import parse_expression
 from tests.core.great_circle_oracle import distance_km, speed_kmh
+from tests.laws import examples
 
 MICRO = 10**6
 LATITUDES = st.integers(-90 * MICRO, 90 * MICRO)
@@ -66,7 +67,7 @@ def speeds(*rows: tuple[int | None, ...], scales: tuple[int, ...] = (6, 6, 6, 6,
     return results(call("geo_speed_kmh", columns))
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(st.lists(st.tuples(pairs_of_points(), st.integers(1, 10**11)), min_size=1, max_size=4))
 def test_a_speed_is_right_to_fourteen_digits_and_half_a_thousandth(drawn):
     rows = [(*first, *second, milliseconds) for (first, second), milliseconds in drawn]
@@ -145,7 +146,7 @@ ANY_NUMBERS = st.builds(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.lists(ANY_NUMBERS, min_size=5, max_size=5))
 def test_any_numbers_have_a_result_or_none(operands):
     for name, wanted in (("ratio", 2), ("zscore", 3), ("geo_speed_kmh", 5)):

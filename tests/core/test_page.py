@@ -11,6 +11,7 @@ from buckets.compiled import compiled
 from buckets.timeline.page import CELL_BYTES, COLUMN_BYTES, FIXED_BYTES, read_cells, read_counts, write_cells
 from buckets.timeline.timeline import new_timeline, total
 from tests.core.cells import GREATEST, LEAST, bucket, cell_lists, cells_of, laid_out, raw
+from tests.laws import examples
 from tests.oracle import Cell, fits
 
 # As they run inside kernels: compiled.
@@ -71,7 +72,7 @@ def widened(cells: Sequence[Cell], columns: int) -> list[Cell]:
     ]
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(pages())
 def test_what_is_written_is_read_in_no_more_bytes_than_the_bound(page):
     cells, columns = page

@@ -21,6 +21,7 @@ from buckets.events.arrivals import BROKEN, DeadLetter, Events, parse
 from buckets.events.parquet_rows import check_parquet, field_batches, read_arrivals
 from buckets.events.schema import EventSchema
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
+from tests.laws import examples
 
 SCALE = 3
 EARLIEST_MS, LATEST_MS = -62_135_596_800_000, 253_370_764_800_000
@@ -205,7 +206,7 @@ def path(tmp_path_factory) -> Path:
 
 
 @pytest.mark.slow
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(files())
 def test_every_value_is_taken_to_the_digit_or_is_a_dead_letter(path, written):
     """The first role, in the order of the schema, that refuses a value names it."""

@@ -21,6 +21,7 @@ from buckets.kernel.plan import DROP, EXCLUDE, FUNCTIONS, INCLUDE, PRORATE, REPL
 from buckets.rules.rule_set import first_rule_set
 from tests import oracle
 from tests.core.examples import SCHEMA, rule
+from tests.laws import examples
 from tests.oracle import COMPARE
 from tests.strategies import precisions
 
@@ -69,7 +70,7 @@ LIMITS = st.one_of(
 ).filter(may_be_written)
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(st.sampled_from(["sum", "min", "max"]), st.sampled_from(["amount", "fee"]), OPERATORS, LIMITS, WHOLES)
 def test_a_threshold_decides_as_the_decimals_do(function, measure, operator, limit, whole):
     value = exact(whole, SCHEMA.measures[measure].scale)
@@ -97,7 +98,7 @@ def averages_and_limits():
     return st.one_of(st.tuples(WHOLES, counts, LIMITS), cut_off.filter(lambda each: may_be_written(each[2])))
 
 
-@settings(max_examples=800)
+@settings(max_examples=examples(800))
 @given(st.sampled_from(["amount", "fee"]), OPERATORS, averages_and_limits())
 def test_an_average_is_compared_exactly_with_a_limit_of_any_digits(measure, operator, case):
     summed, count, limit = case

@@ -23,6 +23,7 @@ from tests.core.examples import SCHEMA as PAYMENTS
 from tests.core.examples import rule, until, written_rule
 from tests.core.pipeline import Pipeline
 from tests.core.test_shard import cut, row_of
+from tests.laws import examples
 from tests.strategies import SCHEMA, cuts, streams
 
 MAYBE = st.none() | st.integers()
@@ -161,7 +162,7 @@ def said(pipeline: Pipeline):
     }
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(cases(), cuts(), st.integers(1, 5), st.booleans(), st.sampled_from(["evaluate", "evaluate", "add"]))
 def test_any_cut_and_any_shards_give_the_alerts_of_a_loop_over_lists(case, where, shards, backwards, late):
     rules, events, complete_ms = case

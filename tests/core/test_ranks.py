@@ -13,26 +13,20 @@ from buckets.rules.rule import Rule
 from tests.core.test_single_events import COLLISION, LATE, LATENESS, after_old_events, check, check_bounds
 from tests.engine import cut
 from tests.features import RANKS, FeatureEngine, FeatureOracle, Wanted, feature_streams, wanted_features, with_tenths
+from tests.laws import examples
 from tests.oracle import Event
 from tests.strategies import cuts, pagings, precisions
 
 LEAST, GREATEST = -(2**63), 2**63 - 1
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(1000))
 @given(wanted_features(names=RANKS), feature_streams(), LATENESS, LATE, COLLISION, pagings(), cuts())
 def test_they_equal_a_loop_over_a_list(wanted, events, lateness_ms, late, collision, paging, positions):
     check(wanted, events, lateness_ms, late, collision, paging, positions)
 
 
-@pytest.mark.slow
-@settings(max_examples=1000)
-@given(wanted_features(names=RANKS), feature_streams(), LATENESS, LATE, COLLISION, pagings(), cuts())
-def test_they_equal_a_loop_over_a_list_on_many_streams(wanted, events, lateness_ms, late, collision, paging, positions):
-    check(wanted, events, lateness_ms, late, collision, paging, positions)
-
-
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     wanted_features(names=RANKS),
     feature_streams(overflowing=False, repeating=False),
@@ -62,7 +56,7 @@ def event(at: int, amount: int, fee: int, ok: int = 1, time_ms: int | None = Non
     return Event(f"e{at}", at if time_ms is None else time_ms, "k", (cents, Decimal(fee), Decimal(ok)))
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     st.lists(st.sampled_from([LEAST, LEAST + 1, -1, 0, 1, GREATEST - 1, GREATEST]), min_size=1, max_size=12),
     st.integers(1, 10_000),

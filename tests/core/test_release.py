@@ -17,6 +17,7 @@ from tests.core.examples import SCHEMA, rule
 from tests.core.pipeline import Pipeline
 from tests.core.test_revision import changes, definition, definitions, revised
 from tests.core.test_warmth import payment
+from tests.laws import examples
 
 # The way back
 
@@ -158,7 +159,7 @@ def test_there_is_no_such_step(there, asked, said):
 # Drafts
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=examples(20))
 @given(st.sampled_from([[], [rule("a")], [rule("a"), rule("b", "fee", group_by=["kind"])]]), st.integers(1, 5))
 def test_a_draft_is_known_and_nothing_else(others, events):
     drafts = [rule("draft", length="30d", group_by=["account"]), rule("other", "fee", length="90d")]

@@ -32,6 +32,7 @@ from tests.core.alert_rules import SCHEMA
 from tests.core.examples import SCHEMA as PAYMENT
 from tests.core.examples import rule
 from tests.core.recorded_job import OUTPUTS, RecordedJob
+from tests.laws import examples
 
 POLICIES = st.fixed_dictionaries(
     {},
@@ -121,7 +122,7 @@ def told(found: Replayed) -> list[str]:
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(steps(), st.sampled_from(["0ms", "2s", "1h"]))
 def test_as_it_was_cut_all_comes_out_again_to_the_last_digit(happened, lateness):
     with evicting(), lived(happened, allowed_lateness=lateness) as job:
@@ -132,7 +133,7 @@ def test_as_it_was_cut_all_comes_out_again_to_the_last_digit(happened, lateness)
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(steps(), st.integers(1, 30))
 def test_joined_batches_say_the_same_where_nothing_is_evicted(happened, joined_rows):
     with mock.patch.object(pieces, "JOINED_ROWS", joined_rows), lived(happened) as job:
@@ -141,7 +142,7 @@ def test_joined_batches_say_the_same_where_nothing_is_evicted(happened, joined_r
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(steps(policies=False), st.integers(1, 30))
 def test_joined_batches_say_the_same_of_what_is_warm(happened, joined_rows):
     """Rules over alerts see alerts that are not warm, so only rules over events keep this law."""

@@ -12,6 +12,7 @@ from tests.core.examples import SCHEMA as PAYMENTS
 from tests.core.examples import rule
 from tests.core.pipeline import Pipeline
 from tests.core.test_shard import cut, row_of
+from tests.laws import examples
 from tests.oracle import Oracle
 from tests.strategies import MEASURES, SCHEMA, cuts, rules, streams
 
@@ -33,7 +34,7 @@ def cases(draw):
     return found, events
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(cases(), cuts(), st.integers(1, 5), st.booleans(), st.sampled_from(["evaluate", "add"]))
 def test_any_cut_and_any_shards_count_from_the_start_again_where_a_loop_over_lists_does(
     case, where, shards, backwards, late

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from buckets.rules.completeness import ALWAYS_MS
 from buckets.rules.rule_set import COUNT_TRACK, RuleSet, first_rule_set, group_id, next_rule_set
 from tests.core.examples import rule, since, until
+from tests.laws import examples
 
 HOUR_MS = 3_600_000
 LIMITS = st.one_of(
@@ -58,7 +59,7 @@ def histories(draw):
     return versions
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(histories())
 def test_a_rule_set_comes_back_from_its_json_as_it_was(versions):
     for rule_set in versions:

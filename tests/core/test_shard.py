@@ -19,6 +19,7 @@ from tests.core.examples import SCHEMA as PAYMENTS
 from tests.core.examples import rule, until
 from tests.core.pipeline import Pipeline
 from tests.core.real_messages import messages_of
+from tests.laws import examples
 from tests.oracle import Event, Oracle, Outcome
 from tests.strategies import SCHEMA, rules, streams
 
@@ -123,7 +124,7 @@ def found_rows(pipeline: Pipeline) -> dict[str, list[tuple]]:
 
 
 @pytest.mark.slow
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(rules(max_size=5), cases(max_size=40), CUTS, CUTS, st.integers(1, 5), st.booleans())
 def test_what_comes_out_is_what_a_loop_over_a_list_finds(each, case, cuts, parts, shards, backwards):
     policies, events = case
@@ -133,7 +134,7 @@ def test_what_comes_out_is_what_a_loop_over_a_list_finds(each, case, cuts, parts
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(rules(max_size=5), cases(keys=5, max_size=40), CUTS, CUTS, st.integers(1, 5))
 def test_other_batches_and_other_shards_change_nothing(each, case, cuts, parts, shards):
     """All timelines are the same to the last byte."""
@@ -147,7 +148,7 @@ def test_other_batches_and_other_shards_change_nothing(each, case, cuts, parts, 
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(rules(max_size=4), streams(max_size=30), POLICIES, st.randoms(use_true_random=False))
 def test_record_batches_of_a_micro_batch_are_put_in_arrival_order(each, events, policies, random):
     """Rows of three files in random record batches: files go by their order, then by name, then line by line."""
@@ -167,7 +168,7 @@ def test_record_batches_of_a_micro_batch_are_put_in_arrival_order(each, events, 
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(rules(max_size=5), cases(max_size=40), CUTS)
 def test_every_event_of_every_group_is_accounted_for(each, case, cuts):
     policies, events = case

@@ -12,6 +12,7 @@ from buckets.kernel.score import PAGING
 from buckets.timeline.paging import Paging
 from tests.engine import Engine, cut
 from tests.features import RANKS, FeatureEngine, FeatureOracle, Wanted, feature_streams, rules_for, wanted_features
+from tests.laws import examples
 from tests.oracle import Event
 from tests.strategies import cuts, pagings, precisions
 
@@ -29,27 +30,20 @@ def check(wanted, events, lateness_ms, late, collision, paging, positions, preci
     engine.check_store()
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(1000))
 @given(wanted_features(), feature_streams(), LATENESS, LATE, COLLISION, pagings(), cuts())
 def test_they_equal_a_loop_over_a_list(wanted, events, lateness_ms, late, collision, paging, positions):
     check(wanted, events, lateness_ms, late, collision, paging, positions)
 
 
 @pytest.mark.slow
-@settings(max_examples=1000)
-@given(wanted_features(), feature_streams(), LATENESS, LATE, COLLISION, pagings(), cuts())
-def test_they_equal_a_loop_over_a_list_on_many_streams(wanted, events, lateness_ms, late, collision, paging, positions):
-    check(wanted, events, lateness_ms, late, collision, paging, positions)
-
-
-@pytest.mark.slow
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(wanted_features(max_size=1), feature_streams(), LATENESS, LATE, COLLISION, pagings(), cuts())
 def test_so_does_each_alone_whichever_pages_it_reads(wanted, events, lateness_ms, late, collision, paging, positions):
     check(wanted, events, lateness_ms, late, collision, paging, positions)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(wanted_features(), feature_streams(), LATENESS, LATE, COLLISION, pagings(), cuts())
 def test_cutting_the_same_arrivals_into_other_batches_or_pages_changes_nothing(
     wanted, events, lateness_ms, late, collision, paging, positions
@@ -62,7 +56,7 @@ def test_cutting_the_same_arrivals_into_other_batches_or_pages_changes_nothing(
     assert whole.state() == pieces.state() == elsewhere.state()
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     wanted_features(lengths_ms=[1, 2, 5, 10, 25]),
     feature_streams(latest_ms=20),
@@ -84,7 +78,7 @@ def test_windows_within_the_tail_are_exact(wanted, events, lateness_ms, late, co
             assert outcome.bounds.get(f"f{at}") == exact.bounds.get(f"f{at}")
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(wanted_features(), feature_streams(), LATENESS, st.integers(5, 60), pagings(), cuts())
 def test_an_event_that_replaces_one_of_several_of_its_time_comes_before_the_others(
     wanted, events, lateness_ms, change, paging, positions
@@ -115,7 +109,7 @@ def check_bounds(wanted, found, exact):
             assert (value, count) == (lower, fewest) == (upper, most) == true[:2]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     wanted_features(),
     feature_streams(overflowing=False, repeating=False),

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.core.test_bounds import check_bounds
 from tests.engine import Engine, cut
+from tests.laws import examples
 from tests.oracle import Oracle
 from tests.strategies import MEASURES, cuts, pagings, precisions, rules, streams
 
@@ -28,7 +29,7 @@ def by_time(events):
 
 
 @pytest.mark.slow
-@settings(max_examples=250)
+@settings(max_examples=examples(250))
 @given(rules(), streams(), LATENESS, st.one_of(ALL, precisions()), st.sampled_from(["add", "drop"]), pagings(), cuts())
 def test_a_timeline_holds_its_horizon_folded_as_the_tiers_say(
     rules, events, lateness_ms, precision, late, paging, positions
@@ -46,7 +47,7 @@ def test_a_timeline_holds_its_horizon_folded_as_the_tiers_say(
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(rules(), streams(), LATENESS, st.one_of(ALL, precisions()), pagings(), cuts())
 def test_every_page_is_named_once_and_its_entry_says_what_its_cells_say(
     rules, events, lateness_ms, precision, paging, positions
@@ -58,7 +59,7 @@ def test_every_page_is_named_once_and_its_entry_says_what_its_cells_say(
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(rules(), streams(overflowing=False, repeating=False), LATENESS, st.one_of(ALL, precisions()), pagings(), cuts())
 def test_a_timeline_is_what_a_fresh_run_over_the_events_inside_its_horizon_holds(
     rules, events, lateness_ms, precision, paging, positions
@@ -77,7 +78,7 @@ def test_a_timeline_is_what_a_fresh_run_over_the_events_inside_its_horizon_holds
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(rules(), streams(), st.one_of(ALL, precisions()), pagings(), cuts())
 def test_a_visit_without_events_changes_nothing_but_bytes(rules, events, precision, paging, positions):
     engine, visited = (Engine(rules, paging, allowed_lateness="20ms", precision=precision) for _ in range(2))
@@ -92,7 +93,7 @@ def test_a_visit_without_events_changes_nothing_but_bytes(rules, events, precisi
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(rules(min_size=2), streams(overflowing=False), st.one_of(ALL, precisions()), pagings(), cuts(), CHANGE)
 def test_a_horizon_that_shrinks_leaves_what_a_fresh_run_under_the_new_rules_holds(
     rules, events, precision, paging, positions, change
@@ -117,7 +118,7 @@ def test_a_horizon_that_shrinks_leaves_what_a_fresh_run_under_the_new_rules_hold
 
 
 @pytest.mark.slow
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     rules(min_size=2, lengths_ms=[10, 25, 100, 200]),
     streams(overflowing=False),
@@ -151,7 +152,7 @@ def test_a_horizon_that_grows_brings_nothing_back_and_loses_nothing_more(rules, 
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     rules(),
     streams(overflowing=False, repeating=False),
@@ -170,7 +171,7 @@ def test_bounds_hold_when_the_tiers_change_between_two_batches(rules, events, se
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(rules(), streams(overflowing=False, repeating=False), precisions(), precisions(), pagings(), CHANGE)
 def test_tiers_that_have_changed_are_forgotten_once_the_horizon_has_passed(rules, events, one, other, paging, change):
     """What was folded otherwise lies beyond the horizon by then."""
@@ -192,7 +193,7 @@ def test_tiers_that_have_changed_are_forgotten_once_the_horizon_has_passed(rules
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     rules(),
     streams(overflowing=False),
@@ -223,7 +224,7 @@ def test_a_group_that_goes_and_comes_again_begins_anew_and_leaves_no_page(
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(rules(), streams(overflowing=False), st.one_of(ALL, precisions()), pagings())
 def test_a_visit_after_the_group_came_again_leaves_nothing(rules, events, precision, paging):
     engine = Engine(rules, paging, allowed_lateness="20ms", precision=precision)

@@ -12,6 +12,7 @@ from buckets.engine.values import feature_rules
 from buckets.events.schema import EventSchema
 from buckets.rules.prepared import prepare
 from buckets.rules.rule import Rule
+from tests.laws import examples
 
 SCHEMA = EventSchema.model_validate(
     {
@@ -70,7 +71,7 @@ def fired(rules: list[Rule], table: pa.Table) -> list[tuple[str, str, str, str]]
     return [(row["rule_id"], row["event_id"], row["terms"], row["condition"]) for row in rows]
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(st.tuples(st.sampled_from(CONDITIONS), BOUNDS, BOUNDS), min_size=2, max_size=12), events())
 def test_many_conditions_at_once_say_what_each_says_alone(written, table):
     rules = [rule(number, when.format(f"{one:f}", f"{two:f}")) for number, (when, one, two) in enumerate(written)]

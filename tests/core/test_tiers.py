@@ -10,6 +10,7 @@ from buckets.config.precision import Precision
 from buckets.kernel.plan import tiers_of
 from buckets.timeline.tiers import Tiers, coarsest_ms, floor_to, kept_from_ms, set_borders, width_at
 from tests import oracle
+from tests.laws import examples
 from tests.strategies import precisions
 
 # As they run inside kernels: compiled.
@@ -36,7 +37,7 @@ def test_a_bucket_begins_at_a_multiple_of_its_width(time_ms, width_ms):
     assert start_ms <= time_ms < start_ms + width_ms
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(PRECISIONS, TIMES_MS, AGES_MS)
 def test_the_width_at_a_time_is_that_of_the_last_tier_whose_border_lies_after_it(precision, clock_ms, age_ms):
     tiers, time_ms = tiers_of(precision), clock_ms - age_ms
@@ -54,7 +55,7 @@ def test_borders_are_buckets_ends_no_younger_than_their_age_and_in_order(precisi
     assert borders == sorted(borders, reverse=True)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(PRECISIONS, TIMES_MS, AGES_MS)
 def test_all_times_of_a_bucket_have_its_width(precision, clock_ms, age_ms):
     tiers, time_ms = tiers_of(precision), clock_ms - age_ms
@@ -64,7 +65,7 @@ def test_all_times_of_a_bucket_have_its_width(precision, clock_ms, age_ms):
     assert width_at(tiers, borders, start_ms) == width_at(tiers, borders, start_ms + width_ms - 1) == width_ms
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(PRECISIONS, TIMES_MS, AGES_MS, st.integers(0, 300))
 def test_a_bucket_lies_within_one_of_every_later_clock(precision, clock_ms, age_ms, later_ms):
     tiers, time_ms = tiers_of(precision), clock_ms - age_ms
@@ -80,7 +81,7 @@ def test_what_is_as_young_as_the_tail_is_raw(precision, clock_ms, age_ms):
         assert width_at(tiers, borders_at(tiers, clock_ms), clock_ms - age_ms) == 1
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(PRECISIONS, TIMES_MS, st.integers(0, 400), st.data())
 def test_every_bucket_that_an_edge_inside_the_horizon_falls_into_is_kept_whole(precision, clock_ms, horizon_ms, data):
     tiers, edge_ms = tiers_of(precision), clock_ms - data.draw(st.integers(0, horizon_ms))

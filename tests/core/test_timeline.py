@@ -25,6 +25,7 @@ from buckets.timeline.timeline import (
     valued,
 )
 from tests.core.cells import GREATEST, LEAST, bucket, cell_lists, cells_of, laid_out, raw
+from tests.laws import examples
 from tests.oracle import Cell, combined, fits
 
 # As they run inside kernels: compiled.
@@ -159,7 +160,7 @@ def test_a_timeline_that_was_cleared_is_empty(cells):
     assert stacks_of(timeline) == [[]] * 4
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(cell_lists(COLUMNS, VALUES, TIMES_MS, most=6).filter(bool))
 def test_cells_that_absorb_each_other_are_one_bucket_of_all_their_events(cells):
     timeline, pool = laid_out(cells, COLUMNS)

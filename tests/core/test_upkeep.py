@@ -27,6 +27,7 @@ from buckets.delta.kept_table import KeptTable
 from buckets.delta.small_files import PIECE_BYTES, PIECE_ROWS, SmallFile, join_small_files, read_pieces
 from buckets.delta.upkeep import Upkeep, expire, set_retention, write_checkpoint
 from buckets.errors import BucketsError
+from tests.laws import examples
 from tests.spark.job_folder import read_table
 
 COLUMNS = pa.schema([("batch_id", pa.int64()), ("event_id", pa.string()), ("at", pa.timestamp("us", "UTC"))])
@@ -165,7 +166,7 @@ class Batches(RuleBasedStateMachine):
 
 
 TestBatches = Batches.TestCase
-TestBatches.settings = settings(max_examples=15, stateful_step_count=20, deadline=None)
+TestBatches.settings = settings(max_examples=examples(15), stateful_step_count=20, deadline=None)
 
 
 def test_appends_beside_joins_and_checkpoints_in_other_threads(path):

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from buckets.compiled import compiled
 from buckets.numbers import varint
 from tests.core.cells import INT64S, LOW_MASK
+from tests.laws import examples
 
 # As they run inside kernels: compiled.
 write, write_signed, write_pair = map(compiled, (varint.write, varint.write_signed, varint.write_pair))
@@ -46,7 +47,7 @@ def read(reader, data: bytes):
     return [int(each) for each in found]
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(UINT64S)
 def test_a_number_is_written_as_leb128_and_read_again(number):
     data = written(write, np.uint64(number))
@@ -62,7 +63,7 @@ def test_a_count_is_written_as_leb128_and_read_again(number):
     assert read(read_count, data) == [number]
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.one_of(INT64S, COUNTS, COUNTS.map(lambda number: -number - 1)))
 def test_a_signed_number_is_zigzagged_and_read_again(number):
     data = written(write_signed, np.int64(number))
@@ -71,7 +72,7 @@ def test_a_signed_number_is_zigzagged_and_read_again(number):
     assert read(read_signed, data) == [number]
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(PAIRS)
 def test_a_pair_is_written_as_the_number_that_it_means_and_read_again(number):
     high, low = number >> 32, number & LOW_MASK

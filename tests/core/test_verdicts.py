@@ -32,6 +32,7 @@ from buckets.verdicts.recorded_alerts import RecordedAlert
 from buckets.verdicts.verdict import FINDINGS, TABLE, Verdict, identity
 from buckets.verdicts.verdict_table import append_verdicts, load_verdicts
 from tests.core.test_contract import batch_of
+from tests.laws import examples
 
 MADE_MS = 1_767_225_600_000
 EVENTS = [f"e{number}" for number in range(8)]
@@ -133,7 +134,7 @@ fraud_tables = st.dictionaries(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(alert_lists, verdict_lists, fraud_tables)
 def test_the_quality_of_rules_is_that_of_loops_over_lists(alerts, verdicts, table):
     frauds = {
@@ -287,7 +288,7 @@ def test_a_verdict_fits_its_schema_and_what_is_read_is_what_was_said(verdict):
             assert value == said[name]
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(st.lists(verdict_values, max_size=6, unique_by=lambda verdict: verdict.id))
 def test_what_was_written_into_a_table_is_read_from_it_each_id_once(tmp_path_factory, verdicts):
     table = tmp_path_factory.mktemp("verdicts") / "t"

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from buckets.compiled import compiled
 from buckets.numbers.wide_sum import divide, is_negative, join, join_within, share, times
 from tests.core.cells import GREATEST, INT64S, LEAST, LOW_MASK
+from tests.laws import examples
 from tests.oracle import fits
 
 # As they run inside kernels: compiled.
@@ -32,7 +33,7 @@ def meant(high: int, low: int) -> int:
     return (int(high) << 32) + int(low)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.lists(NUMBERS, max_size=8), st.lists(NUMBERS, max_size=8))
 def test_sums_and_differences_member_by_member_are_exact_or_do_not_fit(added, taken):
     high = sum(pair(number)[0] for number in added) - sum(pair(number)[0] for number in taken)
@@ -42,7 +43,7 @@ def test_sums_and_differences_member_by_member_are_exact_or_do_not_fit(added, ta
     assert join_within(high, low) == min(max(exact, LEAST), GREATEST)
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(NUMBERS, WIDTHS, st.data())
 def test_a_share_is_the_exact_part_rounded_half_even(number, width, data):
     part = data.draw(st.one_of(st.integers(0, width), st.sampled_from([0, width // 2, width])))

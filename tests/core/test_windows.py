@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from buckets.rules.rule import Rule
 from buckets.timeline.paging import Paging
 from tests.engine import Engine, cut
+from tests.laws import examples
 from tests.oracle import COMPARE, Cell, Event, Oracle, Outcome, Result
 from tests.strategies import LENGTHS_MS, MEASURES, cuts, pagings, precisions, rules, streams
 
@@ -18,7 +19,7 @@ COLLISION = st.sampled_from(["keep", "keep_first", "replace"])
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(rules(resets=True), streams(), LATENESS, LATE, COLLISION, pagings(), cuts())
 def test_the_core_equals_a_loop_over_a_list(rules, events, lateness_ms, late, collision, paging, positions):
     engine = Engine(rules, paging, allowed_lateness=f"{lateness_ms}ms", late=late, collision=collision)
@@ -27,7 +28,7 @@ def test_the_core_equals_a_loop_over_a_list(rules, events, lateness_ms, late, co
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(rules(resets=True), streams(), LATENESS, LATE, COLLISION, pagings(), cuts())
 def test_cutting_the_same_arrivals_into_other_batches_or_pages_changes_nothing(
     rules, events, lateness_ms, late, collision, paging, positions
@@ -43,7 +44,7 @@ def test_cutting_the_same_arrivals_into_other_batches_or_pages_changes_nothing(
 
 
 @pytest.mark.slow
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(rules(resets=True), streams(), pagings(), cuts())
 def test_a_rule_that_is_reset_is_exact_where_its_window_lies_in_the_tail(rules, events, paging, positions):
     precision = {"tail": f"{max(LENGTHS_MS)}ms", "resolution": "300ms"}
@@ -55,7 +56,7 @@ def test_a_rule_that_is_reset_is_exact_where_its_window_lies_in_the_tail(rules, 
 
 
 @pytest.mark.slow
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(rules(min_size=20, max_size=20), streams(max_size=40, overflowing=False))
 def test_twenty_windows_at_once_are_each_exact(rules, events):
     oracle = Oracle(rules, MEASURES)
@@ -63,7 +64,7 @@ def test_twenty_windows_at_once_are_each_exact(rules, events):
 
 
 @pytest.mark.slow
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(rules(resets=True), streams())
 def test_rows_of_fired_rules_only_are_the_fired_ones_of_all_rows(rules, events):
     every, fired = Engine(rules), Engine(rules)
@@ -89,7 +90,7 @@ def with_twins(draw):
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(with_twins(), streams(max_size=40), LATENESS, LATE, st.one_of(st.just({"tail": "all"}), precisions()))
 def test_rules_that_share_a_feature_fire_as_each_would_alone(many, events, lateness_ms, late, precision):
     settings = {"allowed_lateness": f"{lateness_ms}ms", "late": late if precision.get("tail") == "all" else "add"}
@@ -162,7 +163,7 @@ def of_columns(cell: Cell, columns: int) -> Cell:
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(rules(max_size=4).map(in_force), streams(), LATENESS, LATE, COLLISION, st.data())
 def test_rules_on_trial_and_paused_ones_change_nothing_for_rules_in_force(
     rules, events, lateness_ms, late, collision, data
@@ -181,7 +182,7 @@ def test_rules_on_trial_and_paused_ones_change_nothing_for_rules_in_force(
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(rules(max_size=4).map(in_force), others(None), streams(), LATENESS, LATE, COLLISION, cuts())
 def test_with_longer_windows_on_trial_only_what_was_too_late_may_be_taken_in(
     rules, added, events, lateness_ms, late, collision, positions

@@ -12,6 +12,7 @@ from buckets.expressions.normal_form import normalise
 from buckets.expressions.parser import parse_expression
 from buckets.expressions.wording import in_words
 from tests.core.conditions import CONDITIONS, TEXTS_OF_ANY_KIND
+from tests.laws import examples
 
 
 @pytest.mark.parametrize(
@@ -138,7 +139,7 @@ def test_any_names_and_any_texts_are_told_apart(one, other):
     assert in_words(of("=", field("a"), name)) != in_words(of("=", field("a"), text))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(CONDITIONS, st.dictionaries(st.sampled_from(["kind", "amount", "at"]), st.text()))
 def test_any_condition_is_one_line(expression, words):
     for said in (in_words(expression), in_words(normalise(expression)), in_words(expression, words)):
@@ -147,7 +148,7 @@ def test_any_condition_is_one_line(expression, words):
         assert len(said.splitlines()) == 1
 
 
-@settings(max_examples=1000)
+@settings(max_examples=examples(1000))
 @given(TEXTS_OF_ANY_KIND)
 def test_any_text_that_can_be_read_can_be_said(text):
     try:

@@ -17,6 +17,7 @@ from buckets.rule_files.yaml_editor import rules_text
 from buckets.rule_files.yaml_rules import load_rules
 from buckets.rules.rule import Rule
 from tests.core.examples import SCHEMA, written_rule
+from tests.laws import examples
 
 LAUGHS = "a: &a [" + "x, " * 10 + "]\n" + "".join(f"{b}: &{b} [{f'*{a}, ' * 10}]\n" for a, b in pairwise("abcdefgh"))
 """Ten lines that stand for a hundred million values."""
@@ -482,7 +483,7 @@ FILES = st.one_of(
 WHOLE = ("is empty", "must be a mapping with a list `rules`", "holds no rule; add at least one under `rules`")
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(FILES)
 @example(b"rules:\n  - {}\n? " + b"9" * 5_000)
 @example(with_values({"group_by": ["9" * 5_000]}))
