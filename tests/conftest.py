@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.class_archive import java_options
+from tests.laws import NIGHTLY
 
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True)
@@ -36,8 +37,12 @@ SLOW_TO_START = ("golden", "kafka", "setup", "spark")
 """Folders whose files each take up to a minute: a JVM, a broker, or both."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files come first: where several processes share them, the short ones at the end even out."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the long forms to the night; the longest files come first, and the short ones at the end even out."""
+    long_forms = [] if NIGHTLY else [item for item in items if item.get_closest_marker("nightly")]
+    if long_forms:
+        config.hook.pytest_deselected(items=long_forms)
+        items[:] = [item for item in items if item not in long_forms]
     items.sort(key=lambda item: _turn(item.path.parent.name, item.path.name))
 
 
@@ -50,5 +55,5 @@ def _turn(folder: str, name: str) -> tuple[int, bool]:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Outages of real lengths, which take minutes."""
-    parser.addoption("--kills", type=int, default=5, help="how often tests/kafka/test_crash.py kills a job under load")
+    parser.addoption("--kills", type=int, default=2, help="how often tests/kafka/test_crash.py kills a job under load")
     parser.addoption("--outages", help="how long a broker is away in tests/kafka/test_outages.py, as in 60s,60s,5m")

@@ -16,7 +16,7 @@ from tests.spark.job_folder import JobFolder, Row
 from tests.spark.payments import payments
 from tests.spark.test_kill import NARROW, committed_batches, freeze_when
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.nightly]
 
 EVENTS, FILES = 400, 16
 WORKER, EXECUTOR = "pyspark.daemon", "CoarseGrainedExecutorBackend"
