@@ -16,7 +16,6 @@ from buckets.errors import BucketsError
 from buckets.history.replay.differences import Difference
 from buckets.history.replay.replay import Replayed, Wanted, replay_history
 from buckets.moment import iso_text, moment_ms, time_text
-from buckets.outputs.columns import EVALUATIONS
 
 _KINDS = {
     "recorded_only": "recorded, did not come out again",
@@ -106,8 +105,6 @@ def _show(console: Terminal, found: Replayed, show: int, output: str) -> None:
             "from those: a replay with joined batches, or of a job with a backfill or an import, evicts idle keys at "
             "another moment"
         )
-    if found.evicts_otherwise and not found.is_equal and EVALUATIONS not in found.compared:
-        lines.append("with --evaluations, alerts that did not come out for that reason are told from others")
     if output == "kafka" and found.counts["replayed_only"]:
         lines.append("an alert that came out and is not recorded may be one that `buckets audit` has not read yet")
     if found.not_compared is not None:

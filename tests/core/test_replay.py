@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from unittest import mock
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from hypothesis import given, settings
@@ -283,16 +284,33 @@ def test_what_follows_from_a_key_that_was_evicted_otherwise_is_no_fault(output, 
     rule_id = "mine" if of_rule is None else of_rule.rule_id
     found = Replayed("recorded", 0, 1, None, evicts_otherwise=True)
     cold = {"rule_id": "resetting" if of_rule is RESETTING else "mine", "key": "k1", "warm": False}
-    warm = {"rule_id": rule_id, "key": key, "warm": True}
+    warm = {"rule_id": rule_id, "event_id": "e1", "key": key, "warm": True}
     rows = [Difference(output, "recorded_only", (), warm, None)]
     rows += [Difference(EVALUATIONS, "different", ("warm",), cold | {"warm": True}, cold)]
     found.note(rows, lambda each: of_rule)
     assert (found.eviction, found.is_equal) == ((2, True) if is_excused else (1, False))
 
 
+def test_an_alert_whose_window_was_not_complete_when_it_was_scored_again_is_no_fault():
+    found = Replayed("recorded", 0, 1, None, evicts_otherwise=True)
+    rows = [
+        Difference(
+            "alerts", "recorded_only", (), {"rule_id": "mine", "event_id": event, "key": event, "warm": True}, None
+        )
+        for event in ("e1", "e2")
+    ]
+    found.note(rows, lambda each: rule("mine"))
+    assert found.missing == {("mine", "e1", "e1"), ("mine", "e2", "e2")}
+    again = Replayed("recorded", 0, 1, None, evicts_otherwise=True, missing=found.missing)
+    evaluations = {"rule_id": ["mine"] * 3, "event_id": ["e1", "e2", "e3"], "key": ["e1", "e2", "e3"]}
+    again.note_evaluations(pa.table(evaluations | {"warm": [False, True, False]}))
+    again.note(rows, lambda each: rule("mine"))
+    assert (again.eviction, again.counts["recorded_only"]) == (1, 1)
+
+
 def test_rows_of_no_batch_are_a_fault_also_where_they_say_that_a_window_was_not_complete():
     found = Replayed("joined", 0, 1, None)
-    row = {"rule_id": "mine", "key": "k1", "warm": False}
+    row = {"rule_id": "mine", "event_id": "e1", "key": "k1", "warm": False}
     found.note_strangers([Difference("alerts", "recorded_only", (), row, None)])
     assert not found.is_equal
 

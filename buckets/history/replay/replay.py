@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from buckets.archive.archive import BATCH, POSITION, SOURCE
 from buckets.archive.history import History
@@ -81,6 +82,7 @@ class Replayed:
             of the same rule and key, of which policies remember others, and all of rules over alerts. It is no fault of
             the records.
         differences: the first of all of these.
+        missing: rule, event and key of alerts that did not come out, where it is not known that this is of eviction.
     """
 
     cut_as: CutAs
@@ -94,8 +96,14 @@ class Replayed:
     counts: Counter[Kind] = field(default_factory=Counter)
     eviction: int = 0
     differences: list[Difference] = field(default_factory=list)
+    missing: set[tuple[str, str, str]] = field(default_factory=set)
     _cold: set[tuple[str, str]] = field(default_factory=set)
     """Rules and keys of which a row differs that says `warm: false`."""
+
+    @property
+    def may_evict_otherwise(self) -> bool:
+        """Whether idle keys may have been evicted at another moment than in the job."""
+        return self.cut_as == "joined" or self.evicts_otherwise
 
     @property
     def is_equal(self) -> bool:
@@ -111,11 +119,20 @@ class Replayed:
         """
         self._cold.update((each.row["rule_id"], each.row["key"]) for each in found if each.is_cold)
         for each in found:
-            if (self.cut_as == "joined" or self.evicts_otherwise) and self._is_of_eviction(each, rule_of(each)):
+            if self.may_evict_otherwise and self._is_of_eviction(each, rule_of(each)):
                 self.eviction += 1
-            else:
-                self.counts[each.kind] += 1
+                continue
+            self.counts[each.kind] += 1
+            if each.kind == "recorded_only" and each.output in ALERT_OUTPUTS:
+                self.missing.add((each.row["rule_id"], each.row["event_id"], each.row["key"]))
         self._keep(found)
+
+    def note_evaluations(self, evaluations: pa.Table) -> None:
+        """Take into account which missing alerts are of windows that were not complete when they were scored again."""
+        cold = evaluations.filter(pc.invert(evaluations["warm"])).select(["rule_id", "event_id", "key"])
+        for row in cold.to_pylist():
+            if tuple(row.values()) in self.missing:
+                self._cold.add((row["rule_id"], row["key"]))
 
     def note_strangers(self, found: list[Difference]) -> None:
         """Take rows into account whose batch the job never had."""
@@ -189,6 +206,12 @@ def replay_history(
     if wanted.cuts == "auto" and cut_as == "joined" and found.differences:
         say(f"{len(found.differences):,} rows differ with joined batches; scoring again, batch by batch")
         begun = Replayed("recorded", last_batch, batches, not_compared, otherwise)
+        found = _replay(history, wanted, rows, begun, on_piece)
+    if found.missing and found.may_evict_otherwise and not wanted.evaluations:
+        say(
+            f"{len(found.missing):,} alerts did not come out; scoring again, to see whether their windows were complete"
+        )
+        begun = Replayed(found.cut_as, last_batch, batches, not_compared, otherwise, missing=found.missing)
         found = _replay(history, wanted, rows, begun, on_piece)
     return found
 
@@ -297,7 +320,7 @@ def _replay(
     comparison = _ReplayedTables(history, wanted, rows, found)
     with TemporaryDirectory() as folder:
         pieces = pieces_of(history, ReplayedFills(history, Path(folder)), found.cut_as, found.last_batch)
-        for scored in score_pieces(pieces, wanted.evaluations, wanted.processes):
+        for scored in score_pieces(pieces, wanted.evaluations or bool(found.missing), wanted.processes):
             found.events += scored.account.events_in
             comparison.take(scored)
             on_piece(found)
@@ -329,6 +352,8 @@ class _ReplayedTables:
                 table = self._span.chosen(self._rows.replayed(output, scored))
                 tables.append(table)
                 self._bytes += table.nbytes
+        if self._found.missing and columns.EVALUATIONS in scored.results.payloads:
+            self._found.note_evaluations(scored.table(columns.EVALUATIONS))
         if self._rows.by_batch and self._bytes > COMPARED_BYTES:
             self.end(piece.batches[1])
 
