@@ -13,10 +13,6 @@ from buckets.outputs.columns import TIME
 from buckets.outputs.recorded_outputs import ALL, Row, Selection, has_output, output_rows, output_table
 from buckets.outputs.typed_columns import with_structs
 
-_TIMES = ("event_time", "clock", "window_start", "window_end", "latest_event_time", "decided_at", "ingested_at")
-_VALUES = ("value", "lower", "upper")
-_OBJECTS = ("key", "event", "terms")
-
 
 def read_output(folder: str | Path, name: str, columns: list[str] | None = None) -> pa.Table:
     """Read an output as a table, as `evaluate` gives it.

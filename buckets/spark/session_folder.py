@@ -61,11 +61,11 @@ class SessionFolder:
         return path
 
     def new_logs(self) -> Path:
-        """A folder for logs that outlives this one; the oldest such folders are removed."""
+        """Return a folder for logs that outlives this one; the oldest ones of sessions that have ended are removed."""
         logs = self._root / _LOGS
         logs.mkdir(PRIVATE, exist_ok=True)
-        earlier = sorted(logs.iterdir(), key=lambda path: path.lstat().st_mtime)
-        for path in earlier[: 1 - KEPT_LOGS]:
+        ended = [path for path in logs.iterdir() if not (self._root / path.name).exists()]
+        for path in sorted(ended, key=lambda path: path.lstat().st_mtime)[: 1 - KEPT_LOGS]:
             shutil.rmtree(path, ignore_errors=True)
         return logs / self.path.name
 

@@ -85,6 +85,19 @@ def test_the_latest_logs_are_kept(root):
     folder.remove()
 
 
+def test_logs_of_a_session_that_runs_are_left_however_many_came_after_it(tmp_path):
+    root = tmp_path / "sessions"
+    first = SessionFolder(root)
+    logs = SessionLogs(first.new_logs())
+    os.utime(logs.path, (1, 1))
+    for _ in range(KEPT_LOGS + 2):
+        later = SessionFolder(root)
+        SessionLogs(later.new_logs())
+        later.remove()
+    assert logs.path.exists()
+    first.remove()
+
+
 def test_the_log_of_standard_error_is_private_never_a_link_and_begun_anew_when_it_is_full(tmp_path):
     logs = SessionLogs(tmp_path / "logs")
     with logs.take_stderr():

@@ -10,10 +10,7 @@ from buckets.history.backtest.expectation import CheckedExpectation
 from buckets.history.backtest.figures_text import TITLES
 from buckets.history.backtest.report import BacktestReport, Figures
 from buckets.moment import day_text, iso_text
-from buckets.outputs.comparison import PARTS, Caught, Comparison, Sample
-
-NAMES: dict[Caught, str] = {"only_a": "only_old", "only_b": "only_new", "both": "both"}
-"""The parts of an overlap: what was recorded is old, what the backtest raised is new."""
+from buckets.outputs.comparison import PARTS, Comparison, Sample
 
 
 def report_json(report: BacktestReport, outcomes: Iterable[CheckedExpectation] = ()) -> dict[str, Any]:
