@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
-from deltalake.exceptions import DeltaError
+from deltalake.exceptions import CommitFailedError, DeltaError
 
 from buckets.config.job import Job, results_folder
 from buckets.delta.query import in_ms, is_table, query
@@ -104,13 +104,25 @@ def append_verdicts(table: Path, verdicts: Sequence[Verdict]) -> int:
     if not new:
         return 0
     try:
-        there = _open_or_make(table)
-        names = [field.name for field in there.schema().fields]
-        write_deltalake(there, _as_table(new.values(), names), mode="append")
+        _append(table, list(new.values()))
     except Exception as error:  # deltalake has no class for all that may be wrong with a table
         message = f"verdicts {table}: the table cannot be written ({first_line(error)}); nothing has been written"
         raise BucketsError(message) from None
     return len(new)
+
+
+def _append(table: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Append rows in one commit; where another process has made the table at the same moment, once more."""
+    for attempts_left in reversed(range(_ATTEMPTS)):
+        there = _open_or_make(table)
+        names = [field.name for field in there.schema().fields]
+        try:
+            write_deltalake(there, _as_table(rows, names), mode="append")
+        except CommitFailedError:
+            if not attempts_left:
+                raise
+        else:
+            return
 
 
 def _is_made(table: Path) -> bool:
