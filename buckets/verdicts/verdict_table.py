@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
-from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.exceptions import DeltaError
 
 from buckets.config.job import Job, results_folder
 from buckets.delta.query import in_ms, is_table, query
@@ -114,11 +114,11 @@ def append_verdicts(table: Path, verdicts: Sequence[Verdict]) -> int:
 def _append(table: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """Append rows in one commit; where another process has made the table at the same moment, once more."""
     for attempts_left in reversed(range(_ATTEMPTS)):
-        there = _open_or_make(table)
-        names = [field.name for field in there.schema().fields]
         try:
+            there = _open_or_make(table)
+            names = [field.name for field in there.schema().fields]
             write_deltalake(there, _as_table(rows, names), mode="append")
-        except CommitFailedError:
+        except (DeltaError, BucketsError):  # of a row that is there twice, readers take one
             if not attempts_left:
                 raise
         else:
