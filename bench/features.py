@@ -9,14 +9,14 @@ import gc
 import time
 from collections.abc import Mapping, Sequence
 from statistics import median
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from matplotlib.axes import Axes
 from report import Goal, Report
 
-from buckets.aggregates.aggregate import Function, aggregate
+from buckets.aggregates.registry import AGGREGATES
 from buckets.config.engine import EngineSettings
 from buckets.engine.stages.in_memory import InMemoryJob
 from buckets.engine.stages.shard import Scorer
@@ -77,21 +77,21 @@ def with_features(features: Mapping[str, dict[str, Any]], when: str, **more: Any
 
 def feature(function: str, **more: Any) -> dict[str, Any]:
     """A feature over an hour."""
-    takes = aggregate(function).takes
+    takes = AGGREGATES[function].takes
     of: dict[str, Any] = {"of": "country" if "string" in takes else "amount"} if takes else {}
-    of |= {"p": 95} if aggregate(function).needs_p else {}
+    of |= {"p": 95} if AGGREGATES[function].needs_p else {}
     return {"function": function, "window": "1h"} | of | more
 
 
 def never(function: str) -> str:
     """A condition on feature `f` that is not met."""
-    return "f AND amount < 0" if aggregate(function).is_boolean else "f > 1000000000000"
+    return "f AND amount < 0" if AGGREGATES[function].is_boolean else "f > 1000000000000"
 
 
 def sides() -> Sides:
     """What is measured: rules by name."""
     found: Sides = {BASE: [simple()]}
-    found |= {name: [with_features({"f": feature(name)}, never(name))] for name in get_args(Function)}
+    found |= {name: [with_features({"f": feature(name)}, never(name))] for name in AGGREGATES}
     declined = feature("sum", where="status = 'DECLINED'")
     found["sum with a filter of its own"] = [with_features({"f": declined}, never("sum"))]
     two = {"f": feature("sum"), "g": feature("avg", window="30d")}

@@ -49,7 +49,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from buckets.checkpoint.rule_warmth import read_warmth
+    from buckets.checkpoint.checkpoint import read_warmth
     from buckets.config.engine import EngineSettings
     from buckets.config.job import load_engine_settings
     from buckets.engine.stages.accounting import BatchAccount, GroupAccount
@@ -111,7 +111,7 @@ _MODULES = {
     "load_rules": "buckets.rule_files.yaml_rules",
     "read_output": "buckets.outputs.reader",
     "read_verdicts": "buckets.verdicts.verdict_table",
-    "read_warmth": "buckets.checkpoint.rule_warmth",
+    "read_warmth": "buckets.checkpoint.checkpoint",
     "replay": "buckets.history.replay.replay",
 }
 

@@ -26,12 +26,12 @@ import numpy as np
 from numba.core.caching import CacheImpl, _CacheLocator
 from numba.extending import register_jitable
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+Compiled = TypeVar("Compiled", bound=Callable[..., Any])
 _IMPORT = re.compile(rb"^from buckets\.([\w.]+) import", re.MULTILINE)
 
 
 def kernel_files() -> dict[str, bytes]:
-    """The text of all modules that compile something, and of those whose constants they import, by path."""
+    """Return the text of all modules that compile something, and of those whose constants they import, by path."""
     package = Path(str(files("buckets")))
     texts = {str(path.relative_to(package)): path.read_bytes() for path in package.rglob("*.py")}
     kernels = {name for name, text in texts.items() if b"from buckets.compiled import" in text}
@@ -79,7 +79,7 @@ def _caches_of_user() -> Path | None:
 
 
 def _make_own(folder: Path) -> bool:
-    """Whether a folder is the user's own; it is made where it is not there."""
+    """Return whether a folder is the user's own; it is made where it is not there."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         return _is_own(folder) and os.access(folder, os.W_OK | os.X_OK)
@@ -88,14 +88,14 @@ def _make_own(folder: Path) -> bool:
 
 
 def _is_own(folder: Path) -> bool:
-    """Whether a folder is one, no link, that belongs to the user, and into which nobody else may write."""
+    """Return whether a folder is one, no link, that belongs to the user, and into which nobody else may write."""
     found = folder.lstat()
     writable_by_others = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not writable_by_others
 
 
 def _is_open_to_all(folder: Path) -> bool:
-    """Whether anybody could put another folder in the place of one in it, or in the place of it or what it is in."""
+    """Return whether anybody could put another folder in the place of it, of one in it, or of one that it is in."""
     for each in (folder.resolve(), *folder.resolve().parents):
         mode = each.stat().st_mode
         if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
@@ -104,7 +104,7 @@ def _is_open_to_all(folder: Path) -> bool:
 
 
 def _folder_of_this_run() -> Path:
-    """A folder that goes when the process ends; the processes that it starts use it too."""
+    """Return a folder that goes when the process ends; the processes that it starts use it too."""
     folder, owner = Path(tempfile.mkdtemp(prefix="buckets-")), os.getpid()
     os.environ["NUMBA_CACHE_DIR"] = str(folder)
 
@@ -155,22 +155,22 @@ _INNER: dict[str, Any] = {"nogil": True, "no_cpython_wrapper": True, "no_cfunc_w
 """Kernels alone call it: a way in from Python would unpack each array of each tuple that it takes."""
 
 
-def compiled(function: Function) -> Function:
+def compiled(function: Compiled) -> Compiled:
     """Compile a function that Python calls, at its first call; later processes load it from numba's cache."""
-    return cast(Function, numba.njit(cache=True, nogil=True, no_cfunc_wrapper=True)(function))  # type: ignore[call-overload]
+    return cast(Compiled, numba.njit(cache=True, nogil=True, no_cfunc_wrapper=True)(function))  # type: ignore[call-overload]
 
 
-def allocating(function: Function) -> Function:
+def allocating(function: Compiled) -> Compiled:
     """Let kernels call a function that makes arrays. For Python it stays the plain function."""
     return register_jitable(**_INNER)(function)
 
 
-def leaf(function: Function) -> Function:
+def leaf(function: Compiled) -> Compiled:
     """Let kernels call a function that makes no arrays: compiled without numba's reference counts, which cost more."""
     return register_jitable(_nrt=False, **_INNER)(function)
 
 
-def inlined(function: Function) -> Function:
+def inlined(function: Compiled) -> Compiled:
     """Compile a leaf into each of its callers: for what runs for every event, where handing a timeline over costs more.
 
     A timeline is a tuple of fifteen arrays, and a call that is not inlined copies all of their descriptions.

@@ -1,12 +1,14 @@
-"""Durations as people write them (`250ms`, `90s`, `5m`, `24h`, `30d`) and as the engine counts them: milliseconds."""
+"""Durations as people write and say them (`250ms`, `24h`, `2 h 5 min`) and as the engine counts them: milliseconds."""
 
 import re
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, PlainSerializer
 
-MS_PER_UNIT = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-LONGEST_MS = 3660 * MS_PER_UNIT["d"]
+SECOND_MS, MINUTE_MS, HOUR_MS, DAY_MS = 1_000, 60_000, 3_600_000, 86_400_000
+MS_PER_UNIT = {"ms": 1, "s": SECOND_MS, "m": MINUTE_MS, "h": HOUR_MS, "d": DAY_MS}
+LONGEST_MS = 3660 * DAY_MS
+_SPOKEN_UNITS = (("d", DAY_MS), ("h", HOUR_MS), ("min", MINUTE_MS), ("s", SECOND_MS), ("ms", 1))
 _FORM = re.compile(r"(\d{1,15})(ms|s|m|h|d)", re.ASCII)
 
 
@@ -40,6 +42,23 @@ def format_duration(milliseconds: int) -> str:
         if milliseconds and milliseconds % size == 0 and not (unit == "d" and milliseconds < 2 * size):
             return f"{milliseconds // size}{unit}"
     return f"{milliseconds}ms"
+
+
+def rounded_duration(milliseconds: int) -> str:
+    """Say a duration of at least a millisecond in its largest unit, rounded: `3 h`."""
+    unit, size_ms = next((unit, size_ms) for unit, size_ms in _SPOKEN_UNITS if milliseconds >= size_ms)
+    return f"{(milliseconds + size_ms // 2) // size_ms:,} {unit}"
+
+
+def spoken_duration(milliseconds: float) -> str:
+    """Say a duration to the second, with the two largest units that it has: `2 h 5 min`; less as a fraction."""
+    left, parts = abs(round(milliseconds / SECOND_MS)) * SECOND_MS, []
+    for unit, size_ms in _SPOKEN_UNITS[:-1]:
+        count, left = divmod(left, size_ms)
+        if count:
+            parts.append(f"{count:,} {unit}")
+    text = " ".join(parts[:2])
+    return f"{'-' if milliseconds < 0 else ''}{text}" if text else f"{milliseconds / SECOND_MS:.3g} s"
 
 
 DurationMs = Annotated[

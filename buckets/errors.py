@@ -20,11 +20,11 @@ class BucketsError(Exception):
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an exception's text; its type if it has no text."""
+    """Return the first line of an exception's text; its type if it has no text."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 def kind_and_line(error: BaseException) -> str:
-    """The type of an exception and the first line of its text, for a defect that somebody has to find."""
+    """Return the type of an exception and the first line of its text, for a defect that somebody has to find."""
     kind, said = type(error).__name__, first_line(error)
     return kind if said == kind else f"{kind}: {said}"

@@ -4,7 +4,7 @@ events (Arrow) ---> Evaluator, which keeps the timelines ---> Results (Arrow), o
 """
 
 import copy
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -30,7 +30,8 @@ from buckets.outputs.typed_columns import field_types, with_digits, with_structs
 from buckets.rules.alert_schema import alert_schema
 from buckets.rules.change import changes_between
 from buckets.rules.revision import revise
-from buckets.rules.rule import Rule, check_against_schema, check_new, value_scale
+from buckets.rules.rule import Rule, value_scale
+from buckets.rules.rule_faults import check_against_schema, check_new
 from buckets.rules.rule_set import RuleSet
 
 _OF_SOURCE = ("source", "source_order", "position")
@@ -48,6 +49,8 @@ class Results:
     Values are decimals with the digits that the rules' values have, amounts of events with those of their measures;
     values of terms are text, since they may be of any kind.
 
+    Each output is an attribute, and an entry of `tables`.
+
     Attributes:
         evaluations: one row for an evaluated event and a rule; of a rule over alerts one for an alert, with its id.
         alerts: evaluations of ACTIVE rules that crossed the limit, or met the condition, with the event and the rule in
@@ -58,18 +61,24 @@ class Results:
         collisions: events that shared their time with another one of their key.
         duplicates: events that had already arrived.
         dead_letters: rows that are no valid events, and events with which a sum would pass 64 bits, with the reason.
+        tables: all of these, by name.
         account: for each group, how many events had which outcome.
     """
 
-    evaluations: pa.Table
-    alerts: pa.Table
-    shadow_alerts: pa.Table
-    held_alerts: pa.Table
-    late_events: pa.Table
-    collisions: pa.Table
-    duplicates: pa.Table
-    dead_letters: pa.Table
+    tables: Mapping[str, pa.Table]
     account: BatchAccount
+
+    def __getattr__(self, name: str) -> pa.Table:
+        """Return the table of an output."""
+        tables = self.__dict__.get("tables", {})
+        if name not in tables:
+            message = f"there is no output {name!r}; there are {', '.join(tables)}"
+            raise AttributeError(message)
+        return tables[name]
+
+    def __dir__(self) -> list[str]:
+        """Return the names of attributes, with those of outputs."""
+        return [*super().__dir__(), *self.tables]
 
 
 class Evaluator:
@@ -106,7 +115,7 @@ class Evaluator:
         self._job = InMemoryJob(Scorer(schema, settings, evaluations=True, lists=lists))
 
     def fresh(self) -> "Evaluator":
-        """The same rules and settings with empty timelines, without reading and checking them again."""
+        """Return the same rules and settings with empty timelines, without reading and checking them again."""
         other = copy.copy(self)
         other._job = InMemoryJob(self._job.scorer)
         return other
@@ -124,22 +133,22 @@ class Evaluator:
         Raises:
             BucketsError: a column that the schema or a rule needs is missing, or `events` is not an Arrow table.
         """
-        found = self.recorded(events)
+        recorded = self.recorded(events)
         rules = self._rule_set.rules
         counts_alerts = any(rule.on == "alerts" for rule in rules)
         known = field_types(alert_schema(self._schema) if counts_alerts else self._schema) | field_types(self._schema)
         keys = list(dict.fromkeys(name for rule in rules for fields, _ in rule.groupings() for name in fields))
-        digits = max((value_scale(rule, self._schema) for rule in self._rule_set.rules if rule.is_short), default=0)
-        tables = {name: getattr(found, name) for name in columns.output_columns(self._schema.largest_scale)}
-        typed = {name: with_digits(with_structs(table, known, keys), digits) for name, table in tables.items()}
-        return Results(account=found.account, **typed)
+        digits = max((value_scale(rule, self._schema) for rule in rules if rule.is_short), default=0)
+        tables = recorded.tables.items()
+        typed = {name: with_digits(with_structs(table, known, keys), digits) for name, table in tables}
+        return Results(typed, recorded.account)
 
     def recorded(self, events: pa.Table) -> Results:
         """Evaluate as `evaluate` does, into tables as a job writes them: keys, events and terms are JSON as text."""
-        found = self._job.score_batch(self._arrivals(events), self._rule_set)
+        scored = self._job.score_batch(self._arrivals(events), self._rule_set)
         written = columns.output_columns(self._schema.largest_scale)
-        tables = {name: self._table(name, kept, found.payloads.get(name, [])) for name, kept in written.items()}
-        return Results(account=found.account, **tables)
+        tables = {name: self._table(name, kept, scored.payloads.get(name, [])) for name, kept in written.items()}
+        return Results(tables, scored.account)
 
     def features(self, events: pa.Table, ids: pa.Array | None = None, flags: bool = False) -> pa.Table:
         """Evaluate the events that arrive next, as `evaluate` does, and tell what rules have computed at each of them.
@@ -168,7 +177,7 @@ class Evaluator:
         return table_arrivals(events, self._schema, self._rule_set.named_fields)
 
     def _table(self, output: str, written: pa.Schema, payloads: list[bytes]) -> pa.Table:
-        """An output in arrival order, with the columns that it has in a job but for those of its source."""
+        """Return an output in arrival order, with the columns that it has in a job but for those of its source."""
         shown = pa.schema([field for field in written if field.name not in _OF_SOURCE] + [_POSITION])
         if not payloads:
             return shown.empty_table()
@@ -177,9 +186,12 @@ class Evaluator:
         return table.select(shown.names).take(pa.array(order)).combine_chunks()
 
     def _rank(self, table: pa.Table) -> npt.NDArray[np.int64]:
-        """How the rows of one event are ordered: by rule, or by group, as the rules name them."""
+        """Return how the rows of one event are ordered: by rule, or by group, as the rules name them."""
         rules, groups = self._rule_set.rules, self._rule_set.groups
-        for name, values in (("rule_id", [rule.rule_id for rule in rules]), ("group", [each.name for each in groups])):
+        for name, values in (
+            ("rule_id", [rule.rule_id for rule in rules]),
+            ("group", [group.name for group in groups]),
+        ):
             if name in table.column_names:
                 rank: npt.NDArray[np.int64] = pc.index_in(table[name], pa.array(values)).to_numpy().astype(np.int64)
                 return rank
@@ -217,7 +229,7 @@ def features(
     ids: pa.Array | None = None,
     flags: bool = False,
 ) -> pa.Table:
-    """The features of rules at each event of a table, as they were when it arrived: what models train on.
+    """Compute the features of rules at each event of a table, as they were when it arrived: what models train on.
 
     Args:
         events: as for `Evaluator.evaluate`.
@@ -243,7 +255,7 @@ def features(
 
 
 def _checked_kinds(rules: Iterable[Rule], schema: EventSchema, engine: EngineSettings) -> tuple[Rule, ...]:
-    """The rules as a tuple.
+    """Return the rules as a tuple.
 
     Raises:
         BucketsError: an argument is of another kind.

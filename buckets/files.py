@@ -30,7 +30,7 @@ def check_local(origin: str, path: str) -> None:
 
 
 def partial_of(path: Path) -> Path:
-    """Where a file is written before it is whole."""
+    """Return where a file is written before it is whole."""
     return path.with_name(f".{path.name}.partial")
 
 
@@ -76,7 +76,7 @@ def _write_through_names(path: Path) -> None:
 
 
 def holds_more_than(folder: Path, first: Path, besides: Collection[Path] = ()) -> bool:
-    """Whether a folder holds more than what a start leaves that died before its first file was whole.
+    """Return whether a folder holds more than what a start leaves that died before its first file was whole.
 
     Args:
         folder: the folder.

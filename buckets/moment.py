@@ -24,7 +24,7 @@ ANY_TIME = TimeRange()
 
 
 def in_utc(moment: datetime) -> datetime:
-    """A moment in UTC; one without a zone is taken for one in UTC.
+    """Bring a moment into UTC; one without a zone is taken for one in UTC.
 
     Raises:
         ValueError: in UTC it is before the year 1, or after 9999.
@@ -39,7 +39,7 @@ def in_utc(moment: datetime) -> datetime:
 
 
 def moment_ms(moment: datetime) -> int:
-    """The first millisecond since the epoch that is not before a moment; one without a zone is in UTC.
+    """Return the first millisecond since the epoch that is not before a moment; one without a zone is in UTC.
 
     Raises:
         ValueError: as `in_utc`.
@@ -61,7 +61,7 @@ def parse_moment_ms(text: str) -> int:
 
 
 def moment_text(moment: datetime) -> str:
-    """A moment in UTC as ISO 8601 writes it."""
+    """Write a moment in UTC in ISO 8601."""
     return moment.isoformat().replace("+00:00", "Z")
 
 
@@ -80,6 +80,16 @@ def short_time_text(time_ms: int) -> str:
     return exact_time_text(time_ms).removesuffix(".000")
 
 
+def minute_text(time_ms: int) -> str:
+    """Return a time for people, as `time_text`, to the minute."""
+    return _written(time_ms, " ", "minutes")
+
+
+def brief_time_text(time_ms: int) -> str:
+    """Return a time for people, as `time_text`, without seconds where it has none."""
+    return time_text(time_ms).removesuffix(":00")
+
+
 def iso_text(time_ms: int) -> str:
     """Return a time for programs, in ISO 8601 and UTC to the millisecond; one beyond the calendar as `time_text`."""
     text = _written(time_ms, "T", "milliseconds")
@@ -95,7 +105,7 @@ def _written(time_ms: int, between: str, precision: str) -> str:
 
 
 def day_text(days: int) -> str:
-    """A day for people, by the number of days since 1970."""
+    """Return a day for people, by the number of days since 1970."""
     try:
         return f"{date(1970, 1, 1) + timedelta(days=days)}"
     except OverflowError:

@@ -3,7 +3,7 @@
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 _BLANK_LETTERS = "\u115f\u1160\u2800\u3164\uffa0"
@@ -15,7 +15,7 @@ _PLAIN = re.compile(r"[\w.+/@:-]+")
 
 
 def one_line(text: str) -> str:
-    """A text with its invisible characters escaped as in a Python string: a line break as a backslash and an n."""
+    """Escape the invisible characters of a text as in a Python string: a line break as a backslash and an n."""
     return _escaped(text, _python_escape, "")
 
 
@@ -40,29 +40,32 @@ def counted(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
+def capitalised(text: str) -> str:
+    """Return a text whose first letter is a capital."""
+    return text[:1].upper() + text[1:]
+
+
 def short_line(text: str) -> str:
-    """The beginning of a text of any length, on one line."""
+    """Return the beginning of a text of any length, on one line."""
     return one_line(text if len(text) <= _SHORT else f"{text[:_SHORT]}…")
 
 
 def quoted(text: str) -> str:
-    """A text as part of a sentence: a plain word as it is, anything else in quotes and on one line."""
+    """Return a text as part of a sentence: a plain word as it is, anything else in quotes and on one line."""
     return text if _PLAIN.fullmatch(text) else in_quotes(text)
 
 
 def in_quotes(text: str) -> str:
-    """A text in quotes and on one line; of different texts, different ones."""
+    """Return a text in quotes and on one line; of different texts, different ones."""
     return one_line(json.dumps(text, ensure_ascii=False))
 
 
 def unseen_character(text: str, allowed: str = "") -> str | None:
-    """The first character of a text that cannot be seen, as `U+001B`; blanks of any width count as seen.
+    """Return the first character of a text that cannot be seen and is not allowed, as `U+001B`.
 
-    Args:
-        text: the text.
-        allowed: characters that are passed over.
+    Blanks of any width count as seen.
     """
-    return next((f"U+{ord(each):04X}" for each in text if not _is_shown(each) and each not in allowed), None)
+    return _first(character for character in text if not _is_shown(character) and character not in allowed)
 
 
 def misleading_character(text: str) -> str | None:
@@ -70,19 +73,26 @@ def misleading_character(text: str) -> str | None:
 
     Others that cannot be seen are part of names in some scripts, and are shown escaped.
     """
-    found = (each for each in text if each in _TURNING or (unicodedata.category(each) == "Cc" and each not in "\n\t\r"))
-    return next((f"U+{ord(each):04X}" for each in found), None)
+    return _first(
+        character
+        for character in text
+        if character in _TURNING or (unicodedata.category(character) == "Cc" and character not in "\n\t\r")
+    )
 
 
 def blank_letter(text: str) -> str | None:
-    """The first character of a text that is a letter or sign without ink, as `U+3164`."""
-    return next((f"U+{ord(each):04X}" for each in text if each in _BLANK_LETTERS), None)
+    """Return the first character of a text that is a letter or sign without ink, as `U+3164`."""
+    return _first(character for character in text if character in _BLANK_LETTERS)
+
+
+def _first(characters: Iterable[str]) -> str | None:
+    return next((f"U+{ord(character):04X}" for character in characters), None)
 
 
 def _escaped(text: str, escape: Callable[[str], str], allowed: str) -> str:
     if text.isprintable():
         return text
-    return "".join(each if _is_shown(each) or each in allowed else escape(each) for each in text)
+    return "".join(letter if _is_shown(letter) or letter in allowed else escape(letter) for letter in text)
 
 
 def _python_escape(character: str) -> str:

@@ -6,7 +6,7 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def resource(name: str) -> Path:
-    """The path of a file that comes with the project, such as `schemas/transaction.yaml`."""
+    """Return the path of a file that comes with the project, such as `schemas/transaction.yaml`."""
     inside = _PACKAGE / name
     return inside if inside.exists() else _PACKAGE.parent / name
 

@@ -115,7 +115,7 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def field_name(location: Location) -> str:
-    """A location as people write it: `rules[2].window.length`."""
+    """Return a location as people write it: `rules[2].window.length`."""
     text = ""
     for step in location:
         text += f"[{step + 1}]" if isinstance(step, int) else f".{step}" if text else step
@@ -123,7 +123,7 @@ def field_name(location: Location) -> str:
 
 
 def _reason(error: Any) -> str:
-    """One validation error in plain words."""
+    """Return one validation error in plain words."""
     if error["type"] == "missing":
         return "is missing"
     text = _KINDS.get(error["type"], str(error["msg"]).removeprefix("Value error, "))

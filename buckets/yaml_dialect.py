@@ -69,7 +69,7 @@ class _Loader(yaml.SafeLoader):
 
     def compose_scalar_node(self, anchor: Any) -> ScalarNode:
         node = super().compose_scalar_node(anchor)
-        if any("\ud800" <= each <= "\udfff" for each in node.value):
+        if any("\ud800" <= character <= "\udfff" for character in node.value):
             raise ComposerError(None, None, f"{node.value!a} holds half a character", node.start_mark)
         return node
 
@@ -85,15 +85,15 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def construct_mapping(self, node: Node, deep: bool = False) -> dict[Any, Any]:
-        """A mapping whose keys are the text that was written."""
+        """Return a mapping whose keys are the text that was written."""
         if not isinstance(node, MappingNode):
             raise ConstructorError(None, None, "expected a mapping", node.start_mark)
         self.flatten_mapping(node)
-        found = {}
+        mapping = {}
         for key, value in node.value:
             self.construct_object(key)  # refuses tags that mean nothing
-            found[key.value] = self.construct_object(value, deep=deep)
-        return found
+            mapping[key.value] = self.construct_object(value, deep=deep)
+        return mapping
 
 
 def _as_text(loader: _Loader, node: ScalarNode) -> str:
@@ -138,7 +138,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _quoted_where_needed(dumper: _Dumper, text: str) -> Node:
-    """A text; in double quotes if it has what cannot be seen, as the line break U+0085, which they alone keep."""
+    """Represent a text; in double quotes if it has what cannot be seen, such as U+0085, which they alone keep."""
     return dumper.represent_scalar(f"{_TAG}str", text, style='"' if unseen_character(text, "\n") else None)
 
 
@@ -152,7 +152,7 @@ _Dumper.add_implicit_resolver(
 
 
 def compose_yaml(text: str) -> Node | None:
-    """The node tree of a text, with the positions of all nodes.
+    """Return the node tree of a text, with the positions of all nodes.
 
     Raises:
         yaml.YAMLError: broken YAML.
@@ -165,7 +165,7 @@ def compose_yaml(text: str) -> Node | None:
 
 
 def read_yaml(text: str) -> tuple[Any, Node | None]:
-    """A text as plain data (mappings, lists, text, booleans and None), and its node tree.
+    """Read a text as plain data (mappings, lists, text, booleans and None) and as its node tree.
 
     Raises:
         yaml.YAMLError: broken YAML; with its mark, except for a character that YAML does not allow.
@@ -181,7 +181,7 @@ def read_yaml(text: str) -> tuple[Any, Node | None]:
 
 
 def write_yaml(data: Any, flow: bool = False) -> str:
-    """Plain data as YAML, in braces and on one line if `flow` is set; without a line break at its end."""
+    """Write plain data as YAML, in braces and on one line if `flow` is set; without a line break at its end."""
     width = 10**9 if flow else _WIDTH
     style = True if flow else None
     text = yaml.dump(data, Dumper=_Dumper, sort_keys=False, default_flow_style=style, allow_unicode=True, width=width)

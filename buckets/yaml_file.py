@@ -65,7 +65,7 @@ def is_utf16(content: bytes) -> bool:
 
 
 def _read_bytes(path: Path, what: str) -> bytes:
-    """The bytes of a file; a pipe or a device, which might never end, is refused at once."""
+    """Read the bytes of a file; a pipe or a device, which might never end, is refused at once."""
     with open(path, "rb", opener=_open_at_once) as file:  # Path.open takes no opener
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             message = f"{what} {path}: is a pipe or a device; name a file"
@@ -103,18 +103,18 @@ def parse_yaml(text: str, path: Path, what: str) -> tuple[Any, Node | None]:
 
 def _check_brackets(error: yaml.MarkedYAMLError, text: str, path: Path, what: str) -> None:
     """Say of an error inside brackets which bracket it is, or that a variable stands there."""
-    opened, found = error.context_mark, error.problem_mark
-    if opened is None or found is None or not str(error.context).endswith(("flow mapping", "flow sequence")):
+    opened, at = error.context_mark, error.problem_mark
+    if opened is None or at is None or not str(error.context).endswith(("flow mapping", "flow sequence")):
         return
-    variable = VARIABLE.search(text.splitlines()[found.line][max(found.column - 1, 0) :]) if found.column else None
+    variable = VARIABLE.search(text.splitlines()[at.line][max(at.column - 1, 0) :]) if at.column else None
     if variable is not None and variable.start() == 0:
-        message = f"{what} {path}:{found.line + 1}: {variable[0]} is not replaced here; write the value itself"
+        message = f"{what} {path}:{at.line + 1}: {variable[0]} is not replaced here; write the value itself"
         raise BucketsError(message) from None
     bracket = text[opened.index]
-    there = text[found.index : found.index + 1]
+    there = text[at.index : at.index + 1]
     message = (
         f"{what} {path}:{opened.line + 1}: broken YAML: {bracket!r} is not closed, or a comma is missing, before "
-        f"{there!r} on line {found.line + 1}"
+        f"{there!r} on line {at.line + 1}"
         if there.strip()
         else f"{what} {path}:{opened.line + 1}: broken YAML: {bracket!r} is not closed"
     )
@@ -122,12 +122,12 @@ def _check_brackets(error: yaml.MarkedYAMLError, text: str, path: Path, what: st
 
 
 def _variables(value: Any, location: Location) -> Iterator[tuple[Location, str]]:
-    """The names of environment variables in the texts of plain data, and where each is."""
+    """Yield the names of environment variables in the texts of plain data, with where each is."""
     if isinstance(value, str):
-        yield from ((location, found[0]) for found in VARIABLE.finditer(value))
+        yield from ((location, match[0]) for match in VARIABLE.finditer(value))
     elif isinstance(value, dict | list):
-        for step, each in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from _variables(each, (*location, step))
+        for step, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _variables(inner, (*location, step))
 
 
 def line_of(root: Node | None, location: Location) -> int:
@@ -148,14 +148,14 @@ def _way(node: Node | None, location: Location) -> Iterator[tuple[Mark, Node]]:
     """Return the nodes on the way to `location`, as far as there are some, each with where its name begins."""
     for step in location:
         if isinstance(node, MappingNode):
-            found = next(((key, value) for key, value in node.value if key.value == str(step)), None)
+            pair = next(((key, value) for key, value in node.value if key.value == str(step)), None)
         elif isinstance(node, SequenceNode) and isinstance(step, int) and step < len(node.value):
-            found = node.value[step], node.value[step]
+            pair = node.value[step], node.value[step]
         else:
-            found = None
-        if found is None:
+            pair = None
+        if pair is None:
             return
-        named, node = found
+        named, node = pair
         yield named.start_mark, node
 
 
@@ -191,14 +191,26 @@ def load_model(path: Path, model: type[Model], what: str, with_variables: Collec
     Raises:
         BucketsError: the file cannot be read, is broken YAML, does not fit the model, or has a variable elsewhere.
     """
-    data, root = load_mapping(path, what)
-    misplaced = next(_misplaced_variables(data, root, path, what, with_variables), None)
-    if misplaced is not None:
-        raise misplaced
+    value, faults = read_model(path, model, what, with_variables)
+    if value is None:
+        raise first_of(faults)
+    return value
+
+
+def read_model(
+    path: Path, model: type[Model], what: str, with_variables: Collection[str] | None = None
+) -> tuple[Model | None, list[BucketsError]]:
+    """Read a YAML file as `load_model` does; return the model, or None and all that is wrong with the file."""
     try:
-        return model.model_validate(data)
+        data, root = load_mapping(path, what)
+    except BucketsError as error:
+        return None, [error]
+    faults = list(_misplaced_variables(data, root, path, what, with_variables))
+    try:
+        value = model.model_validate(data)
     except ValidationError as error:
-        raise first_of(invalid(error, path, root, what, model)) from None
+        return None, faults + invalid(error, path, root, what, model)
+    return None if faults else value, faults
 
 
 def load_mapping(path: Path, what: str) -> tuple[dict[Any, Any], Node | None]:
@@ -212,22 +224,6 @@ def load_mapping(path: Path, what: str) -> tuple[dict[Any, Any], Node | None]:
         message = f"{what} {path}: must be a mapping of fields, not {type(data).__name__}"
         raise BucketsError(message)
     return data, root
-
-
-def model_faults(
-    path: Path, model: type[Model], what: str, with_variables: Collection[str] | None = None
-) -> list[BucketsError]:
-    """Return all for which `load_model` refuses a file; nothing where it does not."""
-    try:
-        data, root = load_mapping(path, what)
-    except BucketsError as error:
-        return [error]
-    faults = list(_misplaced_variables(data, root, path, what, with_variables))
-    try:
-        model.model_validate(data)
-    except ValidationError as error:
-        faults += invalid(error, path, root, what, model)
-    return faults
 
 
 def _misplaced_variables(

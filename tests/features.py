@@ -1,6 +1,6 @@
-"""Functions that only features have, of single events, different values and ranks: engine and oracle.
+"""Operations that only features need, on single events, different values and ranks: engine and oracle.
 
-A rule stands in for each of them. Its sum is exchanged for the function in the plan, and in the oracle for a loop.
+A rule stands in for each of them. Its sum is exchanged for the operation in the plan, and in the oracle for a loop.
 """
 
 from dataclasses import dataclass, field, replace
@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from hypothesis import strategies as st
 
+from buckets.aggregates import operation as codes
 from buckets.duration import format_duration
 from buckets.events.schema import EventSchema
-from buckets.kernel import plan as codes
-from buckets.kernel.plan import FUNCTIONS, FeatureArrays, GroupPlan
+from buckets.kernel.plan import ALWAYS, FeatureArrays, GroupPlan
 from buckets.rules.rule import Rule
+from buckets.rules.short_form import VALUE
 from buckets.timeline.paging import Paging
 from tests.engine import SMALL, Engine
 from tests.oracle import Bounds, Event, Oracle, Outcome, Result
@@ -36,7 +37,7 @@ NAMES = ("FIRST", "FIRST_TIME", "PREVIOUS", "PREVIOUS_TIME", "COUNT_DISTINCT", *
 class Wanted(NamedTuple):
     """A feature that is wanted; of a percentile, `hundredths` of a per cent."""
 
-    function: str
+    operation: str
     measure: str = "amount"
     second: str | None = None
     counted: str | None = None
@@ -80,8 +81,8 @@ def with_features(plan: GroupPlan, wanted: list[Wanted]) -> GroupPlan:
     def column(name: str | None) -> int:
         return -1 if name is None else measures.index(name)
 
-    functions = [
-        getattr(codes, one.function) if one else FUNCTIONS[each.aggregate.function]
+    operations = [
+        getattr(codes, one.operation) if one else each.features[VALUE].aggregate.operation
         for one, each in zip(chosen, rules, strict=True)
     ]
     at = {int(number): position for position, number in enumerate(plan.rule_arrays.number)}
@@ -89,7 +90,7 @@ def with_features(plan: GroupPlan, wanted: list[Wanted]) -> GroupPlan:
     before = np.searchsorted(plan.feature_arrays.rules_end, order, side="right")
     is_wanted = np.array([one is not None for one in chosen])
     features = FeatureArrays(
-        function=np.array(functions, np.int64),
+        operation=np.array(operations, np.int64),
         measure=np.array([column(each.measure) if each.measure else 0 for each in rules], np.int64),
         second=np.array([column(one.second if one else None) for one in chosen], np.int64),
         counted=np.array([column(one.counted if one else None) for one in chosen], np.int64),
@@ -106,7 +107,7 @@ def with_features(plan: GroupPlan, wanted: list[Wanted]) -> GroupPlan:
         rules_end=numbers + 1,
     )
     limits = type(plan.rule_arrays)(*(array[order] for array in plan.rule_arrays))
-    comparison = np.where(is_wanted, codes.ALWAYS, limits.comparison)
+    comparison = np.where(is_wanted, ALWAYS, limits.comparison)
     return replace(plan, feature_arrays=features, rule_arrays=limits._replace(comparison=comparison))
 
 
@@ -161,11 +162,11 @@ class FeatureOracle(Oracle):
         wanted = self.wanted[int(rule.rule_id[1:])]
         in_order = sorted(self.events[event.key], key=lambda x: x.time_ms)
         own = max(at for at, x in enumerate(in_order) if x is event)
-        if wanted.function.startswith("PREVIOUS"):
+        if wanted.operation.startswith("PREVIOUS"):
             in_order = in_order[:own]
         inside = [x for x in in_order if edge <= x.time_ms <= event.time_ms]
         counted = [x for x in inside if wanted.counted is None or self.scaled([x], wanted.counted) == [1]]
-        if not wanted.function.endswith("TIME"):
+        if not wanted.operation.endswith("TIME"):
             counted = [x for x in counted if self.scaled([x], wanted.measure) != [None]]
         value, count = self.value(wanted, counted)
         outcome.results[rule.rule_id] = Result(Decimal(value), count, True)
@@ -173,24 +174,24 @@ class FeatureOracle(Oracle):
 
     def value(self, wanted: Wanted, counted: list[Event]) -> tuple[int | Decimal, int]:
         """Value and number of events of a function over the events that it counts."""
-        if wanted.function == "COUNT_DISTINCT":
+        if wanted.operation == "COUNT_DISTINCT":
             columns = [self.scaled(counted, name) for name in (wanted.measure, wanted.second) if name]
             return len(set(zip(*columns, strict=True))), len(counted)
         if not counted:
             return 0, 0
-        if wanted.function in RANKS:
+        if wanted.operation in RANKS:
             return self.ranked(wanted, sorted(self.scaled(counted, wanted.measure))), len(counted)
-        found = counted[0] if wanted.function.startswith("FIRST") else counted[-1]
-        if wanted.function.endswith("TIME"):
+        found = counted[0] if wanted.operation.startswith("FIRST") else counted[-1]
+        if wanted.operation.endswith("TIME"):
             return found.time_ms, 1
         return self.scaled([found], wanted.measure)[0], 1
 
     def ranked(self, wanted: Wanted, values: list[int]) -> int | Decimal:
         """A percentile, the median or the mode of sorted values."""
-        if wanted.function == "MEDIAN":
+        if wanted.operation == "MEDIAN":
             twice = values[(len(values) - 1) // 2] + values[len(values) // 2]
             return with_tenths(twice // 2, twice % 2 * 500_000)
-        if wanted.function == "MODE":
+        if wanted.operation == "MODE":
             return max(values, key=values.count)
         return next(
             each
@@ -204,7 +205,7 @@ def wanted_features(max_size: int = 8, lengths_ms: list[int] = LENGTHS_MS, names
     measure = st.sampled_from(["amount", "fee"])
     one = st.builds(
         Wanted,
-        function=st.sampled_from(names),
+        operation=st.sampled_from(names),
         measure=measure,
         # Both columns of a pair are halves of one value, of which none is the largest number, as which a null is kept.
         second=st.sampled_from([None, "fee"]),

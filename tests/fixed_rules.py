@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from buckets.checkpoint.topic_position import TopicPosition
 from buckets.errors import BucketsError
-from buckets.rule_feeds.feed import Read
+from buckets.feeds.feed import RuleRead
 from buckets.rules.change import changes_between
 from buckets.rules.revision import Refusal
 from buckets.rules.rule import Rule
@@ -24,9 +24,9 @@ class FixedRules:
     def start(self, position: TopicPosition | None) -> None:
         """Nothing to follow."""
 
-    def read(self, in_force: Sequence[Rule]) -> Read:
+    def read(self, in_force: Sequence[Rule]) -> RuleRead:
         """The rules that are not in force yet."""
-        return Read(changes_between(in_force, self._rules))
+        return RuleRead(changes_between(in_force, self._rules))
 
     def refuse(self, refusals: Sequence[Refusal]) -> None:
         """End the job: nobody can correct these rules while it runs.

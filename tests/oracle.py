@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from buckets.config.precision import Precision
 from buckets.rules.rule import Rule
+from tests.core.aggregates.oracle import oracles
 
 COMPARE = {
     ">": lambda a, b: a > b,
@@ -18,8 +19,8 @@ COMPARE = {
     "=": lambda a, b: a == b,
     "!=": lambda a, b: a != b,
 }
-BEST = {"min": min, "max": max}
-"""Functions that pick one of the values."""
+BEST = {name: one.best for name, one in oracles().items() if one.best is not None}
+"""Functions of rules in the short form that pick one of the values."""
 LEAST, GREATEST = -(2**63), 2**63 - 1
 Tiers = list[tuple[int, int]]
 """Age and width of the buckets of each tier, in ms, the youngest first."""

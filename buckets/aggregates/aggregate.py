@@ -1,95 +1,20 @@
-"""What all aggregates share: their components, what the kernel has computed of those, and what a value is."""
+"""What an aggregate says of itself, from which all that a rule can do with it is derived: see `registry`."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from decimal import Decimal
-from importlib import import_module
-from typing import Any, ClassVar, Final, Literal, NamedTuple, Protocol
+from typing import ClassVar, Final, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-SimpleFunction = Literal["sum", "count", "avg", "min", "max"]
-"""The functions of rules in the short form, whose values the kernel compares with limits itself."""
-KernelFunction = Literal[
-    SimpleFunction,
-    "first",
-    "first_time",
-    "previous",
-    "previous_time",
-    "count_distinct",
-    "percentile",
-    "median",
-    "mode",
-]
-ColumnKind = Literal[
-    "value", "one", "least", "greatest", "square_0", "square_1", "square_2", "square_3", "digest_high", "digest_low"
-]
-"""What a timeline keeps of an event for a feature: the field's value, 1 for an event that counts, a value that is never
-the least or greatest for one that does not, 32 bits of a square, or a half of what tells values apart: a text's digest
-of 126 bits, or a number and 0."""
+from buckets.aggregates.component import EVENTS, Component, Computed, Flags, Integers, with_value
+from buckets.aggregates.plain import CountedEvents, PlainValue
+from buckets.aggregates.value_range import ValueRange
+
 FieldKind = Literal["measure", "long", "string", "boolean"]
-Function = Literal[
-    SimpleFunction,
-    "variance",
-    "stddev",
-    "first",
-    "last",
-    "previous",
-    "time_since_first",
-    "time_since_previous",
-    "is_first",
-    "same_count",
-    "count_distinct",
-    "percentile",
-    "median",
-    "mode",
-]
 NUMBERS: Final[tuple[FieldKind, ...]] = ("measure", "long")
 ANY_FIELD: Final[tuple[FieldKind, ...]] = ("measure", "long", "string", "boolean")
-Integers = npt.NDArray[Any]
-"""int64, or Python integers where 64 bits may not be enough."""
-Flags = npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class Component:
-    """Something that the kernel computes for an aggregate, over the events that its feature counts.
-
-    Attributes:
-        function: what is computed.
-        column: of what; None for a count.
-        second: a second column, where pairs of values are counted.
-        parameter: of a percentile, which one it is in hundredths of a per cent; 0 for all else.
-    """
-
-    function: KernelFunction
-    column: ColumnKind | None = None
-    second: ColumnKind | None = None
-    parameter: int = 0
-
-
-COUNT: Final = Component("count")
-
-
-class Computed(NamedTuple):
-    """A component at some events, value and bounds as the kernel gives them: arrays `(events,)`; see `Rows`."""
-
-    whole: npt.NDArray[np.int64]
-    micro: npt.NDArray[np.int32]
-    lower_whole: npt.NDArray[np.int64]
-    lower_micro: npt.NDArray[np.int32]
-    upper_whole: npt.NDArray[np.int64]
-    upper_micro: npt.NDArray[np.int32]
-    event_count: npt.NDArray[np.int64]
-    count_lower: npt.NDArray[np.int64]
-    count_upper: npt.NDArray[np.int64]
-    exact: Flags
-
-
-COMPUTED: Final = Computed._fields
-"""The names of what is known of a component."""
 
 
 class Own(Protocol):
@@ -97,23 +22,23 @@ class Own(Protocol):
 
     @property
     def times_ms(self) -> npt.NDArray[np.int64]:
-        """When each happened."""
+        """Return when each happened."""
 
     @property
     def counts(self) -> Flags:
-        """Whether the feature counts the event."""
+        """Return whether the feature counts the event."""
 
     @property
     def has_value(self) -> Flags:
-        """Whether it has a value in the feature's field."""
+        """Return whether it has a value in the feature's field."""
 
     @property
     def value(self) -> npt.NDArray[np.int64]:
-        """The feature's field, as integers; 0 where it has none."""
+        """Return the feature's field, as integers; 0 where it has none."""
 
     @property
     def scale(self) -> int:
-        """Digits after the point of the feature's field."""
+        """Return the digits after the point of the feature's field."""
 
 
 class Values(NamedTuple):
@@ -143,130 +68,103 @@ class Aggregate(ABC):
 
     Attributes:
         phrase: what it is called in a sentence, before the name of its field.
+        short_phrase: what it is called in the sentence of a rule in the short form, whose limit the kernel compares
+            with the first component; empty where rules in the short form cannot have it.
         takes: of which kinds of field it may be; empty if it needs none.
+        null_when: of which events it is NULL, or never, as the README says it.
         is_boolean: whether it is true or false, and no number.
         needs_raw_events: whether it looks at single events, so that its window has to lie in the tail.
         by_value: whether it counts events that share the value of its field, which is a grouping of its own.
-        needs_p: whether it has to be told of how many per cent it is.
+        needs_p: whether it requires a percentile.
+        adds_up: whether each event adds its value, or 1, to it, so that an explanation shows what it comes to.
     """
 
     phrase: str
+    short_phrase: str = ""
     takes: ClassVar[tuple[FieldKind, ...]] = NUMBERS
+    null_when: ClassVar[str] = "of no event"
     is_boolean: ClassVar[bool] = False
     needs_raw_events: ClassVar[bool] = False
     by_value: ClassVar[bool] = False
     needs_p: ClassVar[bool] = False
+    adds_up: ClassVar[bool] = False
 
     def of_p(self, p: Decimal) -> "Aggregate":
-        """The same of so many per cent."""
-        message = f"{self.phrase} has no per cent"
+        """Return the aggregate of another percentile."""
+        message = f"{self.phrase} has no percentile"
         raise TypeError(message)
+
+    @property
+    def operation(self) -> int:
+        """Return the operation of its first component, which a rule in the short form compares with its limit."""
+        return self.components(counts_all=True)[0].operation
 
     @abstractmethod
     def components(self, counts_all: bool) -> tuple[Component, ...]:
-        """What has to be computed.
+        """Return what the kernel has to compute.
 
         Args:
             counts_all: whether the feature counts every event of its key.
         """
 
-    def counted(self, found: Mapping[Component, Computed], own: Own) -> npt.NDArray[np.int64]:
-        """How many events the value is of; of a function that looks at one event, whether there is one.
+    def counted(self, computed: Mapping[Component, Computed], own: Own) -> npt.NDArray[np.int64]:
+        """Return how many events the value is of; of an aggregate of one event, whether there is one.
 
         Args:
-            found: as for `lower`.
-            own: as for `lower`.
+            computed: as for `finalize`.
+            own: as for `finalize`.
         """
-        first = next(iter(found.values()))
-        return with_value(first, found[COUNT]).whole if COUNT in found else first.event_count
+        first = next(iter(computed.values()))
+        return with_value(first, computed[EVENTS]).whole if EVENTS in computed else first.event_count
 
     @abstractmethod
-    def lower(self, found: Mapping[Component, Computed], own: Own) -> Values:
-        """The values that follow from the components.
+    def finalize(self, computed: Mapping[Component, Computed], own: Own) -> Values:
+        """Return the values that follow from the components.
 
         Args:
-            found: the components of `components`, which all have the same events.
+            computed: the components of `components`, which all have the same events.
             own: the events.
         """
 
+    @abstractmethod
+    def plain(self, events: CountedEvents, scale: int) -> PlainValue:
+        """Return the value again, from a list of events alone.
 
-@dataclass(frozen=True)
-class _Named:
-    """Finds aggregates by name, each in the module that is called like it."""
+        Args:
+            events: those that it counts.
+            scale: digits after the point of their values.
+        """
 
-    known: dict[str, Aggregate]
+    def value_range(self, field: ValueRange, reach_ms: int, counts_itself: bool) -> ValueRange:
+        """Return between what a value lies, of a number; anything where nothing is known.
 
-    def __call__(self, function: str) -> Aggregate:
-        if function not in self.known:
-            self.known[function] = import_module(f"buckets.aggregates.{function}").AGGREGATE
-        return self.known[function]
-
-
-aggregate: Final[Callable[[str], Aggregate]] = _Named({})
-"""The aggregate of a function of `Function`."""
-
-
-class Events(NamedTuple):
-    """How many events a feature is of, and the fewest and the most that they can be: int64 arrays `(events,)`."""
-
-    whole: npt.NDArray[np.int64]
-    fewest: npt.NDArray[np.int64]
-    most: npt.NDArray[np.int64]
+        Args:
+            field: between what the values of its field lie.
+            reach_ms: how far the window reaches back.
+            counts_itself: whether the event whose window it is surely counts.
+        """
+        return ValueRange()
 
 
-def with_value(of: Computed, count: Computed) -> Events:
-    """How many of the events that count have a value, of which a component is.
-
-    The component knows how many events of the window have one, those that do not count among them; the count knows how
-    many events there are. All that have none count.
+def as_values(component: Computed, count: Computed | None, scale: int) -> Values:
+    """Return a component as it is: NULL where nothing is counted.
 
     Args:
-        of: the component.
-        count: how many events count; the component itself, if that is the count.
-    """
-    fewest = count.lower_whole - (count.count_lower - of.count_lower)
-    most = count.upper_whole - (count.count_upper - of.count_upper)
-    # The number is shared out for an uncertain edge, each part for itself.
-    whole = np.clip(count.whole - (count.event_count - of.event_count), fewest, most)
-    return Events(whole, fewest, most)
-
-
-def lowered(found: Computed, count: Computed | None, scale: int) -> Values:
-    """A component as it is: NULL where nothing is counted.
-
-    Args:
-        found: the component.
+        component: the component.
         count: how many events count; None where the component is never NULL.
         scale: digits after the point.
     """
-    everywhere = np.ones(len(found.whole), np.bool_)
+    lower, upper = component.lower_whole, component.upper_whole
+    everywhere = np.ones(len(component.whole), np.bool_)
     if count is None:
-        return Values(found.whole, scale, everywhere, found.lower_whole, found.upper_whole, ~everywhere, found.exact)
-    events = with_value(found, count)
+        return Values(component.whole, scale, everywhere, lower, upper, ~everywhere, component.exact)
+    events = with_value(component, count)
     return Values(
-        scaled=found.whole,
+        scaled=component.whole,
         scale=scale,
         valid=events.whole > 0,
-        lower=found.lower_whole,
-        upper=found.upper_whole,
+        lower=lower,
+        upper=upper,
         may_be_null=events.fewest == 0,
-        exact=(found.lower_whole == found.upper_whole) & ((events.fewest > 0) | (events.most == 0)),
+        exact=(lower == upper) & ((events.fewest > 0) | (events.most == 0)),
     )
-
-
-def joined(whole: npt.NDArray[np.int64], micro: npt.NDArray[np.int32], digits: int) -> Integers:
-    """Wholes and millionths as one integer, of which so many digits are after the point."""
-    unit, rest = 10**digits, micro // np.int32(10 ** (6 - digits))
-    # Of the least integer numpy's absolute value is negative.
-    largest = max(abs(int(whole.min())), abs(int(whole.max()))) if len(whole) else 0
-    if largest < 2**63 // unit - 1:
-        narrow: npt.NDArray[np.int64] = whole * unit + rest
-        return narrow
-    return fitted(whole.astype(object) * unit + rest)
-
-
-def fitted(numbers: Integers) -> Integers:
-    """Python integers as int64 where all of them fit."""
-    if numbers.dtype != object or not len(numbers):
-        return numbers.astype(np.int64)
-    return numbers.astype(np.int64) if numbers.min() >= -(2**63) and numbers.max() < 2**63 else numbers

@@ -1,6 +1,9 @@
-"""The value of a field in the earliest event of the window."""
+"""The value of the earliest event."""
 
-from buckets.aggregates.aggregate import Component
+from operator import itemgetter
+
+from buckets.aggregates.component import Component
+from buckets.aggregates.operation import FIRST
 from buckets.aggregates.single_event import SingleEvent
 
-AGGREGATE = SingleEvent("the first", Component("first", "value"))
+AGGREGATE = SingleEvent("the first", Component(FIRST, "value"), itemgetter(0))

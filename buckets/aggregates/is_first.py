@@ -1,22 +1,25 @@
-"""Whether no event before this one counts: true for the first payment of a window."""
+"""Whether no event before this one counts: true or false."""
 
 from collections.abc import Mapping
 
 import numpy as np
 
-from buckets.aggregates.aggregate import COUNT, Aggregate, Component, Computed, Own, Values
+from buckets.aggregates.aggregate import Aggregate, Own, Values
+from buckets.aggregates.component import EVENTS, Component, Computed
+from buckets.aggregates.plain import CountedEvents, PlainValue
 
 
 class _IsFirst(Aggregate):
     phrase = "whether this is the first event"
     takes = ()
+    null_when = "never"
     is_boolean = True
 
     def components(self, counts_all: bool) -> tuple[Component, ...]:
-        return (COUNT,)
+        return (EVENTS,)
 
-    def lower(self, found: Mapping[Component, Computed], own: Own) -> Values:
-        count, itself = found[COUNT], own.counts.astype(np.int64)
+    def finalize(self, computed: Mapping[Component, Computed], own: Own) -> Values:
+        count, itself = computed[EVENTS], own.counts.astype(np.int64)
         lower, upper = (count.upper_whole == itself), (count.lower_whole == itself)
         everywhere = np.ones(len(itself), np.bool_)
         return Values(
@@ -28,6 +31,10 @@ class _IsFirst(Aggregate):
             may_be_null=~everywhere,
             exact=lower == upper,
         )
+
+    def plain(self, events: CountedEvents, scale: int) -> PlainValue:
+        is_first = not len(events.others())
+        return PlainValue(is_first, is_first)
 
 
 AGGREGATE = _IsFirst()

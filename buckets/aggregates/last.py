@@ -1,20 +1,23 @@
-"""The value of a field in the latest event that counts and has one: this one, or the one before it."""
+"""The value of the latest event, which may be this one."""
 
 from collections.abc import Mapping
+from operator import itemgetter
 
 import numpy as np
 import numpy.typing as npt
 
-from buckets.aggregates.aggregate import Component, Computed, Own, Values
+from buckets.aggregates.aggregate import Own, Values
+from buckets.aggregates.component import Component, Computed
+from buckets.aggregates.operation import PREVIOUS
 from buckets.aggregates.single_event import SingleEvent, of_event
 
 
 class _Last(SingleEvent):
-    def counted(self, found: Mapping[Component, Computed], own: Own) -> npt.NDArray[np.int64]:
-        return np.maximum(found[self._found].event_count, own.counts & own.has_value)
+    def counted(self, computed: Mapping[Component, Computed], own: Own) -> npt.NDArray[np.int64]:
+        return np.maximum(computed[self._component].event_count, own.counts & own.has_value)
 
-    def lower(self, found: Mapping[Component, Computed], own: Own) -> Values:
-        before, itself, value = of_event(found[self._found], own.scale), own.counts & own.has_value, own.value
+    def finalize(self, computed: Mapping[Component, Computed], own: Own) -> Values:
+        before, itself, value = of_event(computed[self._component], own.scale), own.counts & own.has_value, own.value
         return Values(
             scaled=np.where(itself, value, before.scaled),
             scale=own.scale,
@@ -26,4 +29,4 @@ class _Last(SingleEvent):
         )
 
 
-AGGREGATE = _Last("the last", Component("previous", "value"))
+AGGREGATE = _Last("the last", Component(PREVIOUS, "value"), itemgetter(-1))

@@ -1,6 +1,6 @@
-"""The largest value of a field. Of no events it is NULL."""
+"""The largest value."""
 
-from buckets.aggregates.aggregate import Component
 from buckets.aggregates.extreme import Extreme
+from buckets.aggregates.operation import MAX
 
-AGGREGATE = Extreme("the largest", Component("max", "value"), Component("max", "greatest"))
+AGGREGATE = Extreme("the largest", MAX, "greatest", max)

@@ -1,6 +1,6 @@
-"""The smallest value of a field. Of no events it is NULL."""
+"""The smallest value."""
 
-from buckets.aggregates.aggregate import Component
 from buckets.aggregates.extreme import Extreme
+from buckets.aggregates.operation import MIN
 
-AGGREGATE = Extreme("the smallest", Component("min", "value"), Component("min", "least"))
+AGGREGATE = Extreme("the smallest", MIN, "least", min)

@@ -1,6 +1,16 @@
-"""The most frequent value of a field; of several the least. Of no events it is NULL."""
+"""The most frequent value; of several the least."""
 
-from buckets.aggregates.aggregate import Component
+from collections import Counter
+from collections.abc import Sequence
+
+from buckets.aggregates.component import Component
+from buckets.aggregates.operation import MODE
 from buckets.aggregates.single_event import SingleEvent
 
-AGGREGATE = SingleEvent("the most frequent", Component("mode", "value"))
+
+def _most_frequent(values: Sequence[int]) -> int:
+    times = Counter(values)
+    return min(times, key=lambda value: (-times[value], value))
+
+
+AGGREGATE = SingleEvent("the most frequent", Component(MODE, "value"), _most_frequent)

@@ -1,6 +1,9 @@
-"""The value of a field in the latest event before this one. Without one in the window it is NULL."""
+"""The value of the latest event before this one."""
 
-from buckets.aggregates.aggregate import Component
-from buckets.aggregates.single_event import SingleEvent
+from operator import itemgetter
 
-AGGREGATE = SingleEvent("the previous", Component("previous", "value"))
+from buckets.aggregates.component import Component
+from buckets.aggregates.operation import PREVIOUS
+from buckets.aggregates.single_event import Before
+
+AGGREGATE = Before("the previous", Component(PREVIOUS, "value"), itemgetter(-1))

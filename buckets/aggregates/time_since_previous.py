@@ -1,6 +1,9 @@
-"""The seconds since the latest event before this one. Without one in the window it is NULL."""
+"""The seconds, with 3 digits, since the latest event before this one."""
 
-from buckets.aggregates.aggregate import Component
-from buckets.aggregates.single_event import SecondsSince
+from operator import itemgetter
 
-AGGREGATE = SecondsSince("the seconds since the previous event", Component("previous_time"))
+from buckets.aggregates.component import Component
+from buckets.aggregates.operation import PREVIOUS_TIME
+from buckets.aggregates.single_event import SecondsSinceBefore
+
+AGGREGATE = SecondsSinceBefore("the seconds since the previous event", Component(PREVIOUS_TIME), itemgetter(-1))

@@ -2,7 +2,7 @@
 
 Besides the declared fields each row has columns of the archive's own, whose names begin with `_`. Repeats, late events
 and rows that are no events are in it too: it is what arrived, not what counted. How files are laid out, so that the
-events of one key are found without reading the others, is in `archive_layout`.
+events of one key are found without reading the others, is in `layout`.
 """
 
 import itertools
@@ -60,7 +60,7 @@ _TABLE = "arrivals"
 
 
 def archive_columns(schema: EventSchema) -> pa.Schema:
-    """The columns of the archive of events of a schema."""
+    """Return the columns of the archive of events of a schema."""
     fields = [pa.field(schema.event_id, pa.string()), pa.field(schema.event_time.field, TIME)]
     fields += [pa.field(name, _TYPES[kind]) for name, kind in schema.attributes.items()]
     fields += [pa.field(name, pa.decimal128(38, measure.scale)) for name, measure in schema.measures.items()]
@@ -71,26 +71,18 @@ class Archive:
     """The archive of a job."""
 
     def __init__(self, folder: Path, names: FieldNames | None = None) -> None:
-        """Look at a folder; nothing is written yet.
-
-        Args:
-            folder: the folder.
-            names: what fields were called in earlier batches, under which names rows are read; None where they always
-                had the same.
-        """
+        """Write nothing yet; rows are read under `names`, which say what fields were called in earlier batches."""
         self.folder, self.names = folder, names or FieldNames()
         self.table_path = folder / _TABLE
 
     def exists(self) -> bool:
-        """Whether anything has been archived."""
+        """Return whether anything has been archived."""
         return is_table(self.table_path)
 
     def prepare(self, schema: EventSchema, cluster_by: str | None = None) -> None:
         """Make the table, or give it the columns of fields that it lacks.
 
-        Args:
-            schema: the event schema.
-            cluster_by: the field by whose values rows are sorted within a file from now on; None: as until now.
+        Rows are sorted within a file by the field `cluster_by` from now on; None: as until now.
         """
         columns = archive_columns(schema)
         if not self.exists():
@@ -104,11 +96,11 @@ class Archive:
             table.alter.set_table_properties({CLUSTER_BY: cluster_by}, raise_if_not_exists=False)
 
     def end(self) -> int:
-        """How many rows there are, which is the number of the next arrival."""
+        """Return how many rows there are, which is the number of the next arrival."""
         return (open_table(self.table_path).transaction_version(_APPLICATION) or 0) if self.exists() else 0
 
     def last_batch(self) -> tuple[int, int] | None:
-        """The last batch that is archived, as far as it is, and how many of its rows are; None where nothing is."""
+        """Return the last batch that is archived, if only in part, and its rows so far; None where nothing is."""
         if not self.end():
             return None
         last = self.query(f"select max({BATCH}) as last from archive")["last"][0].as_py()
@@ -116,14 +108,14 @@ class Archive:
         return last, rows
 
     def complete_batch(self) -> int | None:
-        """The last batch that is known to be archived as a whole; None where none is."""
+        """Return the last batch that is known to be archived as a whole; None where none is."""
         return open_table(self.table_path).transaction_version(_BATCHES) if self.exists() else None
 
     def append(self, rows: pa.Table, first: int, complete: int | None = None) -> bool:
         """Append rows in the order of arrival, once.
 
         Args:
-            rows: columns of `archive_columns`, some of which may be missing, and then are null; without `_arrival`.
+            rows: columns of `archive_columns`, without `_arrival`; missing ones are null.
             first: the number of the first of them.
             complete: the batch that is archived as a whole with them; None where they end within one.
 
@@ -152,7 +144,7 @@ class Archive:
     def tables(
         self, first: int = 0, end: int | None = None, columns: Sequence[str] | None = None
     ) -> Iterator[pa.Table]:
-        """The rows in the order of arrival, in tables of up to about a million.
+        """Yield the rows in the order of arrival, in tables of up to about a million.
 
         Args:
             first: the number of the first arrival.
@@ -165,9 +157,9 @@ class Archive:
         if asked is not None and not self.names.is_plain:
             read = [name for name in self.names.columns_of(fields) if name in whole.names]
             wanted = list(dict.fromkeys([*asked, BATCH, *read]))
-        for low, high, path in self._files():
-            if high >= first and (end is None or low < end):
-                with reading(self.table_path), pq.ParquetFile(path) as file:
+        for added in files_of(open_table(self.table_path)):
+            if added.last >= first and (end is None or added.first < end):
+                with reading(self.table_path), pq.ParquetFile(self.table_path / added.path) as file:
                     there = None if wanted is None else [name for name in wanted if name in file.schema_arrow.names]
                     columns_read = whole if wanted is None else pa.schema([whole.field(name) for name in wanted])
                     rows = with_columns(file.read(columns=there), columns_read)
@@ -180,13 +172,8 @@ class Archive:
                     rows = self.names.renamed(rows, BATCH, fields).select(asked or whole.names).combine_chunks()
                 yield rows
 
-    def _files(self) -> list[tuple[int, int, Path]]:
-        """The files of the table with the numbers of their first and last arrival, in order: they do not overlap."""
-        added = files_of(open_table(self.table_path))
-        return [(each.first, each.last, self.table_path / each.path) for each in added]
-
     def query(self, sql: str) -> pa.Table:
-        """Return what a query in SQL over the table `archive` finds; files without matches are not read."""
+        """Run a query in SQL over the table `archive`; files without matches are not read."""
         table, name = open_table(self.table_path), "archive"
         if not self.names.is_plain:
             name, columns = "arrivals", pa.schema(table.schema().to_arrow())
@@ -196,7 +183,7 @@ class Archive:
 
 
 def by_batch(tables: Iterator[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
-    """Tables in the order of arrival as tables of one batch each; a large batch comes in several of them."""
+    """Split tables in the order of arrival into tables of one batch each; a large batch comes in several of them."""
     for table in tables:
         batches = table[BATCH].to_numpy()
         starts = [0, *(np.flatnonzero(np.diff(batches)) + 1).tolist(), len(table)]

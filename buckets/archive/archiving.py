@@ -6,10 +6,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from buckets.archive.archive import Archive
-from buckets.archive.arrived import archived
+from buckets.archive.arrival_rows import archived
 from buckets.archive.field_names import FieldNames
-from buckets.archive.recorded import Recorded
-from buckets.archive.sources import Stretch, source_arrivals
+from buckets.archive.recorded_batches import RecordedBatches
+from buckets.archive.sources import BatchRange, source_arrivals
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.owned_folder import OwnedFolder
 from buckets.config.job import Job
@@ -20,7 +20,7 @@ _ROWS = 1_000_000
 
 
 def archive_of(job: Job) -> Archive:
-    """The archive of a job.
+    """Return the archive of a job.
 
     Raises:
         BucketsError: the configuration names none.
@@ -34,7 +34,7 @@ def archive_of(job: Job) -> Archive:
     return Archive(Path(job.settings.archive.path), FieldNames.of(job.checkpoint))
 
 
-def extend_archive(job: Job, recorded: Recorded, on_rows: Callable[[int], None] = lambda rows: None) -> int:
+def extend_archive(job: Job, recorded: RecordedBatches, on_rows: Callable[[int], None] = lambda rows: None) -> int:
     """Archive what has been scored since, as far as the source has it; the job may run meanwhile.
 
     Args:
@@ -57,19 +57,17 @@ def extend_archive(job: Job, recorded: Recorded, on_rows: Callable[[int], None] 
     folder.take(identity)
     archive.prepare(recorded.terms(recorded.cuts[-1].batch_id).event_schema, _cluster_by(job, recorded))
     begun, skip = _begun(archive)
-    stretch = _stretch(recorded, begun)
-    appended, first = 0, archive.end()
-    for rows, complete in _chunks(_typed(job, recorded, stretch), skip):
-        if not archive.append(rows, first, complete):
+    begin = end = archive.end()
+    for rows, complete in _chunks(_typed(job, recorded, _batches_from(recorded, begun)), skip):
+        if not archive.append(rows, end, complete):
             break
-        first += len(rows)
-        appended += len(rows)
+        end += len(rows)
         on_rows(len(rows))
-    return appended
+    return end - begin
 
 
-def _cluster_by(job: Job, recorded: Recorded) -> str | None:
-    """The field by which files are sorted: the one that the configuration names, or the first that rules group by."""
+def _cluster_by(job: Job, recorded: RecordedBatches) -> str | None:
+    """Return the field by which files are sorted: that of the configuration, or the first that rules group by."""
     assert job.settings.archive is not None
     if job.settings.archive.cluster_by is not None:
         return job.settings.archive.cluster_by
@@ -78,32 +76,33 @@ def _cluster_by(job: Job, recorded: Recorded) -> str | None:
 
 
 def _begun(archive: Archive) -> tuple[int | None, int]:
-    """The first batch that is not archived as a whole, at least, and how many of its rows are; None for the first."""
+    """Return the first batch that may not be archived as a whole, and how many of its rows are; None for the first."""
     last, complete = archive.last_batch(), archive.complete_batch()
     if last is None:
         return None, 0
     return last if complete is None or complete < last[0] else (complete + 1, 0)
 
 
-def _stretch(recorded: Recorded, begun: int | None) -> Stretch:
-    """The batches that are not archived yet as a whole."""
+def _batches_from(recorded: RecordedBatches, begun: int | None) -> BatchRange:
+    """Return the batches from one on; None for the first."""
     cuts = recorded.cuts
     if begun is None:
-        return Stretch(recorded.before, cuts)
+        return BatchRange(recorded.before, cuts)
     index = next((index for index, cut in enumerate(cuts) if cut.batch_id >= begun), len(cuts))
-    return Stretch(cuts[index - 1] if index else recorded.before, cuts[index:])
+    return BatchRange(cuts[index - 1] if index else recorded.before, cuts[index:])
 
 
-def _typed(job: Job, recorded: Recorded, stretch: Stretch) -> Iterator[tuple[int, pa.Table]]:
-    if not stretch.cuts:
+def _typed(job: Job, recorded: RecordedBatches, batches: BatchRange) -> Iterator[tuple[int, pa.Table]]:
+    """Read batches once more, as rows of the archive."""
+    if not batches.cuts:
         return
     schemas = recorded.schemas()
-    for batch_id, rows in source_arrivals(job, stretch, schemas):
+    for batch_id, rows in source_arrivals(job, batches, schemas):
         yield batch_id, archived(rows, schemas[batch_id], batch_id)
 
 
 def _chunks(tables: Iterator[tuple[int, pa.Table]], skip: int) -> Iterator[tuple[pa.Table, int | None]]:
-    """Tables joined to about a million rows each, without the first rows, which are archived already.
+    """Join tables to about a million rows each, without the first rows, which are archived already.
 
     With the last one comes the number of the batch that is complete then; with the others None.
     """

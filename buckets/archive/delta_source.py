@@ -9,12 +9,11 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from buckets.checkpoint.cuts import Cut
-from buckets.config.settings import SourceSettings
+from buckets.config.source import DeltaSource
 from buckets.delta.query import query, quoted_column
 from buckets.delta.whole_table import open_table
 from buckets.errors import BucketsError
-from buckets.events.arrivals import BROKEN, POSITION, SOURCE, SOURCE_ORDER, field_column
-from buckets.events.parquet_rows import plain_values
+from buckets.events.parquet_rows import as_arrivals, plain_columns
 from buckets.events.schema import EventSchema
 
 _MOST_ROWS = 2_000_000
@@ -23,39 +22,39 @@ _ORDER = "__order__"
 
 
 def delta_arrivals(
-    source: SourceSettings, cuts: Sequence[Cut], schemas: Mapping[int, EventSchema]
+    source: DeltaSource, cuts: Sequence[Cut], schemas: Mapping[int, EventSchema]
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of batches. A row belongs to the first batch that reaches its order.
+    """Yield the rows of batches. A row belongs to the first batch that reaches its order.
 
     Raises:
         BucketsError: the table is gone, or batches overlap, so that the order does not say which row was in which.
     """
     assert source.arrival is not None
-    found = [(cut, *cut.span) for cut in cuts if cut.span is not None]
-    if not found:
+    spans = [(cut, *cut.span) for cut in cuts if cut.span is not None]
+    if not spans:
         return
     if not DeltaTable.is_deltatable(source.path):
         message = f"events {source.path}: the table was read by the job and is gone; put it back, to have it archived"
         raise BucketsError(message)
-    rows = OrderedRows(source.path, source.arrival, schemas[found[0][0].batch_id].event_id)
-    low = rows.before(found[0][1])
-    _check_order(source, found)
-    for table in rows.between(low, found[-1][2]):
+    rows = OrderedRows(source.path, source.arrival, schemas[spans[0][0].batch_id].event_id)
+    low = rows.before(spans[0][1])
+    _check_order(source, spans)
+    for table in rows.between(low, spans[-1][2]):
         orders, start = table[_ORDER].to_numpy(), 0
-        for cut, _, last in found:
+        for cut, _, last in spans:
             end = int(np.searchsorted(orders, last, "right"))
             if end > start:
                 yield cut.batch_id, arrivals_in_order(table.slice(start, end - start), schemas[cut.batch_id])
             start = max(start, end)
 
 
-def _check_order(source: SourceSettings, found: Sequence[tuple[Cut, int, int]]) -> None:
+def _check_order(source: DeltaSource, spans: Sequence[tuple[Cut, int, int]]) -> None:
     """See that batches do not overlap.
 
     Raises:
         BucketsError: two do.
     """
-    for (_, _, before), (cut, first, _) in pairwise(found):
+    for (_, _, before), (cut, first, _) in pairwise(spans):
         if first < before:
             message = (
                 f"events {source.path}: batch {cut.batch_id} begins at {source.arrival} {first}, before the end of an "
@@ -69,13 +68,7 @@ class OrderedRows:
     """The rows of a table that have an order, by it."""
 
     def __init__(self, path: str, arrival: str, event_id: str) -> None:
-        """Read the order of all rows.
-
-        Args:
-            path: the table.
-            arrival: the column that orders its rows.
-            event_id: the column that orders rows which share a value of it.
-        """
+        """Read the order of all rows: by the column `arrival`, and those that share a value of it by `event_id`."""
         self._table, self._named = open_table(path), f"events {path}"
         self._event_id = quoted_column(event_id)
         name = quoted_column(arrival)
@@ -85,20 +78,20 @@ class OrderedRows:
         self._orders = query(self._table, ordered, self._named)["o"].to_numpy()
 
     def __len__(self) -> int:
-        """How many rows there are."""
+        """Return how many rows there are."""
         return len(self._orders)
 
     def all(self) -> Iterator[pa.Table]:
-        """All rows, in pieces of about two million."""
+        """Return all rows, in pieces of about two million."""
         return self.between(None, int(self._orders[-1])) if len(self) else iter(())
 
     def before(self, order: int) -> int | None:
-        """The greatest order before another; None where there is none."""
+        """Return the greatest order before another; None where there is none."""
         index = int(np.searchsorted(self._orders, order))
         return int(self._orders[index - 1]) if index else None
 
     def between(self, low: int | None, high: int) -> Iterator[pa.Table]:
-        """The rows above one order, up to another, in pieces."""
+        """Yield the rows above one order, up to another, in pieces."""
         first = 0 if low is None else int(np.searchsorted(self._orders, low, "right"))
         end = int(np.searchsorted(self._orders, high, "right"))
         while first < end:
@@ -110,19 +103,15 @@ class OrderedRows:
 
 
 def _order_sql(name: str, kind: pa.DataType) -> str:
-    """The order of rows, as Spark has it: whole numbers, or microseconds."""
+    """Return the order of rows, as Spark has it: whole numbers, or microseconds."""
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
         return f"arrow_cast(arrow_cast({name}, 'Timestamp(Microsecond, Some(\"UTC\"))'), 'Int64')"
     return f"arrow_cast({name}, 'Int64')"
 
 
 def arrivals_in_order(rows: pa.Table, schema: EventSchema) -> pa.RecordBatch:
-    """Rows of `OrderedRows` in the form of `events.arrivals`."""
+    """Return rows of `OrderedRows` in the form of `events.arrivals`."""
     order = rows[_ORDER].combine_chunks()
-    columns = {SOURCE: pa.repeat(pa.scalar(""), len(rows)), SOURCE_ORDER: order, POSITION: order}
-    columns[BROKEN] = pa.nulls(len(rows), pa.string())
-    for index, name in enumerate(schema.field_names):
-        there = name in rows.column_names
-        values = plain_values(pc.cast(rows[name].combine_chunks(), rows[name].type)) if there else None
-        columns[field_column(index)] = pa.nulls(len(rows), pa.string()) if values is None else values
-    return pa.record_batch(columns)
+    declared = [name for name in schema.field_names if name in rows.column_names]
+    columns = {name: pc.cast(rows[name].combine_chunks(), rows[name].type) for name in declared}
+    return as_arrivals(plain_columns(pa.record_batch(columns), schema.field_names), schema, "", order, order)

@@ -1,6 +1,7 @@
 """Events of a file, a folder of files or a Delta table as arrivals, in the order in which they count, without Spark."""
 
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,7 +11,7 @@ from buckets.delta.query import is_table, readable
 from buckets.delta.whole_table import open_table
 from buckets.errors import BucketsError
 from buckets.events.arrivals import check_columns
-from buckets.events.event_file import EventFile, file_arrivals, open_event_file
+from buckets.events.event_file import file_arrivals, open_event_file
 from buckets.events.parquet_rows import MOST_ROWS
 from buckets.events.row_order import can_order
 from buckets.events.schema import EventSchema
@@ -20,7 +21,7 @@ from buckets.events.source_files import readable_files
 def open_events(
     path: Path, schema: EventSchema, needed: frozenset[str], arrival: str | None
 ) -> Iterator[pa.RecordBatch]:
-    """Events in arrival order; all that can be checked before the first is read has been checked.
+    """Return events in arrival order; all that can be checked before the first is read has been checked.
 
     The rows of a file come as they stand, those of a folder file by file as these were modified, those of a Delta table
     in the order of a column.
@@ -46,12 +47,7 @@ def open_events(
     if not opened:
         message = f"events {path}: no files with events in this folder; name a file, a folder of files or a Delta table"
         raise BucketsError(message)
-    return _all_arrivals(opened, schema)
-
-
-def _all_arrivals(files: list[EventFile], schema: EventSchema) -> Iterator[pa.RecordBatch]:
-    for file in files:
-        yield from file_arrivals(file, schema)
+    return chain.from_iterable(file_arrivals(file, schema) for file in opened)
 
 
 def _delta_arrivals(
@@ -73,10 +69,5 @@ def _delta_arrivals(
     if len(rows) < there:
         message = f"events {path}: column {arrival!r} is null in {there - len(rows):,} rows, which then have no order"
         raise BucketsError(message)
-    return _in_pieces(rows, schema)
-
-
-def _in_pieces(rows: OrderedRows, schema: EventSchema) -> Iterator[pa.RecordBatch]:
-    for table in rows.all():
-        for start in range(0, len(table), MOST_ROWS):
-            yield arrivals_in_order(table.slice(start, MOST_ROWS), schema)
+    pieces = (table.slice(start, MOST_ROWS) for table in rows.all() for start in range(0, len(table), MOST_ROWS))
+    return (arrivals_in_order(piece, schema) for piece in pieces)

@@ -30,12 +30,7 @@ class Renaming(NamedTuple):
 
 @dataclass(frozen=True)
 class FieldNames:
-    """The names of fields in all epochs, and the epoch whose names are used.
-
-    Attributes:
-        renamings: those that there were, the first one first.
-        epoch: whose names are used.
-    """
+    """The names of fields after each renaming, the first one first, and the epoch whose names are used."""
 
     renamings: tuple[Renaming, ...] = ()
     epoch: int = 0
@@ -44,7 +39,7 @@ class FieldNames:
     def of(cls, checkpoint: Path) -> "FieldNames":
         """Return those of a checkpoint, by the names that fields have now."""
         imports = Checkpoint(checkpoint).imports.read()
-        renamings = tuple(Renaming(each.batch_id, each.names) for each in imports if each.names)
+        renamings = tuple(Renaming(made.batch_id, made.names) for made in imports if made.names)
         return cls(renamings, len(renamings))
 
     def as_of(self, batch_id: int) -> "FieldNames":
@@ -53,18 +48,14 @@ class FieldNames:
 
     def epoch_of(self, batch_id: int) -> int:
         """Return the epoch of a batch."""
-        return sum(each.batch_id < batch_id for each in self.renamings)
+        return sum(renaming.batch_id < batch_id for renaming in self.renamings)
 
     def name_in(self, epoch: int, field: str) -> str | None:
         """Return what a field is called in an epoch; None where there was no such field then."""
         name: str | None = field
-        for names in (each.names for each in self.renamings[self.epoch : epoch]):
+        for names in self._steps(self.epoch, epoch):
             if name is not None:
                 name = names.get(name) or (None if name in names.values() else name)
-        for names in (each.names for each in reversed(self.renamings[epoch : self.epoch])):
-            before = {new: old for old, new in names.items()}
-            if name is not None:
-                name = before.get(name) or (None if name in names else name)
         return name
 
     # --- rows of the archive ----------------------------------------------------------------------------------
@@ -77,11 +68,11 @@ class FieldNames:
             own: the columns that are no fields.
             batch: the one of them that says in which batch a row is.
         """
-        ends = [each.batch_id for each in self.renamings]
+        ends = [renaming.batch_id for renaming in self.renamings]
         parts = []
         for epoch, (first, last) in enumerate(zip([None, *ends], [*ends, None], strict=True)):
             chosen = [*map(quoted_column, own)]
-            for name in (each for each in columns.names if each not in own):
+            for name in (name for name in columns.names if name not in own):
                 there, quoted = self.name_in(epoch, name), quoted_column(name)
                 is_there = there is not None and there in columns.names
                 column = quoted_column(there) if there and is_there else f"case when false then {quoted} end"
@@ -94,14 +85,14 @@ class FieldNames:
     def columns_of(self, fields: Sequence[str]) -> list[str]:
         """Return the columns in which fields lie, in any epoch."""
         epochs = range(len(self.renamings) + 1)
-        found = (self.name_in(epoch, field) for field in fields for epoch in epochs)
-        return list(dict.fromkeys([*fields, *(name for name in found if name is not None)]))
+        names = (self.name_in(epoch, field) for field in fields for epoch in epochs)
+        return list(dict.fromkeys([*fields, *(name for name in names if name is not None)]))
 
     def renamed(self, rows: pa.Table, batch_column: str, fields: Sequence[str]) -> pa.Table:
         """Return rows in the order of arrival with fields under the names that are used."""
         parts, start = [], 0
         batches = rows[batch_column].to_numpy()
-        ends = [int(batches.searchsorted(each.batch_id, side="right")) for each in self.renamings]
+        ends = [int(batches.searchsorted(renaming.batch_id, side="right")) for renaming in self.renamings]
         for epoch, end in enumerate([*ends, len(rows)]):
             part, start = rows.slice(start, end - start), end
             columns = {}
@@ -114,25 +105,25 @@ class FieldNames:
 
     # --- what was recorded ------------------------------------------------------------------------------------
 
-    def rule_set(self, found: RuleSet, epoch: int) -> RuleSet:
+    def rule_set(self, rule_set: RuleSet, epoch: int) -> RuleSet:
         """Return a rule set of an epoch under the names that are used; without its fills where names differ."""
-        for names in self._from(epoch):
-            found = renamed_rules(found, names, found.version).rule_set
-        return found
+        for names in self._steps(epoch, self.epoch):
+            rule_set = renamed_rules(rule_set, names, rule_set.version).rule_set
+        return rule_set
 
-    def terms(self, found: Terms, epoch: int) -> Terms:
+    def terms(self, terms: Terms, epoch: int) -> Terms:
         """Return terms of an epoch under the names that are used."""
-        for names in self._from(epoch):
-            schema, engine = renamed_schema(found.event_schema, names), _renamed_engine(found.engine, names)
-            found = found.model_copy(update={"event_schema": schema, "engine": engine})
-        return found
+        for names in self._steps(epoch, self.epoch):
+            schema, engine = renamed_schema(terms.event_schema, names), _renamed_engine(terms.engine, names)
+            terms = terms.model_copy(update={"event_schema": schema, "engine": engine})
+        return terms
 
-    def _from(self, epoch: int) -> list[Names]:
-        """The new names from an epoch to the one whose names are used, one renaming after the other."""
-        if epoch <= self.epoch:
-            return [each.names for each in self.renamings[epoch : self.epoch]]
-        back = self.renamings[self.epoch : epoch]
-        return [{new: old for old, new in each.names.items()} for each in reversed(back)]
+    def _steps(self, start: int, end: int) -> list[Names]:
+        """Return the new names from one epoch to another, earlier or later, one renaming after the other."""
+        if start <= end:
+            return [renaming.names for renaming in self.renamings[start:end]]
+        back = reversed(self.renamings[end:start])
+        return [{new: old for old, new in renaming.names.items()} for renaming in back]
 
     @cached_property
     def is_plain(self) -> bool:
@@ -154,7 +145,7 @@ def renamed_schema(schema: EventSchema, names: Names) -> EventSchema:
 
 
 def _renamed_engine(engine: EngineSettings, names: Names) -> EngineSettings:
-    """Settings whose precision of groups names their fields."""
+    """Return settings whose precision of groups names their fields."""
     groups = tuple(
         group.model_copy(
             update={

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from buckets.archive.archive import Archive
 from buckets.archive.archiving import archive_of, extend_archive
-from buckets.archive.recorded import Recorded
+from buckets.archive.recorded_batches import RecordedBatches
 from buckets.config.job import Job
 
 
@@ -15,11 +15,11 @@ class History:
 
     job: Job
     archive: Archive
-    recorded: Recorded
+    recorded: RecordedBatches
 
     @staticmethod
     def open(job: Job, on_rows: Callable[[int], None] = lambda rows: None) -> "History":
-        """Open the history of a job; its archive is extended first. The job may run meanwhile.
+        """Open the history of a job, which may run meanwhile; its archive is extended first.
 
         Args:
             job: its configuration.
@@ -28,6 +28,6 @@ class History:
         Raises:
             BucketsError: the configuration has no archive, or it cannot be extended.
         """
-        archive, recorded = archive_of(job), Recorded(job.checkpoint)
+        archive, recorded = archive_of(job), RecordedBatches(job.checkpoint)
         extend_archive(job, recorded, on_rows)
         return History(job, archive, recorded)

@@ -63,7 +63,7 @@ def reading(table_path: Path) -> Iterator[None]:
 
 
 def open_table(table_path: Path) -> DeltaTable:
-    """The table of an archive.
+    """Open the table of an archive.
 
     Raises:
         BucketsError: it is damaged.
@@ -73,14 +73,14 @@ def open_table(table_path: Path) -> DeltaTable:
 
 
 def files_of(table: DeltaTable) -> list[ArchiveFile]:
-    """The files of a table in the order of arrival; they do not overlap."""
+    """Return the files of a table in the order of arrival; they do not overlap."""
     added = pa.table(table.get_add_actions(flatten=True)).to_pylist()
     names = (f"min.{ARRIVAL}", f"max.{ARRIVAL}", "path", "num_records")
     return sorted(ArchiveFile(*(row[name] for name in names)) for row in added)
 
 
 def clustered(rows: pa.Table, table: DeltaTable) -> pa.Table:
-    """Rows that become one file, in the order in which they lie there."""
+    """Return rows that become one file, in the order in which they lie there."""
     field = table.metadata().configuration.get(CLUSTER_BY)
     if field not in rows.column_names:
         return rows.sort_by(ARRIVAL)
@@ -88,7 +88,7 @@ def clustered(rows: pa.Table, table: DeltaTable) -> pa.Table:
 
 
 def file_properties(columns: pa.Schema) -> WriterProperties:
-    """How a file with these columns is written."""
+    """Return how a file with these columns is written."""
     is_looked_for = [
         field.name
         for field in columns
@@ -108,18 +108,15 @@ def file_properties(columns: pa.Schema) -> WriterProperties:
 
 
 def join_small_files(path: Path) -> int:
-    """Join small files that follow each other, each run of them with one commit.
+    """Join runs of small files, each with one commit, and return how many files there are fewer.
 
     Another process may append meanwhile. If one joins files too, the first has done it.
-
-    Returns:
-        How many files there are fewer.
     """
     table = open_table(path)
     before = files_of(table)
     for run in _runs(before):
         with reading(path):
-            tables = [pq.read_table(path / each.path, partitioning=None) for each in run]
+            tables = [pq.read_table(path / file.path, partitioning=None) for file in run]
         columns = pa.schema(table.schema().to_arrow())
         rows = pa.concat_tables(tables, promote_options="default")
         try:
@@ -142,13 +139,13 @@ def join_small_files(path: Path) -> int:
 
 
 def _runs(files: list[ArchiveFile]) -> list[list[ArchiveFile]]:
-    """Small files that follow each other and together make no more than a full one."""
+    """Return runs of small files that follow each other and together make no more than a full one."""
     runs: list[list[ArchiveFile]] = [[]]
-    for each in files:
+    for file in files:
         run = runs[-1]
-        fits = not run or sum(small.rows for small in run) + each.rows <= FULL_ROWS
-        if each.rows > _SMALL_ROWS or not fits:
+        fits = not run or sum(small.rows for small in run) + file.rows <= FULL_ROWS
+        if file.rows > _SMALL_ROWS or not fits:
             runs.append([])
-        if each.rows <= _SMALL_ROWS:
-            runs[-1].append(each)
+        if file.rows <= _SMALL_ROWS:
+            runs[-1].append(file)
     return [run for run in runs if len(run) > 1]

@@ -14,6 +14,7 @@ from buckets.archive.topic_source import topic_arrivals
 from buckets.checkpoint.cuts import Cut
 from buckets.checkpoint.folders import spark_folder
 from buckets.config.job import Job
+from buckets.config.source import DeltaSource, FileSource, KafkaSource
 from buckets.errors import BucketsError
 from buckets.events.arrivals import POSITION, RAW, SOURCE, SOURCE_ORDER
 from buckets.events.line_reader import line_reader
@@ -26,40 +27,43 @@ Arrived = Iterator[tuple[int, pa.RecordBatch]]
 """Batches by their number, each in one or more pieces, in the order of arrival."""
 
 
-class Stretch(NamedTuple):
+class BatchRange(NamedTuple):
     """The batches that are wanted: their cuts, and how far the source had been read before them, None for nothing."""
 
     before: Cut | None
     cuts: Sequence[Cut]
 
 
-def source_arrivals(job: Job, wanted: Stretch, schemas: Mapping[int, EventSchema]) -> Arrived:
-    """The arrivals of batches.
+def source_arrivals(job: Job, wanted: BatchRange, schemas: Mapping[int, EventSchema]) -> Arrived:
+    """Read the arrivals of batches once more.
 
     Raises:
         BucketsError: the source does not have any more what a batch has read.
     """
-    kind = job.settings.source.kind
-    if kind == "kafka":
-        return topic_arrivals(job, wanted.before, wanted.cuts, schemas)
-    if kind == "delta":
-        return delta_arrivals(job.settings.source, wanted.cuts, schemas)
-    return _file_arrivals(job, wanted, schemas)
+    match job.settings.source:
+        case KafkaSource():
+            return topic_arrivals(job, wanted.before, wanted.cuts, schemas)
+        case DeltaSource() as source:
+            return delta_arrivals(source, wanted.cuts, schemas)
+        case FileSource() as source:
+            return _file_arrivals(job, source, wanted, schemas)
+        case source:
+            raise NotImplementedError(source.kind)
 
 
-def _file_arrivals(job: Job, wanted: Stretch, schemas: Mapping[int, EventSchema]) -> Arrived:
+def _file_arrivals(job: Job, source: FileSource, wanted: BatchRange, schemas: Mapping[int, EventSchema]) -> Arrived:
     taken = TakenFiles(spark_folder(job.checkpoint))
     taken.read()
-    files = sorted((found.batch, found.modified_ms, path) for path, found in taken.files.items())
+    files = sorted((file.batch, file.modified_ms, path) for path, file in taken.files.items())
     read = -1 if wanted.before is None else _log_offset(wanted.before)
     for cut in wanted.cuts:
         until = _log_offset(cut)
         of_batch = [
             (path, Taken(modified_ms, number))
             for number, modified_ms, path in files
-            if read < number <= until and _is_read(Path(path), job)
+            if read < number <= until and _is_read(Path(path), source)
         ]
-        for rows in _in_order(of_batch, job, schemas[cut.batch_id]):
+        for rows in _in_order(of_batch, source, schemas[cut.batch_id]):
             yield cut.batch_id, rows
         read = until
 
@@ -68,21 +72,19 @@ def _log_offset(cut: Cut) -> int:
     return int(json.loads(cut.end)["logOffset"])
 
 
-def _is_read(path: Path, job: Job) -> bool:
-    """Whether a file that Spark lists as taken has been read."""
-    source = job.settings.source
-    root = Path(source.path)
-    if path == root:
+def _is_read(path: Path, source: FileSource) -> bool:
+    """Return whether a file that Spark lists as taken has been read."""
+    if path == source.folder:
         return True
-    folders = path.relative_to(root).parts[:-1] if path.is_relative_to(root) else ()
+    folders = path.relative_to(source.folder).parts[:-1] if path.is_relative_to(source.folder) else ()
     return not folders or (source.subfolders and not any(map(is_hidden, folders)))
 
 
-def _in_order(files: Iterable[tuple[str, Taken]], job: Job, schema: EventSchema) -> Iterator[pa.RecordBatch]:
-    """The rows of the files of a batch, in the order of arrival."""
-    arrival = job.settings.source.arrival
-    pieces = (rows for path, found in _by_time(files) for rows in _rows(Path(path), found, job, schema))
-    if arrival is None:
+def _in_order(files: Iterable[tuple[str, Taken]], source: FileSource, schema: EventSchema) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of the files of a batch, in the order of arrival."""
+    by_time = sorted(files, key=lambda file: (file[1].modified_ms, file[0]))
+    pieces = (rows for path, taken in by_time for rows in _rows(Path(path), taken, source, schema))
+    if source.arrival is None:
         yield from pieces
         return
     table = pa.Table.from_batches(list(pieces))
@@ -91,12 +93,8 @@ def _in_order(files: Iterable[tuple[str, Taken]], job: Job, schema: EventSchema)
         yield from ordered.combine_chunks().to_batches(max_chunksize=MOST_ROWS)
 
 
-def _by_time(files: Iterable[tuple[str, Taken]]) -> list[tuple[str, Taken]]:
-    return sorted(files, key=lambda file: (file[1].modified_ms, file[0]))
-
-
-def _rows(path: Path, taken: Taken, job: Job, schema: EventSchema) -> Iterator[pa.RecordBatch]:
-    """The rows of a file, as the job has read them.
+def _rows(path: Path, taken: Taken, source: FileSource, schema: EventSchema) -> Iterator[pa.RecordBatch]:
+    """Return the rows of a file, as the job has read them.
 
     Raises:
         BucketsError: it is gone, or has changed since.
@@ -107,14 +105,13 @@ def _rows(path: Path, taken: Taken, job: Job, schema: EventSchema) -> Iterator[p
     if path.stat().st_mtime_ns // 1_000_000 != taken.modified_ms:
         message = f"events {path}: has changed since the job read it; put the file back as it was, with its time"
         raise BucketsError(message)
-    source = job.settings.source
-    if source.kind == "parquet":
+    if source.format == "parquet":
         return read_arrivals(path, taken.modified_ms, schema, source.arrival)
-    return line_reader(source.kind, schema, None)(_lines(path, taken.modified_ms))
+    return line_reader(source.format, schema, None)(_lines(path, taken.modified_ms))
 
 
 def _lines(path: Path, modified_ms: int) -> Iterator[pa.RecordBatch]:
-    """The lines of a text file, which may be compressed."""
+    """Yield the lines of a text file, which may be compressed."""
     with io.BufferedReader(pa.input_stream(str(path), compression="detect")) as file:
         while lines := [line.removesuffix(b"\n") for line in islice(file, MOST_ROWS)]:
             order = pa.repeat(pa.scalar(modified_ms, pa.int64()), len(lines))

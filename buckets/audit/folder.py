@@ -27,7 +27,7 @@ FORMAT = 1
 
 
 def audit_settings(job: Job) -> AuditSettings:
-    """The `audit` part of a configuration.
+    """Return the `audit` part of a configuration.
 
     Raises:
         BucketsError: there is none.
@@ -42,7 +42,7 @@ def audit_settings(job: Job) -> AuditSettings:
 
 
 def topics_of(job: Job) -> dict[str, str]:
-    """The topics that are kept, each with the name of its table."""
+    """Return the topics that are kept, each with the name of its table."""
     assert job.settings.source.topic is not None
     topics = {topic: output for output, topic in job.settings.output.topics_in_use().items()}
     if job.settings.verdicts.topic is not None:
@@ -86,7 +86,7 @@ class AuditFolder:
         self._owned = OwnedFolder(self.tables, "audit.path")
 
     def topics(self, wanted: Mapping[str, str]) -> dict[str, str]:
-        """The topics that are read, each with its table: those that are wanted, and those that ever were.
+        """Return the topics that are read, each with its table: those that are wanted, and those that ever were.
 
         A topic that the configuration does not name any more may still hold messages that have not been read.
 
@@ -172,7 +172,7 @@ class AuditFolder:
         return self._records.sealed(self._audit, record, indent=1)
 
     def has_table(self, name: str) -> bool:
-        """Whether a table is there."""
+        """Return whether a table is there."""
         return any((self.tables / name / "_delta_log").glob("[0-9]*"))
 
 

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buckets.audit.tables import DAY, OFFSET, PARTITION, PUBLISHED_AT, TOPIC, TOPIC_ID, UNREADABLE, Table
-from buckets.outputs.contract import MOMENT, Row
+from buckets.outputs.contract import MOMENT
+from buckets.outputs.output import Row
 
 TABLE, FAULT = "table", "fault"
 _MICROS_OF_DAY = 86_400_000_000
@@ -94,12 +95,12 @@ class MessageReader:
 
 
 def _moment(table: Table, row: Row, published: int) -> int:
-    """The moment whose day a row is of, in microseconds."""
+    """Return the moment whose day a row is of, in microseconds."""
     return int(row.get("event_time", published)) if table.has_event_day else published
 
 
 def _row(table: Table, key: bytes | None, value: bytes | None) -> tuple[Row, str | None]:
-    """The columns of a message, and what is wrong with it, if anything."""
+    """Return the columns of a message, and what is wrong with it, if anything."""
     if table.contract is None:
         return _as_it_came(key, value), None
     try:
@@ -109,7 +110,7 @@ def _row(table: Table, key: bytes | None, value: bytes | None) -> tuple[Row, str
 
 
 def read_message(table: Table, value: bytes | None) -> Row:
-    """The value of a message as a row of its table, without the columns that say where the message came from.
+    """Read the value of a message as a row of its table, without the columns that say where the message came from.
 
     Raises:
         ValueError: it does not fit the schema, or what every row of the table fulfils.
@@ -128,7 +129,7 @@ def _as_it_came(key: bytes | None, value: bytes | None) -> Row:
 
 
 def _text(name: str, data: bytes | None) -> Row:
-    """Bytes as text, and also as bytes where they are not valid UTF-8."""
+    """Return bytes as text, and also as bytes where they are not valid UTF-8."""
     try:
         return {name: None if data is None else data.decode()}
     except UnicodeDecodeError:
@@ -137,7 +138,7 @@ def _text(name: str, data: bytes | None) -> Row:
 
 
 def rows_of(table: Table, read: pa.Table) -> pa.Table:
-    """The rows of one table, by topic, partition and offset.
+    """Return the rows of one table, by topic, partition and offset.
 
     Args:
         table: the table.

@@ -5,17 +5,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from buckets.audit.checks import Check, row_checks
-from buckets.outputs import columns
-from buckets.outputs.contract import (
-    COLUMN_TYPES,
-    CONTRACTS,
-    MOMENT,
-    OTHER_FIELDS,
-    Contract,
-    Field,
-    load_contract,
-)
+from buckets.audit.checks import field_checks
+from buckets.outputs.columns import PUBLISHED
+from buckets.outputs.contract import COLUMN_TYPES, MOMENT, OTHER_FIELDS, Contract, Field, load_contract
+from buckets.outputs.output import Check
 
 TRANSACTIONS = "transactions"
 UNREADABLE = "unreadable"
@@ -60,7 +53,7 @@ class Table:
 
     @property
     def has_event_day(self) -> bool:
-        """Whether the day of a row is that of its transaction, and not that of the message."""
+        """Return whether the day of a row is that of its transaction, and not that of the message."""
         return _EVENT_DAY in self.columns
 
 
@@ -85,22 +78,8 @@ _EVENT_DAY = Column(DAY, pa.date32(), False, "Day (UTC) on which the transaction
 _OTHERS = Column(OTHER_FIELDS, pa.string(), True, "JSON text of fields that this release does not know.")
 
 
-_REPEATS_SHARE = {
-    # The id of an alert does not say where its transaction came from, but when it was.
-    columns.ALERTS: (DAY, "event_time"),
-    columns.SHADOW_ALERTS: (DAY, "event_time"),
-    columns.HELD_ALERTS: (DAY, "event_time"),
-    # A dead letter has no time of its own, and may be sent again on another day.
-    columns.DEAD_LETTERS: ("position",),
-    # A case tool may send a verdict again on any day; there are few of them.
-    columns.VERDICTS: (),
-}
-_IDENTITIES = dict.fromkeys((columns.ALERTS, columns.SHADOW_ALERTS, columns.HELD_ALERTS), "alert_id")
-"""The field by which messages are known, where it is not `id`."""
-
-
 def audit_tables(topics: Iterable[str]) -> dict[str, Table]:
-    """The tables of outputs and of verdicts, and those of transactions and of what cannot be read.
+    """Return the tables of outputs and of verdicts, and those of transactions and of what cannot be read.
 
     Args:
         topics: the outputs, and `verdicts` where they have a topic.
@@ -120,7 +99,8 @@ _UNREADABLE_TABLE = Table(
 
 
 def _output_table(output: str) -> Table:
-    contract = load_contract(CONTRACTS[output])
+    published = PUBLISHED[output]
+    contract = load_contract(published.contract)
     fields = tuple(map(_column, contract.fields))
     is_of_event = any(field.name == "event_time" and not field.nullable for field in contract.fields)
     day = _EVENT_DAY if is_of_event else _PUBLISHED_DAY
@@ -128,10 +108,10 @@ def _output_table(output: str) -> Table:
         name=output,
         comment=f"{contract.title}: messages of the output {output}, each once.",
         columns=(*fields, _OTHERS, *_ORIGIN, day),
-        checks=row_checks(output, contract.fields),
+        checks=(*(check for field in contract.fields for check in field_checks(field)), *published.checks),
         contract=contract,
-        identity=_IDENTITIES.get(output, "id"),
-        repeats_share=_REPEATS_SHARE.get(output, (DAY, "position")),
+        identity=published.identity,
+        repeats_share=published.repeats_share,
     )
 
 

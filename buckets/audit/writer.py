@@ -107,7 +107,7 @@ class AuditWriter:
         return self._open[name]
 
     def _without_repeats(self, table: Table, rows: pa.Table) -> pa.Table:
-        """The first row of each id, without ids that the table holds."""
+        """Return the first row of each id, without ids that the table holds."""
         assert table.identity is not None
         codes = rows[table.identity].combine_chunks().dictionary_encode().indices.to_numpy()
         _, first = np.unique(codes, return_index=True)
@@ -121,7 +121,7 @@ class AuditWriter:
 
 
 def _like(rows: pa.Table, column: str) -> str:
-    """The condition, in SQL, that only rows fulfil whose value of a column lies among those of these rows."""
+    """Return the condition, in SQL, of rows whose value of a column is among those of these rows."""
     if column == DAY:
         days = ", ".join(f"date '{day.isoformat()}'" for day in pc.unique(rows[DAY]).to_pylist())
         return f"{DAY} in ({days})"

@@ -20,6 +20,7 @@ from buckets.backfill.fill_pace import FillPace
 from buckets.checkpoint.backfill_requests import BackfillRequest, BackfillRequests
 from buckets.config.job import Job
 from buckets.errors import BucketsError, kind_and_line
+from buckets.feeds.rules.rule_book import BackfillSource
 from buckets.rules.backfill import Wanted
 from buckets.rules.completeness import Completeness, Stretch, complete_behind
 from buckets.rules.fill import Fill, Filled
@@ -43,15 +44,9 @@ KEPT_BATCHES = 3
 
 @dataclass
 class _Building:
-    """A fill whose chunks are being written.
+    """A fill whose chunks are being written: `ready` of `total`, which is None while it is not known.
 
-    Attributes:
-        fill: the fill.
-        chunks: where its chunks are.
-        ready: how many there are.
-        total: how many there are in all; None while that is not known.
-        taken: how many all shards had taken, after each of the last batches.
-        coming: the chunks that come next.
+    `taken` says how many all shards had taken, after each of the last batches; `coming` gives the next chunks.
     """
 
     fill: Fill
@@ -62,18 +57,13 @@ class _Building:
     coming: Iterator[Chunk] | None = None
 
 
-class Backfills:
+class Backfills(BackfillSource):
     """The backfills of a job that has an archive."""
 
     can_fill = True
 
     def __init__(self, job: Job, say: Callable[[str], None] = lambda line: None) -> None:
-        """Do nothing before `start`.
-
-        Args:
-            job: the job.
-            say: told why no chunk can be written at the moment, once for each reason.
-        """
+        """Do nothing before `start`; `say` is told why no chunk can be written at the moment, once for each reason."""
         self._job, self._say = job, say
         self._requests = BackfillRequests(job.checkpoint)
         self._wanted: dict[str, tuple[BackfillRequest, Wanted]] = {}
@@ -95,12 +85,12 @@ class Backfills:
         self._thread.start()
 
     def wanted(self) -> list[Wanted]:
-        """The rules for which a backfill is asked, and whose archive has been found; returns at once."""
+        """Return the rules for which a backfill is asked, and whose archive has been found; returns at once."""
         with self._lock:
             return [wanted for _, wanted in self._wanted.values()]
 
     def taken(self, wanted: Wanted) -> None:
-        """A request is in a version of the rules; one that has come in its place meanwhile stays."""
+        """Forget a request that is in a version of the rules; one that has come in its place meanwhile stays."""
         with self._lock:
             request, there = self._wanted.get(wanted.rule.rule_id, (None, None))
             if request is None or there != wanted:
@@ -119,20 +109,19 @@ class Backfills:
     # --- what a batch asks ------------------------------------------------------------------------------------
 
     def begin_batch(self, rule_set: RuleSet) -> dict[int, tuple[int, int | None, int]]:
-        """What a batch may take of each of its fills: how many chunks there are, in all, and how many rows."""
+        """Return how many chunks of each fill a batch may take, how many there are, and how many rows it takes."""
         live = {fill.number: fill for fill in rule_set.fills}
         with self._lock:
             self._seen.append(frozenset(live))
-            for number in [each for each in self._building if each not in live]:
-                del self._building[number]
-            for number, fill in live.items():
-                if number not in self._building:
-                    self._building[number] = _Building(fill, FillChunks(self._job.checkpoint, number))
+            self._building = {
+                number: self._building.get(number) or _Building(fill, FillChunks(self._job.checkpoint, number))
+                for number, fill in live.items()
+            }
             self._rows = self._pace.rows() if live else 0
-            found = {number: (each.ready, each.total, self._rows) for number, each in self._building.items()}
+            offers = {number: (fill.ready, fill.total, self._rows) for number, fill in self._building.items()}
         if live:
             self._asked.set()
-        return found
+        return offers
 
     def end_batch(self, filled: Mapping[int, Filled], duration_s: float) -> None:
         """Note how far fills have come with a batch, and how long it took."""
@@ -140,9 +129,9 @@ class Backfills:
             return
         self._pace.took(self._rows, duration_s)
         with self._lock:
-            for number, each in filled.items():
+            for number, so_far in filled.items():
                 if number in self._building:
-                    self._building[number].taken.append(each.chunk)
+                    self._building[number].taken.append(so_far.chunk)
         self._asked.set()
 
     # --- the thread -------------------------------------------------------------------------------------------
@@ -170,78 +159,78 @@ class Backfills:
     def _look_for_requests(self) -> None:
         asked = self._requests.read()
         with self._lock:
-            self._wanted = {rule_id: each for rule_id, each in self._wanted.items() if each[0] in asked}
-            new = [each for each in asked if each.rule.rule_id not in self._wanted]
+            self._wanted = {rule_id: known for rule_id, known in self._wanted.items() if known[0] in asked}
+            new = [request for request in asked if request.rule.rule_id not in self._wanted]
         if not new:
             return
         complete = self._complete(History.open(self._job))
         with self._lock:
-            for each in new:
-                wanted = Wanted(each.rule, complete, each.author, each.reason, each.time)
-                self._wanted[each.rule.rule_id] = each, wanted
+            for request in new:
+                wanted = Wanted(request.rule, complete, request.author, request.reason, request.time)
+                self._wanted[request.rule.rule_id] = request, wanted
 
     def _complete(self, history: History) -> Completeness | None:
-        """Since when the archive holds every event; None: since the first of the job."""
+        """Return since when the archive holds every event; None: since the first of the job."""
         if history.recorded.before is None:
             return None
         name, first = self._job.event_schema.event_time.field, history.recorded.cuts[0].batch_id
-        found = history.archive.query(
+        times = history.archive.query(
             f'select min("{name}") as first, max("{name}") as last from archive where {BATCH} = {first}'
         )
-        first_ms, last_ms = (found[side].cast(TIME).cast(pa.int64())[0].as_py() // 1000 for side in ("first", "last"))
+        first_ms, last_ms = (times[side].cast(TIME).cast(pa.int64())[0].as_py() // 1000 for side in ("first", "last"))
         return complete_behind((Stretch(first_ms, last_ms),), 1, self._job.settings.engine.allowed_lateness)
 
     def _build_all(self) -> bool:
         """Write some chunks of each fill that needs some; whether there was one."""
         with self._lock:
             building = list(self._building.values())
-        return sum(self._build(each) for each in building if each.total is None) > 0
+        return sum(self._build(fill) for fill in building if fill.total is None) > 0
 
-    def _build(self, each: _Building) -> bool:
+    def _build(self, building: _Building) -> bool:
         """Write some chunks of a fill; whether any were missing."""
-        if each.coming is None:
-            each.ready, total = each.chunks.ready(), each.chunks.total()
+        if building.coming is None:
+            building.ready, total = building.chunks.ready(), building.chunks.total()
             if total is not None:
-                each.total = total
+                building.total = total
                 return False
-            each.coming = self._coming(each)
-            if each.coming is None:
+            building.coming = self._coming(building)
+            if building.coming is None:
                 self._closing.wait(AGAIN_AFTER_S)
                 return False
         try:
-            return self._write(each, each.coming)
+            return self._write(building, building.coming)
         except BaseException:
-            each.coming = None  # What it has given may not be written: it begins again after what is.
+            building.coming = None  # What it has given may not be written: it begins again after what is.
             raise
 
-    def _write(self, each: _Building, coming: Iterator[Chunk]) -> bool:
+    def _write(self, building: _Building, coming: Iterator[Chunk]) -> bool:
         """Write the next chunks of a fill; whether there was room for some."""
-        room = min(PORTION, AHEAD - (each.ready - each.taken[-1]))
+        room = min(PORTION, AHEAD - (building.ready - building.taken[-1]))
         for _ in range(room):
             chunk = next(coming, None)
             if chunk is None:
-                each.chunks.finish(each.ready)
-                each.total = each.ready
+                building.chunks.finish(building.ready)
+                building.total = building.ready
                 return True
-            each.chunks.write(each.ready, chunk)
-            each.ready += 1
+            building.chunks.write(building.ready, chunk)
+            building.ready += 1
         return room > 0
 
-    def _coming(self, each: _Building) -> Iterator[Chunk] | None:
-        """The chunks that have not been written; None while the archive does not reach that far."""
+    def _coming(self, building: _Building) -> Iterator[Chunk] | None:
+        """Return the chunks that have not been written; None while the archive does not reach that far."""
         history = History.open(self._job)
-        end = rows_of_fill(history, each.fill)
+        end = rows_of_fill(history, building.fill)
         if end is None:
             return None
-        each.chunks.keep_plan(Plan(end, -(-end // CHUNK_ROWS)))
-        return chunks_of_fill(history, each.fill, each.chunks.end(), end)
+        building.chunks.keep_plan(Plan(end, -(-end // CHUNK_ROWS)))
+        return chunks_of_fill(history, building.fill, building.chunks.end(), end)
 
     def _clean(self) -> None:
         """Remove chunks, and whole fills, that no batch can ask for any more."""
         with self._lock:
             building, seen = dict(self._building), list(self._seen)
-        for each in building.values():
-            each.chunks.forget(min(each.taken) if len(each.taken) == KEPT_BATCHES else 0)
+        for fill in building.values():
+            fill.chunks.forget(min(fill.taken) if len(fill.taken) == KEPT_BATCHES else 0)
         if len(seen) == KEPT_BATCHES:
             live = frozenset().union(*seen)
             for folder in fills_folder(self._job.checkpoint).glob("[0-9]*"):

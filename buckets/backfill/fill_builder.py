@@ -8,34 +8,31 @@ import numpy as np
 import pyarrow as pa
 
 from buckets.archive.archive import ARRIVAL, BATCH, by_batch
-from buckets.archive.arrived import arrivals_of
+from buckets.archive.arrival_rows import arrivals_of
 from buckets.archive.history import History
-from buckets.backfill.fill_chunks import CHUNK_ROWS, Chunk, lists_in
+from buckets.backfill.fill_chunks import CHUNK_ROWS, Chunk
+from buckets.checkpoint.list_versions import lists_in
 from buckets.engine.batch.fan_out import fan_out_group
 from buckets.events.arrivals import INGESTED, POSITION, SOURCE, SOURCE_ORDER
 from buckets.events.schema import EventSchema
 from buckets.lists.lists import Lists
 from buckets.rules.fill import Fill
-from buckets.rules.rule_set import Group
+from buckets.rules.group import Group
 
 ListsOf = Callable[[Mapping[str, int]], Lists]
 
 
 def rows_of_fill(history: History, fill: Fill) -> int | None:
-    """How many rows of the archive go into a fill; None while it does not reach that far."""
-    found = history.archive.query(f"select min({ARRIVAL}) as first from archive where {BATCH} >= {fill.first_batch}")
-    first: int | None = found["first"][0].as_py()
+    """Return how many rows of the archive go into a fill; None while it does not reach that far."""
+    rows = history.archive.query(f"select min({ARRIVAL}) as first from archive where {BATCH} >= {fill.first_batch}")
+    first: int | None = rows["first"][0].as_py()
     return first
 
 
 def chunks_of_fill(history: History, fill: Fill, first: int, end: int) -> Iterator[Chunk]:
-    """The chunks of a fill, by the rules and settings of the batch with which it began.
+    """Return the chunks of a fill, by the rules and settings of the batch with which it began.
 
-    Args:
-        history: what has arrived, and what was recorded.
-        fill: the fill.
-        first: the number of the first arrival that is wanted.
-        end: as `rows_of_fill` says.
+    It takes in the arrivals from `first` to before `end`, which is as `rows_of_fill` says.
     """
     recorded, checkpoint = history.recorded, history.job.checkpoint
     begun = next(cut for cut in recorded.cuts if cut.batch_id >= fill.first_batch)
@@ -49,15 +46,7 @@ def chunks_of_fill(history: History, fill: Fill, first: int, end: int) -> Iterat
 
 @dataclass(frozen=True)
 class Builder:
-    """Makes chunks for a group.
-
-    Attributes:
-        group: the group.
-        required: the fields that must not be null in an event, as the settings and rules of the job say.
-        schema: the event schema.
-        shards: how many shards there are.
-        rows: rows of the archive in a chunk at most.
-    """
+    """Makes chunks of up to `rows` rows of the archive for a group; no field of `required` may be null in an event."""
 
     group: Group
     required: frozenset[str]
@@ -68,7 +57,7 @@ class Builder:
     def chunks(
         self, tables: Iterable[pa.Table], pinned: Mapping[int, Mapping[str, int]], lists_of: ListsOf
     ) -> Iterator[Chunk]:
-        """The chunks of some arrivals.
+        """Yield the chunks of some arrivals.
 
         Args:
             tables: rows of the archive in the order of arrival.
@@ -105,7 +94,7 @@ class Builder:
 
 
 def _in_turn(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Arrivals that say of themselves only that they came one after the other, across batches and sources."""
+    """Number arrivals anew, so that they say only that they came one after the other, across batches and sources."""
     ranks = {
         SOURCE: pa.array([""] * len(rows), pa.string()),
         SOURCE_ORDER: pa.array(np.zeros(len(rows), np.int64)),

@@ -17,9 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buckets.checkpoint.folders import records_folder
-from buckets.checkpoint.list_versions import PinnedLists, versions_in
+from buckets.checkpoint.list_versions import lists_in
+from buckets.checkpoint.numbered_records import NumberedRecords
 from buckets.checkpoint.record_files import RecordFiles
-from buckets.lists.lists import NO_LISTS, Lists
+from buckets.lists.lists import Lists
 from buckets.rules.fill import Piece
 
 CHUNK_ROWS = 2_000
@@ -56,11 +57,12 @@ class FillChunks:
     """The chunks of a fill."""
 
     def __init__(self, checkpoint: Path, number: int) -> None:
-        """Look at the chunks of a fill; nothing is written yet."""
+        """Write nothing yet."""
         self.folder, self._records = fills_folder(checkpoint) / str(number), RecordFiles(checkpoint)
+        self._chunks = NumberedRecords(self._records, self.folder, ".arrow")
 
     def plan(self) -> Plan | None:
-        """What goes in; None while that is not known."""
+        """Return what goes in; None while that is not known."""
         return self._records.read_if_there(self.folder / "plan.json", lambda record: Plan(**record))
 
     def keep_plan(self, plan: Plan) -> None:
@@ -68,56 +70,51 @@ class FillChunks:
         self._records.write(self.folder / "plan.json", asdict(plan))
 
     def ready(self) -> int:
-        """How many chunks have been written, also those that are gone again. Cost: of a listing."""
-        return max((int(file.stem) + 1 for file in self.folder.glob("[0-9]*.arrow")), default=0)
+        """Return how many chunks have been written, also those that are gone again. Cost: of a listing."""
+        newest = self._chunks.newest()
+        return 0 if newest is None else newest + 1
 
     def total(self) -> int | None:
-        """How many there are in all; None while that is not known."""
+        """Return how many there are in all; None while that is not known."""
         return self._records.read_if_there(self.folder / "whole.json", lambda record: int(record["chunks"]))
 
     def end(self) -> int:
-        """The number of the arrival after the newest chunk; 0 where there is none."""
+        """Return the number of the arrival after the newest chunk; 0 where there is none."""
         ready = self.ready()
         return int(_metadata(self._table(ready - 1))[_END]) if ready else 0
 
     def write(self, number: int, chunk: Chunk) -> None:
         """Write a chunk."""
         shards = sorted(chunk.packed)
-        said = {_ROWS: str(chunk.rows), _END: str(chunk.end), _LISTS: json.dumps(dict(chunk.lists), sort_keys=True)}
+        metadata = {_ROWS: str(chunk.rows), _END: str(chunk.end), _LISTS: json.dumps(dict(chunk.lists), sort_keys=True)}
         columns = [pa.array(shards, pa.int32()), pa.array([chunk.packed[shard] for shard in shards], pa.large_binary())]
-        table = pa.table(columns, names=["shard", "packed"]).replace_schema_metadata(said)
+        table = pa.table(columns, names=["shard", "packed"]).replace_schema_metadata(metadata)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_file(sink, table.schema) as writer:
             writer.write_table(table)
-        self._records.write_bytes(self._file(number), sink.getvalue().to_pybytes())
+        self._records.write_bytes(self._chunks.file(number), sink.getvalue().to_pybytes())
 
     def finish(self, chunks: int) -> None:
         """Write how many there are: all of them."""
         self._records.write(self.folder / "whole.json", {"chunks": chunks})
 
     def read(self, number: int, shard: int) -> Piece:
-        """What a chunk has for a shard."""
+        """Return the part of a chunk that is a shard's."""
         table = self._table(number)
-        said, at = _metadata(table), pc.index(table["shard"], shard).as_py()
+        metadata, at = _metadata(table), pc.index(table["shard"], shard).as_py()
         packed = None if at < 0 else table["packed"][at].as_py()
-        return Piece(packed, int(said[_ROWS]), said[_LISTS].decode())
+        return Piece(packed, int(metadata[_ROWS]), metadata[_LISTS].decode())
 
     def forget(self, until: int) -> None:
         """Remove chunks that every shard has taken in; the newest stays, from which writing goes on."""
-        numbers = sorted(int(file.stem) for file in self.folder.glob("[0-9]*.arrow"))
-        for number in numbers[:-1]:
-            if number < until:
-                self._file(number).unlink(missing_ok=True)
+        self._chunks.remove(*(number for number in self._chunks.numbers()[:-1] if number < until))
 
     def remove(self) -> None:
         """Remove all of it."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _file(self, number: int) -> Path:
-        return self.folder / f"{number:09d}.arrow"
-
     def _table(self, number: int) -> pa.Table:
-        return self._records.map_arrow(self._file(number))
+        return self._records.map_arrow(self._chunks.file(number))
 
 
 @dataclass(frozen=True)
@@ -143,24 +140,19 @@ class ChunkFeed:
     lists: str
 
     def chunk(self, number: int) -> Piece:
-        """A chunk that is there."""
+        """Return a chunk that is there."""
         return self.chunks.read(number, self.shard)
 
     def lists_of(self, versions: str) -> Lists:
-        """Lists in their versions."""
+        """Return lists in their versions."""
         return lists_in(self.checkpoint, json.loads(versions))
 
 
-def lists_in(checkpoint: Path, pinned: Mapping[str, int]) -> Lists:
-    """Lists of a checkpoint."""
-    return PinnedLists(versions_in(checkpoint), pinned) if pinned else NO_LISTS
-
-
 def fills_folder(checkpoint: Path) -> Path:
-    """Where the chunks of all fills are."""
+    """Return where the chunks of all fills are."""
     return records_folder(checkpoint) / "fills"
 
 
 def _metadata(table: pa.Table) -> dict[bytes, bytes]:
-    said: dict[bytes, bytes] = table.schema.metadata
-    return said
+    metadata: dict[bytes, bytes] = table.schema.metadata
+    return metadata

@@ -20,25 +20,20 @@ class FillPace:
     """The pace of a job's fills."""
 
     def __init__(self) -> None:
-        """Nothing is known yet."""
+        """Begin with nothing known."""
         self._usual_s: deque[float] = deque(maxlen=KEPT)
         self._rows = FIRST_ROWS
         self._batches = 0
 
     def rows(self) -> int:
-        """How many rows the next batch takes; 0: none."""
+        """Return how many rows the next batch takes; 0: none."""
         self._batches += 1
         if self._batches % EVERY == 1 or len(self._usual_s) < 3:
             return 0
         return self._rows
 
     def took(self, rows: int, duration_s: float) -> None:
-        """Note how long a batch took.
-
-        Args:
-            rows: how many rows it was told to take.
-            duration_s: from its rules until its results were written.
-        """
+        """Note how long a batch took that was told to take so many rows, until its results were written."""
         if not rows:
             self._usual_s.append(duration_s)
             return

@@ -43,17 +43,13 @@ class FillStatus:
         return f"history of {self.group} is filled in: {counted}"
 
     def to_json(self) -> dict[str, Any]:
-        """The same for processing."""
+        """Return the same for programs."""
         return asdict(self)
 
 
 def read_fills(checkpoint: Path) -> list[FillStatus]:
-    """How far the backfills of a job are; empty where there is none.
-
-    Args:
-        checkpoint: the folder that the configuration names as `checkpoint`.
-    """
-    rule_set, found = RuleVersions(checkpoint).latest_rule_set(), list[FillStatus]()
+    """Return how far the backfills on a checkpoint are; empty where there is none."""
+    rule_set, begun = RuleVersions(checkpoint).latest_rule_set(), list[FillStatus]()
     filled = BatchRecords(checkpoint).fills() if rule_set is not None and rule_set.fills else {}
     for fill in () if rule_set is None else rule_set.fills:
         assert rule_set is not None
@@ -61,10 +57,10 @@ def read_fills(checkpoint: Path) -> list[FillStatus]:
         chunk, waiting = (0, 0) if so_far is None else (so_far.chunk, so_far.waiting)
         group = rule_set.filling[fill.number].name
         if plan is None:
-            found.append(FillStatus(fill.rule_ids, group, waiting=waiting))
+            begun.append(FillStatus(fill.rule_ids, group, waiting=waiting))
         else:
             events = min(chunk * CHUNK_ROWS, plan.rows)
             chunks = max(plan.chunks, chunk)
-            found.append(FillStatus(fill.rule_ids, group, events, plan.rows, chunk, chunks, waiting))
+            begun.append(FillStatus(fill.rule_ids, group, events, plan.rows, chunk, chunks, waiting))
     asked = [FillStatus((request.rule.rule_id,)) for request in BackfillRequests(checkpoint).read()]
-    return found + asked
+    return begun + asked

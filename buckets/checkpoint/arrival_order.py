@@ -10,11 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from buckets.checkpoint.folders import records_folder
 from buckets.checkpoint.record_files import RecordFiles
 from buckets.errors import BucketsError
 
-Span = tuple[int, int]
+OrderRange = tuple[int, int]
 """The least and the greatest order in a batch: values of the arrival column, or times of files in ms."""
 
 
@@ -35,24 +34,20 @@ class ArrivalOrder:
     """Compares each batch with all that came before it, also before a restart."""
 
     def __init__(self, checkpoint: Path, ordering: Ordering, say: Callable[[str], None] = lambda line: None) -> None:
-        """Go on after what was written.
-
-        Args:
-            checkpoint: where the greatest order so far is kept.
-            ordering: what gives the order.
-            say: told what the user should know, each kind of it once.
+        """Go on after what was written; `say` is told what the user should know, each kind of it once.
 
         Raises:
             BucketsError: what was written is damaged.
         """
-        self._records, self._file = RecordFiles(checkpoint), records_folder(checkpoint) / "arrival_order.json"
+        self._records = RecordFiles(checkpoint)
+        self._file = self._records.folder / "arrival_order.json"
         self._ordering = ordering
         self._say = say
         self._said: set[str] = set()
         kept = self._records.read_if_there(self._file, _read) or (None, None, None)
         self._batch, self._before, self._greatest = kept
 
-    def check(self, batch_id: int, span: Span | None) -> None:
+    def check(self, batch_id: int, span: OrderRange | None) -> None:
         """Check that a batch comes after the earlier ones, before anything of it is written.
 
         Raises:
@@ -83,7 +78,7 @@ class ArrivalOrder:
                 "having arrived now"
             )
 
-    def done(self, batch_id: int, span: Span | None) -> None:
+    def done(self, batch_id: int, span: OrderRange | None) -> None:
         """Keep how far the order has come, once a batch is written."""
         earlier = self._earlier(batch_id)
         last = [order for order in (earlier, span and span[1]) if order is not None]
@@ -92,7 +87,7 @@ class ArrivalOrder:
         self._records.write(self._file, record)
 
     def _earlier(self, batch_id: int) -> int | None:
-        """The greatest order of the batches before this one, which may have run already."""
+        """Return the greatest order of the batches before this one, which may have run already."""
         return self._before if batch_id == self._batch else self._greatest
 
     def _say_once(self, line: str) -> None:

@@ -8,21 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from buckets.checkpoint.folders import records_folder
 from buckets.checkpoint.record_files import RecordFiles
 from buckets.rules.rule import Rule
 
 
 @dataclass(frozen=True)
 class BackfillRequest:
-    """A request.
-
-    Attributes:
-        rule: the rule, which is or will be in force.
-        author: who asks.
-        reason: why.
-        time: when, in ms since the epoch.
-    """
+    """A request of an author, made at `time` (ms since the epoch); the rule is or will be in force."""
 
     rule: Rule
     author: str
@@ -34,9 +26,9 @@ class BackfillRequests:
     """The requests in a checkpoint."""
 
     def __init__(self, checkpoint: Path) -> None:
-        """Look at a checkpoint; nothing is written yet."""
-        self._folder = records_folder(checkpoint) / "backfill_requests"
+        """Write nothing yet."""
         self._records = RecordFiles(checkpoint, "remove it, and apply the rule with --backfill again")
+        self._folder = self._records.folder / "backfill_requests"
 
     def ask(self, request: BackfillRequest) -> None:
         """Write a request, in place of an earlier one for the same rule."""
@@ -44,9 +36,9 @@ class BackfillRequests:
         self._records.write(self._file(request.rule), vars(request) | {"rule": rule})
 
     def read(self) -> list[BackfillRequest]:
-        """All requests, by the name of their rule."""
+        """Return all requests, by the name of their rule."""
         read = (self._records.read_if_there(file, _read) for file in self._folder.glob("[!.]*.json"))
-        return sorted((each for each in read if each is not None), key=lambda request: request.rule.rule_id)
+        return sorted((request for request in read if request is not None), key=lambda request: request.rule.rule_id)
 
     def forget(self, request: BackfillRequest) -> None:
         """Remove a request, unless another one has come in its place."""

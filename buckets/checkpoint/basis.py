@@ -1,11 +1,12 @@
 """What the state of a checkpoint is built from: what may change under it, what may not, and how each is said."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from buckets.config.engine import EngineSettings
+from buckets.config.job import Job
 from buckets.config.precision import Precision
 from buckets.duration import format_duration
 from buckets.errors import BucketsError
@@ -33,8 +34,14 @@ class Basis:
     engine: EngineSettings
     subfolders: bool = False
 
+    @classmethod
+    def of(cls, job: Job) -> "Basis":
+        """Return the basis of a start of a job."""
+        source = job.settings.source
+        return cls(source.name, job.event_schema, job.settings.engine, source.subfolders)
+
     def to_json(self) -> dict[str, Any]:
-        """The basis as plain data."""
+        """Return the basis as plain data."""
         return {
             "format": FORMAT,
             "source": self.source,
@@ -48,7 +55,7 @@ class Basis:
         }
 
     def _policies(self) -> dict[str, str]:
-        """The settings that say what is done with an event, by their path in the configuration."""
+        """Return the settings that say what is done with an event, by their path in the configuration."""
         precision = self.engine.precision
         policies: dict[str, str] = {
             "engine.late": self.engine.late,
@@ -59,7 +66,7 @@ class Basis:
         return policies | {f"{_EDGE} of group {group.name}": group.edge for group in precision.groups}
 
     def conflict(self, written: dict[str, Any]) -> str | None:
-        """How the written basis differs, as text; None where the job can go on with its state."""
+        """Return how the written basis differs, as text; None where the job can go on with its state."""
         now = self.to_json()
         if written["shards"] != now["shards"]:
             return f"was made with engine.shards {written['shards']}, not {now['shards']}"
@@ -71,21 +78,16 @@ class Basis:
         # Earlier releases did not write this, and files that they did not read have not been listed.
         subfolders = written.get("subfolders", self.subfolders)
         if subfolders != self.subfolders:
-            before, after = (str(each).lower() for each in (subfolders, self.subfolders))
+            before, after = (str(is_read).lower() for is_read in (subfolders, self.subfolders))
             return f"was made with source.subfolders {before}, not {after}"
         return self._schema_conflict(EventSchema.model_validate(written["event_schema"]))
 
     def _schema_conflict(self, written: EventSchema) -> str | None:
-        now = self.schema
-        single = {
-            "event_id": (written.event_id, now.event_id),
-            "event_time.field": (written.event_time.field, now.event_time.field),
-            "event_time.unit": (written.event_time.unit, now.event_time.unit),
-        }
-        for name, (before, after) in single.items():
-            if before != after:
-                return f"was made with {name} {before}, not {after}, in event schema {written.name!r}"
-        roles = now.roles
+        now = fixed_settings(self.schema, {})
+        for name, before in fixed_settings(written, {}).items():
+            if before != now[name]:
+                return f"was made with {name} {before}, not {now[name]}, in event schema {written.name!r}"
+        roles = self.schema.roles
         for name, role in written.roles.items():
             if name not in roles:
                 return f"was made with {name} as {role}, which the event schema does not declare any more"
@@ -94,33 +96,35 @@ class Basis:
         return None
 
     def carried_over(self, written: dict[str, Any]) -> str | None:
-        """What has changed and does not keep the job from going on with its state, as text; None if nothing."""
-        said = [
-            *_format_changes(written["format"]),
+        """Return what has changed though the job can go on with its state, as text; None if nothing."""
+        changes = [
             *self.settings_changed(written),
             *self._schema_changes(EventSchema.model_validate(written["event_schema"])),
         ]
-        return "; ".join(said) or None
+        if written["format"] < FORMAT:
+            goes = f"the checkpoint goes from format {written['format']} to {FORMAT}"
+            changes.insert(0, f"{goes}, which earlier releases do not read")
+        return "; ".join(changes) or None
 
     def settings_changed(self, written: dict[str, Any]) -> Iterator[str]:
-        """What has changed in the settings that may change under a checkpoint, a text each."""
+        """Yield a text for each change of settings that may change under a checkpoint."""
         yield from self._precision_changes(written)
         yield from self._policy_changes(written.get("policies"))
 
     def _precision_changes(self, written: dict[str, Any]) -> Iterator[str]:
         before = written.get("precision", {"all groups": Precision().describe()})
         now = self.engine.precision.descriptions()
-        said = "; ".join(
+        changes = "; ".join(
             f"{name}: {_until_now(before.get(name, 'as all groups'), now.get(name, 'as all groups'))}"
             for name in {**before, **now}
             if before.get(name) != now.get(name)
         )
-        if said:
+        if changes:
             what_stays = "what lies in buckets stays as coarse as it is, and bounds take it so"
-            yield f"precision has changed ({said}); {what_stays}"
+            yield f"precision has changed ({changes}); {what_stays}"
 
     def _policy_changes(self, before: dict[str, str] | None) -> Iterator[str]:
-        """What has changed in the policies; an earlier release did not write them."""
+        """Yield a text for each policy that has changed; an earlier release did not write them."""
         now = self._policies()
         if before is None:
             return
@@ -138,23 +142,31 @@ class Basis:
         }
         for name, (before_ms, earlier, now_ms, later) in moved.items():
             if before_ms != now_ms:
-                said = _until_now(earlier.isoformat(), later.isoformat())
-                yield f"event_time.{name} has changed ({said}); events that have been taken already stay"
+                change = _until_now(earlier.isoformat(), later.isoformat())
+                yield f"event_time.{name} has changed ({change}); events that have been taken already stay"
         known = written.roles
         for name, role in self.schema.roles.items():
             if name not in known:
                 yield f"the event schema has a field more, {name} as {role}"
 
 
+def fixed_settings(schema: EventSchema, names: Mapping[str, str]) -> dict[str, str]:
+    """Return what of an event schema must stay, by its path in the schema, under new names of fields."""
+    event_id, time = schema.event_id, schema.event_time
+    return {
+        "event_id": names.get(event_id, event_id),
+        "event_time.field": names.get(time.field, time.field),
+        "event_time.unit": time.unit,
+    }
+
+
 def is_same_source(one: str, other: str) -> bool:
-    """Whether two names of sources name one source, however their paths are written.
+    """Return whether two names of sources name one source, however their paths are written.
 
     Paths are compared as Spark's notes of the files that it has taken name them: `..` is resolved, and links are not.
     """
     kind, _, path = one.partition(" ")
     kind_of_other, _, path_of_other = other.partition(" ")
-    if kind == "kafka":
-        return one == other
     return kind == kind_of_other and os.path.normpath(path) == os.path.normpath(path_of_other)
 
 
@@ -187,11 +199,6 @@ def _check_types(written: dict[str, Any], kind: type, *names: str) -> None:
         if not isinstance(written.get(name), kind):
             message = f"{name} is missing, or of another type"
             raise ValueError(message)
-
-
-def _format_changes(format_before: int) -> Iterator[str]:
-    if format_before < FORMAT:
-        yield f"the checkpoint goes from format {format_before} to {FORMAT}, which earlier releases do not read"
 
 
 def _until_now(before: str, now: str) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from buckets.checkpoint.folders import records_folder
+from buckets.checkpoint.numbered_records import NumberedRecords
 from buckets.checkpoint.record_files import MISSING, RecordFiles
 from buckets.checkpoint.terms import Terms
 from buckets.errors import BucketsError
@@ -59,26 +59,26 @@ class BatchRecords:
     """The records of a checkpoint's latest batches, and the terms of each."""
 
     def __init__(self, checkpoint: Path) -> None:
-        """Look at a checkpoint; nothing is written yet."""
+        """Write nothing yet."""
         self._checkpoint, self._records = checkpoint, RecordFiles(checkpoint)
-        self._folder = records_folder(checkpoint) / "batches"
-        self._terms_folder = records_folder(checkpoint) / "terms"
+        self._batches = NumberedRecords(self._records, self._records.folder / "batches")
+        self._terms = NumberedRecords(self._records, self._records.folder / "terms")
 
-    def has_run(self) -> bool:
-        """Whether some batch has begun."""
-        return any(self._folder.glob("*.json"))
+    def newest(self) -> int | None:
+        """Return the newest batch that has begun; None where none has."""
+        return self._batches.newest()
 
     def arrived(self) -> Stretches:
-        """The event times that have arrived up to the newest batch that has run."""
+        """Return the event times that have arrived up to the newest batch that has run."""
         return next((record.arrived for _, record in self._done()), ())
 
     def fills(self) -> Mapping[int, Filled]:
-        """How far fills had come with the newest batch that has run. Cost: of a listing."""
+        """Return how far fills had come with the newest batch that has run. Cost: of a listing."""
         return next((record.fills for _, record in self._done()), {})
 
     def record(self, batch_id: int) -> BatchRecord | None:
-        """The record of a batch; None of one that has not begun, or that Spark cannot go back to."""
-        return self._records.read_if_there(self._file(batch_id), _read)
+        """Return the record of a batch; None of one that has not begun, or that Spark cannot go back to."""
+        return self._batches.read_if_there(batch_id, _read)
 
     def before(self, batch_id: int) -> BatchRecord | None:
         """Return the record of the batch before a batch; None of the first of the job.
@@ -87,8 +87,8 @@ class BatchRecords:
             BucketsError: it is gone.
         """
         record = self.record(batch_id - 1)
-        if record is None and batch_id and self.has_run():
-            raise self._records.damage(self._file(batch_id - 1), MISSING)
+        if record is None and batch_id and self.newest() is not None:
+            raise self._batches.missing(batch_id - 1)
         return record
 
     def newest_version(self) -> int:
@@ -113,58 +113,53 @@ class BatchRecords:
         """
         newest = self._newest()
         for name in () if newest is None else newest.beside:
-            file = records_folder(self._checkpoint) / name
+            file = self._records.folder / name
             if not file.exists():
                 raise self._records.damage(file, MISSING)
 
     def _newest(self) -> BatchRecord | None:
-        newest = max(_numbers(self._folder), default=None)
+        newest = self.newest()
         return None if newest is None else self.record(newest)
 
     def _done(self) -> Iterator[tuple[int, BatchRecord]]:
-        """The batches that have run, the newest first, each read when it is asked for."""
-        for batch_id in sorted(_numbers(self._folder), reverse=True):
+        """Yield the batches that have run, the newest first, each read when it is asked for."""
+        for batch_id in reversed(self._batches.numbers()):
             record = self.record(batch_id)
             if record is not None and record.done:
                 yield batch_id, record
 
     def keep(self, batch_id: int, record: BatchRecord) -> None:
         """Write the record of a batch, and forget those that Spark cannot go back to."""
-        there = tuple(name for name in _SINGLE if (records_folder(self._checkpoint) / name).exists())
-        said = vars(replace(record, terms=self._terms_number(batch_id), beside=there)).items()
-        written = {name: value for name, value in said if name not in _LEFT_OUT or value not in (None, {}, ())}
-        self._records.write(self._file(batch_id), written)
-        self._file(batch_id - KEPT_BATCHES).unlink(missing_ok=True)
+        beside = tuple(name for name in _SINGLE if (self._records.folder / name).exists())
+        fields = vars(replace(record, terms=self._terms.newest(batch_id), beside=beside)).items()
+        written = {name: value for name, value in fields if name not in _LEFT_OUT or value not in (None, {}, ())}
+        self._batches.write(batch_id, written)
+        self._batches.remove(batch_id - KEPT_BATCHES)
 
     def oldest_lists(self) -> dict[str, int]:
-        """Of each list the oldest version that a batch is recorded with. Cost: of all records."""
+        """Return the oldest version of each list that a batch is recorded with. Cost: of all records."""
         oldest: dict[str, int] = {}
-        for file in self._folder.glob("*.json"):
-            record = self._records.read_if_there(file, _read)
+        for batch_id in self._batches.numbers():
+            record = self.record(batch_id)
             for name, version in () if record is None else record.lists.items():
                 oldest[name] = min(version, oldest.get(name, version))
         return oldest
 
     def terms_for(self, batch_id: int, now: Terms) -> Terms:
-        """The terms of a batch: those it was begun with, also when it is run again.
+        """Return the terms of a batch: those it was begun with, also when it is run again.
 
-        This is asked before the batch is recorded: a batch that has no record yet begins with the terms of now, which
-        are written if they differ from the ones before.
-
-        Args:
-            batch_id: the batch.
-            now: the terms of this start of the job.
+        Ask before the batch is recorded: a batch without a record begins with `now`, the terms of this start of the
+        job, which are written if they differ from the ones before.
 
         Raises:
             BucketsError: the batch was begun with something that this start cannot go on with.
         """
         before = self._written_terms(batch_id)
-        if not self._file(batch_id).exists():
+        if not self._batches.file(batch_id).exists():
             record = now.model_dump(mode="json")
             if json.dumps(record) != json.dumps(before):  # The order of fields is part of them.
-                number = self._terms_number(batch_id - 1)
-                written = record | {_BEFORE: _NONE if number is None else number}
-                self._records.write(self._terms_file(batch_id), written)
+                number = self._terms.newest(batch_id - 1)
+                self._terms.write(batch_id, record | {_BEFORE: _NONE if number is None else number})
             return now
         if before is None:  # An earlier release wrote none.
             return now
@@ -179,66 +174,54 @@ class BatchRecords:
         return begun
 
     def all_terms(self) -> dict[int, Terms]:
-        """All terms there ever were, by the first batch that each was in force for, ascending.
+        """Return all terms there ever were, by the first batch that each was in force for, ascending.
 
         Raises:
             BucketsError: one of them is gone, or damaged.
         """
-        found, number = {}, self._terms_number()
+        terms, number = {}, self._terms.newest()
         self._check_terms(number, self._newest())
         while number is not None:
-            written, before = self._records.read(self._terms_file(number), _read_terms)
-            found[number] = Terms.model_validate(written)
+            written, before = self._terms.read(number, _read_terms)
+            terms[number] = Terms.model_validate(written)
             # Earlier releases did not write which ones came before.
-            number = self._terms_number(number - 1) if before is None else None if before == _NONE else before
-        return dict(sorted(found.items()))
-
-    def _file(self, batch_id: int) -> Path:
-        return self._folder / f"{batch_id:09d}.json"
-
-    def _terms_file(self, batch_id: int) -> Path:
-        return self._terms_folder / f"{batch_id:09d}.json"
+            number = self._terms.newest(number - 1) if before is None else None if before == _NONE else before
+        return dict(sorted(terms.items()))
 
     def _written_terms(self, batch_id: int) -> dict[str, Any] | None:
-        """The terms in force at a batch, as they are written; None where none are."""
-        number = self._terms_number(batch_id)
+        """Return the terms in force at a batch, as they are written; None where none are."""
+        number = self._terms.newest(batch_id)
         self._check_terms(number, self.record(batch_id - 1))
-        return None if number is None else self._records.read(self._terms_file(number), _read_terms)[0]
-
-    def _terms_number(self, batch_id: int | None = None) -> int | None:
-        """The number of the terms in force at a batch, or of the newest ones; None where there are none."""
-        numbers = _numbers(self._terms_folder)
-        return max((number for number in numbers if batch_id is None or number <= batch_id), default=None)
+        return None if number is None else self._terms.read(number, _read_terms)[0]
 
     def _check_terms(self, number: int | None, record: BatchRecord | None) -> None:
         """See that the newest terms that there are, by their number, are not older than those of a batch."""
         if record is not None and record.terms is not None and (number is None or number < record.terms):
-            raise self._records.damage(self._terms_file(record.terms), MISSING)
-
-
-def _numbers(folder: Path) -> Iterator[int]:
-    """The numbers of the records in a folder, in no order."""
-    return (int(file.stem) for file in folder.glob("*.json"))
+            raise self._terms.missing(record.terms)
 
 
 def _read_terms(written: dict[str, Any]) -> tuple[dict[str, Any], int | None]:
-    """Terms as they are written, and the number of those before them; None of those of earlier releases."""
+    """Return terms as they are written, and the number of those before them; None of those of earlier releases."""
     before = written.pop(_BEFORE, None)
     return written, before
 
 
 def _read(written: dict[str, Any]) -> BatchRecord:
-    fills = {int(number): Filled(*each) for number, each in written.get("fills", {}).items()}
-    lists, driver = written.get("lists", {}), written.get("driver")
-    terms, beside = written.get("terms"), tuple(written.get("beside", ()))
     return BatchRecord(
-        written["ruleset_version"], _arrived(written), written["done"], lists, fills, driver, terms, beside
+        ruleset_version=written["ruleset_version"],
+        arrived=_arrived(written),
+        done=written["done"],
+        lists=written.get("lists", {}),
+        fills={int(number): Filled(*filled) for number, filled in written.get("fills", {}).items()},
+        driver=written.get("driver"),
+        terms=written.get("terms"),
+        beside=tuple(written.get("beside", ())),
     )
 
 
 def _arrived(written: dict[str, Any]) -> Stretches:
     if "arrived" in written:
-        return tuple(Stretch(*each) for each in written["arrived"])
+        return tuple(Stretch(*stretch) for stretch in written["arrived"])
     # Earlier releases wrote only the greatest event time.
     clock_ms = written["clock_ms"]
     return () if clock_ms is None else (Stretch(clock_ms, clock_ms),)

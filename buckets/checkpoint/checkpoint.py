@@ -9,24 +9,15 @@ from buckets.checkpoint.imports import Imports
 from buckets.checkpoint.job_record import JobRecord
 from buckets.checkpoint.list_versions import ListVersions
 from buckets.checkpoint.rule_versions import RuleVersions
+from buckets.clock import epoch_ms
+from buckets.rules.warmth import Warmth, rules_warmth
 
 
 class Checkpoint:
-    """All records of a checkpoint, for callers that need more than one kind of them.
-
-    Attributes:
-        path: the folder.
-        job: what the checkpoint was made for.
-        versions: the versions of the rules.
-        batches: the records of its batches.
-        cuts: where the stream was cut into batches, and what scored each.
-        driver: the state that the driver keeps besides the shards'.
-        lists: the versions of the lists.
-        imports: by which its state came from other checkpoints.
-    """
+    """All records of a checkpoint, for callers that need more than one kind of them."""
 
     def __init__(self, path: Path) -> None:
-        """Look at a checkpoint; nothing is written yet."""
+        """Write nothing yet."""
         self.path = path
         self.job = JobRecord(path)
         self.versions = RuleVersions(path)
@@ -48,3 +39,13 @@ class Checkpoint:
         self.batches.all_terms()
         self.batches.check_beside()
         self.driver.check()
+
+
+def read_warmth(checkpoint: Path) -> dict[str, Warmth]:
+    """Return since when each rule in force is complete, by its id; empty where no batch has begun.
+
+    Nothing is taken from a job that runs on the checkpoint.
+    """
+    kept = Checkpoint(checkpoint)
+    rule_set = kept.versions.latest_rule_set()
+    return {} if rule_set is None else rules_warmth(rule_set, kept.batches.arrived(), epoch_ms())

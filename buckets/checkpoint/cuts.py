@@ -15,9 +15,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from buckets.checkpoint.folders import records_folder, spark_folder
+from buckets.checkpoint.folders import spark_folder
+from buckets.checkpoint.numbered_records import NumberedRecords
 from buckets.checkpoint.record_files import RecordFiles
 from buckets.checkpoint.seal import seal_json, unseal_json
+from buckets.checkpoint.source_offsets import SourceOffsets
 from buckets.errors import BucketsError
 from buckets.files import write_whole
 
@@ -49,19 +51,13 @@ class Cuts:
     """The cuts of a checkpoint."""
 
     def __init__(self, checkpoint: Path) -> None:
-        """Look at a checkpoint; nothing is written yet."""
-        self._records, self._folder = RecordFiles(checkpoint), records_folder(checkpoint) / "cuts"
-        self._offsets, self._commits = (spark_folder(checkpoint) / name for name in ("offsets", "commits"))
+        """Write nothing yet."""
+        self._records = RecordFiles(checkpoint)
+        self._lines = NumberedRecords(self._records, self._records.folder / "cuts", ".jsonl")
+        self._checkpoint = checkpoint
 
     def keep(self, batch_id: int, ruleset_version: int, lists: Mapping[str, int], span: tuple[int, int] | None) -> None:
-        """Write the cut of a batch, whose offsets Spark has written.
-
-        Args:
-            batch_id: the batch.
-            ruleset_version: of its rules.
-            lists: the versions of its lists.
-            span: the least and the greatest `source_order` of its events.
-        """
+        """Write the cut of a batch, whose offsets Spark has written; of the other arguments see `Cut`."""
         file, line = self._file(batch_id), _line(Cut(batch_id, ruleset_version, self._end(batch_id), lists, span))
         if file.exists():
             with file.open("ab") as written:
@@ -69,7 +65,7 @@ class Cuts:
                 written.write(b"\n" + line)
                 written.flush()
                 os.fsync(written.fileno())
-        elif batch_id and not any(self._files()):
+        elif batch_id and not self._lines.numbers():
             write_whole(file, _line(Cut(batch_id - 1, UNKNOWN, self._end(batch_id - 1))) + line)
         else:
             write_whole(file, line)
@@ -80,41 +76,37 @@ class Cuts:
         Raises:
             BucketsError: one is missing, or damaged.
         """
-        done = max((int(file.name) for file in self._commits.glob("[0-9]*")), default=-1)
-        found: dict[int, Cut] = {}
-        for file in self._files():
-            for line in file.read_bytes().split(b"\n"):
+        by_batch: dict[int, Cut] = {}
+        for number in self._lines.numbers():
+            for line in self._lines.file(number).read_bytes().split(b"\n"):
                 cut = _read(line)
                 if cut is not None:
-                    found[cut.batch_id] = cut
-        cuts = [found[batch_id] for batch_id in sorted(found)]
-        self._check(cuts, done)
+                    by_batch[cut.batch_id] = cut
+        cuts = [by_batch[batch_id] for batch_id in sorted(by_batch)]
+        self._check(cuts)
         return cuts
 
-    def _check(self, cuts: Sequence[Cut], done: int) -> None:
+    def _check(self, cuts: Sequence[Cut]) -> None:
         """See that the cut of each batch is there, from the first of the job or of this release to the last one."""
-        if not self._folder.exists():
+        if not self._lines.folder.exists():
             return
         if not cuts or (cuts[0].batch_id and cuts[0].ruleset_version != UNKNOWN):
             raise self._damage(0 if not cuts else cuts[0].batch_id - 1)
         for before, cut in itertools.pairwise(cuts):
             if cut.batch_id != before.batch_id + 1:
                 raise self._damage(before.batch_id + 1)
-        if cuts[-1].batch_id < done:
+        if cuts[-1].batch_id < (SourceOffsets(self._checkpoint).ended or 0):
             raise self._damage(cuts[-1].batch_id + 1)
 
     def _damage(self, batch_id: int) -> BucketsError:
         return self._records.damage(self._file(batch_id), f"the line of batch {batch_id} is missing or damaged")
 
-    def _files(self) -> list[Path]:
-        return sorted(self._folder.glob("[0-9]*.jsonl"))
-
     def _file(self, batch_id: int) -> Path:
-        return self._folder / f"{batch_id // _PER_FILE * _PER_FILE:09d}.jsonl"
+        return self._lines.file(batch_id // _PER_FILE * _PER_FILE)
 
     def _end(self, batch_id: int) -> str:
-        """How far the source had been read with a batch: the last line of what Spark has written."""
-        return (self._offsets / str(batch_id)).read_text(encoding="utf-8").splitlines()[-1]
+        """Return how far the source had been read with a batch: the last line of what Spark has written."""
+        return (spark_folder(self._checkpoint) / "offsets" / str(batch_id)).read_text(encoding="utf-8").splitlines()[-1]
 
 
 def _read(line: bytes) -> Cut | None:

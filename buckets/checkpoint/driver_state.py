@@ -14,13 +14,14 @@ from pathlib import Path
 import pyarrow as pa
 
 from buckets.checkpoint.batch_records import KEPT_BATCHES, BatchRecords
-from buckets.checkpoint.folders import records_folder
-from buckets.checkpoint.record_files import MISSING, RecordFiles
+from buckets.checkpoint.numbered_records import NumberedRecords
+from buckets.checkpoint.record_files import RecordFiles
+from buckets.checkpoint.seal import OTHER_CHECKSUM
 from buckets.files import write_whole
 
-Values = Mapping[tuple[str, bytes], bytes]
+DriverValues = Mapping[tuple[str, bytes], bytes]
 """By the name of a map and a key in it."""
-Changes = Mapping[tuple[str, bytes], bytes | None]
+DriverChanges = Mapping[tuple[str, bytes], bytes | None]
 """The same; None where an entry is gone."""
 NOTHING = -1
 """The number of the batch before the first."""
@@ -28,7 +29,6 @@ MOST_CHANGES = 100
 """After so many files of changes all of the state is written, or when they are larger than that."""
 SMALL_BYTES = 1 << 16
 """Files of changes that are no larger than this in all are never too large."""
-_CHANGES, _WHOLE = ".changes", ".whole"
 _CHECKSUM_BYTES = 16
 _BEFORE = b"before"
 _COLUMNS = pa.schema(
@@ -44,31 +44,33 @@ class DriverState:
     """The files of a checkpoint's driver."""
 
     def __init__(self, checkpoint: Path) -> None:
-        """Look at a checkpoint; nothing is written yet."""
+        """Write nothing yet."""
         self._records, self._batches = RecordFiles(checkpoint), BatchRecords(checkpoint)
-        self._folder = records_folder(checkpoint) / "driver"
+        folder = self._records.folder / "driver"
+        self._changes = NumberedRecords(self._records, folder, ".changes")
+        self._whole = NumberedRecords(self._records, folder, ".whole")
 
     def read(self, batch_id: int) -> dict[tuple[str, bytes], bytes]:
-        """The state after a batch.
+        """Return the state after a batch.
 
         Raises:
             BucketsError: a file is damaged, or one is missing.
         """
-        base = max((number for number in self._numbers(_WHOLE) if number <= batch_id), default=NOTHING)
-        found: dict[tuple[str, bytes], bytes | None] = {}
-        if base != NOTHING:
-            found.update(self._read(base, _WHOLE)[0])
-        last = base
-        for number in (each for each in self._numbers(_CHANGES) if base < each <= batch_id):
-            changes, before = self._read(number, _CHANGES)
+        entries: dict[tuple[str, bytes], bytes | None] = {}
+        base = self._whole.newest(batch_id)
+        if base is not None:
+            entries.update(self._read(self._whole.file(base))[0])
+        last = NOTHING if base is None else base
+        for number in (number for number in self._changes.numbers() if last < number <= batch_id):
+            changes, before = self._read(self._changes.file(number))
             if before != last:
-                raise self._records.damage(self._file(before, _CHANGES), MISSING)
-            found |= changes
+                raise self._changes.missing(before)
+            entries |= changes
             last = number
         record = self._batches.record(batch_id)
         if record is not None and record.driver is not None and last < record.driver:
-            raise self._records.damage(self._file(record.driver, _CHANGES), MISSING)
-        return {at: value for at, value in found.items() if value is not None}
+            raise self._changes.missing(record.driver)
+        return {at: value for at, value in entries.items() if value is not None}
 
     def check(self) -> None:
         """See that the state after the newest batch that has run can be read.
@@ -80,7 +82,7 @@ class DriverState:
         if newest is not None:
             self.read(newest)
 
-    def write(self, batch_id: int, changes: Changes, whole: Callable[[], Values]) -> None:
+    def write(self, batch_id: int, changes: DriverChanges, whole: Callable[[], DriverValues]) -> None:
         """Write what a batch has changed, and forget what later ones had, and what Spark cannot go back to.
 
         Args:
@@ -88,77 +90,63 @@ class DriverState:
             changes: what it has changed.
             whole: gives the state after it.
         """
-        for suffix in (_WHOLE, _CHANGES):
-            for number in self._numbers(suffix):
-                if number >= batch_id:
-                    self._file(number, suffix).unlink()
+        for records in (self._whole, self._changes):
+            records.remove(*(number for number in records.numbers() if number >= batch_id))
         if not changes:
             return
-        self._write(batch_id, _CHANGES, changes)
-        base = max(self._numbers(_WHOLE), default=NOTHING)
-        since = [self._file(number, _CHANGES).stat().st_size for number in self._numbers(_CHANGES) if number > base]
-        size = self._file(base, _WHOLE).stat().st_size if base != NOTHING else 0
-        if len(since) >= MOST_CHANGES or sum(since) > max(size, SMALL_BYTES):
-            self._write(batch_id, _WHOLE, whole())
+        self._write(self._changes.file(batch_id), batch_id, changes)
+        base = self._whole.newest()
+        numbers = [number for number in self._changes.numbers() if base is None or number > base]
+        since = sum(self._changes.file(number).stat().st_size for number in numbers)
+        size = 0 if base is None else self._whole.file(base).stat().st_size
+        if len(numbers) >= MOST_CHANGES or since > max(size, SMALL_BYTES):
+            self._write(self._whole.file(batch_id), batch_id, whole())
         self._forget(batch_id - KEPT_BATCHES)
 
-    def begin(self, batch_id: int, values: Values) -> None:
+    def begin(self, batch_id: int, values: DriverValues) -> None:
         """Begin with the state after a batch, whatever was there."""
-        for suffix in (_WHOLE, _CHANGES):
-            for number in self._numbers(suffix):
-                self._file(number, suffix).unlink()
+        for records in (self._whole, self._changes):
+            records.remove(*records.numbers())
         # The changes of the next batch name those of the one before.
-        for suffix in (_CHANGES, _WHOLE):
-            self._write(batch_id, suffix, values)
+        for records in (self._changes, self._whole):
+            self._write(records.file(batch_id), batch_id, values)
 
     def _forget(self, batch_id: int) -> None:
         """Remove what is older than all of the state that a batch, or any later one, can be read from."""
-        base = max((number for number in self._numbers(_WHOLE) if number <= batch_id), default=NOTHING)
-        for suffix in (_WHOLE, _CHANGES):
-            for number in self._numbers(suffix):
-                if number < base:
-                    self._file(number, suffix).unlink()
+        base = self._whole.newest(batch_id)
+        if base is not None:
+            for records in (self._whole, self._changes):
+                records.remove(*(number for number in records.numbers() if number < base))
 
-    def _write(self, batch_id: int, suffix: str, entries: Changes) -> None:
-        before = self.newest(batch_id - 1)
+    def _write(self, file: Path, batch_id: int, entries: DriverChanges) -> None:
         columns = [
             pa.array([name for name, _ in entries], pa.string()).dictionary_encode().cast(_COLUMNS.field("map").type),
             pa.array([key for _, key in entries], pa.binary()),
             pa.array(entries.values(), pa.binary()),
         ]
-        schema = _COLUMNS.with_metadata({_BEFORE: str(before).encode()})
+        schema = _COLUMNS.with_metadata({_BEFORE: str(self.newest(batch_id - 1)).encode()})
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
             writer.write(pa.record_batch(columns, schema=schema))
         body = sink.getvalue().to_pybytes()
-        file = self._file(batch_id, suffix)
         write_whole(file, _checksum(body, file.name) + body)
 
-    def _read(self, batch_id: int, suffix: str) -> tuple[Changes, int]:
-        """What a file holds, and the number of the file of changes before it."""
-        file = self._file(batch_id, suffix)
-        try:
+    def _read(self, file: Path) -> tuple[DriverChanges, int]:
+        """Return what a file holds, and the number of the file of changes before it."""
+        with self._records.reading(file):
             data = file.read_bytes()
             checksum, body = data[:_CHECKSUM_BYTES], data[_CHECKSUM_BYTES:]
             # Earlier releases left the name of the file out.
             if checksum not in (_checksum(body, file.name), _checksum(body, "")):
-                raise self._records.damage(file, "its checksum is another one")
+                raise ValueError(OTHER_CHECKSUM)
             table = pa.ipc.open_stream(body).read_all()
-        except (OSError, pa.ArrowException) as error:
-            raise self._records.damage(file, error) from None
         at = zip(table["map"].to_pylist(), table["key"].to_pylist(), strict=True)
         return dict(zip(at, table["value"].to_pylist(), strict=True)), int(table.schema.metadata[_BEFORE])
 
     def newest(self, batch_id: int) -> int:
         """Return the number of the newest file of changes up to a batch; `NOTHING` where there is none."""
-        return max((number for number in self._numbers(_CHANGES) if number <= batch_id), default=NOTHING)
-
-    def _numbers(self, suffix: str) -> list[int]:
-        """The batches that have a file of a kind, in order."""
-        return sorted(int(file.stem) for file in self._folder.glob(f"[0-9]*{suffix}"))
-
-    def _file(self, batch_id: int, suffix: str) -> Path:
-        return self._folder / f"{batch_id:09d}{suffix}"
+        number = self._changes.newest(batch_id)
+        return NOTHING if number is None else number
 
 
 def _checksum(body: bytes, name: str) -> bytes:

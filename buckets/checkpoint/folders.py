@@ -4,10 +4,10 @@ from pathlib import Path
 
 
 def records_folder(checkpoint: Path) -> Path:
-    """Where this project's records are."""
+    """Return where this project's records are."""
     return checkpoint / "buckets"
 
 
 def spark_folder(checkpoint: Path) -> Path:
-    """Where Spark keeps offsets, commits and state."""
+    """Return where Spark keeps offsets, commits and state."""
     return checkpoint / "spark"

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from buckets.checkpoint.folders import records_folder
 from buckets.checkpoint.record_files import RecordFiles
 
 
@@ -37,19 +36,20 @@ class Imports:
     """The imports of a checkpoint."""
 
     def __init__(self, checkpoint: Path) -> None:
-        """Look at a checkpoint; nothing is written yet."""
-        self._records, self._file = RecordFiles(checkpoint), records_folder(checkpoint) / "imports.json"
+        """Write nothing yet."""
+        self._records = RecordFiles(checkpoint)
+        self._file = self._records.folder / "imports.json"
 
     def begin(self) -> None:
         """Leave a sign that an import has begun, before anything of it is written."""
         self._write([])
 
     def begun(self) -> bool:
-        """Whether an import has ever begun."""
+        """Return whether an import has ever begun."""
         return self._file.exists()
 
     def read(self) -> list[Import]:
-        """All imports, the first one first."""
+        """Return all imports, the first one first."""
         return self._records.read_if_there(self._file, _read) or []
 
     def keep(self, made: Import) -> None:
@@ -57,9 +57,9 @@ class Imports:
         self._write([*self.read(), made])
 
     def _write(self, made: Sequence[Import]) -> None:
-        self._records.write(self._file, {"imports": [asdict(each) for each in made]}, indent=1)
+        self._records.write(self._file, {"imports": [asdict(import_) for import_ in made]}, indent=1)
 
 
 def _read(record: Any) -> list[Import]:
     # Earlier releases wrote the list alone.
-    return [Import(**each) for each in (record if isinstance(record, list) else record["imports"])]
+    return [Import(**made) for made in (record if isinstance(record, list) else record["imports"])]

@@ -6,7 +6,6 @@ from typing import Any
 
 from buckets.checkpoint.basis import Basis, check_release
 from buckets.checkpoint.batch_records import BatchRecords
-from buckets.checkpoint.folders import records_folder
 from buckets.checkpoint.imports import Imports
 from buckets.checkpoint.lock import lock_file
 from buckets.checkpoint.record_files import MISSING, RecordFiles
@@ -21,12 +20,12 @@ class JobRecord:
     """The record of a checkpoint's job; another job must not start from that checkpoint."""
 
     def __init__(self, checkpoint: Path) -> None:
-        """Look at a checkpoint; nothing is written yet."""
-        self._checkpoint = checkpoint
-        self._records, self._file = RecordFiles(checkpoint), records_folder(checkpoint) / "job.json"
+        """Write nothing yet."""
+        self._checkpoint, self._records = checkpoint, RecordFiles(checkpoint)
+        self._file = self._records.folder / "job.json"
 
     def identity(self, basis: Basis) -> str | None:
-        """The identity of the checkpoint, the same at every start; None where there is no checkpoint yet.
+        """Return the identity of the checkpoint, the same at every start; None where there is no checkpoint yet.
 
         Raises:
             BucketsError: the checkpoint was made by something else, from another basis, or by a later release, or an
@@ -48,7 +47,7 @@ class JobRecord:
         return None
 
     def carried_over(self, basis: Basis) -> str | None:
-        """What has changed since the last start and does not keep the job from going on, as text; None if nothing."""
+        """Return what has changed since the last start though the job can go on, as text; None if nothing."""
         return basis.carried_over(self._read()) if self._is_there() else None
 
     def open(self, basis: Basis) -> str:
@@ -88,7 +87,7 @@ class JobRecord:
         self._write(basis, identity, life)
 
     def written(self) -> dict[str, Any]:
-        """The record as it is written.
+        """Return the record as it is written.
 
         Raises:
             BucketsError: as `event_schema`.
@@ -102,11 +101,11 @@ class JobRecord:
             self._records.write(self._file, record, _INDENT)
 
     def known_identity(self) -> str | None:
-        """The identity of the checkpoint, whatever it was made from; None where there is no checkpoint yet."""
+        """Return the identity of the checkpoint, whatever it was made from; None where there is no checkpoint yet."""
         return str(self._read()["id"]) if self._is_there() else None
 
     def event_schema(self) -> EventSchema:
-        """The event schema of the last start.
+        """Return the event schema of the last start.
 
         Raises:
             BucketsError: this is no checkpoint of a job that has started, or not one that this release reads.
@@ -120,7 +119,7 @@ class JobRecord:
         return EventSchema.model_validate(self._read()["event_schema"])
 
     def _is_there(self) -> bool:
-        """Whether the record is there, as it is from the first start on.
+        """Return whether the record is there, as it is from the first start on.
 
         Raises:
             BucketsError: it is gone, or an import into the checkpoint was broken off.
@@ -128,7 +127,7 @@ class JobRecord:
         if self._file.exists():
             return True
         self.check_import_ended()
-        if BatchRecords(self._checkpoint).has_run():
+        if BatchRecords(self._checkpoint).newest() is not None:
             raise self._records.damage(self._file, MISSING)
         return False
 

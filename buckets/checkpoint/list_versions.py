@@ -15,11 +15,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from buckets.checkpoint.batch_records import BatchRecords
-from buckets.checkpoint.folders import records_folder
-from buckets.checkpoint.record_files import MISSING, RecordFiles, crc32_of
+from buckets.checkpoint.numbered_records import NumberedRecords
+from buckets.checkpoint.record_files import RecordFiles, crc32_of
 from buckets.checkpoint.seal import OTHER_CHECKSUM
 from buckets.checkpoint.topic_position import TopicPosition
 from buckets.clock import epoch_ms
@@ -27,6 +25,7 @@ from buckets.files import partial_of
 from buckets.lists.base import ListBase, open_base
 from buckets.lists.entry import Changes, Entry
 from buckets.lists.index import ListIndex
+from buckets.lists.lists import NO_LISTS, Lists
 
 _WHOLE = "whole_crc32"
 """Of the file that a version is whole in; earlier releases wrote none."""
@@ -58,41 +57,36 @@ class ListVersion:
 
 
 class ListVersions:
-    """The versions of the lists of a checkpoint.
-
-    Attributes:
-        checkpoint: its folder.
-    """
+    """The versions of the lists of a checkpoint."""
 
     def __init__(self, checkpoint: Path) -> None:
-        """Look at a checkpoint; nothing is written yet."""
+        """Write nothing yet."""
         self.checkpoint = checkpoint
         self._records, self._batches = RecordFiles(checkpoint), BatchRecords(checkpoint)
-        self._folder = records_folder(checkpoint) / "lists"
+        self._folder = self._records.folder / "lists"
         self._read: dict[str, tuple[ListVersion, ListIndex]] = {}
 
     def latest(self, name: str) -> ListVersion | None:
-        """The newest version of a list; None where there is none yet.
+        """Return the newest version of a list; None where there is none yet.
 
         Raises:
             BucketsError: one that a batch has seen is gone, or it is damaged.
         """
-        numbers = [int(file.stem) for file in (self._folder / name).glob("[0-9]*.json")]
-        seen = self._batches.newest_lists().get(name, 0)
-        if seen > max(numbers, default=0):
-            raise self._records.damage(self._file(name, seen), MISSING)
-        return self.version(name, max(numbers)) if numbers else None
+        newest, seen = self._of(name).newest(), self._batches.newest_lists().get(name, 0)
+        if seen > (newest or 0):
+            raise self._of(name).missing(seen)
+        return None if newest is None else self.version(name, newest)
 
     def is_kept(self, name: str, number: int) -> bool:
         """Return whether a version is kept, which is only as long as a batch may need it; its base is kept with it."""
-        return self._file(name, number).exists()
+        return self._of(name).file(number).exists()
 
     def version(self, name: str, number: int) -> ListVersion:
-        """A version of a list."""
-        return self._records.read(self._file(name, number), _version_of)
+        """Return a version of a list."""
+        return self._of(name).read(number, _version_of)
 
     def index(self, name: str, number: int) -> ListIndex:
-        """A list as it is in a version. Cost: of the versions since the one that was read before, or since the base."""
+        """Return a list as it is in a version. Cost: of the versions since the one read before, or since the base."""
         version, known = self.version(name, number), self._read.get(name)
         if known is not None and known[0] == version:
             return known[1]
@@ -100,14 +94,14 @@ class ListVersions:
             known = self.version(name, version.base), ListIndex(self._base(name, version.base))
         before, index = known
         changes: dict[str, Entry | None] = {}
-        for each in range(before.number + 1, number + 1):
-            changes |= self._records.read(self._file(name, each), _changes_of)
+        for later in range(before.number + 1, number + 1):
+            changes |= self._of(name).read(later, _changes_of)
         index = index.with_changes(changes) if changes else index
         self._read[name] = (version, index)
         return index
 
     def _goes_on(self, name: str, known: ListVersion, version: ListVersion) -> bool:
-        """Whether a version follows one that is known, of this life of the checkpoint."""
+        """Return whether a version follows one that is known, of this life of the checkpoint."""
         follows = known.base == version.base and known.number < version.number
         return follows and self.version(name, known.number) == known
 
@@ -127,8 +121,8 @@ class ListVersions:
             index: the list after the changes.
             changes: from the version before; None if they are not known one by one.
             origin: where the list comes from.
-            changed: how many entries differ from the version before.
             position: how far that has been read.
+            changed: how many entries differ from the version before.
 
         Returns:
             The version, and the list as it is from now on.
@@ -137,36 +131,25 @@ class ListVersions:
         number = 1 if before is None else before.number + 1
         if before is None or changes is None or index.is_scattered or number - before.base > LONGEST_CHAIN:
             base, changes = number, {}
-            index = index.compacted() if index.changes else index
-            path = self._base_file(name, number)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            index.base.write(str(partial_of(path)))
-            partial_of(path).replace(path)
-            index = ListIndex(open_base(str(path)))
-            whole = {_WHOLE: crc32_of(path)}
+            index, whole = self._write_base(self._base_file(name, number), index)
         else:
             base, whole = before.base, {}
-        version = ListVersion(
-            number=number,
-            base=base,
-            entries=index.entries(),
-            changed=changed,
-            made_ms=epoch_ms(),
-            origin=origin,
-            position=position,
-        )
-        record = {"changes": {key: each and each.to_record() for key, each in changes.items()}}
-        self._records.write(self._file(name, number), vars(version) | whole | record)
+        version = ListVersion(number, base, index.entries(), changed, epoch_ms(), origin, position)
+        record = {"changes": {key: entry and entry.to_record() for key, entry in changes.items()}}
+        self._of(name).write(number, vars(version) | whole | record)
         self._read[name] = (version, index)
         return version, index
 
-    def forget(self, name: str, needed: int) -> None:
-        """Remove the versions that no batch needs any more.
+    def _write_base(self, file: Path, index: ListIndex) -> tuple[ListIndex, dict[str, int]]:
+        """Write a whole list; return it as it is mapped from there, and what the record of its version says of it."""
+        index = index.compacted() if index.changes else index
+        file.parent.mkdir(parents=True, exist_ok=True)
+        index.base.write(str(partial_of(file)))
+        partial_of(file).replace(file)
+        return ListIndex(open_base(str(file))), {_WHOLE: crc32_of(file)}
 
-        Args:
-            name: of the list.
-            needed: the oldest version that a batch may be run with.
-        """
+    def forget(self, name: str, needed: int) -> None:
+        """Remove the versions that no batch needs any more; `needed` is the oldest that a batch may be run with."""
         base = self.version(name, needed).base
         for file in list((self._folder / name).glob("[0-9]*.*")):
             if int(file.stem) < base:
@@ -182,20 +165,19 @@ class ListVersions:
 
     def _base(self, name: str, number: int) -> ListBase:
         """Read a whole list. Cost: of a checksum of its file."""
-        wanted = self._records.read(self._file(name, number), lambda record: (record.get(_WHOLE),))[0]
+        written_crc = self._of(name).read(number, lambda record: (record.get(_WHOLE),))[0]
         file = self._base_file(name, number)
-        try:
-            if wanted is not None and wanted != crc32_of(file):
-                raise self._records.damage(file, OTHER_CHECKSUM)
+        with self._records.reading(file):
+            if written_crc is not None and written_crc != crc32_of(file):
+                raise ValueError(OTHER_CHECKSUM)
             return open_base(str(file))
-        except (OSError, pa.ArrowException) as error:
-            raise self._records.damage(file, error) from None
 
-    def _file(self, name: str, number: int) -> Path:
-        return self._folder / name / f"{number:09d}.json"
+    def _of(self, name: str) -> NumberedRecords:
+        """Return the records of the versions of a list."""
+        return NumberedRecords(self._records, self._folder / name)
 
     def _base_file(self, name: str, number: int) -> Path:
-        return self._folder / name / f"{number:09d}.arrow"
+        return NumberedRecords(self._records, self._folder / name, ".arrow").file(number)
 
 
 def _version_of(record: Mapping[str, Any]) -> ListVersion:
@@ -204,44 +186,39 @@ def _version_of(record: Mapping[str, Any]) -> ListVersion:
 
 
 def _changes_of(record: Mapping[str, Any]) -> dict[str, Entry | None]:
-    return {key: None if each is None else Entry.of_record(each) for key, each in record["changes"].items()}
+    return {key: None if entry is None else Entry.of_record(entry) for key, entry in record["changes"].items()}
 
 
 class PinnedLists(Mapping[str, ListIndex]):
     """The lists of a batch, each read when it is looked into for the first time."""
 
     def __init__(self, versions: ListVersions, pinned: Mapping[str, int]) -> None:
-        """Pin lists.
-
-        Args:
-            versions: of the checkpoint.
-            pinned: by name, the version that the batch is recorded with.
-        """
+        """Pin each list to the version that the batch is recorded with."""
         self._versions, self._pinned = versions, pinned
 
     def __getitem__(self, name: str) -> ListIndex:
-        """A list as it is in its version."""
+        """Return a list as it is in its version."""
         return self._versions.index(name, self._pinned[name])
 
     def __iter__(self) -> Iterator[str]:
-        """The names of the lists."""
+        """Go through the names of the lists."""
         return iter(self._pinned)
 
     def __len__(self) -> int:
-        """How many lists there are."""
+        """Return how many lists there are."""
         return len(self._pinned)
 
-    def __reduce__(self) -> tuple[Callable[..., "PinnedLists"], tuple[Path, dict[str, int]]]:
-        """What another process needs: it reads the lists itself."""
-        return pinned_lists, (self._versions.checkpoint, dict(self._pinned))
+    def __reduce__(self) -> tuple[Callable[..., Lists], tuple[Path, dict[str, int]]]:
+        """Return what another process needs: it reads the lists itself."""
+        return lists_in, (self._versions.checkpoint, dict(self._pinned))
 
 
 @lru_cache(maxsize=8)
 def versions_in(checkpoint: Path) -> ListVersions:
-    """The versions of a checkpoint, as this process has read them so far."""
+    """Return the versions of a checkpoint, as this process has read them so far."""
     return ListVersions(checkpoint)
 
 
-def pinned_lists(checkpoint: Path, pinned: Mapping[str, int]) -> PinnedLists:
-    """Lists of a checkpoint in these versions, as this process reads them."""
-    return PinnedLists(versions_in(checkpoint), pinned)
+def lists_in(checkpoint: Path, pinned: Mapping[str, int]) -> Lists:
+    """Return lists of a checkpoint in these versions, as this process reads them."""
+    return PinnedLists(versions_in(checkpoint), pinned) if pinned else NO_LISTS

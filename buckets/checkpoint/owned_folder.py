@@ -15,24 +15,18 @@ class OwnedFolder:
     """A folder that is new, or belongs to a checkpoint."""
 
     def __init__(self, path: Path, setting: str, life: str | None = None) -> None:
-        """Name the folder and its setting; nothing is written yet.
-
-        Args:
-            path: the folder.
-            setting: that names it.
-            life: of the checkpoint, see `JobRecord.life`.
-        """
+        """Write nothing yet; `setting` names the folder, and `life` is that of its checkpoint, see `JobRecord.life`."""
         self.path = path
         self.owner = path / OWNER
         self._setting = setting
         self._life = life
 
     def identity(self) -> str | None:
-        """The identity of the checkpoint that it belongs to; None where it belongs to none."""
+        """Return the identity of the checkpoint that it belongs to; None where it belongs to none."""
         return str(self._written()["checkpoint"]) if self.owner.exists() else None
 
     def _written(self) -> dict[str, Any]:
-        """What the file says.
+        """Return the record of the owner.
 
         Raises:
             BucketsError: it cannot be read.
@@ -51,10 +45,7 @@ class OwnedFolder:
         raise BucketsError(message)
 
     def is_of(self, identity: str | None) -> bool:
-        """Whether it belongs to a checkpoint; if not, it is nobody's yet.
-
-        Args:
-            identity: of the checkpoint; None of one that is new.
+        """Return whether it belongs to a checkpoint; None is one that is new. If not, it is nobody's yet.
 
         Raises:
             BucketsError: it belongs to another one, or holds something else.

@@ -1,12 +1,14 @@
 """Reads and writes the records of a checkpoint, each with a checksum, and says in one line what is wrong with one."""
 
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from buckets.checkpoint.folders import records_folder
 from buckets.checkpoint.seal import seal_bytes, seal_json, unseal_bytes, unseal_json
 from buckets.errors import BucketsError, first_line
 from buckets.files import write_whole
@@ -21,15 +23,14 @@ RESTORE = "restore it from a copy of the checkpoint, or name a new checkpoint an
 
 
 class RecordFiles:
-    """The records of a checkpoint. Files are written whole or not at all: one that is not whole was damaged later."""
+    """The records of a checkpoint, in `folder`.
+
+    Files are written whole or not at all: one that is not whole was damaged later.
+    """
 
     def __init__(self, checkpoint: Path, remedy: str = RESTORE) -> None:
-        """Look at a checkpoint; nothing is written yet.
-
-        Args:
-            checkpoint: its folder.
-            remedy: what to do where a record is damaged.
-        """
+        """Write nothing yet; `remedy` says what to do where a record is damaged."""
+        self.folder = records_folder(checkpoint)
         self._checkpoint, self._remedy = checkpoint, remedy
 
     def write(self, file: Path, record: Mapping[str, Any], indent: int | None = None) -> None:
@@ -41,26 +42,30 @@ class RecordFiles:
         return seal_json(record, indent, self._place(file))
 
     def read(self, file: Path, made_of: Callable[[Any], _Made]) -> _Made:
-        """Read a record.
-
-        Args:
-            file: the file.
-            made_of: makes of the JSON what is wanted, never None.
+        """Read a record; `made_of` makes the result from its JSON, which is never None.
 
         Raises:
             BucketsError: the file is gone or damaged, or the record is none that this release reads.
         """
-        found = self.read_if_there(file, made_of)
-        if found is None:
+        record = self.read_if_there(file, made_of)
+        if record is None:
             raise self.damage(file, MISSING)
-        return found
+        return record
 
     def read_if_there(self, file: Path, made_of: Callable[[Any], _Made]) -> _Made | None:
         """Read a record as `read` does; None where there is no file."""
+        with self.reading(file):
+            try:
+                data = file.read_bytes()
+            except FileNotFoundError:
+                return None
+            return made_of(unseal_json(data, self._place(file)))
+
+    @contextmanager
+    def reading(self, file: Path) -> Iterator[None]:
+        """Say in one line that a file is damaged, where reading it fails as it does then."""
         try:
-            return made_of(unseal_json(file.read_bytes(), self._place(file)))
-        except FileNotFoundError:
-            return None
+            yield
         except _WRONG as error:
             raise self.damage(file, error) from None
 
@@ -74,30 +79,23 @@ class RecordFiles:
         Raises:
             BucketsError: it is gone or damaged.
         """
-        try:
+        with self.reading(file):
             with pa.memory_map(str(file)) as mapped:
                 body = unseal_bytes(mapped.read_buffer(), _ARROW, self._place(file))
             return pa.ipc.open_file(pa.py_buffer(body)).read_all()
-        except _WRONG as error:
-            raise self.damage(file, error) from None
 
     def _place(self, file: Path) -> str:
         """Return where a record lies, which is part of its checksum."""
         return file.relative_to(self._checkpoint).as_posix()
 
     def damage(self, file: Path, reason: BaseException | str) -> BucketsError:
-        """Return the error that says in one line that a record is damaged, and what to do.
-
-        Args:
-            file: the record.
-            reason: what was found.
-        """
+        """Return the error that says in one line that a record is damaged, and what to do."""
         if isinstance(reason, FileNotFoundError):
             reason = MISSING
-        said = reason if isinstance(reason, str) else first_line(reason)
+        shown = reason if isinstance(reason, str) else first_line(reason)
         message = (
             f"checkpoint {self._checkpoint} is damaged: {file.relative_to(self._checkpoint)} cannot be read "
-            f"({said}); {self._remedy}"
+            f"({shown}); {self._remedy}"
         )
         return BucketsError(message)
 

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from buckets.checkpoint.batch_records import BatchRecords
-from buckets.checkpoint.folders import records_folder
-from buckets.checkpoint.record_files import MISSING, RecordFiles
+from buckets.checkpoint.numbered_records import NumberedRecords
+from buckets.checkpoint.record_files import RecordFiles
 from buckets.checkpoint.topic_position import TopicPosition
 from buckets.clock import epoch_ms
+from buckets.rules.group import Group
 from buckets.rules.revision import Change
 from buckets.rules.rule import Rule
-from buckets.rules.rule_set import Group, RuleSet
+from buckets.rules.rule_set import RuleSet
 
 _SIDES = ("before", "after")
 """The fields of a change that hold a rule."""
@@ -48,50 +49,46 @@ class RuleVersions:
     """The versions of the rules that a checkpoint keeps. Each is written once, and none is ever deleted."""
 
     def __init__(self, checkpoint: Path) -> None:
-        """Look at a checkpoint; nothing is written yet."""
+        """Write nothing yet."""
         self._records, self._batches = RecordFiles(checkpoint), BatchRecords(checkpoint)
-        self._folder = records_folder(checkpoint) / "rule_sets"
-        self._position_file = records_folder(checkpoint) / "rules_position.json"
+        self._rule_sets = NumberedRecords(self._records, self._records.folder / "rule_sets", digits=6)
+        self._position_file = self._records.folder / "rules_position.json"
 
     def rule_set(self, version: int) -> RuleSet:
-        """A version of the rules."""
-        return self._records.read(self._file(version), RuleSet.from_record)
+        """Return a version of the rules."""
+        return self._rule_sets.read(version, RuleSet.from_record)
 
     def latest_rule_set(self) -> RuleSet | None:
-        """The newest version of the rules."""
-        files = self._files()
-        return self.rule_set(int(files[-1].stem)) if files else None
+        """Return the newest version of the rules."""
+        versions = self._versions()
+        return self.rule_set(versions[-1]) if versions else None
 
     def gone_rules(self) -> dict[str, int]:
-        """The last version of each rule that was ever deleted, as the newest version of the rules has it."""
-        files = self._files()
-        return self._records.read(files[-1], lambda record: dict(record.get("gone", {}))) if files else {}
+        """Return the last version of each rule that was ever deleted, as the newest version of the rules has it."""
+        versions = self._versions()
+        return self._rule_sets.read(versions[-1], lambda record: dict(record.get("gone", {}))) if versions else {}
 
     def groups(self) -> dict[str, Group]:
-        """All groups that there ever were, by their identity, each as it was last."""
-        return {group.group_id: group for file in self._files() for group in self.rule_set(int(file.stem)).groups}
+        """Return all groups that there ever were, by their identity, each as it was last."""
+        return {group.group_id: group for version in self._versions() for group in self.rule_set(version).groups}
 
     def timelines(self) -> dict[str, Group]:
-        """All groups that there ever were, by the identity of their timelines, also those that are being filled."""
-        rule_sets = [self.rule_set(int(file.stem)) for file in self._files()]
-        found = (group for rules in rule_sets for group in (*rules.groups, *rules.filling.values()))
-        return {group.state_id: group for group in found}
+        """Return all groups that there ever were, by the identity of their timelines, also those being filled."""
+        rule_sets = map(self.rule_set, self._versions())
+        groups = (group for rules in rule_sets for group in (*rules.groups, *rules.filling.values()))
+        return {group.state_id: group for group in groups}
 
     def history(self, after: int = 0) -> list[Version]:
-        """How the versions of the rules came to be, oldest first.
+        """Return how the versions of the rules later than `after` came to be, oldest first."""
+        return [self._version(version) for version in self._versions() if version > after]
 
-        Args:
-            after: only those later than this one.
-        """
-        return [self._version(file) for file in self._files() if int(file.stem) > after]
-
-    def latest_change(self, rule_id: str, version: int) -> tuple[Version, Change] | None:
-        """The last change of a rule up to a version of all rules; None where none is written down."""
-        for file in reversed([file for file in self._files() if int(file.stem) <= version]):
-            found = self._version(file)
-            for change in found.changes:
+    def latest_change(self, rule_id: str, until: int) -> tuple[Version, Change] | None:
+        """Return the last change of a rule up to a version of all rules; None where none is written down."""
+        for number in reversed([number for number in self._versions() if number <= until]):
+            version = self._version(number)
+            for change in version.changes:
                 if change.rule_id == rule_id:
-                    return found, change
+                    return version, change
         return None
 
     def keep(
@@ -116,44 +113,35 @@ class RuleVersions:
         changes = list(map(_change_json, made))
         record: dict[str, Any] = {"changes": changes, "first_batch": first_batch, "position": position, "place": origin}
         record |= {"gone": dict(gone or {}), "made_ms": epoch_ms()}
-        self._records.write(self._file(rule_set.version), json.loads(rule_set.to_json()) | record)
+        self._rule_sets.write(rule_set.version, json.loads(rule_set.to_json()) | record)
 
     def keep_position(self, position: TopicPosition, origin: str, version: int) -> None:
-        """Write how far a topic of rules has been read, where that made no new version.
-
-        Args:
-            position: how far.
-            origin: the topic.
-            version: the version of the rules that is in force.
-        """
+        """Write how far a topic of rules has been read, where that made no new version; `version` is in force."""
         record = {"position": position, "place": origin, "version": version}
         self._records.write(self._position_file, record)
 
     def position(self, origin: str) -> TopicPosition | None:
-        """How far a topic of rules has been read; None where it has not been, or another was followed since."""
-        kept, versions = self._records.read_if_there(self._position_file, _read_position), self._files()
-        if versions and (kept is None or kept[2] < int(versions[-1].stem)):
+        """Return how far a topic of rules has been read; None where it has not been, or another was followed since."""
+        kept, versions = self._records.read_if_there(self._position_file, _read_position), self._versions()
+        if versions and (kept is None or kept[2] < versions[-1]):
             latest = self._version(versions[-1])
             return latest.position if latest.origin == origin else None
         return kept[0] if kept is not None and kept[1] == origin else None
 
-    def _version(self, file: Path) -> Version:
-        return self._records.read(file, _read_version)
+    def _version(self, version: int) -> Version:
+        return self._rule_sets.read(version, _read_version)
 
-    def _file(self, version: int) -> Path:
-        return self._folder / f"{version:06d}.json"
-
-    def _files(self) -> list[Path]:
-        """All versions, oldest first.
+    def _versions(self) -> list[int]:
+        """Return the numbers of all versions, oldest first.
 
         Raises:
             BucketsError: one that a batch was scored by is gone.
         """
-        files = sorted(self._folder.glob("*.json"), key=lambda file: int(file.stem))
+        versions = self._rule_sets.numbers()
         scored_by = self._batches.newest_version()
-        if scored_by > (int(files[-1].stem) if files else 0):
-            raise self._records.damage(self._file(scored_by), MISSING)
-        return files
+        if scored_by > max(versions, default=0):
+            raise self._rule_sets.missing(scored_by)
+        return versions
 
 
 def _read_position(record: Mapping[str, Any]) -> tuple[TopicPosition | None, str, int]:
@@ -172,7 +160,7 @@ def _read_version(data: Mapping[str, Any]) -> Version:
 
 
 def _change_json(change: Change) -> dict[str, Any]:
-    """A change as it is kept, where its origin is called `place`."""
+    """Return a change as it is kept, where its origin is called `place`."""
     record = vars(change) | {side: _rule_json(getattr(change, side)) for side in _SIDES} | {"place": change.origin}
     del record["origin"]
     return record

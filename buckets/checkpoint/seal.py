@@ -25,24 +25,14 @@ OTHER_CHECKSUM = "its checksum is another one"
 
 
 def seal_json(record: Mapping[str, Any], indent: int | None = None, place: str = "") -> bytes:
-    """Return an object as JSON with a checksum.
-
-    Args:
-        record: the object.
-        indent: as for `json.dumps`.
-        place: where alone it may lie; empty for anywhere.
-    """
+    """Return an object as JSON with a checksum; `place` is where alone it may lie, empty for anywhere."""
     rest = json.dumps(record, indent=indent).encode()[1:]
     comma = b"" if not record else b", " if indent is None else b","
     return _head(comma + rest, place) + comma + rest
 
 
 def unseal_json(data: bytes, place: str = "") -> Any:
-    """Return the object that `seal_json` was given, or whatever JSON an earlier release wrote.
-
-    Args:
-        data: what it returned.
-        place: where it lies, as `seal_json` was given it.
+    """Return the object that `seal_json` was given for this place, or whatever JSON an earlier release wrote.
 
     Raises:
         ValueError: these are other bytes than were written, or no JSON.
@@ -62,12 +52,9 @@ def seal_bytes(body: bytes, place: str = "") -> bytes:
 
 
 def unseal_bytes(data: bytes | memoryview, plain: bytes = b"", place: str = "") -> memoryview:
-    """Return the bytes that `seal_bytes` was given, without a copy.
+    """Return the bytes that `seal_bytes` was given for this place, without a copy.
 
-    Args:
-        data: what it returned, or what an earlier release wrote.
-        plain: with what all begins that an earlier release wrote; empty where there is no such thing.
-        place: where it lies, as `seal_bytes` was given it.
+    All that an earlier release wrote begins with `plain`, and is returned as it is; there is none where that is empty.
 
     Raises:
         ValueError: these are other bytes.
@@ -86,6 +73,6 @@ def _head(body: bytes, place: str) -> bytes:
 
 
 def _digest(body: bytes | memoryview, place: str) -> str:
-    found = hashlib.blake2b(place.encode(), digest_size=_DIGITS // 2)
-    found.update(body)
-    return found.hexdigest()
+    digest = hashlib.blake2b(place.encode(), digest_size=_DIGITS // 2)
+    digest.update(body)
+    return digest.hexdigest()

@@ -15,14 +15,14 @@ from buckets.files import write_whole
 
 TopicOffsets = dict[str, dict[str, int]]
 """By topic and partition, an offset."""
-_FIRST_COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'
+_FIRST_COMMIT = b'v1\n{"nextBatchWatermarkMs":0}'
 
 
 class SourceOffsets:
     """How far the batches of a checkpoint read its topics."""
 
     def __init__(self, checkpoint: Path) -> None:
-        """Look at a checkpoint; nothing is written yet."""
+        """Write nothing yet."""
         self._spark = spark_folder(checkpoint)
 
     @property
@@ -37,42 +37,37 @@ class SourceOffsets:
         return None if planned is None or planned == self.ended else planned
 
     def before(self, batch_id: int) -> TopicOffsets:
-        """Where a batch begins; empty where Spark has not written that yet."""
+        """Return where a batch begins; empty where Spark has not written that yet."""
         if batch_id:
             return self.end(batch_id - 1)
         file = self._begin_file()
         return _read(file)[1] if file.exists() else {}
 
     def end(self, batch_id: int) -> TopicOffsets:
-        """Where a batch ends."""
+        """Return where a batch ends."""
         return _read(self._spark / "offsets" / str(batch_id))[1]
 
     def move(self, batch_id: int, offsets: Mapping[str, Mapping[str, int]]) -> None:
-        """Let a batch begin elsewhere in some topics.
-
-        Args:
-            batch_id: the batch, which is not planned yet.
-            offsets: by topic and partition, where; other topics stay as they are.
-        """
+        """Let a batch that is not planned yet begin elsewhere in some topics; others stay as they are."""
         file = self._spark / "offsets" / str(batch_id - 1) if batch_id else self._begin_file()
         if not file.exists():
             return
         head, now = _read(file)
-        self._write(file, head + json.dumps(now | {topic: dict(each) for topic, each in offsets.items()}).encode())
+        moved = {topic: dict(by_partition) for topic, by_partition in offsets.items()}
+        self._write(file, head + json.dumps(now | moved).encode())
 
     def drop(self, batch_id: int) -> None:
         """Forget a batch that has not ended, and the state that its tasks may have written."""
         for state in (self._spark / "state").glob(f"*/[0-9]*/{batch_id + 1}.*"):
             state.unlink()
-        self._remove(self._spark / "offsets" / str(batch_id))
+        _checksum_of(self._spark / "offsets" / str(batch_id)).unlink(missing_ok=True)
+        (self._spark / "offsets" / str(batch_id)).unlink()
 
     def finish(self, batch_id: int) -> None:
         """Note that a batch has ended, of which nothing else was missing."""
         earlier = self._spark / "commits" / str(batch_id - 1)
-        self._write(
-            self._spark / "commits" / str(batch_id),
-            earlier.read_bytes() if earlier.exists() else _FIRST_COMMIT.encode(),
-        )
+        commit = earlier.read_bytes() if earlier.exists() else _FIRST_COMMIT
+        self._write(self._spark / "commits" / str(batch_id), commit)
 
     def _begin_file(self) -> Path:
         return self._spark / "sources" / "0" / "0"
@@ -82,16 +77,17 @@ class SourceOffsets:
 
     def _write(self, file: Path, content: bytes) -> None:
         # A checksum of Hadoop's would be that of the content before.
-        file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+        _checksum_of(file).unlink(missing_ok=True)
         write_whole(file, content)
 
-    def _remove(self, file: Path) -> None:
-        file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
-        file.unlink()
+
+def _checksum_of(file: Path) -> Path:
+    """Return where Hadoop keeps the checksum of a file."""
+    return file.with_name(f".{file.name}.crc")
 
 
 def _read(file: Path) -> tuple[bytes, TopicOffsets]:
-    """What stands before the offsets in a file, and the offsets.
+    """Return what stands before the offsets in a file, and the offsets.
 
     Raises:
         BucketsError: it has a form that is not known here.

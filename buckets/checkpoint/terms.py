@@ -36,12 +36,12 @@ class Terms(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _strict_before(cls, written: Any) -> Any:
-        """Earlier releases did not write what is done with nulls, and were strict."""
+        """Take terms of earlier releases as strict: they did not write what is done with nulls."""
         engine = written.get("engine") if isinstance(written, dict) else None
         return written | {"engine": {"nulls": "strict"} | engine} if isinstance(engine, dict) else written
 
     def conflict(self, begun: "Terms") -> str | None:
-        """Why a start with these terms cannot go on with a batch of other terms, as text; None where it can."""
+        """Return why a start with these terms cannot go on with a batch of other terms, as text; None where it can."""
         if begun.output != self.output:
             return f"was begun with output.kind {begun.output}, not {self.output}"
         if begun.arrival != self.arrival:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from buckets.checkpoint.folders import records_folder
 from buckets.checkpoint.record_files import RecordFiles
 from buckets.checkpoint.topic_position import is_another
 from buckets.errors import BucketsError
@@ -44,29 +43,22 @@ class TopicGenerations:
     """The generations of the topics of a checkpoint."""
 
     def __init__(self, checkpoint: Path) -> None:
-        """Look at a checkpoint; nothing is written yet."""
+        """Write nothing yet."""
         self._checkpoint = checkpoint
         self._records = RecordFiles(checkpoint)
-        self._file = records_folder(checkpoint) / "topics.json"
+        self._file = self._records.folder / "topics.json"
 
     def of(self, topic: str) -> tuple[TopicGeneration, ...]:
-        """The generations of a topic, oldest first; empty where an earlier release has read it."""
+        """Return the generations of a topic, oldest first; empty where an earlier release has read it."""
         return self._read().get(topic, ())
 
     def renewed(self, ids: Mapping[str, str]) -> list[str]:
-        """The topics whose id is another one than that of the generation that was read last.
-
-        Args:
-            ids: by topic, its id now; empty where the brokers know no ids.
-        """
+        """Return the topics whose id is not that of the generation that was read last; brokers may know no ids."""
         known = self._read()
         return [topic for topic, now in ids.items() if topic in known and is_another(known[topic][-1].topic_id, now)]
 
     def check(self, ids: Mapping[str, str]) -> None:
-        """See that topics are those that have been read until now.
-
-        Args:
-            ids: as for `renewed`.
+        """See that topics, with their ids of now, are those that have been read until now.
 
         Raises:
             NewTopic: one was created again.
@@ -87,11 +79,7 @@ class TopicGenerations:
             self._write(known | new)
 
     def end(self, ends: Mapping[str, Offsets]) -> None:
-        """Write how far the last generation of each topic was read, where that has not been written yet.
-
-        Args:
-            ends: by topic, how far.
-        """
+        """Write how far the last generation of each topic was read, where that has not been written yet."""
         known = self._read()
         for topic, end in ends.items():
             *earlier, last = known[topic]
@@ -99,12 +87,7 @@ class TopicGenerations:
         self._write(known)
 
     def add(self, topic: str, generation: TopicGeneration) -> None:
-        """Begin another generation of a topic; the one before has its end.
-
-        Args:
-            topic: its name.
-            generation: the new one.
-        """
+        """Begin another generation of a topic; the one before has its end."""
         known = self._read()
         self._write(known | {topic: (*known[topic], generation)})
 
@@ -112,7 +95,7 @@ class TopicGenerations:
         return self._records.read_if_there(self._file, _generations) or {}
 
     def _write(self, known: Mapping[str, tuple[TopicGeneration, ...]]) -> None:
-        topics = {topic: [vars(each) for each in generations] for topic, generations in known.items()}
+        topics = {topic: [vars(generation) for generation in generations] for topic, generations in known.items()}
         self._records.write(self._file, {"topics": topics}, indent=1)
 
 
@@ -132,10 +115,5 @@ def _offsets(written: Mapping[str, int]) -> Offsets:
 
 
 def generation_name(topic: str, number: int) -> str:
-    """How the source column names a generation of a topic, so that its positions are not those of an earlier one.
-
-    Args:
-        topic: its name.
-        number: of the generation, from 1.
-    """
+    """Return the name of a generation, from 1, in the source column: its positions are not those of an earlier one."""
     return topic if number == 1 else f"{topic}#{number}"

@@ -16,17 +16,12 @@ class TopicPosition(NamedTuple):
 
     @classmethod
     def read(cls, written: Any) -> "TopicPosition | None":
-        """A position as it is written: as a list, or as an offset alone by an earlier release."""
+        """Read a position: a list, or an offset alone of an earlier release."""
         if written is None:
             return None
         return cls(written) if isinstance(written, int) else cls(*written)
 
 
 def is_another(known: str, now: str) -> bool:
-    """Whether two ids are those of two topics; one that is not known may be either's.
-
-    Args:
-        known: the id of the topic that was read; empty where it is not known.
-        now: that of the topic which has its name now; empty where brokers know no ids.
-    """
+    """Return whether a topic has another id now than it had; an empty id is not known, and may be either's."""
     return bool(known and now) and known != now

@@ -6,12 +6,12 @@ from typing import Annotated, Any
 
 import typer
 
-from buckets.cli.console import Terminal, TextTable, echo_json
+from buckets.cli.console import Terminal, TextTable, echo_json, newest_of
 from buckets.cli.options import AsJson, From, To, range_ms
 from buckets.cli.rules.snooze import read_key
 from buckets.errors import BucketsError
 from buckets.moment import exact_time_text, iso_text
-from buckets.numbers.fixed_point import readable
+from buckets.numbers.figures import readable
 from buckets.outputs.alert_ids import short_length
 from buckets.outputs.columns import ALERTS, HELD_ALERTS, SHADOW_ALERTS
 from buckets.outputs.reader import TIMES, read_rows
@@ -73,14 +73,11 @@ def alerts(
     chosen.sort(key=lambda row: (-row["event_time"], row["rule_id"], row["event_id"]))
     if as_json:
         echo_json(list(map(_as_json, chosen[:limit])))
-        return
-    console = Terminal()
-    if not chosen:
-        console.print(f"no alerts in {folder}" + (f" of rule {rule}" if rule else ""))
-        return
-    shown = chosen[: limit or _USUALLY_SHOWN]
-    title = f"{len(shown):,} of {len(chosen):,} alerts, newest first"
-    console.print(alert_table(shown, title, short_length(folder)))
+    elif chosen:
+        most = limit or _USUALLY_SHOWN
+        Terminal().print(alert_table(chosen[:most], newest_of(chosen, most, "alerts"), short_length(folder)))
+    else:
+        Terminal().print(f"no alerts in {folder}" + (f" of rule {rule}" if rule else ""))
 
 
 def _text(value: str | int | bool | None) -> str:
@@ -115,27 +112,23 @@ def alert_table(rows: list[dict[str, Any]], title: str, id_length: int) -> TextT
             lines += [] if row["certain"] else ["not certain: some of these numbers have bounds"]
         elif row["exact"] is False:
             between = f"between {readable(row['lower'])} and {readable(row['upper'])}"
-            lines.append(
-                f"{between}, the limit is crossed in any case" if row["certain"] else f"not certain: {between}"
-            )
-        table.add_row(
-            exact_time_text(row["event_time"]).replace(" ", "\n"),
-            "\n".join(map(one_line, lines)),
-            _values(row),
-        )
+            certain = f"{between}, the limit is crossed in any case"
+            lines.append(certain if row["certain"] else f"not certain: {between}")
+        time = exact_time_text(row["event_time"]).replace(" ", "\n")
+        table.add_row(time, "\n".join(map(one_line, lines)), _values(row))
     return table
 
 
 def _of_policy(row: dict[str, Any]) -> list[str]:
     """Return what the policy of the rule adds, on a line if there is anything."""
-    said = [*([row["severity"]] if row.get("severity") else []), *(row.get("tags") or [])]
-    said += [f"held back by {row['held_by']}"] if row.get("held_by") else []
-    said += [f"{row['held_back']:,} held back before it"] if row.get("held_back") else []
-    return [", ".join(said)] if said else []
+    words = [*([row["severity"]] if row.get("severity") else []), *(row.get("tags") or [])]
+    words += [f"held back by {row['held_by']}"] if row.get("held_by") else []
+    words += [f"{row['held_back']:,} held back before it"] if row.get("held_back") else []
+    return [", ".join(words)] if words else []
 
 
 def _values(row: dict[str, Any]) -> str:
-    """The value of an alert, or those of its features."""
+    """Return the value of an alert, or those of its features."""
     if row["value"] is not None:
         return f"{readable(row['value'])}\nof {counted(row['count'], 'event')}"
     terms = row["terms"]
@@ -143,7 +136,7 @@ def _values(row: dict[str, Any]) -> str:
 
 
 def _bounds(term: dict[str, Any]) -> str:
-    """Between what the value of a feature lies, on a line of its own; nothing where it is exact."""
+    """Say between which bounds the value of a feature lies, on a line of its own; nothing where it is exact."""
     if term["exact"]:
         return ""
     lower, upper = (term_value({"value": term[side]}) for side in ("lower", "upper"))
@@ -151,7 +144,7 @@ def _bounds(term: dict[str, Any]) -> str:
 
 
 def term_value(term: dict[str, Any]) -> str:
-    """The value of a feature, as people read it."""
+    """Return the value of a feature, as people read it."""
     value = term["value"]
     if value is None:
         return "no value"

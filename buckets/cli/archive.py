@@ -6,9 +6,7 @@ from buckets.cli.options import ArchivedConf
 from buckets.config.job import load_job
 
 
-def archive(
-    conf: ArchivedConf,
-) -> None:
+def archive(conf: ArchivedConf) -> None:
     """Archive what a job has scored since the last time; the job may run meanwhile.
 
     The archive is one Delta table of all that has arrived, typed, in the

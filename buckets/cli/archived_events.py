@@ -16,17 +16,15 @@ from buckets.verdicts.confirmed import FindEvents
 def archived_events(job: Job, is_extended: bool = False) -> FindEvents | None:
     """Return a function that looks for events in the archive of a job; None where the job has none.
 
-    Args:
-        job: the job.
-        is_extended: whether the archive has been extended; otherwise it is when an event is missing.
+    Where an event is missing the archive is extended, unless `is_extended` says that it has been.
     """
     if job.settings.archive is None:
         return None
 
     def find(event_ids: Collection[str]) -> Mapping[str, tuple[int, Mapping[str, Any]]]:
-        found = _look_up(job, event_ids)
-        if is_extended or set(event_ids) <= found.keys():
-            return found
+        events = _look_up(job, event_ids)
+        if is_extended or set(event_ids) <= events.keys():
+            return events
         History.open(job)
         return _look_up(job, event_ids)
 
@@ -34,7 +32,7 @@ def archived_events(job: Job, is_extended: bool = False) -> FindEvents | None:
 
 
 def _look_up(job: Job, event_ids: Collection[str]) -> dict[str, tuple[int, Mapping[str, Any]]]:
-    """The events of some ids, each as it came first: its time in ms, and its other fields."""
+    """Return the events of some ids, each as it came first: its time in ms, and its other fields."""
     archive, schema = archive_of(job), job.event_schema
     if not archive.exists():
         return {}

@@ -7,7 +7,7 @@ import typer
 
 from buckets.audit.folder import audit_settings
 from buckets.cli.console import Terminal
-from buckets.cli.progress import Progress
+from buckets.cli.progress import StatusLine
 from buckets.cli.run import NEW_TOPIC
 from buckets.config.job import load_job
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from buckets.spark.audit import AuditReport
 
 
-class AuditProgress(Progress):
+class AuditProgress(StatusLine):
     """The progress of an audit: its batch, messages so far, messages a second."""
 
     def __init__(self, console: Terminal) -> None:

@@ -18,7 +18,7 @@ from buckets.printable import counted
 _FAILED = 1
 
 
-def check_job(
+def check(
     conf: Annotated[Path, typer.Argument(metavar="CONF", help="A configuration, as in conf/demo.yaml.")],
     offline: Annotated[
         bool, typer.Option("--offline", help="Look at the files alone, and connect to nothing.")
@@ -43,9 +43,9 @@ def check_job(
     if job is not None and not offline:
         with Terminal(stderr=True).status("Connecting…") as status:
             answers += check_connections(conf, job, lambda thing: status.update(f"{thing}…"))
-    is_ok = all(each.is_ok for each in answers)
+    is_ok = all(answer.is_ok for answer in answers)
     if as_json:
-        things = [{"ok": each.is_ok, **asdict(each)} for each in answers]
+        things = [{"ok": answer.is_ok, **asdict(answer)} for answer in answers]
         echo_report({"ok": is_ok, "connected": job is not None and not offline, "things": things})
     else:
         _print(answers, is_connected=job is not None)
@@ -54,12 +54,12 @@ def check_job(
 
 def _print(answers: list[Answer], is_connected: bool) -> None:
     table = TextTable(None, ("Thing", "", "What was found"), whole=("",))
-    for each in answers:
-        said = Text("ok", "green") if each.is_ok else Text("wrong", "bold red")
-        table.add_row(each.thing, said, "\n".join(each.faults) or f"{each.note} ({_shown(each.where)})")
+    for answer in answers:
+        state = Text("ok", "green") if answer.is_ok else Text("wrong", "bold red")
+        table.add_row(answer.thing, state, "\n".join(answer.faults) or f"{answer.note} ({_shown(answer.where)})")
     terminal = Terminal()
     terminal.print(table)
-    faults = sum(len(each.faults) for each in answers)
+    faults = sum(len(answer.faults) for answer in answers)
     if faults:
         rest = "" if is_connected else "; what the configuration names was not looked at"
         terminal.say(f"{counted(faults, 'fault')}{rest}")

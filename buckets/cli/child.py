@@ -26,19 +26,14 @@ class Child:
     """A command that runs."""
 
     def __init__(self, arguments: Sequence[str], log: Path) -> None:
-        """Start it.
-
-        Args:
-            arguments: what comes after `buckets` on a command line.
-            log: the file for its output.
-        """
+        """Start what comes after `buckets` on a command line; its output goes into a log."""
         self.name = f"buckets {' '.join(arguments)}"
         self.log = log
-        with log.open("wb") as said:
+        with log.open("wb") as output:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "buckets.cli.as_child", *arguments],
                 stdin=subprocess.PIPE,
-                stdout=said,
+                stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
@@ -60,10 +55,10 @@ class Child:
             raise BucketsError(message)
 
     def last_line(self) -> str:
-        """The last line of its output."""
+        """Return the last line of its output."""
         lines = self.log.read_text(encoding="utf-8", errors="replace").split("\n")
-        said = [line.strip() for line in lines if line.strip()]
-        return said[-1].removeprefix("error: ")[:_LONGEST_SAID] if said else "it said nothing"
+        written = [line.strip() for line in lines if line.strip()]
+        return written[-1].removeprefix("error: ")[:_LONGEST_SAID] if written else "it said nothing"
 
     def ask_to_end(self) -> None:
         """Close its standard input; does not wait."""
@@ -72,11 +67,7 @@ class Child:
             self._process.stdin.close()
 
     def wait_until_ended(self, until_s: float) -> None:
-        """Wait until it and everything that it started have ended; after that time kill them.
-
-        Args:
-            until_s: of the monotonic clock.
-        """
+        """Wait until it and everything that it started have ended; from a time of the monotonic clock on kill them."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(max(until_s - time.monotonic(), 0))
         while self._has_members() and time.monotonic() < until_s:
@@ -95,9 +86,7 @@ class Child:
     def _signal_all(self, number: int) -> bool:
         try:
             os.killpg(self._process.pid, number)
-        except ProcessLookupError:
-            return False
-        except PermissionError:  # Only processes are left that have ended and have not been waited for.
+        except (ProcessLookupError, PermissionError):  # The latter where only processes are left that have ended.
             return False
         return True
 

@@ -4,10 +4,11 @@ Tables are all of one form: texts are folded, numbers and names are whole.
 """
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import typer
 from rich.cells import cell_len
@@ -18,8 +19,9 @@ from rich.table import Table
 from rich.text import Span, Text
 
 from buckets.moment import iso_text, moment_ms
-from buckets.printable import visible, visible_json
+from buckets.printable import one_line, visible, visible_json
 
+Row = TypeVar("Row")
 _NAMES = ("Rule", "List", "Topic", "Output", "Test")
 """Columns whose words people copy."""
 _WIDEST_NAME = 32
@@ -101,7 +103,12 @@ JSON_VERSION = 1
 
 def echo_report(report: Mapping[str, Any]) -> None:
     """Print what a command has found as one object of JSON, with the version of its form."""
-    echo_json({"version": JSON_VERSION, **report})
+    typer.echo(report_text(report))
+
+
+def report_text(report: Mapping[str, Any]) -> str:
+    """Return what a command has found as one object of JSON, as `echo_report` prints it."""
+    return json_text({"version": JSON_VERSION, **report})
 
 
 def echo_json(value: Any, indent: int | None = 2) -> None:
@@ -112,6 +119,39 @@ def echo_json(value: Any, indent: int | None = 2) -> None:
 def json_text(value: Any, indent: int | None = 2) -> str:
     """Return data as JSON of visible characters: times in ISO 8601 and UTC to the millisecond, decimals as text."""
     return visible_json(json.dumps(value, indent=indent, ensure_ascii=False, default=_plain))
+
+
+@dataclass(frozen=True)
+class Listing(Generic[Row]):
+    """Rows that a command lists.
+
+    Attributes:
+        rows: all of them, in their order.
+        none: what is said where there are none.
+        title: what stands above the table.
+        table: makes a table of a title and rows.
+        limit: how many rows a table has; None for all.
+    """
+
+    rows: Sequence[Row]
+    none: str
+    title: str
+    table: Callable[[str, Sequence[Row]], Table]
+    limit: int | None = None
+
+    def show(self, as_json: Callable[[Row], Any] | None = None) -> None:
+        """Print the first rows as a table, or all of them as JSON, each as a function makes it."""
+        if as_json is not None:
+            echo_json(list(map(as_json, self.rows)))
+        elif self.rows:
+            Terminal().print(self.table(one_line(self.title), self.rows[: self.limit]))
+        else:
+            echo(one_line(self.none))
+
+
+def newest_of(rows: Sequence[Any], limit: int, things: str) -> str:
+    """Return the title of a table of the newest of some rows."""
+    return f"{min(limit, len(rows)):,} of {len(rows):,} {things}, newest first"
 
 
 def _plain(value: Any) -> Any:

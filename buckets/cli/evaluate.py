@@ -11,6 +11,7 @@ import typer
 
 from buckets.cli.console import Terminal, TextTable, echo
 from buckets.cli.event_schema import SchemaOption, event_schema
+from buckets.cli.list_option import ListOption, given_lists
 from buckets.cli.progress import BatchProgress
 from buckets.config.engine import MOST_SHARDS
 from buckets.config.job import load_engine_settings
@@ -24,9 +25,6 @@ from buckets.evaluation import first_version
 from buckets.events.bad_rows import BadRows
 from buckets.events.event_file import EventFile, file_arrivals, open_event_file
 from buckets.events.schema import EventSchema
-from buckets.expressions.expression import LIST_NAME
-from buckets.lists.index import ListIndex
-from buckets.lists.list_file import load_list
 from buckets.outputs.json_files import JsonFiles
 from buckets.outputs.json_lines import JsonLines
 from buckets.rule_files.yaml_rules import load_rule_files
@@ -43,10 +41,7 @@ def evaluate(
     shards: Annotated[
         int | None, typer.Option(min=1, max=MOST_SHARDS, help="Shards, instead of those of the configuration.")
     ] = None,
-    lists: Annotated[
-        list[str] | None,
-        typer.Option("--list", metavar="NAME=FILE", help="A list that rules look into, in a CSV or YAML file."),
-    ] = None,
+    lists: ListOption = None,
 ) -> None:
     """Evaluate rules on a file, and write what came out as JSON lines.
 
@@ -107,40 +102,11 @@ def _tell_bad(file: EventFile, out: Path, progress: BatchProgress) -> None:
     """
     bad = BadRows()
     with (out / "dead_letters.jsonl").open(encoding="utf-8") as lines:
-        letters = map(json.loads, lines)
-        found = ((file.path.name, each["position"], each["reason"]) for each in letters)
-        bad.take(progress.events, progress.malformed, found)
+        letters = ((file.path.name, letter["position"], letter["reason"]) for letter in map(json.loads, lines))
+        bad.take(progress.events, progress.malformed, letters)
     bad.check(f"events {file.path}")
     if bad.bad:
         echo(f"events {file.path}: {bad.text}", err=True)
-
-
-def given_lists(options: list[str] | None) -> dict[str, ListIndex]:
-    """Read the lists that options `--list` name, by name.
-
-    Raises:
-        BucketsError: an option cannot be read, or a file is no list.
-    """
-    return {name: load_list(file) for name, file in list_files(options or []).items()}
-
-
-def list_files(given: list[str]) -> dict[str, Path]:
-    """Return the files of lists as options `--list` name them, by name.
-
-    Raises:
-        BucketsError: an option cannot be read.
-    """
-    files: dict[str, Path] = {}
-    for each in given:
-        name, separator, file = each.partition("=")
-        if not separator or LIST_NAME.fullmatch(name) is None or not file:
-            message = f"--list {each}: write NAME=FILE, as in payroll=payroll.csv; a name has letters, digits and _"
-            raise BucketsError(message)
-        if name in files:
-            message = f"--list {each}: list {name!r} is given twice; leave one of them out"
-            raise BucketsError(message)
-        files[name] = Path(file)
-    return files
 
 
 def _check_out(out: Path) -> None:

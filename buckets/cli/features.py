@@ -10,8 +10,8 @@ import typer
 from buckets.archive.event_table import open_events
 from buckets.archive.history import History
 from buckets.cli.console import Terminal, TextTable, echo, echo_report
-from buckets.cli.evaluate import given_lists
 from buckets.cli.event_schema import SchemaOption, event_schema
+from buckets.cli.list_option import ListOption, given_lists
 from buckets.cli.progress import progress_bar
 from buckets.config.engine import EngineSettings
 from buckets.config.job import Job, check_precision_groups, load_engine_settings, load_job
@@ -45,10 +45,7 @@ def features(
     engine: Annotated[
         Path | None, typer.Option(help="A configuration, of which the `engine` part is used, without CONF.")
     ] = None,
-    lists: Annotated[
-        list[str] | None,
-        typer.Option("--list", metavar="NAME=FILE", help="A list that rules look into, in a CSV or YAML file."),
-    ] = None,
+    lists: ListOption = None,
     flags: Annotated[bool, typer.Option("--flags", help="Say of each feature if it is exact, and if warm.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what an earlier run has written.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Say what was written as JSON.")] = False,
@@ -98,7 +95,16 @@ def features(
         echo(f"{len(run.missing):,} of {wanted:,} events of --events are not in the archive", err=True)
     if run.bad.bad:
         echo(run.bad.text, err=True)
-    _say(out, run, as_json)
+    rows = run.outcomes.total()
+    if as_json:
+        written = {"out": str(out), "arrived": run.arrived, "rows": rows, "outcomes": dict(run.outcomes)}
+        echo_report(written | {"columns": run.columns.names})
+        return
+    echo(f"{rows:,} rows of {len(run.columns)} columns in {out}")
+    table = TextTable(None, ("Outcome", "Rows"), ("Rows",))
+    for outcome, count in run.outcomes.most_common():
+        table.add_row(outcome, f"{count:,}")
+    Terminal().print(table)
 
 
 def _check_alone(
@@ -156,16 +162,3 @@ def _rule_set(path: Path, schema: EventSchema, engine: EngineSettings, origin: s
     check_precision_groups(origin, engine, rules, schema)
     check_raw_windows(origin, rules, engine, schema)
     return first_version(rules, schema, engine)
-
-
-def _say(out: Path, run: FeatureRun, as_json: bool) -> None:
-    rows = run.outcomes.total()
-    if as_json:
-        found = {"out": str(out), "arrived": run.arrived, "rows": rows, "outcomes": dict(run.outcomes)}
-        echo_report(found | {"columns": run.columns.names})
-        return
-    echo(f"{rows:,} rows of {len(run.columns)} columns in {out}")
-    table = TextTable(None, ("Outcome", "Rows"), ("Rows",))
-    for outcome, count in run.outcomes.most_common():
-        table.add_row(outcome, f"{count:,}")
-    Terminal().print(table)

@@ -11,15 +11,14 @@ from buckets.cli.console import Terminal
 from buckets.cli.options import read_option
 from buckets.cli.progress import progress_bar
 from buckets.duration import parse_duration_ms
-from buckets.generator import PATTERNS, GeneratorSettings, Stream, Written, write
+from buckets.generator import PATTERNS, GeneratorSettings, Stream, WrittenStream, write
 from buckets.generator import generate as generate_stream
 from buckets.generator.destination import destination
 
 
 def generate(
     out: Annotated[
-        Path,
-        typer.Option(help="A folder for JSON lines, or one file that ends with .jsonl, .csv or .parquet."),
+        Path, typer.Option(help="A folder for JSON lines, or one file that ends with .jsonl, .csv or .parquet.")
     ],
     transactions: Annotated[int, typer.Option(help="Different transactions, planted ones included.")] = 200_000,
     days: Annotated[int, typer.Option(help="Length of the stream.")] = 30,
@@ -69,7 +68,7 @@ def generate(
     Terminal().print(_summary(stream, written))
 
 
-def _summary(stream: Stream, written: Written) -> Table:
+def _summary(stream: Stream, written: WrittenStream) -> Table:
     table = Table(title="Written", title_justify="left", show_header=False)
     table.add_column()
     table.add_column(justify="right")

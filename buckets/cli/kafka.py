@@ -71,13 +71,13 @@ def status(folder: Folder = FOLDER) -> None:
       buckets kafka status
       buckets kafka status --dir /tmp/try-kafka
     """  # noqa: D301 - click needs the backspace itself
-    found = LocalBroker(folder).status()
-    if found.pid is None or found.address is None:
-        was = f" (it was at {found.address})" if found.address else ""
+    broker = LocalBroker(folder).status()
+    if broker.pid is None or broker.address is None:
+        was = f" (it was at {broker.address})" if broker.address else ""
         message = f"no Kafka runs in {folder}{was}; `buckets kafka start --dir {folder}` starts one"
         raise BucketsError(message)
-    title = f"Kafka runs at {found.address}, process {found.pid}, in {folder}"
-    sizes = topic_sizes(KafkaSettings(bootstrap_servers=found.address))
+    title = f"Kafka runs at {broker.address}, process {broker.pid}, in {folder}"
+    sizes = topic_sizes(KafkaSettings(bootstrap_servers=broker.address))
     if not sizes:
         Terminal().say(f"{title}; it has no topics, `buckets kafka topics CONF` makes those of a configuration")
         return

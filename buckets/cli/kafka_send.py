@@ -107,7 +107,7 @@ def send(
 
 
 def _key_of_rules(job: Job) -> str:
-    """The field by which the first rule groups that groups by any.
+    """Return the field by which the first rule groups that groups by any.
 
     Raises:
         BucketsError: there is none.

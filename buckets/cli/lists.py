@@ -50,9 +50,9 @@ def show(
     faults = checkpoint.lists.faults()
     columns = ("List", "Kind", "From", "Entries", "Version", "Latest change (UTC)", "Fault")
     table = TextTable(f"Lists of {conf}", columns, ("Entries", "Version"))
-    for each, settings in job.settings.lists.items():
-        cells = [each, settings.kind, settings.origin, *_version_cells(checkpoint.lists.latest(each))]
-        table.add_row(*map(Text, [*cells, faults.get(each, "")]))
+    for list_name, settings in job.settings.lists.items():
+        cells = [list_name, settings.kind, settings.place, *_version_cells(checkpoint.lists.latest(list_name))]
+        table.add_row(*map(Text, [*cells, faults.get(list_name, "")]))
     Terminal().print(table)
 
 
@@ -75,8 +75,8 @@ def _show_entry(job: Job, checkpoint: Checkpoint, name: str, key: str | None) ->
         message = f"list {name!r}: version {latest.number} has no entry {key!r}"
         raise BucketsError(message)
     until = {} if entry.until_ms is None else {"until": iso_text(entry.until_ms)}
-    said = {field: text for field in ("author", "reason") if (text := getattr(entry, field))}
-    echo_json({"key": key, **until, **said, **entry.values}, indent=None)
+    signed = {field: text for field in ("author", "reason") if (text := getattr(entry, field))}
+    echo_json({"key": key, **until, **signed, **entry.values}, indent=None)
 
 
 @lists_app.command()
@@ -111,10 +111,10 @@ def put(
 
 def _values(given: list[str]) -> dict[str, str]:
     values: dict[str, str] = {}
-    for each in given:
-        name, separator, text = each.partition("=")
+    for option in given:
+        name, separator, text = option.partition("=")
         if not separator or not name or name in RESERVED or name in values:
-            message = f"--value {each}: write NAME=TEXT, each name once and none of {', '.join(RESERVED)}"
+            message = f"--value {option}: write NAME=TEXT, each name once and none of {', '.join(RESERVED)}"
             raise BucketsError(message)
         values[name] = text
     return values
@@ -143,7 +143,7 @@ def _settings_of(job: Job, name: str) -> ListSettings:
 def _send(job: Job, name: str, key: str, value: str | None) -> None:
     settings = _settings_of(job, name)
     if settings.topic is None:
-        message = f"list {name!r} is in {settings.origin}, and this command changes lists in topics; change it there"
+        message = f"list {name!r} is in {settings.place}, and this command changes lists in topics; change it there"
         raise BucketsError(message)
     if not 0 < len(key) <= LONGEST_KEY:
         message = f"list {name!r}: a key has 1 to {LONGEST_KEY:,} characters, and {len(key):,} are given"

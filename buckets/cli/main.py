@@ -10,7 +10,7 @@ from buckets.cli.alerts import alerts
 from buckets.cli.archive import archive
 from buckets.cli.audit import audit
 from buckets.cli.backtest.main import backtest
-from buckets.cli.check import check_job
+from buckets.cli.check import check
 from buckets.cli.console import echo
 from buckets.cli.demo.demo_kafka import demo_kafka
 from buckets.cli.demo.main import demo
@@ -20,7 +20,7 @@ from buckets.cli.features import features
 from buckets.cli.generate import generate
 from buckets.cli.kafka import kafka_app
 from buckets.cli.lists import lists_app
-from buckets.cli.replay import replay_job
+from buckets.cli.replay import replay
 from buckets.cli.rules.main import rules_app
 from buckets.cli.rules.snooze import snooze
 from buckets.cli.run import run
@@ -32,27 +32,13 @@ from buckets.errors import BucketsError
 from buckets.printable import one_line
 from buckets.version import versions_text
 
-app = typer.Typer(
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-app.command()(run)
-app.command(name="check")(check_job)
-app.command()(audit)
-app.command()(archive)
-app.command(name="replay")(replay_job)
-app.command()(explain)
-app.command()(evaluate)
-app.command()(backtest)
-app.command()(features)
-app.command()(alerts)
-app.command()(generate)
-app.command()(demo)
-app.command()(demo_kafka)
-app.command()(watch)
-app.command()(snooze)
-app.command()(verdict)
-app.command()(verdicts)
+app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None)
+_COMMANDS = (
+    run, check, audit, archive, replay, explain, evaluate, backtest, features, alerts, generate, demo, demo_kafka,
+    watch, snooze, verdict, verdicts,
+)  # fmt: skip
+for _command in _COMMANDS:
+    app.command()(_command)
 app.add_typer(rules_app, name="rules")
 app.add_typer(lists_app, name="lists")
 app.add_typer(state_app, name="state")

@@ -35,12 +35,7 @@ _LARGE_ROWS = 1_000_000
 
 
 def read_option(option: str, text: str, read: Callable[[str], Value]) -> Value:
-    """Return the value of an option.
-
-    Args:
-        option: its name, as in `--every`.
-        text: what is given.
-        read: reads it; raises a ValueError that says what is wrong.
+    """Return the value of an option such as `--every`; the ValueError of its reader says what is wrong with it.
 
     Raises:
         BucketsError: it cannot be read.

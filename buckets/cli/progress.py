@@ -2,11 +2,9 @@
 
 import time
 from collections.abc import Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bar
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.status import Status
 
 from buckets.cli.console import Terminal
@@ -23,16 +21,11 @@ LINE_EVERY_S = 10.0
 """How often progress is a line of its own in a file or a journal."""
 
 
-class Progress:
+class StatusLine:
     """A status line that is renewed in place on a terminal, between lines that stay; a context manager."""
 
     def __init__(self, console: Terminal, beginning: str = STARTING) -> None:
-        """Show progress on a console.
-
-        Args:
-            console: the console.
-            beginning: what is shown until the first batch is scored.
-        """
+        """Show progress on a console; until the first batch is scored, a beginning."""
         self._console = console
         self._status = Status(beginning, console=console)
         self._shown_s = -LINE_EVERY_S
@@ -43,9 +36,7 @@ class Progress:
             self._status.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Stop showing."""
         self._status.stop()
 
@@ -77,7 +68,7 @@ class Progress:
         self.say(f"{outage.message}; trying again")
 
 
-class BatchProgress(Progress):
+class BatchProgress(StatusLine):
     """The progress of a query: its batch, events and alerts so far, events a second."""
 
     def __init__(self, console: Terminal, beginning: str = STARTING) -> None:
@@ -109,7 +100,7 @@ class BatchProgress(Progress):
             self.say(f"a change of the rules is not made ({refusal.origin}): {refusal.reason}")
 
 
-def progress_bar(console: Terminal) -> Bar:
+def progress_bar(console: Terminal) -> Progress:
     """Return a bar for work whose size is known; what is no terminal gets none."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    return Bar(*columns, console=console, disable=not console.is_terminal)
+    return Progress(*columns, console=console, disable=not console.is_terminal)

@@ -6,15 +6,15 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
-from rich.status import Status
 
 from buckets.archive.history import History
 from buckets.cli.console import Terminal, TextTable, echo_report
 from buckets.cli.options import ArchivedConf, AsJson, From, Processes, To, processes_for, range_ms
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
-from buckets.history.replay.differences import Difference
-from buckets.history.replay.replay import Replayed, Wanted, replay_history
+from buckets.history.replay.differences import RowDifference
+from buckets.history.replay.replay import ReplayRequest, replay_history
+from buckets.history.replay.replayed import Replayed
 from buckets.moment import iso_text, moment_ms, time_text
 
 _KINDS = {
@@ -24,7 +24,7 @@ _KINDS = {
 }
 
 
-class Cuts(StrEnum):
+class CutChoice(StrEnum):
     """How the stream is cut."""
 
     AUTO = "auto"
@@ -32,7 +32,7 @@ class Cuts(StrEnum):
     JOINED = "joined"
 
 
-def replay_job(
+def replay(
     conf: ArchivedConf,
     begin: From = None,
     end: To = None,
@@ -40,8 +40,8 @@ def replay_job(
         bool, typer.Option("--evaluations", help="Compare evaluations too, where the job writes them.")
     ] = False,
     cuts: Annotated[
-        Cuts, typer.Option(help="Score batch by batch as recorded, or small batches joined to larger ones.")
-    ] = Cuts.AUTO,
+        CutChoice, typer.Option(help="Score batch by batch as recorded, or small batches joined to larger ones.")
+    ] = CutChoice.AUTO,
     processes: Processes = None,
     show: Annotated[int, typer.Option(min=0, help="How many differences are shown.")] = 20,
     as_json: AsJson = False,
@@ -71,85 +71,88 @@ def replay_job(
     with console.status("Reading what has arrived…") as status:
         history = History.open(job, lambda rows: status.update("Archiving what has arrived…"))
         rows = history.archive.end()
-        wanted = Wanted(times, evaluations, cuts.value, processes_for(rows, processes))
-        found = replay_history(history, wanted, lambda so_far: _tell(status, so_far, rows), console.print)
+        wanted = ReplayRequest(times, evaluations, cuts.value, processes_for(rows, processes))
+
+        def on_scored(so_far: Replayed) -> None:
+            scored, differences = f"{so_far.events:,} of {rows:,} arrivals scored", so_far.counts.total()
+            status.update(f"{scored}, {differences:,} differences so far")
+
+        replayed = replay_history(history, wanted, on_scored, console.print)
     if as_json:
-        echo_report(_as_json(found))
+        echo_report(_as_json(replayed))
     else:
-        _show(Terminal(), found, show, job.settings.output.kind)
-    if not found.is_equal:
-        count = found.counts.total()
+        show_replayed(Terminal(), replayed, show, job.settings.output.kind)
+    if not replayed.is_equal:
+        count = replayed.counts.total()
         message = f"{count:,} {'row is not as it is' if count == 1 else 'rows are not as they are'} recorded"
         raise BucketsError(message)
 
 
-def _tell(status: Status, found: Replayed, rows: int) -> None:
-    status.update(f"{found.events:,} of {rows:,} arrivals scored, {found.counts.total():,} differences so far")
-
-
-def _show(console: Terminal, found: Replayed, show: int, output: str) -> None:
+def show_replayed(console: Terminal, replayed: Replayed, show: int, output_kind: str) -> None:
+    """Print what a replay of a job with a kind of output has compared, with the first differences."""
     numbers = ("Recorded", "Differences")
     table = TextTable("Compared", ("Output", *numbers), numbers)
-    for output, rows in found.compared.items():
-        table.add_row(output, f"{rows:,}", f"{found.of_output[output]:,}")
+    for output, rows in replayed.compared.items():
+        table.add_row(output, f"{rows:,}", f"{replayed.of_output[output]:,}")
     console.print(table)
-    for each in found.differences[:show]:
-        console.print(_line(each), soft_wrap=True)
-    more = found.of_output.total() - min(show, len(found.differences))
+    for difference in replayed.differences[:show]:
+        console.say(_lines(difference))
+    more = replayed.of_output.total() - min(show, len(replayed.differences))
     if more:
         console.print(f"… and {more:,} more; --show says how many are shown")
-    lines = [_scored(found)]
-    if found.eviction:
+    cut = "batch by batch" if replayed.cut_as == "recorded" else "small batches joined"
+    lines = [f"{replayed.events:,} arrivals of {replayed.batches:,} batches were scored, {cut}"]
+    if replayed.eviction:
         lines.append(
-            f"{found.eviction:,} of the differences are of windows that were not complete (warm: false), or follow "
+            f"{replayed.eviction:,} of the differences are of windows that were not complete (warm: false), or follow "
             "from those: a replay with joined batches, or of a job with a backfill or an import, evicts idle keys at "
             "another moment"
         )
-    if output == "kafka" and found.counts["replayed_only"]:
+    if output_kind == "kafka" and replayed.counts["replayed_only"]:
         lines.append("an alert that came out and is not recorded may be one that `buckets audit` has not read yet")
-    if found.not_compared is not None:
-        lines.append(f"batches up to {found.not_compared:,} are written, and not all of them are archived")
-    lines.append("equal: all that is recorded came out again, and nothing else" if found.is_equal else "not equal")
+    if replayed.not_compared is not None:
+        lines.append(f"batches up to {replayed.not_compared:,} are written, and not all of them are archived")
+    lines.append("equal: all that is recorded came out again, and nothing else" if replayed.is_equal else "not equal")
     for line in lines:
         console.say(line)
 
 
-def _scored(found: Replayed) -> str:
-    cut = "batch by batch" if found.cut_as == "recorded" else "small batches joined"
-    return f"{found.events:,} arrivals of {found.batches:,} batches were scored, {cut}"
-
-
-def _line(each: Difference) -> str:
-    """A difference as a few lines."""
-    row = each.row
+def _lines(difference: RowDifference) -> str:
+    row = difference.row
     time = time_text(moment_ms(row["event_time"]))
-    about = f"alert {row['alert_id']}" if "alert_id" in row else "evaluation"
-    text = f"{each.output}: {about} of rule {row['rule_id']} at event {row['event_id']} ({time}): {_KINDS[each.kind]}"
-    for name in each.fields:
-        assert each.recorded is not None
-        assert each.replayed is not None
-        text += f"\n  {name}: recorded {_shown(each.recorded[name])}, came out {_shown(each.replayed[name])}"
+    about = f"event {row['event_id']} ({time})"
+    if "rule_id" in row:
+        result = f"alert {row['alert_id']}" if "alert_id" in row else "evaluation"
+        about = f"{result} of rule {row['rule_id']} at {about}"
+    text = f"{difference.output}: {about}: {_KINDS[difference.kind]}"
+    recorded, replayed = difference.recorded or {}, difference.replayed or {}
+    for name in difference.fields:
+        text += f"\n  {name}: recorded {_shown(recorded[name])}, came out {_shown(replayed[name])}"
     return text
 
 
-def _as_json(found: Replayed) -> dict[str, Any]:
+def _as_json(replayed: Replayed) -> dict[str, Any]:
     return {
-        "equal": found.is_equal,
-        "cuts": found.cut_as,
-        "batches": found.batches,
-        "arrivals": found.events,
-        "last_batch": found.last_batch,
-        "not_archived_until": found.not_compared,
-        "compared": dict(found.compared),
-        "differences": dict(found.counts),
-        "evicted_at_another_moment": found.eviction,
-        "rows": [_difference_json(each) for each in found.differences],
+        "equal": replayed.is_equal,
+        "cuts": replayed.cut_as,
+        "batches": replayed.batches,
+        "arrivals": replayed.events,
+        "last_batch": replayed.last_batch,
+        "not_archived_until": replayed.not_compared,
+        "compared": dict(replayed.compared),
+        "differences": dict(replayed.counts),
+        "evicted_at_another_moment": replayed.eviction,
+        "rows": [
+            {
+                "output": difference.output,
+                "kind": difference.kind,
+                "fields": difference.fields,
+                "recorded": difference.recorded,
+                "replayed": difference.replayed,
+            }
+            for difference in replayed.differences
+        ],
     }
-
-
-def _difference_json(each: Difference) -> dict[str, Any]:
-    sides = {"recorded": each.recorded, "replayed": each.replayed}
-    return {"output": each.output, "kind": each.kind, "fields": each.fields} | sides
 
 
 def _shown(value: Any) -> Any:

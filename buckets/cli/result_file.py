@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from buckets.cli.console import echo
 from buckets.config.job import Job
 from buckets.errors import BucketsError
 from buckets.files import write_whole
@@ -10,21 +11,16 @@ from buckets.rule_files.yaml_rules import rule_files
 
 
 def check_result_files(results: Mapping[str, Path | None], inputs: Iterable[Path | None]) -> None:
-    """See that a command replaces nothing that it reads.
-
-    Args:
-        results: by the option that names it, what is written.
-        inputs: files, and folders that belong to what is read as a whole.
+    """See that no result, by the option that names it, is one of the files and folders that a command reads.
 
     Raises:
         BucketsError: a result is an input.
     """
-    known = [each.resolve() for each in inputs if each is not None]
+    read = {path.resolve() for path in inputs if path is not None}
     for option, path in results.items():
         if path is not None and path.exists():
             resolved = path.resolve()
-            found = next((each for each in known if each == resolved or each in resolved.parents), None)
-            if found is not None:
+            if not read.isdisjoint((resolved, *resolved.parents)):
                 message = f"{option} {path}: is read by this command, and would be replaced; name another file"
                 raise BucketsError(message)
 
@@ -41,18 +37,17 @@ def check_new_file(out: Path | None) -> None:
 
 
 def job_inputs(conf: Path, job: Job) -> Iterator[Path]:
-    """The files and folders of a job, its output left out."""
+    """Return the files and folders of a job, its output left out."""
     settings = job.settings
     yield conf
     yield conf.resolve().parent / settings.event_schema
     yield job.checkpoint
-    if settings.source.kind != "kafka":
-        yield Path(settings.source.path)
+    paths = [settings.source.path, *(each.path for each in settings.lists.values())]
+    yield from (Path(path) for path in paths if path)
     if settings.archive is not None:
         yield Path(settings.archive.path)
     if settings.rules.path is not None:
         yield from rule_files(Path(settings.rules.path))
-    yield from (Path(each.path) for each in settings.lists.values() if each.kind != "kafka")
 
 
 def write_result(option: str, path: Path, text: str) -> None:
@@ -66,3 +61,16 @@ def write_result(option: str, path: Path, text: str) -> None:
     except OSError as error:
         message = f"{option} {path}: cannot be written ({error.strerror}); name a file in a folder that is yours"
         raise BucketsError(message) from None
+
+
+def write_or_print(out: Path | None, text: str, note: str) -> None:
+    """Write a text into the file of `--out` and say so, or print it where there is none.
+
+    Raises:
+        BucketsError: the file cannot be written.
+    """
+    if out is None:
+        echo(text, nl=False)
+    else:
+        write_result("--out", out, text)
+        echo(note)

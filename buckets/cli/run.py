@@ -10,7 +10,6 @@ from buckets.audit.folder import audit_settings
 from buckets.cli.console import Terminal
 from buckets.cli.progress import BatchProgress
 from buckets.config.job import check_source, load_job
-from buckets.config.settings import OutputSettings
 from buckets.errors import first_line
 from buckets.monitor.live_status import LiveStatus
 from buckets.outputs.columns import ALERTS
@@ -81,9 +80,6 @@ def run(
             progress.say(f"stopped after {progress.events:,} events; start it again to go on")
             return
     unread = f"; {watch.not_read:,} files are not read" if watch is not None and watch.not_read else ""
-    progress.say(f"{progress.events:,} events, {progress.alerts:,} alerts; {_results(job.settings.output)}{unread}")
-
-
-def _results(output: OutputSettings) -> str:
-    """Where the results are."""
-    return f"tables are in {output.path}" if output.kind == "delta" else f"alerts are in topic {output.topic(ALERTS)}"
+    output = job.settings.output
+    results = f"tables are in {output.path}" if output.folder else f"alerts are in topic {output.topic(ALERTS)}"
+    progress.say(f"{progress.events:,} events, {progress.alerts:,} alerts; {results}{unread}")

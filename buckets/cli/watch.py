@@ -56,7 +56,7 @@ def watch(
       buckets watch conf/demo.yaml --every 5s > job.log
     """  # noqa: D301 - click needs the backspace itself
     every_s = _every_s(every)
-    watched = Watched(conf, load_job(conf).checkpoint)
+    watched = WatchedJob(conf, load_job(conf).checkpoint)
     console = Terminal()
     if once:
         live = read_live(watched.checkpoint)
@@ -66,7 +66,7 @@ def watch(
         if console.is_terminal:
             console.print(watched.view(live, now_ms))
         else:
-            _print_lines(console, watched.lines(live, now_ms))
+            console.say("\n".join(watched.lines(live, now_ms)))
         return _FAILED if live.has_failed(now_ms) else 0
     try:
         if console.is_terminal:
@@ -86,19 +86,19 @@ def _every_s(text: str) -> float:
     return milliseconds / 1000
 
 
-def _show(console: Terminal, watched: "Watched", every_s: float) -> None:
-    """A view that is refreshed in place."""
+def _show(console: Terminal, watched: "WatchedJob", every_s: float) -> None:
+    """Show a view that is refreshed in place."""
     with Screen(console=console, auto_refresh=False) as screen:
         while True:
             screen.update(watched.view(read_live(watched.checkpoint), epoch_ms(), console.height), refresh=True)
             time.sleep(every_s)
 
 
-def _write(console: Terminal, watched: "Watched", every_s: float) -> None:
-    """A line each time, and one for each new alert or fault; while nothing runs, a line when that changes."""
+def _write(console: Terminal, watched: "WatchedJob", every_s: float) -> None:
+    """Print a line each time, and one for each new alert or fault; while nothing runs, a line when that changes."""
     seen: set[tuple[str, str, int]] = set()
     remarked: list[str] = []
-    said = ""
+    last_state = ""
     while True:
         live, now_ms = read_live(watched.checkpoint), epoch_ms()
         state = watched.state_line(live, now_ms)
@@ -109,10 +109,10 @@ def _write(console: Terminal, watched: "Watched", every_s: float) -> None:
             remarks = remarks_on(live.data)
             news = [remark for remark in remarks if remark not in remarked]
             remarked = remarks
-            _print_lines(console, [figures_line(live.data), *news, *map(alert_line, reversed(new))])
-        elif state != said:
-            _print_lines(console, [state])
-        said = state
+            console.say("\n".join([figures_line(live.data), *news, *map(alert_line, reversed(new))]))
+        elif state != last_state:
+            console.say(state)
+        last_state = state
         time.sleep(every_s)
 
 
@@ -120,12 +120,7 @@ def _identity(alert: dict[str, Any]) -> tuple[str, str, int]:
     return alert["rule_id"], alert["event_id"], alert["written_ms"]
 
 
-def _print_lines(console: Terminal, lines: list[str]) -> None:
-    for line in lines:
-        console.say(line)
-
-
-class Watched:
+class WatchedJob:
     """The job that is watched."""
 
     def __init__(self, conf: Path, checkpoint: Path) -> None:
@@ -134,7 +129,7 @@ class Watched:
         self.checkpoint = checkpoint
 
     def never_ran(self) -> str:
-        """That there is no status."""
+        """Say that there is no status."""
         return (
             f"job {self.conf}: has never run, there is no status in its checkpoint {self.checkpoint}; "
             f"start it with `buckets run {self.conf}`"
@@ -159,32 +154,20 @@ class Watched:
         return f"job {self.conf}: is not running, it was stopped at {written}; {remedy}"
 
     def fill_lines(self) -> list[str]:
-        """How far the history of rules is filled in, a line each."""
+        """Say how far the history of rules is filled in, a line each."""
         return [f"{names(fill.rule_ids)}: {fill.words}" for fill in read_fills(self.checkpoint)]
 
     def lines(self, live: Live, now_ms: int) -> list[str]:
-        """Everything as plain lines."""
+        """Return everything as plain lines."""
         data = live.data
         rules = [f"  {rule['state']} {rule['rule_id']}: {rule['sentence']}" for rule in data["rules"]["rules"]]
         alerts = [f"  {alert_line(alert)}" for alert in data["alerts"][:SHOWN_ALERTS]]
-        head = [
-            self.state_line(live, now_ms),
-            *remarks_on(data),
-            *self.fill_lines(),
-            figures_line(data),
-            *process_lines(data),
-        ]
-        lines = [*head, f"{rules_line(data)}:", *rules]
+        head = [self.state_line(live, now_ms), *remarks_on(data), *self.fill_lines(), figures_line(data)]
+        lines = [*head, *process_lines(data), f"{rules_line(data)}:", *rules]
         return [*lines, "latest alerts:", *alerts] if alerts else [*lines, "no alerts yet"]
 
     def view(self, live: Live | None, now_ms: int, height: int | None = None) -> RenderableType:
-        """Everything for a terminal.
-
-        Args:
-            live: the status.
-            now_ms: now, in ms since the epoch.
-            height: lines of the terminal; with it everything is made to fit, with fewer alerts and short sentences.
-        """
+        """Return everything for a terminal; if its height is given, as many alerts as fit, and sentences cut short."""
         style = "bold green" if live is not None and live.state(now_ms) == "running" else "bold red"
         head = Text(self.state_line(live, now_ms), style=style)
         if live is None:

@@ -1,22 +1,23 @@
 """The status of a job as tables for a terminal, and as plain lines."""
 
-from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import RenderableType
 from rich.table import Table
 
 from buckets.cli.alerts import crossed
-from buckets.moment import time_text
-from buckets.numbers.fixed_point import readable
-from buckets.printable import counted, key_words
+from buckets.clock import epoch_ms
+from buckets.duration import DAY_MS
+from buckets.moment import day_text, time_text
+from buckets.numbers.figures import readable
+from buckets.printable import capitalised, counted, key_words
 
 _BARS = "▁▂▃▄▅▆▇█"
 Status = dict[str, Any]
 
 
 def figures_table(data: Status) -> Table:
-    """Rate, times and totals."""
+    """Return rate, times and totals as a table."""
     minute, totals = data["minute"], data["totals"]
     table = Table(title="The last minute", title_justify="left", show_header=False, expand=True)
     table.add_column(no_wrap=True)
@@ -27,10 +28,8 @@ def figures_table(data: Status) -> Table:
     table.add_row("behind", _behind(data["lag"]))
     for kind, held in data.get("processes", {}).items():
         table.add_row(kind, _held(held))
-    table.add_row(
-        "since start",
-        f"{totals['events']:,} events, {_alerts(totals)}, {totals['malformed']:,} malformed",
-    )
+    since_start = f"{totals['events']:,} events, {_alerts(totals)}, {totals['malformed']:,} malformed"
+    table.add_row("since start", since_start)
     without_key = [f"{total['no_key']:,} by {name}" for name, total in data["groups"].items() if total["no_key"]]
     if without_key:
         table.add_row("without a key", ", ".join(without_key))
@@ -38,8 +37,8 @@ def figures_table(data: Status) -> Table:
 
 
 def rules_table(data: Status, wrapped: bool) -> Table:
-    """The rules in force, each sentence in full or cut to one line."""
-    table = Table(title=f"{rules_line(data)[0].upper()}{rules_line(data)[1:]}", title_justify="left", expand=True)
+    """Return the rules in force as a table, each sentence in full or cut to one line."""
+    table = Table(title=capitalised(rules_line(data)), title_justify="left", expand=True)
     for name in ("State", "Rule"):
         table.add_column(name, no_wrap=True)
     table.add_column("Version", justify="right", no_wrap=True)
@@ -50,7 +49,7 @@ def rules_table(data: Status, wrapped: bool) -> Table:
 
 
 def alerts_table(data: Status, most: int) -> RenderableType:
-    """The latest alerts, at most `most` of them."""
+    """Return the latest alerts as a table, at most `most` of them."""
     if not data["alerts"]:
         return "no alerts yet"
     table = Table(title="Latest alerts, newest first", title_justify="left", expand=True)
@@ -74,7 +73,8 @@ def remarks_on(data: Status) -> list[str]:
         remarks.append(f"the rules may be out of date: {data['rules_fault']}")
     if data["fault"] or data["not_counted"]:
         why = data["fault"] or "they came faster than they could be counted"
-        remarks.append(f"these figures are not complete, {_batch_count(data['not_counted'])} not in them: {why}")
+        left_out = "1 batch is" if data["not_counted"] == 1 else f"{data['not_counted']:,} batches are"
+        remarks.append(f"these figures are not complete, {left_out} not in them: {why}")
     remarks += data.get("shortages", [])
     return remarks
 
@@ -93,12 +93,8 @@ def _held(held: dict[str, int]) -> str:
     )
 
 
-def _batch_count(batches: int) -> str:
-    return "1 batch is" if batches == 1 else f"{batches:,} batches are"
-
-
 def figures_line(data: Status) -> str:
-    """Rate, times and totals as one line."""
+    """Return rate, times and totals as one line."""
     minute = data["minute"]
     delay = quantiles_text(minute["latency_ms"])
     parts = [
@@ -114,25 +110,25 @@ def figures_line(data: Status) -> str:
 
 
 def _alerts(totals: dict[str, int]) -> str:
-    """How many alerts came out, and how many were held back; a job of an earlier release does not count those."""
+    """Say how many alerts came out, and how many were held back, which earlier releases do not count."""
     held = totals.get("held_alerts", 0)
     return f"{totals['alerts']:,} alerts" + (f" ({held:,} held back)" if held else "")
 
 
 def rules_line(data: Status) -> str:
-    """The rule set in force, in one line."""
+    """Return the rule set in force, in one line."""
     rules = data["rules"]
     states = ", ".join(f"{count} {state}" for state, count in rules["states"].items()) or "none"
     return f"rules version {rules['version']} ({states})"
 
 
 def alert_line(alert: dict[str, Any]) -> str:
-    """An alert as one line."""
+    """Return an alert as one line."""
     return f"{clock_text(alert['written_ms'])} UTC {alert['rule_id']}: {key_words(alert['key'])}: {crossed(alert)}"
 
 
 def bars(numbers: list[int]) -> str:
-    """Numbers as bars, the greatest as the highest; empty if all are zero."""
+    """Return numbers as bars, the greatest as the highest; empty if all are zero."""
     most = max(numbers, default=0)
     steps = len(_BARS) - 1
     return "".join(_BARS[-(-number * steps // most)] for number in numbers) if most else ""
@@ -148,17 +144,13 @@ def _batches(minute: dict[str, Any]) -> str:
 
 def quantiles_text(times_ms: dict[str, int] | None) -> str:
     """Return quantiles of times in one line; nothing where there are none."""
-    if times_ms is None:
-        return ""
-    return ", ".join(f"{name} {time_ms:,} ms" for name, time_ms in times_ms.items())
+    return ", ".join(f"{name} {time_ms:,} ms" for name, time_ms in (times_ms or {}).items())
 
 
 def _behind(lag: int | None) -> str:
-    if lag is None:
-        return "lag not known"
-    return f"{counted(lag, 'message')} behind"
+    return "lag not known" if lag is None else f"{counted(lag, 'message')} behind"
 
 
 def clock_text(time_ms: int) -> str:
-    """A time of day, with its date unless that is today."""
-    return time_text(time_ms).removeprefix(f"{datetime.now(UTC):%Y-%m-%d} ")
+    """Return a time of day, with its date unless that is today."""
+    return time_text(time_ms).removeprefix(f"{day_text(epoch_ms() // DAY_MS)} ")

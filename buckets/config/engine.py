@@ -36,7 +36,7 @@ class EngineSettings(BaseModel):
     precision: JobPrecision = JobPrecision()
 
     def required(self, needed: frozenset[str]) -> frozenset[str]:
-        """The fields without which an event is malformed, of those that rules group by or aggregate."""
+        """Return the fields without which an event is malformed, of those that rules group by or aggregate."""
         return needed if self.nulls == "strict" else frozenset()
 
     @model_validator(mode="after")

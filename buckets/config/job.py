@@ -11,20 +11,29 @@ from pydantic import BaseModel, ConfigDict, Field
 from buckets.config.engine import EngineSettings
 from buckets.config.lists import check_lists
 from buckets.config.raw_windows import check_raw_windows
-from buckets.config.settings import JobSettings, SourceSettings
+from buckets.config.settings import JobSettings
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema, load_event_schema
 from buckets.events.source_files import is_hidden
 from buckets.files import check_local
 from buckets.rule_files.yaml_rules import load_rule_files
+from buckets.rules.group import canonical_group_id, group_name
 from buckets.rules.rule import Rule
-from buckets.rules.rule_set import canonical_group_id, group_name
 from buckets.yaml_file import load_model
 
 _PATTERN_MARKS = "*?[]{}\\"
 WHAT = "configuration"
 WITH_VARIABLES = ("kafka", "spark")
 """What may name environment variables; those of `spark` are replaced by Spark, or not."""
+_PATHS = {
+    "source": ["path"],
+    "output": ["path"],
+    "rules": ["path", "table"],
+    "verdicts": ["table"],
+    "audit": ["path", "checkpoint"],
+    "archive": ["path"],
+}
+"""The paths in the parts of a configuration, beside those of lists."""
 Check = Callable[[], None]
 
 
@@ -41,6 +50,12 @@ class Job(BaseModel):
     rules: tuple[Rule, ...]
     checkpoint: Path
 
+    @classmethod
+    def of(cls, path: Path, settings: JobSettings, schema: EventSchema, rules: tuple[Rule, ...]) -> "Job":
+        """Return the job of a configuration that has been read, with all that it names."""
+        checkpoint = path.resolve().parent / settings.checkpoint
+        return cls(settings=settings, event_schema=schema, rules=rules, checkpoint=checkpoint)
+
 
 def load_job(path: Path) -> Job:
     """Read a configuration, and the schema and rules that it names.
@@ -48,12 +63,9 @@ def load_job(path: Path) -> Job:
     Raises:
         BucketsError: a file cannot be read or is not valid; says which, where and why.
     """
-    settings = load_settings(path)
-    base = path.resolve().parent
-    schema = load_event_schema(base / settings.event_schema)
-    rules: tuple[Rule, ...] = ()
-    if settings.rules.path is not None:
-        rules = load_rule_files(Path(settings.rules.path), schema)
+    settings = with_absolute_paths(path, load_model(path, JobSettings, WHAT, WITH_VARIABLES))
+    schema = load_event_schema(path.resolve().parent / settings.event_schema)
+    rules = () if settings.rules.path is None else load_rule_files(Path(settings.rules.path), schema)
     checks = (
         settings_checks(path, settings),
         group_checks(path, settings, schema, rules),
@@ -61,18 +73,33 @@ def load_job(path: Path) -> Job:
     )
     for check in chain(*checks):
         check()
-    return Job(settings=settings, event_schema=schema, rules=rules, checkpoint=base / settings.checkpoint)
+    return Job.of(path, settings, schema, rules)
 
 
-def load_settings(path: Path) -> JobSettings:
-    """Read a configuration, and make the paths in it absolute but for those of schema and checkpoint.
+def with_absolute_paths(path: Path, settings: JobSettings) -> JobSettings:
+    """Make the paths in a configuration absolute but for those of schema and checkpoint.
+
+    Args:
+        path: the configuration, in whose folder relative paths begin.
+        settings: as they are written.
 
     Raises:
-        BucketsError: it cannot be read or is not valid, or a path has a scheme.
+        BucketsError: a path has a scheme.
     """
-    as_written = load_model(path, JobSettings, WHAT, WITH_VARIABLES)
-    _check_local(path, as_written)
-    return _absolute(as_written, path.resolve().parent)
+    origin, base = f"configuration {path}", path.resolve().parent
+    check_local(f"{origin}: schema", settings.event_schema)
+    check_local(f"{origin}: checkpoint", settings.checkpoint)
+
+    def below(name: str, part: BaseModel, fields: Sequence[str]) -> BaseModel:
+        paths = {field: getattr(part, field) for field in fields if getattr(part, field)}
+        for field, given in paths.items():
+            check_local(f"{origin}: {name}.{field}", given)
+        return part.model_copy(update={field: str(base / given) for field, given in paths.items()})
+
+    parts = {name: getattr(settings, name) for name in _PATHS}
+    update: dict[str, Any] = {name: below(name, part, _PATHS[name]) for name, part in parts.items() if part is not None}
+    update["lists"] = {name: below(f"lists.{name}", each, ["path"]) for name, each in settings.lists.items()}
+    return settings.model_copy(update=update)
 
 
 def settings_checks(path: Path, settings: JobSettings) -> Iterator[Check]:
@@ -82,20 +109,19 @@ def settings_checks(path: Path, settings: JobSettings) -> Iterator[Check]:
         path: the configuration.
         settings: what it says, with absolute paths.
     """
-    if settings.source.kind == "kafka":
+    source = settings.source.folder
+    if source is None:
         return
-    yield partial(_check_no_pattern, path, settings.source)
-    if settings.source.kind == "delta":
-        return
-    written = {"checkpoint": path.resolve().parent / settings.checkpoint}
-    if settings.output.kind == "delta":
-        written["output.path"] = Path(settings.output.path)
-    if settings.verdicts.table is not None:
-        written["verdicts.table"] = Path(settings.verdicts.table)
-    if settings.archive is not None:
-        written["archive.path"] = Path(settings.archive.path)
+    yield partial(_check_no_pattern, path, source)
+    written = {
+        "checkpoint": path.resolve().parent / settings.checkpoint,
+        "output.path": settings.output.folder,
+        "verdicts.table": settings.verdicts.table,
+        "archive.path": None if settings.archive is None else settings.archive.path,
+    }
     for name, folder in written.items():
-        yield partial(_check_apart, path, settings.source, name, folder)
+        if folder is not None:
+            yield partial(_check_apart, path, source, name, Path(folder))
 
 
 def group_checks(path: Path, settings: JobSettings, schema: EventSchema, rules: Sequence[Rule]) -> Iterator[Check]:
@@ -134,58 +160,8 @@ def results_folder(job: Job) -> Path:
 
 def kept_results(job: Job) -> Path | None:
     """Return what `results_folder` does; None where the job's alerts go to topics, of which no tables are kept."""
-    settings = job.settings
-    if settings.output.kind == "delta":
-        return Path(settings.output.path)
-    return None if settings.audit is None else Path(settings.audit.path)
-
-
-def _check_local(path: Path, settings: JobSettings) -> None:
-    """See that no path has a scheme: a folder of that name would be made here.
-
-    Raises:
-        BucketsError: one has; says which.
-    """
-    paths = {
-        "schema": settings.event_schema,
-        "source.path": settings.source.path,
-        "checkpoint": settings.checkpoint,
-        "output.path": settings.output.path,
-        "rules.path": settings.rules.path,
-        "rules.table": settings.rules.table,
-        "verdicts.table": settings.verdicts.table,
-        **{f"lists.{name}.path": each.path for name, each in settings.lists.items()},
-    }
-    if settings.audit is not None:
-        paths |= {"audit.path": settings.audit.path, "audit.checkpoint": settings.audit.checkpoint}
-    if settings.archive is not None:
-        paths["archive.path"] = settings.archive.path
-    for name, given in paths.items():
-        check_local(f"configuration {path}: {name}", given or "")
-
-
-def _absolute(settings: JobSettings, base: Path) -> JobSettings:
-    """The settings with absolute paths of all that it names; relative ones begin at `base`."""
-    found: dict[str, Any] = {}
-    if settings.source.kind != "kafka":
-        found["source"] = settings.source.model_copy(update={"path": str(base / settings.source.path)})
-    if settings.output.kind != "kafka":
-        found["output"] = settings.output.model_copy(update={"path": str(base / settings.output.path)})
-    origins = {name: getattr(settings.rules, name) for name in ("path", "table")}
-    paths = {name: str(base / origin) for name, origin in origins.items() if origin is not None}
-    found["rules"] = settings.rules.model_copy(update=paths)
-    found["lists"] = {
-        name: each if each.kind == "kafka" else each.model_copy(update={"path": str(base / each.path)})
-        for name, each in settings.lists.items()
-    }
-    if settings.verdicts.table is not None:
-        found["verdicts"] = settings.verdicts.model_copy(update={"table": str(base / settings.verdicts.table)})
-    if settings.audit is not None:
-        folders = {"path": str(base / settings.audit.path), "checkpoint": str(base / settings.audit.checkpoint)}
-        found["audit"] = settings.audit.model_copy(update=folders)
-    if settings.archive is not None:
-        found["archive"] = settings.archive.model_copy(update={"path": str(base / settings.archive.path)})
-    return settings.model_copy(update=found)
+    output, audit = job.settings.output.folder, job.settings.audit
+    return Path(audit.path) if output is None and audit is not None else output
 
 
 def check_source(path: Path, job: Job) -> None:
@@ -199,15 +175,14 @@ def check_source(path: Path, job: Job) -> None:
         BucketsError: its folder or table does not exist.
     """
     source = job.settings.source
-    if source.kind != "kafka" and not Path(source.path).exists():
+    if source.path and not Path(source.path).exists():
         message = f"configuration {path}: source.path: {source.path} does not exist; create it or correct the path"
         raise BucketsError(message)
 
 
-def _check_no_pattern(path: Path, source: SourceSettings) -> None:
-    folder = Path(source.path)
-    marks = [mark for mark in _PATTERN_MARKS if mark in source.path]
-    if marks and source.kind != "delta":
+def _check_no_pattern(path: Path, folder: Path) -> None:
+    marks = [mark for mark in _PATTERN_MARKS if mark in str(folder)]
+    if marks:
         message = (
             f"configuration {path}: source.path: {folder} holds {marks[0]}, so Spark would take it for a pattern of "
             "many paths; rename the folder"
@@ -215,9 +190,9 @@ def _check_no_pattern(path: Path, source: SourceSettings) -> None:
         raise BucketsError(message)
 
 
-def _check_apart(path: Path, source: SourceSettings, name: str, folder: Path) -> None:
+def _check_apart(path: Path, source: Path, name: str, folder: Path) -> None:
     """See that a job does not write into its own source; Spark does not look into hidden folders."""
-    below, resolved = Path(source.path).resolve(), folder.resolve()
+    below, resolved = source.resolve(), folder.resolve()
     if below in resolved.parents and not any(map(is_hidden, resolved.relative_to(below).parts)):
         message = (
             f"configuration {path}: {name}: {folder} lies in source.path, where Spark would take its files for "

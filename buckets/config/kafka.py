@@ -6,7 +6,7 @@ Any of them may be `${NAME}`, an environment variable, so that no file needs to 
 import os
 import re
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
@@ -14,6 +14,7 @@ from buckets.duration import DurationMs, format_duration
 from buckets.validation import VARIABLE
 
 SHORTEST_DELIVERY_MS = 2_000
+TopicName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
 Isolation = Literal["read_committed", "read_uncommitted"]
 _LOGIN_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
@@ -23,7 +24,7 @@ _LOGIN_MODULES = {
 
 
 def _from_environment(value: Any) -> Any:
-    """Text with each `${NAME}` replaced by that environment variable."""
+    """Return text with each `${NAME}` replaced by that environment variable."""
     if not isinstance(value, str):
         return value
 
@@ -132,9 +133,9 @@ class KafkaSettings(BaseModel):
         return value
 
     def librdkafka(self) -> dict[str, str | int]:
-        """Settings of librdkafka."""
+        """Return settings of librdkafka."""
         security = self.security
-        found: dict[str, str | None] = {
+        settings: dict[str, str | None] = {
             "bootstrap.servers": self.bootstrap_servers,
             "security.protocol": security.protocol,
             "sasl.mechanism": security.mechanism,
@@ -145,25 +146,25 @@ class KafkaSettings(BaseModel):
             "ssl.key.location": security.key_file,
             "ssl.key.password": _plain(security.key_password),
         }
-        return {name: value for name, value in found.items() if value is not None}
+        return {name: value for name, value in settings.items() if value is not None}
 
     def java(self) -> dict[str, str]:
-        """Settings of the Java client, without Spark's prefix `kafka.`."""
+        """Return settings of the Java client, without Spark's prefix `kafka.`."""
         security = self.security
-        found = {"bootstrap.servers": self.bootstrap_servers, "security.protocol": security.protocol}
+        settings = {"bootstrap.servers": self.bootstrap_servers, "security.protocol": security.protocol}
         if security.mechanism is not None and security.username is not None:
             login = f"username={_quoted(security.username)} password={_quoted(_plain(security.password) or '')}"
-            found["sasl.mechanism"] = security.mechanism
-            found["sasl.jaas.config"] = f"{_LOGIN_MODULES[security.mechanism]} required {login};"
+            settings["sasl.mechanism"] = security.mechanism
+            settings["sasl.jaas.config"] = f"{_LOGIN_MODULES[security.mechanism]} required {login};"
         if security.ca_file is not None:
-            found |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": security.ca_file}
+            settings |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": security.ca_file}
         if security.certificate_file is not None and security.key_file is not None:
-            found["ssl.keystore.type"] = "PEM"
-            found["ssl.keystore.certificate.chain"] = Path(security.certificate_file).read_text(encoding="utf-8")
-            found["ssl.keystore.key"] = Path(security.key_file).read_text(encoding="utf-8")
+            settings["ssl.keystore.type"] = "PEM"
+            settings["ssl.keystore.certificate.chain"] = Path(security.certificate_file).read_text(encoding="utf-8")
+            settings["ssl.keystore.key"] = Path(security.key_file).read_text(encoding="utf-8")
             if security.key_password is not None:
-                found["ssl.key.password"] = security.key_password.get_secret_value()
-        return found
+                settings["ssl.key.password"] = security.key_password.get_secret_value()
+        return settings
 
 
 def _plain(secret: SecretStr | None) -> str | None:
@@ -171,6 +172,6 @@ def _plain(secret: SecretStr | None) -> str | None:
 
 
 def _quoted(text: str) -> str:
-    """Text as a value of a JAAS configuration."""
+    """Return text as a value of a JAAS configuration."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from buckets.config.kafka import TopicName
 from buckets.errors import BucketsError
 from buckets.rules.rule import Rule
 from buckets.validation import did_you_mean
@@ -26,13 +27,13 @@ class ListSettings(BaseModel):
 
     kind: Literal["file", "delta", "kafka"]
     path: str = ""
-    topic: str | None = Field(default=None, pattern=r"^[A-Za-z0-9._-]{1,249}$")
+    topic: TopicName | None = None
     key: str = Field(default="key", min_length=1)
 
     @property
-    def origin(self) -> str:
-        """Where it comes from, in words."""
-        return f"topic {self.topic}" if self.kind == "kafka" else self.path
+    def place(self) -> str:
+        """Where it is, in words."""
+        return self.path if self.topic is None else f"topic {self.topic}"
 
     @model_validator(mode="after")
     def _fields_of_its_kind(self) -> "ListSettings":
@@ -48,7 +49,7 @@ class ListSettings(BaseModel):
 
 
 def list_fault(rule: Rule, known: Collection[str]) -> str | None:
-    """What is wrong with a rule that looks into a list that there is not; None if nothing is.
+    """Return what is wrong with a rule that looks into a list that there is not; None if nothing is.
 
     Args:
         rule: the rule.

@@ -4,13 +4,13 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, field_serializer, field_validator, model_validator
 
-from buckets.duration import MS_PER_UNIT, DurationMs, format_duration, parse_duration_ms
+from buckets.duration import DAY_MS, MINUTE_MS, DurationMs, format_duration, parse_duration_ms
 from buckets.events.schema import EventSchema
 from buckets.rules.filter import FilterField
-from buckets.rules.rule_set import canonical_group_id, group_id, group_name
+from buckets.rules.group import canonical_group_id, group_id, group_name
 
 EdgePolicy = Literal["include", "exclude", "prorate"]
-WIDEST_MS = 7 * MS_PER_UNIT["d"]
+WIDEST_MS = 7 * DAY_MS
 """Widest bucket."""
 ALL = "all"
 
@@ -37,7 +37,7 @@ class Precision(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     tail: int | None = None
-    resolution: DurationMs = MS_PER_UNIT["m"]
+    resolution: DurationMs = MINUTE_MS
     tiers: tuple[Tier, ...] = ()
     edge: EdgePolicy = "include"
 
@@ -84,7 +84,7 @@ class Precision(BaseModel):
         return self
 
     def describe(self) -> str:
-        """The setting in words."""
+        """Return the setting in words."""
         if self.tail is None:
             return "every event raw"
         parts = [f"raw for {format_duration(self.tail)}", f"then {format_duration(self.resolution)} buckets"]
@@ -104,7 +104,7 @@ class GroupPrecision(Precision):
     where: FilterField = ()
 
     def group_id(self, schema: EventSchema | None = None) -> str:
-        """The identity of the group; with an event schema, of its filter in the form of `canonical_filter`."""
+        """Return the identity of the group; with an event schema, of its filter in the form of `canonical_filter`."""
         if schema is None:
             return group_id(self.group_by, self.where)
         return canonical_group_id(self.group_by, self.where, schema)
@@ -148,11 +148,11 @@ class JobPrecision(Precision):
         return self
 
     def descriptions(self) -> dict[str, str]:
-        """The precision of the job and of the groups that differ, in words."""
+        """Return the precision of the job and of the groups that differ, in words."""
         return {"all groups": self.describe()} | {group.name: group.describe() for group in self.groups}
 
     def of_group(self, identity: str, schema: EventSchema | None = None) -> Precision:
-        """The precision of a group, by its identity: with an event schema, that of `canonical_group_id`."""
+        """Return the precision of a group, by its identity: with an event schema, that of `canonical_group_id`."""
         return next((group for group in self.groups if group.group_id(schema) == identity), self)
 
 

@@ -6,12 +6,12 @@ from buckets.config.engine import EngineSettings
 from buckets.duration import format_duration
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
+from buckets.rules.group import canonical_group_id
 from buckets.rules.rule import Rule
-from buckets.rules.rule_set import canonical_group_id
 
 
 def raw_window_fault(rule: Rule, engine: EngineSettings, schema: EventSchema) -> str | None:
-    """What is wrong with a rule whose features look further back than events are kept raw; None if nothing is.
+    """Return what is wrong with a rule whose features look further back than events are kept raw; None if nothing is.
 
     Args:
         rule: the rule, which fits the event schema.

@@ -2,6 +2,8 @@
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from buckets.config.kafka import TopicName
+
 
 class VerdictSettings(BaseModel):
     """Where verdicts are kept: in a table, which is the default, or in a topic that the audit keeps as a table.
@@ -14,7 +16,7 @@ class VerdictSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     table: str | None = Field(default=None, min_length=1)
-    topic: str | None = Field(default=None, pattern=r"^[A-Za-z0-9._-]{1,249}$")
+    topic: TopicName | None = None
 
     @model_validator(mode="after")
     def _one_of_them(self) -> "VerdictSettings":

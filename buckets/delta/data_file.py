@@ -5,7 +5,6 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from buckets.delta.commits import Action
+from buckets.moment import iso_text
 
 _LONGEST_TEXT = 64
 """Characters of a least or greatest text; of longer ones the log says nothing."""
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -121,8 +120,8 @@ class _Statistics:
             {name: end for name, end in ends.items() if name not in self._unknown}
             for ends in (self._least, self._greatest)
         )
-        said = {"numRecords": self.rows, "minValues": least, "maxValues": greatest, "nullCount": self._nulls}
-        return json.dumps(said)
+        statistics = {"numRecords": self.rows, "minValues": least, "maxValues": greatest, "nullCount": self._nulls}
+        return json.dumps(statistics)
 
 
 def _ends(column: pa.ChunkedArray) -> tuple[Any, Any] | None:
@@ -135,17 +134,10 @@ def _ends(column: pa.ChunkedArray) -> tuple[Any, Any] | None:
         return (ends["min"], ends["max"]) if max(map(len, ends.values())) <= _LONGEST_TEXT else None
     if column.type == pa.timestamp("us", "UTC"):
         ends = pc.min_max(column.cast(pa.int64())).as_py()
-        try:
-            # Delta has milliseconds here; what is cut off must not take the greatest below itself.
-            return _moment(ends["min"] // 1000), _moment(-(-ends["max"] // 1000))
-        except OverflowError:
-            return None
+        # Delta has milliseconds here; what is cut off must not take the greatest below itself.
+        times = iso_text(ends["min"] // 1000), iso_text(-(-ends["max"] // 1000))
+        return None if any(time.endswith("ms") for time in times) else times
     return None
-
-
-def _moment(time_ms: int) -> str:
-    there = _EPOCH + timedelta(milliseconds=time_ms)
-    return there.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def with_columns(rows: pa.Table, columns: pa.Schema) -> pa.Table:

@@ -49,10 +49,10 @@ def append_new(
     """
     while True:
         last = table.transaction_version(application)
-        found = new_rows(last)
-        if found is None:
+        numbered = new_rows(last)
+        if numbered is None:
             return
-        number, rows = found
+        number, rows = numbered
         once = CommitProperties(app_transactions=[Transaction(application, number), *besides])
         try:
             if properties is None:

@@ -48,8 +48,8 @@ def query_batches(table: DeltaTable, sql: str, named: str) -> Iterator[pa.Record
 
 def run(table: DeltaTable, sql: str, name: str = "rows") -> pa.Table:
     """Return what a query finds in a table that it calls `name`; errors are those of the library."""
-    found = pa.table(QueryBuilder().register(name, table).execute(sql).read_all())
-    return found.cast(pa.schema([field.with_type(_PLAIN.get(field.type, field.type)) for field in found.schema]))
+    rows = pa.table(QueryBuilder().register(name, table).execute(sql).read_all())
+    return rows.cast(pa.schema([field.with_type(_PLAIN.get(field.type, field.type)) for field in rows.schema]))
 
 
 @contextmanager
@@ -85,10 +85,10 @@ def moments_ms(moments: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArra
 
 def inside(times_ms: pa.ChunkedArray, wanted: TimeRange) -> pa.ChunkedArray:
     """Return which times lie in a range; a null does not."""
-    found = times_ms.is_valid()
+    is_inside = times_ms.is_valid()
     if wanted.from_ms is not None:
-        found = pc.and_(found, pc.greater_equal(times_ms, wanted.from_ms))
-    return found if wanted.until_ms is None else pc.and_(found, pc.less(times_ms, wanted.until_ms))
+        is_inside = pc.and_(is_inside, pc.greater_equal(times_ms, wanted.from_ms))
+    return is_inside if wanted.until_ms is None else pc.and_(is_inside, pc.less(times_ms, wanted.until_ms))
 
 
 def quoted_column(name: str) -> str:

@@ -70,7 +70,7 @@ def join_small_files(path: Path, fewest: int = FEWEST, apart: AbstractContextMan
             joined = write_data_file(path, read_pieces(path, chosen, columns), columns, partition)
         except UnreadableFile as error:
             faults.append(error.message)
-            files = [each for each in files if each.path != error.path]
+            files = [file for file in files if file.path != error.path]
             continue
         is_committed = False
         try:
@@ -140,20 +140,20 @@ def _files(table: DeltaTable) -> list[SmallFile]:
     # As text: a day may be one that Python does not know.
     texts = [field.with_type(pa.string()) if field.name not in names else field for field in actions.schema]
     rows = actions.cast(pa.schema(texts)).to_pylist()
-    found = []
+    files = []
     for row in rows:
         partition = tuple((day, row[f"partition.{day}"]) for day in days)
         file = SmallFile(row["modification_time"], row["path"], row["size_bytes"], row.get("num_records"), partition)
         if _OWN_NAME.fullmatch(file.path) and all(value is not None for _, value in partition):
-            found.append(file)
-    return sorted(found)
+            files.append(file)
+    return sorted(files)
 
 
 def _chosen(files: Sequence[SmallFile], fewest: int) -> list[SmallFile]:
     """Return files that are joined next: the oldest of the smallest size of which a partition has enough."""
     parts: dict[tuple[tuple[str, str], ...], list[SmallFile]] = {}
-    for each in files:
-        parts.setdefault(each.partition, []).append(each)
+    for file in files:
+        parts.setdefault(file.partition, []).append(file)
     return next((chosen for part in parts.values() if (chosen := _chosen_of(part, fewest))), [])
 
 
@@ -161,15 +161,15 @@ def _chosen_of(files: Sequence[SmallFile], fewest: int) -> list[SmallFile]:
     """Return the files of a partition that are joined next."""
     low = 0
     for high in SIZES_BYTES:
-        of_size = [each for each in files if low <= each.size_bytes < high and (each.rows or 0) <= _MOST_ROWS // 2]
+        of_size = [file for file in files if low <= file.size_bytes < high and (file.rows or 0) <= _MOST_ROWS // 2]
         low = high
         if len(of_size) >= fewest:
             chosen, size_bytes, rows = of_size[:1], of_size[0].size_bytes, of_size[0].rows or 0
-            for each in of_size[1:_MOST_FILES]:
-                size_bytes, rows = size_bytes + each.size_bytes, rows + (each.rows or 0)
+            for file in of_size[1:_MOST_FILES]:
+                size_bytes, rows = size_bytes + file.size_bytes, rows + (file.rows or 0)
                 if size_bytes > _MOST_BYTES or rows > _MOST_ROWS:
                     break
-                chosen.append(each)
+                chosen.append(file)
             return chosen
     return []
 

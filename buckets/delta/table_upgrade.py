@@ -25,17 +25,17 @@ def add_missing_columns(path: Path, columns: pa.Schema) -> None:
 
 
 def strict_columns(path: Path, columns: pa.Schema) -> list[str]:
-    """The columns of a table that take no null, and should."""
+    """Return the columns of a table that take no null, and should."""
     nullable = {field.name for field in columns if field.nullable}
     return [field.name for field in open_table(path).schema().fields if not field.nullable and field.name in nullable]
 
 
 def constraints_of(path: Path) -> dict[str, str]:
-    """The constraints of a table: SQL by name."""
+    """Return the constraints of a table: SQL by name."""
     configuration = open_table(path).metadata().configuration
     return {key.removeprefix(_CONSTRAINT): sql for key, sql in configuration.items() if key.startswith(_CONSTRAINT)}
 
 
 def is_same_sql(one: str | None, other: str) -> bool:
-    """Whether two texts of SQL differ at most in blanks: Spark writes a constraint with blanks of its own."""
+    """Return whether two texts of SQL differ at most in blanks: Spark writes a constraint with blanks of its own."""
     return one is not None and "".join(one.split()) == "".join(other.split())

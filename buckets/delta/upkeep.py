@@ -17,6 +17,7 @@ from buckets.clock import epoch_ms
 from buckets.delta.commits import LOG, PARTIAL, is_understood
 from buckets.delta.small_files import FEWEST, join_small_files
 from buckets.delta.whole_table import open_table
+from buckets.duration import DAY_MS
 from buckets.errors import BucketsError, first_line
 
 APPENDS = 2 * FEWEST
@@ -27,7 +28,7 @@ _MOST_JOINS = 8
 """How often files of a table are joined in a row."""
 _ACTIONS_A_COMMIT = 50
 """A checkpoint is written whole, so it waits for a commit for every so many entries that the last one had."""
-DEFAULT_KEEP_MS = 86_400_000
+DEFAULT_KEEP_MS = DAY_MS
 """How long versions are kept where neither the settings nor the table say it."""
 _REST = 20
 """How many times as long as it has worked the thread rests."""

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from buckets.errors import BucketsError
 from buckets.events import conversion
-from buckets.events.conversion import Faults
+from buckets.events.moment_text import Faults
 from buckets.events.schema import EventSchema
 from buckets.numbers.fixed_point import format_scaled
 
@@ -29,11 +29,9 @@ LONGEST_RAW = 100_000
 
 
 def shortened(text: str, size: str = "") -> str:
-    """A text, or the beginning of a long one with its length, cut to what a dead letter may hold.
+    """Cut a text to what a dead letter may hold, with the length of a long one at its end.
 
-    Args:
-        text: the text.
-        size: how long the whole text is, if this is only a part.
+    `size` says how long the whole text is, if this is only a part.
     """
     if len(text) <= LONGEST_RAW and not size:
         return text
@@ -42,12 +40,12 @@ def shortened(text: str, size: str = "") -> str:
 
 
 def field_column(index: int) -> str:
-    """Name of the column that holds the declared field `index`."""
+    """Return the name of the column that holds the declared field `index`."""
     return f"field_{index}"
 
 
 def with_fields_of(rows: pa.RecordBatch, read: EventSchema, wanted: EventSchema) -> pa.RecordBatch:
-    """Rows that were read by one event schema in the form of another, whose fields are among those of the first."""
+    """Bring rows that were read by one event schema into the form of another, which declares some of its fields."""
     if read.field_names == wanted.field_names:
         return rows
     fields = {name: rows.column(field_column(index)) for index, name in enumerate(read.field_names)}
@@ -75,7 +73,7 @@ def check_columns(there: Iterable[str], schema: EventSchema, needed: frozenset[s
 
 
 @dataclass(frozen=True)
-class Events:
+class EventColumns:
     """Well-formed events, in arrival order.
 
     Attributes:
@@ -99,7 +97,7 @@ class Events:
     ingested_ms: pa.Array | None = None
 
     def __len__(self) -> int:
-        """How many events there are."""
+        """Return how many events there are."""
         return len(self.times_ms)
 
 
@@ -114,56 +112,43 @@ class DeadLetter:
     raw: str
 
 
-def parse(rows: pa.RecordBatch, schema: EventSchema, needed: frozenset[str]) -> tuple[Events, list[DeadLetter]]:
-    """Turn rows into events, and what is no event into dead letters.
-
-    Args:
-        rows: arrivals in the form above.
-        schema: the declared fields.
-        needed: fields that rules use, which must not be null.
-    """
+def parse(rows: pa.RecordBatch, schema: EventSchema, needed: frozenset[str]) -> tuple[EventColumns, list[DeadLetter]]:
+    """Turn rows into events, and what is no event into dead letters; no field of `needed` may be null."""
     events, faults = convert(rows, schema, needed)
     if not faults:
         return events, []
     return _without(events, faults), _dead_letters(rows, faults, schema)
 
 
-def convert(rows: pa.RecordBatch, schema: EventSchema, needed: frozenset[str]) -> tuple[Events, Faults]:
-    """Turn rows into events, one for each row, and say why rows are none; their values then mean nothing.
-
-    Args:
-        rows: arrivals in the form above.
-        schema: the declared fields.
-        needed: fields that rules use, which must not be null.
-    """
+def convert(rows: pa.RecordBatch, schema: EventSchema, needed: frozenset[str]) -> tuple[EventColumns, Faults]:
+    """Turn each row into an event, which means nothing where it is none, and say why; `needed` may not be null."""
     faults: Faults = {}
     if BROKEN in rows.schema.names and rows.column(BROKEN).null_count < rows.num_rows:
-        reasons = rows.column(BROKEN).to_pylist()
-        faults |= {row: reason for row, reason in enumerate(reasons) if reason is not None}
+        faults = {row: reason for row, reason in enumerate(rows.column(BROKEN).to_pylist()) if reason is not None}
     fields = {name: rows.column(field_column(index)) for index, name in enumerate(schema.field_names)}
 
-    def note(name: str, found: Faults) -> None:
-        for row, reason in found.items():
+    def note(name: str, faulty: Faults) -> None:
+        for row, reason in faulty.items():
             faults.setdefault(row, f"{name}: {reason}")
 
     for name in (schema.event_id, schema.event_time.field, *sorted(needed)):
         if fields[name].null_count:
             note(name, dict.fromkeys(_rows(fields[name].is_null()), "is missing or null"))
-    event_id, found = conversion.attributes(fields[schema.event_id], "string")
-    note(schema.event_id, found)
+    event_id, faulty = conversion.attributes(fields[schema.event_id], "string")
+    note(schema.event_id, faulty)
     note(schema.event_id, dict.fromkeys(_rows(pc.equal(event_id, "")), "is empty"))
-    times_ms, found = conversion.times_ms(fields[schema.event_time.field], schema.event_time)
-    note(schema.event_time.field, found)
+    times_ms, faulty = conversion.times_ms(fields[schema.event_time.field], schema.event_time)
+    note(schema.event_time.field, faulty)
     attributes, measures = {}, {}
     for name, kind in schema.attributes.items():
-        attributes[name], found = conversion.attributes(fields[name], kind)
-        note(name, found)
+        attributes[name], faulty = conversion.attributes(fields[name], kind)
+        note(name, faulty)
     for name, measure in schema.measures.items():
-        scaled, found = conversion.measures(fields[name], measure.scale)
-        note(name, found)
+        scaled, faulty = conversion.measures(fields[name], measure.scale)
+        note(name, faulty)
         nulls = fields[name].is_null().to_numpy(zero_copy_only=False) if fields[name].null_count else None
         measures[name] = pa.array(scaled, mask=nulls)
-    events = Events(
+    events = EventColumns(
         source=rows.column(SOURCE),
         source_order=rows.column(SOURCE_ORDER).to_numpy(),
         position=rows.column(POSITION).to_numpy(),
@@ -180,11 +165,11 @@ def _rows(mask: pa.BooleanArray) -> Iterable[int]:
     return (int(row) for row in np.flatnonzero(mask.fill_null(False).to_numpy(zero_copy_only=False)))
 
 
-def _without(events: Events, faults: Faults) -> Events:
+def _without(events: EventColumns, faults: Faults) -> EventColumns:
     good = np.ones(len(events), np.bool_)
     good[list(faults)] = False
     mask = pa.array(good)
-    return Events(
+    return EventColumns(
         source=events.source.filter(mask),
         source_order=events.source_order[good],
         position=events.position[good],
@@ -212,7 +197,7 @@ def _dead_letters(rows: pa.RecordBatch, faults: Faults, schema: EventSchema) -> 
 
 
 def event_json(schema: EventSchema, event_id: str, time_ms: int, fields: dict[str, Any]) -> str:
-    """One event as JSON text: its declared fields, time in ms, measures as decimal strings.
+    """Write one event as JSON: its declared fields, time in ms, measures as decimal strings.
 
     Args:
         schema: the event schema.

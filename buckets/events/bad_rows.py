@@ -59,13 +59,7 @@ class BadRows:
     _kinds: dict[str, BadReason] = field(default_factory=dict)
 
     def take(self, rows: int, unread: int, bad: Iterable[tuple[str, int, str]]) -> None:
-        """Take rows into account.
-
-        Args:
-            rows: how many.
-            unread: how many of them are no events.
-            bad: source, position and reason of each bad row, in their order.
-        """
+        """Count rows, those that are no events, and bad ones: source, position and reason of each, in order."""
         self.rows += rows
         self.unread += unread
         for source, position, reason in bad:
@@ -76,27 +70,24 @@ class BadRows:
     @property
     def reasons(self) -> list[BadReason]:
         """The reasons, the most frequent first."""
-        return sorted(self._kinds.values(), key=lambda each: -each.rows)
+        return sorted(self._kinds.values(), key=lambda reason: -reason.rows)
 
     @property
     def text(self) -> str:
         """How many rows are bad, and why, in one sentence."""
         verb = "is no event" if self.bad == 1 else "are no events"
         verb += "" if self.bad == self.unread else ", or cannot be evaluated by some rule"
-        shown = [each.text for each in self.reasons[:_MOST_SHOWN]]
+        shown = [reason.text for reason in self.reasons[:_MOST_SHOWN]]
         more = len(self._kinds) - len(shown)
         shown += [f"and {more:,} more reasons"] if more else []
         return f"{self.bad:,} of {self.rows:,} rows {verb}: {'; '.join(shown)}"
 
     def as_json(self) -> list[dict[str, Any]]:
-        """The reasons as values that JSON knows."""
-        return [vars(each) for each in self.reasons]
+        """Return the reasons as values that JSON knows."""
+        return [vars(reason) for reason in self.reasons]
 
     def check(self, origin: str) -> None:
         """See that at least half of the rows are events: figures of the rest would say nothing.
-
-        Args:
-            origin: where the rows come from.
 
         Raises:
             BucketsError: less is.

@@ -14,11 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckets.events.moment_text import moment_text
+from buckets.events.moment_text import Faults, moment_text
 from buckets.events.schema import AttributeType, EventTime
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN, read_number, to_scaled
 
-Faults = dict[int, str]
 Int64s = npt.NDArray[np.int64]
 _LONGEST_PLAIN = 30
 """Arrow's decimal parser is exact up to 38 digits and silently wraps beyond; longer text takes the slow way."""
@@ -51,14 +50,14 @@ def _is_text(column: pa.Array) -> bool:
 
 
 def _is_plain(column: pa.Array, longest: int, unwanted: str) -> bool:
-    """Whether text is short enough, and free of characters that Arrow's parsers read differently."""
+    """Return whether text is short enough, and free of characters that Arrow's parsers read differently."""
     if (pc.max(pc.binary_length(column)).as_py() or 0) > longest:
         return False
     return pc.any(pc.match_substring(column, unwanted, ignore_case=True)).as_py() is not True
 
 
 def python_value(value: pa.Scalar) -> Any:
-    """A value to show to people; text if Python has no such time or zone."""
+    """Return a value to show to people; text if Python has no such time or zone."""
     try:
         return value.as_py()
     except (ValueError, ArithmeticError, LookupError):
@@ -67,7 +66,7 @@ def python_value(value: pa.Scalar) -> Any:
 
 
 def _as_text(column: pa.Array) -> tuple[pa.Array, Faults]:
-    """A column as text, with the rows that have none."""
+    """Convert a column into text, and say which rows have none."""
     if _is_text(column):
         return column, {}
     if pa.types.is_timestamp(column.type) or pa.types.is_time(column.type) or pa.types.is_date(column.type):
@@ -92,14 +91,14 @@ def _text_of(value: Any) -> str:
 
 
 def _converted(column: pa.Array, convert: Callable[[str], Any], filler: Any) -> tuple[list[Any], Faults]:
-    """Values of a column by way of its text, one by one."""
+    """Convert a column by way of its text, row by row."""
     text, unreadable = _as_text(column)
     values, faults = _each(text.to_pylist(), convert, filler)
     return values, faults | unreadable
 
 
 def _decimal_to_scaled(column: pa.Array) -> Int64s | None:
-    """The unscaled integers of a decimal128 array, 0 for null; None where one needs more than 64 bits."""
+    """Return the unscaled integers of a decimal128 array, 0 for null; None where one needs more than 64 bits."""
     filled = column.fill_null(0) if column.null_count else column
     halves = np.frombuffer(filled.buffers()[1], np.int64).reshape(-1, 2)[filled.offset : filled.offset + len(filled)]
     low, high = halves[:, 0], halves[:, 1]
@@ -107,7 +106,7 @@ def _decimal_to_scaled(column: pa.Array) -> Int64s | None:
 
 
 def measures(column: pa.Array, scale: int) -> tuple[Int64s, Faults]:
-    """Decimals as integers that count `10**-scale`; null becomes 0.
+    """Convert decimals into integers that count `10**-scale`; null becomes 0.
 
     Binary floating point is read by its shortest decimal text, so that 0.1 is one tenth.
     """
@@ -160,7 +159,7 @@ def _boolean(text: str) -> bool:
 
 
 def attributes(column: pa.Array, kind: AttributeType) -> tuple[pa.Array, Faults]:
-    """Attributes in their declared type: Arrow string, int64 or bool."""
+    """Convert attributes into their declared type: Arrow string, int64 or bool."""
     if kind == "long":
         return _longs(column)
     if kind == "boolean":
@@ -191,7 +190,7 @@ def _ms_of_text(text: str, unit: str) -> int:
 
 
 def _fast_times(column: pa.Array, unit: str) -> Int64s | None:
-    """Times of a whole column at once; None where some row needs a closer look."""
+    """Convert a whole column of times at once; None where some row needs a closer look."""
     if unit == "iso8601" and _is_text(column):
         try:
             column = pc.cast(column, pa.timestamp("us", "UTC"))
@@ -218,7 +217,7 @@ def _integers(column: pa.Array) -> Int64s:
 
 
 def times_ms(column: pa.Array, declared: EventTime) -> tuple[Int64s, Faults]:
-    """Event times in ms since the epoch, UTC; finer digits are cut off; null becomes 0.
+    """Convert event times into ms since the epoch, UTC; finer digits are cut off; null becomes 0.
 
     A time outside `declared.earliest` to `declared.latest` does not fit.
     """
@@ -230,8 +229,7 @@ def times_ms(column: pa.Array, declared: EventTime) -> tuple[Int64s, Faults]:
     absurd = (times < declared.earliest_ms) | (times >= declared.latest_ms)
     if absurd.any():
         nulls = column.is_null().to_numpy(zero_copy_only=False)
-        limits = f"{declared.earliest:%Y-%m-%d} to {declared.latest:%Y-%m-%d}"
         for row in np.flatnonzero(absurd & ~nulls):
             given = _shown(python_value(column[int(row)]))
-            faults.setdefault(int(row), f"{given} is an absurd time: outside {limits}")
+            faults.setdefault(int(row), f"{given} is an absurd time: outside {declared.limits}")
     return times, faults

@@ -14,7 +14,7 @@ from buckets.events.text_lines import BYTE_ORDER_MARK
 def read_events(
     batches: Iterable[pa.RecordBatch], schema: EventSchema, header: list[str] | None
 ) -> Iterator[pa.RecordBatch]:
-    """Lines into the declared fields.
+    """Read lines of CSV into the declared fields.
 
     Args:
         batches: the lines of whole files, in their order, as `text_lines` makes them.
@@ -40,7 +40,7 @@ def read_events(
 
 
 def _header(line: str) -> list[str]:
-    """The names of a header line; none where it is broken, so that no record of its file fits."""
+    """Read the names of a header line; none where it is broken, so that no record of its file fits."""
     try:
         return split_header(line.removeprefix(BYTE_ORDER_MARK))
     except ValueError:

@@ -12,7 +12,7 @@ csv.field_size_limit(sys.maxsize)
 
 
 def split_line(line: str) -> list[str]:
-    """The fields of one line.
+    """Split one line into its fields.
 
     Raises:
         ValueError: quotes that do not close, or text after a closing quote.
@@ -26,7 +26,7 @@ def split_line(line: str) -> list[str]:
 
 
 def split_header(line: str) -> list[str]:
-    """The names of the fields.
+    """Split a header line into the names of the fields.
 
     Raises:
         ValueError: broken, or a name is given twice.
@@ -41,25 +41,14 @@ def split_header(line: str) -> list[str]:
 
 @dataclass(frozen=True)
 class CsvColumns:
-    """Lines as columns of text, one for each wanted field; empty text is null.
-
-    Attributes:
-        fields: by field, one text a line.
-        broken: by line, why it is not a record; None if it is one.
-    """
+    """Lines as columns of text by field, where empty text is null; `broken` says why a line is no record, or None."""
 
     fields: dict[str, list[str | None]]
     broken: list[str | None]
 
 
 def read_lines(lines: Sequence[str], header: Sequence[str], wanted: Sequence[str]) -> CsvColumns:
-    """Split lines into columns.
-
-    Args:
-        lines: records, without the header line.
-        header: the names of the fields, in the order of the file.
-        wanted: the names that are asked for; one that is not in the header is null everywhere.
-    """
+    """Split records into columns, one for each field of `wanted`; one that is not in the header is null everywhere."""
     index_of = {name: index for index, name in enumerate(header)}
     indices = [index_of.get(name) for name in wanted]
     columns: list[list[str | None]] = [[] for _ in wanted]

@@ -11,17 +11,16 @@ import pyarrow as pa
 
 from buckets.errors import BucketsError
 from buckets.events.arrivals import POSITION, RAW, SOURCE, SOURCE_ORDER, check_columns
-from buckets.events.csv_events import read_events as csv_events
 from buckets.events.csv_lines import split_header
-from buckets.events.json_events import read_events as json_events
 from buckets.events.json_object import read_object
+from buckets.events.line_reader import line_reader
 from buckets.events.parquet_rows import MOST_ROWS, check_parquet, read_arrivals
-from buckets.events.schema import EventSchema, SourceKind
-from buckets.events.text_lines import text_lines
+from buckets.events.schema import EventSchema
+from buckets.events.source_files import FileFormat
 from buckets.printable import short_line
 from buckets.yaml_file import is_utf16
 
-KINDS: dict[str, SourceKind] = {
+KINDS: dict[str, FileFormat] = {
     ".jsonl": "json",
     ".json": "json",
     ".ndjson": "json",
@@ -39,17 +38,12 @@ class EventFile:
     """A file of events: its path, its kind, and the header of a CSV file."""
 
     path: Path
-    kind: SourceKind
+    kind: FileFormat
     header: list[str] | None = None
 
 
 def open_event_file(path: Path, schema: EventSchema, needed: frozenset[str]) -> EventFile:
-    """Check a file of events before anything is done with it.
-
-    Args:
-        path: the file.
-        schema: the event schema.
-        needed: fields that rules use; other attributes and measures may be missing.
+    """Check a file of events before anything is done with it; fields other than id, time and `needed` may be missing.
 
     Raises:
         BucketsError: no such file, a directory, empty, of an unknown kind, or without the declared columns.
@@ -77,22 +71,28 @@ def open_event_file(path: Path, schema: EventSchema, needed: frozenset[str]) -> 
     if kind == "json":
         _check_json(path, schema)
         return EventFile(path, kind)
-    try:
-        header = split_header(first[1].decode("utf-8"))
-    except ValueError as error:
-        message = f"events {path}:{first[0]}: the header line is {error}"
-        raise BucketsError(message) from None
-    if not set(header) & set(schema.field_names):
-        message = (
-            f"events {path}:{first[0]}: the first line names no field of event schema {schema.name!r}, it begins "
-            f"{short_line(header[0])!r}; write the names of the columns above it, as in {','.join(schema.field_names)}"
-        )
-        raise BucketsError(message)
+    header = _header(path, *first, schema)
     check_columns(header, schema, needed, str(path))
     if next(islice(_lines(path), 1, None), None) is None:
         message = f"events {path}: has a header line and no events"
         raise BucketsError(message)
     return EventFile(path, kind, header)
+
+
+def _header(path: Path, number: int, line: bytes, schema: EventSchema) -> list[str]:
+    """Read the header line of a CSV file, which is about events of the schema."""
+    try:
+        header = split_header(line.decode("utf-8"))
+    except ValueError as error:
+        message = f"events {path}:{number}: the header line is {error}"
+        raise BucketsError(message) from None
+    if not set(header) & set(schema.field_names):
+        message = (
+            f"events {path}:{number}: the first line names no field of event schema {schema.name!r}, it begins "
+            f"{short_line(header[0])!r}; write the names of the columns above it, as in {','.join(schema.field_names)}"
+        )
+        raise BucketsError(message)
+    return header
 
 
 def _check_utf8(path: Path) -> None:
@@ -118,18 +118,18 @@ def _check_json(path: Path, schema: EventSchema) -> None:
 
 
 def _printable(name: str) -> str:
-    """A field's name as it can be shown in one line, whatever it holds."""
+    """Return a field's name so that it can be shown in one line, whatever it holds."""
     shown = name if name.isprintable() else ascii(name)
     return shown if len(shown) <= _LONGEST_NAME else f"{shown[:_LONGEST_NAME]}…"
 
 
 def raw_lines(file: EventFile) -> Iterator[bytes]:
-    """The lines of a text file that are not blank, unchanged."""
+    """Read the lines of a text file that are not blank, unchanged."""
     return (line for _, line in _lines(file.path))
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Lines that are not blank, unchanged, with their numbers from 1."""
+    """Yield lines that are not blank, unchanged, with their numbers from 1."""
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             text = line.rstrip(b"\r\n")
@@ -139,12 +139,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def numbered_lines(file: EventFile, batch_rows: int | None) -> Iterator[pa.Table]:
-    """Read a text file in parts: lines as they are, with their numbers in the file, without those of a header.
-
-    Args:
-        file: the file.
-        batch_rows: the most lines of a part; None for no limit.
-    """
+    """Read a text file in parts: lines as they are, with their numbers in the file, without those of a header."""
     lines = _lines(file.path)
     if file.header is not None:
         next(lines)
@@ -154,12 +149,7 @@ def numbered_lines(file: EventFile, batch_rows: int | None) -> Iterator[pa.Table
 
 
 def file_arrivals(file: EventFile, schema: EventSchema, batch_rows: int = MOST_ROWS) -> Iterator[pa.RecordBatch]:
-    """The rows of a file as arrivals, without Spark.
-
-    Args:
-        file: the file.
-        schema: the event schema.
-        batch_rows: the most lines of a batch.
+    """Read a file as arrivals, without Spark.
 
     Raises:
         BucketsError: a Parquet file is damaged.
@@ -167,15 +157,12 @@ def file_arrivals(file: EventFile, schema: EventSchema, batch_rows: int = MOST_R
     if file.kind == "parquet":
         yield from read_arrivals(file.path, 0, schema, None)
         return
-    lines = text_lines(_lines_of(file, table) for table in numbered_lines(file, batch_rows))
-    if file.kind == "csv":
-        yield from csv_events(lines, schema, file.header)
-    else:
-        yield from (json_events(rows, schema) for rows in lines)
+    read = line_reader(file.kind, schema, file.header)
+    yield from read(_lines_of(file, table) for table in numbered_lines(file, batch_rows))
 
 
 def _lines_of(file: EventFile, table: pa.Table) -> pa.RecordBatch:
-    """Numbered lines as `text_lines` takes them."""
+    """Bring numbered lines into the form that `text_lines` takes."""
     numbers = table[ROW_NUMBER].combine_chunks()
     order = pa.repeat(pa.scalar(0, pa.int64()), len(table))
     source = pa.repeat(pa.scalar(file.path.name), len(table))

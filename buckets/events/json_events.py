@@ -31,7 +31,7 @@ _Column = list[Any]
 
 @cache
 def _decoder(names: tuple[str, ...]) -> msgspec.json.Decoder[Any]:
-    """What decodes the fields of these names, in their order; None for those that are missing."""
+    """Return a decoder of the fields of these names, in their order; None for those that are missing."""
     columns = [field_column(index) for index in range(len(names))]
     fields = [(column, object, None) for column in columns]
     kind = msgspec.defstruct("Event", fields, rename=dict(zip(columns, names, strict=True)), gc=False)
@@ -39,7 +39,7 @@ def _decoder(names: tuple[str, ...]) -> msgspec.json.Decoder[Any]:
 
 
 def read_events(rows: pa.RecordBatch, schema: EventSchema) -> pa.RecordBatch:
-    """Texts into the declared fields.
+    """Read texts into the declared fields.
 
     Args:
         rows: with `raw` (text), and `broken` where a text has a fault already.
@@ -67,7 +67,7 @@ def read_events(rows: pa.RecordBatch, schema: EventSchema) -> pa.RecordBatch:
 
 
 def _decoded(texts: Sequence[bytes], names: Sequence[str]) -> tuple[list[_Column], set[int]]:
-    """The values of each field, and the rows that need a closer look."""
+    """Return the values of each field, and the rows that need a closer look."""
     decode = _decoder(tuple(names)).decode
     nothing = decode(_NOTHING)
     events, doubtful = [], set[int]()
@@ -82,7 +82,7 @@ def _decoded(texts: Sequence[bytes], names: Sequence[str]) -> tuple[list[_Column
 
 
 def _repeating(texts: Sequence[bytes], names: Sequence[str], columns: Sequence[_Column]) -> set[int]:
-    """The rows in which a field may be given twice, of which msgspec takes the last.
+    """Return the rows in which a field may be given twice, of which msgspec takes the last.
 
     A row that has a value has the field's name at least once, unless the name is written with escapes. So where all
     texts together have no more names than there are values in rows without escaped names, no row has one twice, and
@@ -107,30 +107,30 @@ def _has_plain_names(text: bytes) -> bool:
 
 
 def _deep(texts: Sequence[bytes]) -> set[int]:
-    """The rows that may be nested deeper than is read."""
+    """Return the rows that may be nested deeper than is read."""
     return {
         row for row, text in enumerate(texts) if len(text) > DEEPEST and text.count(b"[") + text.count(b"{") > DEEPEST
     }
 
 
 def _fields(text: str, names: Sequence[str]) -> list[Any]:
-    """The fields of these names; None for those that are missing.
+    """Return the fields of these names; None for those that are missing.
 
     Raises:
         ValueError: the text is no object, one of the fields is given twice, or is no Unicode text.
     """
     wanted = frozenset(names)
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, value in read_object(text):
         if name not in wanted:
             continue
-        if name in found:
+        if name in values:
             message = f"{name}: is given twice"
             raise ValueError(message)
         if isinstance(value, str):
             _check_unicode(name, value)
-        found[name] = value
-    return [found.get(name) for name in names]
+        values[name] = value
+    return [values.get(name) for name in names]
 
 
 def _check_unicode(name: str, value: str) -> None:
@@ -142,13 +142,9 @@ def _check_unicode(name: str, value: str) -> None:
 
 
 def _as_text(name: str, values: _Column, textual: bool, reasons: list[str | None]) -> pa.StringArray:
-    """The values of a field as text; where one cannot be, `reasons` gets why.
+    """Return the values of a field as text; where one cannot be, `reasons` gets why.
 
-    Args:
-        name: of the field.
-        values: as they were decoded.
-        textual: whether the field holds text, so that true and false are no values of it.
-        reasons: one a row.
+    `textual` says that the field holds text, so that true and false are no values of it.
     """
     kinds = set(map(type, values))
     if kinds <= {str, type(None)}:

@@ -56,10 +56,10 @@ def read_object(text: str) -> Fields:
 
 
 def _is_deep(text: str) -> bool:
-    """Whether brackets outside quotes are nested deeper than is read."""
+    """Return whether brackets outside quotes are nested deeper than is read."""
     depth = 0
-    for found in _QUOTED_OR_BRACKET.finditer(text):
-        depth += _STEP.get(found[0], 0)
+    for bracket in _QUOTED_OR_BRACKET.finditer(text):
+        depth += _STEP.get(bracket[0], 0)
         if depth > DEEPEST:
             return True
     return False

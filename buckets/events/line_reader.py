@@ -7,13 +7,14 @@ import pyarrow as pa
 from buckets.events.csv_events import read_events as csv_events
 from buckets.events.json_events import read_events as json_events
 from buckets.events.schema import EventSchema
+from buckets.events.source_files import FileFormat
 from buckets.events.text_lines import text_lines
 
 
 def line_reader(
-    kind: str, schema: EventSchema, header: list[str] | None
+    kind: FileFormat, schema: EventSchema, header: list[str] | None
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What reads lines of text: columns `raw` (bytes), `source`, `source_order`, and `position` where it is known.
+    """Return a reader of lines: columns `raw` (bytes), `source`, `source_order`, and `position` where it is known.
 
     Args:
         kind: json or csv.

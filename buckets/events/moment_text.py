@@ -10,11 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 Faults = dict[int, str]
+"""By row, why its value does not fit."""
 _PER_US = {"s": 1_000_000, "ms": 1000, "us": 1}
 
 
 def moment_text(column: pa.Array) -> tuple[pa.Array, Faults]:
-    """A column of dates, timestamps or times as text.
+    """Write a column of dates, timestamps or times as text.
 
     Returns:
         Arrow string, and `{row: reason}` of those that are too far away to be written.
@@ -22,7 +23,8 @@ def moment_text(column: pa.Array) -> tuple[pa.Array, Faults]:
     if pa.types.is_date(column.type):
         return _without_wild(column, pc.cast(column, pa.string()))
     kind = pa.time64("us") if pa.types.is_time(column.type) else pa.timestamp("us", column.type.tz and "UTC")
-    numbers = pc.cast(pc.cast(column, _integer_type(column.type)), pa.int64())
+    integers = pa.int32() if pa.types.is_time32(column.type) else pa.int64()
+    numbers = pc.cast(pc.cast(column, integers), pa.int64())
     units = numbers.fill_null(0).to_numpy(zero_copy_only=False)
     if column.type.unit == "ns":
         whole, finer = np.divmod(units, 1000)
@@ -36,12 +38,8 @@ def moment_text(column: pa.Array) -> tuple[pa.Array, Faults]:
     return _with_nanoseconds(text, finer), faults
 
 
-def _integer_type(kind: pa.DataType) -> pa.DataType:
-    return pa.int32() if pa.types.is_time32(kind) else pa.int64()
-
-
 def _with_nanoseconds(text: pa.Array, finer: np.ndarray) -> pa.Array:
-    """The text with three digits more where they are not 0."""
+    """Add three digits to the text where they are not 0."""
     rows = np.flatnonzero(finer)
     if not len(rows):
         return text
@@ -53,7 +51,7 @@ def _with_nanoseconds(text: pa.Array, finer: np.ndarray) -> pa.Array:
 
 
 def _without_wild(column: pa.Array, text: pa.Array) -> tuple[pa.Array, Faults]:
-    """The text without what Arrow says of years that it does not write."""
+    """Take out what Arrow says of years that it does not write."""
     wild = pc.fill_null(pc.starts_with(text, "<"), False)
     if not pc.any(wild).as_py():
         return text, {}

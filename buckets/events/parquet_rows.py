@@ -49,13 +49,7 @@ def open_parquet(path: Path) -> pq.ParquetFile:
 def check_parquet(
     path: Path, schema: EventSchema, needed: frozenset[str], arrival: str | None = None
 ) -> pq.ParquetFile:
-    """Open a file, and check that it has the columns without which none of its rows could be evaluated.
-
-    Args:
-        path: the file.
-        schema: the event schema.
-        needed: fields that rules use.
-        arrival: the column that orders rows, if one does.
+    """Open a file, and check that it has id, time, the fields of `needed`, and the arrival column if there is one.
 
     Raises:
         BucketsError: as `open_parquet`; a column is missing, or the arrival column has a type without an order.
@@ -74,14 +68,9 @@ def check_parquet(
 
 
 def field_batches(path: Path, names: Sequence[str], most_rows: int = MOST_ROWS) -> Iterator[pa.RecordBatch]:
-    """The named columns of a file, in pieces; those that it does not have are null.
+    """Yield the named columns of a file, in pieces; those that it does not have are null.
 
     Text that is no valid UTF-8, which Parquet does not rule out, comes as bytes.
-
-    Args:
-        path: the file.
-        names: columns, each once.
-        most_rows: the most rows of a piece.
 
     Raises:
         BucketsError: as `open_parquet`, or the file is damaged further down.
@@ -93,8 +82,7 @@ def field_batches(path: Path, names: Sequence[str], most_rows: int = MOST_ROWS) 
     row = 0
     try:
         for piece in file.iter_batches(batch_size=_piece_rows(file.metadata, most_rows), columns=wanted):
-            columns = {name: plain_values(piece.column(name)) for name in there}
-            yield pa.record_batch([columns.get(name, pa.nulls(len(piece), pa.string())) for name in names], list(names))
+            yield plain_columns(piece, names)
             row += len(piece)
     except (OSError, pa.ArrowException) as error:
         message = f"events {path}: cannot be read after row {row:,} ({first_line(error)}); {_REMEDY}"
@@ -107,8 +95,15 @@ def _piece_rows(metadata: pq.FileMetaData, most_rows: int) -> int:
     return max(1, min(most_rows, fitting))
 
 
-def plain_values(array: pa.Array) -> pa.Array:
-    """The plain values, without dictionaries, runs and extension types."""
+def plain_columns(rows: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
+    """Return the named columns as plain values; those that are not there are null."""
+    there = frozenset(rows.schema.names)
+    nulls = pa.nulls(len(rows), pa.string())
+    return pa.record_batch({name: _plain(rows.column(name)) if name in there else nulls for name in names})
+
+
+def _plain(array: pa.Array) -> pa.Array:
+    """Return the values without dictionaries, runs and extension types."""
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     if pa.types.is_dictionary(array.type):
@@ -126,11 +121,11 @@ def plain_values(array: pa.Array) -> pa.Array:
 
 
 def read_arrivals(path: Path, modified_ms: int, schema: EventSchema, arrival: str | None) -> Iterator[pa.RecordBatch]:
-    """A file as arrivals; the order is that of the file and its rows, or that of a column.
+    """Read a file as arrivals.
 
     Args:
         path: the file.
-        modified_ms: when it was modified, in ms since the epoch.
+        modified_ms: when it was modified, in ms since the epoch, which orders files.
         schema: the event schema.
         arrival: the column that orders rows, if one does; a row without a value in it is broken.
 
@@ -156,7 +151,7 @@ def as_arrivals(
     numbers: pa.Array,
     broken: pa.Array | None = None,
 ) -> pa.RecordBatch:
-    """Rows of one file in the form of `buckets.events.arrivals`.
+    """Bring rows of one file into the form of `buckets.events.arrivals`.
 
     Args:
         rows: the declared fields, by name.

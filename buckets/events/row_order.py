@@ -8,13 +8,13 @@ _PER_NS = {"s": 10**9, "ms": 10**6, "us": 1000, "ns": 1}
 
 
 def can_order(kind: pa.DataType) -> bool:
-    """Whether a column of this type can give the arrival order."""
+    """Return whether a column of this type can give the arrival order."""
     whole = pa.types.is_integer(kind) or (pa.types.is_decimal(kind) and kind.scale == 0)
     return bool(whole or pa.types.is_timestamp(kind) or pa.types.is_date(kind))
 
 
 def orders(column: pa.Array, name: str) -> tuple[pa.Array, pa.Array]:
-    """The order of rows, from their arrival column.
+    """Return the order of rows, from their arrival column.
 
     Args:
         column: whole numbers, or timestamps or dates (as nanoseconds, so that files of other units compare).

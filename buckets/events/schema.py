@@ -10,7 +10,6 @@ from buckets.moment import moment_ms
 from buckets.yaml_file import load_model
 
 AttributeType = Literal["string", "long", "boolean"]
-SourceKind = Literal["json", "csv", "parquet", "delta", "kafka"]
 LARGEST_SCALE = 12
 FieldName = Annotated[str, Field(min_length=1, max_length=200)]
 
@@ -41,6 +40,11 @@ class EventTime(BaseModel):
     def latest_ms(self) -> int:
         """The first time that is too far ahead, in ms since the epoch."""
         return moment_ms(self.latest)
+
+    @property
+    def limits(self) -> str:
+        """The days of these two, for people."""
+        return f"{self.earliest:%Y-%m-%d} to {self.latest:%Y-%m-%d}"
 
 
 class Measure(BaseModel):

@@ -6,29 +6,31 @@ Names that begin with `_` or `.` are passed over: other programs mark incomplete
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 from urllib.parse import unquote, urlsplit
 
+FileFormat = Literal["json", "csv", "parquet"]
 _NO_DATA = frozenset({"_SUCCESS", "_metadata", "_common_metadata"})
 """What Spark and others leave beside their files, which nobody expects to be read."""
 
 
 def plain_path(address: str) -> str:
-    """The path of a file from its address in Spark, a URI."""
+    """Return the path of a file from its address in Spark, a URI."""
     return unquote(urlsplit(address).path)
 
 
 def is_hidden(name: str) -> bool:
-    """Whether a file or folder of this name is passed over."""
+    """Return whether a file or folder of this name is passed over."""
     return name.startswith(("_", ".")) or name.endswith("._COPYING_")
 
 
 def _is_descended(name: str, subfolders: bool) -> bool:
-    """Whether files in a folder of this name are read."""
+    """Return whether files in a folder of this name are read."""
     return subfolders and not is_hidden(name)
 
 
 def readable_files(folder: Path, subfolders: bool) -> Iterator[Path]:
-    """All files of a source that are read; the source may be a single file."""
+    """Yield all files of a source that are read; the source may be a single file."""
     if folder.is_file():
         yield folder
     for where, folders, names in os.walk(folder):
@@ -37,7 +39,7 @@ def readable_files(folder: Path, subfolders: bool) -> Iterator[Path]:
 
 
 def passed_over(folder: Path, subfolders: bool) -> Iterator[tuple[Path, str]]:
-    """Files and folders of a source that are not read, with the reason; without what holds no data anyway."""
+    """Yield files and folders that are not read, with the reason; without what holds no data anyway."""
     for where, folders, names in os.walk(folder):
         for name in [*folders, *names]:
             path = Path(where, name)

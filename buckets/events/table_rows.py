@@ -6,19 +6,16 @@ import pyarrow as pa
 
 from buckets.errors import BucketsError
 from buckets.events.arrivals import check_columns
-from buckets.events.parquet_rows import MOST_ROWS, as_arrivals, plain_values
+from buckets.events.parquet_rows import MOST_ROWS, as_arrivals, plain_columns
 from buckets.events.schema import EventSchema
 
 SOURCE_NAME = "table"
 
 
 def table_arrivals(table: pa.Table, schema: EventSchema, needed: frozenset[str]) -> Iterator[pa.RecordBatch]:
-    """A table in pieces of up to 200,000 rows, each at the position of its row, counted from 0.
+    """Read a table in pieces of up to 200,000 rows, each at the position of its row, counted from 0.
 
-    Args:
-        table: the events in arrival order; a declared field without a column is null.
-        schema: the event schema.
-        needed: fields that rules use.
+    A declared field without a column is null.
 
     Raises:
         BucketsError: the id, the time or a needed field has no column, or a name stands there twice.
@@ -32,11 +29,7 @@ def table_arrivals(table: pa.Table, schema: EventSchema, needed: frozenset[str])
     declared = [name for name in schema.field_names if name in names]
     first = 0
     for piece in table.select(declared).to_batches(max_chunksize=MOST_ROWS):
-        found = {name: plain_values(piece.column(name)) for name in declared}
-        rows = pa.record_batch(
-            {name: found.get(name, pa.nulls(len(piece), pa.string())) for name in schema.field_names}
-        )
         numbers = pa.array(range(first, first + len(piece)), pa.int64())
         order = pa.repeat(pa.scalar(0, pa.int64()), len(piece))
-        yield as_arrivals(rows, schema, SOURCE_NAME, order, numbers)
+        yield as_arrivals(plain_columns(piece, schema.field_names), schema, SOURCE_NAME, order, numbers)
         first += len(piece)

@@ -18,11 +18,7 @@ _LONGEST_CHARACTER = 4
 
 
 def numbered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows with the number of each line in its file, from 1, as `position`, if they have none yet.
-
-    Args:
-        batches: the lines of whole files, in their order.
-    """
+    """Number the lines of whole files, from 1, as `position`, if they have no numbers yet."""
     lines_before: dict[str, int] = {}
     for rows in batches:
         if POSITION in rows.schema.names:
@@ -40,7 +36,7 @@ def numbered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def as_text(rows: pa.RecordBatch) -> pa.RecordBatch:
-    r"""The rows with `raw` as text instead of bytes, and `broken` where a line is not valid UTF-8.
+    r"""Turn `raw` from bytes into text, and say in `broken` where a line is not valid UTF-8.
 
     The bytes of such a line are shown with backslashes, as in `\xff`: replacing them could make two ids equal. Of a
     long line the beginning is kept.
@@ -55,7 +51,7 @@ def as_text(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _shown(raw: pa.BinaryArray) -> tuple[pa.StringArray, pa.StringArray]:
-    """Lines as text, and what is wrong with those that are not valid."""
+    """Turn lines into text, and say what is wrong with those that are not valid."""
     text: list[str | None] = []
     reasons: list[str | None] = []
     for line in raw.to_pylist():
@@ -69,14 +65,14 @@ def _shown(raw: pa.BinaryArray) -> tuple[pa.StringArray, pa.StringArray]:
 
 
 def _with_backslashes(line: bytes) -> str:
-    """A line that is not valid UTF-8, as text; of a long one the beginning, as a dead letter keeps it."""
+    """Show a line that is not valid UTF-8; of a long one the beginning, as a dead letter keeps it."""
     most = LONGEST_RAW * _LONGEST_CHARACTER
     begin = line[:most].decode(errors="backslashreplace")
     return shortened(begin, f"{len(line):,} bytes" if len(line) > most or len(begin) > LONGEST_RAW else "")
 
 
 def without_blank(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows whose lines are not blank, without the ends of the lines."""
+    """Leave out blank lines, and the ends of the others."""
     text = pc.ascii_rtrim(rows.column(RAW), _LINE_END)
     rows = rows.set_column(rows.schema.get_field_index(RAW), RAW, text)
     blank = pc.equal(pc.binary_length(pc.ascii_trim_whitespace(text)), 0)
@@ -84,7 +80,7 @@ def without_blank(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def text_lines(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The lines of files, from bytes to numbered text without blank lines.
+    """Turn the lines of files from bytes into numbered text without blank lines.
 
     Args:
         batches: rows with `raw` (binary), `source`, and `position` if they are numbered already.

@@ -22,8 +22,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buckets.expressions.decimals import constant, plain_text
-from buckets.expressions.evaluation import TEXT_FUNCTIONS
-from buckets.expressions.expression import LIST_TESTS, Expression
+from buckets.expressions.evaluation import TEXT_FUNCTIONS, part_of_time
+from buckets.expressions.expression import COMPARISONS, LIST_TESTS, NUMBER_FUNCTIONS, Expression
 from buckets.expressions.interval import (
     ZERO,
     Interval,
@@ -44,21 +44,7 @@ Truths = frozenset[bool | None]
 """What a condition may be: true, false, or NULL, which is unknown."""
 
 
-class Between(NamedTuple):
-    """A number of which bounds are known.
-
-    Attributes:
-        lower: the least that it may be; `Decimal("-Infinity")` where there is no bound.
-        upper: the most that it may be, not below `lower`; `Decimal("Infinity")` where there is no bound.
-        may_be_null: whether it may be NULL instead.
-    """
-
-    lower: Decimal | int
-    upper: Decimal | int
-    may_be_null: bool = False
-
-
-Value = Decimal | int | str | bool | Between | Truths | None
+Value = Decimal | int | str | bool | Interval | Truths | None
 """A value of a row: a number, a time in ms since 1970, a text or a truth; what it may be; or None, which is NULL."""
 Row = Mapping[str, Value]
 
@@ -77,7 +63,7 @@ _ONLY: Final[dict[bool, Truths]] = {truth: frozenset([truth]) for truth in (Fals
 
 
 def possible_truths(expression: Expression, row: Row, lists: ListsAt | None = None) -> Truths:
-    """All that a condition may be on one row, or more than that.
+    """Return all that a condition may be on one row, or more than that.
 
     Args:
         expression: a condition, whose kinds have been checked.
@@ -129,13 +115,9 @@ def _field(expression: Expression, row: _Row) -> _Found:
 
 
 def _of_row(value: Value) -> _Found:
-    if value is None or isinstance(value, str | frozenset):
-        return value
     if isinstance(value, bool):
         return _ONLY[value]
-    if isinstance(value, Between):
-        return Interval(Decimal(value.lower), Decimal(value.upper), value.may_be_null)
-    return point(value)
+    return point(value) if isinstance(value, Decimal | int) else value
 
 
 # --- conditions -------------------------------------------------------------------------------------------------
@@ -150,7 +132,7 @@ def _junction(expression: Expression, row: _Row) -> Truths:
 
 @functools.cache
 def _joined(operator: str, first: Truths, second: Truths) -> Truths:
-    """What AND or OR may make of what two conditions may be."""
+    """Return what AND or OR may make of what two conditions may be."""
     decides = operator == "or"
     return frozenset(
         decides if decides in pair else (None if None in pair else not decides)
@@ -177,8 +159,8 @@ def _is_null(expression: Expression, row: _Row) -> Truths:
 
 
 def _like(expression: Expression, row: _Row) -> Truths:
-    found = _value(expression.operands[0], row)
-    return _UNKNOWN if found is None else _ONLY[pc.match_like(pa.scalar(found), str(expression.value)).as_py()]
+    text = _value(expression.operands[0], row)
+    return _UNKNOWN if text is None else _ONLY[pc.match_like(pa.scalar(text), str(expression.value)).as_py()]
 
 
 def _membership(expression: Expression, row: _Row) -> Truths:
@@ -195,7 +177,7 @@ def _membership(expression: Expression, row: _Row) -> Truths:
 
 
 def _list_test(expression: Expression, row: _Row) -> _Found:
-    """What a list says of a key: a text, or a field of the event, which is known."""
+    """Return what a list says of a key: a text, or a field of the event, which is known."""
     key = _value(expression.operands[0], row)
     if isinstance(key, Interval):
         key = plain_text(key.lower)
@@ -267,7 +249,7 @@ def _may_be_null(found: _Found) -> bool:
 
 
 def _first_of(first: _Found, other: _Found) -> _Found:
-    """What something that may be NULL may be, with another value where it is."""
+    """Return what something that may be NULL may be, with another value where it is."""
     if first is None or other is None:
         return other if first is None else first
     if isinstance(first, Interval):
@@ -275,14 +257,9 @@ def _first_of(first: _Found, other: _Found) -> _Found:
     return (first - _UNKNOWN) | other
 
 
-def _text_function(expression: Expression, row: _Row) -> str | None:
-    found = _value(expression.operands[0], row)
-    return None if found is None else TEXT_FUNCTIONS[expression.operator](found)
-
-
-def _length(expression: Expression, row: _Row) -> Interval | None:
-    found = _value(expression.operands[0], row)
-    return None if found is None else point(len(found))
+def _of_one(expression: Expression, row: _Row) -> _Found:
+    operand = _value(expression.operands[0], row)
+    return None if operand is None else _OF_ONE[expression.operator](operand)
 
 
 def _zone(expression: Expression, row: _Row) -> _Found:
@@ -291,24 +268,11 @@ def _zone(expression: Expression, row: _Row) -> _Found:
 
 def _part_of_time(expression: Expression, row: _Row) -> Interval | None:
     operand = expression.operands[0]
-    found = _value(operand, row)
-    if found is None:
+    time = _value(operand, row)
+    if time is None:
         return None
     zone = str(operand.value) if operand.operator == "zone" else "UTC"
-    time = pa.scalar(int(found.lower), pa.timestamp("ms", zone))
-    if expression.operator == "hour":
-        return point(pc.hour(time).as_py())
-    return point(pc.day_of_week(time, count_from_zero=True, week_start=7).as_py() + 1)
-
-
-def _negated(expression: Expression, row: _Row) -> Interval | None:
-    found = _value(expression.operands[0], row)
-    return None if found is None else negated(found)
-
-
-def _absolute(expression: Expression, row: _Row) -> Interval | None:
-    found = _value(expression.operands[0], row)
-    return None if found is None else absolute(found)
+    return point(part_of_time(expression.operator, pa.scalar(int(time.lower), pa.timestamp("ms", zone))).as_py())
 
 
 def _arithmetic(expression: Expression, row: _Row) -> Interval | None:
@@ -343,6 +307,13 @@ _COMPUTE: Final[dict[str, Callable[[Interval, Interval], Interval | None]]] = {
     "/": divide,
     "%": remainder,
 }
+_OF_ONE: Final[dict[str, Callable[[Any], Any]]] = {
+    **TEXT_FUNCTIONS,
+    "length": lambda text: point(len(text)),
+    "negate": negated,
+    "abs": absolute,
+}
+"""What operators make of one operand that is not NULL."""
 _BY_OPERATOR: Final[dict[str, Callable[[Expression, _Row], _Found]]] = {
     **dict.fromkeys(("text", "number", "boolean"), _literal),
     "field": _field,
@@ -352,14 +323,11 @@ _BY_OPERATOR: Final[dict[str, Callable[[Expression, _Row], _Found]]] = {
     "like": _like,
     "in": _membership,
     **dict.fromkeys(LIST_TESTS, _list_test),
-    **dict.fromkeys(("=", "!=", "<", "<=", ">", ">="), _comparison),
+    **dict.fromkeys(COMPARISONS, _comparison),
     **dict.fromkeys(_COMPUTE, _arithmetic),
-    **dict.fromkeys(("ratio", "zscore", "geo_speed_kmh"), _number_function),
+    **dict.fromkeys(NUMBER_FUNCTIONS, _number_function),
     "coalesce": _coalesce,
-    **dict.fromkeys(("lower", "upper", "trim"), _text_function),
-    "length": _length,
     "zone": _zone,
     **dict.fromkeys(("hour", "dayofweek"), _part_of_time),
-    "negate": _negated,
-    "abs": _absolute,
+    **dict.fromkeys(_OF_ONE, _of_one),
 }

@@ -7,7 +7,7 @@ quotient, which has 18 digits after the point, the last one rounded half to even
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, Final
 
@@ -51,23 +51,27 @@ class Numbers:
         """Whether all rows have the same number."""
         return self.scaled.ndim == 0 and bool(self.valid.all())
 
+    def rows(self, chosen: Any) -> "Numbers":
+        """Return some of the rows, chosen as numpy chooses elements of an array."""
+        return replace(self, scaled=self.scaled[chosen], valid=self.valid[chosen])
+
 
 def numbers(column: pa.Array, scale: int) -> Numbers:
-    """An Arrow int64 column of scaled decimals as numbers."""
+    """Return an Arrow int64 column of scaled decimals as numbers."""
     return Numbers(
         column.fill_null(0).to_numpy(), scale, INT64_MAX + 1, column.is_valid().to_numpy(zero_copy_only=False)
     )
 
 
 def plain_text(number: Decimal) -> str:
-    """A number as lists have it for a key: no exponent, no zeros at its end."""
+    """Return a number as lists have it for a key: no exponent, no zeros at its end."""
     written = format(number, "f")
     written = written.rstrip("0").rstrip(".") if "." in written else written
     return "0" if written == "-0" else written
 
 
 def texts_of(number: Numbers) -> pa.Array:
-    """Numbers that are not constant as `plain_text`, each different one written once."""
+    """Return numbers that are not constant as `plain_text`, each different one written once."""
     coded = pa.array(number.scaled, mask=~number.valid).dictionary_encode()
     texts = [plain_text(Decimal(scaled).scaleb(-number.scale)) for scaled in coded.dictionary.to_pylist()]
     return pa.array(texts, pa.string()).take(coded.indices)
@@ -75,7 +79,7 @@ def texts_of(number: Numbers) -> pa.Array:
 
 @functools.lru_cache(maxsize=65_536)
 def constant(value: Decimal) -> Numbers:
-    """One finite number for all rows."""
+    """Return one finite number for all rows."""
     scale = digits_after_point(value)
     numerator, denominator = value.as_integer_ratio()
     scaled = numerator * (10**scale // denominator)
@@ -83,17 +87,17 @@ def constant(value: Decimal) -> Numbers:
 
 
 def sized(values: Any, largest: int) -> npt.NDArray[Any]:
-    """Integers as an array with room for `largest`; of one alone numpy makes a Python integer."""
+    """Return integers as an array with room for `largest`; of one alone numpy makes a Python integer."""
     return np.asarray(values, np.int64 if largest <= INT64_MAX else object)
 
 
 def as_wide(number: Numbers, largest: int) -> npt.NDArray[Any]:
-    """Scaled numbers in integers with room for `largest`."""
+    """Return scaled numbers in integers with room for `largest`."""
     return number.scaled if largest <= INT64_MAX else number.scaled.astype(object)
 
 
 def at_scale(number: Numbers, scale: int) -> Numbers:
-    """The same numbers with at least as many digits after the point."""
+    """Return the same numbers with at least as many digits after the point."""
     if scale == number.scale:
         return number
     factor = 10 ** (scale - number.scale)
@@ -103,25 +107,41 @@ def at_scale(number: Numbers, scale: int) -> Numbers:
 
 
 def compared(operator: str, first: Numbers, second: Numbers) -> Any:
-    """Of which rows a comparison is true, whether or not they are NULL."""
+    """Return the rows for which a comparison is true, whether or not they are NULL."""
     if second.is_constant and second.scale > first.scale:
-        return _against_limit(operator, first, int(second.scaled), 10 ** (second.scale - first.scale))
+        return compared_with_limits(operator, first, second)
     scale = max(first.scale, second.scale)
     first, second = at_scale(first, scale), at_scale(second, scale)
     return _COMPARE[operator](first.scaled, second.scaled)
 
 
-def _against_limit(operator: str, number: Numbers, limit: int, unit: int) -> Any:
-    """A comparison with a limit between two numbers that there can be: with the one below it, or the one above."""
-    below, rest = divmod(limit, unit)
-    if operator in ("=", "!=") and rest:
-        return np.full(number.scaled.shape, operator == "!=")
-    above = below + (rest != 0)
-    return _COMPARE[operator](number.scaled, above if operator in (">=", "<") else below)
+def compared_with_limits(operator: str, numbers: Numbers, limits: Numbers) -> Any:
+    """Compare numbers with limits on their own grid: with the number below a limit that lies between two, or above it.
+
+    Args:
+        operator: the comparison.
+        numbers: `(rows,)`.
+        limits: none is NULL; one for all rows, `()`, or several, `(limits, 1)`.
+
+    Returns:
+        Bool `(rows,)` or `(limits, rows)`.
+    """
+    if limits.scale <= numbers.scale:
+        return _COMPARE[operator](numbers.scaled, at_scale(limits, numbers.scale).scaled)
+    unit = 10 ** (limits.scale - numbers.scale)
+    wide = as_wide(limits, unit)
+    below = np.asarray(wide // unit, wide.dtype)
+    is_between = np.asarray(below * unit != wide, np.bool_)
+    if operator in (">=", "<"):
+        below = below + is_between.astype(below.dtype)
+    found = _COMPARE[operator](numbers.scaled, sized(below, limits.largest // unit + 1))
+    if operator == "=":
+        return found & ~is_between
+    return found | is_between if operator == "!=" else found
 
 
 def on_grid(members: Sequence[Expression], scale: int) -> list[int]:
-    """The scaled values of those literals that a number with so many digits after the point can have."""
+    """Return the scaled values of those literals that a number with so many digits after the point can have."""
     wanted = []
     for member in members:
         assert isinstance(member.value, Decimal)
@@ -134,7 +154,7 @@ def on_grid(members: Sequence[Expression], scale: int) -> list[int]:
 
 
 def arithmetic(operator: str, first: Numbers, second: Numbers) -> Numbers:
-    """What an operator of arithmetic makes of two numbers."""
+    """Return what an operator of arithmetic makes of two numbers."""
     valid = first.valid & second.valid
     if operator == "*":
         largest = first.largest * second.largest
@@ -152,7 +172,7 @@ def arithmetic(operator: str, first: Numbers, second: Numbers) -> Numbers:
 
 
 def _divided(first: Numbers, second: Numbers, valid: npt.NDArray[np.bool_]) -> tuple[Any, Any, npt.NDArray[np.bool_]]:
-    """What is divided and what it is divided by, as Python integers; NULL where that is zero."""
+    """Return what is divided and what it is divided by, as Python integers; NULL where that is zero."""
     is_zero = np.asarray(second.scaled == 0, np.bool_)
     divisor = np.where(is_zero, 1, second.scaled.astype(object))
     return first.scaled.astype(object), np.asarray(divisor, object), valid & ~is_zero
@@ -168,7 +188,7 @@ def _quotient(first: Numbers, second: Numbers, valid: npt.NDArray[np.bool_]) -> 
 
 
 def _remainder(first: Numbers, second: Numbers, valid: npt.NDArray[np.bool_]) -> Numbers:
-    """What a division towards zero leaves; it has the sign of what is divided."""
+    """Return what a division towards zero leaves; it has the sign of what is divided."""
     dividend, divisor, valid = _divided(first, second, valid)
     signed = np.frompyfunc(lambda number, by: abs(number) % abs(by) * (1 if number > 0 else -1), 2, 1)(
         dividend, divisor

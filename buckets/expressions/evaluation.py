@@ -37,7 +37,7 @@ TEXT_FUNCTIONS: Final[dict[str, Callable[[str], str]]] = {
 def matching(
     expression: Expression, columns: Mapping[str, Any], rows: int, lists: ListsAt | None = None
 ) -> pa.BooleanArray:
-    """Of which rows a condition is true; not of those of which it is false or unknown.
+    """Return the rows for which a condition is true; not those for which it is false or unknown.
 
     Args:
         expression: a condition, whose kinds have been checked.
@@ -58,7 +58,7 @@ class _Evaluation:
         self._columns, self._rows, self._lists = columns, rows, lists
 
     def condition(self, expression: Expression) -> Any:
-        """A condition as an Arrow boolean array or scalar; NULL is unknown."""
+        """Return a condition as an Arrow boolean array or scalar; NULL is unknown."""
         operator, operands = expression.operator, expression.operands
         if operator == "boolean":
             return pa.scalar(expression.value, pa.bool_())
@@ -85,7 +85,7 @@ class _Evaluation:
         return self._comparison(expression)
 
     def _value(self, expression: Expression) -> Any:
-        """A value of any kind."""
+        """Return a value of any kind."""
         operator, operands = expression.operator, expression.operands
         if operator == "number":
             assert isinstance(expression.value, Decimal)
@@ -122,7 +122,7 @@ class _Evaluation:
         return self._lists
 
     def _key(self, expression: Expression) -> pa.Array:
-        """Keys of a list as texts, one a row."""
+        """Return keys of a list as texts, one a row."""
         found = self._value(expression)
         if isinstance(found, Numbers):
             return texts_of(found)
@@ -131,17 +131,13 @@ class _Evaluation:
         return found.cast(pa.string())
 
     def _number(self, expression: Expression) -> Numbers:
-        """A number."""
+        """Return a number."""
         found = self._value(expression)
         assert isinstance(found, Numbers)
         return found
 
     def _part_of_time(self, expression: Expression) -> Numbers:
-        time = self._value(expression.operands[0])
-        if expression.operator == "hour":
-            return _from_arrow(pc.hour(time))
-        # As Spark counts: 1 is Sunday, 7 is Saturday.
-        return _from_arrow(pc.add(pc.day_of_week(time, count_from_zero=True, week_start=7), 1))
+        return _from_arrow(part_of_time(expression.operator, self._value(expression.operands[0])))
 
     def _is_null(self, operand: Expression) -> Any:
         found = self._value(operand)
@@ -173,7 +169,7 @@ class _Evaluation:
         return pc.if_else(first.is_valid(), found, pa.scalar(None, pa.bool_()))
 
     def _nullable(self, values: Any, valid: npt.NDArray[np.bool_]) -> pa.BooleanArray:
-        """Booleans, NULL where they are not valid."""
+        """Return booleans, NULL where they are not valid."""
         spread = np.broadcast_to(np.asarray(values, np.bool_), (self._rows,))
         return pa.array(spread) if valid.all() else pa.array(spread, mask=~np.broadcast_to(valid, (self._rows,)))
 
@@ -190,8 +186,13 @@ class _Evaluation:
         return Numbers(scaled, scale, largest, valid)
 
 
+def part_of_time(operator: str, time: Any) -> Any:
+    """Return the hour or the day of the week of Arrow timestamps; 1 is Sunday, 7 is Saturday, as Spark counts."""
+    return pc.hour(time) if operator == "hour" else pc.day_of_week(time, count_from_zero=False, week_start=7)
+
+
 def _changed(texts: Any, change: Callable[[str], str]) -> Any:
-    """Texts, each different one changed once."""
+    """Return texts, each different one changed once."""
     if isinstance(texts, pa.Scalar):
         return pa.scalar(change(texts.as_py()) if texts.is_valid else None, pa.string())
     coded = texts.dictionary_encode()

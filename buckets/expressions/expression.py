@@ -25,6 +25,8 @@ FUNCTIONS: Final = (
 
 LIST_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}", re.ASCII)
 """How a list may be called."""
+TESTS: Final = ("in", "like", "is_null", "in_list")
+"""Conditions on one value, in which SQL and English have the NOT before their last word."""
 LIST_TESTS: Final = ("in_list", "lookup")
 """What looks into a list: whether it has a key, and which value it has of one."""
 
@@ -43,7 +45,7 @@ class ExpressionError(ValueError):
         self.reason, self.at = reason, at
 
     def located(self, text: str) -> str:
-        """The reason, preceded by column, and line where the text has several."""
+        """Return the reason, preceded by column, and line where the text has several."""
         before = text[: self.at]
         line, column = before.count("\n") + 1, self.at - (before.rfind("\n") + 1) + 1
         location = f"line {line}, column {column}" if "\n" in text.strip() else f"column {column}"
@@ -75,18 +77,18 @@ class Expression:
         return self.operator in ("text", "number", "boolean")
 
     def fields(self) -> Iterator[str]:
-        """The fields in it, as often as they stand there."""
+        """Yield the fields in it, as often as they stand there."""
         if self.operator == "field":
             yield str(self.value)
         for operand in self.operands:
             yield from operand.fields()
 
     def lists(self) -> Iterator[str]:
-        """The lists that it looks into, as often as they stand there."""
+        """Return the lists that it looks into, as often as they stand there."""
         return (str(test.value) for test in self.list_tests())
 
     def list_tests(self) -> Iterator["Expression"]:
-        """Its parts that look into a list."""
+        """Yield its parts that look into a list."""
         if self.operator in LIST_TESTS:
             yield self
         for operand in self.operands:
@@ -94,7 +96,7 @@ class Expression:
 
 
 def digits_after_point(number: Decimal) -> int:
-    """How many digits a finite number has after its point, as it is written."""
+    """Return how many digits a finite number has after its point, as it is written."""
     exponent = number.as_tuple().exponent
     assert isinstance(exponent, int)
     return max(-exponent, 0)

@@ -37,7 +37,7 @@ def distance_km(
     longitude_difference: Degrees,
     longitude_supplement: Degrees,
 ) -> npt.NDArray[np.float64]:
-    """The shortest way between two points over the ground; float64, of any one shape; 0 for one point only.
+    """Return the shortest way between two points over the ground; float64, of any one shape; 0 for one point only.
 
     Args:
         latitude_difference: in degrees, -180 to 180.
@@ -54,7 +54,7 @@ def distance_km(
 
 
 def _sine(degrees: Any) -> Any:
-    """The sine of -90 to 90 degrees, by its series."""
+    """Return the sine of -90 to 90 degrees, by its series."""
     angle = degrees * (math.pi / 180)
     square, found = angle * angle, np.zeros_like(angle)
     for power in range(21, 0, -2):
@@ -63,7 +63,7 @@ def _sine(degrees: Any) -> Any:
 
 
 def _angle(opposite: Any, adjacent: Any) -> Any:
-    """The angle, in radians, between the longest side of a triangle with a right angle and the adjacent one."""
+    """Return the angle, in radians, between the longest side of a triangle with a right angle and the adjacent one."""
     tangent = np.minimum(opposite, adjacent) / np.maximum(opposite, adjacent)
     for _ in range(_HALVINGS):
         tangent = tangent / (1 + np.sqrt(1 + tangent * tangent))

@@ -36,23 +36,23 @@ class Interval(NamedTuple):
 
 
 def point(number: Decimal | int) -> Interval:
-    """A number that is known."""
+    """Return a number that is known."""
     exact = Decimal(number)
     return Interval(exact, exact)
 
 
 def scaled_down(number: int, digits: int) -> Decimal:
-    """An integer with so many of its digits after the point, all of them kept."""
+    """Return an integer with so many of its digits after the point, all of them kept."""
     return _EXACT.scaleb(Decimal(number), -digits)
 
 
 def negated(number: Interval) -> Interval:
-    """The number with the other sign."""
+    """Return the number with the other sign."""
     return Interval(number.upper.copy_negate(), number.lower.copy_negate(), number.may_be_null)
 
 
 def absolute(number: Interval) -> Interval:
-    """The number without its sign."""
+    """Return the number without its sign."""
     if number.lower >= 0:
         return number
     opposite = negated(number)
@@ -60,24 +60,24 @@ def absolute(number: Interval) -> Interval:
 
 
 def _furthest(number: Interval) -> Decimal:
-    """How far from zero it may be."""
+    """Return how far from zero it may be."""
     return max(number.lower.copy_abs(), number.upper.copy_abs())
 
 
 def add(first: Interval, second: Interval) -> Interval:
-    """The sum."""
+    """Return the sum."""
     lower, upper = _EXACT.add(first.lower, second.lower), _EXACT.add(first.upper, second.upper)
     return Interval(lower, upper, first.may_be_null or second.may_be_null)
 
 
 def subtract(first: Interval, second: Interval) -> Interval:
-    """The difference."""
+    """Return the difference."""
     lower, upper = _EXACT.subtract(first.lower, second.upper), _EXACT.subtract(first.upper, second.lower)
     return Interval(lower, upper, first.may_be_null or second.may_be_null)
 
 
 def multiply(first: Interval, second: Interval) -> Interval:
-    """The product."""
+    """Return the product."""
     # Infinity is a bound and no number, so that zero times a number below it is zero.
     products = [
         _EXACT.multiply(one, other) if one and other else ZERO
@@ -88,7 +88,7 @@ def multiply(first: Interval, second: Interval) -> Interval:
 
 
 def divide(first: Interval, second: Interval) -> Interval | None:
-    """The quotient; None where it is surely NULL."""
+    """Return the quotient; None where it is surely NULL."""
     if second.lower == second.upper == 0:
         return None
     quotients = [quotient for number in (first.lower, first.upper) for quotient in _quotients(number, second)]
@@ -97,7 +97,7 @@ def divide(first: Interval, second: Interval) -> Interval | None:
 
 
 def _quotients(number: Decimal, divisor: Interval) -> Iterator[Decimal]:
-    """The ends of what a number becomes, divided by the negative part of an interval, and by the positive one."""
+    """Yield the ends of what a number becomes, divided by the negative part of an interval, and by the positive one."""
     parts = ((divisor.lower, min(divisor.upper, ZERO), True), (max(divisor.lower, ZERO), divisor.upper, False))
     for lower, upper, is_negative in parts:
         if lower > upper or lower == upper == 0:
@@ -120,7 +120,7 @@ def _rounded_quotient(number: Decimal, divisor: Decimal) -> Decimal:
 
 
 def remainder(first: Interval, second: Interval) -> Interval | None:
-    """What a division towards zero leaves; None where it is surely NULL."""
+    """Return what a division towards zero leaves; None where it is surely NULL."""
     may_be_null = first.may_be_null or second.may_be_null
     if second.lower == second.upper == 0:
         return None

@@ -51,7 +51,7 @@ def check_condition(expression: Expression, fields: Mapping[str, Kind]) -> None:
 
 
 def kind_of(expression: Expression, fields: Mapping[str, Kind]) -> Kind:
-    """The kind of an expression's value.
+    """Return the kind of an expression's value.
 
     Raises:
         ExpressionError: a field is not known, or kinds do not go together.
@@ -154,7 +154,7 @@ def _zone(expression: Expression, fields: Mapping[str, Kind]) -> Kind:
 
 @functools.cache
 def _is_zone(name: str) -> bool:
-    """Whether Python and Arrow both know a time zone: Arrow knows fewer names, and Python no mere offsets."""
+    """Return whether Python and Arrow both know a time zone: Arrow knows fewer names, and Python no mere offsets."""
     try:
         ZoneInfo(name)
         pc.hour(pa.array([0], pa.timestamp("ms", name)))

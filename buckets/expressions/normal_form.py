@@ -13,7 +13,7 @@ _MIRRORED = {"=": "=", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
 
 
 def normalise(expression: Expression) -> Expression:
-    """A condition in its one form."""
+    """Return a condition in its one form."""
     return _condition(expression, is_negated=False)
 
 
@@ -37,7 +37,7 @@ def _condition(expression: Expression, is_negated: bool) -> Expression:
 
 
 def _value(expression: Expression) -> Expression:
-    """An operand, and what is in it."""
+    """Return an operand, and what is in it."""
     operator = expression.operator
     if operator in ("and", "or", "not", "in", *COMPARISONS):
         return _condition(expression, is_negated=False)
@@ -52,14 +52,14 @@ def _value(expression: Expression) -> Expression:
 
 
 def _chain(expression: Expression, operator: str) -> list[Expression]:
-    """What an operator joins, however it is put into brackets; sums and products are exact."""
+    """Return what an operator joins, however it is put into brackets; sums and products are exact."""
     if expression.operator != operator:
         return [expression]
     return [each for operand in expression.operands for each in _chain(operand, operator)]
 
 
 def _order(expression: Expression) -> tuple[bool, str]:
-    """Literals after all else, then by text."""
+    """Return literals after all else, then by text."""
     return expression.is_literal, to_sql(expression)
 
 
@@ -75,7 +75,7 @@ def _comparison(expression: Expression, is_negated: bool) -> Expression:
 
 
 def _one_opposite(first: Expression, second: Expression) -> tuple[Expression, Expression]:
-    """Two conditions, the one that is written as a value turned round."""
+    """Return two conditions, the one that is written as a value turned round."""
     if second.operator == "boolean":
         return first, Expression("boolean", value=not second.value)
     return Expression("boolean", value=not first.value), second
@@ -98,7 +98,7 @@ def _joined(operator: str, parts: list[Expression], at: int) -> Expression:
 
 
 def _merged(parts: list[Expression], is_negated: bool) -> list[Expression]:
-    """Equalities of one thing with literals as one IN; for what AND joins, the opposites as one NOT IN."""
+    """Return equalities of one thing with literals as one IN; for what AND joins, the opposites as one NOT IN."""
     members: dict[Expression, list[Expression]] = {}
     others: list[Expression] = []
     for part in parts:

@@ -32,7 +32,7 @@ _EXACT_POWERS = 22
 
 
 def call(name: str, operands: Sequence[Numbers]) -> Numbers:
-    """What a function makes of its operands, for any numbers that there can be."""
+    """Return what a function makes of its operands, for any numbers that there can be."""
     if name == "geo_speed_kmh":
         return _geo_speed_kmh(*operands)
     dividend = operands[0] if name == "ratio" else arithmetic("-", operands[0], operands[1])
@@ -68,20 +68,20 @@ def _geo_speed_kmh(
 
 
 def _within(number: Numbers, most: int) -> Numbers:
-    """Numbers from `-most` to `most`; NULL for others."""
+    """Return numbers from `-most` to `most`; NULL for others."""
     largest = most * 10**number.scale
     is_within = np.asarray((number.scaled >= -largest) & (number.scaled <= largest), np.bool_)
     return Numbers(np.where(is_within, number.scaled, 0), number.scale, largest, number.valid & is_within)
 
 
 def _up_to(degrees: int, angle: Numbers) -> Numbers:
-    """What an angle of either sign lacks of so many degrees."""
+    """Return what an angle of either sign lacks of so many degrees."""
     most = degrees * 10**angle.scale
     return Numbers(sized(most - np.abs(as_wide(angle, most)), most), angle.scale, most, angle.valid)
 
 
 def _doubles(number: Numbers) -> npt.NDArray[np.float64]:
-    """The nearest double to each number; infinity for what is beyond all of them."""
+    """Return the nearest double to each number; infinity for what is beyond all of them."""
     scaled, scale = number.scaled, number.scale
     is_small = scaled.dtype != object and bool(np.all((scaled <= _EXACT_INTEGERS) & (scaled >= -_EXACT_INTEGERS)))
     if is_small and scale <= _EXACT_POWERS:

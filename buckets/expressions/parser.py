@@ -12,6 +12,7 @@ from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from buckets.errors import first_line
+from buckets.expressions.decimals import plain_text
 from buckets.expressions.expression import (
     ARITHMETIC,
     COMPARISONS,
@@ -133,36 +134,36 @@ def _check_tokens(tokens: list[Token], text: str) -> None:
 
 
 def _lists_in_brackets(tokens: list[Token]) -> list[Token]:
-    """Tokens with `IN (name)` for `IN LIST name`, which is no SQL, the name marked as that of a list."""
-    found: list[Token] = []
+    """Return tokens with `IN (name)` for `IN LIST name`, which is no SQL, the name marked as that of a list."""
+    bracketed: list[Token] = []
     rest = iter(tokens)
     for token in rest:
-        is_list = token.text.upper() == "LIST" and bool(found) and found[-1].token_type == TokenType.IN
+        is_list = token.text.upper() == "LIST" and bool(bracketed) and bracketed[-1].token_type == TokenType.IN
         if not is_list or token.token_type == TokenType.IDENTIFIER:
-            found.append(token)
+            bracketed.append(token)
             continue
         name = next(rest, None)
         if name is None or name.token_type == TokenType.STRING or LIST_NAME.fullmatch(name.text) is None:
             message = "IN LIST takes the name of a list, as in payerId IN LIST payroll; letters, digits and _"
             raise ExpressionError(message, token.start)
         marks = ((TokenType.L_PAREN, "("), (TokenType.IDENTIFIER, _LIST_MARK + name.text), (TokenType.R_PAREN, ")"))
-        found += [Token(kind, text, name.line, name.col, name.start, name.end) for kind, text in marks]
-    return found
+        bracketed += [Token(kind, text, name.line, name.col, name.start, name.end) for kind, text in marks]
+    return bracketed
 
 
 def _not_sql(error: ParseError, text: str) -> ExpressionError:
-    found = error.errors[0] if error.errors else {}
-    said = str(found.get("description") or first_line(error)).rstrip(".")
-    if said.startswith("Required keyword"):
-        said = "an operand is missing"
-    elif said.startswith("Invalid expression") or "Token" in said:
-        said = "this is not SQL"
-    at, word = len(text.rstrip()), str(found.get("highlight") or "").strip()
-    if word and "line" in found:
+    fault = error.errors[0] if error.errors else {}
+    reason = str(fault.get("description") or first_line(error)).rstrip(".")
+    if reason.startswith("Required keyword"):
+        reason = "an operand is missing"
+    elif reason.startswith("Invalid expression") or "Token" in reason:
+        reason = "this is not SQL"
+    at, word = len(text.rstrip()), str(fault.get("highlight") or "").strip()
+    if word and "line" in fault:
         # sqlglot gives the column of a word's last letter.
-        line_at = sum(len(line) for line in text.splitlines(keepends=True)[: int(found["line"]) - 1])
-        at, said = line_at + int(found["col"]) - len(word), f"{said}, at {word!r}"
-    return ExpressionError(said, at)
+        line_at = sum(len(line) for line in text.splitlines(keepends=True)[: int(fault["line"]) - 1])
+        at, reason = line_at + int(fault["col"]) - len(word), f"{reason}, at {word!r}"
+    return ExpressionError(reason, at)
 
 
 def _too_deep(at: int) -> ExpressionError:
@@ -170,7 +171,7 @@ def _too_deep(at: int) -> ExpressionError:
 
 
 def _place(node: exp.Expr) -> int:
-    """The letter at which a node begins: that of the first of its parts that knows."""
+    """Return the letter at which a node begins: that of the first of its parts that knows."""
     return min((part.meta["start"] for part in node.walk() if "start" in part.meta), default=0)
 
 
@@ -194,7 +195,7 @@ class _Reader:
         }
 
     def read(self, node: exp.Expr, depth: int) -> Expression:
-        """A node and what is in it."""
+        """Return a node and what is in it."""
         if depth > DEEPEST:
             raise _too_deep(_place(node))
         depth += 1
@@ -334,7 +335,7 @@ class _Reader:
         return Expression(_FUNCTIONS[type(node)], tuple(self.read(part, depth) for part in parts), at=_place(node))
 
     def _number_function(self, node: exp.Expr, depth: int) -> Expression:
-        """A function that SQL does not have."""
+        """Return a function that SQL does not have."""
         name = node.this.lower() if isinstance(node.this, str) else ""
         if name == "lookup":
             return self._lookup(node, depth)
@@ -361,7 +362,5 @@ class _Reader:
 
 
 def plain(number: Decimal) -> Decimal:
-    """A number in the one form that it has: no exponent, no zeros at its end, no negative zero."""
-    written = format(number, "f")
-    written = written.rstrip("0").rstrip(".") if "." in written else written
-    return Decimal("0") if Decimal(written) == 0 else Decimal(written)
+    """Return a number in the one form that it has: no exponent, no zeros at its end, no negative zero."""
+    return Decimal(plain_text(number))

@@ -7,7 +7,7 @@ from typing import Final
 
 import sqlglot
 
-from buckets.expressions.expression import ARITHMETIC, COMPARISONS, FUNCTIONS, Expression
+from buckets.expressions.expression import ARITHMETIC, COMPARISONS, FUNCTIONS, TESTS, Expression
 
 DIALECT: Final = "spark"
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
@@ -15,25 +15,20 @@ _BINDING = {
     "or": 1,
     "and": 2,
     "not": 3,
-    **dict.fromkeys(COMPARISONS, 4),
-    "in": 4,
-    "like": 4,
-    "is_null": 4,
-    "in_list": 4,
+    **dict.fromkeys((*COMPARISONS, *TESTS), 4),
 }
 _BINDING |= {"+": 5, "-": 5, "*": 6, "/": 6, "%": 6, "negate": 7, "zone": 8}
 _ATOM = 9
-_WITH_NOT_INSIDE = ("in", "like", "is_null", "in_list")
 
 
 def to_sql(expression: Expression) -> str:
-    """An expression as SQL; of equal expressions, the same text."""
+    """Return an expression as SQL; of equal expressions, the same text."""
     return _written(expression)[0]
 
 
 @functools.cache
 def _keywords() -> frozenset[str]:
-    """Words that mean something to SQL, so that a field of that name needs backticks."""
+    """Return words that mean something to SQL, so that a field of that name needs backticks."""
     dialect = sqlglot.Dialect.get_or_raise(DIALECT)
     parser = dialect.parser_class
     return frozenset(
@@ -47,7 +42,7 @@ def _keywords() -> frozenset[str]:
 
 
 def quoted_text(text: str) -> str:
-    """A text as a literal of SQL."""
+    """Return a text as a literal of SQL."""
     escaped = (
         text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
     )
@@ -55,7 +50,7 @@ def quoted_text(text: str) -> str:
 
 
 def quoted_name(name: str) -> str:
-    """The name of a field in SQL: as it is, or in backticks where it is no plain word."""
+    """Return the name of a field in SQL: as it is, or in backticks where it is no plain word."""
     if _PLAIN_NAME.fullmatch(name) and name.upper() not in _keywords():
         return name
     return "`" + name.replace("`", "``") + "`"
@@ -73,7 +68,7 @@ def _literal(expression: Expression) -> str:
 def _written(expression: Expression) -> tuple[str, int]:
     """SQL, and how firmly its parts hold together."""
     operator, operands = expression.operator, expression.operands
-    if operator == "not" and operands[0].operator in _WITH_NOT_INSIDE:
+    if operator == "not" and operands[0].operator in TESTS:
         return _test_of_one(operands[0], "NOT "), _BINDING["in"]
     if expression.is_literal:
         written = _literal(expression)
@@ -96,7 +91,7 @@ def _with_operator(expression: Expression, binding: int) -> str:
         return f"NOT {_inside(operands[0], binding)}"
     if operator == "negate":
         return f"-{_inside(operands[0], _ATOM)}"
-    if operator in _WITH_NOT_INSIDE:
+    if operator in TESTS:
         return _test_of_one(expression, "")
     first = _inside(operands[0], binding + (operator not in ARITHMETIC))
     if operator == "zone":

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Final
 
-from buckets.expressions.expression import ARITHMETIC, COMPARISONS, Expression
+from buckets.expressions.expression import ARITHMETIC, COMPARISONS, TESTS, Expression
 from buckets.expressions.sql_text import quoted_text
 from buckets.printable import in_quotes, one_line, quoted
 
@@ -26,13 +26,12 @@ _TAKEN: Final = ("and", "false", "is", "missing", "none", "not", "of", "one", "o
 """Words of the sentences themselves: a text or a name that is one of them stands in quotes."""
 _PLAIN_NAME = re.compile(r"[^\W\d]\w*")
 _PLAIN_TEXT = re.compile(r"[^\W\d_][\w.+/@:-]*")
-_TESTS = ("in", "like", "is_null", "in_list")
-_CONDITIONS = ("and", "or", "not", *_TESTS, *COMPARISONS)
+_CONDITIONS = ("and", "or", "not", *TESTS, *COMPARISONS)
 _OF_ONE = {"hour": "hour of", "length": "length of", "negate": "minus"}
 
 
 def in_words(expression: Expression, words: Words | None = None) -> str:
-    """A condition in English, on one line.
+    """Return a condition in English, on one line.
 
     Args:
         expression: a condition that has been parsed; its kinds need not have been checked.
@@ -44,7 +43,7 @@ def in_words(expression: Expression, words: Words | None = None) -> str:
 
 
 def value_in_words(expression: Expression) -> str:
-    """A value in English, on one line."""
+    """Return a value in English, on one line."""
     return one_line(_Writer(_name).value(expression))
 
 
@@ -53,7 +52,7 @@ def _looked_up(words: Mapping[str, str]) -> Callable[[str], str]:
 
 
 def _name(name: str) -> str:
-    """The name of a field; of different names, different texts, all on one line."""
+    """Return the name of a field; of different names, different texts, all on one line."""
     if _PLAIN_NAME.fullmatch(name) and name.lower() not in _TAKEN:
         return name
     return f"`{in_quotes(name.replace('`', '``'))[1:-1]}`"
@@ -66,7 +65,7 @@ class _Writer:
         self._words = words
 
     def condition(self, expression: Expression) -> str:
-        """A condition as a clause."""
+        """Return a condition as a clause."""
         operator, operands = expression.operator, expression.operands
         if operator in ("and", "or"):
             return f" {operator} ".join(self._part(operand, operator) for operand in operands)
@@ -74,19 +73,19 @@ class _Writer:
             return self._denied(operands[0])
         if operator == "boolean":
             return "true" if expression.value else "false"
-        if operator in _TESTS:
+        if operator in TESTS:
             return self._test(expression, is_denied=False)
         if operator in COMPARISONS:
             return self._comparison(expression)
         return f"{self.value(expression)} is true"
 
     def _part(self, expression: Expression, joined_by: str) -> str:
-        """A condition among others; what another word joins, in brackets."""
+        """Return a condition among others; what another word joins, in brackets."""
         written = self.condition(expression)
         return f"({written})" if {expression.operator, joined_by} == {"and", "or"} else written
 
     def _denied(self, expression: Expression) -> str:
-        if expression.operator in _TESTS:
+        if expression.operator in TESTS:
             return self._test(expression, is_denied=True)
         return f"not ({self.condition(expression)})"
 
@@ -109,12 +108,12 @@ class _Writer:
         return f"{self._side(first)} {_BETWEEN_VALUES[expression.operator]} {self._side(second)}"
 
     def _side(self, expression: Expression) -> str:
-        """A value beside a verb; a condition that is taken for a value, in brackets."""
+        """Return a value beside a verb; a condition that is taken for a value, in brackets."""
         written = self.value(expression)
         return f"({written})" if expression.operator in _CONDITIONS else written
 
     def value(self, expression: Expression) -> str:
-        """A value of any kind."""
+        """Return a value of any kind."""
         operator, operands = expression.operator, expression.operands
         if operator == "field":
             return self._words(str(expression.value))
@@ -145,14 +144,14 @@ class _Writer:
         return f"{self._operand(first, allowed=chained)} {operator} {self._operand(second)}"
 
     def _operand(self, expression: Expression, allowed: tuple[str, ...] = ()) -> str:
-        """A value inside another, in brackets if it has parts of its own and is not of an allowed kind."""
+        """Return a value inside another, in brackets if it has parts of its own and is not of an allowed kind."""
         written = self.value(expression)
         has_parts = expression.operator in (*ARITHMETIC, "ratio", "zone", "lookup", *_OF_ONE, *_CONDITIONS)
         return f"({written})" if has_parts and expression.operator not in allowed else written
 
 
 def _written(literal: Expression) -> str:
-    """A literal after a verb: a plain word as it is, and a text that is none in quotes."""
+    """Return a literal after a verb: a plain word as it is, and a text that is none in quotes."""
     if literal.operator == "boolean":
         return "true" if literal.value else "false"
     if literal.operator == "number":

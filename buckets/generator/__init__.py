@@ -8,6 +8,6 @@ beside them. `recall` compares alerts with the truth. Nothing here knows rules o
 from buckets.generator.case import PATTERNS, PlantedCase
 from buckets.generator.settings import GeneratorSettings
 from buckets.generator.stream import Stream, generate
-from buckets.generator.writer import Written, write
+from buckets.generator.writer import WrittenStream, write
 
-__all__ = ["PATTERNS", "GeneratorSettings", "PlantedCase", "Stream", "Written", "generate", "write"]
+__all__ = ["PATTERNS", "GeneratorSettings", "PlantedCase", "Stream", "WrittenStream", "generate", "write"]

@@ -24,7 +24,7 @@ _SMALLEST_CENTS = 20
 
 
 def draw_background(rng: np.random.Generator, settings: GeneratorSettings, population: Population) -> Transactions:
-    """All payments that are not planted, in no order; number 0 stands for no number yet."""
+    """Draw all payments that are not planted, in no order; number 0 stands for no number yet."""
     rents = draw_rents(rng, settings, population)
     everyday = _draw_everyday(rng, settings, population, settings.transactions - len(rents))
     return concatenate([everyday, rents])
@@ -53,7 +53,7 @@ def _draw_everyday(
 
 
 def _draw_sprees(rng: np.random.Generator, count: int) -> tuple[int, Integers, Integers]:
-    """How many payments come by themselves; which of them each other payment follows, and how long after."""
+    """Return how many payments come by themselves; which of them each other payment follows, and how long after."""
     lengths = np.minimum(rng.geometric(_SPREE_ENDS, round(count * _SPREE_SHARE)), _LONGEST_SPREE)
     leaders = count - int(lengths.sum())
     first = rng.choice(leaders, size=len(lengths), replace=False)
@@ -77,7 +77,7 @@ def _draw_amounts(
     beneficiary: Integers,
     payment_type: Integers,
 ) -> Integers:
-    """Lognormal around the beneficiary's price and the payer's purse; cash in steps of 5.00."""
+    """Draw amounts: lognormal around the beneficiary's price and the payer's purse; cash in steps of 5.00."""
     spread = np.exp(population.price_sigma[beneficiary] * rng.standard_normal(len(payer)))
     cents = population.price_cents[beneficiary] * population.payer_purse[payer] * spread
     exact = np.clip(np.rint(cents), _SMALLEST_CENTS, _LARGEST_CENTS).astype(np.int64)

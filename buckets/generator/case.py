@@ -17,8 +17,8 @@ class PlantedCase:
     Attributes:
         case_id: unique in its stream.
         pattern: how the fraud is done.
-        rule_id: the rule of `conf/demo-rules.yaml` that catches it. Other rules may fire on the same events:
-            twelve payments in ten minutes are also five in five.
+        rule_id: the rule of `conf/demo-rules.yaml` that catches it. Other rules may fire on the same events: twelve
+            payments in ten minutes are also five in five.
         key: the rule's grouping fields and their values.
         event_ids: the planted events, by time.
         first_time: time of the first of them, in epoch ms.
@@ -40,22 +40,13 @@ class PlantedCase:
     description: str
 
     def to_json(self) -> str:
-        """The case as one line of JSON, without its line end."""
+        """Return the case as one line of JSON, without its line end."""
         return json.dumps(asdict(self))
 
 
 @dataclass(frozen=True)
 class Draft:
-    """A case whose events have no numbers yet.
-
-    Attributes:
-        pattern: how the fraud is done.
-        rule_id: the rule that catches it.
-        key: the rule's grouping fields and their values.
-        events: the planted events, by time; no two at the same time.
-        detect: row of the event at which the rule's limit is first crossed.
-        description: the case in English.
-    """
+    """A `PlantedCase` whose events have no numbers yet; `detect` is the row of the event that crosses the limit."""
 
     pattern: Pattern
     rule_id: str
@@ -65,12 +56,7 @@ class Draft:
     description: str
 
     def numbered(self, case_number: int, numbers: Integers) -> PlantedCase:
-        """The case, once its events have been numbered.
-
-        Args:
-            case_number: from 1, in its pattern.
-            numbers: of the planted events, by time.
-        """
+        """Make the case, from its number (from 1, in its pattern) and those of its events, by time."""
         ids = tuple(transaction_id(number) for number in numbers.tolist())
         time_ms = self.events.event_time_ms.tolist()
         return PlantedCase(

@@ -15,13 +15,9 @@ _OWN_FILE = re.compile(r"transactions-\d{5,}\.jsonl|\.transactions-\d{5,}\.jsonl
 
 @dataclass(frozen=True)
 class Destination:
-    """Where a stream may be written.
+    """Where a stream may be written: a folder or file, and the truth.
 
-    Attributes:
-        path: the folder or file, absolute.
-        form: what is written there.
-        truth: the truth file; next to a folder, not in it, where a reader of the stream would take it for
-            events.
+    The truth is next to a folder, not in it, where a reader of the stream would take it for events.
     """
 
     path: Path
@@ -29,11 +25,11 @@ class Destination:
     truth: Path
 
     def file(self, number: int) -> Path:
-        """A numbered file of the folder."""
+        """Return a numbered file of the folder."""
         return self.path / f"transactions-{number:05d}.jsonl"
 
     def stale_files(self) -> list[Path]:
-        """Files of an earlier stream in the folder."""
+        """Return the files of an earlier stream in the folder."""
         if self.form != "folder" or not self.path.exists():
             return []
         return sorted(entry for entry in self.path.iterdir() if _OWN_FILE.fullmatch(entry.name))
@@ -75,17 +71,17 @@ def _checked(out: Path, malformed: bool, overwrite: bool) -> Destination:
         message = f"output {out}: is {kinds[0]}, not {kinds[1]}; choose another path"
         raise BucketsError(message)
     stem = path.name if form == "folder" else path.stem
-    found = Destination(path, form, path.with_name(f"{stem}.truth.jsonl") if stem else path)
-    _refuse_taken(found, out, overwrite)
-    return found
+    target = Destination(path, form, path.with_name(f"{stem}.truth.jsonl") if stem else path)
+    _refuse_taken(target, out, overwrite)
+    return target
 
 
-def _refuse_taken(found: Destination, out: Path, overwrite: bool) -> None:
-    is_folder = found.path.is_dir()
-    entries = list(found.path.iterdir()) if is_folder else []
-    taken = bool(entries) if is_folder else found.path.exists() and found.path.stat().st_size > 0
-    if not overwrite and (taken or found.truth.exists()):
-        what = f"{out} is not empty" if taken else f"{found.truth} exists"
+def _refuse_taken(target: Destination, out: Path, overwrite: bool) -> None:
+    is_folder = target.path.is_dir()
+    entries = list(target.path.iterdir()) if is_folder else []
+    taken = bool(entries) if is_folder else target.path.exists() and target.path.stat().st_size > 0
+    if not overwrite and (taken or target.truth.exists()):
+        what = f"{out} is not empty" if taken else f"{target.truth} exists"
         message = f"output {out}: {what}; choose another path, or allow it to be replaced (--overwrite)"
         raise BucketsError(message)
     foreign = [entry.name for entry in entries if not _OWN_FILE.fullmatch(entry.name)]

@@ -31,13 +31,7 @@ class DisorderCounts:
 def disorder(
     rng: np.random.Generator, settings: GeneratorSettings, events: Transactions, planted: Flags
 ) -> tuple[Transactions, DisorderCounts]:
-    """Put transactions into the order in which they arrive.
-
-    Args:
-        rng: where the draws come from.
-        settings: the rates.
-        events: by time, numbered.
-        planted: of each event, whether it belongs to a planted case; such events arrive on time and once.
+    """Put transactions, by time and numbered, into the order of arrival; planted ones arrive on time and once.
 
     Returns:
         The transactions in arrival order, repeats and twins included, and how many are what.
@@ -62,7 +56,7 @@ def disorder(
 
 
 def _twins(rng: np.random.Generator, events: Transactions, first_number: int) -> Transactions:
-    """Other transactions with the same payer, beneficiary, card and time, numbered from `first_number`."""
+    """Make other transactions with the same payer, beneficiary, card and time, numbered from `first_number`."""
     cents = np.rint(events.amount_cents * rng.uniform(0.5, 1.5, len(events))).astype(np.int64)
     return replace(events, number=first_number + np.arange(len(events)), amount_cents=np.maximum(cents, 1))
 
@@ -70,7 +64,7 @@ def _twins(rng: np.random.Generator, events: Transactions, first_number: int) ->
 def _draw_late(
     rng: np.random.Generator, settings: GeneratorSettings, events: Transactions, planted: Flags
 ) -> tuple[Integers, Integers]:
-    """Rows that come late, and by how many ms; each long enough for a later event to come first."""
+    """Draw rows that come late, and by how many ms; each long enough for a later event to come first."""
     wanted = round(settings.late_rate * len(events))
     nobody = np.zeros(len(events), bool)
     longest_ms = settings.max_delay_ms
@@ -93,15 +87,15 @@ def _draw_late(
 
 
 def _next_gap_ms(events: Transactions, key: Integers, late: Flags) -> Integers:
-    """For each event, how long until the next later event of its key that comes on time."""
+    """Return for each event how long it is until the next later event of its key that comes on time."""
     count = len(events)
     order = np.lexsort((events.event_time_ms, key))
     time_ms, sorted_key = events.event_time_ms[order], key[order]
     on_time = np.where(late[order], count, np.arange(count))
     following = np.append(np.minimum.accumulate(on_time[::-1])[::-1][1:], count)
-    found = following < count
-    position = np.where(found, following, 0)
-    found &= (sorted_key[position] == sorted_key) & (time_ms[position] > time_ms)
+    has_next = following < count
+    position = np.where(has_next, following, 0)
+    has_next &= (sorted_key[position] == sorted_key) & (time_ms[position] > time_ms)
     gap_ms = np.empty(count, np.int64)
-    gap_ms[order] = np.where(found, time_ms[position] - time_ms, _NEVER_MS)
+    gap_ms[order] = np.where(has_next, time_ms[position] - time_ms, _NEVER_MS)
     return gap_ms

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from buckets.duration import HOUR_MS, MINUTE_MS
 from buckets.generator.case import PATTERNS, Draft, Pattern
 from buckets.generator.cast import draw_cast
 from buckets.generator.population import Population
@@ -29,8 +30,6 @@ from buckets.generator.transactions import (
 STRUCTURING_LIMIT_CENTS = 20_000_000
 CARD_TESTING_COUNT = 12
 FAN_IN_LIMIT_CENTS = 5_000_000
-MINUTE_MS = 60_000
-HOUR_MS = 3_600_000
 _TRIES_FOR_A_FREE_CARD = 100
 
 
@@ -49,7 +48,7 @@ def draw_cases(
 
 
 def _structuring(scene: Scene, case: int) -> Draft:
-    """One sum above 200,000 in payments just under 10,000, spread over most of a day."""
+    """Split one sum above 200,000 into payments just under 10,000, spread over most of a day."""
     payer, beneficiary = int(scene.cast.structurers[case]), int(scene.cast.collectors[case])
     count = int(scene.rng.integers(23, 28))
     span_ms = int(scene.rng.integers(18 * HOUR_MS, 23 * HOUR_MS))
@@ -70,7 +69,7 @@ def _structuring(scene: Scene, case: int) -> Draft:
 
 
 def _card_testing(scene: Scene, case: int) -> Draft:
-    """A stolen card is tried out with tiny payments, a few seconds apart."""
+    """Try out a stolen card with tiny payments, a few seconds apart."""
     payer = int(scene.cast.testers[case])
     card = scene.card_of(payer)
     count = int(scene.rng.integers(CARD_TESTING_COUNT + 2, 23))
@@ -88,7 +87,7 @@ def _card_testing(scene: Scene, case: int) -> Draft:
 
 
 def _mule_fan_in(scene: Scene, case: int) -> Draft:
-    """Many payers send middling sums to one quiet account within a few hours."""
+    """Let many payers send middling sums to one quiet account within a few hours."""
     mule = int(scene.cast.mules[case])
     count = int(scene.rng.integers(34, 46))
     span_ms = int(scene.rng.integers(2 * HOUR_MS, 5 * HOUR_MS))
@@ -109,7 +108,7 @@ def _mule_fan_in(scene: Scene, case: int) -> Draft:
 
 
 def _five_in_five(scene: Scene, case: int) -> Draft:
-    """Five payments in less than five minutes, none of which a window that hops by a minute holds together.
+    """Make five payments in less than five minutes, none of which a window that hops by a minute holds together.
 
     The first comes just before a minute ends, the fifth just under five minutes later. A window of five
     minutes that starts at a full minute and holds the first ends before the fifth:

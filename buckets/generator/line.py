@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from buckets.generator.transactions import (
@@ -22,10 +21,10 @@ CSV_HEADER = ",".join(FIELD_NAMES)
 _QUOTED = (f'"{name}":{{}}' if name == "eventTime" else f'"{name}":"{{}}"' for name in FIELD_NAMES)
 _JSON = "{{" + ",".join(_QUOTED) + "}}"
 _CSV = ",".join("{}" for _ in FIELD_NAMES)
-Row = tuple[str, int, str, str, str, str, str]
+_Fields = tuple[str, int, str, str, str, str, str]
 
 
-def _rows(transactions: Transactions) -> Iterator[Row]:
+def _rows(transactions: Transactions) -> Iterator[_Fields]:
     for start in range(0, len(transactions), ROWS_AT_ONCE):
         part = transactions.take(slice(start, start + ROWS_AT_ONCE))
         yield from zip(
@@ -41,38 +40,29 @@ def _rows(transactions: Transactions) -> Iterator[Row]:
 
 
 def json_lines(transactions: Transactions) -> Iterator[str]:
-    """Each transaction as JSON, without line ends; the amount is a string, so that no float touches it."""
+    """Write each transaction as JSON, without line ends; the amount is a string, so that no float touches it."""
     return (_JSON.format(*row) for row in _rows(transactions))
 
 
 def json_line(transactions: Transactions, row: int) -> str:
-    """One transaction as JSON."""
+    """Write one transaction as JSON."""
     return next(json_lines(transactions.take(slice(row, row + 1))))
 
 
 def csv_lines(transactions: Transactions) -> Iterator[str]:
-    """Each transaction as CSV, without the header."""
+    """Write each transaction as CSV, without the header."""
     return (_CSV.format(*row) for row in _rows(transactions))
 
 
+_AMOUNT = pa.decimal128(18, 2)
 ARROW_SCHEMA = pa.schema(
-    [
-        (name, {"eventTime": pa.int64(), "paymentAmount": pa.decimal128(18, 2)}.get(name, pa.string()))
-        for name in FIELD_NAMES
-    ]
+    [(name, {"eventTime": pa.int64(), "paymentAmount": _AMOUNT}.get(name, pa.string())) for name in FIELD_NAMES]
 )
 
 
 def record_batch(transactions: Transactions) -> Any:
-    """All transactions as one Arrow record batch of `ARROW_SCHEMA`."""
+    """Make one Arrow record batch of `ARROW_SCHEMA` of all transactions."""
     columns = list(zip(*_rows(transactions), strict=True)) or [()] * len(FIELD_NAMES)
     arrays = [pa.array(column, field.type) for column, field in zip(columns[:-1], ARROW_SCHEMA, strict=False)]
-    return pa.record_batch([*arrays, _decimals(transactions)], schema=ARROW_SCHEMA)
-
-
-def _decimals(transactions: Transactions) -> Any:
-    """Amounts as `decimal(18, 2)`: 128-bit little-endian integers, whose upper half repeats the sign."""
-    cents = transactions.amount_cents
-    halves = np.stack([cents, cents >> 63], axis=1)
-    buffer = pa.py_buffer(halves.astype("<i8").tobytes())
-    return pa.Array.from_buffers(pa.decimal128(18, 2), len(cents), [None, buffer])
+    amounts = pa.array(transactions.amount_cents).cast(pa.decimal128(19, 0)).view(_AMOUNT)
+    return pa.record_batch([*arrays, amounts], schema=ARROW_SCHEMA)

@@ -15,12 +15,7 @@ _ABSURD_TIMES_MS = (99_999_999_999_999, -99_999_999_999_999, 9_223_372_036_854_7
 
 @dataclass(frozen=True)
 class MalformedLine:
-    """A line that is no transaction.
-
-    Attributes:
-        before_row: the row of the stream that it comes before.
-        text: the line, without its line end.
-    """
+    """A line that is no transaction, without its line end, and the row of the stream that it comes before."""
 
     before_row: int
     text: str
@@ -29,14 +24,9 @@ class MalformedLine:
 def draw_malformed(
     rng: np.random.Generator, arrivals: Transactions, count: int, first_number: int
 ) -> tuple[MalformedLine, ...]:
-    """Broken lines for a stream, in arrival order.
+    """Draw broken lines, in arrival order, numbered from `first_number`.
 
-    Args:
-        rng: where the draws come from.
-        arrivals: the stream; each broken line looks like the row that it comes before, under an id of its
-            own.
-        count: how many lines.
-        first_number: from here on transaction numbers are free.
+    Each looks like the row that it comes before, under an id of its own.
     """
     rows = np.sort(rng.integers(0, len(arrivals), count))
     lines = []

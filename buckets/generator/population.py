@@ -54,14 +54,14 @@ class Population:
     card_count: Integers
 
     def draw_cards(self, rng: np.random.Generator, payers: Integers) -> Integers:
-        """For each payer one of the payer's own cards."""
+        """Draw for each payer one of the payer's own cards."""
         choice = (rng.random(len(payers)) * self.card_count[payers]).astype(np.int64)
         cards: Integers = self.cards_by_owner[self.first_card[payers] + choice]
         return cards
 
 
 def draw_population(rng: np.random.Generator, settings: GeneratorSettings) -> Population:
-    """Everyone in a stream with these settings."""
+    """Draw everyone in a stream with these settings."""
     payer_weight = rng.lognormal(0.0, _PAYER_SPREAD, settings.payers)
     count = settings.beneficiaries
     rank = rng.permutation(count)

@@ -46,14 +46,14 @@ def compare(truth: Iterable[dict[str, Any]], alerts: Iterable[dict[str, Any]]) -
 
 
 def others(truth: Iterable[dict[str, Any]], alerts: Iterable[dict[str, Any]]) -> Counter[str]:
-    """Alerts on events that belong to no planted case, by rule."""
+    """Count alerts on events that belong to no planted case, by rule."""
     planted = {event for case in truth for event in case["event_ids"]}
     return Counter(alert["rule_id"] for alert in alerts if alert["event_id"] not in planted)
 
 
 def recall_rows(truth: Sequence[dict[str, Any]], alerts: Sequence[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
-    """Rows of a table for people: pattern, rule, how many were planted, caught, caught at once, and other alerts."""
+    """Yield rows of a table: pattern, rule, how many were planted, caught, caught at once, and other alerts."""
     beside = others(truth, alerts)
-    for found in compare(truth, alerts):
-        numbers = (found.planted, found.caught, found.at_once, beside[found.rule_id])
-        yield found.pattern, found.rule_id, *(f"{number:,}" for number in numbers)
+    for recall in compare(truth, alerts):
+        numbers = (recall.planted, recall.caught, recall.at_once, beside[recall.rule_id])
+        yield recall.pattern, recall.rule_id, *(f"{number:,}" for number in numbers)

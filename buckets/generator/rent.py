@@ -5,11 +5,11 @@ This is where the fan-in rule raises false alarms: many payers, middling sums, o
 
 import numpy as np
 
+from buckets.duration import DAY_MS, HOUR_MS
 from buckets.generator.population import Population
-from buckets.generator.settings import DAY_MS, GeneratorSettings
+from buckets.generator.settings import GeneratorSettings
 from buckets.generator.transactions import CARD, Integers, Transactions, concatenate
 
-HOUR_MS = 3_600_000
 _BENEFICIARIES_PER_LANDLORD = 400
 _FEWEST_TENANTS = 15
 _MOST_TENANTS = 64
@@ -21,7 +21,7 @@ _RENT_CENTS = (60_000, 160_000)
 
 
 def draw_rents(rng: np.random.Generator, settings: GeneratorSettings, population: Population) -> Transactions:
-    """All rents of a stream; the same tenant pays the same landlord the same rent each month."""
+    """Draw all rents of a stream; the same tenant pays the same landlord the same rent each month."""
     landlord_count = max(1, settings.beneficiaries // _BENEFICIARIES_PER_LANDLORD)
     landlords = rng.permutation(settings.beneficiaries)[:landlord_count]
     tenant_counts = np.linspace(_MOST_TENANTS, _FEWEST_TENANTS, landlord_count).astype(np.int64)
@@ -50,7 +50,7 @@ def draw_rents(rng: np.random.Generator, settings: GeneratorSettings, population
 
 
 def _first_days_ms(settings: GeneratorSettings) -> Integers:
-    """Midnight of each first of a month that lies wholly in the stream, in ms since the epoch."""
+    """Return midnight of each first of a month that lies wholly in the stream, in ms since the epoch."""
     start, end = (np.datetime64(moment, "ms") for moment in (settings.start_ms, settings.end_ms))
     months = np.arange(start.astype("datetime64[M]"), end.astype("datetime64[M]") + 1)
     days_ms = months.astype("datetime64[ms]").astype(np.int64)

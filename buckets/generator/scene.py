@@ -21,19 +21,19 @@ class Scene:
     cast: Cast
 
     def start_ms(self, span_ms: int) -> int:
-        """A random time that leaves room for `span_ms` before the stream ends."""
+        """Draw a time that leaves room for `span_ms` before the stream ends."""
         return int(self.rng.integers(self.settings.start_ms, self.settings.end_ms - span_ms))
 
     def card_of(self, payer: int) -> int:
-        """One of the payer's cards."""
+        """Draw one of the payer's cards."""
         return int(self.population.draw_cards(self.rng, np.array([payer]))[0])
 
     def moments_ms(self, count: int, span_ms: int) -> Integers:
-        """That many different times in `[0, span_ms)`, ascending."""
+        """Draw that many different times in `[0, span_ms)`, ascending."""
         return np.sort(self.rng.choice(span_ms, size=count, replace=False))
 
     def shops(self, count: int) -> Integers:
-        """Beneficiaries, by popularity, who have no part in a case."""
+        """Draw beneficiaries, by popularity, who have no part in a case."""
         weight = self.population.beneficiary_weight[self.cast.shops]
         return self.rng.choice(self.cast.shops, size=count, p=weight / weight.sum())
 

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from buckets.duration import DAY_MS
 from buckets.errors import BucketsError
 from buckets.moment import moment_ms
 
-DAY_MS = 86_400_000
 MOST_TRANSACTIONS = 20_000_000
 MOST_DAYS = 3_660
 MOST_ENTITIES = 5_000_000

@@ -18,15 +18,7 @@ from buckets.generator.transactions import Integers, Transactions, concatenate
 
 @dataclass(frozen=True)
 class Stream:
-    """What `generate` makes.
-
-    Attributes:
-        settings: what it was made from.
-        transactions: in arrival order, with repeated lines.
-        malformed: broken lines, in arrival order.
-        truth: planted cases, pattern by pattern.
-        counts: how much disorder there is.
-    """
+    """A generated stream: transactions in arrival order with repeated lines, broken lines, and planted cases."""
 
     settings: GeneratorSettings
     transactions: Transactions
@@ -40,7 +32,7 @@ class Stream:
         return len(self.transactions) + len(self.malformed)
 
     def json_lines(self) -> Iterator[str]:
-        """All lines in arrival order, broken ones included, without line ends."""
+        """Yield all lines in arrival order, broken ones included, without line ends."""
         done = 0
         lines = json_lines(self.transactions)
         for broken in self.malformed:
@@ -77,7 +69,7 @@ def generate(settings: GeneratorSettings) -> Stream:
 
 
 def _by_time(background: Transactions, drafts: tuple[Draft, ...]) -> tuple[Transactions, Integers]:
-    """All events by time, numbered from 0; and for each the index of its draft, -1 where it is not planted.
+    """Put all events in order, numbered from 0; and say for each the index of its draft, -1 where it is not planted.
 
     Planted events replace as many others, so that the stream has the length asked for.
     """

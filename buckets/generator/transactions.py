@@ -21,42 +21,35 @@ CASH, CARD = 0, 1
 
 
 def transaction_id(number: int) -> str:
-    """The name of a transaction."""
+    """Name a transaction."""
     return f"t{number:09d}"
 
 
 def payer_id(payer: int) -> str:
-    """The name of a payer."""
+    """Name a payer."""
     return f"p{payer:06d}"
 
 
 def beneficiary_id(beneficiary: int) -> str:
-    """The name of a beneficiary."""
+    """Name a beneficiary."""
     return f"b{beneficiary:05d}"
 
 
 def card_id(card: int) -> str:
-    """The name of a card."""
+    """Name a card."""
     return f"c{card:06d}"
 
 
 def amount_text(cents: int) -> str:
-    """An amount of money, 0 or more, with its two digits after the point."""
+    """Write an amount of money, 0 or more, with two digits after the point."""
     return f"{cents // 100}.{cents % 100:02d}"
 
 
 @dataclass(frozen=True)
 class Transactions:
-    """Columns of equal length, one entry for each transaction.
+    """Columns of equal length, one entry for each transaction; number makes its id, and amounts are above 0.
 
-    Attributes:
-        number: what makes the transaction's id.
-        event_time_ms: ms since the epoch.
-        payer: who pays.
-        beneficiary: who is paid.
-        card: the payer's card; cash is drawn with a card, too.
-        payment_type: index into `PAYMENT_TYPES`.
-        amount_cents: hundredths, above 0.
+    The card is the payer's; cash is drawn with a card, too. `payment_type` is an index into `PAYMENT_TYPES`.
     """
 
     number: Integers
@@ -68,16 +61,16 @@ class Transactions:
     amount_cents: Integers
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return how many there are."""
         return len(self.number)
 
     def take(self, rows: Integers | slice) -> "Transactions":
-        """The transactions of the given rows, in the order given."""
+        """Return the transactions of the given rows, in the order given."""
         return Transactions(*(getattr(self, field.name)[rows] for field in fields(self)))
 
 
 def concatenate(parts: Sequence[Transactions]) -> Transactions:
-    """All transactions of all parts, one part after the other."""
+    """Join all transactions of all parts, one part after the other."""
     return Transactions(
         *(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(Transactions))
     )

@@ -20,12 +20,12 @@ from buckets.generator.line import ARROW_SCHEMA, CSV_HEADER, ROWS_AT_ONCE, csv_l
 from buckets.generator.stream import Stream
 
 LINES_BETWEEN_REPORTS = 10_000
-Progress = Callable[[int], None]
+OnLines = Callable[[int], None]
 """Called with the number of lines written so far."""
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenStream:
     """What `write` wrote."""
 
     files: tuple[Path, ...]
@@ -33,15 +33,8 @@ class Written:
     line_count: int
 
 
-def write(stream: Stream, out_path: Path, progress: Progress | None = None, overwrite: bool = False) -> Written:
-    """Write a stream and its truth.
-
-    Args:
-        stream: from `generate`.
-        out_path: a file that ends with .jsonl, .csv or .parquet, or a folder, which gets
-            `transactions-00000.jsonl` and so on.
-        progress: called with the number of lines written so far.
-        overwrite: whether an earlier stream there may be replaced.
+def write(stream: Stream, out_path: Path, progress: OnLines | None = None, overwrite: bool = False) -> WrittenStream:
+    """Write a stream and its truth, as `destination` says; `progress` is called with the lines written so far.
 
     Raises:
         BucketsError: the destination is taken, cannot hold the stream, or cannot be written.
@@ -57,10 +50,10 @@ def write(stream: Stream, out_path: Path, progress: Progress | None = None, over
     except OSError as error:
         message = f"output {out_path}: cannot be written: {error.strerror or error}; choose another path"
         raise BucketsError(message) from error
-    return Written(files, target.truth, stream.line_count)
+    return WrittenStream(files, target.truth, stream.line_count)
 
 
-def _write_folder(stream: Stream, target: Destination, report: Progress) -> tuple[Path, ...]:
+def _write_folder(stream: Stream, target: Destination, report: OnLines) -> tuple[Path, ...]:
     target.path.mkdir(exist_ok=True)
     for stale in target.stale_files():
         stale.unlink()
@@ -73,7 +66,7 @@ def _write_folder(stream: Stream, target: Destination, report: Progress) -> tupl
     return files
 
 
-def _write_one(stream: Stream, target: Destination, report: Progress) -> tuple[Path, ...]:
+def _write_one(stream: Stream, target: Destination, report: OnLines) -> tuple[Path, ...]:
     if target.form == "parquet":
         _write_parquet(stream, target.path, report)
     elif target.form == "csv":
@@ -83,8 +76,8 @@ def _write_one(stream: Stream, target: Destination, report: Progress) -> tuple[P
     return (target.path,)
 
 
-def _counted(lines: Iterator[str], report: Progress) -> Iterator[str]:
-    """The same lines; reports now and then how many there were so far, and at the end."""
+def _counted(lines: Iterator[str], report: OnLines) -> Iterator[str]:
+    """Yield the same lines; report now and then how many there were so far, and at the end."""
     count = 0
     for count, line in enumerate(lines, start=1):
         yield line
@@ -106,7 +99,7 @@ def _write_lines(path: Path, lines: Iterable[str], modified_seconds: int | None 
     part.replace(path)
 
 
-def _write_parquet(stream: Stream, path: Path, report: Progress) -> None:
+def _write_parquet(stream: Stream, path: Path, report: OnLines) -> None:
     part = _part_of(path)
     count = len(stream.transactions)
     with pq.ParquetWriter(part, ARROW_SCHEMA) as file:

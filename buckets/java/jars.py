@@ -45,7 +45,7 @@ class Jar:
 
 
 def _pinned(use: str) -> tuple[Jar, ...]:
-    """The jars of `jars.lock` for one use; a line is `USE ORGANISATION:ARTIFACT:REVISION SHA256`."""
+    """Return the jars of `jars.lock` for one use; a line is `USE ORGANISATION:ARTIFACT:REVISION SHA256`."""
     lock = importlib.resources.files("buckets.java").joinpath("jars.lock").read_text(encoding="utf-8")
     jars = []
     for line in lock.splitlines():
@@ -61,7 +61,7 @@ BROKER_JARS = _pinned("broker")
 
 
 def jar_folder() -> Path:
-    """Returns the folder of the jars: what BUCKETS_JARS names, else one inside the Python environment."""
+    """Return the folder of the jars: what BUCKETS_JARS names, else one inside the Python environment."""
     named = os.environ.get(FOLDER_VARIABLE)
     return Path(named).absolute() if named else Path(sys.prefix, "share", "buckets", "jars")
 
@@ -71,7 +71,7 @@ def _say_on_stderr(line: str) -> None:
 
 
 def jar_paths(say: Callable[[str], None] = _say_on_stderr) -> list[Path]:
-    """Returns the paths of all jars of Spark, whole and checked; fetches those that are not there.
+    """Return the paths of all jars of Spark, whole and checked; fetches those that are not there.
 
     Args:
         say: Gets one line before anything is fetched.
@@ -83,7 +83,7 @@ def jar_paths(say: Callable[[str], None] = _say_on_stderr) -> list[Path]:
 
 
 def broker_jar_paths(say: Callable[[str], None] = _say_on_stderr) -> list[Path]:
-    """Returns the paths of all jars of the local Kafka broker, as `jar_paths` does those of Spark.
+    """Return the paths of all jars of the local Kafka broker, as `jar_paths` does those of Spark.
 
     Raises:
         BucketsError: As `jar_paths`.
@@ -108,7 +108,7 @@ def _is_whole(path: Path, jar: Jar) -> bool:
 
 
 def _names(jars: Sequence[Jar]) -> str:
-    """The names in one line; of many only some."""
+    """Return the names in one line; of many only some."""
     shown = [jar.file_name for jar in jars[: len(jars) if len(jars) <= _NAMED else _NAMED - 1]]
     more = len(jars) - len(shown)
     return ", ".join(shown) + (f" and {more} more of buckets/java/jars.lock" if more else "")
@@ -138,7 +138,7 @@ def _fetch(jars: Sequence[Jar], folder: Path) -> None:
 
 
 def _retrieve(jars: Sequence[Jar], workspace: Path, folder: Path) -> None:
-    """Runs Ivy in the workspace, where it puts the jars into `jars`; its output is kept when it fails."""
+    """Run Ivy in the workspace, where it puts the jars into `jars`; its output is kept when it fails."""
     (workspace / "ivy.xml").write_text(_ivy_file(jars), encoding="utf-8")
     succeeded, output = run_java(_ivy_command(jars), workspace, _FETCH_WITHIN_S)
     if not succeeded:
@@ -153,7 +153,7 @@ def _retrieve(jars: Sequence[Jar], workspace: Path, folder: Path) -> None:
 
 
 def _ivy_command(jars: Sequence[Jar]) -> list[str]:
-    """All paths are relative to the workspace, since `[` and `(` in a folder's name are patterns to Ivy."""
+    """Return the command, with relative paths: `[` and `(` in the name of a folder are patterns to Ivy."""
     java = [str(find_java().path), *_NETWORK_OPTIONS, "-cp", str(_ivy_jar(jars)), "org.apache.ivy.Main", "-warn"]
     files = ["-ivy", "ivy.xml", "-cache", "cache", "-retrieve", "jars/[artifact]-[revision].[ext]"]
     return [*java, "-confs", "jars", *files]
@@ -173,7 +173,7 @@ def _ivy_jar(jars: Sequence[Jar]) -> Path:
 
 
 def _ivy_file(jars: Sequence[Jar]) -> str:
-    """An Ivy module that depends on just these jars: `master` is an artifact without its dependencies."""
+    """Return an Ivy module that depends on just these jars: `master` is an artifact without its dependencies."""
     dependencies = "".join(
         f'<dependency org="{jar.organisation}" name="{jar.artifact}" rev="{jar.revision}"/>' for jar in jars
     )

@@ -32,7 +32,7 @@ class JavaRuntime:
 
 
 def run_java(command: Sequence[str], folder: Path, within_s: float) -> tuple[bool, bytes]:
-    """Runs a Java command in a folder, to its end.
+    """Run a Java command in a folder, to its end.
 
     Returns:
         Whether it succeeded in time, and what it printed.
@@ -53,7 +53,7 @@ def run_java(command: Sequence[str], folder: Path, within_s: float) -> tuple[boo
 
 
 def find_java() -> JavaRuntime:
-    """Returns the Java that Spark will use: that of JAVA_HOME if it is set, else the first on PATH.
+    """Return the Java that Spark will use: that of JAVA_HOME if it is set, else the first on PATH.
 
     JAVA_HOME decides alone, as it does in Spark's own scripts.
 
@@ -71,20 +71,20 @@ def find_java() -> JavaRuntime:
 def _locate() -> tuple[Path, str]:
     home = os.environ.get("JAVA_HOME")
     if home:
-        found = shutil.which("java", path=str(Path(home, "bin")))
-        if found is None:
+        java = shutil.which("java", path=str(Path(home, "bin")))
+        if java is None:
             message = f"JAVA_HOME is {home}, where there is no bin/java: {_REMEDY}"
             raise BucketsError(message)
-        return Path(found), "from JAVA_HOME"
-    found = shutil.which("java")
-    if found is None:
+        return Path(java), "from JAVA_HOME"
+    java = shutil.which("java")
+    if java is None:
         message = f"no Java found: JAVA_HOME is not set and there is no java on PATH: {_REMEDY}"
         raise BucketsError(message)
-    return Path(found), "from PATH"
+    return Path(java), "from PATH"
 
 
 def _major_version(path: Path, origin: str) -> int:
-    """Asks `java -version`, which answers on stderr, e.g. `openjdk version "17.0.15" 2025-04-15`."""
+    """Ask `java -version`, which answers on stderr, e.g. `openjdk version "17.0.15" 2025-04-15`."""
     try:
         answer = subprocess.run(
             [path, "-version"], capture_output=True, text=True, timeout=_ANSWER_WITHIN_S, check=False
@@ -94,8 +94,8 @@ def _major_version(path: Path, origin: str) -> int:
         text = str(error)
     version = re.search(r'version "(?:1\.)?(\d+)', text)  # before Java 9 it was "1.8.0"
     if version is None:
-        said = " ".join(text.split())[:200] or "nothing"
-        message = f"{path} ({origin}) does not tell its version but says {said!r}: {_REMEDY}"
+        line = " ".join(text.split())[:200] or "nothing"
+        message = f"{path} ({origin}) does not tell its version but says {line!r}: {_REMEDY}"
         raise BucketsError(message)
     return int(version[1])
 

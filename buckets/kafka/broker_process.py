@@ -28,7 +28,7 @@ class BrokerProcess:
         """The option on its command line that no other process has; `-cp` comes after it."""
 
     def pid(self) -> int | None:
-        """The pid in the pid file, if the process that has it is this broker."""
+        """Return the pid in the pid file, if the process that has it is this broker."""
         try:
             pid = int(self.pid_file.read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -82,7 +82,7 @@ class BrokerProcess:
 
 
 def _command_line(pid: int) -> str:
-    """The command line of a process, its arguments separated by spaces; empty if there is none or it has ended."""
+    """Return the command line of a process, its arguments separated by spaces; empty if it has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").replace("\0", " ")
     except OSError:
@@ -94,7 +94,7 @@ def _command_line(pid: int) -> str:
 
 
 def has_ended(pid: int) -> bool:
-    """Whether nothing of a process holds files or ports any more; a dead one may still wait for its parent."""
+    """Return whether nothing of a process holds files or ports any more; a dead one may wait for its parent."""
     process = Path(f"/proc/{pid}")
     try:
         state = (process / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]

@@ -19,7 +19,7 @@ KeyedMessage = tuple[str, bytes]
 def event_messages(
     path: Path, schema: EventSchema, key: str, on_bad: Callable[[Sequence[DeadLetter]], None]
 ) -> Iterator[KeyedMessage]:
-    """The events of a file as messages, in its order.
+    """Return the events of a file as messages, in its order.
 
     Lines of JSON are sent as they are, also those that are no events. Rows of CSV and Parquet are written as JSON, with
     the fields that the event schema declares.
@@ -65,7 +65,7 @@ def _rows(
 
 
 def _text(value: object) -> str:
-    """A value as the text of a key: equal for all spellings that are one key of a rule, but for those of numbers."""
+    """Return a value as the text of a key: the same for all spellings of one key of a rule, but for numbers."""
     if isinstance(value, bool):
         return str(value).lower()
     return value if isinstance(value, str) else ""

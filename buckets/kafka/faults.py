@@ -75,17 +75,17 @@ class Outage(BucketsError):
 
 
 def client_settings(kafka: KafkaSettings) -> dict[str, str | int]:
-    """Settings of every librdkafka client; its own log is off, since faults are reported here."""
+    """Return the settings of every librdkafka client; its own log is off, since faults are reported here."""
     return {**kafka.librdkafka(), "log_level": 0, "socket.connection.setup.timeout.ms": 5_000}
 
 
 def consumer_settings(kafka: KafkaSettings) -> dict[str, str | int]:
-    """Settings of every consumer of librdkafka."""
+    """Return the settings of every consumer of librdkafka."""
     return {**client_settings(kafka), "isolation.level": kafka.isolation}
 
 
 def unreachable(kafka: KafkaSettings, detail: str) -> Outage:
-    """No broker answers."""
+    """Return the error that no broker answers."""
     message = (
         f"kafka {kafka.bootstrap_servers}: no broker answers ({detail}); start it (`buckets kafka start` runs one "
         "here), or correct kafka.bootstrap_servers and kafka.security.protocol"
@@ -94,7 +94,7 @@ def unreachable(kafka: KafkaSettings, detail: str) -> Outage:
 
 
 def login_refused(kafka: KafkaSettings) -> BucketsError:
-    """The broker refuses the login."""
+    """Return the error that the broker refuses the login."""
     message = (
         f"kafka {kafka.bootstrap_servers}: the login is refused; correct username, password and mechanism under "
         "kafka.security"
@@ -103,7 +103,7 @@ def login_refused(kafka: KafkaSettings) -> BucketsError:
 
 
 def tls_failed(kafka: KafkaSettings, detail: str) -> BucketsError:
-    """The broker's certificate or the client's is refused."""
+    """Return the error that the broker's certificate or the client's is refused."""
     message = (
         f"kafka {kafka.bootstrap_servers}: no TLS connection ({detail}); correct ca_file, certificate_file and "
         "key_file under kafka.security"
@@ -112,18 +112,18 @@ def tls_failed(kafka: KafkaSettings, detail: str) -> BucketsError:
 
 
 def denied(kafka: KafkaSettings, doing: str) -> BucketsError:
-    """The user may not do that."""
+    """Return the error that the user may not do that."""
     message = f"kafka {kafka.bootstrap_servers}: {doing} is not allowed for this user; give it the right to"
     return BucketsError(message)
 
 
 def may_pass(error: KafkaError) -> bool:
-    """Whether a fault may go away by itself, so that a later attempt may succeed."""
+    """Return whether a fault may go away by itself, so that a later attempt may succeed."""
     return error.code() in _UNREACHABLE or error.code() in _PASSING
 
 
 def explain(error: KafkaError, kafka: KafkaSettings, doing: str) -> BucketsError:
-    """A fault of librdkafka in one line.
+    """Return the error that says in one line what a fault of librdkafka is.
 
     Args:
         error: the fault.
@@ -150,7 +150,7 @@ def explain(error: KafkaError, kafka: KafkaSettings, doing: str) -> BucketsError
 
 
 def read_offsets(kafka: KafkaSettings, consumer: Consumer, partition: TopicPartition) -> tuple[int, int]:
-    """The first offset of a partition, and the one after its last message.
+    """Return the first offset of a partition, and the one after its last message.
 
     A broker shows a topic that was made a moment ago before it leads it, so it is asked again for a while.
 
@@ -214,7 +214,7 @@ class Broker:
             self._fault = error
 
     def partitions(self, within_s: float = ANSWER_WITHIN_S) -> dict[str, int]:
-        """How many partitions each topic has.
+        """Return how many partitions each topic has.
 
         Args:
             within_s: how long to wait for an answer.
@@ -231,7 +231,7 @@ class Broker:
         return self._answer(ask, "asking for the topics", within_s)
 
     def topic_id(self, topic: str, within_s: float) -> str:
-        """The id of a topic, as `topic_ids`.
+        """Return the id of a topic, as `topic_ids`.
 
         Args:
             topic: its name.
@@ -240,7 +240,7 @@ class Broker:
         return self.topic_ids([topic], within_s)[topic]
 
     def topic_ids(self, topics: Collection[str], within_s: float) -> dict[str, str]:
-        """The ids of topics, which tell each from an earlier one of the same name; empty where brokers know none.
+        """Return the ids of topics, which no earlier topic of the same name has; empty where brokers know none.
 
         Args:
             topics: their names.
@@ -265,7 +265,7 @@ class Broker:
         return _answered(ask, given_up_s, self._noted, lambda fault: explain(fault, self._kafka, doing))
 
     def _noted(self, met: KafkaError) -> KafkaError:
-        """What the client has reported since it was asked, or else the fault that was met."""
+        """Return the fault that the client has reported since it was asked, or else the one that was met."""
         self._admin.poll(0)
         return self._fault or met
 

@@ -12,8 +12,9 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from buckets.checkpoint.topic_position import TopicPosition, is_another
 from buckets.config.kafka import KafkaSettings
@@ -46,6 +47,20 @@ _CONSUMER: dict[str, str | int | bool] = {
     "fetch.wait.max.ms": 50,
     "reconnect.backoff.max.ms": 1_000,
 }
+
+
+class TopicMessage(NamedTuple):
+    """A message of a topic that is followed, and the position after it.
+
+    `is_history` says that it was written before the topic was read from its beginning; `time_ms` is None if unknown.
+    """
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    time_ms: int | None
+    is_history: bool
+    after: TopicPosition
 
 
 @dataclass(frozen=True)
@@ -92,7 +107,7 @@ class Follower:
         self,
         kafka: KafkaSettings,
         topic: str,
-        take: Callable[[Message, bool], None],
+        take: Callable[[TopicMessage], None],
         on_lost: Callable[[int, int], None],
         on_remark: Callable[[str], None] = lambda remark: None,
         caught_up_within_s: float = CAUGHT_UP_WITHIN_S,
@@ -102,8 +117,7 @@ class Follower:
         Args:
             kafka: how Kafka is reached.
             topic: a topic of one partition.
-            take: called with each message, and whether it is history: written before the topic was read from its
-                beginning.
+            take: called with each message.
             on_lost: called with two offsets if the messages from the first up to before the second had gone from the
                 topic before they were read.
             on_remark: called with a line when the topic is not followed, for each reason, and when it is again.
@@ -153,11 +167,6 @@ class Follower:
             self._thread.join()
             self._thread = None
 
-    def after(self, message: Message) -> TopicPosition:
-        """The position after a message that is being taken."""
-        assert self.position is not None
-        return TopicPosition((message.offset() or 0) + 1, self.position.topic_id)
-
     def _run(self, consumer: Consumer | None) -> None:
         while True:
             try:
@@ -172,7 +181,7 @@ class Follower:
                 return
 
     def _open(self) -> Consumer:
-        """A consumer that begins after the last message that was taken, or at the beginning if that is not possible."""
+        """Return a consumer that begins after the last message that was taken, or else at the beginning."""
         topic_id = self._broker.topic_id(self._topic, ANSWER_WITHIN_S)
         consumer = Consumer(
             {**consumer_settings(self._kafka), **_CONSUMER, "group.id": f"buckets-rules-{uuid.uuid4()}"}
@@ -197,7 +206,7 @@ class Follower:
         return consumer
 
     def _offset_in(self, topic_id: str) -> int | None:
-        """Where to go on in the topic; None for at its beginning."""
+        """Return where to go on in the topic; None for at its beginning."""
         position = self.position
         if position is None or position.offset > self._end or is_another(position.topic_id, topic_id):
             return None
@@ -213,8 +222,8 @@ class Follower:
         while not self._stopping.is_set():
             # `poll` returns a message as soon as it is there; `consume` would wait for more.
             message = consumer.poll(POLL_S)
-            for each in [] if message is None else [message, *consumer.consume(AT_ONCE, 0)]:
-                self._on_message(each)
+            for next_message in [] if message is None else [message, *consumer.consume(AT_ONCE, 0)]:
+                self._on_message(next_message)
             if time.monotonic() - looked_s > LOOK_EVERY_S:
                 self._look()
                 looked_s = time.monotonic()
@@ -222,8 +231,7 @@ class Follower:
     def _on_message(self, message: Message) -> None:
         error, offset = message.error(), message.offset() or 0
         if error is None:
-            self._take(message, offset < self._history_ends)
-            self.position = self.after(message)
+            self._take_message(message, offset)
         elif error.code() == _END:
             assert self.position is not None
             self.position = self.position._replace(offset=max(offset, self.position.offset))
@@ -234,8 +242,17 @@ class Follower:
         if error is not None or offset + 1 >= self._end:
             self._on_end()
 
+    def _take_message(self, message: Message, offset: int) -> None:
+        assert self.position is not None
+        kind, time_ms = message.timestamp()
+        time = None if kind == TIMESTAMP_NOT_AVAILABLE else time_ms
+        after = TopicPosition(offset + 1, self.position.topic_id)
+        is_history = offset < self._history_ends
+        self._take(TopicMessage(offset, message.key(), message.value(), time, is_history, after))
+        self.position = after
+
     def _on_end(self) -> None:
-        """Everything in the topic is taken: from here on it is followed."""
+        """Note that everything in the topic is taken, and that it is followed from here on."""
         self._caught_up.set()
         if self.fault is not None:
             self.fault = None

@@ -110,7 +110,7 @@ class LocalBroker:
         )
 
     def status(self) -> BrokerStatus:
-        """Whether it runs, and where."""
+        """Return whether it runs, and where."""
         return BrokerStatus(self._process.pid(), self._written_address())
 
     def start(self, say: Callable[[str], None] | None = None) -> bool:
@@ -171,7 +171,7 @@ class LocalBroker:
         return self._process.kill()
 
     def _java(self, jars: Sequence[Path]) -> list[str]:
-        """The command up to the class to run."""
+        """Return the command up to the class to run."""
         # What native libraries unpack stays in the folder, even if the broker is killed.
         options = [*_JAVA_OPTIONS, f"-Djava.io.tmpdir={self.folder / 'tmp'}", self._process.mark]
         return [str(find_java().path), *options, "-cp", os.pathsep.join(map(str, jars))]
@@ -212,7 +212,7 @@ class LocalBroker:
         return client_address(self._read_properties())
 
     def _controller_port(self) -> int:
-        """The port it had before, if that is free; else any free one."""
+        """Return the port it had before, if that is free; else any free one."""
         before = controller_port(self._read_properties())
         if before is not None and before != self.port and why_taken(before) is None:
             return before
@@ -253,18 +253,18 @@ class LocalBroker:
                 raise BucketsError(message)
 
     def _reason(self, log_start: int) -> str:
-        """What the log of this start says was the cause."""
+        """Return the cause that the log of this start names."""
         with self.log.open("rb") as log:
             log.seek(log_start)
             text = log.read().decode(errors="replace")
-        found = list(_EXCEPTION.finditer(text))
-        causes = [match for match in found if match["caused"]] or found[:1]
-        said = causes[-1]["text"] if causes else (text.strip().splitlines() or ["it says nothing"])[-1]
-        return f"{said.strip()[:300]}; details: {self.log}"
+        exceptions = list(_EXCEPTION.finditer(text))
+        causes = [match for match in exceptions if match["caused"]] or exceptions[:1]
+        reason = causes[-1]["text"] if causes else (text.strip().splitlines() or ["it says nothing"])[-1]
+        return f"{reason.strip()[:300]}; details: {self.log}"
 
 
 def _cluster_id() -> str:
-    """A new id of a cluster: 16 random bytes as Kafka writes them, not beginning with a dash, which is an option."""
+    """Return a new id of a cluster: 16 random bytes as Kafka writes them; a dash first would be an option."""
     while True:
         written = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         if not written.startswith("-"):

@@ -21,7 +21,7 @@ def check_port(port: int) -> None:
 
 
 def why_taken(port: int) -> str | None:
-    """Why nobody can listen at a port now; None if somebody can."""
+    """Return why nobody can listen at a port now; None if somebody can."""
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -33,7 +33,7 @@ def why_taken(port: int) -> str | None:
 
 
 def free_port() -> int:
-    """A port where nobody listens now."""
+    """Return a port where nobody listens now."""
     with socket.socket() as listener:
         listener.bind((HOST, 0))
         port: int = listener.getsockname()[1]

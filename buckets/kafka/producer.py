@@ -30,7 +30,7 @@ _NS = 1_000_000_000
 
 
 def keyed_lines(lines: Iterable[str], field: str = "payerId") -> Iterator[tuple[str, bytes]]:
-    """JSON lines as keys and values of messages.
+    """Return JSON lines as keys and values of messages.
 
     Args:
         lines: JSON objects; broken ones too, which get an empty key if the field cannot be found.
@@ -38,8 +38,8 @@ def keyed_lines(lines: Iterable[str], field: str = "payerId") -> Iterator[tuple[
     """
     there = re.compile(rf'"{re.escape(field)}"\s*:\s*("(?:[^"\\]|\\.)*")')
     for line in lines:
-        found = there.search(line)
-        yield _text(found[1]) if found else "", line.encode()
+        match = there.search(line)
+        yield _text(match[1]) if match else "", line.encode()
 
 
 def _text(quoted: str) -> str:
@@ -102,7 +102,7 @@ def paced_produce(
 
 
 def _schedule_ns(rate: float) -> Iterator[int]:
-    """When each message is due, in ns after the first; computed from its number, so that no error adds up."""
+    """Yield when each message is due, in ns after the first, from its number, so that no error adds up."""
     number = 0
     while True:
         yield int(number * _NS / rate)

@@ -73,7 +73,7 @@ class TopicReader:
         return starts
 
     def __enter__(self) -> Self:
-        """Nothing more to begin."""
+        """Return the reader."""
         return self
 
     def __exit__(
@@ -83,7 +83,7 @@ class TopicReader:
         self.close()
 
     def poll(self, timeout_s: float) -> list[Message]:
-        """What has come since the last time; returns as soon as there is something, at the latest after `timeout_s`.
+        """Return the messages since the last time, as soon as there are some, at the latest after `timeout_s`.
 
         Raises:
             BucketsError: it may not be read any more. A broker that is away is waited for.
@@ -91,8 +91,8 @@ class TopicReader:
         until_s = time.monotonic() + timeout_s
         while True:
             first = self._consumer.poll(max(until_s - time.monotonic(), 0))
-            found = [] if first is None else [first, *self._consumer.consume(AT_ONCE, 0)]
-            good = [message for message in found if self._is_good(message)]
+            messages = [] if first is None else [first, *self._consumer.consume(AT_ONCE, 0)]
+            good = [message for message in messages if self._is_good(message)]
             if good or time.monotonic() >= until_s:
                 return good
 

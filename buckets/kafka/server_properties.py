@@ -62,7 +62,7 @@ def client_protocol(users: Mapping[str, str], keystore: Keystore | None) -> str:
 def server_properties(
     port: int, controller: int, users: Mapping[str, str], keystore: Keystore | None
 ) -> dict[str, str]:
-    """All properties.
+    """Return all properties.
 
     Args:
         port: where clients reach it.
@@ -84,28 +84,28 @@ def server_properties(
 
 
 def write_properties(properties: Mapping[str, str]) -> str:
-    """Properties as the text of a file; JSON escapes text as such a file does."""
+    """Return properties as the text of a file; JSON escapes text as such a file does."""
     return "".join(f"{name}={json.dumps(value)[1:-1]}\n" for name, value in properties.items())
 
 
 def read_properties(text: str) -> dict[str, str]:
-    """The properties in the text of a file, without undoing escapes."""
+    """Return the properties in the text of a file, without undoing escapes."""
     return {name: value for name, _, value in (line.partition("=") for line in text.splitlines())}
 
 
 def client_address(properties: Mapping[str, str]) -> str | None:
-    """`host:port` of the clients' listener, which is the first."""
+    """Return `host:port` of the clients' listener, which is the first."""
     return properties.get("listeners", "").split(",")[0].partition("://")[2] or None
 
 
 def controller_port(properties: Mapping[str, str]) -> int | None:
-    """The port of the controller."""
+    """Return the port of the controller."""
     port = properties.get("controller.quorum.voters", "").rpartition(":")[2]
     return int(port) if port.isdecimal() else None
 
 
 def _login_properties(users: Mapping[str, str]) -> dict[str, str]:
-    """How clients log in; the broker itself has a login too, which nobody needs to know."""
+    """Return how clients log in; the broker itself has a login too, which nobody needs to know."""
     for user in users:
         if not user.isidentifier():
             message = f"broker: user {user!r} is not a name of letters, digits and underscores; choose another"
@@ -123,7 +123,7 @@ def _login_properties(users: Mapping[str, str]) -> dict[str, str]:
 
 
 def _tls_properties(keystore: Keystore) -> dict[str, str]:
-    """The certificate it shows, and whom it trusts itself: a broker is a client of its own listener."""
+    """Return the certificate it shows, and whom it trusts: a broker is a client of its own listener."""
     return {
         "ssl.keystore.type": "PKCS12",
         "ssl.keystore.location": str(keystore.path.absolute()),

@@ -43,17 +43,17 @@ class TopicGuard:
         self.generations.adopt(self._ids())
 
     def renewed(self) -> dict[str, str]:
-        """The topics that were created again, each with its id now; raises as `check`, but for those."""
+        """Return the topics that were created again, each with its id now; raises as `check`, but for those."""
         ids = self._ids()
         return {topic: ids[topic] for topic in self.generations.renewed(ids)}
 
     def ids(self) -> dict[str, str]:
-        """By topic, the id of the one that is read; topics whose id is not known are left out."""
+        """Return the id of each topic that is read, by topic; those whose id is not known are left out."""
         known = {topic: self.generations.of(topic) for topic in self._topics}
         return {topic: generations[-1].topic_id for topic, generations in known.items() if generations}
 
     def beginning(self, topic: str) -> Offsets:
-        """By partition, the first offset of a topic as it is now; raises as `check`, but for new topics."""
+        """Return the first offset of each partition of a topic as it is now; raises as `check`, but for new topics."""
         partitions = self._broker.check_topics([topic])[topic]
         consumer = Consumer({**consumer_settings(self._kafka), "group.id": "buckets-beginning"})
         try:

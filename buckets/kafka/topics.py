@@ -42,7 +42,7 @@ class TopicSize:
 
 
 def wanted_topics(job: Job, partitions: int) -> list[NewTopic]:
-    """The topics that a configuration names.
+    """Return the topics that a configuration names.
 
     Args:
         job: the configuration.
@@ -53,8 +53,7 @@ def wanted_topics(job: Job, partitions: int) -> list[NewTopic]:
     partitioned: list[str] = []
     if settings.source.topic is not None:
         partitioned.append(settings.source.topic)
-    if settings.output.kind == "kafka":
-        partitioned += settings.output.topics_in_use().values()
+    partitioned += settings.output.topics_in_use().values()
     if settings.verdicts.topic is not None:
         partitioned.append(settings.verdicts.topic)
     wanted = [NewTopic(topic, partitions, _BROKERS_DEFAULT) for topic in partitioned]
@@ -62,7 +61,7 @@ def wanted_topics(job: Job, partitions: int) -> list[NewTopic]:
         # Changes of rules need one order, and the last change of each rule is kept for ever.
         wanted.append(NewTopic(rules.topic, 1, _BROKERS_DEFAULT, config={"cleanup.policy": "compact"}))
         wanted += [NewTopic(topic, 1, _BROKERS_DEFAULT) for topic in (rules.rejected, rules.exported)]
-    lists = [each.topic for each in settings.lists.values() if each.topic is not None]
+    lists = [of_list.topic for of_list in settings.lists.values() if of_list.topic is not None]
     wanted += [NewTopic(topic, 1, _BROKERS_DEFAULT, config={"cleanup.policy": "compact"}) for topic in lists]
     return wanted
 
@@ -115,7 +114,7 @@ def _wait_for(kafka: KafkaSettings, topics: Sequence[str]) -> None:
 
 
 def topic_sizes(kafka: KafkaSettings) -> list[TopicSize]:
-    """How much is in each topic, by name; Kafka's own topics are left out.
+    """Return how much is in each topic, by name; Kafka's own topics are left out.
 
     Raises:
         BucketsError: the login is refused, or topics may not be read.

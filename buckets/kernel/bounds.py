@@ -23,8 +23,9 @@ Values and bounds are quotients `whole + rest / count`, see `quotient`; of all b
 
 import numpy as np
 
+from buckets.aggregates.operation import AVG, COUNT, MIN, SUM
 from buckets.compiled import inlined, leaf
-from buckets.kernel.plan import AVG, COUNT, EXCLUDE, MIN, PRORATE, SUM
+from buckets.kernel.plan import EXCLUDE, PRORATE
 from buckets.kernel.window_edges import Edges
 from buckets.numbers.quotient import is_less, quotient
 from buckets.numbers.wide_sum import is_negative, join, join_within, share, times
@@ -33,7 +34,7 @@ from buckets.timeline.timeline import Timeline, extreme
 
 @leaf
 def _covered_ms(edges: Edges, window, edge_ms):
-    """How much of the edge's bucket the window covers, and of how much."""
+    """Return how many ms of the edge's bucket the window covers, and how wide the bucket is."""
     width_ms = edges.width_ms[window]
     if width_ms == 1:
         first_ms = edges.first_ms[window]
@@ -43,14 +44,14 @@ def _covered_ms(edges: Edges, window, edge_ms):
 
 
 @inlined
-def maybe_in(edges: Edges, function, column, window):
-    """How many events of a window's stretch a function is of."""
-    return edges.event_count[window] if function == COUNT else edges.event_count[window] - edges.nulls[column, window]
+def maybe_in(edges: Edges, operation, column, window):
+    """Return how many events of a window's stretch an operation is of."""
+    return edges.event_count[window] if operation == COUNT else edges.event_count[window] - edges.nulls[column, window]
 
 
 @leaf
 def count_in(edges: Edges, window, certain, maybe, edge_ms, policy):
-    """The number of events that an uncertain window is taken to hold, of those that are surely in it and may be."""
+    """Return how many events an uncertain window is taken to hold, of those that are surely in it and may be."""
     if policy == EXCLUDE:
         return certain
     if policy == PRORATE:
@@ -62,7 +63,7 @@ def count_in(edges: Edges, window, certain, maybe, edge_ms, policy):
 
 @leaf
 def _sum_pair(edges: Edges, window, column, high, low, edge_ms, policy):
-    """The sum that an uncertain window is taken to have, as a pair; `high, low` is the sum that is surely inside."""
+    """Return the sum that an uncertain window is taken to have, as a pair; `high, low` is what is surely inside."""
     if policy == EXCLUDE:
         return high, low
     part_high = edges.plus[0, column, window] - edges.minus[0, column, window]
@@ -75,7 +76,7 @@ def _sum_pair(edges: Edges, window, column, high, low, edge_ms, policy):
 
 @leaf
 def _passes_64_bits(edges: Edges, window, column, high, low):
-    """Whether the sum does, whichever events of the stretch are in."""
+    """Return whether the sum passes 64 bits, whichever events of the stretch are in."""
     least_high, least_low = high - edges.minus[0, column, window], low - edges.minus[1, column, window]
     most_high, most_low = high + edges.plus[0, column, window], low + edges.plus[1, column, window]
     _, least_fits = join(least_high, least_low)
@@ -86,7 +87,7 @@ def _passes_64_bits(edges: Edges, window, column, high, low):
 
 @leaf
 def _average_at_end(edges: Edges, side, window, column, high, low, certain):
-    """The average at one end of its interval, the lower (side 0) or the upper (side 1), as a quotient."""
+    """Return the average at one end of its interval, the lower (side 0) or the upper (side 1), as a quotient."""
     if certain == 0:
         return edges.extremes[side, column, window], np.int64(0), np.int64(1)
     maybe = edges.event_count[window] - edges.nulls[column, window]
@@ -110,7 +111,7 @@ def _average_at_end(edges: Edges, side, window, column, high, low, certain):
 
 @leaf
 def _average_value(edges: Edges, window, column, high, low, certain, count, edge_ms, policy):
-    """The average that an uncertain window is taken to have, as a quotient between its bounds.
+    """Return the average that an uncertain window is taken to have, as a quotient between its bounds.
 
     With the stretch or without it the window could really be; a part of its sum and count may lie beyond the bounds.
     """
@@ -129,19 +130,19 @@ def _average_value(edges: Edges, window, column, high, low, certain, count, edge
 
 @leaf
 def _certain_sum(timeline: Timeline, column, first, end):
-    """The sum of cells `[first, end)`, as a pair."""
+    """Return the sum of cells `[first, end)`, as a pair."""
     high = timeline.total_high[column, end] - timeline.total_high[column, first]
     return high, timeline.total_low[column, end] - timeline.total_low[column, first]
 
 
 @leaf
-def uncertain_value(timeline: Timeline, edges: Edges, function, column, window, end, edge_ms, policy, certain):
-    """The value of a function over an uncertain window.
+def uncertain_value(timeline: Timeline, edges: Edges, operation, column, window, end, edge_ms, policy, certain):
+    """Return the value of an operation over an uncertain window.
 
     Args:
         timeline: the cells.
         edges: where the windows begin.
-        function: code of `plan`.
+        operation: one of `buckets.aggregates.operation`.
         column: the measure.
         window: which window.
         end: the cell after the window's last.
@@ -155,19 +156,19 @@ def uncertain_value(timeline: Timeline, edges: Edges, function, column, window, 
     """
     zero, one = np.int64(0), np.int64(1)
     inside = edges.inside[window]
-    events = count_in(edges, window, certain, maybe_in(edges, function, column, window), edge_ms, policy)
-    if function == COUNT:
+    events = count_in(edges, window, certain, maybe_in(edges, operation, column, window), edge_ms, policy)
+    if operation == COUNT:
         return True, events, zero, one, events
-    if function in (SUM, AVG):
+    if operation in (SUM, AVG):
         high, low = _certain_sum(timeline, column, inside, end)
         if _passes_64_bits(edges, window, column, high, low):
             return False, zero, zero, one, events
-        if function == AVG and events > 0:
+        if operation == AVG and events > 0:
             whole, rest, count = _average_value(edges, window, column, high, low, certain, events, edge_ms, policy)
             return True, whole, rest, count, events
         value_high, value_low = _sum_pair(edges, window, column, high, low, edge_ms, policy)
         return True, join_within(value_high, value_low), zero, one, events
-    side = 0 if function == MIN else 1
+    side = 0 if operation == MIN else 1
     value = extreme(timeline, side, column, inside, end)
     if policy != EXCLUDE:
         far = edges.extremes[side, column, window]
@@ -176,28 +177,28 @@ def uncertain_value(timeline: Timeline, edges: Edges, function, column, window, 
 
 
 @inlined
-def uncertain_bound(timeline: Timeline, edges: Edges, bound, function, column, window, end, certain):
-    """The lower (bound 0) or the upper (bound 1) bound of a function over an uncertain window.
+def uncertain_bound(timeline: Timeline, edges: Edges, bound, operation, column, window, end, certain):
+    """Return the lower (bound 0) or the upper (bound 1) bound of an operation over an uncertain window.
 
     Returns:
         Its whole, rest and count.
     """
     zero, one = np.int64(0), np.int64(1)
     inside = edges.inside[window]
-    if function != COUNT and certain + maybe_in(edges, function, column, window) == 0:
+    if operation != COUNT and certain + maybe_in(edges, operation, column, window) == 0:
         return zero, zero, one
-    if function == COUNT:
+    if operation == COUNT:
         return certain + bound * edges.event_count[window], zero, one
-    if function in (SUM, AVG):
+    if operation in (SUM, AVG):
         high, low = _certain_sum(timeline, column, inside, end)
-        if function == AVG:
+        if operation == AVG:
             return _average_at_end(edges, bound, window, column, high, low, certain)
         if bound == 0:
             return join_within(high - edges.minus[0, column, window], low - edges.minus[1, column, window]), zero, one
         return join_within(high + edges.plus[0, column, window], low + edges.plus[1, column, window]), zero, one
     if certain == 0:
         return edges.extremes[bound, column, window], zero, one
-    side = 0 if function == MIN else 1
+    side = 0 if operation == MIN else 1
     without, far = extreme(timeline, side, column, inside, end), edges.extremes[side, column, window]
     with_stretch = min(without, far) if side == 0 else max(without, far)
     return (min(without, with_stretch) if bound == 0 else max(without, with_stretch)), zero, one

@@ -5,13 +5,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from buckets.kernel.plan import COUNT_DISTINCT, FIRST, FIRST_TIME, MAX, PREVIOUS, FeatureArrays, RuleArrays
+from buckets.aggregates.operation import COUNT_DISTINCT, FIRST, FIRST_TIME, MAX, PREVIOUS
+from buckets.kernel.plan import FeatureArrays, RuleArrays
 from buckets.timeline.paging import Paging
 from buckets.timeline.tiers import Tiers
 
 FIRST_CELL, CELL_BEFORE, EVERY_CELL, FIRST_VALUE = 1, 2, 4, 8
-"""Cells of a window that a function reads one by one: its first, the one before the event, or any of them; any of them
-too if some event has no value."""
+"""Cells of a window that an operation reads one by one: its first, the one before the event, or any of them; any of
+them too if some event has no value."""
 
 
 class Policy(NamedTuple):
@@ -56,14 +57,14 @@ class Context(NamedTuple):
 
 
 def cells_read_of(features: FeatureArrays, windows: int) -> npt.NDArray[np.int64]:
-    """Which cells of each window its features read: sums of the codes above; 0 for none."""
-    found = np.zeros(windows, np.int64)
-    for feature in np.flatnonzero(features.function > MAX):
-        function = features.function[feature]
-        read = FIRST_CELL if function in (FIRST, FIRST_TIME) else CELL_BEFORE
-        if function in (FIRST, PREVIOUS):
+    """Return which cells of each window its features read: sums of the codes above; 0 for none."""
+    cells_read = np.zeros(windows, np.int64)
+    for feature in np.flatnonzero(features.operation > MAX):
+        operation = features.operation[feature]
+        read = FIRST_CELL if operation in (FIRST, FIRST_TIME) else CELL_BEFORE
+        if operation in (FIRST, PREVIOUS):
             read |= FIRST_VALUE
-        if function >= COUNT_DISTINCT or features.counted[feature] >= 0:
+        if operation >= COUNT_DISTINCT or features.counted[feature] >= 0:
             read = EVERY_CELL
-        found[features.window[feature]] |= read
-    return found
+        cells_read[features.window[feature]] |= read
+    return cells_read

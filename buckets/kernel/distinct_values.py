@@ -14,8 +14,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from buckets.aggregates.operation import COUNT_DISTINCT
 from buckets.compiled import allocating, inlined, leaf
-from buckets.kernel.plan import COUNT_DISTINCT, FeatureArrays
+from buckets.kernel.plan import FeatureArrays
 from buckets.kernel.window_edges import Edges
 from buckets.timeline.timeline import Timeline, is_null
 
@@ -53,7 +54,7 @@ class DistinctValues(NamedTuple):
 
 @leaf
 def _slots_for(cells):
-    """Slots of a table of so many cells: at least twice as many, and a power of two."""
+    """Return the slots of a table of so many cells: at least twice as many, and a power of two."""
     slots = np.int64(_FEWEST_SLOTS)
     while slots < 2 * cells:
         slots *= 2
@@ -62,10 +63,10 @@ def _slots_for(cells):
 
 @allocating
 def new_distinct_values(features: FeatureArrays, cells):
-    """Empty tables with room for timelines of up to so many cells. Memory is used as far as slots are."""
-    table, tables = np.full(features.function.shape[0], -1, np.int64), np.int64(0)
-    for feature in range(features.function.shape[0]):
-        if features.function[feature] == COUNT_DISTINCT:
+    """Make empty tables with room for timelines of up to so many cells. Memory is used as far as slots are."""
+    table, tables = np.full(features.operation.shape[0], -1, np.int64), np.int64(0)
+    for feature in range(features.operation.shape[0]):
+        if features.operation[feature] == COUNT_DISTINCT:
             table[feature] = tables
             tables += 1
     return DistinctValues(
@@ -83,7 +84,7 @@ def new_distinct_values(features: FeatureArrays, cells):
 
 @inlined
 def _hash(value, second):
-    """A number whose lowest bits depend on all bits of both values.
+    """Mix two values to a number whose lowest bits depend on all bits of both.
 
     Source: the finalizer of SplitMix64, Steele, Lea and Flood, "Fast splittable pseudorandom number generators".
     """
@@ -96,7 +97,7 @@ def _hash(value, second):
 
 @inlined
 def _slot_of(slot, slots, value, second):
-    """The slot of a value, or the free one that it is to take."""
+    """Return the slot of a value, or the free one that it is to take."""
     at = _hash(value, second) & (slots - 1)
     while slot[at, 2] != _FREE and (slot[at, 0] != value or slot[at, 1] != second):
         at = (at + 1) & (slots - 1)

@@ -6,26 +6,11 @@ crosses no limit; its row holds no events, and 0 for all values.
 
 import numpy as np
 
+from buckets.aggregates.operation import AVG, COUNT, MAX, MIN, SUM
 from buckets.compiled import inlined, leaf
 from buckets.kernel.bounds import count_in, maybe_in, uncertain_bound, uncertain_value
 from buckets.kernel.context import Context
-from buckets.kernel.plan import (
-    ABOVE,
-    ALWAYS,
-    AT_LEAST,
-    AT_MOST,
-    AVG,
-    BELOW,
-    COUNT,
-    EVERY,
-    EXACTLY,
-    MAX,
-    MIN,
-    NEVER,
-    NOT,
-    SUM,
-    RuleArrays,
-)
+from buckets.kernel.plan import ABOVE, ALWAYS, AT_LEAST, AT_MOST, BELOW, EVERY, EXACTLY, NEVER, NOT, RuleArrays
 from buckets.kernel.result_rows import Rows
 from buckets.kernel.window_edges import Edges
 from buckets.numbers.quotient import is_less, rounded, side_of_digits
@@ -34,7 +19,7 @@ from buckets.timeline.timeline import Timeline, extreme, total, valued
 
 @inlined
 def side_of_limit(rules: RuleArrays, rule, whole, rest, count):
-    """On which side of a rule's limit a value lies: -1 below, 0 on it, 1 above."""
+    """Return on which side of a rule's limit a value lies: -1 below, 0 on it, 1 above."""
     if whole != rules.limit_whole[rule]:
         return 1 if whole > rules.limit_whole[rule] else -1
     return side_of_digits(rest, count, rules.limit_digits, rule) if rules.is_average[rule] else 0
@@ -42,7 +27,7 @@ def side_of_limit(rules: RuleArrays, rule, whole, rest, count):
 
 @inlined
 def fires(comparison, side):
-    """Whether a value on that side of its limit crosses it."""
+    """Return whether a value on that side of its limit crosses it."""
     if comparison in (ALWAYS, NEVER, EVERY):
         return comparison != NEVER
     if comparison == ABOVE:
@@ -58,49 +43,49 @@ def fires(comparison, side):
 
 @leaf
 def _is_certain(comparison, lower_side, upper_side, is_point):
-    """Whether every value between the bounds crosses the limit, or none does."""
+    """Return whether every value between the bounds crosses the limit, or none does."""
     if comparison in (EXACTLY, NOT):
         return is_point or lower_side > 0 or upper_side < 0
     return fires(comparison, lower_side) == fires(comparison, upper_side)
 
 
 @inlined
-def _certain_events(timeline: Timeline, function, column, first, end):
-    """How many events of cells `[first, end)` a function is of."""
-    if function == COUNT:
+def _certain_events(timeline: Timeline, operation, column, first, end):
+    """Return how many events of cells `[first, end)` an operation is of."""
+    if operation == COUNT:
         return timeline.prefix_count[end] - timeline.prefix_count[first]
     return valued(timeline, column, first, end)
 
 
 @inlined
-def _exact_value(timeline: Timeline, function, column, first, end, events):
-    """A function over cells `[first, end)` with so many values.
+def _exact_value(timeline: Timeline, operation, column, first, end, events):
+    """Compute an operation over cells `[first, end)` with so many values.
 
     Returns:
         Whether its sum fits 64 bits, then whole, rest and count of its value.
     """
     zero, one = np.int64(0), np.int64(1)
-    if function == COUNT:
+    if operation == COUNT:
         return True, events, zero, one
-    if function in (SUM, AVG):
+    if operation in (SUM, AVG):
         summed, fits = total(timeline, column, first, end)
-        if function == AVG:
+        if operation == AVG:
             count = max(events, one)
             whole = summed // count
             return fits, whole, summed - whole * count, count
         return fits, summed, zero, one
-    return True, extreme(timeline, 0 if function == MIN else 1, column, first, end), zero, one
+    return True, extreme(timeline, 0 if operation == MIN else 1, column, first, end), zero, one
 
 
 @leaf
 def _write_bounds(timeline: Timeline, edges: Edges, end, edge_ms, context: Context, feature, rule, rows, used):
-    """What a row says of an uncertain window beside its value."""
+    """Write what a row says of an uncertain window beside its value."""
     features, rules, policy = context.features, context.rules, context.policy.edge
-    function, column, window = features.function[feature], features.measure[feature], features.window[feature]
-    certain = _certain_events(timeline, function, column, edges.inside[window], end)
-    maybe = maybe_in(edges, function, column, window)
-    lower, lower_rest, lower_count = uncertain_bound(timeline, edges, 0, function, column, window, end, certain)
-    upper, upper_rest, upper_count = uncertain_bound(timeline, edges, 1, function, column, window, end, certain)
+    operation, column, window = features.operation[feature], features.measure[feature], features.window[feature]
+    certain = _certain_events(timeline, operation, column, edges.inside[window], end)
+    maybe = maybe_in(edges, operation, column, window)
+    lower, lower_rest, lower_count = uncertain_bound(timeline, edges, 0, operation, column, window, end, certain)
+    upper, upper_rest, upper_count = uncertain_bound(timeline, edges, 1, operation, column, window, end, certain)
     rows.lower_whole[used], rows.lower_micro[used] = rounded(lower, lower_rest, lower_count)
     rows.upper_whole[used], rows.upper_micro[used] = rounded(upper, upper_rest, upper_count)
     is_point = not is_less(lower, lower_rest, lower_count, upper, upper_rest, upper_count)
@@ -119,7 +104,7 @@ def _write_bounds(timeline: Timeline, edges: Edges, end, edge_ms, context: Conte
 
 @inlined
 def _write_exact(rows: Rows, used, whole, micro, count):
-    """What a row says beside its value of a window that is known to the event."""
+    """Write what a row says beside its value of a window that is known to the event."""
     rows.lower_whole[used] = whole
     rows.lower_micro[used] = micro
     rows.upper_whole[used] = whole
@@ -143,22 +128,22 @@ def evaluate(timeline: Timeline, edges: Edges, end, event, time_ms, late_by_ms, 
         The number of rows used, and the first rule of another feature whose sum does not fit 64 bits; -1 for none.
     """
     features, rules, policy = context.features, context.rules, context.policy.edge
-    for feature in range(features.function.shape[0]):
-        if late_by_ms > features.patience_ms[feature] or features.function[feature] > MAX:
+    for feature in range(features.operation.shape[0]):
+        if late_by_ms > features.patience_ms[feature] or features.operation[feature] > MAX:
             continue
         window = features.window[feature]
         edge_ms = time_ms - context.reach_ms[window]
-        function, column = features.function[feature], features.measure[feature]
+        operation, column = features.operation[feature], features.measure[feature]
         inside, is_uncertain = edges.inside[window], edges.is_uncertain[window]
         if inside >= end:
             continue
-        events = _certain_events(timeline, function, column, inside, end)
+        events = _certain_events(timeline, operation, column, inside, end)
         if is_uncertain:
             fits, whole, rest, count, events = uncertain_value(
-                timeline, edges, function, column, window, end, edge_ms, policy, events
+                timeline, edges, operation, column, window, end, edge_ms, policy, events
             )
         else:
-            fits, whole, rest, count = _exact_value(timeline, function, column, inside, end, events)
+            fits, whole, rest, count = _exact_value(timeline, operation, column, inside, end, events)
         is_null = events == 0
         if is_null:
             whole = np.int64(0)
@@ -185,7 +170,7 @@ def evaluate(timeline: Timeline, edges: Edges, end, event, time_ms, late_by_ms, 
             rows.fits[used] = fits
             if fits:
                 shown, micro = whole, np.int64(0)
-                if function == AVG:
+                if operation == AVG:
                     shown, micro = rounded(whole, rest, count)
                 rows.whole[used] = shown
                 rows.micro[used] = micro
@@ -201,7 +186,7 @@ def evaluate(timeline: Timeline, edges: Edges, end, event, time_ms, late_by_ms, 
 
 @leaf
 def _first(numbers, begin, end):
-    """The least of the numbers `[begin, end)`."""
+    """Return the least of the numbers `[begin, end)`."""
     first = numbers[begin]
     for at in range(begin + 1, end):
         first = min(first, numbers[at])

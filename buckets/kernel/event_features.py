@@ -4,16 +4,49 @@ They are apart from `evaluate`, in a loop that runs only where there are some: t
 and what it calls made all others slower.
 """
 
-from buckets.compiled import leaf
+import numpy as np
+
+from buckets.aggregates.operation import MAX, PERCENTILE
+from buckets.compiled import inlined, leaf
 from buckets.kernel.context import Context
 from buckets.kernel.distinct_values import DistinctValues
-from buckets.kernel.plan import MAX, PERCENTILE
+from buckets.kernel.plan import FeatureArrays
 from buckets.kernel.ranked_values import RankedValues
-from buckets.kernel.ranks import append_ranked
+from buckets.kernel.ranks import find_ranked
 from buckets.kernel.result_rows import Rows
-from buckets.kernel.single_events import append_found
+from buckets.kernel.single_events import FoundValue, find_single
 from buckets.kernel.window_edges import Edges
 from buckets.timeline.timeline import Timeline
+
+
+@inlined
+def _append_rows(found: FoundValue, features: FeatureArrays, feature, numbers, event, rows: Rows, used):
+    """Append a row for each rule of a feature.
+
+    Returns:
+        The number of rows used.
+    """
+    is_point = found.lower == found.upper
+    is_exact = is_point and found.events_lower == found.events_upper
+    bound_micro = found.micro if is_point else np.int64(0)
+    for rule in range(features.rules_from[feature], features.rules_end[feature]):
+        rows.event[used] = event
+        rows.rule[used] = numbers[rule]
+        rows.whole[used] = found.value
+        rows.micro[used] = found.micro
+        rows.lower_whole[used] = found.lower
+        rows.lower_micro[used] = bound_micro
+        rows.upper_whole[used] = found.upper
+        rows.upper_micro[used] = bound_micro
+        rows.event_count[used] = found.events
+        rows.count_lower[used] = found.events_lower
+        rows.count_upper[used] = found.events_upper
+        rows.fired[used] = True
+        rows.exact[used] = is_exact
+        rows.certain[used] = is_exact
+        rows.fits[used] = True
+        used += 1
+    return used
 
 
 @leaf
@@ -49,11 +82,12 @@ def append_event_features(
         The number of rows used.
     """
     features, numbers = context.features, context.rules.number
-    for feature in range(features.function.shape[0]):
-        if late_by_ms > features.patience_ms[feature] or features.function[feature] <= MAX:
+    for feature in range(features.operation.shape[0]):
+        if late_by_ms > features.patience_ms[feature] or features.operation[feature] <= MAX:
             continue
-        if features.function[feature] >= PERCENTILE:
-            used = append_ranked(timeline, edges, ranked, features, feature, end, numbers, event, rows, used)
+        if features.operation[feature] >= PERCENTILE:
+            found = find_ranked(timeline, edges, ranked, features, feature, end, event)
         else:
-            used = append_found(timeline, edges, distinct, features, feature, own, end, numbers, event, rows, used)
+            found = find_single(timeline, edges, distinct, features, feature, own, end)
+        used = _append_rows(found, features, feature, numbers, event, rows, used)
     return used

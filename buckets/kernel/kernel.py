@@ -34,6 +34,7 @@ from buckets.kernel.resets import cut_at_resets, keep_resets, reset_fired, stand
 from buckets.kernel.result_rows import Rows, new_rows, with_room
 from buckets.kernel.window_edges import Edges, begin, find_edges, forget_stretches, make_way, new_edges
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
+from buckets.timeline.bucket import merge_value
 from buckets.timeline.directory import Directory, new_directory
 from buckets.timeline.head import FROM_THE_BEGINNING, NO_CLOCK, HeadFields
 from buckets.timeline.layout import (
@@ -52,7 +53,6 @@ from buckets.timeline.timeline import (
     first_ending_at_or_after,
     insert,
     is_raw,
-    merge_value,
     new_timeline,
     rebuild,
     remove,
@@ -93,7 +93,7 @@ def _same_id(pool, start, length, other_start, other_length):
 
 @inlined
 def _find_id(timeline: Timeline, first, time_ms, pool, id_start, id_length):
-    """The raw cell at `time_ms`, from `first` on, that has this id; -1 where none has."""
+    """Return the raw cell at `time_ms`, from `first` on, that has this id; -1 where none has."""
     cell = first
     while cell < timeline.size[0] and timeline.first_ms[cell] <= time_ms:
         if _same_id(pool, id_start, id_length, timeline.id_start[cell], timeline.id_length[cell]):
@@ -119,7 +119,7 @@ def _exchange(work: Work, cell, id_start, id_length):
 
 @inlined
 def _is_in_tail(work: Work, time_ms):
-    """Whether events of a time are raw."""
+    """Return whether events of a time are raw."""
     return work.borders.shape[0] == 0 or time_ms >= work.borders[0]
 
 
@@ -155,7 +155,7 @@ def _test(work: Work, events: KeyedEvents, event, clock_ms, policy: Policy, outc
 
 @inlined
 def _owner_for(work: Work, cell, time_ms):
-    """The page to which an event at position `cell` goes: one that is at hand, of a neighbour."""
+    """Return the page to which an event at position `cell` goes: one that is at hand, of a neighbour."""
     timeline, directory = work.timeline, work.directory
     if cell > 0:
         before = timeline.owner[cell - 1]
@@ -291,7 +291,7 @@ def _take_in(work: Work, events: KeyedEvents, first, end, clock_ms, context: Con
 
 @leaf
 def _largest_key(heads: Heads, directory: Directory, key_start):
-    """Cells that the largest timeline may come to have, and the most pages of one."""
+    """Return cells that the largest timeline may come to have, and the most pages of one."""
     largest, most = np.int64(0), np.int64(0)
     for key in range(heads.cells.shape[0]):
         cells = heads.cells[key] + key_start[key + 1] - key_start[key]
@@ -304,7 +304,7 @@ def _largest_key(heads: Heads, directory: Directory, key_start):
 
 @allocating
 def _with_bytes(encoded, used, needed):
-    """The same bytes with room for `needed` more, doubled where they are full."""
+    """Return the same bytes with room for `needed` more, doubled where they are full."""
     if used + needed <= encoded.shape[0]:
         return encoded
     larger = np.empty(max(used + needed, 2 * encoded.shape[0]), np.uint8)

@@ -46,6 +46,6 @@ class KeyedEvents(NamedTuple):
 
 
 def no_events(keys: int, columns: int) -> KeyedEvents:
-    """No events of so many keys, with so many measures."""
+    """Return no events of so many keys, with so many measures."""
     no_values, no_nulls = np.empty((columns, 0), np.int64), np.empty((columns, 0), np.bool_)
     return KeyedEvents(np.zeros(keys + 1, np.int64), np.empty(0, np.int64), no_values, no_nulls, EventIds.of([]))

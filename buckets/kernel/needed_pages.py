@@ -65,7 +65,7 @@ def _set_reads(reads, context: Context, has_nulls) -> None:
 
 @leaf
 def _has_nulls(heads: Heads, directory: Directory, key, nulls, first, end):
-    """Whether some event of a key, kept or new, has no value in some column."""
+    """Return whether some event of a key, kept or new, has no value in some column."""
     if heads.has_nulls[key]:
         return True
     for column in range(nulls.shape[0]):
@@ -119,7 +119,7 @@ def _find_needed(directory: Directory, key, clock_ms, hot, times_ms, first, end,
 
 @leaf
 def _need_time(directory: Directory, start, end, time_ms):
-    """The pages around a time; of several with the very same time, all."""
+    """Mark the pages around a time; of several with the very same time, all."""
     for entry in range(start, end):
         if directory.last_ms[entry] >= time_ms:
             directory.is_loaded[entry] = True
@@ -129,7 +129,7 @@ def _need_time(directory: Directory, start, end, time_ms):
 
 @leaf
 def _need_windows(directory: Directory, start, end, earliest_ms, latest_ms, reads, context: Context):
-    """The pages over which edges move while events pass from one time to another, and others whose cells are read."""
+    """Mark the pages over which edges move from one time to another, and others whose cells are read."""
     width_ms = coarsest_ms(context.tiers)
     for window in range(context.reach_ms.shape[0]):
         reach_ms, read = context.reach_ms[window], reads[window]
@@ -148,7 +148,7 @@ def _need_windows(directory: Directory, start, end, earliest_ms, latest_ms, read
 
 @leaf
 def _need_resets(directory: Directory, key, times_ms, first, end, from_ms):
-    """The pages in which windows begin that were reset, and in which they will begin if an event resets them."""
+    """Mark the pages in which windows begin that were reset, or will begin if an event resets them."""
     start, last = directory.start[key], directory.start[key + 1]
     for window in range(from_ms.shape[1]):
         if from_ms[key, window] > directory.first_ms[start]:
@@ -159,7 +159,7 @@ def _need_resets(directory: Directory, key, times_ms, first, end, from_ms):
 
 @leaf
 def _need_before(directory: Directory, start, end, time_ms, reads):
-    """The pages that the cell before an event may lie in, also where the event replaces the first one of its time.
+    """Mark the pages of the cell before an event, also where the event replaces the first one of its time.
 
     Of an event that is later than all cells it is the newest cell, which needs no page where the head has cells.
     """
@@ -183,7 +183,7 @@ def _change(directory: Directory, entry):
 
 @leaf
 def _need_folds(directory: Directory, start, end, kept_ms, tiers: Tiers, borders, paging: Paging):
-    """The pages whose cells are finer than they may be now."""
+    """Mark the pages whose cells are finer than they may be now."""
     for entry in range(start, end):
         last_ms = directory.last_ms[entry]
         if last_ms < kept_ms or width_at(tiers, borders, last_ms) <= directory.resolution_ms[entry]:
@@ -196,7 +196,7 @@ def _need_folds(directory: Directory, start, end, kept_ms, tiers: Tiers, borders
 
 @leaf
 def _need_merges(directory: Directory, start, end, other_cells, paging: Paging):
-    """Neighbours that fit one page, as many as there are pages too many; small ones first, they cost least.
+    """Mark neighbours that fit one page, as many as there are pages too many; small ones first, they cost least.
 
     The newest page is left alone: together with it the cells in the head would be cut again.
     """

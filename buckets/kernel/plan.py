@@ -1,7 +1,7 @@
 """What the kernel needs of a group: its features and rules as flat arrays of integers.
 
-A feature is what is computed: a function of a column over a window. Rules that differ in their limits alone share one,
-which is computed once for an event. So do the parts of rules with conditions, which have no limit.
+A feature is what is computed: an operation on a column over a window. Rules that differ in their limits alone share
+one, which is computed once for an event. So do the parts of rules with conditions, which have no limit.
 
 Limits are decimals of any scale; values are integers. So each limit becomes a threshold on the value's own grid:
 `value > 10.005` at scale 2 is `scaled > 1000`, which is exact, and compares integers with integers. An average lies on
@@ -17,36 +17,19 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from buckets.aggregates.aggregate import KernelFunction
+from buckets.aggregates.operation import AVG, FIRST, MAX, MIN
 from buckets.config.engine import EngineSettings
 from buckets.config.precision import Precision
 from buckets.events.schema import EventSchema
 from buckets.numbers.fixed_point import DIGIT_BLOCK, DIGIT_BLOCKS, INT64_MAX, INT64_MIN
 from buckets.rules.completeness import as_arrays
+from buckets.rules.group import Group, canonical_group_id
+from buckets.rules.kernel_limit import kernel_limit
 from buckets.rules.part import Part
-from buckets.rules.rule import Rule, value_scale
-from buckets.rules.rule_set import Group, canonical_group_id
-from buckets.rules.short_form import VALUE, Limit
+from buckets.rules.rule import Rule, extra_digits, value_scale
+from buckets.rules.short_form import Limit
 from buckets.timeline.tiers import Tiers
 
-SUM, COUNT, AVG, MIN, MAX, FIRST, FIRST_TIME, PREVIOUS, PREVIOUS_TIME, COUNT_DISTINCT = range(10)
-PERCENTILE, MEDIAN, MODE = range(10, 13)
-FUNCTIONS: dict[KernelFunction, int] = {
-    "sum": SUM,
-    "count": COUNT,
-    "avg": AVG,
-    "min": MIN,
-    "max": MAX,
-    "first": FIRST,
-    "first_time": FIRST_TIME,
-    "previous": PREVIOUS,
-    "previous_time": PREVIOUS_TIME,
-    "count_distinct": COUNT_DISTINCT,
-    "percentile": PERCENTILE,
-    "median": MEDIAN,
-    "mode": MODE,
-}
-"""What the kernel computes; from FIRST on of single events, and from COUNT_DISTINCT on of all in the window."""
 NO_COLUMN = NO_RULE = -1
 ALWAYS, NEVER, ABOVE, AT_LEAST, BELOW, AT_MOST, EXACTLY, NOT, EVERY = range(9)
 ADD, EVALUATE, DROP = range(3)
@@ -66,7 +49,7 @@ class FeatureArrays(NamedTuple):
     """The different features of a group's evaluated rules, in the order in which rules name them, one element each.
 
     Attributes:
-        function: int64, one of `FUNCTIONS`.
+        operation: int64, what is computed, one of `buckets.aggregates.operation`.
         measure: int64, the column that it is of; 0 where it needs none.
         second: int64, a second column, where pairs of values are counted; NO_COLUMN for none.
         counted: int64, the column that holds 1 in events that count; NO_COLUMN where all count.
@@ -83,7 +66,7 @@ class FeatureArrays(NamedTuple):
         rules_end: int64, where its rules end.
     """
 
-    function: Int64s
+    operation: Int64s
     measure: Int64s
     second: Int64s
     counted: Int64s
@@ -174,7 +157,7 @@ class GroupPlan:
 
 
 def threshold(limit: Limit, scale: int) -> tuple[int, int]:
-    """The comparison with a limit, on integers that count `10**-scale`.
+    """Return the comparison with a limit, on integers that count `10**-scale`.
 
     Returns:
         Comparison code and integer bound; ALWAYS or NEVER where the limit is beyond every value.
@@ -190,7 +173,7 @@ def threshold(limit: Limit, scale: int) -> tuple[int, int]:
 
 
 def _average_threshold(limit: Limit, scale: int) -> tuple[int, int, list[int]]:
-    """The comparison of an average with a limit, in units of `10**-scale`: code, whole, and digits after the point."""
+    """Return how an average is compared with a limit, in units of `10**-scale`: code, whole, digits after the point."""
     with localcontext() as context:
         context.prec = 200
         exact = limit.value * Decimal(10) ** scale
@@ -201,13 +184,13 @@ def _average_threshold(limit: Limit, scale: int) -> tuple[int, int, list[int]]:
 
 
 def _limit_numbers(rule: Rule, schema: EventSchema) -> "_LimitNumbers":
-    """Comparison code, whole and digits of a rule's limit; ALWAYS or NEVER where it is beyond every value."""
-    assert rule.limit is not None
-    scale = 0 if rule.measure is None else schema.measures[rule.measure].scale
-    if rule.features[VALUE].function == "avg":
-        code, whole, digits = _average_threshold(rule.limit, scale)
+    """Return comparison code, whole and digits of a rule's limit; ALWAYS or NEVER where it is beyond every value."""
+    limit, scale, extra = kernel_limit(rule), value_scale(rule, schema), extra_digits(rule)
+    assert limit is not None
+    if extra:
+        code, whole, digits = _average_threshold(limit, scale - extra)
     else:
-        code, whole = threshold(rule.limit, scale)
+        code, whole = threshold(limit, scale)
         digits = [0] * DIGIT_BLOCKS
     if INT64_MIN <= whole <= INT64_MAX:
         return code, whole, digits
@@ -218,7 +201,7 @@ def _limit_numbers(rule: Rule, schema: EventSchema) -> "_LimitNumbers":
 
 
 def tiers_of(precision: Precision) -> Tiers:
-    """A precision as arrays: one tier for `resolution`, then the others; none for `tail: all`."""
+    """Return a precision as arrays: one tier for `resolution`, then the others; none for `tail: all`."""
     if precision.tail is None:
         return Tiers(np.empty(0, np.int64), np.empty(0, np.int64))
     after = [precision.tail, *(tier.after for tier in precision.tiers)]
@@ -247,7 +230,7 @@ def plan_group(group: Group, schema: EventSchema, engine: EngineSettings) -> Gro
     resetting = tuple(number for number, rule in enumerate(rules) if rule.reset_on_alert)
     tracks = [group.completeness(*(track.name for track in part.tracks)) for part in (*values, *parts)]
     from_ms, since_ms = as_arrays(tracks)
-    extremes = {feature.column for feature in computed if feature.function in (MIN, MAX)}
+    extremes = {feature.column for feature in computed if feature.operation in (MIN, MAX)}
     limits = [_limit_numbers(rule, schema) for rule in rules] + [(EVERY, 0, [0] * DIGIT_BLOCKS)] * len(parts)
     features = _features(computed, limits)
     return GroupPlan(
@@ -283,7 +266,7 @@ class _Feature(NamedTuple):
     `in_effect_ms` says from when until when it is in effect.
     """
 
-    function: int
+    operation: int
     column: int
     second: int
     counted: int
@@ -295,7 +278,7 @@ class _Feature(NamedTuple):
 
     @property
     def window(self) -> "_Window":
-        """What makes two features share a window."""
+        """Return what makes two features share a window."""
         return self.reach_ms, self.resetting
 
 
@@ -320,13 +303,12 @@ def _with_resets(feature: _Feature, rule: Rule, number: int) -> _Feature:
 
 def _feature_of_part(part: Part, column: Mapping[str, int]) -> _Feature:
     of = column[part.column.name] if part.column is not None else 0
-    second, counted = (NO_COLUMN if each is None else column[each.name] for each in (part.second, part.counted))
-    function, reach_ms = FUNCTIONS[part.function], part.window.reach_ms
-    return _Feature(function, of, second, counted, part.parameter, reach_ms, part.on_trial)
+    second, counted = (NO_COLUMN if track is None else column[track.name] for track in (part.second, part.counted))
+    return _Feature(part.operation, of, second, counted, part.parameter, part.window.reach_ms, part.on_trial)
 
 
 def _features(computed: Sequence[_Feature], limits: Sequence[_LimitNumbers]) -> dict[_Feature, _Ordered]:
-    """The different features of rules and parts, in their order, and the rules and parts of each."""
+    """Return the different features of rules and parts, in their order, and the rules and parts of each."""
     members: dict[_Feature, list[int]] = {}
     for index, feature in enumerate(computed):
         members.setdefault(feature, []).append(index)
@@ -350,7 +332,7 @@ def _feature_arrays(
     end = np.cumsum(sizes, dtype=np.int64)
     falling_from = end - sizes + _int64s([ordered.rising for ordered in features.values()])
     return FeatureArrays(
-        function=_int64s([feature.function for feature in features]),
+        operation=_int64s([feature.operation for feature in features]),
         measure=_int64s([feature.column for feature in features]),
         second=_int64s([feature.second for feature in features]),
         counted=_int64s([feature.counted for feature in features]),
@@ -369,16 +351,16 @@ def _feature_arrays(
 
 
 def _patience_ms(feature: _Feature, lateness_ms: int, tail_ms: int | None) -> int:
-    """How late an event may be for a feature: raw, where it looks at single events or is reset, its window is shorter.
+    """Return how late an event may be for a feature: less where its window has to lie in the tail.
 
     That other rules have longer windows, so that more is kept, plays no part: each rule says what it would say alone.
     """
-    needs_raw_events = feature.function >= FIRST or feature.resetting != NO_RULE
+    needs_raw_events = feature.operation >= FIRST or feature.resetting != NO_RULE
     return min(lateness_ms, tail_ms - feature.reach_ms) if needs_raw_events and tail_ms is not None else lateness_ms
 
 
 def _rule_arrays(features: Mapping[_Feature, _Ordered], limits: Sequence[_LimitNumbers]) -> RuleArrays:
-    order = [(rule, feature.function == AVG) for feature, ordered in features.items() for rule in ordered.rules]
+    order = [(rule, feature.operation == AVG) for feature, ordered in features.items() for rule in ordered.rules]
     return RuleArrays(
         number=np.array([rule for rule, _ in order], np.int32),
         is_average=np.array([is_average for _, is_average in order], np.bool_),

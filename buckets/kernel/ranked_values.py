@@ -22,8 +22,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from buckets.aggregates.operation import MODE, PERCENTILE
 from buckets.compiled import allocating, inlined, leaf
-from buckets.kernel.plan import MODE, PERCENTILE, FeatureArrays
+from buckets.kernel.plan import FeatureArrays
 from buckets.kernel.window_edges import Edges
 from buckets.timeline.timeline import Timeline, is_null
 
@@ -73,11 +74,11 @@ class RankedValues(NamedTuple):
 
 @leaf
 def _table_of(features: FeatureArrays, table, feature):
-    """The table of an earlier feature that this one shares; -1 for none."""
+    """Return the table of an earlier feature that this one shares; -1 for none."""
     for other in range(feature):
         if (
             table[other] >= 0
-            and (features.function[other] == MODE) == (features.function[feature] == MODE)
+            and (features.operation[other] == MODE) == (features.operation[feature] == MODE)
             and features.measure[other] == features.measure[feature]
             and features.counted[other] == features.counted[feature]
             and features.window[other] == features.window[feature]
@@ -88,7 +89,7 @@ def _table_of(features: FeatureArrays, table, feature):
 
 @allocating
 def new_ranked_values(features: FeatureArrays, cells, to_come, nulls_to_come):
-    """Empty tables with room for timelines of up to so many cells. Memory is used as far as values are.
+    """Make empty tables with room for timelines of up to so many cells. Memory is used as far as values are.
 
     Args:
         features: what is computed.
@@ -96,9 +97,9 @@ def new_ranked_values(features: FeatureArrays, cells, to_come, nulls_to_come):
         to_come: int64 `(columns, events)`, the values of all events.
         nulls_to_come: bool `(columns, events)`, which of them are not there.
     """
-    table, tables = np.full(features.function.shape[0], -1, np.int64), np.int64(0)
-    for feature in range(features.function.shape[0]):
-        if features.function[feature] >= PERCENTILE:
+    table, tables = np.full(features.operation.shape[0], -1, np.int64), np.int64(0)
+    for feature in range(features.operation.shape[0]):
+        if features.operation[feature] >= PERCENTILE:
             table[feature] = _table_of(features, table, feature)
             if table[feature] < 0:
                 table[feature] = tables
@@ -149,7 +150,7 @@ def _sort(numbers, room, size):
 
 @inlined
 def _is_counted(timeline: Timeline, counted, column, cell):
-    """Whether a cell holds one event, and that is counted and has a value."""
+    """Return whether a cell holds one event, and that is counted and has a value."""
     if timeline.prefix_count[cell + 1] - timeline.prefix_count[cell] != 1 or is_null(timeline, column, cell):
         return False
     return counted < 0 or timeline.extremes[0, counted, cell] != 0
@@ -190,7 +191,7 @@ def _learn(timeline: Timeline, ranked: RankedValues, features: FeatureArrays, fe
 
 @inlined
 def _rank_of(timeline: Timeline, ranked: RankedValues, features: FeatureArrays, feature, table, cell):
-    """The rank of a cell's value, from 0; _NOT_COUNTED where the feature counts none, _UNKNOWN where it is new."""
+    """Return the rank of a cell's value, from 0; _NOT_COUNTED where the feature counts none, _UNKNOWN where new."""
     if not _is_counted(timeline, features.counted[feature], features.measure[feature], cell):
         return np.int64(_NOT_COUNTED)
     value, different = ranked.value[table], ranked.different[table]
@@ -231,7 +232,7 @@ def count_ranked(
     Returns:
         How many events it counts.
     """
-    table, changes, is_mode = ranked.table[feature], edges.changes[0], features.function[feature] == MODE
+    table, changes, is_mode = ranked.table[feature], edges.changes[0], features.operation[feature] == MODE
     if ranked.sorted_for[table] != ranked.key_end[0]:
         _learn(timeline, ranked, features, feature, first, event)
         ranked.changes[table] = changes
@@ -259,7 +260,7 @@ def count_ranked(
 
 @leaf
 def ranked_value(ranked: RankedValues, table, is_mode, nth):
-    """The n-th least of the values that a tree counts, from 1; of a mode's the most frequent, of several the least.
+    """Return the n-th least value that a tree counts, from 1; of a mode's the most frequent, of several the least.
 
     Cost: O(log values).
     """

@@ -1,18 +1,18 @@
 """What a window's values say in their order: a percentile, the median, and the mode, which is the most frequent one.
 
-Windows of these functions lie in the tail, where each cell is one event, so that what they say is exact. Only after the
-tail was made longer on an old checkpoint a cell of several events may be in the window, or its edge be uncertain. Then
-the value is that of the events that are known, or the greatest that there may be if none is; it lies between the least
-and the greatest of all that may count.
+Windows of these operations lie in the tail, where each cell is one event, so that what they say is exact. Only after
+the tail was made longer on an old checkpoint a cell of several events may be in the window, or its edge be uncertain.
+Then the value is that of the events that are known, or the greatest that there may be if none is; it lies between the
+least and the greatest of all that may count.
 """
 
 import numpy as np
 
+from buckets.aggregates.operation import MEDIAN, MODE
 from buckets.compiled import leaf
-from buckets.kernel.plan import MEDIAN, MODE, FeatureArrays
+from buckets.kernel.plan import FeatureArrays
 from buckets.kernel.ranked_values import RankedValues, count_ranked, ranked_value
-from buckets.kernel.result_rows import Rows
-from buckets.kernel.single_events import Found, append_rows, counted_in, is_counted
+from buckets.kernel.single_events import FoundValue, counted_in, is_counted
 from buckets.kernel.window_edges import Edges
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
 from buckets.timeline.timeline import Timeline
@@ -25,7 +25,7 @@ _HALF = 500_000
 
 @leaf
 def _extremes(timeline: Timeline, edges: Edges, features: FeatureArrays, feature, end, maybe):
-    """The least and the greatest value that may count. Cost: O(cells)."""
+    """Return the least and the greatest value that may count. Cost: O(cells)."""
     column, counted, window = features.measure[feature], features.counted[feature], features.window[feature]
     least, greatest = np.int64(INT64_MAX), np.int64(INT64_MIN)
     if maybe > 0:
@@ -39,13 +39,13 @@ def _extremes(timeline: Timeline, edges: Edges, features: FeatureArrays, feature
 
 @leaf
 def _value(ranked: RankedValues, features: FeatureArrays, feature, events):
-    """The value of so many events that a tree counts, at least one: its whole and millionths."""
-    table, function = ranked.table[feature], features.function[feature]
+    """Return the value of so many events that a tree counts, at least one: its whole and millionths."""
+    table, operation = ranked.table[feature], features.operation[feature]
     first = (events * features.parameter[feature] + _ALL - 1) // _ALL
     last = first
-    if function == MEDIAN:
+    if operation == MEDIAN:
         first, last = (events + 1) // 2, events // 2 + 1
-    value = ranked_value(ranked, table, function == MODE, first)
+    value = ranked_value(ranked, table, operation == MODE, first)
     if first == last:
         return value, np.int64(0)
     other = ranked_value(ranked, table, False, last)
@@ -54,35 +54,8 @@ def _value(ranked: RankedValues, features: FeatureArrays, feature, events):
 
 
 @leaf
-def append_ranked(
-    timeline: Timeline,
-    edges: Edges,
-    ranked: RankedValues,
-    features: FeatureArrays,
-    feature,
-    end,
-    numbers,
-    event,
-    rows: Rows,
-    used,
-):
-    """Append a row for each rule of a feature whose function is a percentile, the median or the mode.
-
-    Args:
-        timeline: the cells.
-        edges: where the windows begin.
-        ranked: the values of windows in their order.
-        features: what is computed.
-        feature: which of them.
-        end: the cell after the event's, and after all others of its time.
-        numbers: int32 `(rules,)`, the rules' numbers.
-        event: the event.
-        rows: has room.
-        used: rows in use.
-
-    Returns:
-        The number of rows used.
-    """
+def find_ranked(timeline: Timeline, edges: Edges, ranked: RankedValues, features: FeatureArrays, feature, end, event):
+    """Find what a feature says whose operation is a percentile, the median or the mode."""
     inside = edges.inside[features.window[feature]]
     known = count_ranked(timeline, edges, ranked, features, feature, inside, end, event)
     events, maybe = counted_in(timeline, edges, features, feature, end)
@@ -94,5 +67,4 @@ def append_ranked(
         lower, upper = _extremes(timeline, edges, features, feature, end, maybe)
         if known == 0 and events > 0:
             value = upper
-    found = Found(value, micro, lower, upper, events, events, events + maybe)
-    return append_rows(found, features, feature, numbers, event, rows, used)
+    return FoundValue(value, micro, lower, upper, events, events, events + maybe)

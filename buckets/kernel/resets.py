@@ -50,7 +50,7 @@ def reset_fired(edges: Edges, context: Context, rows: Rows, first, end, time_ms)
         time_ms: the event's time.
     """
     features, numbers = context.features, context.rules.number
-    for feature in range(features.function.shape[0]):
+    for feature in range(features.operation.shape[0]):
         if not (features.resets[feature] and features.resets_from_ms[feature] <= time_ms):
             continue
         if time_ms >= features.resets_until_ms[feature]:

@@ -48,7 +48,7 @@ class Rows(NamedTuple):
 
 @allocating
 def new_rows(capacity):
-    """Rows with room for `capacity`."""
+    """Make rows with room for `capacity`."""
     return Rows(
         np.empty(capacity, np.int64),
         np.empty(capacity, np.int32),
@@ -70,7 +70,7 @@ def new_rows(capacity):
 
 @allocating
 def with_room(rows: Rows, used, needed) -> Rows:
-    """The same rows with room for `needed` more, doubled where they are full.
+    """Return the same rows with room for `needed` more, doubled where they are full.
 
     One loop over all arrays: numba compiles a slice's assignment several times as long.
     """

@@ -8,18 +8,19 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from buckets.aggregates.operation import MAX
 from buckets.errors import BucketsError
 from buckets.kernel.context import Context, Policy, cells_read_of
 from buckets.kernel.kernel import score_keys
 from buckets.kernel.keyed_events import EventIds, KeyedEvents
 from buckets.kernel.needed_pages import choose_pages
 from buckets.kernel.outcome import EventOutcomes
-from buckets.kernel.plan import MAX, GroupPlan
+from buckets.kernel.plan import GroupPlan
 from buckets.kernel.result_rows import Rows
 from buckets.timeline.directory import Directory
 from buckets.timeline.head import CODEC_VERSION, FROM_THE_BEGINNING, NO_CLOCK
 from buckets.timeline.layout import Written
-from buckets.timeline.loading import Heads, read_heads, unreadable
+from buckets.timeline.loading import Heads, joined, read_heads, unreadable
 from buckets.timeline.paging import Paging
 
 PAGING: Final = Paging(page_cells=128, hot_cells=64, most_pages=256)
@@ -77,7 +78,7 @@ class Scored:
     pool: npt.NDArray[np.uint8]
 
     def other_id(self, event: int) -> str | None:
-        """The id that stands at the event's time, if one did when it arrived."""
+        """Return the id that stands at the event's time, if one did when it arrived."""
         start, length = int(self.outcomes.other_start[event]), int(self.outcomes.other_length[event])
         return None if start < 0 else self.pool[start : start + length].tobytes().decode()
 
@@ -91,13 +92,6 @@ def _no_outcomes(events: int) -> EventOutcomes:
         other_length=np.zeros(events, np.int64),
         rule=np.full(events, -1, np.int64),
     )
-
-
-def _joined(parts: Sequence[bytes]) -> tuple[bytes, npt.NDArray[np.int64]]:
-    """Parts one after the other, and where each begins."""
-    start = np.zeros(len(parts) + 1, np.int64)
-    np.cumsum(np.fromiter(map(len, parts), np.int64, len(parts)), out=start[1:])
-    return b"".join(parts), start
 
 
 def score(
@@ -130,7 +124,7 @@ def score(
     Raises:
         BucketsError: a timeline was written by an unknown version of the codec.
     """
-    state, state_start = _joined(heads)
+    state, state_start = joined(heads)
     head_pool = np.frombuffer(state, np.uint8)
     key = unreadable(head_pool, state_start)
     if key >= 0:
@@ -155,14 +149,14 @@ def score(
         events._replace(ids=in_pool), known, directory, page_start, context, outcomes, from_ms
     )
     whole = encoded.tobytes()
-    rows = _chosen(rows, slice(used))
+    rows = chosen_rows(rows, slice(used))
     all_fit = bool(rows.fits.all())
-    of_rules, of_parts = _split(rows if all_fit else _chosen(rows, np.flatnonzero(rows.fits)), plan)
+    of_rules, of_parts = _split(rows if all_fit else chosen_rows(rows, np.flatnonzero(rows.fits)), plan)
     return Scored(
         outcomes=outcomes,
         rows=of_rules,
         parts=of_parts,
-        beyond=_in_order(_chosen(rows, slice(0) if all_fit else np.flatnonzero(~rows.fits)), plan),
+        beyond=_in_order(chosen_rows(rows, slice(0) if all_fit else np.flatnonzero(~rows.fits)), plan),
         heads=[whole[start:end] for start, end in pairwise(encoded_start.tolist())],
         clocks_ms=known.clock_ms,
         since_ms=known.since_ms,
@@ -173,7 +167,7 @@ def score(
 
 
 def _read_only(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The same numbers, not to be changed: for arrays that may be changed numba would compile the kernel again."""
+    """Return numbers as a view that is not to be changed: for others numba would compile the kernel again."""
     view = numbers.view()
     view.flags.writeable = False
     return view
@@ -191,13 +185,13 @@ def _context(plan: GroupPlan, paging: Paging, emit_all: bool) -> Context:
         paging=paging,
         generation=plan.group.generation,
         emit_all=emit_all,
-        has_event_features=bool((plan.feature_arrays.function > MAX).any()),
+        has_event_features=bool((plan.feature_arrays.operation > MAX).any()),
         has_resets=bool(plan.resetting),
     )
 
 
 def _counted_from(plan: GroupPlan, keys: int, reset_ms: Int64s | None) -> Int64s:
-    """The first time that counts in each window of each key; nothing where no window is ever reset."""
+    """Return the first time that counts in each window of each key; nothing where no window is ever reset."""
     from_ms = np.full((keys if plan.resetting else 0, len(plan.window_arrays.reach_ms)), FROM_THE_BEGINNING, np.int64)
     if reset_ms is not None and plan.resetting:
         from_ms[:, plan.reset_windows] = np.where(reset_ms == NO_RESET, FROM_THE_BEGINNING, reset_ms + 1)
@@ -205,7 +199,7 @@ def _counted_from(plan: GroupPlan, keys: int, reset_ms: Int64s | None) -> Int64s
 
 
 def _reset_ms(plan: GroupPlan, from_ms: Int64s) -> Int64s:
-    """When each resetting rule last fired for each key."""
+    """Return when each resetting rule last fired for each key."""
     if not plan.resetting:
         return np.empty((0, 0), np.int64)
     of_rules = from_ms[:, plan.reset_windows]
@@ -230,32 +224,33 @@ def _read_needed(directory: Directory, read_pages: PageReader, page_at: int) -> 
     if not len(needed):
         return b"", page_start
     keys = np.searchsorted(directory.start, needed, side="right") - 1
-    found = read_pages(list(zip(keys.tolist(), directory.page[needed].tolist(), strict=True)))
-    data, start = _joined(found)
+    pages = read_pages(list(zip(keys.tolist(), directory.page[needed].tolist(), strict=True)))
+    data, start = joined(pages)
     page_start[needed] = start[:-1] + page_at
     return data, page_start
 
 
-def _chosen(rows: Iterable[npt.NDArray[Any]], chosen: slice | npt.NDArray[np.int64]) -> Rows:
+def chosen_rows(rows: Iterable[npt.NDArray[Any]], chosen: slice | npt.NDArray[Any]) -> Rows:
+    """Return some rows, chosen as numpy chooses elements of an array."""
     return Rows(*(column[chosen] for column in rows))
 
 
 def _split(rows: Rows, plan: GroupPlan) -> tuple[Rows, Rows]:
-    """The rows of rules in order, and those of parts."""
+    """Return the rows of rules in order, and those of parts."""
     first = len(plan.rules)
     if not plan.parts:
-        return _in_order(rows, plan), _chosen(rows, slice(0))
+        return _in_order(rows, plan), chosen_rows(rows, slice(0))
     is_part = rows.rule >= first
-    parts = _chosen(rows, np.flatnonzero(is_part))
-    of_rules = _in_order(_chosen(rows, np.flatnonzero(~is_part)), plan)
+    parts = chosen_rows(rows, np.flatnonzero(is_part))
+    of_rules = _in_order(chosen_rows(rows, np.flatnonzero(~is_part)), plan)
     return of_rules, parts._replace(rule=parts.rule - np.int32(first))
 
 
 def _in_order(rows: Rows, plan: GroupPlan) -> Rows:
-    """Rows by event, and of each event by rule: features, and the limits of each, may stand in another order."""
+    """Sort rows by event, and by rule within an event: features and their limits may stand in another order."""
     if bool((np.diff(plan.rule_arrays.number) > 0).all()):
         return rows
-    return _chosen(rows, np.lexsort((rows.rule, rows.event)))
+    return chosen_rows(rows, np.lexsort((rows.rule, rows.event)))
 
 
 def _pages(written: Written) -> list[Page]:

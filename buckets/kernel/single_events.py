@@ -1,7 +1,7 @@
 """What single events of a window say: its first one, and the latest one before the event itself; and how many differ.
 
-Windows of these functions lie in the tail, where each cell is one event, so that what they say is exact. Only after the
-tail was made longer on an old checkpoint a cell of several events may be in the window, or its edge be uncertain:
+Windows of these operations lie in the tail, where each cell is one event, so that what they say is exact. Only after
+the tail was made longer on an old checkpoint a cell of several events may be in the window, or its edge be uncertain:
 
 - of the first or the previous event all that is known then is between what two of the cell's values it lies;
 - events of which the values are not known may all be different, or all have a value that is known.
@@ -15,16 +15,16 @@ from typing import NamedTuple
 
 import numpy as np
 
+from buckets.aggregates.operation import COUNT_DISTINCT, FIRST_TIME, PREVIOUS, PREVIOUS_TIME
 from buckets.compiled import inlined, leaf
 from buckets.kernel.distinct_values import DistinctValues, count_distinct
-from buckets.kernel.plan import COUNT_DISTINCT, FIRST_TIME, NO_COLUMN, PREVIOUS, PREVIOUS_TIME, FeatureArrays
-from buckets.kernel.result_rows import Rows
+from buckets.kernel.plan import NO_COLUMN, FeatureArrays
 from buckets.kernel.window_edges import Edges
 from buckets.numbers.wide_sum import join_within
 from buckets.timeline.timeline import Timeline, is_null, is_raw, total
 
 
-class Found(NamedTuple):
+class FoundValue(NamedTuple):
     """What is found in a window, as rows say it: value, bounds, number of events, and the bounds of that.
 
     `micro` is millionths after the value; where its bounds are the same, they have them too, and none where not.
@@ -41,7 +41,7 @@ class Found(NamedTuple):
 
 @inlined
 def is_counted(timeline: Timeline, counted, column, cell):
-    """Whether a cell holds an event that a feature counts, and that has a value, if `column` is not NO_COLUMN."""
+    """Return whether a cell has an event that a feature counts, with a value if `column` is not NO_COLUMN."""
     if counted >= 0 and timeline.extremes[1, counted, cell] <= 0:
         return False
     if column < 0:
@@ -53,7 +53,7 @@ def is_counted(timeline: Timeline, counted, column, cell):
 
 @leaf
 def _find_cell(timeline: Timeline, counted, column, is_first, first, end):
-    """The first or the last of cells `[first, end)` with an event that is counted; -1 where none has one."""
+    """Return the first or the last of cells `[first, end)` with an event that is counted; -1 where none has one."""
     if is_first:
         for cell in range(first, end):
             if is_counted(timeline, counted, column, cell):
@@ -67,14 +67,14 @@ def _find_cell(timeline: Timeline, counted, column, is_first, first, end):
 
 @leaf
 def _find_one(timeline: Timeline, edges: Edges, features: FeatureArrays, feature, own, end):
-    """The first event of a window, or the one before an event: its value or its time.
+    """Return the first event of a window, or the one before an event: its value or its time.
 
     An uncertain window holds at least the last event of its stretch: where the stretch's events all count, it holds one
     that counts.
     """
-    function, column, counted = features.function[feature], features.measure[feature], features.counted[feature]
+    operation, column, counted = features.operation[feature], features.measure[feature], features.counted[feature]
     window = features.window[feature]
-    is_first, is_time = function not in (PREVIOUS, PREVIOUS_TIME), function in (FIRST_TIME, PREVIOUS_TIME)
+    is_first, is_time = operation not in (PREVIOUS, PREVIOUS_TIME), operation in (FIRST_TIME, PREVIOUS_TIME)
     of = np.int64(NO_COLUMN) if is_time else column
     cell = _find_cell(timeline, counted, of, is_first, edges.inside[window], end if is_first else own)
     is_found, is_sure = cell >= 0, cell >= 0
@@ -93,12 +93,12 @@ def _find_one(timeline: Timeline, edges: Edges, features: FeatureArrays, feature
         else:
             lower, upper = min(lower, least), max(upper, value)
         is_found = True
-    return Found(value, np.int64(0), lower, upper, np.int64(is_found), np.int64(is_sure), np.int64(is_found))
+    return FoundValue(value, np.int64(0), lower, upper, np.int64(is_found), np.int64(is_sure), np.int64(is_found))
 
 
 @leaf
 def _counted_at_edge(edges: Edges, counted, window):
-    """How many events of a window's stretch count."""
+    """Return how many events of a window's stretch count."""
     if counted < 0:
         return edges.event_count[window]
     return join_within(edges.plus[0, counted, window], edges.plus[1, counted, window])
@@ -106,7 +106,7 @@ def _counted_at_edge(edges: Edges, counted, window):
 
 @inlined
 def counted_in(timeline: Timeline, edges: Edges, features: FeatureArrays, feature, end):
-    """How many events with a value that a feature counts are surely in its window, and how many more may be."""
+    """Return how many events with a value a feature surely counts in its window, and how many more it may."""
     window, counted, column = features.window[feature], features.counted[feature], features.measure[feature]
     inside = edges.inside[window]
     events = timeline.prefix_count[end] - timeline.prefix_count[inside]
@@ -121,78 +121,17 @@ def counted_in(timeline: Timeline, edges: Edges, features: FeatureArrays, featur
 
 @leaf
 def _find_different(timeline: Timeline, edges: Edges, distinct: DistinctValues, features: FeatureArrays, feature, end):
-    """How many different values a window holds."""
+    """Return how many different values a window holds."""
     inside = edges.inside[features.window[feature]]
     different, known = count_distinct(timeline, edges, distinct, features, feature, inside, end)
     events, maybe = counted_in(timeline, edges, features, feature, end)
     upper, lower = different + (events - known) + maybe, max(different, min(events, np.int64(1)))
-    return Found(upper, np.int64(0), lower, upper, events + maybe, events, events + maybe)
-
-
-@inlined
-def append_rows(found: Found, features: FeatureArrays, feature, numbers, event, rows: Rows, used):
-    """Append a row for each rule of a feature.
-
-    Returns:
-        The number of rows used.
-    """
-    is_point = found.lower == found.upper
-    is_exact = is_point and found.events_lower == found.events_upper
-    bound_micro = found.micro if is_point else np.int64(0)
-    for rule in range(features.rules_from[feature], features.rules_end[feature]):
-        rows.event[used] = event
-        rows.rule[used] = numbers[rule]
-        rows.whole[used] = found.value
-        rows.micro[used] = found.micro
-        rows.lower_whole[used] = found.lower
-        rows.lower_micro[used] = bound_micro
-        rows.upper_whole[used] = found.upper
-        rows.upper_micro[used] = bound_micro
-        rows.event_count[used] = found.events
-        rows.count_lower[used] = found.events_lower
-        rows.count_upper[used] = found.events_upper
-        rows.fired[used] = True
-        rows.exact[used] = is_exact
-        rows.certain[used] = is_exact
-        rows.fits[used] = True
-        used += 1
-    return used
+    return FoundValue(upper, np.int64(0), lower, upper, events + maybe, events, events + maybe)
 
 
 @leaf
-def append_found(
-    timeline: Timeline,
-    edges: Edges,
-    distinct: DistinctValues,
-    features: FeatureArrays,
-    feature,
-    own,
-    end,
-    numbers,
-    event,
-    rows: Rows,
-    used,
-):
-    """Append a row for each rule of a feature whose function comes after MAX, up to COUNT_DISTINCT.
-
-    Args:
-        timeline: the cells.
-        edges: where the windows begin.
-        distinct: the different values of windows.
-        features: what is computed.
-        feature: which of them.
-        own: the event's cell.
-        end: the cell after it, and after all others of its time.
-        numbers: int32 `(rules,)`, the rules' numbers.
-        event: the event.
-        rows: has room.
-        used: rows in use.
-
-    Returns:
-        The number of rows used.
-    """
-    if features.function[feature] == COUNT_DISTINCT:
-        found = _find_different(timeline, edges, distinct, features, feature, end)
-    else:
-        found = _find_one(timeline, edges, features, feature, own, end)
-    return append_rows(found, features, feature, numbers, event, rows, used)
+def find_single(timeline: Timeline, edges: Edges, distinct: DistinctValues, features: FeatureArrays, feature, own, end):
+    """Find what a feature says whose operation comes after MAX, up to COUNT_DISTINCT."""
+    if features.operation[feature] == COUNT_DISTINCT:
+        return _find_different(timeline, edges, distinct, features, feature, end)
+    return _find_one(timeline, edges, features, feature, own, end)

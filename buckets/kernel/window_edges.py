@@ -68,7 +68,7 @@ class Edges(NamedTuple):
 
 @allocating
 def new_edges(windows, columns):
-    """Room for the edges of so many windows over so many measures; see `begin`."""
+    """Make room for the edges of so many windows over so many measures; see `begin`."""
     return Edges(
         np.zeros(windows, np.int64),
         np.zeros(windows, np.int64),
@@ -115,7 +115,7 @@ def make_way(edges: Edges, cell) -> None:
 
 @inlined
 def _moved(cell, timeline: Timeline, times_ms, time_ms):
-    """The first cell whose time is `time_ms` or later, found from a cell near it."""
+    """Return the first cell whose time is `time_ms` or later, found from a cell near it."""
     size = timeline.size[0]
     cell = min(cell, size)
     while cell > 0 and times_ms[cell - 1] >= time_ms:

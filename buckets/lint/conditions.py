@@ -12,10 +12,10 @@ from buckets.rules.sql_filter import SqlFilter
 
 
 def filter_condition(where: Filter, schema: EventSchema | None) -> Expression:
-    """A filter as an expression in its one form; that of no filter is true."""
+    """Return a filter as an expression in its one form; that of no filter is true."""
     if isinstance(where, SqlFilter):
         return where.expression
-    tests = [_test(each, schema) for each in where]
+    tests = [_test(condition, schema) for condition in where]
     if not tests:
         return Expression("boolean", value=True)
     return tests[0] if len(tests) == 1 else Expression("and", tuple(tests))
@@ -53,10 +53,10 @@ def _literal(text: str, is_number: bool, is_boolean: bool) -> Expression:
 
 
 def parts_of(condition: Expression) -> tuple[Expression, ...]:
-    """The parts that a condition joins by AND, or by OR; itself where it joins none."""
+    """Return the parts that a condition joins by AND, or by OR; itself where it joins none."""
     return condition.operands if condition.operator == "or" else tuple(conjuncts(condition))
 
 
 def shown(condition: Expression) -> str:
-    """A condition as SQL, in a line that is not long."""
+    """Write a condition as SQL, in a line that is not long."""
     return short_line(one_line(to_sql(condition)))

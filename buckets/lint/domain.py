@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Any, Final
 
-from buckets.expressions.certainty import Between, Value
+from buckets.aggregates.value_range import INFINITY
+from buckets.expressions.certainty import Value
+from buckets.expressions.interval import Interval
 from buckets.numbers.fixed_point import INT64_MAX
 
-INFINITY: Final = Decimal("Infinity")
 _EXACT: Final = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
 _MOST_WORDS: Final = 4
 
@@ -68,39 +69,34 @@ class Domain:
         return replace(self, may_be_null=False)
 
     def narrowed(self, operator: str, value: Any) -> "Domain":
-        """What of it satisfies a comparison with a literal, which NULL does not.
-
-        Args:
-            operator: a comparison.
-            value: a number as a Decimal, a text or a boolean.
-        """
-        found = self.known
+        """Keep what satisfies a comparison with a literal: a Decimal, a text or a boolean. NULL does not."""
+        known = self.known
         if operator == "=":
-            return found.one_of(frozenset([value]))
+            return known.one_of(frozenset([value]))
         if operator == "!=":
-            return found.none_of(frozenset([value]))
+            return known.none_of(frozenset([value]))
         if operator in (">", ">="):
             is_open = operator == ">"
             if value < self.lower or (value == self.lower and self.above):
-                return found
-            return replace(found, lower=value, above=is_open)._on_steps()
+                return known
+            return replace(known, lower=value, above=is_open)._on_steps()
         if value > self.upper or (value == self.upper and self.below):
-            return found
-        return replace(found, upper=value, below=operator == "<")._on_steps()
+            return known
+        return replace(known, upper=value, below=operator == "<")._on_steps()
 
     def one_of(self, values: frozenset[Any]) -> "Domain":
-        """What of it is one of several values."""
+        """Keep what is one of several values."""
         members = values if self.members is None else self.members & values
         if self.digits is not None:
-            members = frozenset(each for each in members if _rounded(each, self.digits, ROUND_FLOOR) == each)
+            members = frozenset(member for member in members if _rounded(member, self.digits, ROUND_FLOOR) == member)
         return replace(self.known, members=members)
 
     def none_of(self, values: frozenset[Any]) -> "Domain":
-        """What of it is none of several values."""
+        """Keep what is none of several values."""
         return replace(self.known, excluded=self.excluded | values)
 
     def _on_steps(self) -> "Domain":
-        """The same with its bounds moved to numbers that there are."""
+        """Move the bounds to numbers that there are."""
         if self.digits is None:
             return self
         lower, upper = self.lower, self.upper
@@ -119,23 +115,23 @@ class Domain:
         """The least and the greatest number that it can be; it can be one."""
         if self.members is None:
             return self.lower, self.upper
-        numbers = [each for each in self.members if isinstance(each, Decimal) and self._holds(each)]
+        numbers = [member for member in self.members if isinstance(member, Decimal) and self._holds(member)]
         return (min(numbers), max(numbers)) if numbers else (self.lower, self.upper)
 
     def as_value(self, is_boolean: bool) -> Value:
-        """What `possible_truths` takes for it: a number between bounds, or what is true."""
+        """Return it as `possible_truths` takes it: a number between bounds, or what is true."""
         if is_boolean:
             members = (True, False) if self.members is None else self.members
-            truths = {each for each in members if self._holds(each)} | ({None} if self.may_be_null else set())
+            truths = {member for member in members if self._holds(member)} | ({None} if self.may_be_null else set())
             return frozenset(truths or {None})
-        return Between(*self.hull, self.may_be_null) if self.may_be_known else None
+        return Interval(*self.hull, self.may_be_null) if self.may_be_known else None
 
     def in_words(self) -> str | None:
-        """What its numbers are, in English; None where nothing is known of them."""
+        """Say what its numbers are, in English; None where nothing is known of them."""
         if not self.may_be_known or (self.members is None and -self.lower == self.upper == INFINITY):
             return None
         if self.members is not None:
-            possible = sorted(str(each) for each in self.members if self._holds(each))
+            possible = sorted(str(member) for member in self.members if self._holds(member))
             return f"one of {', '.join(possible)}" if len(possible) <= _MOST_WORDS else None
         if self.lower == self.upper:
             return f"always {_shown(self.lower)}"
@@ -148,17 +144,17 @@ class Domain:
 
 
 def _shown(number: Decimal) -> str:
-    """A number without zeros at its end."""
+    """Write a number without zeros at its end."""
     return f"{_EXACT.normalize(number):,f}"
 
 
 def _rounded(number: Decimal, digits: int, rounding: str) -> Decimal:
-    """The next number with so many digits after the point, in a direction."""
+    """Return the next number with so many digits after the point, in a direction."""
     return number.quantize(Decimal(1).scaleb(-digits), rounding, _EXACT)
 
 
 def between(lower: Decimal | int, upper: Decimal | int, digits: int | None = None, may_be_null: bool = False) -> Domain:
-    """A number between two bounds, which it can be."""
+    """Return the domain of a number between two bounds, which it can be."""
     return Domain(Decimal(lower), Decimal(upper), digits=digits, may_be_null=may_be_null)
 
 

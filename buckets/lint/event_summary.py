@@ -12,7 +12,7 @@ from buckets.config.raw_windows import raw_window_fault
 from buckets.engine.stages.in_memory import InMemoryJob
 from buckets.engine.stages.output_decoder import OutputDecoder
 from buckets.engine.stages.shard import Scorer
-from buckets.events.arrivals import DeadLetter, Events, parse
+from buckets.events.arrivals import DeadLetter, EventColumns, parse
 from buckets.events.bad_rows import BadRows
 from buckets.events.schema import EventSchema
 from buckets.lint.conditions import filter_condition
@@ -28,14 +28,7 @@ _COUNT = "count"
 
 @dataclass(frozen=True)
 class KeyCounts:
-    """The keys of a grouping.
-
-    Attributes:
-        keys: how many there are.
-        largest: how many events the largest has.
-        largest_key: its values, in the order of the grouping's fields.
-        events: how many events have a key.
-    """
+    """The keys of a grouping: how many keys and events there are, the largest key, and how many events that has."""
 
     keys: int
     largest: int
@@ -74,10 +67,11 @@ def summarise(
 ) -> EventSummary:
     """Look at events, and try rules on them: all in force, without policies, each for itself.
 
+    Rules for alerts, and those with functions that are not known here, are left out.
+
     Args:
         arrivals: the events, in the form of `events.arrivals`.
-        rules: rules that fit the event schema; those for alerts, and those with functions that are not known here, are
-            left out.
+        rules: rules that fit the event schema.
         schema: the event schema.
         engine: the settings under which rules are tried.
         on_rows: called with the number of rows so far.
@@ -116,11 +110,11 @@ class _Counts:
             self._nulls |= dict.fromkeys(_fields(rule), 0)
             self._keys |= {tuple(sorted(fields)): None for fields, _ in rule.groupings() if fields}
 
-    def add(self, events: Events, broken: list[DeadLetter]) -> None:
+    def add(self, events: EventColumns, broken: list[DeadLetter]) -> None:
         """Count events."""
         fields = events.attributes | events.measures | {self._schema.event_time.field: pa.array(events.times_ms)}
         self._events += len(events)
-        bad = ((each.source, each.position, each.reason) for each in broken)
+        bad = ((letter.source, letter.position, letter.reason) for letter in broken)
         self._bad.take(len(events) + len(broken), len(broken), bad)
         for where in self._passed if len(events) else ():
             mask = matches(where, fields, self._schema, self._lists)
@@ -129,8 +123,8 @@ class _Counts:
             self._nulls[name] += fields[name].null_count
         for names, before in self._keys.items():
             keyed = pa.table({name: fields[name] for name in names}).drop_null()
-            found = keyed.append_column(_COUNT, pa.repeat(pa.scalar(1, pa.int64()), len(keyed)))
-            both = found if before is None else pa.concat_tables([before, found])
+            counted = keyed.append_column(_COUNT, pa.repeat(pa.scalar(1, pa.int64()), len(keyed)))
+            both = counted if before is None else pa.concat_tables([before, counted])
             self._keys[names] = both.group_by(list(names)).aggregate([(_COUNT, "sum")]).rename_columns([*names, _COUNT])
 
     def summary(self, fired: Mapping[str, int]) -> EventSummary:
@@ -149,14 +143,14 @@ def _key_counts(names: tuple[str, ...], table: pa.Table) -> KeyCounts:
 
 
 def _filters(rule: Rule) -> list[Filter]:
-    return [where for where in (rule.where, *(each.where for each in rule.features.values())) if where]
+    return [where for where in (rule.where, *(feature.where for feature in rule.features.values())) if where]
 
 
 def _fields(rule: Rule) -> set[str]:
-    """The fields that a rule names."""
-    found = {field for fields, _ in rule.groupings() for field in fields} | rule.filter_fields
-    found |= {feature.of for feature in rule.features.values() if feature.of is not None}
-    return found.union(*map(filter_fields, _filters(rule)))
+    """Return the fields that a rule names."""
+    names = {field for fields, _ in rule.groupings() for field in fields} | rule.filter_fields
+    names |= {feature.of for feature in rule.features.values() if feature.of is not None}
+    return names.union(*map(filter_fields, _filters(rule)))
 
 
 class _Trial:
@@ -175,12 +169,12 @@ class _Trial:
             return
         payloads = self._job.score_batch([rows], self._rule_set).payloads.get(columns.ALERTS, [])
         for alerts in self._decoder.tables(columns.ALERTS, payloads):
-            for found in alerts["rule_id"].value_counts().to_pylist():
-                self.fired[found["values"]] += found["counts"]
+            for fired in alerts["rule_id"].value_counts().to_pylist():
+                self.fired[fired["values"]] += fired["counts"]
 
 
 def _without_policy(rule: Rule) -> Rule:
-    """A rule as it would fire if it were in force, with nothing that keeps it quiet."""
+    """Return a rule as it would fire if it were in force, with nothing that keeps it quiet."""
     fields = Rule.model_fields
     policy: dict[str, Hashable] = {
         name: fields[name].get_default(call_default_factory=True) for name in POLICY_FIELDS if name != "on"

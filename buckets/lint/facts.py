@@ -4,30 +4,29 @@ Every window ends at the event itself. So a feature that counts what its rule ap
 the least sum, where no amount is negative, is that of the event alone.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from decimal import Decimal
 from typing import Final
 
-from buckets.aggregates.aggregate import aggregate
+from buckets.aggregates.value_range import ValueRange
 from buckets.config.engine import EngineSettings
 from buckets.events.schema import EventSchema
 from buckets.expressions.expression import Expression, Kind
 from buckets.lint.conditions import filter_condition
-from buckets.lint.domain import ANYTHING, INFINITY, TRUTH, Domain, between
+from buckets.lint.domain import TRUTH, Domain, between
 from buckets.lint.logic import Facts, conjuncts, given
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
 from buckets.rules.feature import NamedFeature
 from buckets.rules.filter import Filter, canonical_filter
+from buckets.rules.group import canonical_group_id
 from buckets.rules.rule import Rule
-from buckets.rules.rule_set import canonical_group_id
-from buckets.rules.window import Window
 
 _KINDS: Final[Mapping[str, Kind]] = {"string": "text", "long": "number", "boolean": "boolean"}
 
 
 def event_facts(rule: Rule, schema: EventSchema | None) -> Facts:
-    """What is known of the fields of the events that a rule looks at.
+    """Return what is known of the fields of the events that a rule looks at.
 
     It does not see an event with a null in a field that it groups by.
     """
@@ -49,32 +48,24 @@ def event_facts(rule: Rule, schema: EventSchema | None) -> Facts:
 
 
 def firing_facts(rule: Rule, schema: EventSchema | None, engine: EngineSettings | None = None) -> Facts | None:
-    """What is known of fields and features where a rule is evaluated; None where its filter lets no event pass.
+    """Return what is known of fields and features where a rule is evaluated; None where its filter lets no event pass.
 
-    Args:
-        rule: the rule.
-        schema: the event schema, if it is known.
-        engine: the settings of the job, whose buckets may leave out what lies in them.
+    The buckets of a job with these settings may leave out what lies in them.
     """
     of_events = event_facts(rule, schema)
     facts = given(filter_condition(rule.where, schema), of_events)
     if facts is None:
         return None
-    found_facts = facts
+    kinds, domains = dict(facts.kinds), dict(facts.domains)
     for named in rule.named_features():
-        domain = _domain_of(named, rule, of_events, schema, engine)
-        kind: Kind = "boolean" if named.feature.aggregate.is_boolean else "number"
-        found_facts = _with_feature(found_facts, named.name, kind, domain)
-    return found_facts
+        kinds[named.name] = "boolean" if named.feature.aggregate.is_boolean else "number"
+        domains[Expression("field", value=named.name)] = _domain_of(named, rule, of_events, schema, engine)
+    return Facts(kinds, domains)
 
 
 def _ends(digits: int) -> tuple[Decimal, Decimal]:
-    """The least and the greatest number with so many digits after the point that 64 bits hold."""
+    """Return the least and the greatest number with so many digits after the point that 64 bits hold."""
     return Decimal(INT64_MIN).scaleb(-digits), Decimal(INT64_MAX).scaleb(-digits)
-
-
-def _with_feature(facts: Facts, name: str, kind: Kind, domain: Domain) -> Facts:
-    return Facts({**facts.kinds, name: kind}, {**facts.domains, Expression("field", value=name): domain})
 
 
 def _is_exact(named: NamedFeature, schema: EventSchema | None, engine: EngineSettings | None) -> bool:
@@ -102,74 +93,24 @@ def _is_within(where: Filter, counted: Filter, schema: EventSchema | None) -> bo
 def _domain_of(
     named: NamedFeature, rule: Rule, of_events: Facts, schema: EventSchema | None, engine: EngineSettings | None
 ) -> Domain:
-    """What a feature of a rule can be."""
-    feature = named.feature
-    counted = given(filter_condition(named.where, schema), of_events)
-    if not feature.aggregate.is_boolean and not _is_exact(named, schema, engine):
-        return _INEXACT.get(feature.function, ANYTHING)
-    counts_itself = counted is not None and _is_within(rule.where, named.where, schema)
-    found = _feature_domain(feature.function, feature.of, feature.window, counted or of_events, counts_itself)
+    """Return what a feature of a rule can be."""
+    aggregate = named.feature.aggregate
+    domain = Domain(members=TRUTH.members, may_be_null=False)
+    if not aggregate.is_boolean:
+        field, counts_itself = ValueRange(), False
+        if _is_exact(named, schema, engine):
+            counted = given(filter_condition(named.where, schema), of_events)
+            counts_itself = counted is not None and _is_within(rule.where, named.where, schema)
+            field = _value_range((counted or of_events).of_name(named.feature.of or ""))
+        possible = aggregate.value_range(field, named.feature.window.reach_ms, counts_itself)
+        domain = between(possible.lower, possible.upper, possible.digits, possible.may_be_null)
     # At an event that does not belong to the group of the feature it is NULL.
     is_seen = set(named.fields) <= set(rule.group_by)
-    return found if is_seen else replace(found, may_be_null=True)
+    return domain if is_seen else replace(domain, may_be_null=True)
 
 
-def _feature_domain(function: str, of: str | None, window: Window, counted: Facts, counts_itself: bool) -> Domain:
-    if aggregate(function).is_boolean:
-        return Domain(members=TRUTH.members, may_be_null=False)
-    found = _OF_FUNCTIONS.get(function, _within_values)
-    return found(counted.of_name(of or ""), window, counts_itself)
-
-
-def _count(of: Domain, window: Window, counts_itself: bool) -> Domain:
-    return between(int(counts_itself), INFINITY, 0)
-
-
-def _count_distinct(of: Domain, window: Window, counts_itself: bool) -> Domain:
-    fewest = int(counts_itself and not of.may_be_null)
-    return between(fewest, INFINITY if of.size is None else max(of.size, 1), 0)
-
-
-def _sum(of: Domain, window: Window, counts_itself: bool) -> Domain:
-    if not of.may_be_known:
-        return Domain()
-    least, most = of.hull
-    ends = (-INFINITY, INFINITY) if of.digits is None else _ends(of.digits)
-    lower, upper = (least if least >= 0 else ends[0]), (most if most <= 0 else ends[1])
-    return between(lower, upper, of.digits, may_be_null=not counts_itself or of.may_be_null)
-
-
-def _spread(of: Domain, window: Window, counts_itself: bool) -> Domain:
-    return between(0, INFINITY, may_be_null=True)
-
-
-def _age(of: Domain, window: Window, counts_itself: bool) -> Domain:
-    """Seconds since another event of the window."""
-    return between(0, Decimal(window.reach_ms).scaleb(-3), 3, may_be_null=True)
-
-
-def _within_values(of: Domain, window: Window, counts_itself: bool) -> Domain:
-    """What lies between the least and the greatest value, as an average does."""
-    if not of.may_be_known:
-        return Domain()
-    return between(*of.hull, may_be_null=not counts_itself or of.may_be_null)
-
-
-def _previous(of: Domain, window: Window, counts_itself: bool) -> Domain:
-    return _within_values(of, window, counts_itself=False)
-
-
-_INEXACT: Final[Mapping[str, Domain]] = dict.fromkeys(("count", "same_count"), between(0, INFINITY, 0))
-"""What functions are whose value leaves out what lies in a bucket."""
-_OF_FUNCTIONS: Final[Mapping[str, Callable[[Domain, Window, bool], Domain]]] = {
-    "count": _count,
-    "same_count": _count,
-    "count_distinct": _count_distinct,
-    "sum": _sum,
-    "variance": _spread,
-    "stddev": _spread,
-    "time_since_first": _age,
-    "time_since_previous": _age,
-    "previous": _previous,
-}
-"""What functions make of the values that they are of; all others lie between the least and the greatest of these."""
+def _value_range(domain: Domain) -> ValueRange:
+    """Return between what numbers lie; anything where there can be none."""
+    if not domain.may_be_known:
+        return ValueRange(size=domain.size)
+    return ValueRange(*domain.hull, domain.digits, domain.may_be_null, domain.size)

@@ -43,20 +43,20 @@ class Facts:
     domains: Mapping[Expression, Domain] = field(default_factory=dict)
 
     def of(self, part: Expression) -> Domain:
-        """What a part can be."""
-        found = self.domains.get(part, _FIXED.get(part.operator, ANYTHING))
-        return replace(found, members=TRUTH.members) if found is ANYTHING and self.kind(part) == "boolean" else found
+        """Return what a part can be."""
+        domain = self.domains.get(part, _FIXED.get(part.operator, ANYTHING))
+        return replace(domain, members=TRUTH.members) if domain is ANYTHING and self.kind(part) == "boolean" else domain
 
     def of_name(self, name: str) -> Domain:
-        """What a field or a feature can be."""
+        """Return what a field or a feature can be."""
         return self.of(Expression("field", value=name))
 
     def with_domain(self, part: Expression, domain: Domain) -> "Facts":
-        """The same, and what one part can be."""
+        """Return the same, and what one part can be."""
         return replace(self, domains={**self.domains, part: domain})
 
     def kind(self, part: Expression) -> Kind | None:
-        """The kind of a part; None where it is not known."""
+        """Return the kind of a part; None where it is not known."""
         operator = part.operator
         if operator == "field":
             return self.kinds.get(str(part.value))
@@ -77,17 +77,12 @@ def is_known(expression: Expression) -> bool:
 
 
 def negation(condition: Expression) -> Expression:
-    """What is true where a condition is false."""
+    """Return what is true where a condition is false."""
     return normalise(Expression("not", (condition,)))
 
 
 def may_hold(condition: Expression, facts: Facts) -> bool:
-    """Return whether a condition can be true; False is certain.
-
-    Args:
-        condition: in its one form.
-        facts: what is known of its parts.
-    """
+    """Return whether a condition in its one form can be true; False is certain."""
     return given(condition, facts) is not None
 
 
@@ -102,7 +97,7 @@ def always_holds(condition: Expression, facts: Facts) -> bool:
 
 
 def given(condition: Expression, facts: Facts) -> Facts | None:
-    """What is known where a condition is true; None where it never is."""
+    """Return what is known where a condition is true; None where it never is."""
     parts = list(conjuncts(condition))
     narrowed = facts
     for part in parts:
@@ -123,7 +118,7 @@ def given(condition: Expression, facts: Facts) -> Facts | None:
 
 
 def conjuncts(condition: Expression) -> Iterator[Expression]:
-    """The parts that all have to be true."""
+    """Yield the parts that all have to be true."""
     if condition.operator == "and":
         for operand in condition.operands:
             yield from conjuncts(operand)
@@ -132,15 +127,15 @@ def conjuncts(condition: Expression) -> Iterator[Expression]:
 
 
 def _narrowings(part: Expression, facts: Facts) -> Iterator[tuple[Expression, Domain]]:
-    """What the terms of a comparison can be where it is true."""
+    """Yield what the terms of a comparison can be where it is true."""
     operator, operands = part.operator, part.operands
     if operator in COMPARISONS and operands[1].is_literal and not operands[0].is_literal:
         term, literal = operands
         if facts.kind(term) in (None, literal.operator):
             domain = facts.of(term).narrowed(operator, literal.value)
             yield term, _of_text_function(term, domain)
-    elif operator == "in" and all(each.is_literal for each in operands[1:]):
-        domain = facts.of(operands[0]).one_of(frozenset(each.value for each in operands[1:]))
+    elif operator == "in" and all(literal.is_literal for literal in operands[1:]):
+        domain = facts.of(operands[0]).one_of(frozenset(literal.value for literal in operands[1:]))
         yield operands[0], _of_text_function(operands[0], domain)
     elif operator == "is_null":
         yield operands[0], replace(facts.of(operands[0]), members=frozenset())
@@ -148,9 +143,9 @@ def _narrowings(part: Expression, facts: Facts) -> Iterator[tuple[Expression, Do
         inner = operands[0]
         if inner.operator == "is_null":
             yield inner.operands[0], facts.of(inner.operands[0]).known
-        elif inner.operator == "in" and all(each.is_literal for each in inner.operands[1:]):
+        elif inner.operator == "in" and all(literal.is_literal for literal in inner.operands[1:]):
             term, *others = inner.operands
-            yield term, facts.of(term).none_of(frozenset(each.value for each in others))
+            yield term, facts.of(term).none_of(frozenset(literal.value for literal in others))
         elif inner.operator == "like":
             yield inner, facts.of(inner).one_of(frozenset([False]))
     elif operator == "like":
@@ -158,18 +153,18 @@ def _narrowings(part: Expression, facts: Facts) -> Iterator[tuple[Expression, Do
 
 
 def _of_text_function(term: Expression, domain: Domain) -> Domain:
-    """What a text in lower case, say, can be: only what is in lower case."""
+    """Return what a text in lower case, say, can be: only what is in lower case."""
     change = TEXT_FUNCTIONS.get(term.operator)
     if change is None or domain.members is None:
         return domain
-    return replace(domain, members=frozenset(each for each in domain.members if change(str(each)) == each))
+    return replace(domain, members=frozenset(member for member in domain.members if change(str(member)) == member))
 
 
 # --- truths -----------------------------------------------------------------------------------------------------
 
 
 def truths(condition: Expression, facts: Facts) -> Truths:
-    """All that a condition can be, or more than that, each part taken for itself."""
+    """Return all that a condition can be, or more than that, each part taken for itself."""
     row: dict[str, Value] = {}
     return possible_truths(_Reader(facts, row).condition(condition), row)
 
@@ -185,12 +180,10 @@ class _Reader:
         operator, operands = part.operator, part.operands
         if operator == "boolean":
             return part
-        if part in self._facts.domains:
+        if operator == "field" or part in self._facts.domains:
             return self._named(part, self._facts.of(part).as_value(is_boolean=True))
         if operator in ("and", "or", "not"):
             return Expression(operator, tuple(map(self.condition, operands)))
-        if operator == "field":
-            return self._named(part, self._facts.of(part).as_value(is_boolean=True))
         if operator in ("in", *COMPARISONS):
             return self._comparison(part)
         if operator == "is_null":
@@ -230,12 +223,12 @@ class _Reader:
         return self._named(part, self._facts.of(part).as_value(is_boolean=False))
 
     def _is_function(self, part: Expression) -> bool:
-        return part.operator in NUMBER_FUNCTIONS or (
-            part.operator == "coalesce" and all(self._facts.kind(each) in ("number", None) for each in part.operands)
-        )
+        if part.operator != "coalesce":
+            return part.operator in NUMBER_FUNCTIONS
+        return all(self._facts.kind(operand) in ("number", None) for operand in part.operands)
 
     def _anything(self, part: Expression) -> Truths:
-        """True or false, or NULL if a field in it can be that."""
+        """Return true or false, or NULL if a field in it can be that."""
         return frozenset({True, False} if self._is_surely_known(part) else {True, False, None})
 
     def _is_surely_known(self, part: Expression) -> bool:
@@ -248,7 +241,7 @@ class _Reader:
         return all(map(self._is_surely_known, part.operands))
 
     def _named(self, part: Expression, value: Value) -> Expression:
-        """A field that stands for a part."""
+        """Return a field that stands for a part."""
         is_boolean = isinstance(value, frozenset)
         name = self._names.setdefault((part, is_boolean), f"part {len(self._names)}")
         self._row[name] = value

@@ -15,14 +15,7 @@ from buckets.rules.rule import Rule
 
 @dataclass(frozen=True)
 class FilterAt:
-    """A filter of a rule.
-
-    Attributes:
-        rule: the rule.
-        path: where in the rule it is.
-        where: the filter.
-        feature: the feature that it is of; None for that of the rule.
-    """
+    """A filter of a rule, or of one of its features, and where in the rule it is."""
 
     rule: Rule
     path: tuple[str, ...]
@@ -51,7 +44,7 @@ class Subject:
     written: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def schema_of(self, rule: Rule) -> EventSchema | None:
-        """The event schema of what a rule counts: that of events does not hold for alerts."""
+        """Return the event schema of what a rule counts: that of events does not hold for alerts."""
         return self.schema if rule.on == "events" else None
 
     @cached_property
@@ -60,7 +53,7 @@ class Subject:
         return {rule.rule_id: firing_facts(rule, self.schema_of(rule), self.engine) for rule in self.rules}
 
     def filters(self) -> Iterator[FilterAt]:
-        """All filters that are written, each of a rule or of a feature."""
+        """Yield all filters that are written, each of a rule or of a feature."""
         for rule in self.rules:
             if rule.where:
                 yield FilterAt(rule, ("where",), rule.where)

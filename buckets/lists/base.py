@@ -33,7 +33,7 @@ _PROBE: Final = "probe"
 
 
 def hashes_of(keys: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.uint64]:
-    """A hash of each key, uint64 `(keys,)`, the same in every process."""
+    """Return a hash of each key, uint64 `(keys,)`, the same in every process."""
     from pandas.util import hash_array  # takes long to import, and is needed only where there are lists
 
     texts = np.asarray(keys.to_pylist(), object)
@@ -44,7 +44,7 @@ def hashes_of(keys: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.uint64]:
 def entries_table(
     keys: pa.Array, until_ms: pa.Array, author: pa.Array, reason: pa.Array, values: dict[str, pa.Array]
 ) -> pa.Table:
-    """Entries as a table, in any order.
+    """Return entries as a table, in any order.
 
     Args:
         keys: texts, none twice, none null.
@@ -61,20 +61,20 @@ def entries_table(
 
 
 def table_of(entries: dict[str, Entry]) -> pa.Table:
-    """Entries as a table."""
-    found = list(entries.values())
-    names = sorted({name for entry in found for name in entry.values})
+    """Return entries as a table."""
+    values = list(entries.values())
+    names = sorted({name for entry in values for name in entry.values})
     return entries_table(
         pa.array(list(entries), pa.large_string()),
-        pa.array([entry.until_ms for entry in found], pa.int64()),
-        pa.array([entry.author for entry in found], pa.string()),
-        pa.array([entry.reason for entry in found], pa.string()),
-        {name: pa.array([entry.values.get(name) for entry in found], pa.string()) for name in names},
+        pa.array([entry.until_ms for entry in values], pa.int64()),
+        pa.array([entry.author for entry in values], pa.string()),
+        pa.array([entry.reason for entry in values], pa.string()),
+        {name: pa.array([entry.values.get(name) for entry in values], pa.string()) for name in names},
     )
 
 
 def _entry_of(record: dict[str, Any]) -> Entry:
-    """A row of a table of entries."""
+    """Return a row of a table of entries as an entry."""
     named = ((name, text) for name, text in record.items() if name.startswith(_VALUE) and text is not None)
     values = {name[len(_VALUE) :]: text for name, text in named}
     return Entry(values, record["until_ms"], record["author"] or "", record["reason"] or "")
@@ -94,13 +94,13 @@ class ListBase:
 
     @classmethod
     def of(cls, table: pa.Table) -> "ListBase":
-        """A table of entries, sorted. Cost: O(entries log entries)."""
+        """Return a table of entries as a base, sorted. Cost: O(entries log entries)."""
         hashes = hashes_of(table["key"])
         order = np.argsort(hashes, kind="stable")
         return cls(table.take(pa.array(order)).combine_chunks(), hashes[order])
 
     def __len__(self) -> int:
-        """How many entries there are."""
+        """Return how many entries there are."""
         return len(self.hashes)
 
     def write(self, path: str) -> None:
@@ -114,7 +114,7 @@ class ListBase:
             os.fsync(file.fileno())
 
     def first_repeated(self) -> str | None:
-        """A key that stands in it twice; None where there is none."""
+        """Return a key that stands in it twice; None where there is none."""
         same = np.flatnonzero(self.hashes[1:] == self.hashes[:-1])
         if not len(same):
             return None
@@ -126,19 +126,19 @@ class ListBase:
         return None
 
     def columns(self) -> list[str]:
-        """What entries have besides their keys, as columns of the table."""
+        """Return the columns of the table besides the key."""
         return [name for name in self.table.column_names if name != "key"]
 
     def find(self, keys: pa.Array, hashes: npt.NDArray[np.uint64]) -> Int64s:
-        """The row of each key, int64 `(keys,)`; -1 where it is not there. Cost: O(keys log entries).
+        """Return the row of each key, int64 `(keys,)`; -1 where it is not there. Cost: O(keys log entries).
 
         Args:
             keys: texts without nulls.
             hashes: of the keys.
         """
-        found = np.full(len(keys), -1, np.int64)
+        places = np.full(len(keys), -1, np.int64)
         if not len(self):
-            return found
+            return places
         rows = np.searchsorted(self.hashes, hashes)
         open_keys = np.arange(len(keys))
         while len(open_keys):
@@ -150,13 +150,13 @@ class ListBase:
             at = rows[open_keys]
             texts = self.key_texts(at)
             is_it = pc.equal(texts, keys.take(pa.array(open_keys))).to_numpy(zero_copy_only=False)
-            found[open_keys[is_it]] = at[is_it]
+            places[open_keys[is_it]] = at[is_it]
             open_keys = open_keys[~is_it]
             rows[open_keys] += 1
-        return found
+        return places
 
     def key_texts(self, rows: Int64s) -> pa.Array:
-        """The keys of rows."""
+        """Return the keys of rows."""
         return _taken(self.table["key"], rows).cast(pa.large_string())
 
     def until_ms(self, rows: Int64s) -> pa.Array:
@@ -164,13 +164,13 @@ class ListBase:
         return _taken(self.table["until_ms"], rows)
 
     def values(self, name: str, rows: Int64s) -> pa.Array:
-        """A value of rows, as texts; null where there is none of that name."""
+        """Return a value of rows, as texts; null where there is none of that name."""
         if _VALUE + name not in self.table.column_names:
             return pa.nulls(len(rows), pa.string())
         return _taken(self.table[_VALUE + name], rows).cast(pa.string())
 
     def entries(self, rows: Int64s) -> list[Entry]:
-        """The entries of rows."""
+        """Return the entries of rows."""
         return [_entry_of(record) for record in self.table.take(pa.array(rows)).to_pylist()]
 
 
@@ -179,7 +179,7 @@ def _taken(column: pa.ChunkedArray, rows: Int64s) -> pa.Array:
 
 
 def open_base(path: str) -> ListBase:
-    """What `write` has written; its columns stay in the file until they are asked for."""
+    """Read what `write` has written; its columns stay in the file until they are asked for."""
     table = pa.ipc.open_file(pa.memory_map(path)).read_all()
     entries = table.drop_columns([_HASH])
     if (table.schema.metadata or {}).get(_PROBE.encode()) != _probe().encode():
@@ -193,5 +193,5 @@ def _probe() -> str:
 
 
 def concatenated(tables: Sequence[pa.Table]) -> pa.Table:
-    """Tables of entries as one, with the values of all."""
+    """Return tables of entries as one, with the values of all."""
     return pa.concat_tables(tables, promote_options="default")

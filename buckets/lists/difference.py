@@ -13,7 +13,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 def difference(index: ListIndex, read: ListBase) -> tuple[ListIndex, dict[str, Entry | None] | None, int]:
-    """How a list becomes another one. Cost: O(entries).
+    """Return how a list becomes another one. Cost: O(entries).
 
     Args:
         index: the list in force.
@@ -31,8 +31,8 @@ def difference(index: ListIndex, read: ListBase) -> tuple[ListIndex, dict[str, E
     if index.changes:
         # What has changed since the base is compared one by one.
         keys = list(index.changes)
-        found = read.find(texts := pa.array(keys, pa.large_string()), hashes_of(texts))
-        differs[found[found >= 0]] = False
+        places = read.find(texts := pa.array(keys, pa.large_string()), hashes_of(texts))
+        differs[places[places >= 0]] = False
         in_base = index.base.find(texts, hashes_of(texts))
         gone[in_base[in_base >= 0]] = False
         wanted = ListIndex(read).get_all(keys)
@@ -48,7 +48,7 @@ def difference(index: ListIndex, read: ListBase) -> tuple[ListIndex, dict[str, E
 
 
 def _differs(base: ListBase, read: ListBase, at: npt.NDArray[np.int64]) -> Flags:
-    """Which rows have another entry in a base than in what was read, where they are in it."""
+    """Return which rows of what was read are in a base with another entry."""
     rows = pa.array(at, mask=at < 0)
     differs = np.zeros(len(read), np.bool_)
     for name in sorted({*base.columns(), *read.columns()}):

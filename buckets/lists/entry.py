@@ -27,14 +27,14 @@ class Entry:
     reason: str = ""
 
     def to_record(self) -> dict[str, Any]:
-        """The entry as JSON has it."""
+        """Return the entry as JSON has it."""
         record: dict[str, Any] = {"values": dict(self.values)} if self.values else {}
         record |= {} if self.until_ms is None else {"until_ms": self.until_ms}
         return record | {name: text for name in ("author", "reason") if (text := getattr(self, name))}
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any]) -> "Entry":
-        """What `to_record` has made."""
+        """Read what `to_record` has made."""
         return cls(
             values=record.get("values", _NO_VALUES),
             until_ms=record.get("until_ms"),

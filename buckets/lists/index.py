@@ -35,11 +35,11 @@ class ListIndex:
 
     @classmethod
     def of(cls, entries: Mapping[str, Entry]) -> "ListIndex":
-        """A list of entries."""
+        """Return a list of entries."""
         return cls(ListBase.of(table_of(dict(entries))))
 
     def with_changes(self, changes: Changes) -> "ListIndex":
-        """The list after changes. Cost: O(changes since the base)."""
+        """Return the list after changes. Cost: O(changes since the base)."""
         return ListIndex(self.base, {**self.changes, **changes})
 
     @property
@@ -48,11 +48,11 @@ class ListIndex:
         return self.would_scatter(len(self.changes))
 
     def would_scatter(self, changes: int) -> bool:
-        """Whether so many changes are more than a base should have."""
+        """Return whether so many changes are more than a base should have."""
         return changes > max(MOST_CHANGES, len(self.base) // _SHARE)
 
     def compacted(self) -> "ListIndex":
-        """The same list without changes. Cost: O(entries log entries)."""
+        """Return the same list without changes. Cost: O(entries log entries)."""
         kept = np.ones(len(self.base), np.bool_)
         changed = pa.array(list(self.changes), pa.large_string())
         rows = self.base.find(changed, hashes_of(changed)) if len(changed) else np.zeros(0, np.int64)
@@ -61,53 +61,53 @@ class ListIndex:
         return ListIndex(ListBase.of(concatenated([self.base.table.filter(pa.array(kept)), table_of(new)])))
 
     def entries(self) -> int:
-        """How many entries there are, those that have expired too. Cost: O(changes since the base)."""
+        """Return how many entries there are, with those that have expired. Cost: O(changes since the base)."""
         changed = pa.array(list(self.changes), pa.large_string())
         known = int((self.base.find(changed, hashes_of(changed)) >= 0).sum()) if len(changed) else 0
         return len(self.base) - known + sum(entry is not None for entry in self.changes.values())
 
     def get(self, key: str) -> Entry | None:
-        """The entry of a key, even if it has expired; None where there is none."""
+        """Return the entry of a key, even if it has expired; None where there is none."""
         return self.get_all([key])[0]
 
     def get_all(self, keys: Sequence[str]) -> list[Entry | None]:
-        """The entries of keys, as `get` has each."""
-        found = [self.changes.get(key) for key in keys]
+        """Return the entries of keys, as `get` has each."""
+        entries = [self.changes.get(key) for key in keys]
         others = [number for number, key in enumerate(keys) if key not in self.changes]
         if others:
             texts = pa.array([keys[number] for number in others], pa.large_string())
             rows = self.base.find(texts, hashes_of(texts))
             there = np.flatnonzero(rows >= 0)
             for number, entry in zip(there.tolist(), self.base.entries(rows[there]), strict=True):
-                found[others[number]] = entry
-        return found
+                entries[others[number]] = entry
+        return entries
 
     def contain(self, keys: pa.Array, times_ms: npt.NDArray[np.int64]) -> pa.BooleanArray:
-        """Whether it has keys at some times; null where the key is.
+        """Return whether it has keys at some times; null where the key is.
 
         Args:
             keys: texts, `(rows,)`.
             times_ms: `(rows,)`; an entry counts before its `until_ms`.
         """
-        found = _Found.of(self, keys)
-        return pa.array(found.counting(times_ms), mask=found.is_null)
+        looked_up = _LookedUp.of(self, keys)
+        return pa.array(looked_up.counting(times_ms), mask=looked_up.is_null)
 
     def values(self, keys: pa.Array, times_ms: npt.NDArray[np.int64], name: str) -> pa.Array:
-        """A value of keys at some times; null where the key is, or there is no such entry or value.
+        """Return a value of keys at some times; null where the key is, or there is no such entry or value.
 
         Args:
             keys: texts, `(rows,)`.
             times_ms: `(rows,)`; an entry counts before its `until_ms`.
             name: of the value.
         """
-        found = _Found.of(self, keys)
-        texts = found.values(name).take(pa.array(found.codes))
-        counting = pa.array(found.counting(times_ms) & ~found.is_null)
+        looked_up = _LookedUp.of(self, keys)
+        texts = looked_up.values(name).take(pa.array(looked_up.codes))
+        counting = pa.array(looked_up.counting(times_ms) & ~looked_up.is_null)
         return pc.if_else(counting, texts, pa.scalar(None, pa.string()))
 
 
 @dataclass(frozen=True)
-class _Found:
+class _LookedUp:
     """What a list has for keys, each different one looked for once.
 
     Attributes:
@@ -125,7 +125,7 @@ class _Found:
     changed: Mapping[int, Entry]
 
     @classmethod
-    def of(cls, index: ListIndex, keys: pa.Array) -> "_Found":
+    def of(cls, index: ListIndex, keys: pa.Array) -> "_LookedUp":
         coded = keys.dictionary_encode()
         is_null = coded.indices.is_null().to_numpy(zero_copy_only=False)
         different = coded.dictionary.cast(pa.large_string())
@@ -142,7 +142,7 @@ class _Found:
         return cls(index, codes, is_null, rows, changed)
 
     def counting(self, times_ms: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Which rows have an entry that counts at their time."""
+        """Return which rows have an entry that counts at their time."""
         there, limited, until_ms = (
             self.rows >= 0,
             np.zeros(len(self.rows), np.bool_),
@@ -160,9 +160,9 @@ class _Found:
         return counting
 
     def values(self, name: str) -> pa.Array:
-        """A value of each key, whether its entry counts or not."""
-        found = self.index.base.values(name, np.maximum(self.rows, 0)) if len(self.index.base) else None
-        texts = [None] * len(self.rows) if found is None else found.to_pylist()
+        """Return a value of each key, whether its entry counts or not."""
+        in_base = self.index.base.values(name, np.maximum(self.rows, 0)) if len(self.index.base) else None
+        texts = [None] * len(self.rows) if in_base is None else in_base.to_pylist()
         for number in np.flatnonzero(self.rows < 0).tolist():
             texts[number] = None
         for number, entry in self.changed.items():

@@ -42,7 +42,7 @@ def read_list(path: Path, key: str = "key") -> ListBase:
 
 
 def base_of(rows: pa.Table, key: str, origin: str) -> ListBase:
-    """A table of any columns as a list.
+    """Return a table of any columns as a list.
 
     Args:
         rows: a row an entry.
@@ -79,7 +79,7 @@ def base_of(rows: pa.Table, key: str, origin: str) -> ListBase:
 
 
 def read_moment_ms(text: str) -> int:
-    """A moment as ISO 8601 writes it, in ms since the epoch: the first that is not before it; without a zone, in UTC.
+    """Read a moment of ISO 8601 in ms since the epoch, rounded up; without a zone it is in UTC.
 
     Raises:
         ValueError: it is none.
@@ -92,7 +92,7 @@ def read_moment_ms(text: str) -> int:
 
 
 def _texts(column: pa.ChunkedArray) -> pa.Array:
-    """A column as texts, in one piece; an empty one is missing."""
+    """Return a column as texts, in one piece; an empty one is missing."""
     texts = pa.concat_arrays(column.cast(pa.large_string()).chunks or [pa.nulls(0, pa.large_string())])
     return pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.large_string()), texts)
 
@@ -136,7 +136,7 @@ def _check_quotes(path: Path) -> None:
 
 
 def _csv_rows(path: Path) -> pa.Table:
-    """The rows of a CSV file, a line each, all of them texts."""
+    """Return the rows of a CSV file, a line each, all of them texts."""
     try:
         _check_quotes(path)
         with pacsv.open_csv(path) as reader:
@@ -156,14 +156,14 @@ def _csv_rows(path: Path) -> pa.Table:
 
 
 def _yaml_rows(path: Path, key: str) -> pa.Table:
-    """The entries of a YAML file, all of them texts."""
+    """Return the entries of a YAML file, all of them texts."""
     data, _ = parse_yaml(read_text(path, "list"), path, "list")
     if not isinstance(data, list):
         message = f"list {path}: must be a list of keys, or of mappings such as {{{key}: p1, until: 2026-12-31}}"
         raise BucketsError(message)
     rows = []
-    for number, each in enumerate(data, 1):
-        fields = each if isinstance(each, Mapping) else {key: each}
+    for number, entry in enumerate(data, 1):
+        fields = entry if isinstance(entry, Mapping) else {key: entry}
         wrong = next((name for name, value in fields.items() if isinstance(value, Mapping | list)), None)
         if wrong is not None or not all(isinstance(name, str) for name in fields):
             message = f"list {path}: entry {number}: {wrong or 'a name'} is no text or number; write one"

@@ -30,11 +30,11 @@ class ListsAt:
     times_ms: npt.NDArray[np.int64]
 
     def contain(self, name: str, keys: pa.Array) -> pa.BooleanArray:
-        """Whether a list has the key of each row; null where that is null."""
+        """Return whether a list has the key of each row; null where that is null."""
         return self._list(name).contain(keys, self.times_ms)
 
     def values(self, name: str, keys: pa.Array, value: str) -> pa.Array:
-        """What a list has for the key of each row under the name of a value; null where there is nothing."""
+        """Return the value of this name that a list has for the key of each row; null where there is none."""
         return self._list(name).values(keys, self.times_ms, value)
 
     def _list(self, name: str) -> ListIndex:
@@ -44,6 +44,6 @@ class ListsAt:
 
 
 def unknown_list(name: str, known: Mapping[str, object]) -> str:
-    """What to say of a list that there is not."""
+    """Say that there is no list of this name."""
     there = ", ".join(sorted(known)) or "none"
     return f"there is no list {name!r}; lists of the job: {there}; add it under `lists`, or correct the name"

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple, Self
 
 from buckets.clock import epoch_ms
@@ -60,7 +59,7 @@ class TakenFiles:
                 yield int(file.stem), file
 
     def unfinished(self) -> list[Path]:
-        """The files whose batch has not ended; right as long as nothing runs."""
+        """Return the files whose batch has not ended; right as long as nothing runs."""
         commits = [int(file.name) for file in self._commits.glob("[0-9]*") if file.name.isdecimal()]
         done = -1
         if commits:
@@ -73,14 +72,7 @@ class FileWatch:
     """Names the files of a source that are not read, while a job runs; a context manager."""
 
     def __init__(self, folder: Path, subfolders: bool, checkpoint: Path, say: Callable[[str], None]) -> None:
-        """Begin with nothing said.
-
-        Args:
-            folder: the source.
-            subfolders: whether files in all folders below it are read.
-            checkpoint: Spark's, of the query.
-            say: told a line for each file that is not read.
-        """
+        """Begin with nothing said; the checkpoint is Spark's, and a line is said for each file that is not read."""
         self._folder = Path(os.path.normpath(folder))  # as Spark writes it
         self._subfolders = subfolders
         self._taken = TakenFiles(checkpoint)
@@ -104,9 +96,7 @@ class FileWatch:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Look a last time; what a query that has done all there was has left, is named too."""
         self._closing.set()
         self._thread.join()
@@ -145,7 +135,7 @@ class FileWatch:
 
 
 def _modified_ms(path: Path) -> int | None:
-    """When a file was modified, as Spark sees it; None where it is gone."""
+    """Return when a file was modified, as Spark sees it; None where it is gone."""
     try:
         return path.stat().st_mtime_ns // 1_000_000
     except OSError:

@@ -5,7 +5,7 @@ from typing import Any
 
 
 def messages_behind(progress: dict[str, Any]) -> int | None:
-    """How many messages a query has not yet taken in; None where Spark does not say."""
+    """Return how many messages a query has not yet taken in; None where Spark does not say."""
     behind = None
     for source in progress.get("sources", ()):
         latest, end = (_offsets(source.get(name)) for name in ("latestOffset", "endOffset"))
@@ -17,7 +17,7 @@ def messages_behind(progress: dict[str, Any]) -> int | None:
 
 
 def _offsets(reported: Any) -> dict[tuple[str, str], int] | None:
-    """Offsets by topic and partition; None where these are no offsets of topics."""
+    """Return offsets by topic and partition; None where these are no offsets of topics."""
     written = json.loads(reported) if isinstance(reported, str) else reported
     if not isinstance(written, dict):
         return None

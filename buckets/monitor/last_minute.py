@@ -10,16 +10,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from buckets.duration import MINUTE_MS
 from buckets.engine.stages.accounting import BatchAccount
 
-MINUTE_MS = 60_000
 SHARES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
 
 
 def weighted_quantiles(
     values: npt.NDArray[np.int64], weights: npt.NDArray[np.float64], shares: Sequence[float]
 ) -> list[int]:
-    """For each share the least value such that values up to it have at least that share of all weight.
+    """Return for each share the least value such that values up to it have at least that share of all weight.
 
     Complexity: O(n log n).
 
@@ -87,7 +87,7 @@ class LastMinute:
         self._batches.append(counted)
 
     def summary(self, now_ms: int) -> dict[str, Any]:
-        """The minute that ends now, as plain data; forgets what is older.
+        """Return the minute that ends now, as plain data, and forget what is older.
 
         Rates are taken over the minute, or over the time since the first batch began where that is shorter.
         """
@@ -103,12 +103,15 @@ class LastMinute:
             "alerts": sum(batch.alerts for batch in batches),
             "events_per_s": round(events / span_s, 1),
             "events_by_second": self._by_second(now_ms, math.ceil(span_s)),
-            "batch_ms": self._quantiles([round(batch.duration_s * 1000) for batch in batches]),
-            "latency_ms": self._latencies(),
+            "batch_ms": named_quantiles(np.array([round(batch.duration_s * 1000) for batch in batches], np.int64)),
+            "latency_ms": named_quantiles(
+                np.concatenate([np.empty(0, np.int64), *(batch.latencies_ms for batch in batches)]),
+                np.concatenate([np.empty(0), *(batch.weights for batch in batches)]),
+            ),
         }
 
     def _by_second(self, now_ms: int, seconds: int) -> list[int]:
-        """Events of each of the latest seconds, oldest first."""
+        """Return events of each of the latest seconds, oldest first."""
         counts = [0] * seconds
         for batch in self._batches:
             ago_s = (now_ms - batch.written_ms) // 1000
@@ -116,15 +119,12 @@ class LastMinute:
                 counts[-1 - ago_s] += batch.events
         return counts
 
-    def _latencies(self) -> dict[str, int] | None:
-        if not any(len(batch.weights) for batch in self._batches):
-            return None
-        weights = np.concatenate([batch.weights for batch in self._batches])
-        return self._quantiles(np.concatenate([batch.latencies_ms for batch in self._batches]), weights)
 
-    def _quantiles(self, values: Any, weights: npt.NDArray[np.float64] | None = None) -> dict[str, int] | None:
-        if not len(values):
-            return None
-        weights = np.ones(len(values)) if weights is None else weights
-        found = weighted_quantiles(np.asarray(values, np.int64), weights, list(SHARES.values()))
-        return dict(zip(SHARES, found, strict=True))
+def named_quantiles(
+    values: npt.NDArray[np.int64], weights: npt.NDArray[np.float64] | None = None
+) -> dict[str, int] | None:
+    """Return the quantiles of `SHARES` by name, weighted or not; None of no values."""
+    if not len(values):
+        return None
+    weights = np.ones(len(values)) if weights is None else weights
+    return dict(zip(SHARES, weighted_quantiles(values, weights, list(SHARES.values())), strict=True))

@@ -22,7 +22,7 @@ State = Literal["running", "silent", "gone", "stopped"]
 
 
 def live_path(checkpoint: Path) -> Path:
-    """Where the status of a checkpoint's job is."""
+    """Return where the status of a checkpoint's job is."""
     return records_folder(checkpoint) / "live.json"
 
 
@@ -33,7 +33,7 @@ class Live:
     data: dict[str, Any]
 
     def state(self, now_ms: int) -> State:
-        """Whether the job runs, has been stopped, is gone without a word, or has not been heard of for a while."""
+        """Say whether the job runs, has been stopped, is gone without a word, or has not been heard of for a while."""
         if self.data["ended_ms"] is not None:
             return "stopped"
         if self.data["host"] == socket.gethostname() and not _is_alive(self.data["pid"]):
@@ -57,7 +57,7 @@ def _is_alive(pid: int) -> bool:
 
 
 def read_live(checkpoint: Path) -> Live | None:
-    """The status of a checkpoint's job; None where no job has written one.
+    """Read the status of a checkpoint's job; None where no job has written one.
 
     Raises:
         BucketsError: there is a file, and it cannot be read.

@@ -14,7 +14,6 @@ from collections import Counter, deque
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from buckets.checkpoint.seal import seal_json
@@ -84,12 +83,10 @@ class LiveStatus:
         self._thread.start()
 
     def __enter__(self) -> Self:
-        """Nothing more to begin."""
+        """Return this."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Close, and say what the job failed of, if it did."""
         self.close(None if error is None or isinstance(error, KeyboardInterrupt) else first_line(error))
 
@@ -101,11 +98,7 @@ class LiveStatus:
             self._left_out += 1
 
     def close(self, failure: str | None = None) -> None:
-        """Write one last time, that the job has ended, and end.
-
-        Args:
-            failure: why it ended, where it has not just been stopped.
-        """
+        """Write one last time that the job has ended, and why if it has not just been stopped; then end."""
         if not self._closing.is_set():
             self._failure = failure
             self._closing.set()

@@ -24,16 +24,9 @@ _PPID, _UTIME, _STIME, _THREADS, _RSS = 1, 11, 12, 17, 21
 
 @dataclass(frozen=True)
 class ProcessUse:
-    """What one process holds at a moment.
+    """What one process of a kind, `DRIVER`, `JVM` or `WORKERS`, holds at a moment; None for no limit.
 
-    Attributes:
-        kind: `DRIVER`, `JVM` or `WORKERS`.
-        pid: the process.
-        descriptors: how many are open.
-        descriptor_limit: how many may be open; None for no limit.
-        threads: how many it has.
-        resident_bytes: its memory.
-        cpu_s: the CPU time that it has taken since its start.
+    `cpu_s` is the CPU time that it has taken since its start.
     """
 
     kind: str
@@ -46,12 +39,12 @@ class ProcessUse:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of a process after its name, which may hold blanks and brackets."""
+    """Return the fields of a process after its name, which may hold blanks and brackets."""
     return (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
 
 
 def _parents() -> dict[int, int]:
-    """The parent of every process."""
+    """Return the parent of every process."""
     parents: dict[int, int] = {}
     if PROC.joinpath("self", "stat").exists():
         for folder in PROC.iterdir():
@@ -65,39 +58,38 @@ def _parents() -> dict[int, int]:
 
 def by_kind(uses: Iterable[ProcessUse]) -> dict[str, dict[str, int]]:
     """Return what processes of each kind hold together, as plain data."""
-    found: dict[str, dict[str, int]] = {}
+    kinds: dict[str, dict[str, int]] = {}
     for use in uses:
-        kind = found.setdefault(use.kind, dict.fromkeys(("processes", "descriptors", "threads", "resident_bytes"), 0))
+        kind = kinds.setdefault(use.kind, dict.fromkeys(("processes", "descriptors", "threads", "resident_bytes"), 0))
         kind["processes"] += 1
         for name in ("descriptors", "threads", "resident_bytes"):
             kind[name] += getattr(use, name)
-    return found
+    return kinds
 
 
 def process_tree(root: int) -> list[int]:
-    """A process and all that it has started, as far as they run; parents before children."""
+    """Return a process and all that it has started, as far as they run; parents before children."""
     children: dict[int, list[int]] = defaultdict(list)
     for pid, parent in _parents().items():
         children[parent].append(pid)
-    found = [root]
-    for pid in found:
-        found += children[pid]
-    return found
+    tree = [root]
+    for pid in tree:
+        tree += children[pid]
+    return tree
 
 
 def job_processes(driver: int) -> list[ProcessUse]:
-    """Return what the processes of a job hold; one that ends meanwhile is left out.
+    """Return what the processes of a job hold, but for one that ends meanwhile.
 
-    Args:
-        driver: its driver; where spark-submit has started that, the JVM is its parent.
+    Where spark-submit has started the driver, the JVM is the driver's parent.
     """
     if not PROC.joinpath("self", "stat").exists():
         return [_own_use()] if driver == os.getpid() else []
-    found = []
+    uses = []
     for pid in process_tree(_root(driver)):
         with contextlib.suppress(OSError):
-            found.append(_use(pid, driver))
-    return found
+            uses.append(_use(pid, driver))
+    return uses
 
 
 def _root(driver: int) -> int:

@@ -15,7 +15,7 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def shortages(uses: Iterable[ProcessUse]) -> list[str]:
-    """What processes will soon run out of, a line each with what to do; empty if all is well, or nothing is known."""
+    """Say what processes will soon run out of, a line each with what to do; empty if all is well or nothing known."""
     lines = [_descriptors(use, use.descriptor_limit) for use in uses if use.descriptor_limit is not None]
     return [line for line in (*lines, _threads(), _memory()) if line is not None]
 
@@ -61,14 +61,14 @@ def _of_machine() -> tuple[int | None, int | None, str]:
 
 
 def _number(path: Path) -> int | None:
-    """The number that a file holds; None where there is no file, or it says `max`."""
+    """Read the number that a file holds; None where there is no file, or it says `max`."""
     with contextlib.suppress(OSError, ValueError):
         return int(path.read_text())
     return None
 
 
 def _field(path: Path, name: str) -> int | None:
-    """The number after a name in a file of names and numbers; None where there is none."""
+    """Read the number after a name in a file of names and numbers; None where there is none."""
     with contextlib.suppress(OSError, ValueError):
         for line in path.read_text().splitlines():
             fields = line.split()

@@ -13,31 +13,31 @@ NOTEBOOK = Path(__file__).with_name("train.py")
 
 
 def jupyter_text(notebook: Path) -> str:
-    """A notebook of marimo as one of Jupyter."""
+    """Return a notebook of marimo as one of Jupyter."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "exported.ipynb"
-        command = [
+        export = [
             sys.executable,
             "-m",
             "marimo",
             "export",
             "ipynb",
-            str(notebook),
             "--sort",
             "top-down",
             "-o",
             str(out),
+            str(notebook),
         ]
-        subprocess.run(command, check=True, capture_output=True)
+        subprocess.run(export, check=True, capture_output=True)
         exported = json.loads(out.read_text(encoding="utf-8"))
     cells = [cell for cell in exported["cells"] if "".join(cell["source"]) != "import marimo as mo"]
-    found = {
+    written = {
         "cells": [cell | {"metadata": {}, "id": f"cell-{number}"} for number, cell in enumerate(cells, 1)],
         "metadata": {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}},
         "nbformat": exported["nbformat"],
         "nbformat_minor": exported["nbformat_minor"],
     }
-    return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+    return json.dumps(written, indent=1, ensure_ascii=False) + "\n"
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ _BITS = np.uint64(32)
 
 @compiled
 def _multiply(whole, micro, factor):
-    """`whole * factor + micro * (factor / 1,000,000)` as pairs of 64-bit words, low first: int64 `(rows, 2)`."""
+    """Return `whole * factor + micro * (factor / 1,000,000)` as pairs of words, low first: int64 `(rows, 2)`."""
     words = np.empty((whole.shape[0], 2), np.int64)
     for row in range(whole.shape[0]):
         negative = whole[row] < 0
@@ -45,7 +45,7 @@ def decimals(
     factor: npt.NDArray[np.int64],
     kind: pa.Decimal128Type,
 ) -> pa.Array:
-    """Values as decimals of one type.
+    """Make decimals of one type of values.
 
     Args:
         whole: int64 `(rows,)`, scaled units.
@@ -58,7 +58,7 @@ def decimals(
 
 
 def decimals_of(scaled: npt.NDArray[Any], valid: npt.NDArray[np.bool_] | None, kind: pa.Decimal128Type) -> pa.Array:
-    """Scaled integers as decimals of one type.
+    """Make decimals of one type of scaled integers.
 
     Args:
         scaled: `(rows,)`, int64, or Python integers.

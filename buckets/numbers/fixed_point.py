@@ -2,7 +2,8 @@
 
 import re
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
+from typing import Any
 
 INT64_MAX = 2**63 - 1
 INT64_MIN = -(2**63)
@@ -55,7 +56,7 @@ class Number:
         return len(self.digits) + self.exponent
 
     def scaled(self, places: int) -> tuple[int, bool]:
-        """The number times `10**places`, cut towards zero, and whether nothing was cut off.
+        """Return the number times `10**places`, cut towards zero, and whether nothing was cut off.
 
         The number has to be small enough to be computed with; see `whole_digits`.
         """
@@ -71,19 +72,19 @@ def read_number(text: str) -> Number:
     Raises:
         ValueError: not a number.
     """
-    found = _PARTS.fullmatch(text)
-    if found is None or not (found["whole"] or found["fraction"]):
+    parts = _PARTS.fullmatch(text)
+    if parts is None or not (parts["whole"] or parts["fraction"]):
         message = f"{_shown(text)!r} is not a decimal number"
         raise ValueError(message)
-    fraction = found["fraction"] or ""
-    digits = (found["whole"] + fraction).lstrip("0")
+    fraction = parts["fraction"] or ""
+    digits = (parts["whole"] + fraction).lstrip("0")
     significant = digits.rstrip("0")
     if not significant:
         return Number(False, "", 0)
-    power = (found["power"] or "").lstrip("0")
+    power = (parts["power"] or "").lstrip("0")
     exponent = int(power or "0") if len(power) <= _LONGEST_POWER else 10**_LONGEST_POWER - 1
-    exponent = -exponent if found["down"] else exponent
-    return Number(found["sign"] == "-", significant, exponent - len(fraction) + len(digits) - len(significant))
+    exponent = -exponent if parts["down"] else exponent
+    return Number(parts["sign"] == "-", significant, exponent - len(fraction) + len(digits) - len(significant))
 
 
 def _shown(text: str) -> str:
@@ -117,17 +118,19 @@ def format_scaled(scaled: int, scale: int) -> str:
     return f"{sign}{digits[:-scale]}.{digits[-scale:]}"
 
 
-def readable(value: Decimal | str) -> str:
-    """A value without the zeros that pad it in its column, with separated thousands."""
-    number = Decimal(value)
-    whole, _, digits = format(number, "f").partition(".")
-    kept = digits.rstrip("0")
-    text = f"{int(whole):,}" if int(whole) else whole
-    return f"{text}.{kept.ljust(2, '0')}" if kept else text
-
-
 def half_to_even(dividend: int, divisor: int) -> int:
-    """A quotient of integers of any size, rounded to an integer."""
+    """Divide integers of any size, rounded to an integer."""
     whole, rest = divmod(dividend, divisor)
     twice = 2 * abs(rest) - abs(divisor)
     return whole + (twice > 0 or (twice == 0 and whole % 2 == 1))
+
+
+def finite_decimal(written: Any) -> Decimal | None:
+    """Return a number as somebody has written it; None of what is no finite number."""
+    if not isinstance(written, str | int | float | Decimal) or isinstance(written, bool):
+        return None
+    try:
+        number = Decimal(str(written))
+    except InvalidOperation:
+        return None
+    return number if number.is_finite() else None

@@ -17,7 +17,7 @@ from buckets.numbers.wide_sum import divide, join, join_within
 
 @leaf
 def quotient(high, low, count):
-    """A sum, as a pair, divided by a count of 1 to 2**31 - 1.
+    """Return a sum, as a pair, divided by a count of 1 to 2**31 - 1.
 
     Returns:
         Whole, rounded down, and rest; the nearest whole that fits 64 bits and no rest where it does not fit.
@@ -31,7 +31,7 @@ def quotient(high, low, count):
 
 @inlined
 def rounded(whole, rest, count):
-    """A quotient, rounded half-even to millionths.
+    """Return a quotient, rounded half-even to millionths.
 
     Returns:
         Whole, rounded down, and millionths, 0 to 999,999.
@@ -48,13 +48,13 @@ def rounded(whole, rest, count):
 
 @inlined
 def is_less(whole, rest, count, other_whole, other_rest, other_count):
-    """Whether one quotient is smaller than another."""
+    """Return whether one quotient is smaller than another."""
     return whole < other_whole or (whole == other_whole and rest * other_count < other_rest * count)
 
 
 @leaf
 def side_of_digits(rest, count, digits, rule):
-    """On which side of a limit of the same whole a quotient lies.
+    """Return on which side of a limit of the same whole a quotient lies.
 
     Args:
         rest: the quotient's.
@@ -67,8 +67,8 @@ def side_of_digits(rest, count, digits, rule):
     """
     for block in range(digits.shape[1]):
         scaled_rest = rest * DIGIT_BLOCK
-        found = scaled_rest // count
-        rest = scaled_rest - found * count
-        if found != digits[rule, block]:
-            return 1 if found > digits[rule, block] else -1
+        block_digits = scaled_rest // count
+        rest = scaled_rest - block_digits * count
+        if block_digits != digits[rule, block]:
+            return 1 if block_digits > digits[rule, block] else -1
     return 1 if rest > 0 else 0

@@ -17,7 +17,7 @@ LOW_MASK: Final = 2**32 - 1
 
 @inlined
 def join(high, low):
-    """The number that a pair means.
+    """Return the number that a pair means.
 
     Returns:
         The number, and whether it fits 64 bits; where it does not, the number is 0.
@@ -30,7 +30,7 @@ def join(high, low):
 
 @leaf
 def join_within(high, low):
-    """The number that a pair means, or the nearest one that fits 64 bits."""
+    """Return the number that a pair means, or the nearest one that fits 64 bits."""
     number, fits = join(high, low)
     if fits:
         return number
@@ -39,13 +39,13 @@ def join_within(high, low):
 
 @leaf
 def is_negative(high, low):
-    """Whether the number that a pair means is below 0."""
+    """Return whether the number that a pair means is below 0."""
     return high + (low >> LOW_BITS) < 0
 
 
 @leaf
 def divide(high, low, divisor):
-    """A pair divided by 1 to 2**31 - 1, rounded down.
+    """Return a pair divided by 1 to 2**31 - 1, rounded down.
 
     Returns:
         The quotient, as a pair, and the rest, 0 to divisor - 1.
@@ -60,7 +60,7 @@ def divide(high, low, divisor):
 
 @leaf
 def share(high, low, numerator, denominator):
-    """The part `numerator / denominator` of a pair, rounded half-even.
+    """Return the part `numerator / denominator` of a pair, rounded half-even.
 
     Args:
         high: upper member.
@@ -83,5 +83,5 @@ def share(high, low, numerator, denominator):
 
 @leaf
 def times(number, factor):
-    """A 64-bit number times a factor of 0 to 2**31 - 1, as a pair."""
+    """Return a 64-bit number times a factor of 0 to 2**31 - 1, as a pair."""
     return (number >> LOW_BITS) * factor, (number & LOW_MASK) * factor

@@ -19,8 +19,8 @@ def short_length(folder: Path) -> int:
     Raises:
         BucketsError: a table cannot be read.
     """
-    found = sorted(set(_all_ids(folder)))
-    shared = (_shared(one, other) for one, other in pairwise(found))
+    ids = sorted(set(_all_ids(folder)))
+    shared = (_shared(one, other) for one, other in pairwise(ids))
     return max(_FEWEST, 1 + max(shared, default=0))
 
 

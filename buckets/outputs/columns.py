@@ -1,10 +1,13 @@
-"""The outputs of scoring: their names and their columns.
+"""The outputs of scoring, each declared once in `OUTPUTS`; sinks, audit, replays and commands go by these declarations.
 
 Inside the query times are epoch milliseconds and values are decimals, both exact; a sink writes them in the form of its
 files (timestamps in Delta, integers and strings in JSON lines).
 """
 
 import pyarrow as pa
+
+from buckets.outputs import checks
+from buckets.outputs.output import VALUE, Check, Output, Published
 
 ALERTS = "alerts"
 SHADOW_ALERTS = "shadow_alerts"
@@ -22,61 +25,176 @@ BATCHES = "batches"
 VERDICTS = "verdicts"
 """What people have found about alerts: no output of scoring, but a topic, or a table, beside those."""
 
-TOPICS = (ALERTS, SHADOW_ALERTS, HELD_ALERTS, EVALUATIONS, LATE_EVENTS, COLLISIONS, DUPLICATES, DEAD_LETTERS)
-"""The outputs that may go to topics."""
-
 TIME = pa.timestamp("ms", "UTC")
 """A moment, to the millisecond."""
+OBJECTS = ("key", "event", "terms")
+"""Columns that are JSON as text in tables."""
 _POSITION = [pa.field("source", pa.string()), pa.field("source_order", pa.int64()), pa.field("position", pa.int64())]
 _OF_GROUP = [
     pa.field("group", pa.string()),
     pa.field("group_by", pa.list_(pa.string())),
     pa.field("key", pa.string()),
 ]
-
 DEAD_LETTER_COLUMNS = pa.schema([*_POSITION, pa.field("reason", pa.string()), pa.field("raw", pa.string())])
-LATE_EVENT_COLUMNS = pa.schema(
-    [
-        pa.field("event_id", pa.string()),
-        *_OF_GROUP,
-        pa.field("event_time", TIME),
-        pa.field("clock", TIME),
-        pa.field("applied", pa.bool_()),
-        pa.field("too_late", pa.bool_()),
-        pa.field("other_event_id", pa.string()),
-        pa.field("warm", pa.bool_()),
-        *_POSITION,
-    ]
+_ALERT = (
+    pa.field("alert_id", pa.string()),
+    pa.field("rule_id", pa.string()),
+    pa.field("rule_version", pa.int32()),
+    pa.field("ruleset_version", pa.int64()),
+    pa.field("rule", pa.string()),
+    pa.field("key", pa.string()),
+    pa.field("event_id", pa.string()),
+    pa.field("event_time", TIME),
+    pa.field("value", VALUE),
+    pa.field("lower", VALUE),
+    pa.field("upper", VALUE),
+    pa.field("exact", pa.bool_()),
+    pa.field("certain", pa.bool_()),
+    pa.field("warm", pa.bool_()),
+    pa.field("count", pa.int64()),
+    pa.field("count_lower", pa.int64()),
+    pa.field("count_upper", pa.int64()),
+    pa.field("operator", pa.string()),
+    pa.field("limit", pa.string()),
+    pa.field("window_start", TIME),
+    pa.field("window_end", TIME),
+    pa.field("event", pa.string()),
+    pa.field("terms", pa.string()),
+    pa.field("condition", pa.string()),
+    pa.field("severity", pa.string()),
+    pa.field("tags", pa.list_(pa.string())),
+    pa.field("score", pa.int64()),
+    pa.field("held_back", pa.int64()),
 )
-COLLISION_COLUMNS = pa.schema(
-    [
-        pa.field("event_id", pa.string()),
-        pa.field("other_event_id", pa.string()),
-        *_OF_GROUP,
-        pa.field("event_time", TIME),
-        pa.field("kept", pa.bool_()),
-        pa.field("warm", pa.bool_()),
-        *_POSITION,
-    ]
+_REPEATS_OF_ALERTS = ("day", "event_time")
+"""The id of an alert does not say where its transaction came from, but when it was."""
+
+
+def _alerts(name: str, contract: str, *more: pa.Field, in_all_releases: bool = False) -> Output:
+    published = Published(contract, checks.OF_ALERTS, identity="alert_id", repeats_share=_REPEATS_OF_ALERTS)
+    return Output(name, (*_ALERT, *more, *_POSITION), published, ("alert_id",), in_all_releases)
+
+
+OUTPUTS = (
+    _alerts(ALERTS, "alert-v2", in_all_releases=True),
+    _alerts(SHADOW_ALERTS, "alert-v2"),
+    _alerts(HELD_ALERTS, "held-alert-v1", pa.field("held_by", pa.string()), pa.field("state", pa.string())),
+    Output(
+        EVALUATIONS,
+        # Of a rule with features the value, its bounds and counts are NULL, and `terms` tells them, as JSON; of others
+        # it is the other way round.
+        (
+            pa.field("event_id", pa.string()),
+            pa.field("rule_id", pa.string()),
+            pa.field("rule_version", pa.int32()),
+            pa.field("ruleset_version", pa.int64()),
+            pa.field("key", pa.string()),
+            pa.field("event_time", TIME),
+            pa.field("value", VALUE),
+            pa.field("lower", VALUE),
+            pa.field("upper", VALUE),
+            pa.field("exact", pa.bool_()),
+            pa.field("warm", pa.bool_()),
+            pa.field("count", pa.int64()),
+            pa.field("count_lower", pa.int64()),
+            pa.field("count_upper", pa.int64()),
+            pa.field("fired", pa.bool_()),
+            pa.field("terms", pa.string()),
+        ),
+        Published("evaluation-v2", checks.OF_VALUES),
+        identity=("rule_id", "event_id", "event_time", "key"),
+    ),
+    Output(
+        LATE_EVENTS,
+        (
+            pa.field("event_id", pa.string()),
+            *_OF_GROUP,
+            pa.field("event_time", TIME),
+            pa.field("clock", TIME),
+            pa.field("applied", pa.bool_()),
+            pa.field("too_late", pa.bool_()),
+            pa.field("other_event_id", pa.string()),
+            pa.field("warm", pa.bool_()),
+            *_POSITION,
+        ),
+        Published(
+            "late-event-v1",
+            (
+                Check("is_late", "event_time < clock", lambda row: row["event_time"] < row["clock"]),
+                Check(
+                    "too_late_is_not_applied",
+                    "NOT (too_late AND applied)",
+                    lambda row: not (row["too_late"] and row["applied"]),
+                ),
+            ),
+        ),
+        in_all_releases=True,
+    ),
+    Output(
+        COLLISIONS,
+        (
+            pa.field("event_id", pa.string()),
+            pa.field("other_event_id", pa.string()),
+            *_OF_GROUP,
+            pa.field("event_time", TIME),
+            pa.field("kept", pa.bool_()),
+            pa.field("warm", pa.bool_()),
+            *_POSITION,
+        ),
+        Published(
+            "collision-v1",
+            (Check("two_events", "event_id <> other_event_id", lambda row: row["event_id"] != row["other_event_id"]),),
+        ),
+        in_all_releases=True,
+    ),
+    Output(
+        DUPLICATES,
+        (
+            pa.field("event_id", pa.string()),
+            *_OF_GROUP,
+            pa.field("event_time", TIME),
+            pa.field("warm", pa.bool_()),
+            *_POSITION,
+        ),
+        Published("duplicate-v1"),
+        in_all_releases=True,
+    ),
+    Output(
+        DEAD_LETTERS,
+        DEAD_LETTER_COLUMNS,
+        # A dead letter has no time of its own, and may be sent again on another day.
+        Published("dead-letter-v1", repeats_share=("position",)),
+        in_all_releases=True,
+    ),
 )
-DUPLICATE_COLUMNS = pa.schema(
-    [
-        pa.field("event_id", pa.string()),
-        *_OF_GROUP,
-        pa.field("event_time", TIME),
-        pa.field("warm", pa.bool_()),
-        *_POSITION,
-    ]
+"""The outputs of scoring, which are decoded from payloads."""
+PUBLISHED = {output.name: output.published for output in OUTPUTS if output.published is not None} | {
+    VERDICTS: Published(
+        "verdict-v1",
+        (
+            Check(
+                "alert_or_event",
+                "alert_id IS NOT NULL OR event_id IS NOT NULL",
+                lambda row: row["alert_id"] is not None or row["event_id"] is not None,
+            ),
+        ),
+        # A case tool may send a verdict again on any day; there are few of them.
+        repeats_share=(),
+    )
+}
+"""The outputs that may go to topics, and verdicts."""
+TOPICS = tuple(name for name in PUBLISHED if name != VERDICTS)
+"""The outputs that may go to topics."""
+TABLES = (*(output.name for output in OUTPUTS), BATCHES)
+"""The tables of a job that keeps evaluations."""
+_VARIANT = (
+    pa.field("rule_id", pa.string()),
+    pa.field("key", pa.string()),
+    pa.field("event_id", pa.string()),
+    pa.field("event_time", TIME),
+    *_POSITION,
 )
-VARIANT_ALERT_COLUMNS = pa.schema(
-    [
-        pa.field("rule_id", pa.string()),
-        pa.field("key", pa.string()),
-        pa.field("event_id", pa.string()),
-        pa.field("event_time", TIME),
-        *_POSITION,
-    ]
-)
+_BY_NAME = {output.name: output for output in (*OUTPUTS, *(Output(name, _VARIANT) for name in VARIANT_OUTPUTS))}
 BATCH_COLUMNS = pa.schema(
     [
         pa.field("batch_id", pa.int64()),
@@ -99,101 +217,26 @@ BATCH_COLUMNS = pa.schema(
 )
 
 
-def value_type(largest_scale: int) -> pa.DataType:
-    """The type of values: a decimal with room for any 64-bit sum and for an average's extra digits."""
-    return pa.decimal128(38, largest_scale + 6)
-
-
-def evaluation_columns(largest_scale: int) -> pa.Schema:
-    """Columns of `evaluations`: one row for an evaluated event and a rule.
-
-    `value`, its bounds and counts are NULL of a rule with features, whose `terms` tell them, as JSON; and the other way
-    round.
-    """
-    value = value_type(largest_scale)
-    return pa.schema(
-        [
-            pa.field("event_id", pa.string()),
-            pa.field("rule_id", pa.string()),
-            pa.field("rule_version", pa.int32()),
-            pa.field("ruleset_version", pa.int64()),
-            pa.field("key", pa.string()),
-            pa.field("event_time", TIME),
-            pa.field("value", value),
-            pa.field("lower", value),
-            pa.field("upper", value),
-            pa.field("exact", pa.bool_()),
-            pa.field("warm", pa.bool_()),
-            pa.field("count", pa.int64()),
-            pa.field("count_lower", pa.int64()),
-            pa.field("count_upper", pa.int64()),
-            pa.field("fired", pa.bool_()),
-            pa.field("terms", pa.string()),
-        ]
-    )
-
-
-def alert_columns(largest_scale: int) -> pa.Schema:
-    """Columns of `alerts` and `shadow_alerts`."""
-    value = value_type(largest_scale)
-    return pa.schema(
-        [
-            pa.field("alert_id", pa.string()),
-            pa.field("rule_id", pa.string()),
-            pa.field("rule_version", pa.int32()),
-            pa.field("ruleset_version", pa.int64()),
-            pa.field("rule", pa.string()),
-            pa.field("key", pa.string()),
-            pa.field("event_id", pa.string()),
-            pa.field("event_time", TIME),
-            pa.field("value", value),
-            pa.field("lower", value),
-            pa.field("upper", value),
-            pa.field("exact", pa.bool_()),
-            pa.field("certain", pa.bool_()),
-            pa.field("warm", pa.bool_()),
-            pa.field("count", pa.int64()),
-            pa.field("count_lower", pa.int64()),
-            pa.field("count_upper", pa.int64()),
-            pa.field("operator", pa.string()),
-            pa.field("limit", pa.string()),
-            pa.field("window_start", TIME),
-            pa.field("window_end", TIME),
-            pa.field("event", pa.string()),
-            pa.field("terms", pa.string()),
-            pa.field("condition", pa.string()),
-            pa.field("severity", pa.string()),
-            pa.field("tags", pa.list_(pa.string())),
-            pa.field("score", pa.int64()),
-            pa.field("held_back", pa.int64()),
-            *_POSITION,
-        ]
-    )
-
-
-def held_alert_columns(largest_scale: int) -> pa.Schema:
-    """Columns of `held_alerts`: those of alerts, what has held them back, and the state that they are of."""
-    columns = alert_columns(largest_scale)
-    for name in ("state", "held_by"):
-        columns = columns.insert(columns.get_field_index("held_back") + 1, pa.field(name, pa.string()))
-    return columns
-
-
 def output_columns(largest_scale: int) -> dict[str, pa.Schema]:
-    """The outputs that are decoded from payloads, which are all but `batches`, and their columns."""
-    alerts = alert_columns(largest_scale)
-    return {
-        ALERTS: alerts,
-        SHADOW_ALERTS: alerts,
-        HELD_ALERTS: held_alert_columns(largest_scale),
-        EVALUATIONS: evaluation_columns(largest_scale),
-        LATE_EVENTS: LATE_EVENT_COLUMNS,
-        COLLISIONS: COLLISION_COLUMNS,
-        DUPLICATES: DUPLICATE_COLUMNS,
-        DEAD_LETTERS: DEAD_LETTER_COLUMNS,
-    }
+    """Return the outputs that are decoded from payloads, which are all but `batches`, and their columns."""
+    return {output.name: output.columns_for(largest_scale) for output in OUTPUTS}
 
 
-def columns_of(output: str, largest_scale: int) -> pa.Schema:
-    """The columns of one output that is decoded from payloads, also of variants."""
-    return VARIANT_ALERT_COLUMNS if output in VARIANT_OUTPUTS else output_columns(largest_scale)[output]
+def columns_of(name: str, largest_scale: int) -> pa.Schema:
+    """Return the columns of one output that is decoded from payloads, also of variants."""
+    return _BY_NAME[name].columns_for(largest_scale)
+
+
+def names_of(kind: pa.DataType) -> frozenset[str]:
+    """Return the columns of outputs that have a type."""
+    return frozenset(field.name for output in OUTPUTS for field in output.columns if field.type == kind)
+
+
+def identity_of(name: str) -> tuple[str, ...]:
+    """Return the columns that tell rows of an output apart."""
+    return _BY_NAME[name].identity
+
+
+def replayed_outputs(evaluations: bool) -> tuple[str, ...]:
+    """Return the outputs whose rows a replay compares, with or without evaluations."""
+    return tuple(output.name for output in OUTPUTS if output.identity and (evaluations or output.name != EVALUATIONS))

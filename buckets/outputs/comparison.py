@@ -9,12 +9,15 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any, Literal, NamedTuple
+
+from buckets.duration import DAY_MS
+from buckets.moment import iso_text
+from buckets.numbers.fixed_point import finite_decimal
 
 Caught = Literal["only_a", "only_b", "both"]
 PARTS: tuple[Caught, ...] = ("only_a", "only_b", "both")
-DAY_MS = 86_400_000
 Event = tuple[str, int]
 """What tells events apart: the id and the time in ms, for the same id at another time is another event."""
 
@@ -29,12 +32,17 @@ class Sample(NamedTuple):
 
     @property
     def event(self) -> Event:
-        """Which event it is."""
+        """Return which event it is."""
         return self.event_id, self.event_time_ms
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        time, key = iso_text(self.event_time_ms), json.loads(self.key)
+        return {"event_id": self.event_id, "event_time": time, "key": key, "amount": _as_text(self.amount)}
 
 
 @dataclass(frozen=True)
-class Part:
+class CaughtEvents:
     """Events that were caught by one rule alone, or by both.
 
     Attributes:
@@ -49,6 +57,11 @@ class Part:
     amount: Decimal | None
     samples: tuple[Sample, ...]
 
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        samples = [sample.to_json() for sample in self.samples]
+        return {"events": self.events, "keys": self.keys, "amount": _as_text(self.amount), "samples": samples}
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -59,17 +72,17 @@ class Comparison:
         days: by day (UTC, the number of days since 1970) how many events each part has; days without alerts are absent.
     """
 
-    parts: dict[Caught, Part]
+    parts: dict[Caught, CaughtEvents]
     days: dict[int, dict[Caught, int]]
 
     @property
     def overlap(self) -> float | None:
-        """The share of all events caught that both caught; None where there are none."""
+        """Return the share of all events caught that both caught; None where there are none."""
         events = sum(part.events for part in self.parts.values())
         return self.parts["both"].events / events if events else None
 
     def share_of(self, one: Caught) -> float | None:
-        """The share of one rule's events that the other caught too; None where it has none."""
+        """Return the share of one rule's events that the other caught too; None where it has none."""
         both, alone = self.parts["both"].events, self.parts[one].events
         return both / (both + alone) if both + alone else None
 
@@ -91,13 +104,13 @@ def compare(alerts: Iterable[Mapping[str, Any]], a: str, b: str, measure: str | 
     """
     caught: dict[str, dict[Event, Sample]] = {a: {}, b: {}}
     for alert in alerts:
-        found = sample_of(alert, measure)
-        caught[alert["rule_id"]].setdefault(found.event, found)
+        sample = sample_of(alert, measure)
+        caught[alert["rule_id"]].setdefault(sample.event, sample)
     return compare_events(caught[a], caught[b], samples)
 
 
 def sample_of(alert: Mapping[str, Any], measure: str | None) -> Sample:
-    """What of an alert is compared; see `compare`."""
+    """Return what of an alert is compared; see `compare`."""
     key = json.dumps(alert["key"], sort_keys=True, ensure_ascii=False)
     return Sample(alert["event_time"], alert["event_id"], key, _amount(alert.get("event"), measure))
 
@@ -105,24 +118,24 @@ def sample_of(alert: Mapping[str, Any], measure: str | None) -> Sample:
 def compare_events(of_a: Mapping[Event, Sample], of_b: Mapping[Event, Sample], samples: int) -> Comparison:
     """Compare events that were caught by one and by another; see `compare`."""
     events: dict[Caught, list[Sample]] = {
-        "only_a": [each for identity, each in of_a.items() if identity not in of_b],
-        "only_b": [each for identity, each in of_b.items() if identity not in of_a],
-        "both": [each for identity, each in of_a.items() if identity in of_b],
+        "only_a": [sample for identity, sample in of_a.items() if identity not in of_b],
+        "only_b": [sample for identity, sample in of_b.items() if identity not in of_a],
+        "both": [sample for identity, sample in of_a.items() if identity in of_b],
     }
     keys = _keys(of_a.values(), of_b.values())
     parts = {name: _part(events[name], keys.get(name), samples) for name in PARTS}
     return Comparison(parts, _days(events))
 
 
-def _part(events: list[Sample], keys: int | None, samples: int) -> Part:
-    amounts = [each.amount for each in events if each.amount is not None]
-    latest = heapq.nlargest(samples, events, key=lambda each: (each.event_time_ms, each.event_id))
-    return Part(len(events), keys, sum(amounts, Decimal(0)) if amounts else None, tuple(latest))
+def _part(events: list[Sample], keys: int | None, samples: int) -> CaughtEvents:
+    amounts = [event.amount for event in events if event.amount is not None]
+    latest = heapq.nlargest(samples, events, key=lambda event: (event.event_time_ms, event.event_id))
+    return CaughtEvents(len(events), keys, sum(amounts, Decimal(0)) if amounts else None, tuple(latest))
 
 
 def _keys(of_a: Iterable[Sample], of_b: Iterable[Sample]) -> dict[Caught, int]:
-    """How many keys were caught by whom; nothing where the keys are of other fields."""
-    keys_a, keys_b = ({each.key for each in caught} for caught in (of_a, of_b))
+    """Return how many keys were caught by whom; nothing where the keys are of other fields."""
+    keys_a, keys_b = ({sample.key for sample in caught} for caught in (of_a, of_b))
     fields = {frozenset(json.loads(key)) for key in (*keys_a, *keys_b)}
     if len(fields) > 1:
         return {}
@@ -130,17 +143,15 @@ def _keys(of_a: Iterable[Sample], of_b: Iterable[Sample]) -> dict[Caught, int]:
 
 
 def _days(events: Mapping[Caught, Iterable[Sample]]) -> dict[int, dict[Caught, int]]:
-    counts = {name: Counter(each.event_time_ms // DAY_MS for each in found) for name, found in events.items()}
+    counts = {name: Counter(sample.event_time_ms // DAY_MS for sample in of_part) for name, of_part in events.items()}
     return {day: {name: counts[name][day] for name in PARTS} for day in sorted(set().union(*counts.values()))}
 
 
 def _amount(event: Any, measure: str | None) -> Decimal | None:
-    """The amount of an event, if it has one."""
+    """Return the amount of an event, if it has one."""
     written = event.get(measure) if isinstance(event, Mapping) and measure is not None else None
-    if isinstance(written, bool) or not isinstance(written, str | int | float):
-        return None
-    try:
-        number = Decimal(str(written))
-    except InvalidOperation:
-        return None
-    return number if number.is_finite() else None
+    return finite_decimal(written)
+
+
+def _as_text(amount: Decimal | None) -> str | None:
+    return None if amount is None else format(amount, "f")

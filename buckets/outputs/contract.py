@@ -13,15 +13,11 @@ from typing import Any, Literal, NoReturn
 
 import pyarrow as pa
 
-from buckets.events.schema import LARGEST_SCALE
-from buckets.outputs import columns
+from buckets.outputs.output import VALUE, Row
 from buckets.resources import resource
 
 Kind = Literal["text", "texts", "object", "objects", "flag", "int32", "int64", "moment", "decimal"]
-Row = dict[str, Any]
 MOMENT = pa.timestamp("us", "UTC")
-VALUE = columns.value_type(LARGEST_SCALE)
-"""One type for the values of all event schemas, so that a measure with more digits still fits existing tables."""
 COLUMN_TYPES: dict[Kind, pa.DataType] = {
     "text": pa.string(),
     "texts": pa.list_(pa.string()),
@@ -34,18 +30,6 @@ COLUMN_TYPES: dict[Kind, pa.DataType] = {
     "decimal": VALUE,
 }
 OTHER_FIELDS = "other_fields"
-CONTRACTS = {
-    columns.ALERTS: "alert-v2",
-    columns.SHADOW_ALERTS: "alert-v2",
-    columns.HELD_ALERTS: "held-alert-v1",
-    columns.EVALUATIONS: "evaluation-v2",
-    columns.LATE_EVENTS: "late-event-v1",
-    columns.COLLISIONS: "collision-v1",
-    columns.DUPLICATES: "duplicate-v1",
-    columns.DEAD_LETTERS: "dead-letter-v1",
-    columns.VERDICTS: "verdict-v1",
-}
-"""The schema of each output's messages, and of verdicts."""
 _KINDS: dict[tuple[str, str | None], Kind] = {
     ("string", None): "text",
     ("string", "decimal"): "decimal",
@@ -92,7 +76,7 @@ class Field:
     required: bool = True
 
     def read(self, value: Any) -> Any:
-        """A value of a message as a value of its column: moments in microseconds, objects as JSON text.
+        """Return a value of a message as a value of its column: moments in microseconds, objects as JSON text.
 
         Raises:
             ValueError: it is none.
@@ -146,14 +130,14 @@ class Field:
         return _whole_characters(json.dumps(value, ensure_ascii=False))
 
     def _objects(self, value: Any) -> str:
-        if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+        if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
             _refuse(value, "a list of objects")
         return _whole_characters(json.dumps(value, ensure_ascii=False))
 
     def _texts(self, value: Any) -> list[str]:
-        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             _refuse(value, "a list of texts")
-        return [_whole_characters(each) for each in value]
+        return [_whole_characters(item) for item in value]
 
 
 _READERS = {
@@ -180,7 +164,7 @@ def _shown(value: Any) -> str:
 
 
 def _whole_characters(text: str) -> str:
-    """The text, which must hold no half of a character: JSON can write that, and UTF-8 cannot."""
+    """Return the text, which must hold no half of a character: JSON can write that, and UTF-8 cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -209,26 +193,26 @@ class Contract:
     fields: tuple[Field, ...]
 
     def read(self, value: bytes | None) -> Row:
-        """The value of a message as a row: every field in the type of its column, and `other_fields`.
+        """Return the value of a message as a row: every field in the type of its column, and `other_fields`.
 
         Raises:
             ValueError: it does not fit the schema; says what is wrong.
         """
-        found = _object_of(value)
+        values = _object_of(value)
         row: Row = {}
         for field in self.fields:
-            if field.name not in found and not field.required:
+            if field.name not in values and not field.required:
                 row[field.name] = None
                 continue
-            if field.name not in found:
+            if field.name not in values:
                 message = f"{field.name}: is missing"
                 raise ValueError(message)
             try:
-                row[field.name] = field.read(found.pop(field.name))
+                row[field.name] = field.read(values.pop(field.name))
             except ValueError as error:
                 message = f"{field.name}: {error}"
                 raise ValueError(message) from None
-        row[OTHER_FIELDS] = _whole_characters(json.dumps(found, ensure_ascii=False)) if found else None
+        row[OTHER_FIELDS] = _whole_characters(json.dumps(values, ensure_ascii=False)) if values else None
         return row
 
 
@@ -242,18 +226,18 @@ def _object_of(value: bytes | None) -> dict[str, Any]:
         message = f"is not valid UTF-8 at byte {error.start}"
         raise ValueError(message) from None
     try:
-        found = json.loads(text, parse_constant=_no_number)
+        values = json.loads(text, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
         message = f"broken JSON: {error}"
         raise ValueError(message) from None
-    if not isinstance(found, dict):
+    if not isinstance(values, dict):
         message = "is not a JSON object"
         raise ValueError(message)
-    return found
+    return values
 
 
 def schema_path(name: str) -> Path:
-    """Where a published schema lies.
+    """Return where a published schema lies.
 
     Args:
         name: its name and version, such as `alert-v1`.
@@ -262,32 +246,32 @@ def schema_path(name: str) -> Path:
 
 
 def load_contract(name: str) -> Contract:
-    """A published schema.
+    """Read a published schema.
 
     Args:
         name: its name and version, such as `alert-v1`.
     """
     schema = json.loads(schema_path(name).read_text(encoding="utf-8"))
-    fields = tuple(_field(name, said, name in schema["required"]) for name, said in schema["properties"].items())
+    fields = tuple(_field(name, written, name in schema["required"]) for name, written in schema["properties"].items())
     return Contract(schema["title"], schema["description"], fields)
 
 
-def _field(name: str, said: dict[str, Any], required: bool) -> Field:
-    types = said["type"] if isinstance(said["type"], list) else [said["type"]]
-    (kind,) = [each for each in types if each != "null"]
+def _field(name: str, written: dict[str, Any], required: bool) -> Field:
+    types = written["type"] if isinstance(written["type"], list) else [written["type"]]
+    (kind,) = [kind for kind in types if kind != "null"]
     return Field(
         name=name,
-        kind=_KINDS[kind, "objects" if _is_of_objects(said) else said.get("format")],
+        kind=_KINDS[kind, "objects" if _is_of_objects(written) else written.get("format")],
         nullable="null" in types,
-        description=said["description"],
-        choices=tuple(said["enum"]) if "enum" in said else (said["const"],) if "const" in said else (),
-        minimum=said.get("minimum"),
-        shortest=said.get("minLength", 0),
-        longest=said.get("maxLength"),
-        pattern=re.compile(said["pattern"], re.ASCII) if "pattern" in said else None,
+        description=written["description"],
+        choices=tuple(written["enum"]) if "enum" in written else (written["const"],) if "const" in written else (),
+        minimum=written.get("minimum"),
+        shortest=written.get("minLength", 0),
+        longest=written.get("maxLength"),
+        pattern=re.compile(written["pattern"], re.ASCII) if "pattern" in written else None,
         required=required,
     )
 
 
-def _is_of_objects(said: dict[str, Any]) -> bool:
-    return bool(said.get("items", {}).get("type") == "object")
+def _is_of_objects(written: dict[str, Any]) -> bool:
+    return bool(written.get("items", {}).get("type") == "object")

@@ -9,18 +9,10 @@ import pyarrow as pa
 
 from buckets.files import partial_of
 from buckets.outputs import columns
+from buckets.outputs.columns import EVALUATIONS
 from buckets.outputs.json_lines import JsonLines
 
-OUTPUTS = (
-    columns.EVALUATIONS,
-    columns.ALERTS,
-    columns.SHADOW_ALERTS,
-    columns.HELD_ALERTS,
-    columns.LATE_EVENTS,
-    columns.COLLISIONS,
-    columns.DUPLICATES,
-    columns.DEAD_LETTERS,
-)
+OUTPUTS = (EVALUATIONS, *(output.name for output in columns.OUTPUTS if output.name != EVALUATIONS))
 
 
 class JsonFiles:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from buckets.events.arrivals import INGESTED
 from buckets.events.schema import EventSchema
-from buckets.outputs import columns
+from buckets.outputs.columns import PUBLISHED
 from buckets.outputs.json_lines import JsonLines
 from buckets.rules.rule_set import RuleSet
 
@@ -21,7 +21,6 @@ NEWEST_VERSION = 2
 """Newest version of the schemas of alerts and evaluations; it goes up when a field goes or changes its meaning."""
 OTHER_VERSION = 1
 """That of the other outputs."""
-_VERSIONED = (columns.ALERTS, columns.SHADOW_ALERTS, columns.EVALUATIONS)
 _NEW = ("terms", "condition", "severity", "tags", "score", "held_back")
 """Fields that messages of version 1 lack."""
 ID = "id"
@@ -59,7 +58,7 @@ class Messages:
         self._fields = {rule.rule_id: list(rule.group_by) for rule in rule_set.rules}
 
     def of(self, output: str, table: pa.Table, decided_ms: int) -> Iterator[Message]:
-        """The rows of an output as messages, in arrival order.
+        """Yield the rows of an output as messages, in arrival order.
 
         Args:
             output: its name.
@@ -69,19 +68,21 @@ class Messages:
         for row in self._lines.ordered(table):
             shown = self._versioned(output, self._lines.shown(output, row))
             shown |= {"source": row["source"], "position": row["position"]}
-            if output in (columns.ALERTS, columns.SHADOW_ALERTS, columns.HELD_ALERTS):
+            if "alert_id" in shown:
+                identity = shown["alert_id"]
                 shown |= {
                     "group_by": self._fields[row["rule_id"]],
                     "ingested_at": shown.pop(INGESTED, None),
                     "decided_at": decided_ms,
                 }
-            identity = shown["alert_id"] if "alert_id" in shown else _identity(output, row)
-            shown |= {} if "alert_id" in shown else {ID: identity}
+            else:
+                identity = _identity(output, row)
+                shown[ID] = identity
             yield Message(row.get("key") or row["source"], json.dumps(shown, ensure_ascii=False), identity)
 
     def _versioned(self, output: str, shown: dict[str, Any]) -> dict[str, Any]:
-        """A row with the version of its schema."""
-        if output not in _VERSIONED:
+        """Return a row with the version of its schema."""
+        if PUBLISHED[output].version == OTHER_VERSION:
             return {"version": OTHER_VERSION} | shown
         if self._version == 1 and shown["value"] is not None:
             return {"version": 1} | {name: value for name, value in shown.items() if name not in _NEW}
@@ -91,7 +92,7 @@ class Messages:
 
 
 def _identity(output: str, row: dict[str, Any]) -> str:
-    """The identity of a row that is not an alert: of its output, position in the source, group or rule, and event.
+    """Return the identity of a row that is no alert: of its output, position in the source, group or rule, and event.
 
     The event counts because several events may share a position, if a column gives the arrival order.
     """

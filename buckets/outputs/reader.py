@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from buckets.delta.query import is_table
 from buckets.errors import BucketsError
-from buckets.outputs.columns import TIME
+from buckets.outputs.columns import OBJECTS, TIME, names_of
+from buckets.outputs.output import VALUE
 from buckets.outputs.recorded_outputs import ALL, Row, Selection, has_output, output_rows, output_table
 from buckets.outputs.typed_columns import with_structs
 
@@ -68,17 +69,16 @@ def _checked(folder: str | Path, name: str) -> Path:
     return folder
 
 
-TIMES = ("event_time", "clock", "window_start", "window_end", "latest_event_time", "decided_at", "ingested_at")
-"""Columns of outputs that hold times."""
-_VALUES = ("value", "lower", "upper")
-_OBJECTS = ("key", "event", "terms")
+TIMES = names_of(TIME) | {"latest_event_time", "decided_at", "ingested_at"}
+"""Columns of outputs, of batches and of messages that hold times."""
+_VALUES = names_of(VALUE)
 
 
 def _as_read(name: str, value: Any) -> Any:
     """Return a field of JSON as a column of a table takes it."""
     if value is None:
         return None
-    if name in _OBJECTS:
+    if name in OBJECTS:
         return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return Decimal(value) if name in _VALUES else value
 

@@ -122,11 +122,11 @@ def rows_of(rows: pa.Table | pa.RecordBatch, path: Path) -> list[Row]:
     Raises:
         BucketsError: a key, an event or a term is not JSON.
     """
-    found: list[Row] = in_ms(rows).to_pylist()
+    plain: list[Row] = in_ms(rows).to_pylist()
     for name in _OBJECTS.keys() & set(rows.schema.names):
-        for row in found:
+        for row in plain:
             row[name] = _object(path, name, row[name])
-    return found
+    return plain
 
 
 def _named(path: Path) -> str:
@@ -159,11 +159,11 @@ def _asked(
 
 def _object(path: Path, name: str, text: Any) -> Any:
     try:
-        found = json.loads(text) if isinstance(text, str) else text
+        value = json.loads(text) if isinstance(text, str) else text
     except (ValueError, RecursionError):
-        found = text
-    if isinstance(found, dict | list | None):
-        return found
+        value = text
+    if isinstance(value, dict | list | None):
+        return value
     message = f"results {path}: {_OBJECTS[name]} is not JSON; name an output folder of buckets"
     raise BucketsError(message)
 

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from buckets.events.schema import EventSchema
+from buckets.outputs.columns import OBJECTS
 
 _VALUES = ("value", "lower", "upper")
 _KINDS = {"string": pa.string(), "long": pa.int64(), "boolean": pa.bool_()}
@@ -53,14 +54,14 @@ def with_structs(
             All fields of an event that are known are there, with nulls.
         key_fields: the fields of keys that are there in any case, with nulls.
     """
-    for name in ("key", "event", "terms"):
+    for name in OBJECTS:
         index = table.schema.get_field_index(name)
         if index >= 0 and not pa.types.is_nested(table.schema.field(index).type):
             encoded = table.column(index).combine_chunks().dictionary_encode()
-            values = [_object(each) for each in encoded.dictionary.to_pylist()]
+            values = [_object(value) for value in encoded.dictionary.to_pylist()]
             there = key_fields if name == "key" else known or ()
             kind = _TERMS if name == "terms" else _struct_of(values, known or {}, there)
-            parsed = pa.array([_fitting(each, kind) for each in values], kind)
+            parsed = pa.array([_fitting(value, kind) for value in values], kind)
             table = table.set_column(index, name, parsed.take(encoded.indices))
     return table
 
@@ -101,7 +102,7 @@ def _fitting(value: Any, kind: pa.DataType) -> Any:
     if pa.types.is_struct(kind):
         return {field.name: _fitting(value.get(field.name), field.type) for field in kind}
     if pa.types.is_list(kind):
-        return [_fitting(each, kind.value_type) for each in value]
+        return [_fitting(item, kind.value_type) for item in value]
     return _plain(kind)(value)
 
 

@@ -1,17 +1,18 @@
 """What stands beside the axes of a chart: round numbers, and round times in UTC."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from decimal import Decimal
 from fractions import Fraction
 from itertools import count
 
-_SECOND_MS, _MINUTE_MS, _HOUR_MS, _DAY_MS = 1_000, 60_000, 3_600_000, 86_400_000
+from buckets.duration import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
+from buckets.moment import day_text, exact_time_text, minute_text, time_text
+
 _STEPS_MS = (
     *(step * power for power in (1, 10, 100) for step in (1, 2, 5)),
-    *(step * unit for unit in (_SECOND_MS, _MINUTE_MS) for step in (1, 2, 5, 10, 15, 30)),
-    *(step * _HOUR_MS for step in (1, 2, 3, 6, 12)),
-    *(step * _DAY_MS for step in (1, 2, 5, 10, 30, 60, 150, 300)),
+    *(step * unit for unit in (SECOND_MS, MINUTE_MS) for step in (1, 2, 5, 10, 15, 30)),
+    *(step * HOUR_MS for step in (1, 2, 3, 6, 12)),
+    *(step * DAY_MS for step in (1, 2, 5, 10, 30, 60, 150, 300)),
 )
 
 
@@ -24,52 +25,39 @@ class Mark:
 
 
 def round_values(low: Fraction, high: Fraction, most: int = 6, whole: bool = False) -> list[tuple[Fraction, str]]:
-    """Return round numbers between two, multiples of 1, 2 or 5 times a power of ten, each with its text.
+    """Return at most so many numbers from `low` to `high`, whole ones if asked, each with its text.
 
-    Args:
-        low: the least number that may be there.
-        high: the largest one, above it.
-        most: how many there are at most, from 3 on.
-        whole: whether they are whole numbers.
+    They are multiples of 1, 2 or 5 times a power of ten; `high` is above `low`, and `most` at least 3.
     """
     power = 0
     while (high - low) * 10**power < most:
         power += 1
     steps = (Fraction(factor * 10**times, 10**power) for times in count() for factor in (1, 2, 5))
-    step = next(each for each in steps if high // each - -(-low // each) < most and not (whole and each < 1))
+    step = next(size for size in steps if high // size - -(-low // size) < most and not (whole and size < 1))
     digits = 0
     while (step * 10**digits).denominator != 1:
         digits += 1
     values = [step * number for number in range(-(-low // step), high // step + 1)]
-    return [(each, f"{Decimal(each.numerator) / each.denominator:,.{digits}f}") for each in values]
+    return [(value, f"{Decimal(value.numerator) / value.denominator:,.{digits}f}") for value in values]
 
 
 def round_times(first_ms: int, last_ms: int, most: int = 6) -> list[tuple[int, str]]:
-    """Return round times between two, in milliseconds since 1970, each with its text.
+    """Return at most so many round times from one to another, in milliseconds since 1970, each with its text.
 
     The day stands at the first of them and at the first of a day.
-
-    Args:
-        first_ms: the earliest time that may be there.
-        last_ms: the latest one, not before.
-        most: how many there are at most.
     """
     longest = _STEPS_MS[-1]
     steps = [*_STEPS_MS, *(longest * 10**power for power in range(1, 9))]
-    step = next(each for each in steps if last_ms // each - -(-first_ms // each) < most)
-    found, day = [], -1
-    for number in range(-(-first_ms // step), last_ms // step + 1):
-        time_ms = number * step
-        found.append((time_ms, _time_text(time_ms, step, time_ms // _DAY_MS != day)))
-        day = time_ms // _DAY_MS
-    return found
+    step = next(size for size in steps if last_ms // size - -(-first_ms // size) < most)
+    marks, day = [], -1
+    for time_ms in range(-(-first_ms // step) * step, last_ms + 1, step):
+        marks.append((time_ms, _label(time_ms, step, time_ms // DAY_MS != day)))
+        day = time_ms // DAY_MS
+    return marks
 
 
-def _time_text(time_ms: int, step_ms: int, with_day: bool) -> str:
-    moment = datetime.fromtimestamp(time_ms // _SECOND_MS, UTC)
-    if step_ms % _DAY_MS == 0:
-        return f"{moment:%Y-%m-%d}"
-    text = f"{moment:%H:%M}" if step_ms % _MINUTE_MS == 0 else f"{moment:%H:%M:%S}"
-    if step_ms % _SECOND_MS:
-        text = f"{text}.{time_ms % _SECOND_MS:03d}"
-    return f"{moment:%m-%d} {text}" if with_day else text
+def _label(time_ms: int, step_ms: int, with_day: bool) -> str:
+    if step_ms % DAY_MS == 0:
+        return day_text(time_ms // DAY_MS)
+    write = exact_time_text if step_ms % SECOND_MS else time_text if step_ms % MINUTE_MS else minute_text
+    return write(time_ms)[len("2026-" if with_day else "2026-01-03 ") :]

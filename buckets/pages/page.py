@@ -1,23 +1,22 @@
 """Templates into pages: self-contained HTML, in which every value is escaped."""
 
-from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Undefined
 from markupsafe import Markup
 
+from buckets.clock import epoch_ms
+from buckets.moment import time_text
 from buckets.version import versions_text
 
 
 def render(template: str, **values: Any) -> str:
-    """Return a page, which says below when it was made and by which versions.
+    """Return a page of a template in this package, which says below when it was made and by which versions.
 
-    Args:
-        template: the name of a template in this package.
-        values: what the template names; each is escaped where it is shown; one that is not given is an error.
+    Each value is escaped where it is shown; one that the template names and that is not given is an error.
     """
-    made = {"made_at": f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}", "made_by": versions_text()}
+    made = {"made_at": time_text(epoch_ms()), "made_by": versions_text()}
     return templates().get_template(template).render(**values, **made)
 
 
@@ -26,12 +25,7 @@ def templates() -> Environment:
     """Return what reads the templates of this package, or a text, and how values are put into them."""
     loader = PackageLoader("buckets", "pages")
     return Environment(
-        loader=loader,
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=_shown,
-        trim_blocks=True,
-        lstrip_blocks=True,
+        loader=loader, autoescape=True, undefined=StrictUndefined, finalize=_shown, trim_blocks=True, lstrip_blocks=True
     )
 
 

@@ -47,4 +47,4 @@ def ask(thing: str, where: str, look: Callable[[], str]) -> Answer:
 
 def wrong(thing: str, where: Path, faults: Iterable[BucketsError]) -> Answer:
     """Return the answer of a file with faults, each of them once."""
-    return Answer(thing, str(where), faults=tuple(dict.fromkeys(each.message for each in faults)))
+    return Answer(thing, str(where), faults=tuple(dict.fromkeys(fault.message for fault in faults)))

@@ -9,17 +9,18 @@ from buckets.config.job import (
     Check,
     Job,
     group_checks,
-    load_job,
-    load_settings,
     rule_checks,
     settings_checks,
+    with_absolute_paths,
 )
 from buckets.config.settings import JobSettings
 from buckets.errors import BucketsError
-from buckets.events.schema import EventSchema, load_event_schema
+from buckets.events.schema import EventSchema
 from buckets.preflight.answer import Answer, wrong
-from buckets.rule_files.yaml_rules import load_rule_files, rule_faults
-from buckets.yaml_file import load_mapping, model_faults
+from buckets.printable import counted
+from buckets.rule_files.yaml_rules import read_rules
+from buckets.rules.rule import Rule
+from buckets.yaml_file import load_mapping, read_model
 
 RULES = "rules"
 
@@ -33,32 +34,33 @@ def check_configuration(path: Path) -> tuple[Job | None, list[Answer]]:
     Returns:
         The job, None where something is wrong; and an answer for each file.
     """
-    faults = model_faults(path, JobSettings, WHAT, WITH_VARIABLES)
-    settings = None if faults else load_settings(path)
+    written, faults = read_model(path, JobSettings, WHAT, WITH_VARIABLES)
+    settings = None if written is None else with_absolute_paths(path, written)
     if settings is not None:
         faults += _failed(settings_checks(path, settings))
     schema_path, rules_path = _named_files(path)
     others: list[Answer] = []
-    schema = None
+    schema: EventSchema | None = None
+    rules: tuple[Rule, ...] = ()
     if schema_path is not None:
-        of_schema = model_faults(schema_path, EventSchema, "event schema")
-        schema = None if of_schema else load_event_schema(schema_path)
+        schema, of_schema = read_model(schema_path, EventSchema, "event schema")
         others.append(wrong("event schema", schema_path, of_schema) if schema is None else _schema(schema_path, schema))
     if rules_path is not None:
-        of_rules = rule_faults(rules_path, schema)
-        rules = () if of_rules else load_rule_files(rules_path, schema)
+        rules, of_rules = read_rules(rules_path, schema)
         if not of_rules and settings is not None and schema is not None:
             faults += _failed(group_checks(path, settings, schema, rules))
             of_rules += _failed(rule_checks(path, settings, schema, rules))
         others.append(wrong(RULES, rules_path, of_rules) if of_rules else _rules(rules_path, len(rules)))
     answers = [wrong(WHAT, path, faults) if faults else Answer(WHAT, str(path), "valid"), *others]
-    return load_job(path) if all(each.is_ok for each in answers) else None, answers
+    if settings is None or schema is None or not all(answer.is_ok for answer in answers):
+        return None, answers
+    return Job.of(path, settings, schema, rules), answers
 
 
 def faults_beside_rules(path: Path) -> list[str]:
     """Return what is wrong with a configuration and its event schema, whatever its rules are like."""
     _, answers = check_configuration(path)
-    return [fault for each in answers if each.thing != RULES for fault in each.faults]
+    return [fault for answer in answers if answer.thing != RULES for fault in answer.faults]
 
 
 def _failed(checks: Iterable[Check]) -> list[BucketsError]:
@@ -81,7 +83,7 @@ def _named_files(path: Path) -> tuple[Path | None, Path | None]:
     rules = data.get("rules")
     names = data.get("schema"), rules.get("path") if isinstance(rules, dict) else rules
     schema_path, rules_path = (
-        path.resolve().parent / each if isinstance(each, str) and each else None for each in names
+        path.resolve().parent / name if isinstance(name, str) and name else None for name in names
     )
     return schema_path, rules_path
 
@@ -92,4 +94,4 @@ def _schema(path: Path, schema: EventSchema) -> Answer:
 
 
 def _rules(path: Path, count: int) -> Answer:
-    return Answer(RULES, str(path), f"{count:,} {'rule is' if count == 1 else 'rules are'} valid")
+    return Answer(RULES, str(path), f"{counted(count, 'rule')} {'is' if count == 1 else 'are'} valid")

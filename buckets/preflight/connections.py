@@ -16,20 +16,22 @@ from buckets.checkpoint.lock import check_free
 from buckets.checkpoint.owned_folder import OwnedFolder
 from buckets.config.job import Job, check_source
 from buckets.config.kafka import KafkaSettings
+from buckets.config.lists import ListSettings
+from buckets.config.source import DeltaSource, FileSource
 from buckets.delta.commits import LOG
 from buckets.delta.whole_table import check_table
 from buckets.errors import BucketsError, first_line
 from buckets.events.arrivals import check_columns
 from buckets.events.row_order import can_order
 from buckets.events.source_files import readable_files
+from buckets.feeds.open_feeds import open_list
+from buckets.feeds.rules.table_feed import RuleTable, open_rule_table
 from buckets.kafka.faults import Broker
 from buckets.kafka.topic_guard import TopicGuard
 from buckets.kafka.topics import wanted_topics
-from buckets.list_feeds.table_feed import read_list_table
-from buckets.lists.list_file import read_list
 from buckets.preflight.answer import Answer, ask
 from buckets.preflight.output_check import check_digits, check_output
-from buckets.rule_feeds.table_feed import RuleTable, open_rule_table
+from buckets.printable import counted
 from buckets.rules.rule_set import first_rule_set
 
 ANSWER_WITHIN_S = 5.0
@@ -54,39 +56,37 @@ def check_connections(path: Path, job: Job, on_thing: Callable[[str], None] = la
 def _looks(path: Path, job: Job) -> Iterator[tuple[str, str, Callable[[], str]]]:
     """Return the things that are no topics, and what looks at each."""
     settings = job.settings
-    if settings.source.kind == "delta":
-        yield "source", str(settings.source.path), partial(_source_table, path, job)
-    elif settings.source.kind != "kafka":
-        yield "source", str(settings.source.path), partial(_source_files, path, job)
+    match settings.source:
+        case FileSource() as source:
+            yield "source", source.path, partial(_source_files, path, job, source)
+        case DeltaSource() as source:
+            yield "source", source.path, partial(_source_table, path, job, source)
     if settings.rules.table is not None:
         yield "rules", str(settings.rules.table), partial(_rule_table, job)
-    for name, each in settings.lists.items():
-        if each.kind != "kafka":
-            read = read_list if each.kind == "file" else read_list_table
-            yield f"list {name}", each.path, partial(_list, read, Path(each.path), each.key)
+    for name, settings_of_list in settings.lists.items():
+        if settings_of_list.path:
+            yield f"list {name}", settings_of_list.path, partial(_list, job, settings_of_list)
     yield "checkpoint", str(job.checkpoint), partial(_checkpoint, job)
-    if settings.output.kind == "delta":
-        yield "output", str(settings.output.path), partial(_output, job)
+    if settings.output.folder is not None:
+        yield "output", settings.output.path, partial(_output, job, settings.output.folder)
     if settings.archive is not None:
         yield "archive", str(settings.archive.path), partial(_archive, job, Path(settings.archive.path))
     if settings.audit is not None:
         yield "audit", str(settings.audit.path), partial(_audit, job)
 
 
-def _source_files(path: Path, job: Job) -> str:
+def _source_files(path: Path, job: Job, source: FileSource) -> str:
     check_source(path, job)
-    source = job.settings.source
-    folder = Path(source.path)
+    folder = source.folder
     if not os.access(folder, os.R_OK | (os.X_OK if folder.is_dir() else 0)):
         message = f"source.path: {folder} may not be read; see who may"
         raise BucketsError(message)
     files = sum(1 for _ in readable_files(folder, source.subfolders))
-    return f"{files:,} {'file' if files == 1 else 'files'}" if files else "no files yet"
+    return counted(files, "file") if files else "no files yet"
 
 
-def _source_table(path: Path, job: Job) -> str:
+def _source_table(path: Path, job: Job, source: DeltaSource) -> str:
     check_source(path, job)
-    source = job.settings.source
     try:
         table = DeltaTable(source.path)
     except (TableNotFoundError, DeltaError, OSError) as error:
@@ -113,23 +113,19 @@ def _rule_table(job: Job) -> str:
     return f"version {open_rule_table(path).version():,}"
 
 
-def _list(read: Callable[[Path, str], object], path: Path, key: str) -> str:
-    read(path, key)
+def _list(job: Job, settings: ListSettings) -> str:
+    open_list(job, settings).start(None)
     return "can be read"
 
 
 def _checkpoint(job: Job) -> str:
-    settings = job.settings
     _check_writable("checkpoint", job.checkpoint)
     check_free(job.checkpoint)
-    basis = Basis(settings.source.name, job.event_schema, settings.engine, settings.source.subfolders)
-    checkpoint = Checkpoint(job.checkpoint)
-    record = checkpoint.job
-    identity = record.identity(basis)
-    if identity is None:
+    basis, checkpoint = Basis.of(job), Checkpoint(job.checkpoint)
+    if checkpoint.job.identity(basis) is None:
         return "begins anew"
     checkpoint.check()
-    changed = record.carried_over(basis)
+    changed = checkpoint.job.carried_over(basis)
     return f"goes on; {changed}" if changed else "goes on"
 
 
@@ -137,8 +133,8 @@ def _identity(job: Job) -> str | None:
     return Checkpoint(job.checkpoint).job.known_identity()
 
 
-def _output(job: Job) -> str:
-    path, checkpoint = Path(job.settings.output.path), Checkpoint(job.checkpoint)
+def _output(job: Job, path: Path) -> str:
+    checkpoint = Checkpoint(job.checkpoint)
     folder = OwnedFolder(path, "output.path", checkpoint.job.life)
     check_output(folder, checkpoint, _identity(job))
     check_digits(path, job.event_schema)
@@ -180,7 +176,7 @@ def _check_tables(folder: Path) -> None:
 
 def _check_writable(setting: str, path: Path) -> None:
     """See that a folder, or the first one above it that is there, may be written to."""
-    there = next(each for each in (path, *path.absolute().parents) if os.path.lexists(each))
+    there = next(place for place in (path, *path.absolute().parents) if os.path.lexists(place))
     if not there.is_dir():
         message = f"{setting}: {path}: {there} is a file; name a folder"
         raise BucketsError(message)
@@ -204,7 +200,7 @@ def _kafka(job: Job, on_thing: Callable[[str], None]) -> Iterator[Answer]:
     yield answer
     if answer.is_ok:
         ordered = _ordered_topics(job)
-        for topic in dict.fromkeys(each.topic for each in wanted_topics(job, 1)):
+        for topic in dict.fromkeys(wanted.topic for wanted in wanted_topics(job, 1)):
             look = partial(_topic, topic, there, topic in ordered, _guards(job, kafka, topic))
             yield ask(f"topic {topic}", kafka.bootstrap_servers, look)
 
@@ -219,7 +215,7 @@ def _guards(job: Job, kafka: KafkaSettings, topic: str) -> list[TopicGuard]:
 
 def _ordered_topics(job: Job) -> frozenset[str]:
     """Return the topics whose messages need one order."""
-    lists = [each.topic for each in job.settings.lists.values() if each.topic is not None]
+    lists = [settings.topic for settings in job.settings.lists.values() if settings.topic is not None]
     return frozenset([*lists, *([] if job.settings.rules.topic is None else [job.settings.rules.topic])])
 
 
@@ -235,4 +231,4 @@ def _topic(topic: str, there: dict[str, int], is_ordered: bool, guards: Iterable
         raise BucketsError(message)
     for guard in guards:
         guard.check()
-    return f"{partitions:,} {'partition' if partitions == 1 else 'partitions'}"
+    return counted(partitions, "partition")

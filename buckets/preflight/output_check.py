@@ -11,9 +11,9 @@ from buckets.delta.whole_table import open_table
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
 from buckets.numbers.fixed_point import AVERAGE_EXTRA_DIGITS
-from buckets.outputs.columns import ALERTS, BATCHES, COLLISIONS, DEAD_LETTERS, DUPLICATES, LATE_EVENTS, TOPICS
+from buckets.outputs.columns import ALERTS, BATCHES, OUTPUTS, TABLES
 
-_OF_ALL_RELEASES = (ALERTS, BATCHES, LATE_EVENTS, COLLISIONS, DUPLICATES, DEAD_LETTERS)
+_OF_ALL_RELEASES = (*(output.name for output in OUTPUTS if output.in_all_releases), BATCHES)
 """Tables that every release has made; others may be missing in the folder of an older job."""
 
 
@@ -23,7 +23,7 @@ def check_output(folder: OwnedFolder, checkpoint: Checkpoint, identity: str | No
     Raises:
         BucketsError: they do not, the folder holds something else, or a table is gone that batches have filled.
     """
-    if not folder.is_of(identity) and identity is not None and checkpoint.batches.has_run():
+    if not folder.is_of(identity) and identity is not None and checkpoint.batches.newest() is not None:
         message = (
             f"output.path {folder.path} does not hold the results so far of checkpoint {checkpoint.path}; "
             "go back to its output folder, or name a new checkpoint"
@@ -36,7 +36,7 @@ def check_output(folder: OwnedFolder, checkpoint: Checkpoint, identity: str | No
 
 def _check_filled(folder: Path, checkpoint: Path, identity: str, newest: int) -> None:
     """See that a folder holds the tables that batches have filled, up to the newest batch that has ended."""
-    for name in (*TOPICS, BATCHES):
+    for name in TABLES:
         table = folder / name
         if not DeltaTable.is_deltatable(str(table)) and (name in _OF_ALL_RELEASES or table.exists()):
             message = (

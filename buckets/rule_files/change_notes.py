@@ -23,21 +23,21 @@ class ChangeNote:
 
 
 def change_notes_path(file: Path) -> Path:
-    """Where the notes on a rule file are kept."""
+    """Return where the notes on a rule file are kept."""
     return file.with_name(f".{file.name}.changes.json")
 
 
 def read_change_notes(files: Iterable[Path]) -> dict[str, ChangeNote]:
-    """The notes on rule files, by rule; a file that has been changed by hand since has none."""
-    found: dict[str, ChangeNote] = {}
+    """Read the notes on rule files, by rule; a file that has been changed by hand since has none."""
+    notes: dict[str, ChangeNote] = {}
     for file in files:
         try:
             kept = json.loads(change_notes_path(file).read_text(encoding="utf-8"))
             if kept["sha256"] == _hash(file.read_bytes()):
-                found |= {rule_id: _note(**note) for rule_id, note in kept["rules"].items()}
+                notes |= {rule_id: _note(**note) for rule_id, note in kept["rules"].items()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             continue  # there are no notes, or the file is not one of ours
-    return found
+    return notes
 
 
 def _note(author: Any, reason: Any) -> ChangeNote:

@@ -7,10 +7,12 @@ from typing import Any
 
 from buckets.printable import one_line
 from buckets.rule_files.yaml_editor import written_rule
-from buckets.rules.rule import Rule
+from buckets.rules.rule import POLICY_FIELDS, Rule
 from buckets.yaml_dialect import write_yaml
 
-_DEFAULTS = {"state": "ACTIVE", "rollout": "100%", "on": "events", "reset_on_alert": False, "require_warm": False}
+_DEFAULTS: dict[str, Any] = {"state": "ACTIVE", "rollout": "100%", "on": "events"} | {
+    name: False for name in POLICY_FIELDS if Rule.model_fields[name].default is False
+}
 """What fields say where nothing is written; of all others that is nothing."""
 
 
@@ -61,24 +63,24 @@ class RuleDifference:
 
 
 def rules_that_differ(before: Iterable[Rule], after: Iterable[Rule]) -> list[RuleDifference]:
-    """The rules that are new, gone or changed, by their ids; a rule that differs in its version alone has not changed.
+    """Return the rules that are new, gone or changed, by their ids; another version alone is no change.
 
     Args:
         before: rules with filters in one form, such as those of a rule set.
         after: others.
     """
     old, new = ({rule.rule_id: rule for rule in rules} for rules in (before, after))
-    found = []
+    differences = []
     for rule_id in sorted({**old, **new}):
         one, other = old.get(rule_id), new.get(rule_id)
         fields = () if one is None or other is None else tuple(fields_that_differ(one, other))
         if one is None or other is None or fields:
-            found.append(RuleDifference(one, other, fields))
-    return found
+            differences.append(RuleDifference(one, other, fields))
+    return differences
 
 
 def fields_that_differ(before: Rule, after: Rule) -> Iterator[FieldDifference]:
-    """The fields in which two rules differ, but for id and version."""
+    """Yield the fields in which two rules differ, but for id and version."""
     old, new = written_rule(before), written_rule(after)
     for name in Rule.model_fields:
         if name == "features":
@@ -88,7 +90,7 @@ def fields_that_differ(before: Rule, after: Rule) -> Iterator[FieldDifference]:
 
 
 def _features_that_differ(old: dict[str, Any], new: dict[str, Any]) -> Iterator[FieldDifference]:
-    """Each feature that is new, gone, or another one."""
+    """Yield each feature that is new, gone, or another one."""
     for name in {**old, **new}:
         if old.get(name) != new.get(name):
             yield FieldDifference(f"features.{name}", _feature(old.get(name)), _feature(new.get(name)))
@@ -99,8 +101,8 @@ def _feature(written: dict[str, Any] | None) -> str:
 
 
 def _short(name: str, written: dict[str, Any]) -> str:
-    """A field of a rule on one line."""
-    value = written.get(name, _DEFAULTS.get(name))
+    """Return a field of a rule on one line."""
+    value: Any = written.get(name, _DEFAULTS.get(name))
     if isinstance(value, dict) and name in ("aggregate", "window", "limit"):
         return " ".join(str(part) for part in value.values())
     if name == "group_by":

@@ -56,7 +56,7 @@ class FlinkRules:
 
 
 def holds_flink_rules(path: Path, text: str) -> bool:
-    """Whether a file is one of the demo's messages: by what it begins with, unless it is named as a YAML file."""
+    """Return whether a file holds the demo's messages: by its beginning, unless it is named as a YAML file."""
     if path.suffix in (".yaml", ".yml"):
         return False
     begin = text.lstrip("\ufeff \t\n")
@@ -69,7 +69,7 @@ def read_flink_rules(path: Path, text: str, schema: EventSchema | None = None) -
     Raises:
         BucketsError: a message is not valid; says its line and the field.
     """
-    found = FlinkRules()
+    rules = FlinkRules()
     for line, read, written in _written(path, text):
         try:
             message = read(written)
@@ -79,21 +79,21 @@ def read_flink_rules(path: Path, text: str, schema: EventSchema | None = None) -
             fault = str(error)
         if fault is not None:
             raise _at(path, line, fault)
-        found.take(message, line, rule)
-    return found
+        rules.take(message, line, rule)
+    return rules
 
 
 def load_flink_rules(path: Path, text: str, schema: EventSchema | None = None) -> tuple[Rule, ...]:
-    """The rules that are there at the end of a file.
+    """Return the rules that are there at the end of a file.
 
     Raises:
         BucketsError: as `read_flink_rules`; or there is none.
     """
-    found = read_flink_rules(path, text, schema).rules
-    if not found:
+    rules = read_flink_rules(path, text, schema).rules
+    if not rules:
         message = f"rule file {path}: its messages leave no rule; add one that is ACTIVE or PAUSE"
         raise BucketsError(message)
-    return tuple(found.values())
+    return tuple(rules.values())
 
 
 def _at(path: Path, line: int, fault: str) -> BucketsError:
@@ -114,7 +114,7 @@ _Read = Callable[[Any], FlinkMessage]
 
 
 def _written(path: Path, text: str) -> Iterator[tuple[int, _Read, Any]]:
-    """Each message with its line, and what reads it.
+    """Yield each message with its line, and what reads it.
 
     Raises:
         BucketsError: the text is broken JSON, or something else.

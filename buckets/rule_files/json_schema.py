@@ -14,7 +14,7 @@ _CHANGES = resource("schemas/rule-change-v1.json")
 
 
 def rule_file_schema(event_schema: EventSchema | None) -> dict[str, Any]:
-    """A JSON schema (2020-12) whose rules are those of the published changes of rules, and its tests the models'.
+    """Return a JSON schema (2020-12) with the rules of the published changes, and the tests of the models.
 
     Args:
         event_schema: if given, a rule may group by its attributes, aggregate its fields and filter on them alone, or on
@@ -57,6 +57,6 @@ def _has_alert_fields(schema: EventSchema) -> bool:
 
 
 def _mapping(where: dict[str, Any]) -> dict[str, Any]:
-    """The form of a filter that is a mapping, not SQL."""
-    found: dict[str, Any] = next(form for form in where["anyOf"] if form["type"] == "object")
-    return found
+    """Return the form of a filter that is a mapping, not SQL."""
+    mapping: dict[str, Any] = next(form for form in where["anyOf"] if form["type"] == "object")
+    return mapping

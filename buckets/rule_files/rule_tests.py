@@ -4,7 +4,7 @@ Running them is in `buckets.rule_tests`; here is only how they are written.
 """
 
 from decimal import Decimal
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -21,6 +21,7 @@ from pydantic import (
 from buckets.duration import DurationMs
 from buckets.numbers.fixed_point import parse_decimal
 from buckets.printable import short_line
+from buckets.rules.policies.registry import HELD_BY
 from buckets.validation import BY_RULE, FILE_OF_EVENTS, LIST_OF_EVENTS, OF_ALL_RULES, Location
 
 MOST_EVENTS = 100_000
@@ -28,7 +29,7 @@ MOST_EVENTS = 100_000
 
 
 def _text(value: Any) -> Any:
-    """A number as text; YAML has made text of numbers already."""
+    """Return a number as text; YAML has made text of numbers already."""
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
@@ -40,7 +41,7 @@ def _plain(value: Any) -> Any:
 
 
 def _number(value: Any) -> Decimal:
-    """An exact number.
+    """Return an exact number.
 
     Raises:
         ValueError: it is none.
@@ -122,12 +123,17 @@ class ExpectedAlert(_Outcome):
     held_back: Count | None = Field(default=None, description="How many were held back since the last alert.")
 
 
+if TYPE_CHECKING:
+    HeldBy = str
+else:
+    HeldBy = Literal[HELD_BY]
+_HELD_BY = f"{', '.join(HELD_BY[:-1])} or {HELD_BY[-1]}"
+
+
 class ExpectedHeld(ExpectedAlert):
     """An alert that is expected to be held back."""
 
-    held_by: Literal["warm", "snooze", "cooldown"] | None = Field(
-        default=None, description="What holds it back: warm, snooze or cooldown."
-    )
+    held_by: HeldBy | None = Field(default=None, description=f"What holds it back: {_HELD_BY}.")
 
 
 class ExpectedValue(_Outcome):
@@ -183,32 +189,32 @@ class Expected(BaseModel):
         return self
 
     def named_rules(self) -> list[tuple[Location, str]]:
-        """The rules that are named, with where in the test."""
+        """Return the rules that are named, with where in the test."""
         outcomes = {name: self.outcomes(name) for name in ("alerts", "held_alerts", "values")}
         return [
-            (("expect", *location, "rule"), each.rule)
+            (("expect", *location, "rule"), outcome.rule)
             for entries in outcomes.values()
-            for location, each in entries
-            if each.rule is not None
+            for location, outcome in entries
+            if outcome.rule is not None
         ] + [
             (("expect", name, rule_id), rule_id) for name in ("alerts", "held_alerts") for rule_id in self.by_rule(name)
         ]
 
     def outcomes(self, name: str) -> list[tuple[Location, ExpectedAlert | ExpectedValue]]:
         """Return the entries of `alerts`, `held_alerts` or `values`, each with where it stands and with its rule."""
-        said = getattr(self, name) or ()
-        if not isinstance(said, dict):
-            return [((name, at), each) for at, each in enumerate(said)]
+        written = getattr(self, name) or ()
+        if not isinstance(written, dict):
+            return [((name, at), outcome) for at, outcome in enumerate(written)]
         return [
-            ((name, rule_id, at), each if each.rule is not None else each.model_copy(update={"rule": rule_id}))
-            for rule_id, entries in said.items()
-            for at, each in enumerate(entries)
+            ((name, rule_id, at), outcome if outcome.rule is not None else outcome.model_copy(update={"rule": rule_id}))
+            for rule_id, entries in written.items()
+            for at, outcome in enumerate(entries)
         ]
 
     def by_rule(self, name: str) -> frozenset[str]:
         """Return the rules whose alerts are expected, where they stand by rule; empty where all alerts are meant."""
-        said = getattr(self, name)
-        return frozenset(said) if isinstance(said, dict) else frozenset()
+        written = getattr(self, name)
+        return frozenset(written) if isinstance(written, dict) else frozenset()
 
 
 def _as_entry(value: Any) -> Any:
@@ -255,6 +261,6 @@ class RuleTest(BaseModel):
         return value
 
     def named_rules(self) -> list[tuple[Location, str]]:
-        """The rules that it names, with where."""
+        """Return the rules that it names, with where."""
         own: list[tuple[Location, str]] = [(("rules", at), rule_id) for at, rule_id in enumerate(self.rules)]
         return own + self.expect.named_rules()

@@ -40,7 +40,7 @@ _Edit = tuple[int, int, str]
 
 
 def written_rule(rule: Rule) -> dict[str, Any]:
-    """A rule as people write it: without the fields that have their default."""
+    """Return a rule as people write it: without the fields that have their default."""
     data = rule.model_dump(by_alias=True, mode="json", exclude_defaults=True)
     if isinstance(data.get("where"), dict):
         data["where"] = {field: _shortest(test) for field, test in data["where"].items()}
@@ -54,37 +54,37 @@ def written_rule(rule: Rule) -> dict[str, Any]:
             feature["window"] = feature["window"]["length"]
         features[name] = InBraces(feature)
     if "snoozes" in data:
-        data["snoozes"] = [InBraces(each) for each in data["snoozes"]]
+        data["snoozes"] = [InBraces(snooze) for snooze in data["snoozes"]]
     return {name: data[name] for name in Rule.model_fields if name in data}
 
 
 def _shortest(test: dict[str, Any]) -> Any:
-    """`{"=": x}` as `x` and `{"in": [x, y]}` as `[x, y]`; other tests as they are."""
+    """Return `{"=": x}` as `x` and `{"in": [x, y]}` as `[x, y]`; other tests as they are."""
     return test[next(iter(test))] if len(test) == 1 and next(iter(test)) in ("=", "in") else test
 
 
 def rules_text(rules: Sequence[Rule]) -> str:
-    """A whole rule file."""
+    """Return a whole rule file."""
     return "rules:\n" + "".join(f"  - {_indented(_block(rule), 4)}\n" for rule in rules)
 
 
 def _block(rule: Rule) -> str:
-    """The lines of a rule, from the left edge."""
+    """Return the lines of a rule, from the left edge."""
     return write_yaml(written_rule(rule))
 
 
 def _flow(rule: Rule) -> str:
-    """A rule in braces, on one line."""
+    """Return a rule in braces, on one line."""
     return write_yaml(written_rule(rule), flow=True)
 
 
 def _value(value: Any) -> str:
-    """A value after a name, on one line."""
+    """Return a value after a name, on one line."""
     return write_yaml([value], flow=True)[1:-1]
 
 
 def _indented(block: str, column: int) -> str:
-    """Lines after a prefix of `column` columns."""
+    """Return lines after a prefix of `column` columns."""
     return block.replace("\n", "\n" + " " * column)
 
 
@@ -106,7 +106,7 @@ class RuleText:
         self._replace(at, at, text)
 
     def _new_state(self, rule: MappingNode, state: str) -> tuple[int, str]:
-        """Where the state of a rule that has none goes, and the text."""
+        """Return where the state of a rule that has none goes, and the text."""
         end = next(value for key, value in rule.value if key.value == "rule_id").end_mark.index
         if rule.flow_style:
             return end, f", state: {state}"
@@ -120,7 +120,7 @@ class RuleText:
             before: the one that is replaced; if given, comments among its lines stay where that is possible.
         """
         rules = self._rules()
-        there = next((each for each in rules.value if _rule_id(each) == rule.rule_id), None)
+        there = next((node for node in rules.value if _rule_id(node) == rule.rule_id), None)
         if there is not None:
             # What an alias stands for is written elsewhere.
             edits = None
@@ -144,13 +144,13 @@ class RuleText:
         """Return the edits that make a rule say something else; None if more than its policy has other fields."""
         pairs = {key.value: (key, value) for key, value in node.value}
         edits = self._edits(
-            node, *({name: each[name] for name in each if name not in _OPTIONAL} for each in (old, new))
+            node, *({name: fields[name] for name in fields if name not in _OPTIONAL} for fields in (old, new))
         )
         if edits is None:
             return None
         removed = set()
         for name in pairs.keys() & _OPTIONAL:
-            before, after = (each.get(name, _WRITTEN_DEFAULTS.get(name)) for each in (old, new))
+            before, after = (fields.get(name, _WRITTEN_DEFAULTS.get(name)) for fields in (old, new))
             key, value = pairs[name]
             if after is None and before is not None:
                 removed.add(name)
@@ -164,7 +164,7 @@ class RuleText:
         return edits + self._added(node, last, {name: new[name] for name in new if name in _OPTIONAL - pairs.keys()})
 
     def _added(self, node: MappingNode, last: int, fields: dict[str, Any]) -> list[_Edit]:
-        """New fields of a rule: its state below the id, others after what ends at `last`."""
+        """Return the edits that add fields to a rule: its state below the id, others after what ends at `last`."""
         edits = []
         if "state" in fields:
             at, text = self._new_state(node, fields.pop("state"))
@@ -186,17 +186,18 @@ class RuleText:
         edits: list[_Edit] = []
         if set(old) != set(new) or not set(new) <= set(values):
             return None
-        for name in (each for each in new if old[each] != new[each]):
+        for name in (name for name in new if old[name] != new[name]):
             value = values[name]
             if name != "features" or value.flow_style:
                 edits.append(self._exchanged(value, new[name]))
                 continue
-            added = [each for each in new[name] if each not in old[name]]
-            inner = self._edits(value, old[name], {each: new[name][each] for each in old[name] if each in new[name]})
+            added = [feature for feature in new[name] if feature not in old[name]]
+            kept = {feature: new[name][feature] for feature in old[name] if feature in new[name]}
+            inner = self._edits(value, old[name], kept)
             if inner is None:
                 return None
             indent, end = " " * value.start_mark.column, self._end_of_line(self._end(value))
-            lines = "".join(f"\n{indent}{each}: {_value(new[name][each])}" for each in added)
+            lines = "".join(f"\n{indent}{feature}: {_value(new[name][feature])}" for feature in added)
             edits += [*inner, (end, end, lines)]
         return edits
 
@@ -236,32 +237,32 @@ class RuleText:
         return rules
 
     def _rule(self, rule_id: str) -> MappingNode:
-        found = next(each for each in self._rules().value if _rule_id(each) == rule_id)
-        assert isinstance(found, MappingNode)
-        return found
+        rule = next(rule for rule in self._rules().value if _rule_id(rule) == rule_id)
+        assert isinstance(rule, MappingNode)
+        return rule
 
     def _end(self, node: Node) -> int:
-        """Where the last thing in a node ends; the parser counts the comments after a block as part of it."""
+        """Return where the last thing in a node ends; the parser takes the comments after a block as part of it."""
         while isinstance(node, MappingNode | SequenceNode) and not node.flow_style and node.value:
             last = node.value[-1]
             node = last[1] if isinstance(last, tuple) else last
         return len(self.text[: node.end_mark.index].rstrip())
 
     def _end_of_line(self, index: int) -> int:
-        found = self.text.find("\n", index)
-        return len(self.text) if found < 0 else found
+        at = self.text.find("\n", index)
+        return len(self.text) if at < 0 else at
 
     def _replace(self, begin: int, end: int, text: str) -> None:
         self.text = self.text[:begin] + text + self.text[end:]
 
 
 def _lines(values: Iterable[Any], column: int) -> str:
-    """Values as a list with a line each."""
-    return "".join(f"\n{' ' * column}- {_value(each)}" for each in values)
+    """Return values as a list with a line each."""
+    return "".join(f"\n{' ' * column}- {_value(value)}" for value in values)
 
 
 def _texts(node: Node) -> set[str]:
-    """All texts in a node."""
+    """Return all texts in a node."""
     if isinstance(node, MappingNode):
         return set().union(*(_texts(value) for _, value in node.value))
     return set().union(*map(_texts, node.value)) if isinstance(node, SequenceNode) else {node.value}
@@ -295,17 +296,19 @@ def change_files(
     files = {home.get(rule_id, into) for rule_id in (*states, *(rule.rule_id for rule in put))}
     texts: dict[Path, tuple[str, dict[str, ChangeNote]]] = {}
     for file in sorted(files):
-        mine = [rule for rule in put if home.get(rule.rule_id, into) == file]
-        here = {rule_id: state for rule_id, state in states.items() if home[rule_id] == file}
-        noted = {rule_id: notes[rule_id] for rule_id in (*here, *(rule.rule_id for rule in mine)) if rule_id in notes}
-        texts[file] = (_changed(file, here, mine) if file.exists() else rules_text(mine)), noted
+        rules = [rule for rule in put if home.get(rule.rule_id, into) == file]
+        of_file = {rule_id: state for rule_id, state in states.items() if home[rule_id] == file}
+        noted = {
+            rule_id: notes[rule_id] for rule_id in (*of_file, *(rule.rule_id for rule in rules)) if rule_id in notes
+        }
+        texts[file] = (_changed(file, of_file, rules) if file.exists() else rules_text(rules)), noted
     for file, (text, noted) in texts.items():
         _write(file, text, noted)
     return list(texts)
 
 
 def _changed(file: Path, states: Mapping[str, State], put: Sequence[Rule]) -> str:
-    """The text of a file after the changes, read again and compared with the rules that were wanted."""
+    """Return the text of a file after the changes, read again and compared with the rules that were wanted."""
     before = {rule.rule_id: rule for rule in load_rules(file)}
     raw = file.read_bytes().decode()
     if holds_flink_rules(file, raw):
@@ -324,10 +327,10 @@ def _changed(file: Path, states: Mapping[str, State], put: Sequence[Rule]) -> st
             edited.put(rule, before.get(rule.rule_id))
         for rule_id, state in states.items():
             edited.delete(rule_id) if state == "DELETE" else edited.set_state(rule_id, state)
-        found = [Rule.model_validate(each) for each in parse_yaml(edited.text, file, "rule file")[0]["rules"]]
+        rules = [Rule.model_validate(written) for written in parse_yaml(edited.text, file, "rule file")[0]["rules"]]
     except (BucketsError, yaml.YAMLError, ValueError, TypeError, KeyError, AssertionError, StopIteration):
-        found = []
-    if _live(found) != _live(wanted.values()):
+        rules = []
+    if _live(rules) != _live(wanted.values()):
         message = (
             f"rule file {file}: is written in a way that cannot be changed by program (anchors, aliases or several "
             "documents); change it by hand"

@@ -3,6 +3,7 @@
 A rule file is YAML (`rules.yaml`); a file of the Flink demo's messages may stand wherever one is read (`flink_rules`).
 """
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,7 +19,8 @@ from buckets.printable import short_line
 from buckets.rule_files.flink_rules import holds_flink_rules, load_flink_rules, read_flink_rules
 from buckets.rule_files.rule_tests import RuleTest
 from buckets.rules.change import RuleChange
-from buckets.rules.rule import Rule, check_against_schema, check_new
+from buckets.rules.rule import Rule
+from buckets.rules.rule_faults import check_against_schema, check_new
 from buckets.validation import Location, field_name
 from buckets.yaml_file import first_of, invalid, line_of, node_at, parse_yaml, read_text
 
@@ -56,7 +58,7 @@ class RuleFile:
     root: Node | None
 
     def line(self, location: Location) -> int:
-        """The line, from 1, of a field."""
+        """Return the line, from 1, of a field."""
         return line_of(self.root, location)
 
     def rule_line(self, rule_id: str, path: Location = ()) -> int:
@@ -74,12 +76,16 @@ class RuleFile:
         return {rule.rule_id: place for place, rule in enumerate(self.rules)}
 
     def fault(self, location: Location, reason: str) -> BucketsError:
-        """The error that names the file, line, field and reason."""
-        return BucketsError(f"{_WHAT} {self.path}:{self.line(location)}: {field_name(location)}: {reason}")
+        """Return the error that names the file, line, field and reason."""
+        return _fault(self.path, self.root, location, reason)
+
+
+def _fault(path: Path, root: Node | None, location: Location, reason: str) -> BucketsError:
+    return BucketsError(f"{_WHAT} {path}:{line_of(root, location)}: {field_name(location)}: {reason}")
 
 
 def rule_files(path: Path) -> list[Path]:
-    """The files of a rule file or of a folder of them, in the order of their names.
+    """Return the files of a rule file or of a folder of them, in the order of their names.
 
     Raises:
         BucketsError: the folder cannot be read.
@@ -87,7 +93,7 @@ def rule_files(path: Path) -> list[Path]:
     try:
         if not path.is_dir():
             return [path]
-        return sorted(each for each in path.iterdir() if _is_rule_file(each.name))
+        return sorted(file for file in path.iterdir() if _is_rule_file(file.name))
     except OSError as error:
         message = f"rules {path}: cannot be read ({error.strerror}); see that it is there and who may read it"
         raise BucketsError(message) from None
@@ -116,16 +122,16 @@ def read_rule_files(path: Path, schema: EventSchema | None = None) -> tuple[Rule
     if not files:
         message = f"rules {path}: the folder holds no .yaml or .json file; put one there"
         raise BucketsError(message)
-    found: dict[str, Path] = {}
+    homes: dict[str, Path] = {}
     read = []
     for file in files:
         read.append(load_rule_file(file, schema))
         for rule in read[-1].rules:
-            if rule.rule_id in found:
-                other = found[rule.rule_id]
+            if rule.rule_id in homes:
+                other = homes[rule.rule_id]
                 message = f"rule file {file}: rule_id {rule.rule_id!r} is already used in {other}"
                 raise BucketsError(message)
-            found[rule.rule_id] = file
+            homes[rule.rule_id] = file
     return tuple(read)
 
 
@@ -153,9 +159,7 @@ def load_rule_file(path: Path, schema: EventSchema | None = None) -> RuleFile:
         raise BucketsError(message)
     unknown = next((key for key in data if key not in _KEYS), None)
     if unknown is not None:
-        at = f"{path}:{line_of(root, (unknown,))}"
-        message = f"{_WHAT} {at}: {field_name((unknown,))}: unknown field; only `rules` and `tests` may stand here"
-        raise BucketsError(message)
+        raise _fault(path, root, (unknown,), "unknown field; only `rules` and `tests` may stand here")
     read = list(_rules(path, data["rules"], root, schema))
     wrong = [faults for faults in read if not isinstance(faults, Rule)]
     if wrong:
@@ -167,33 +171,35 @@ def load_rule_file(path: Path, schema: EventSchema | None = None) -> RuleFile:
     return RuleFile(path, tuple(rules), tuple(_tests(path, data.get("tests", []), root, rules)), root)
 
 
-def rule_faults(path: Path, schema: EventSchema | None = None) -> list[BucketsError]:
-    """Return what is wrong with the rules of a file or folder: of each rule all, of tests the first fault."""
-    faults: list[BucketsError] = []
+def read_rules(path: Path, schema: EventSchema | None = None) -> tuple[tuple[Rule, ...], list[BucketsError]]:
+    """Read the rules of a file or folder; return them and what is wrong: of each rule all, of tests the first fault."""
     try:
+        return load_rule_files(path, schema), []
+    except BucketsError as error:
+        return (), list(_faults_by_file(path, schema)) or [error]
+
+
+def _faults_by_file(path: Path, schema: EventSchema | None) -> Iterator[BucketsError]:
+    """Return what is wrong with each file for itself; nothing where the folder cannot be read."""
+    with contextlib.suppress(BucketsError):
         for file in rule_files(path):
             try:
                 load_rule_file(file, schema)
             except RuleFaults as error:
-                faults += error.faults
+                yield from error.faults
             except BucketsError as error:
-                faults.append(error)
-        if not faults:
-            load_rule_files(path, schema)
-    except BucketsError as error:
-        return [error]
-    return faults
+                yield error
 
 
 def _rules(
     path: Path, written: list[Any], root: Node | None, schema: EventSchema | None
 ) -> Iterator[Rule | list[BucketsError]]:
-    """The rules of a file, each checked; of one that is not valid, what is wrong with it."""
+    """Yield the rules of a file, each checked; for one that is not valid, what is wrong with it."""
     lines: dict[str, int] = {}
-    for index, each in enumerate(written):
+    for index, fields in enumerate(written):
         location: Location = ("rules", index)
         try:
-            rule = Rule.model_validate(each)
+            rule = Rule.model_validate(fields)
         except ValidationError as error:
             yield invalid(error, path, root, _WHAT, Rule, location)
             continue
@@ -206,23 +212,21 @@ def _rules(
         fault = None if rule.state == "DELETE" else check_new(rule)
         fault = check_against_schema(rule, schema) if fault is None and schema else fault
         if fault is not None:
-            location = (*location, *fault[0])
-            yield [BucketsError(f"{_WHAT} {path}:{line_of(root, location)}: {field_name(location)}: {fault[1]}")]
+            yield [_fault(path, root, (*location, *fault[0]), fault[1])]
             continue
         yield rule
 
 
 def _tests(path: Path, written: Any, root: Node | None, rules: Sequence[Rule]) -> Iterator[RuleTest]:
-    """The tests of a file, each of which names rules of this file alone; see `load_rules`."""
+    """Yield the tests of a file, which may name rules of this file alone; see `load_rules`."""
     if not isinstance(written, list):
-        message = f"{_WHAT} {path}:{line_of(root, ('tests',))}: tests: must be a list"
-        raise BucketsError(message)
+        raise _fault(path, root, ("tests",), "must be a list")
     known = {rule.rule_id for rule in rules}
     lines: dict[str, int] = {}
-    for index, each in enumerate(written):
+    for index, fields in enumerate(written):
         location: Location = ("tests", index)
         try:
-            test = RuleTest.model_validate(each)
+            test = RuleTest.model_validate(fields)
         except ValidationError as error:
             raise first_of(invalid(error, path, root, _WHAT, RuleTest, location)) from None
         line = line_of(root, location)
@@ -232,15 +236,13 @@ def _tests(path: Path, written: Any, root: Node | None, rules: Sequence[Rule]) -
         lines[test.name] = line
         for named, rule_id in test.named_rules():
             if rule_id not in known:
-                at = (*location, *named)
-                fault = f"{field_name(at)}: no rule {short_line(repr(rule_id))} stands in this file; name one that does"
-                message = f"{_WHAT} {path}:{line_of(root, at)}: {fault}"
-                raise BucketsError(message)
+                reason = f"no rule {short_line(repr(rule_id))} stands in this file; name one that does"
+                raise _fault(path, root, (*location, *named), reason)
         yield test
 
 
 def load_changes(path: Path, schema: EventSchema, kept: Iterable[Rule], **said: Any) -> list[RuleChange]:
-    """The changes that applying a file asks for; rules that it does not name stay as they are.
+    """Return the changes that applying a file asks for; rules that it does not name stay as they are.
 
     Args:
         path: the file.
@@ -254,8 +256,8 @@ def load_changes(path: Path, schema: EventSchema, kept: Iterable[Rule], **said: 
     text = read_text(path, _WHAT)
     if not holds_flink_rules(path, text):
         return [RuleChange(change="put", rule=rule, **said) for rule in load_rules(path, schema)]
-    found = read_flink_rules(path, text, schema)
-    there = [rule.rule_id for rule in kept if rule.rule_id not in found.rules]
-    gone = [name for name in there if found.deletes_all or name in found.deleted]
+    read = read_flink_rules(path, text, schema)
+    there = [rule.rule_id for rule in kept if rule.rule_id not in read.rules]
+    gone = [name for name in there if read.deletes_all or name in read.deleted]
     deleted = [RuleChange(change="delete", rule_id=name, **said) for name in gone]
-    return deleted + [RuleChange(change="put", rule=rule, **said) for rule in found.rules.values()]
+    return deleted + [RuleChange(change="put", rule=rule, **said) for rule in read.rules.values()]

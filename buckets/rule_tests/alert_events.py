@@ -10,11 +10,12 @@ import pyarrow as pa
 
 from buckets.audit.tables import TRANSACTIONS
 from buckets.config.job import Job, kept_results
+from buckets.config.source import FileSource
 from buckets.errors import BucketsError
 from buckets.events import conversion
 from buckets.events.arrivals import field_column, parse
 from buckets.events.event_file import EventFile, file_arrivals, open_event_file
-from buckets.events.schema import EventSchema, SourceKind
+from buckets.events.schema import EventSchema
 from buckets.events.source_files import readable_files
 from buckets.outputs.alert_ids import full_alert_id
 from buckets.outputs.reader import read_rows
@@ -62,7 +63,7 @@ def past_alert(job: Job, alert_id: str) -> PastAlert:
 
 
 def events_of_alert(alert: PastAlert, job: Job, file: Path | None) -> list[EventRow]:
-    """The events of the key of an alert in its window, in arrival order, up to its own.
+    """Return the events of the key of an alert in its window, in arrival order, up to its own.
 
     Args:
         alert: the alert.
@@ -87,28 +88,28 @@ def _arrivals(job: Job, file: Path | None) -> Iterable[pa.RecordBatch]:
     settings, schema = job.settings, job.event_schema
     if file is not None:
         return file_arrivals(open_event_file(file, schema, frozenset()), schema)
-    if settings.source.kind == "kafka" and settings.audit is not None:
+    if settings.audit is not None:
         rows = read_rows(settings.audit.path, TRANSACTIONS, ["partition", "offset", "value"])
         rows.sort(key=lambda row: (row["partition"], row["offset"]))
         return text_arrivals([(row["value"] or "").encode() for row in rows], "json", schema, settings.source.name)
-    if settings.source.kind in ("kafka", "delta"):
+    if not isinstance(settings.source, FileSource):
         message = f"the events of {settings.source.name} are not searched; name a file that has them with --events"
         raise BucketsError(message)
-    return _of_files(Path(settings.source.path), settings.source.kind, settings.source.subfolders, schema)
+    return _of_files(settings.source, schema)
 
 
-def _of_files(folder: Path, kind: SourceKind, subfolders: bool, schema: EventSchema) -> Iterator[pa.RecordBatch]:
-    files = sorted(readable_files(folder, subfolders), key=lambda each: (each.stat().st_mtime_ns, str(each)))
-    for path in files:
+def _of_files(source: FileSource, schema: EventSchema) -> Iterator[pa.RecordBatch]:
+    files = readable_files(source.folder, source.subfolders)
+    for path in sorted(files, key=lambda file: (file.stat().st_mtime_ns, str(file))):
         try:
-            yield from file_arrivals(EventFile(path, kind), schema)
+            yield from file_arrivals(EventFile(path, source.format), schema)
         except OSError as error:
             message = f"events {path}: cannot be read ({error.strerror}); see that it is there and who may read it"
             raise BucketsError(message) from None
 
 
 def _in_window(arrivals: pa.RecordBatch, alert: PastAlert, schema: EventSchema) -> Iterator[EventRow]:
-    """The events of a batch that are of the alert's key and window; what is no event is passed over."""
+    """Yield the events of a batch with the alert's key in its window; what is no event is passed over."""
     column = arrivals.column(field_column(schema.field_names.index(schema.event_time.field)))
     times_ms, _ = conversion.times_ms(column, schema.event_time)
     inside = (times_ms >= alert.window_start) & (times_ms <= alert.window_end)

@@ -10,6 +10,7 @@ from decimal import Decimal
 
 from pydantic import ValidationError
 
+from buckets.aggregates.operation import AVG, MAX, SUM
 from buckets.config.engine import EngineSettings
 from buckets.errors import BucketsError
 from buckets.evaluation import Evaluator
@@ -21,7 +22,8 @@ from buckets.rule_tests.event_rows import EventRow
 from buckets.rule_tests.given_events import events_table
 from buckets.rule_tests.tester import engine_of
 from buckets.rules.filter import Filter, write_filter
-from buckets.rules.rule import Rule, check_against_schema, check_new
+from buckets.rules.rule import Rule
+from buckets.rules.rule_faults import check_against_schema, check_new
 from buckets.rules.short_form import VALUE, Aggregation, Limit
 from buckets.rules.window import Window
 from buckets.validation import field_name, first_fault
@@ -42,7 +44,7 @@ class RuleForm:
     where: Filter = ()
 
     def rule(self, limit: Decimal, schema: EventSchema) -> Rule:
-        """The rule with a limit that values reach from below.
+        """Return the rule with a limit that values reach from below.
 
         Raises:
             BucketsError: it is not valid.
@@ -64,7 +66,7 @@ class RuleForm:
 
 
 def draft(form: RuleForm, rows: Sequence[EventRow], schema: EventSchema, engine: EngineSettings) -> str:
-    """A rule file with one rule and two tests.
+    """Return a rule file with one rule and two tests.
 
     Raises:
         BucketsError: the rule is not valid, an event is malformed, or no limit tells these events from one step less.
@@ -80,7 +82,7 @@ def draft(form: RuleForm, rows: Sequence[EventRow], schema: EventSchema, engine:
 def _tested(
     name: str, rule: Rule, rows: Sequence[EventRow], schema: EventSchema, engine: EngineSettings
 ) -> DraftedTest:
-    """Events, and what a rule makes of them when it is in force."""
+    """Return a test of events, with what a rule makes of them when it is in force."""
     active = rule.model_copy(update={"state": "ACTIVE"})
     strict = engine.model_copy(update={"nulls": "strict"})  # An event that the rule would not see is no example of it.
     evaluator = Evaluator([active], schema, engine_of(strict, [active], schema))
@@ -90,7 +92,7 @@ def _tested(
 def _just_crossed(
     form: RuleForm, rows: Sequence[EventRow], schema: EventSchema, engine: EngineSettings
 ) -> tuple[Rule, DraftedTest]:
-    """The rule whose limit is the greatest value of these events, and what comes out of them."""
+    """Return the rule whose limit is the greatest value of these events, and the test of them."""
     name = "fires on the events that it was drafted from"
     results = _tested(name, form.rule(Decimal(0), schema), rows, schema, engine).results
     if results.dead_letters.num_rows:
@@ -117,7 +119,7 @@ def _just_crossed(
 
 
 def _one_step_less(rule: Rule, fires: DraftedTest, schema: EventSchema, engine: EngineSettings) -> DraftedTest:
-    """The same events one step below the limit."""
+    """Return a test of the same events one step below the limit."""
     step = "one event" if rule.measure is None else format_scaled(1, schema.measures[rule.measure].scale)
     less = replace(fires, name=f"does not fire with {step} less")
     for _ in range(_MOST_STEPS):
@@ -134,14 +136,14 @@ def _one_step_less(rule: Rule, fires: DraftedTest, schema: EventSchema, engine: 
 
 
 def _lowered(row: EventRow, rule: Rule, fired: bool, schema: EventSchema) -> EventRow:
-    """An event with an amount that makes the value lower where the rule has fired."""
+    """Return an event with an amount that makes the value lower where the rule has fired."""
     assert rule.measure is not None
     assert rule.limit is not None
-    function, scale = rule.features[VALUE].function, schema.measures[rule.measure].scale
+    operation, scale = rule.features[VALUE].aggregate.operation, schema.measures[rule.measure].scale
     scaled = to_scaled(row[rule.measure], scale)
-    if function in ("sum", "avg"):
+    if operation in (SUM, AVG):
         lower = scaled - fired
     else:
         below = to_scaled(format(rule.limit.value, "f"), scale) - 1
-        lower = below if (scaled > below if function == "max" else fired) else scaled
+        lower = below if (scaled > below if operation == MAX else fired) else scaled
     return row | {rule.measure: format_scaled(lower, scale)}

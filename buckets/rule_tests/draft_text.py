@@ -31,7 +31,7 @@ class DraftedTest:
 
 
 def tests_text(tests: Sequence[DraftedTest], schema: EventSchema) -> str:
-    """The part `tests` of a rule file, which expects what came out."""
+    """Return the part `tests` of a rule file, which expects what came out."""
     blocks = (write_yaml(_written(test, schema)).replace("\n", "\n    ") for test in tests)
     return "tests:\n" + "".join(f"  - {block}\n" for block in blocks)
 
@@ -62,7 +62,7 @@ def _written(test: DraftedTest, schema: EventSchema) -> dict[str, Any]:
 
 
 def _offset(milliseconds: int) -> str:
-    """A time counted from the start, as in `1d + 2h`."""
+    """Return a time counted from the start, as in `1d + 2h`."""
     steps = []
     for unit in ("d", "h", "m", "s", "ms"):
         number, milliseconds = divmod(milliseconds, MS_PER_UNIT[unit])
@@ -71,7 +71,7 @@ def _offset(milliseconds: int) -> str:
 
 
 def shortest(value: Decimal) -> Decimal:
-    """A value without zeros at the end of its digits after the point."""
+    """Return a value without zeros at the end of its digits after the point."""
     whole = value.to_integral_value()
     return whole if whole == value else value.normalize(_EXACT)
 
@@ -92,10 +92,10 @@ def _expected(test: DraftedTest, ids: Sequence[str]) -> dict[str, Any]:
         "collisions_not_kept": collisions.filter(pc.invert(collisions["kept"])),
     }
     positions = {name: sorted(set(table["position"].to_pylist())) for name, table in tables.items()}
-    return expected | {name: [references[at] for at in found] for name, found in positions.items() if found}
+    return expected | {name: [references[at] for at in places] for name, places in positions.items() if places}
 
 
 def _references(ids: Sequence[str]) -> list[str]:
-    """How a test names each of its events: by its id, or by its number where the id could mean another."""
+    """Return how a test names each of its events: by its id, or by its number where the id is not clear."""
     times = Counter(ids)
-    return [str(at) if times[each] > 1 or each.isdecimal() else each for at, each in enumerate(ids, 1)]
+    return [str(at) if times[event_id] > 1 or event_id.isdecimal() else event_id for at, event_id in enumerate(ids, 1)]

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from buckets.errors import BucketsError
 from buckets.events import csv_events, json_events
-from buckets.events.arrivals import RAW, SOURCE, SOURCE_ORDER, Events, parse
+from buckets.events.arrivals import RAW, SOURCE, SOURCE_ORDER, EventColumns, parse
 from buckets.events.bad_rows import BadRows
 from buckets.events.event_file import file_arrivals, open_event_file
 from buckets.events.schema import EventSchema
@@ -21,7 +21,7 @@ EventRow = dict[str, Any]
 
 
 def file_rows(path: Path, schema: EventSchema, most: int) -> list[EventRow]:
-    """The events of a file, in its order.
+    """Return the events of a file, in its order.
 
     Raises:
         BucketsError: the file cannot be read, one of its rows is no event, or there are too many.
@@ -31,7 +31,9 @@ def file_rows(path: Path, schema: EventSchema, most: int) -> list[EventRow]:
         events, dead_letters = parse(batch, schema, frozenset())
         if dead_letters:
             bad = BadRows()
-            bad.take(len(batch), len(dead_letters), ((str(path), each.position, each.reason) for each in dead_letters))
+            bad.take(
+                len(batch), len(dead_letters), ((str(path), letter.position, letter.reason) for letter in dead_letters)
+            )
             message = f"events {path}: {bad.text}; correct them or leave them out"
             raise BucketsError(message)
         rows += written_events(events, schema)
@@ -42,7 +44,7 @@ def file_rows(path: Path, schema: EventSchema, most: int) -> list[EventRow]:
 
 
 def text_arrivals(texts: list[bytes], kind: str, schema: EventSchema, source: str) -> Iterator[pa.RecordBatch]:
-    """Lines of JSON or CSV, the latter with a header line, as arrivals."""
+    """Return lines of JSON or CSV, the latter with a header line, as arrivals."""
     names, order = (pa.repeat(pa.scalar(value), len(texts)) for value in (source, 0))
     rows = pa.record_batch({SOURCE: names, SOURCE_ORDER: order, RAW: pa.array(texts, pa.binary())})
     lines = text_lines([rows])
@@ -51,11 +53,11 @@ def text_arrivals(texts: list[bytes], kind: str, schema: EventSchema, source: st
     return (json_events.read_events(batch, schema) for batch in lines)
 
 
-def written_events(events: Events, schema: EventSchema) -> list[EventRow]:
-    """Events with each field as it is written in a test; fields without a value are left out."""
+def written_events(events: EventColumns, schema: EventSchema) -> list[EventRow]:
+    """Return events with each field as it is written in a test; fields without a value are left out."""
     columns: dict[str, Iterable[Any]] = {
         schema.event_id: events.event_id.to_pylist(),
-        schema.event_time.field: (written_time(each, schema) for each in events.times_ms.tolist()),
+        schema.event_time.field: (written_time(time_ms, schema) for time_ms in events.times_ms.tolist()),
     }
     for name, attribute in events.attributes.items():
         columns[name] = (_written(value) for value in attribute.to_pylist())
@@ -71,7 +73,7 @@ def _written(value: Any) -> Any:
 
 
 def written_time(time_ms: int, schema: EventSchema) -> str:
-    """A time as the event schema has it."""
+    """Return a time as the event schema has it."""
     if schema.event_time.unit == "ms":
         return str(time_ms)
     if schema.event_time.unit == "s":

@@ -47,10 +47,10 @@ class GivenEvents:
     origins: tuple[Location, ...]
 
     def positions(self, reference: str) -> frozenset[int]:
-        """The events that a number, from 1, or else an id stands for; empty for none."""
+        """Return the events that a number, from 1, or else an id stands for; empty for none."""
         if _NUMBER.fullmatch(reference) and 1 <= int(reference) <= len(self.ids):
             return frozenset({int(reference) - 1})
-        return frozenset(at for at, each in enumerate(self.ids) if each == reference)
+        return frozenset(at for at, event_id in enumerate(self.ids) if event_id == reference)
 
 
 def given_events(test: RuleTest, schema: EventSchema, folder: Path, fault: Fault) -> GivenEvents:
@@ -75,20 +75,20 @@ def given_events(test: RuleTest, schema: EventSchema, folder: Path, fault: Fault
 
 
 def events_table(rows: Sequence[EventRow], schema: EventSchema) -> pa.Table:
-    """Events as a table with all declared fields as text."""
+    """Return events as a table with all declared fields as text."""
     columns = {name: pa.array([as_text(row.get(name)) for row in rows], pa.string()) for name in schema.field_names}
     return pa.table(columns)
 
 
 def _free(name: str, taken: set[str | None]) -> str:
-    """A name that is not taken."""
+    """Return a name that is not taken."""
     while name in taken:
         name += "-"
     return name
 
 
 def as_text(value: Any) -> str | None:
-    """A value as an event field has it: numbers are texts already."""
+    """Return a value as an event field has it: numbers are texts already."""
     return ("true" if value else "false") if isinstance(value, bool) else value
 
 
@@ -165,8 +165,7 @@ class _Reader:
     def _time(self, time_ms: int, location: Location) -> str:
         declared = self._schema.event_time
         if not declared.earliest_ms <= time_ms < declared.latest_ms:
-            limits = f"{declared.earliest:%Y-%m-%d} to {declared.latest:%Y-%m-%d}"
-            reason = f"lies outside {limits}, the times that the event schema accepts; see `start` and `at`"
+            reason = f"lies outside {declared.limits}, the times that the event schema accepts; see `start` and `at`"
             raise self._fault(location, reason)
         return written_time(time_ms, self._schema)
 
@@ -181,12 +180,12 @@ class _Reader:
 
 
 def _offset_ms(text: Any) -> int | None:
-    """A duration, or several that are added and subtracted, in ms; None if it is something else."""
+    """Return a duration, or several that are added and subtracted, in ms; None if it is something else."""
     match = _OFFSET.fullmatch(text) if isinstance(text, str) else None
     if match is None:
         return None
     try:
-        steps = [(sign, parse_duration_ms(each)) for sign, each in _STEP.findall(match[2])]
-        return parse_duration_ms(match[1]) + sum(-each if sign == "-" else each for sign, each in steps)
+        steps = [(sign, parse_duration_ms(step)) for sign, step in _STEP.findall(match[2])]
+        return parse_duration_ms(match[1]) + sum(-step if sign == "-" else step for sign, step in steps)
     except ValueError:
         return None

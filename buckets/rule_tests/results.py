@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from buckets.duration import format_duration
 from buckets.evaluation import Results
 from buckets.moment import exact_time_text, moment_ms
-from buckets.numbers.fixed_point import readable
+from buckets.numbers.figures import readable
 from buckets.printable import counted, quoted
 from buckets.rule_tests.given_events import GivenEvents
 from buckets.rules.condition import condition_words
@@ -67,11 +67,11 @@ class RuleTestResults:
             "collisions_not_kept": collisions.filter(pc.invert(collisions["kept"])),
             "dead_letters": self.tables.dead_letters,
         }
-        found = {name: {row["position"]: row for row in table.to_pylist()} for name, table in tables.items()}
-        return found | {"no_key": self._without_key(found["dead_letters"])}
+        rows = {name: {row["position"]: row for row in table.to_pylist()} for name, table in tables.items()}
+        return rows | {"no_key": self._without_key(rows["dead_letters"])}
 
     def _without_key(self, dead: Mapping[int, Row]) -> dict[int, Row]:
-        """Events that some rule does not see, with a field that it groups by and that they lack."""
+        """Return the events that some rule does not see, with a field that it groups by and that they lack."""
         grouped = dict.fromkeys(field for rule in self.rules.values() if rule.on == "events" for field in rule.group_by)
         lacking: dict[int, Row] = {}
         for field in grouped:
@@ -81,12 +81,12 @@ class RuleTestResults:
         return lacking
 
     def event(self, position: int) -> str:
-        """An event as a report names it."""
+        """Return an event as a report names it."""
         name = self.given.ids[position]
         return f"event {position + 1}" if name is None else f"event {position + 1} ({quoted(name)})"
 
     def why_not_evaluated(self, position: int, output: str) -> str:
-        """Why an event was not evaluated."""
+        """Say why an event was not evaluated."""
         row, why = self.not_evaluated[output][position], NOT_EVALUATED[output]
         if output == "dead_letters":
             return f"{why}: {row['reason']}"
@@ -109,7 +109,7 @@ class RuleTestResults:
         return f"it {fired}: {_simple(rule, row) if rule.is_short else _of_features(rule, row)}"
 
     def fired(self) -> str:
-        """Which rules fired where, in short."""
+        """Say in short which rules fired where."""
         shown = [f"{row['rule_id']} at {self.event(row['position'])}" for row in self.alerts[:_MOST_SHOWN]]
         more = len(self.alerts) - len(shown)
         return "; ".join(shown) + (f"; and {more:,} more" if more else "") if shown else "nothing"
@@ -119,7 +119,7 @@ _MOST_SHOWN = 5
 
 
 def terms_of(row: Row) -> dict[str, Any]:
-    """The values of the features of an evaluation or alert, by name."""
+    """Read the values of the features of an evaluation or alert, by name."""
     return {term["name"]: _exact(term["value"]) for term in json.loads(row["terms"] or "[]")}
 
 
@@ -129,7 +129,7 @@ def _alerts(table: pa.Table) -> list[Row]:
 
 
 def _key(written: str) -> dict[str, Any]:
-    """A key with its numbers as text, as a test has them."""
+    """Return a key with its numbers as text, as a test has them."""
     fields = json.loads(written)
     return {name: value if isinstance(value, bool) else str(value) for name, value in fields.items()}
 
@@ -139,7 +139,7 @@ def _exact(value: Any) -> Any:
 
 
 def shown(value: Any) -> str:
-    """A value of a result or an expectation, as a report shows it."""
+    """Return a value of a result or an expectation, as a report shows it."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -147,7 +147,7 @@ def shown(value: Any) -> str:
     if isinstance(value, Decimal):
         return readable(value)
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} {shown(each)}" for name, each in value.items())
+        return ", ".join(f"{name} {shown(inner)}" for name, inner in value.items())
     return quoted(str(value))
 
 
@@ -156,7 +156,7 @@ def _moment(moment: datetime) -> str:
 
 
 def _simple(rule: Rule, row: Row) -> str:
-    """The value of a rule of one aggregate, its window, and how far it is from the limit."""
+    """Say the value of a rule of one aggregate, its window, and how far it is from the limit."""
     assert rule.limit is not None
     limit, value, end = rule.limit, row["value"], row["event_time"]
     if value is None:
@@ -172,11 +172,11 @@ def _simple(rule: Rule, row: Row) -> str:
 
 
 def _of_features(rule: Rule, row: Row) -> str:
-    """The values of the features of a rule, and its condition."""
+    """Say the values of the features of a rule, and its condition."""
     values = ", ".join(f"{name} {shown(value)}" for name, value in terms_of(row).items())
     return f"{condition_words(rule.when)} is {'true' if row['fired'] else 'not true'} with {values}"
 
 
 def rules_in_words(rules: Sequence[str]) -> str:
-    """Names of rules in a sentence."""
+    """Return the names of rules as they stand in a sentence."""
     return ", ".join(map(quoted, rules))

@@ -19,12 +19,12 @@ from buckets.lists.list_file import base_of
 from buckets.lists.lists import Lists
 from buckets.rule_files.rule_tests import RuleTest
 from buckets.rule_files.yaml_rules import RuleFile
-from buckets.rule_tests.comparison import differences
+from buckets.rule_tests.comparison import mismatches
 from buckets.rule_tests.given_events import Fault, as_text, given_events
 from buckets.rule_tests.results import RuleTestResults
+from buckets.rules.group import canonical_group_id
 from buckets.rules.policy import WHOLE_SHARE
 from buckets.rules.rule import Rule
-from buckets.rules.rule_set import canonical_group_id
 from buckets.validation import Location
 
 
@@ -92,17 +92,17 @@ class RuleTester:
         lists = _lists(test, rules.values(), fault)
         results = RuleTestResults(given, rules, self._evaluator(tuple(rules), lists).recorded(given.table))
         failures = (
-            Failure(self._file.line((*location, *each.location)), each.text)
-            for each in differences(test.expect, results, fault)
+            Failure(self._file.line((*location, *mismatch.location)), mismatch.text)
+            for mismatch in mismatches(test.expect, results, fault)
         )
         return RuleTestOutcome(test.name, str(self._file.path), line, tuple(rules), tuple(failures))
 
     def rules_of(self, test: RuleTest) -> tuple[str, ...]:
-        """The rules that a test is about."""
+        """Return the rules that a test is about."""
         return test.rules or tuple(rule.rule_id for rule in self._file.rules)
 
     def _evaluator(self, rule_ids: tuple[str, ...], lists: Lists) -> Evaluator:
-        """An evaluator of these rules without events; they are checked and planned once where they use no list."""
+        """Return an evaluator of these rules without events; without lists they are checked and planned once."""
         known = None if lists else self._evaluators.get(rule_ids)
         if known is not None:
             return known.fresh()
@@ -114,20 +114,20 @@ class RuleTester:
 
 
 def _lists(test: RuleTest, rules: Iterable[Rule], fault: Fault) -> Lists:
-    """The lists of a test, with all into which its rules look."""
-    found = {}
+    """Return the lists of a test; all into which its rules look are among them."""
+    lists = {}
     for name, entries in test.lists.items():
         names = dict.fromkeys(["key", *(field for entry in entries for field in entry)])
         columns = {field: pa.array([as_text(entry.get(field)) for entry in entries], pa.string()) for field in names}
         try:
-            found[name] = ListIndex(base_of(pa.table(columns), "key", f"list {name!r}"))
+            lists[name] = ListIndex(base_of(pa.table(columns), "key", f"list {name!r}"))
         except BucketsError as error:
             raise fault(("lists", name), error.message) from None
     for rule in rules:
-        missing = list_fault(rule, found)
+        missing = list_fault(rule, lists)
         if missing is not None:
             raise fault(("lists",) if test.lists else (), f"rule {rule.rule_id!r}: {missing}")
-    return found
+    return lists
 
 
 def _in_force(rule: Rule) -> Rule:
@@ -135,14 +135,14 @@ def _in_force(rule: Rule) -> Rule:
 
 
 def engine_of(engine: EngineSettings, rules: Iterable[Rule], schema: EventSchema) -> EngineSettings:
-    """The settings of a job for some of its rules, whose events one shard scores: results do not depend on shards."""
+    """Return the settings of a job for some of its rules, with one shard: results do not depend on shards."""
     groups = {canonical_group_id(fields, where, schema) for rule in rules for fields, where in rule.groupings()}
-    own = tuple(each for each in engine.precision.groups if each.group_id(schema) in groups)
+    own = tuple(group for group in engine.precision.groups if group.group_id(schema) in groups)
     return engine.model_copy(update={"shards": 1, "precision": engine.precision.model_copy(update={"groups": own})})
 
 
 def untested(file: RuleFile) -> list[str]:
-    """The rules of a file that no test is about; deleted ones need none."""
+    """Return the rules of a file that no test is about; deleted ones need none."""
     everything = {rule.rule_id for rule in file.rules}
     tested: set[str] = set().union(*(test.rules or everything for test in file.tests))
     return [rule.rule_id for rule in file.rules if rule.rule_id not in tested and rule.state != "DELETE"]

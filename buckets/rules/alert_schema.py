@@ -19,7 +19,7 @@ ALERT_FIELDS = (ALERT_ID, ALERT_RULE, ALERT_SEVERITY, ALERT_SCORE)
 
 
 def alert_schema(schema: EventSchema) -> EventSchema:
-    """The event schema of alerts on events.
+    """Return the event schema of alerts on events.
 
     Args:
         schema: the event schema of the events.
@@ -47,7 +47,7 @@ def alert_schema(schema: EventSchema) -> EventSchema:
 
 
 def schema_on(counted: Counted, schema: EventSchema) -> EventSchema:
-    """The event schema of what a rule counts.
+    """Return the event schema of what a rule counts.
 
     Args:
         counted: events or alerts.

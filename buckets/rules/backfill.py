@@ -15,10 +15,11 @@ from typing import Literal
 from buckets.events.schema import EventSchema
 from buckets.rules.completeness import ALWAYS_MS, FROM_THE_FIRST, Completeness, at
 from buckets.rules.fill import Fill
+from buckets.rules.group import Group, group_id, used_tracks
 from buckets.rules.release import same_definition
 from buckets.rules.revision import Change, Revision
 from buckets.rules.rule import Rule
-from buckets.rules.rule_set import Group, RuleSet, group_id, used_tracks
+from buckets.rules.rule_set import RuleSet
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class Backfill:
         return cls(rule_set, [], before, whole)
 
     def go_on(self, revision: Revision, wanted: Iterable[Wanted], batch_id: int, schema: EventSchema) -> Revision:
-        """A revision of `rule_set` with its fills as they are from a batch on.
+        """Return a revision of `rule_set` with its fills as they are from a batch on.
 
         Args:
             revision: what has become of the changes of rules.
@@ -104,7 +105,7 @@ def _made(what: Literal["backfill", "backfilled"], rule: Rule, wanted: Wanted | 
 
 
 def completed(rule_set: RuleSet, done: Collection[int]) -> RuleSet:
-    """The rule set with the groups of fills gone over to what has been filled.
+    """Return the rule set with the groups of fills gone over to what has been filled.
 
     Args:
         rule_set: the rule set.
@@ -119,7 +120,7 @@ def completed(rule_set: RuleSet, done: Collection[int]) -> RuleSet:
 
 
 def refitted(before: RuleSet, after: RuleSet, batch_id: int) -> RuleSet:
-    """A rule set with the fills of the one before, as far as they still fit.
+    """Return a rule set with the fills of the one before, as far as they still fit.
 
     Args:
         before: the rule set before, with these fills.
@@ -144,18 +145,18 @@ def refitted(before: RuleSet, after: RuleSet, batch_id: int) -> RuleSet:
 
 
 def _is_enough(old: Group, new: Group) -> bool:
-    """Whether timelines that are filled for a group are right for it under other rules too."""
+    """Return whether timelines that are filled for a group are right for it under other rules too."""
     tracks = set(new.live_tracks) <= set(old.live_tracks)
     return tracks and new.longest_window_ms <= old.longest_window_ms and _remembering(new) == _remembering(old)
 
 
 def _remembering(group: Group) -> tuple[Rule, ...]:
-    """The rules of a group of which something is remembered beside its timelines."""
+    """Return the rules of a group of which something is remembered beside its timelines."""
     return tuple(rule for rule in group.rules if rule.reset_on_alert or rule.rule_id in group.policies)
 
 
 def begun(rule_set: RuleSet, wanted: Iterable[Wanted], batch_id: int) -> RuleSet:
-    """A rule set in which the groups of rules are being filled.
+    """Return a rule set in which the groups of rules are being filled.
 
     Groups that have seen all that the archive has stay as they are, and so do those that are being filled already.
 
@@ -182,7 +183,7 @@ def begun(rule_set: RuleSet, wanted: Iterable[Wanted], batch_id: int) -> RuleSet
 
 
 def gains(rule: Rule, group: Group, complete: Completeness | None) -> bool:
-    """Whether a rule gains by an archive in a group, and no other rule of the group loses.
+    """Return whether a rule gains by an archive in a group, and no other rule of the group loses.
 
     Args:
         rule: the rule.
@@ -200,5 +201,5 @@ def _named(tracks: Sequence[str]) -> list[str]:
 
 
 def _first_ms(complete: Completeness) -> int:
-    """Since when events without a wild date are complete."""
+    """Return since when events without a wild date are complete."""
     return ALWAYS_MS if complete == FROM_THE_FIRST else at(complete, ALWAYS_MS)

@@ -28,7 +28,8 @@ from buckets.printable import unseen_character
 from buckets.rules.flink_line import is_plain_line, parse_plain_line
 from buckets.rules.flink_message import CONTROLS, FlinkMessage, is_flink_object, parse_flink_object
 from buckets.rules.json_text import parse_object
-from buckets.rules.rule import Rule, State, check_new
+from buckets.rules.rule import Rule, State
+from buckets.rules.rule_faults import check_new
 from buckets.validation import field_name, first_fault
 
 Kind = Literal["put", "state", "delete", "clear_state", "clear_all_state", "delete_all", "export"]
@@ -40,7 +41,7 @@ _END_OF_9999_MS = 253_402_300_799_999
 
 
 def visible_text(text: str) -> str:
-    """The text of an author or a reason, if all of it can be seen.
+    """Return the text of an author or a reason, if all of it can be seen.
 
     Raises:
         ValueError: it holds a character that cannot be seen.
@@ -104,7 +105,7 @@ class RuleChange(BaseModel):
         return self.rule.rule_id if self.rule is not None else self.rule_id
 
     def to_json(self) -> str:
-        """The change as the value of a message."""
+        """Return the change as the value of a message."""
         data = self.model_dump(by_alias=True, mode="json", exclude={"origin", "rule"}, exclude_none=True)
         if self.rule is not None:
             data["rule"] = self.rule.model_dump(by_alias=True, mode="json")
@@ -112,7 +113,7 @@ class RuleChange(BaseModel):
 
 
 def parse_change(key: str | None, value: str | None, origin: str, time_ms: int | None) -> RuleChange | None:
-    """A message as a change; None if it asks for nothing, as one message of the Flink demo does.
+    """Return a message as a change; None if it asks for nothing, as one message of the Flink demo does.
 
     Args:
         key: the message's key.
@@ -148,7 +149,7 @@ def parse_change(key: str | None, value: str | None, origin: str, time_ms: int |
 
 
 def _parse_value(value: str) -> dict[str, Any] | None:
-    """The fields of the change that a message asks for, in either form; None if it asks for nothing."""
+    """Return the fields of the change that a message asks for, in either form; None if it asks for nothing."""
     if len(value) > LONGEST_MESSAGE:
         message = f"a message has at most {LONGEST_MESSAGE:,} characters, not {len(value):,}"
         raise ValueError(message)
@@ -161,7 +162,7 @@ def _parse_value(value: str) -> dict[str, Any] | None:
 
 
 def asked_by(message: FlinkMessage) -> dict[str, Any] | None:
-    """The fields of the change that a message of the Flink demo asks for; None if it asks for nothing.
+    """Return the fields of the change that a message of the Flink demo asks for; None if it asks for nothing.
 
     Raises:
         ValueError: its rule is not valid; names the demo's field.
@@ -175,7 +176,7 @@ def asked_by(message: FlinkMessage) -> dict[str, Any] | None:
 
 
 def key_of(change: RuleChange) -> str:
-    """The key of a change as a message, chosen so that a compacted topic loses nothing that still counts."""
+    """Return the key of a change as a message, chosen so that a compacted topic loses nothing that still counts."""
     if change.change in ("put", "delete"):
         return change.subject or ""
     return f"!{change.change} {change.subject}" if change.subject is not None else f"!{change.change}"
@@ -198,7 +199,7 @@ def _check_key(key: str | None, change: RuleChange) -> None:
 
 
 def changes_between(before: Iterable[Rule], after: Iterable[Rule], **said: Any) -> list[RuleChange]:
-    """The changes that turn one list of rules into another; a rule in the state DELETE counts as gone.
+    """Return the changes that turn one list of rules into another; a rule in the state DELETE counts as gone.
 
     Args:
         before: the rules in force.
@@ -213,7 +214,7 @@ def changes_between(before: Iterable[Rule], after: Iterable[Rule], **said: Any) 
 
 
 def needs_put(rules: dict[str, Rule], rule: Rule) -> bool:
-    """Whether putting a rule changes anything: its definition is new, or its version is higher."""
+    """Return whether putting a rule changes anything: its definition is new, or its version is higher."""
     there = rules.get(rule.rule_id)
     if there is None:
         return True

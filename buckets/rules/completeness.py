@@ -17,7 +17,8 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-DAY_MS: Final = 86_400_000
+from buckets.duration import DAY_MS
+
 MOST_STRETCHES: Final = 8
 ALWAYS_MS: Final = -(2**63)
 """Before every event."""
@@ -48,7 +49,10 @@ FROM_THE_FIRST: Final = (Since(ALWAYS_MS, ALWAYS_MS),)
 
 
 def stretches_of(times_ms: npt.NDArray[np.int64]) -> Stretches:
-    """The stretches of event times, int64 `(events,)`. Cost: O(events) where they lie within a day, else a sort."""
+    """Return the stretches of event times, int64 `(events,)`.
+
+    Cost: O(events) where they lie within a day, else a sort.
+    """
     if not len(times_ms):
         return ()
     first_ms, last_ms = int(times_ms.min()), int(times_ms.max())
@@ -61,7 +65,7 @@ def stretches_of(times_ms: npt.NDArray[np.int64]) -> Stretches:
 
 
 def joined(stretches: Iterable[Stretch]) -> Stretches:
-    """The stretches of several parts of a stream as those of the whole; if there are too many, the nearest join."""
+    """Return the stretches of several parts of a stream as those of the whole; of too many, the nearest are joined."""
     found: list[Stretch] = []
     for stretch in sorted(stretches):
         if found and stretch.first_ms - found[-1].last_ms <= DAY_MS:
@@ -76,7 +80,7 @@ def joined(stretches: Iterable[Stretch]) -> Stretches:
 
 
 def complete_behind(arrived: Stretches, distance_ms: int, lateness_ms: int) -> Completeness:
-    """Since when a history is complete that has missed what arrived so far, at a distance from a key's latest event.
+    """Return since when a history is complete that has missed what arrived so far.
 
     Args:
         arrived: what has arrived; at least one stretch.
@@ -88,14 +92,14 @@ def complete_behind(arrived: Stretches, distance_ms: int, lateness_ms: int) -> C
 
 
 def earlier_from(completeness: Completeness, by_ms: int) -> Completeness:
-    """The same history, where each step holds for events from an earlier time on."""
+    """Return the same history, where each step holds for events from an earlier time on."""
     return tuple(
         since if since.from_ms == ALWAYS_MS else Since(since.from_ms - by_ms, since.since_ms) for since in completeness
     )
 
 
 def later(one: Completeness, other: Completeness) -> Completeness:
-    """What is complete in both of two histories; if there are too many steps, the oldest are joined."""
+    """Return what is complete in both of two histories; if there are too many steps, the oldest are joined."""
     steps: list[Since] = []
     for from_ms in sorted({since.from_ms for since in (*one, *other)}):
         since_ms = max(at(one, from_ms), at(other, from_ms))
@@ -106,12 +110,12 @@ def later(one: Completeness, other: Completeness) -> Completeness:
 
 
 def at(completeness: Completeness, time_ms: int) -> int:
-    """Since when the history is complete for an event at a time."""
+    """Return since when the history is complete for an event at a time."""
     return [since.since_ms for since in completeness if since.from_ms <= time_ms][-1]
 
 
 def as_arrays(many: Sequence[Completeness]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Several histories with the same steps.
+    """Return several histories with the same steps.
 
     Returns:
         int64 `(steps,)`, from when each step holds, the first from `ALWAYS_MS`; and int64 `(histories, steps)`, since

@@ -41,7 +41,7 @@ ConditionField = Annotated[
 
 
 def condition_words(when: SqlFilter, words: Mapping[str, str] | None = None) -> str:
-    """A condition in English, in the order in which it was written.
+    """Return a condition in English, in the order in which it was written.
 
     Args:
         when: the condition.
@@ -54,7 +54,7 @@ def condition_words(when: SqlFilter, words: Mapping[str, str] | None = None) -> 
 
 
 def condition_fields(when: SqlFilter, features: Collection[str]) -> list[str]:
-    """The fields of the event that a condition names, each once; the others are features."""
+    """Return the fields of the event that a condition names, each once; the others are features."""
     return [name for name in dict.fromkeys(when.expression.fields()) if name not in features]
 
 
@@ -101,7 +101,7 @@ def holds(
     events: int,
     lists: ListsAt | None = None,
 ) -> pa.BooleanArray:
-    """Of which events a condition is true.
+    """Return the events for which a condition is true.
 
     Args:
         when: the condition.

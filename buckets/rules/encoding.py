@@ -17,7 +17,7 @@ def _encoded(json_text: str) -> str:
 
 
 def encode_rule_set(rule_set: RuleSet) -> str:
-    """A rule set as text.
+    """Return a rule set as text.
 
     Raises:
         BucketsError: it is larger than a batch can carry.
@@ -34,5 +34,5 @@ def encode_rule_set(rule_set: RuleSet) -> str:
 
 @lru_cache(maxsize=4)
 def decode_rule_set(text: str) -> RuleSet:
-    """A rule set from its text; the same text is decoded once."""
+    """Return a rule set from its text; the same text is decoded once."""
     return RuleSet.from_json(zlib.decompress(base64.b64decode(text)).decode())

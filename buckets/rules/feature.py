@@ -16,7 +16,10 @@ from pydantic import (
     model_validator,
 )
 
-from buckets.aggregates.aggregate import Aggregate, Component, FieldKind, Function, aggregate
+from buckets.aggregates.aggregate import Aggregate, FieldKind
+from buckets.aggregates.component import Component
+from buckets.aggregates.operation import COUNT, SUM
+from buckets.aggregates.registry import AGGREGATES, Function
 from buckets.events.schema import EventSchema
 from buckets.numbers.fixed_point import parse_decimal
 from buckets.printable import short_line
@@ -81,7 +84,7 @@ class Feature(BaseModel):
 
     @model_validator(mode="after")
     def _field_where_needed(self) -> "Feature":
-        needs = bool(aggregate(self.function).takes)
+        needs = bool(AGGREGATES[self.function].takes)
         if needs and self.of is None:
             message = f"{self.function} needs a field, as in {{function: {self.function}, of: paymentAmount}}"
             raise ValueError(message)
@@ -92,7 +95,7 @@ class Feature(BaseModel):
 
     @model_validator(mode="after")
     def _p_where_needed(self) -> "Feature":
-        if aggregate(self.function).needs_p != (self.p is not None):
+        if AGGREGATES[self.function].needs_p != (self.p is not None):
             message = f"{self.function} has no `p`; leave it out"
             if self.p is None:
                 message = (
@@ -108,9 +111,9 @@ class Feature(BaseModel):
 
     @property
     def aggregate(self) -> Aggregate:
-        """What computes it."""
-        found = aggregate(self.function)
-        return found if self.p is None else found.of_p(self.p)
+        """Return what computes it."""
+        aggregate = AGGREGATES[self.function]
+        return aggregate if self.p is None else aggregate.of_p(self.p)
 
 
 @dataclass(frozen=True)
@@ -139,30 +142,30 @@ class NamedFeature:
         return () if self.where == self.group_where else self.where
 
     def parts(self) -> Iterator[tuple[Component, Part]]:
-        """What a group computes for it."""
+        """Yield what a group computes for it."""
         for component in self.feature.aggregate.components(not self.counted):
             yield component, self._part(component)
 
     def _part(self, component: Component) -> Part:
-        function, column, counted = component.function, self._track(component), None
+        operation, column, counted = component.operation, self._track(component), None
         if self.counted and self.feature.aggregate.needs_raw_events:
             counted = Track("one", None, self.counted)
-        if self.counted and function == "count":
-            function, column = "sum", Track("one", None, self.counted)
+        if self.counted and operation == COUNT:
+            operation, column = SUM, Track("one", None, self.counted)
         second = None if component.second is None else Track(component.second, self.feature.of, self.counted)
-        return Part(function, column, second, counted, self.feature.window, self.on_trial, component.parameter)
+        return Part(operation, column, second, counted, self.feature.window, self.on_trial, component.parameter)
 
     def _track(self, component: Component) -> Track | None:
         return None if component.column is None else Track(component.column, self.feature.of, self.counted)
 
     def phrase_over(self, counted: Counted) -> str:
-        """What it computes over events or alerts, in English: `the sum of paymentAmount`."""
+        """Return what it computes over events or alerts, in English: `the sum of paymentAmount`."""
         phrase = self.feature.aggregate.phrase.replace("event", counted.removesuffix("s"))
         return " ".join(part for part in (phrase, self.feature.of) if part)
 
 
 def field_kind(field: str, schema: EventSchema) -> FieldKind:
-    """What kind of field it is.
+    """Return what kind of field it is.
 
     Raises:
         KeyError: the schema does not declare it.

@@ -43,7 +43,7 @@ class Fill:
         return fill_identity(self.group_id, self.number, what)
 
     def to_record(self) -> list[Any]:
-        """The fill as JSON."""
+        """Return the fill as JSON."""
         complete = None if self.complete is None else [list(since) for since in self.complete]
         return [self.number, self.group_id, list(self.rule_ids), self.first_batch, complete]
 
@@ -84,5 +84,5 @@ class Piece(NamedTuple):
 
 
 def fill_identity(group_id: str, number: int, what: str) -> str:
-    """An identity that belongs to one fill of a group alone."""
+    """Return an identity that belongs to one fill of a group alone."""
     return hashlib.blake2b(f"{group_id}/{number}/{what}".encode(), digest_size=8).hexdigest()

@@ -86,7 +86,7 @@ def parse_filter(written: Any) -> Filter:
 
 
 def _canonical(field: str, operator: str, operands: set[str]) -> Condition:
-    """The one form of a condition: a list of one value is equality, and bounds have no trailing zeros."""
+    """Return the one form of a condition: a list of one value is equality, and bounds have no trailing zeros."""
     if len(operands) == 1:
         operator = {"in": "=", "not_in": "!="}.get(operator, operator)
     if operator in _ORDER:
@@ -101,7 +101,7 @@ def _canonical(field: str, operator: str, operands: set[str]) -> Condition:
 
 
 def write_filter(where: Filter) -> dict[str, dict[str, str | list[str]]] | str:
-    """The filter in the form that `parse_filter` reads; SQL as it was written."""
+    """Return the filter in the form that `parse_filter` reads; SQL as it was written."""
     if isinstance(where, SqlFilter):
         return where.text
     written: dict[str, dict[str, str | list[str]]] = {}
@@ -117,7 +117,7 @@ FilterField = Annotated[Filter, BeforeValidator(parse_filter), PlainSerializer(w
 
 
 def describe_filter(where: Filter) -> str:
-    """The filter in English: `paymentType is CRD and paymentAmount > 100`; empty for no filter.
+    """Return the filter in English: `paymentType is CRD and paymentAmount > 100`; empty for no filter.
 
     A text that is not one plain word is quoted, so that different filters never read alike. SQL stays SQL, in its
     one form.
@@ -132,18 +132,18 @@ def describe_filter(where: Filter) -> str:
 
 
 def filter_identity(where: Filter) -> Any:
-    """What tells filters apart, as JSON."""
+    """Return what tells filters apart, as JSON."""
     return one_form(where) if isinstance(where, SqlFilter) else write_filter(where)
 
 
 def filter_fields(where: Filter) -> list[str]:
-    """The fields that a filter names, each once."""
+    """Return the fields that a filter names, each once."""
     names = where.expression.fields() if isinstance(where, SqlFilter) else (condition.field for condition in where)
     return list(dict.fromkeys(names))
 
 
 def canonical_filter(where: Filter, schema: EventSchema) -> Filter:
-    """The filter with each operand in the canonical form of its field's type: `100.00` and `1e2` as `100`.
+    """Return the filter with each operand in the canonical form of its field's type: `100.00` and `1e2` as `100`.
 
     Of a condition in SQL that a mapping can say, the mapping.
 
@@ -167,7 +167,7 @@ def canonical_filter(where: Filter, schema: EventSchema) -> Filter:
 
 
 def _as_mapping_says_it(where: SqlFilter, schema: EventSchema) -> Filter:
-    """A condition in SQL as a mapping, if one can say it."""
+    """Return a condition in SQL as a mapping, if one can say it."""
     mapping = as_mapping(where, schema)
     try:
         return where if mapping is None else canonical_filter(parse_filter(mapping), schema)
@@ -187,7 +187,7 @@ def _canonical_operand(condition: Condition, text: str, schema: EventSchema) -> 
 
 
 def operand_value(condition: Condition, text: str, schema: EventSchema) -> Scalar:
-    """An operand in the type of its field's column.
+    """Return an operand in the type of its field's column.
 
     Raises:
         ValueError: the field is not declared, or the operand does not fit its type.
@@ -220,19 +220,19 @@ def operand_value(condition: Condition, text: str, schema: EventSchema) -> Scala
 
 
 def filter_lists(where: Filter) -> frozenset[str]:
-    """The lists that a filter looks into."""
+    """Return the lists that a filter looks into."""
     return where.lists if isinstance(where, SqlFilter) else frozenset()
 
 
 def needed_fields(where: Filter, schema: EventSchema) -> list[str]:
-    """The fields that the evaluation of a filter needs, each once."""
+    """Return the fields that the evaluation of a filter needs, each once."""
     return where.needed_fields(schema) if isinstance(where, SqlFilter) else filter_fields(where)
 
 
 def matches(
     where: Filter, columns: dict[str, pa.Array], schema: EventSchema, lists: Lists = NO_LISTS
 ) -> pa.BooleanArray | None:
-    """Which rows pass the filter.
+    """Return which rows pass the filter.
 
     Args:
         where: the filter.

@@ -14,12 +14,12 @@ _BEGIN = re.compile(r"\s*\(?\s*-?\d+\s*\)?\s*,\s*\(?\s*[A-Za-z]", re.ASCII)
 
 
 def is_plain_line(text: str) -> bool:
-    """Whether a text looks like a rule in the demo's plain form."""
+    """Return whether a text looks like a rule in the demo's plain form."""
     return _BEGIN.match(text) is not None
 
 
 def parse_plain_line(line: str) -> FlinkMessage:
-    """A rule in the demo's plain form.
+    """Return a rule in the demo's plain form.
 
     Raises:
         ValueError: it is not a valid one; names the field.

@@ -15,7 +15,8 @@ from pydantic.alias_generators import to_camel
 
 from buckets.events.schema import EventSchema
 from buckets.printable import short_line
-from buckets.rules.rule import Fault, Rule, check_against_schema, check_new
+from buckets.rules.rule import Rule
+from buckets.rules.rule_faults import Fault, check_against_schema, check_new
 from buckets.rules.short_form import Limit, Operator
 from buckets.validation import field_name, first_fault
 
@@ -59,7 +60,7 @@ _DIFFERENT = "different_values"
 
 
 def _whole(value: Any) -> Any:
-    """A whole number, also as text, as the demo's web page writes it."""
+    """Return a whole number, also as text, as the demo's web page writes it."""
     if value is None:
         return None
     text = str(value).strip() if isinstance(value, str | int) and not isinstance(value, bool) else ""
@@ -164,7 +165,7 @@ class FlinkMessage(BaseModel):
         return str(self.rule_id)
 
     def rule(self) -> Rule:
-        """The rule, ACTIVE or PAUSE.
+        """Return the rule, ACTIVE or PAUSE.
 
         Raises:
             ValueError: it is not valid; names the demo's field.
@@ -197,13 +198,13 @@ class FlinkMessage(BaseModel):
 
 
 def _in_its_words(fault: Fault) -> str:
-    """A fault of a rule, at the demo's field that it comes from."""
+    """Return a fault of a rule, at the demo's field that it comes from."""
     location, reason = fault
     return f"{_NAMES.get(location[0], location[0])}: {reason}" if location else reason
 
 
 def schema_fault(rule: Rule, schema: EventSchema) -> str | None:
-    """What of a message's rule does not fit the event schema, if anything; names the demo's field."""
+    """Return what of a message's rule does not fit the event schema, if anything; names the demo's field."""
     fault = check_against_schema(rule, schema)
     return None if fault is None else _in_its_words(fault)
 
@@ -213,7 +214,7 @@ _FIELDS = frozenset(to_camel(name) for name in FlinkMessage.model_fields) - {"li
 
 
 def is_flink_object(data: Mapping[str, Any]) -> bool:
-    """Whether an object is one of the demo's messages, and none of `buckets.rules.change`.
+    """Return whether an object is one of the demo's messages, and none of `buckets.rules.change`.
 
     Raises:
         ValueError: it has fields of both.
@@ -229,7 +230,7 @@ def is_flink_object(data: Mapping[str, Any]) -> bool:
 
 
 def parse_flink_object(data: Mapping[str, Any]) -> FlinkMessage:
-    """An object as a message of the demo.
+    """Return an object as a message of the demo.
 
     Raises:
         ValueError: it is not a valid one; names the field.

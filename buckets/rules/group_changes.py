@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from buckets.duration import format_duration
-from buckets.rules.rule_set import COUNT_TRACK, Group, RuleSet
+from buckets.rules.group import COUNT_TRACK, Group
+from buckets.rules.rule_set import RuleSet
 
 Effect = Literal["begins", "goes", "starts again", "grows", "shrinks", "keeps more", "keeps less"]
 
@@ -28,7 +29,7 @@ class GroupChange:
 
 
 def group_changes(before: RuleSet, after: RuleSet) -> list[GroupChange]:
-    """What becomes of the groups of a rule set, those that are there before first."""
+    """Return what becomes of the groups of a rule set, those that are there before first."""
     old = {group.group_id: group for group in before.groups}
     new = {group.group_id: group for group in after.groups}
     return [
@@ -62,6 +63,6 @@ def _effects(old: Group | None, new: Group | None) -> Iterator[tuple[Effect, str
 
 
 def _tracks(of: Group, without: Group) -> str:
-    """What a group keeps of each event, and another does not."""
+    """Return what a group keeps of each event, and another does not."""
     there = set(without.live_tracks)
     return ", ".join(track for track in of.live_tracks if track not in there and track != COUNT_TRACK)

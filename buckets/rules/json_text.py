@@ -7,7 +7,7 @@ from buckets.validation import DEEPEST
 
 
 def parse_object(text: str, what: str) -> dict[str, Any]:
-    """A text that is one object.
+    """Return a text that is one object.
 
     Args:
         text: the text.
@@ -25,7 +25,7 @@ def parse_object(text: str, what: str) -> dict[str, Any]:
 
 
 def checked_object(data: Any, what: str) -> dict[str, Any]:
-    """What `DECODER` has read, if it is an object that can be written again.
+    """Return what `DECODER` has read, if it is an object that can be written again.
 
     Raises:
         ValueError: it is no object, holds half a character, or is nested too deep.

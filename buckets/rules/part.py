@@ -2,17 +2,16 @@
 
 from dataclasses import dataclass
 
-from buckets.aggregates.aggregate import KernelFunction
 from buckets.rules.track import Track
 from buckets.rules.window import Window
 
 
 @dataclass(frozen=True)
 class Part:
-    """A function over a window of a group's events.
+    """An operation over a window of a group's events.
 
     Attributes:
-        function: what is computed.
+        operation: what the kernel computes, one of `buckets.aggregates.operation`.
         column: of which track; None for a count.
         second: a second track, where pairs of values are counted.
         counted: a track that says which events count; None where all do.
@@ -21,7 +20,7 @@ class Part:
         parameter: of a percentile, which one it is in hundredths of a per cent; 0 for all else.
     """
 
-    function: KernelFunction
+    operation: int
     column: Track | None
     second: Track | None
     counted: Track | None

@@ -1,4 +1,4 @@
-"""The policy of a rule: when it stays quiet, for whom it counts, and what an alert of it says besides its value."""
+"""What a rule says of its alerts besides what holds them back: for whom and when it counts, how grave they are."""
 
 import re
 from decimal import Decimal
@@ -7,11 +7,12 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 
 from buckets.moment import Moment, moment_ms, moment_text
+from buckets.printable import short_line
 
 Severity = Literal["low", "medium", "high", "critical"]
 LARGEST_SCORE = 1_000_000_000
 MOST_TAGS = 50
-MOST_SNOOZES = 1000
+LONGEST_TAG = 200
 WHOLE_SHARE = 10_000
 """Hundredths of a per cent that make all keys."""
 ALWAYS_MS = -(2**62), 2**62
@@ -33,7 +34,7 @@ def parse_share(value: Any) -> int:
 
 
 def share_text(value: int) -> str:
-    """A share of keys as people write it."""
+    """Return a share of keys as people write it."""
     return f"{Decimal(value).scaleb(-2).normalize():f}%"
 
 
@@ -61,27 +62,16 @@ class Effective(BaseModel):
         return self
 
     def span_ms(self) -> tuple[int, int]:
-        """The first event time that is in it, and the first one after it, in ms."""
+        """Return the first event time that is in it, and the first one after it, in ms."""
         first_ms, last_ms = ALWAYS_MS
         start_ms = first_ms if self.start is None else moment_ms(self.start)
         return start_ms, last_ms if self.until is None else moment_ms(self.until)
 
 
-class Snooze(BaseModel):
-    """A time in which alerts of a rule, or of one of its keys, are held back.
-
-    Attributes:
-        key: the values of the rule's grouping fields; None for all keys.
-        start: from which event time on; None: from any.
-        until: the first event time at which it is over.
-        reason: why.
-        author: who asked for it.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
-
-    key: dict[str, str | int | bool] | None = Field(default=None, min_length=1)
-    start: Moment | None = Field(default=None, alias="from")
-    until: Moment
-    reason: str = Field(min_length=1, max_length=2000)
-    author: str = Field(default="", max_length=2000)
+def tag_fault(tag: str) -> str | None:
+    """Return what is wrong with a tag, if anything."""
+    if not tag or tag.strip() != tag:
+        return f"{short_line(repr(tag))} is empty, or begins or ends with a blank; write a word, as in cards"
+    if len(tag) > LONGEST_TAG:
+        return f"a tag has at most {LONGEST_TAG} characters, not {len(tag)}; write a word, as in cards"
+    return None

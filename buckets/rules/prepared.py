@@ -2,7 +2,6 @@
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, replace
-from decimal import Decimal
 
 from buckets.rules.condition import condition_fields
 from buckets.rules.feature import NamedFeature
@@ -11,7 +10,7 @@ from buckets.rules.part import Part
 from buckets.rules.policy import Effective
 from buckets.rules.rule import Rule
 from buckets.rules.sql_filter import SqlFilter
-from buckets.rules.template import Template, column_of, hole, with_holes
+from buckets.rules.template import Holes, Template
 
 
 @dataclass(frozen=True)
@@ -80,19 +79,13 @@ def prepare(rules: Iterable[Rule]) -> PreparedRules:
 
 def _templates(rules: Iterable[PreparedRule]) -> tuple[Template, ...]:
     """Return the templates of the conditions of rules; a condition that looks into a list has one for itself."""
-    alike: dict[Hashable, list[tuple[int, list[Decimal]]]] = {}
+    members: dict[Hashable, list[tuple[int, Holes]]] = {}
     conditions: dict[Hashable, tuple[int, SqlFilter]] = {}
     for number, prepared in enumerate(rules):
-        when, numbers = prepared.rule.when, list[Decimal]()
-        holed = with_holes(when.expression, numbers)
+        when, holes = prepared.rule.when, Holes()
+        condition = SqlFilter(holes.cut_into(when.expression), when.text)
         alone = number if when.lists else None
-        key: Hashable = (prepared.choice, holed, tuple(prepared.features.items()), prepared.fields, alone)
-        alike.setdefault(key, []).append((number, numbers))
-        conditions.setdefault(key, (prepared.choice, SqlFilter(holed, when.text)))
-    templates = []
-    for key, members in alike.items():
-        columns = zip(*(numbers for _, numbers in members), strict=True)
-        bounds = {hole(index): column_of(values) for index, values in enumerate(columns)}
-        choice, condition = conditions[key]
-        templates.append(Template(choice, condition, tuple(number for number, _ in members), bounds))
-    return tuple(templates)
+        key: Hashable = (prepared.choice, condition, tuple(prepared.features.items()), prepared.fields, alone)
+        members.setdefault(key, []).append((number, holes))
+        conditions.setdefault(key, (prepared.choice, condition))
+    return tuple(Template.of(*conditions[key], of_template) for key, of_template in members.items())

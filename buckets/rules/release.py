@@ -22,20 +22,20 @@ MEANINGS: Final[dict[str, str]] = {
 
 
 def stage(rule: Rule) -> str:
-    """How far a rule is released: its state, and the share of keys where that is not all."""
+    """Return how far a rule is released: its state, and the share of keys where that is not all."""
     is_part = rule.state == "ACTIVE" and rule.rollout != WHOLE_SHARE
     return f"ACTIVE with rollout {share_text(rule.rollout)}" if is_part else rule.state
 
 
 def stage_meaning(rule: Rule) -> str:
-    """What the stage of a rule means."""
+    """Return what the stage of a rule means."""
     is_part = rule.state == "ACTIVE" and rule.rollout != WHOLE_SHARE
     of_keys = f" for {share_text(rule.rollout)} of keys, always the same ones" if is_part else ""
     return f"{MEANINGS[rule.state]}{of_keys}"
 
 
 def promoted(rule: Rule, to: State | None = None, rollout: int | None = None) -> Rule:
-    """A rule after its next step, or after all steps up to a state.
+    """Return a rule after its next step, or after all steps up to a state.
 
     Args:
         rule: the rule as it is.
@@ -72,7 +72,7 @@ def promoted(rule: Rule, to: State | None = None, rollout: int | None = None) ->
 
 
 def rollback(now: Iterable[Rule], then: Iterable[Rule], schema: EventSchema, **said: Any) -> list[RuleChange]:
-    """The changes that give rules the definitions that they had in an earlier version.
+    """Return the changes that give rules the definitions that they had in an earlier version.
 
     Versions of rules are never used again: a rule that changes back gets the number after its last one.
 
@@ -96,12 +96,12 @@ def rollback(now: Iterable[Rule], then: Iterable[Rule], schema: EventSchema, **s
 
 
 def same_definition(one: Rule, other: Rule, schema: EventSchema) -> bool:
-    """Whether two rules say the same, but for their versions and the way in which filters are written."""
+    """Return whether two rules say the same, but for their versions and the way in which filters are written."""
     return _written_like(one.model_copy(update={"version": other.version}), other, schema) == other
 
 
 def _written_like(rule: Rule, other: Rule, schema: EventSchema) -> Rule:
-    """A rule with its filters written as in another one, where they are the same filters."""
+    """Return a rule with its filters written as in another one, where they are the same filters."""
     features = {}
     for name, feature in rule.features.items():
         of_other = other.features.get(name)

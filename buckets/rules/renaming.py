@@ -13,8 +13,9 @@ from typing import Any
 from buckets.expressions.expression import Expression
 from buckets.rules.alert_schema import ALERT_FIELDS
 from buckets.rules.filter import Filter, parse_filter, write_filter
+from buckets.rules.group import Group, group_id
 from buckets.rules.rule import Rule
-from buckets.rules.rule_set import Group, RuleSet, group_id
+from buckets.rules.rule_set import RuleSet
 
 Names = Mapping[str, str]
 """The new name of each field that is renamed."""
@@ -34,7 +35,7 @@ class RenamedRules:
 
 
 def renamed_rules(before: RuleSet, names: Names, version: int) -> RenamedRules:
-    """A rule set in which fields have other names; rules keep their versions, and groups their timelines.
+    """Return a rule set in which fields have other names; rules keep their versions, and groups their timelines.
 
     Args:
         before: the rule set.
@@ -72,7 +73,7 @@ def renamed_rules(before: RuleSet, names: Names, version: int) -> RenamedRules:
 
 
 def renamed_rule(rule: Rule, names: Names) -> Rule:
-    """A rule in which fields have other names; fields of alerts keep theirs."""
+    """Return a rule in which fields have other names; fields of alerts keep theirs."""
     mine = _names_of(rule, names)
     written = rule.model_dump(by_alias=True, mode="json")
     _rename_grouping(written, mine)
@@ -93,12 +94,12 @@ def renamed_rule(rule: Rule, names: Names) -> Rule:
 
 
 def renamed_filter(where: Filter, names: Names) -> Filter:
-    """A filter in which fields have other names."""
+    """Return a filter in which fields have other names."""
     return parse_filter(_renamed_written(write_filter(where), names))
 
 
 def renamed_sql(text: str, names: Names) -> str:
-    """A condition in SQL in which fields have other names, and everything else stands as it was written."""
+    """Return a condition in SQL in which fields have other names, and everything else stands as it was written."""
     from buckets.expressions.parser import parse_expression
     from buckets.expressions.sql_text import quoted_name
 
@@ -111,7 +112,7 @@ def renamed_sql(text: str, names: Names) -> str:
 
 
 def _fields(expression: Expression) -> list[Expression]:
-    """The fields in an expression."""
+    """Return the fields in an expression."""
     if expression.operator == "field":
         return [expression]
     return [field for operand in expression.operands for field in _fields(operand)]
@@ -141,7 +142,7 @@ def _identity(group: Group, names: Names) -> str:
 
 
 def _renamed_tracks(group: Group, names: Names) -> dict[str, str]:
-    """The new names of the tracks that the rules of a group read."""
+    """Return the new names of the tracks that the rules of a group read."""
     found: dict[str, str] = {}
     for rule in group.rules:
         mine, renamed = _names_of(rule, names), renamed_rule(rule, names)

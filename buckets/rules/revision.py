@@ -10,8 +10,10 @@ from buckets.rules.alert_schema import Counted, schema_on
 from buckets.rules.change import Kind, RuleChange, needs_put
 from buckets.rules.completeness import Stretches
 from buckets.rules.filter import Filter, canonical_filter
-from buckets.rules.rule import LARGEST_VERSION, Rule, check_against_schema
-from buckets.rules.rule_set import Group, RuleSet, canonical_group_id, next_rule_set
+from buckets.rules.group import Group, canonical_group_id
+from buckets.rules.rule import LARGEST_VERSION, Rule
+from buckets.rules.rule_faults import check_against_schema
+from buckets.rules.rule_set import RuleSet, next_rule_set
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ NOTHING_GONE: Mapping[str, int] = MappingProxyType({})
 
 
 def deleted(made: Iterable[Change]) -> dict[str, int]:
-    """The last version of each rule that changes delete."""
+    """Return the last version of each rule that changes delete."""
     return {
         change.rule_id: change.rule_version
         for change in made
@@ -144,7 +146,7 @@ class _Draft:
         self._all_cleared = False
 
     def is_cleared(self, group: Group) -> bool:
-        """Whether the timelines of a group start again."""
+        """Return whether the timelines of a group start again."""
         return self._all_cleared or _grouping(group.on, group.fields, group.where) in self._cleared
 
     def make(self, change: RuleChange) -> list[Change]:
@@ -245,7 +247,7 @@ class _Filters:
             self._by_identity.setdefault(canonical_group_id(fields, where, schema, on), where)
 
     def as_in_force(self, rule: Rule) -> Rule:
-        """The rule with its filter as the group in force spells it; without such a group, in its canonical form."""
+        """Return the rule with its filter as the group in force spells it, or in its canonical form."""
         if not rule.is_short:
             return in_one_form(rule, self._schema)
         if not rule.where or all(each in self._in_force for each in _groupings(rule)):
@@ -258,7 +260,7 @@ class _Filters:
 
 
 def in_one_form(rule: Rule, schema: EventSchema) -> Rule:
-    """A rule with features in the form in which it is in force, its filters as `canonical_filter` writes them.
+    """Return a rule with features in the form in which it is in force, its filters as `canonical_filter` writes them.
 
     They are part of its tracks. Any other rule stays as it is, and so does one that does not fit the event schema.
     """
@@ -278,14 +280,14 @@ def in_one_form(rule: Rule, schema: EventSchema) -> Rule:
 
 
 def names(rule_ids: Iterable[str]) -> str:
-    """The first ten rules by name, and how many more there are."""
+    """Return the first ten rules by name, and how many more there are."""
     ordered = sorted(rule_ids)
     more = f" and {len(ordered) - 10} more" if len(ordered) > 10 else ""
     return f"{', '.join(ordered[:10]) or 'none'}{more}"
 
 
 def _same_but_state(before: Rule | None, after: Rule) -> bool:
-    """Whether only the state of a rule differs, as when the whole rule was put to change its state."""
+    """Return whether only the state of a rule differs, as when the whole rule was put to change its state."""
     if before is None or before.state == after.state:
         return False
     return before.model_copy(update={"state": after.state, "version": after.version}) == after

@@ -1,32 +1,18 @@
 """A rule set: an immutable, numbered version of all rules, and the groups they fall into.
 
-A group is what several rules share: grouping fields and filter. A rule needs a group for each set of fields that its
-features group by, without a filter; one in the short form needs one with its own filter. Timelines have one column of
-values for each measure or other track that any rule of the group has ever used, in the order of first use. A column
-never moves, so that timelines written under an earlier version stay readable. A *track* is one such column, or the
-bare count of events.
-
 Rules over alerts have groups of their own, whose timelines hold alerts and lie on the driver. They are in a rule set
 within the rule set, `over_alerts`, so that nothing which looks at the groups of events sees them.
-
-`complete` of a track says from which event time on its timelines hold every event. It is None for a track that has been
-kept since the job's first event. A track that is new in a later version begins after the event times that had arrived
-by then (see `arrived`); one whose horizon has grown reaches back as far as the old horizon did.
 """
 
-import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import cached_property
 from typing import Any
 
-from buckets.events.schema import EventSchema
-from buckets.printable import quoted
-from buckets.rules.alert_schema import ALERT_FIELDS, Counted, schema_on
+from buckets.rules.alert_schema import ALERT_FIELDS, Counted
 from buckets.rules.completeness import (
     ALWAYS_MS,
-    FROM_THE_FIRST,
     Completeness,
     Since,
     Stretches,
@@ -35,157 +21,10 @@ from buckets.rules.completeness import (
     later,
 )
 from buckets.rules.fill import Fill
-from buckets.rules.filter import Filter, canonical_filter, describe_filter, filter_identity
-from buckets.rules.part import Part
+from buckets.rules.filter import Filter
+from buckets.rules.group import COUNT_TRACK, Group, group_id, longest_window_ms, used_tracks
 from buckets.rules.prepared import PreparedRules, prepare
 from buckets.rules.rule import Rule
-from buckets.rules.rule_policy import RulePolicy, policy_of
-from buckets.rules.track import Track
-
-COUNT_TRACK = ""
-"""Name of the track that holds no measure."""
-
-
-@dataclass(frozen=True)
-class Group:
-    """The rules that share grouping fields and filter, and the layout of their timelines.
-
-    Attributes:
-        group_id: 16 hex digits, from fields and filter alone.
-        fields: grouping fields as users see them, in the order of the first rule that named them.
-        where: the filter.
-        rules: the rules that need the group, in file order, without deleted ones.
-        measures: the columns of the group's timelines, by the names of their tracks; only ever appended to.
-        complete: by track, since when timelines are complete; None: since the first event.
-        generation: version of the rule set in which the group was created. A group that goes and comes back is new,
-            and ignores the timelines that the first has left. 0: before generations were counted.
-        on: what its timelines hold, events or alerts.
-        timelines: under which identity its timelines lie in the state, if they were filled from the archive; empty
-            where that is `group_id`.
-    """
-
-    group_id: str
-    fields: tuple[str, ...]
-    where: Filter
-    rules: tuple[Rule, ...]
-    measures: tuple[str, ...]
-    complete: dict[str, Completeness | None]
-    generation: int
-    on: Counted = "events"
-    timelines: str = ""
-
-    @property
-    def state_id(self) -> str:
-        """Under which identity its timelines, and what policies remember of its keys, lie in the state of a shard."""
-        return self.timelines or self.group_id
-
-    @property
-    def key_fields(self) -> tuple[str, ...]:
-        """Grouping fields in the order in which keys are encoded: sorted, whatever order the rules name them in."""
-        return tuple(sorted(self.fields))
-
-    @property
-    def live_tracks(self) -> tuple[str, ...]:
-        """Tracks that some rule reads, the count first."""
-        used = set(used_tracks(self.rules, self.fields))
-        return (COUNT_TRACK, *(measure for measure in self.measures if measure in used))
-
-    @property
-    def longest_window_ms(self) -> int:
-        """The longest window of the group's rules, in ms."""
-        return _longest_ms(self.rules, self.fields)
-
-    def completeness(self, *tracks: str) -> Completeness:
-        """Since when all of some tracks are complete, and the count of events."""
-        known = [self.complete[track] for track in (COUNT_TRACK, *tracks)]
-        return reduce(later, [each for each in known if each is not None], FROM_THE_FIRST)
-
-    @cached_property
-    def limit_rules(self) -> tuple[Rule, ...]:
-        """The rules that are evaluated by comparing one value with a limit, which the kernel does itself."""
-        return tuple(rule for rule in self.rules if rule.is_evaluated and rule.is_short)
-
-    @cached_property
-    def condition_rules(self) -> tuple[Rule, ...]:
-        """The rules that are evaluated by computing their features, and then their condition."""
-        return tuple(rule for rule in self.rules if rule.is_evaluated and not rule.is_short)
-
-    @cached_property
-    def parts(self) -> tuple[Part, ...]:
-        """What is computed for the features of rules with conditions, each different part once."""
-        return tuple(dict.fromkeys(part for rule in self.condition_rules for part in rule.parts(self.fields)))
-
-    @cached_property
-    def derived_tracks(self) -> dict[str, Track]:
-        """The tracks that its rules read, by name."""
-        parts = (part for rule in self.rules for part in rule.parts(self.fields))
-        return {track.name: track for part in parts for track in part.tracks}
-
-    @cached_property
-    def own_rules(self) -> PreparedRules:
-        """The rules with features that are evaluated and need no other group."""
-        return prepare(rule for rule in self.condition_rules if len(rule.groupings()) == 1)
-
-    @cached_property
-    def spanning_rules(self) -> tuple[Rule, ...]:
-        """The rules with features that are evaluated and need this group and others."""
-        return tuple(rule for rule in self.condition_rules if len(rule.groupings()) > 1)
-
-    @cached_property
-    def spanning_parts(self) -> tuple[Part, ...]:
-        """What is computed here for rules that need this group and others, each different part once."""
-        return tuple(dict.fromkeys(part for rule in self.spanning_rules for part in rule.parts(self.fields)))
-
-    @cached_property
-    def policies(self) -> dict[str, RulePolicy]:
-        """The policies of rules whose key is one of this group, by rule_id, without those that change nothing."""
-        policies = {rule.rule_id: policy_of(rule) for rule in self.rules if self.is_home_of(rule)}
-        return {rule_id: policy for rule_id, policy in policies.items() if policy is not None}
-
-    def digits(self, name: str, schema: EventSchema) -> int:
-        """How many digits after the point the values of one of its columns have."""
-        track = self.derived_tracks.get(name)
-        of = name if track is None else track.of
-        is_of_values = track is None or track.kind in ("value", "least", "greatest")
-        return schema.measures[of].scale if is_of_values and of in schema.measures else 0
-
-    def is_home_of(self, rule: Rule) -> bool:
-        """Whether the key of a rule that needs the group is one of it."""
-        return frozenset(rule.group_by) == frozenset(self.fields)
-
-    @property
-    def name(self) -> str:
-        """The group in words: its fields, and its filter if it has one."""
-        name = group_name(self.fields, self.where, self.on)
-        return name if self.on == "events" or not self.fields else f"alerts by {name}"
-
-    @cached_property
-    def needed_fields(self) -> frozenset[str]:
-        """Fields that must not be null in what it holds: it groups by them, or its rules aggregate them here."""
-        here = frozenset(self.fields)
-        features = (each for rule in self.rules for each in rule.named_features() if frozenset(each.fields) == here)
-        return here | {each.feature.of for each in features if each.feature.of is not None}
-
-
-def group_name(fields: Iterable[str], where: Filter, on: Counted = "events") -> str:
-    """A group in words: its fields, and its filter if it has one."""
-    names = ", ".join(map(quoted, fields)) or f"all {on}"
-    return f"{names} where {describe_filter(where)}" if where else names
-
-
-def group_id(fields: Iterable[str], where: Filter, on: Counted = "events") -> str:
-    """The identity of a group: the same for the same fields, in any order, and the same filter."""
-    parts = [sorted(fields), filter_identity(where), *([on] if on == "alerts" else [])]
-    canonical = json.dumps(parts, sort_keys=True, separators=(",", ":"))
-    return hashlib.blake2b(canonical.encode(), digest_size=8).hexdigest()
-
-
-def canonical_group_id(fields: Iterable[str], where: Filter, schema: EventSchema, on: Counted = "events") -> str:
-    """The identity that a group has when its filter is written in the form of `canonical_filter`."""
-    try:
-        return group_id(fields, canonical_filter(where, schema_on(on, schema)), on)
-    except ValueError:  # of another event schema
-        return group_id(fields, where, on)
 
 
 @dataclass(frozen=True)
@@ -262,7 +101,7 @@ class RuleSet:
         return {identities: prepare(rules) for identities, rules in found.items()}
 
     def to_json(self) -> str:
-        """The rule set as text, which `from_json` reads back; made once, since every batch asks for it."""
+        """Return the rule set as text, which `from_json` reads back; made once, since every batch asks for it."""
         return self._text
 
     @cached_property
@@ -367,20 +206,8 @@ def _by_group(rules: Iterable[Rule]) -> dict[str, _Members]:
     return grouped
 
 
-def used_tracks(rules: Iterable[Rule], fields: Iterable[str]) -> list[str]:
-    """The tracks that rules read in a group, but for the count, in the order in which rules name them."""
-    found: list[str] = []
-    for rule in rules:
-        found += [track.name for part in rule.parts(fields) for track in part.tracks]
-    return list(dict.fromkeys(found))
-
-
-def _longest_ms(rules: Iterable[Rule], fields: Iterable[str]) -> int:
-    return max(window.length_ms for rule in rules for window in rule.windows(fields))
-
-
 def first_rule_set(rules: Iterable[Rule]) -> RuleSet:
-    """The rule set of a job that has seen no event."""
+    """Return the rule set of a job that has seen no event."""
     return next_rule_set(RuleSet(0, (), (), {}), rules, arrived=(), lateness_ms=0)
 
 
@@ -391,7 +218,7 @@ def next_rule_set(
     lateness_ms: int,
     is_cleared: Callable[[Group], bool] = lambda group: False,
 ) -> RuleSet:
-    """The version that follows `before`.
+    """Return the version that follows `before`.
 
     Args:
         before: the version in force until now.
@@ -417,7 +244,7 @@ def next_rule_set(
 
 
 def with_lateness(before: RuleSet, version: int, arrived: Stretches, before_ms: int, now_ms: int) -> RuleSet:
-    """The rule set of a job that goes on with another allowed lateness.
+    """Return the rule set of a job that goes on with another allowed lateness.
 
     Timelines reach back as far as the lesser of both horizons did. With a greater lateness, an event may be evaluated
     whose windows reach back further than that: they are not complete.
@@ -450,12 +277,12 @@ def with_lateness(before: RuleSet, version: int, arrived: Stretches, before_ms: 
 def _complete(
     old: Group | None, members: _Members, arrived: Stretches, lateness_ms: int
 ) -> dict[str, Completeness | None]:
-    """Since when the tracks of a group are complete under new rules."""
+    """Return since when the tracks of a group are complete under new rules."""
     used = used_tracks(members.rules, members.fields)
     begins = complete_behind(arrived, 1, lateness_ms) if arrived else None
     complete: dict[str, Completeness | None] = dict.fromkeys((COUNT_TRACK, *used), begins)
     if old is not None and arrived:
-        grown = _longest_ms(members.rules, members.fields) > old.longest_window_ms
+        grown = longest_window_ms(members.rules, members.fields) > old.longest_window_ms
         reach = complete_behind(arrived, -old.longest_window_ms - lateness_ms, lateness_ms)
         for track in old.live_tracks:
             if track in complete:

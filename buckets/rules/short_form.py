@@ -4,8 +4,8 @@
     window: {length: 1h}                          is   when: value > 100
     limit: {operator: ">", value: 100}
 
-Two things are different for a rule that was written so: its group has the filter of the rule, so that the timelines of
-older checkpoints go on; and an average is compared with all its digits, not with those that are shown.
+One thing is different for a rule that was written so: its group has the filter of the rule, so that the timelines of
+older checkpoints go on, and the kernel compares its value with the limit also where it has a filter.
 """
 
 from collections.abc import Mapping
@@ -14,10 +14,11 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, field_serializer, field_validator, model_validator
 
-from buckets.aggregates.aggregate import SimpleFunction
+from buckets.aggregates.registry import AGGREGATES, ShortFunction
 from buckets.duration import format_duration
 from buckets.expressions.expression import Expression
 from buckets.numbers.fixed_point import parse_decimal
+from buckets.printable import capitalised
 from buckets.rules.feature import Feature
 from buckets.rules.sql_filter import SqlFilter
 from buckets.rules.window import Window
@@ -33,14 +34,6 @@ SHORT_LOCATIONS: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {
     ("features", VALUE, "window"): ("window",),
 }
 """Where the short form has what other rules have among their features and in their condition."""
-_PHRASES: Final[Mapping[str, str]] = {
-    "sum": "the sum of",
-    "count": "the number",
-    "avg": "the average",
-    "min": "the smallest",
-    "max": "the largest",
-}
-"""What a function is called in a sentence, before the name of its measure."""
 _COMPARISONS: Final[Mapping[str, str]] = {
     ">": "is above",
     ">=": "is at least",
@@ -57,12 +50,12 @@ class Aggregation(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    function: SimpleFunction
+    function: ShortFunction
     measure: str | None = None
 
     @model_validator(mode="after")
     def _measure_where_needed(self) -> "Aggregation":
-        if self.function != "count" and self.measure is None:
+        if AGGREGATES[self.function].takes and self.measure is None:
             message = f"{self.function} needs a measure, as in {{function: {self.function}, measure: paymentAmount}}"
             raise ValueError(message)
         return self
@@ -97,7 +90,7 @@ class Limit(BaseModel):
 
 def feature_of(aggregation: Aggregation, window: Window) -> Feature:
     """Return the one feature of a rule in the short form; a count is of no field, whatever measure it names."""
-    of = None if aggregation.function == "count" else aggregation.measure
+    of = aggregation.measure if AGGREGATES[aggregation.function].takes else None
     return Feature(function=aggregation.function, of=of, window=window)
 
 
@@ -109,7 +102,7 @@ def condition_of(limit: Limit) -> SqlFilter:
 
 def phrase_of(feature: Feature) -> str:
     """Return what a rule in the short form computes, in English: `the sum of paymentAmount`."""
-    return " ".join(part for part in (_PHRASES[feature.function], feature.of) if part)
+    return " ".join(part for part in (feature.aggregate.short_phrase, feature.of) if part)
 
 
 def sentence_of(feature: Feature, limit: Limit, events: str = "", value: str = "") -> str:
@@ -124,4 +117,4 @@ def sentence_of(feature: Feature, limit: Limit, events: str = "", value: str = "
     over = f"over the last {format_duration(feature.window.length_ms)}"
     value = f" ({value})" if value else ""
     text = f"{phrase_of(feature)}{events} {over}{value} {_COMPARISONS[limit.operator]} {limit.value:,f}"
-    return text[0].upper() + text[1:]
+    return capitalised(text)

@@ -41,7 +41,7 @@ class SqlFilter:
         return frozenset(self.expression.lists())
 
     def needed_fields(self, schema: EventSchema) -> list[str]:
-        """The fields that its evaluation needs, each once: those that it names, and the time if it looks into lists."""
+        """Return the fields that its evaluation needs, each once: those that it names, the time for lists."""
         times = [schema.event_time.field] if self.lists else []
         return list(dict.fromkeys([*self.expression.fields(), *times]))
 
@@ -63,14 +63,14 @@ def parse_sql_filter(text: str) -> SqlFilter:
 
 
 def one_form(where: SqlFilter) -> str:
-    """The text that all spellings of a filter have in common, on one line."""
+    """Return the text that all spellings of a filter have in common, on one line."""
     from buckets.expressions.sql_text import to_sql
 
     return one_line(to_sql(where.expression))
 
 
 def as_mapping(where: SqlFilter, schema: EventSchema) -> dict[str, dict[str, Any]] | None:
-    """The filter as a mapping from field to `{operator: value}`; None where no mapping can say it.
+    """Return the filter as a mapping from field to `{operator: value}`; None where no mapping can say it.
 
     Raises:
         ValueError: its parts do not go together.
@@ -120,7 +120,7 @@ def check_sql(text: str, others: Mapping[str, Kind], schema: EventSchema) -> Non
 
 
 def empty_lists(where: SqlFilter) -> Lists:
-    """The lists that a condition looks into, all of them empty."""
+    """Return the lists that a condition looks into, all of them empty."""
     return {name: ListIndex.of({}) for name in where.lists}
 
 
@@ -169,7 +169,7 @@ def _simple_test(part: Expression) -> tuple[str, str, Any] | None:
 
 
 def _kinds(schema: EventSchema) -> dict[str, Kind]:
-    """The kinds of the fields that a condition may name."""
+    """Return the kinds of the fields that a condition may name."""
     of_attributes: dict[AttributeType, Kind] = {"string": "text", "long": "number", "boolean": "boolean"}
     kinds: dict[str, Kind] = {name: of_attributes[kind] for name, kind in schema.attributes.items()}
     kinds |= dict.fromkeys(schema.measures, "number")
@@ -179,7 +179,7 @@ def _kinds(schema: EventSchema) -> dict[str, Kind]:
 def matches_sql(
     where: SqlFilter, columns: Mapping[str, pa.Array], schema: EventSchema, lists: Lists = NO_LISTS
 ) -> pa.BooleanArray:
-    """Which rows pass the filter; takes what `filter.matches` takes."""
+    """Return which rows pass the filter; takes what `filter.matches` takes."""
     read, at = readable_columns(where.expression.fields(), columns, schema), None
     if where.lists:
         at = ListsAt(lists, columns[schema.event_time.field].to_numpy())
@@ -189,7 +189,7 @@ def matches_sql(
 def readable_columns(
     names: Iterable[str], columns: Mapping[str, pa.Array], schema: EventSchema
 ) -> dict[str, pa.Array | Numbers]:
-    """Fields of events as expressions take them.
+    """Return fields of events as expressions take them.
 
     Args:
         names: which fields.

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from buckets.aggregates.aggregate import ColumnKind
+from buckets.aggregates.component import ColumnKind
 from buckets.rules.filter import Filter, describe_filter
 
 

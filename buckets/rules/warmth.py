@@ -13,16 +13,17 @@ only evaluations know that they are not complete.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import NamedTuple
 
+from buckets.duration import DAY_MS, MINUTE_MS, rounded_duration
+from buckets.moment import minute_text
 from buckets.rules.completeness import ALWAYS_MS, Completeness, Stretches
+from buckets.rules.group import Group
 from buckets.rules.rule import Rule
-from buckets.rules.rule_set import Group, RuleSet
+from buckets.rules.rule_set import RuleSet
 
-_STREAM_AHEAD_MS = 86_400_000
+_STREAM_AHEAD_MS = DAY_MS
 """An event time so far in the future is a wild date, and says nothing of how far the stream is."""
-_UNITS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000), ("ms", 1))
 
 
 class Warm(NamedTuple):
@@ -67,20 +68,20 @@ class Warmth:
         return _start(each) <= self.latest_ms and (each.until_ms is None or self.latest_ms < each.until_ms)
 
     def sentence(self) -> str:
-        """Since when, or when, in a few words."""
+        """Return since when, or when, in a few words."""
         if not self.warm:
             return "keeps nothing yet"
         now = self.current
         if now is not None:
-            return "complete" if now.from_ms is None else f"complete since {_moment(now.from_ms)}"
+            return "complete" if now.from_ms is None else f"complete since {_minute(now.from_ms)}"
         ahead = self.complete_from_ms
         if ahead is None or self.latest_ms is None:
             return "not complete"
-        return f"complete from {_moment(ahead)} (in event time), {_length(ahead - self.latest_ms)} to go"
+        return f"complete from {_minute(ahead)} (in event time), {rounded_duration(ahead - self.latest_ms)} to go"
 
 
 def rules_warmth(rule_set: RuleSet, arrived: Stretches, now_ms: int) -> dict[str, Warmth]:
-    """Since when each rule of a rule set is complete, by its id.
+    """Return since when each rule of a rule set is complete, by its id.
 
     Args:
         rule_set: the rule set in force.
@@ -96,7 +97,7 @@ def rules_warmth(rule_set: RuleSet, arrived: Stretches, now_ms: int) -> dict[str
 
 
 def latest_ms(arrived: Stretches, now_ms: int) -> int | None:
-    """How far a stream is: its latest event time that is no wild date; None before the first event."""
+    """Return how far a stream is: its latest event time that is no wild date; None before the first event."""
     times_ms = [stretch.last_ms for stretch in arrived]
     return max([time_ms for time_ms in times_ms if time_ms <= now_ms + _STREAM_AHEAD_MS] or times_ms, default=None)
 
@@ -106,14 +107,17 @@ _Read = tuple[Completeness, int]
 
 
 def _reads(group: Group, rule: Rule) -> Iterator[_Read]:
-    """What a rule reads in a group."""
+    """Yield what a rule reads in a group."""
     here = [each for each in rule.named_features() if frozenset(each.fields) == frozenset(group.fields)]
     for _, part in (found for each in here for found in each.parts()):
         yield group.completeness(*(track.name for track in part.tracks)), part.window.reach_ms
 
 
 def _all_complete(reads: list[_Read]) -> tuple[Warm, ...]:
-    """When everything that is read is complete. Cost: O(reads · steps), of which there are at most eight each."""
+    """Return when everything that is read is complete.
+
+    Cost: O(reads · steps), of which there are at most eight each.
+    """
     froms_ms = sorted({since.from_ms for complete, _ in reads for since in complete})
     found: list[Warm] = []
     for from_ms, next_ms in zip(froms_ms, [*froms_ms[1:], None], strict=True):
@@ -134,16 +138,6 @@ def _start(warm: Warm) -> int:
     return ALWAYS_MS if warm.from_ms is None else warm.from_ms
 
 
-def _moment(time_ms: int) -> str:
-    """A time to the minute; what is not a whole minute is rounded up, so that it is true from then on."""
-    minutes = -(-time_ms // 60_000)
-    try:
-        return f"{datetime.fromtimestamp(minutes * 60, UTC):%Y-%m-%d %H:%M}"
-    except (ValueError, OverflowError, OSError):
-        return f"{time_ms} ms"
-
-
-def _length(length_ms: int) -> str:
-    """A length of time, at least a millisecond, in its largest unit and rounded."""
-    unit, size_ms = next((unit, size_ms) for unit, size_ms in _UNITS if length_ms >= size_ms)
-    return f"{(length_ms + size_ms // 2) // size_ms:,} {unit}"
+def _minute(time_ms: int) -> str:
+    """Return a time for people; what is not a whole minute is rounded up, so that it is true from then on."""
+    return minute_text(-(-time_ms // MINUTE_MS) * MINUTE_MS)

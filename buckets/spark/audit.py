@@ -25,12 +25,12 @@ from buckets.config.settings import AuditSettings, JobSettings
 from buckets.delta.upkeep import Upkeep
 from buckets.kafka.faults import Broker, Outage
 from buckets.kafka.topic_guard import TopicGuard
-from buckets.outputs.contract import CONTRACTS
+from buckets.outputs.columns import PUBLISHED
 from buckets.spark.audit_tables import make_tables
 from buckets.spark.kafka_faults import patience_of
 from buckets.spark.kafka_source import kafka_options
 from buckets.spark.new_topic import go_on_in_new_topics
-from buckets.spark.running import Batch, Running
+from buckets.spark.running import Batch, Running, begin_query
 
 MESSAGES_A_BATCH = 100_000
 """The most that one batch takes: all of it passes through the driver."""
@@ -61,7 +61,7 @@ class Audit:
     @property
     def tables(self) -> list[Table]:
         """The tables."""
-        return list(audit_tables(name for name in CONTRACTS if name in self.topics.values()).values())
+        return list(audit_tables(name for name in PUBLISHED if name in self.topics.values()).values())
 
 
 @dataclass(frozen=True)
@@ -161,10 +161,7 @@ class AuditQuery:
         reader = reader.option("startingOffsets", "earliest")
         reader = reader.option("maxOffsetsPerTrigger", MESSAGES_A_BATCH)
         writer = reader.load().writeStream.foreachBatch(run_batch)
-        writer = writer.option("checkpointLocation", str(self._audit.folder.spark_checkpoint))
-        if interval_ms is None:
-            return writer.trigger(availableNow=True).start()
-        return writer.trigger(processingTime=f"{interval_ms} milliseconds").start()
+        return begin_query(writer, self._audit.folder.spark_checkpoint, interval_ms)
 
     def _run_batch(self, messages: DataFrame, batch_id: int) -> None:
         started_s = time.perf_counter()
@@ -233,7 +230,7 @@ class AuditQuery:
 def audit_beside(
     spark: SparkSession, job: Job, listener: AuditListener, new_topic: Callable[[str], None] | None = None
 ) -> Iterator[AuditQuery]:
-    """The audit of a job beside something else; after the `with` the tables hold all that the topics held.
+    """Run the audit of a job beside something else; after the `with` the tables hold all that the topics held.
 
     Where the `with` ends with an exception, such as an interrupt, the audit ends after the batch that is running; its
     next start goes on from there.

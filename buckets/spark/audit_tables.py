@@ -36,7 +36,7 @@ def make_tables(spark: SparkSession, folder: AuditFolder, settings: AuditSetting
 
 
 def _location(folder: AuditFolder, table: Table) -> Path:
-    """Where a table is; Delta compares the location with its own form of it, which has no `..` in it."""
+    """Return where a table is; Delta compares the location with its own form of it, which has no `..` in it."""
     return (folder.tables / table.name).resolve()
 
 

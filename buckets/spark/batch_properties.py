@@ -14,10 +14,10 @@ from pathlib import Path
 from pyspark import SparkContext, TaskContext
 
 from buckets.backfill.fill_chunks import ChunkFeed, FillChunks
-from buckets.checkpoint.list_versions import PinnedLists, versions_in
+from buckets.checkpoint.list_versions import lists_in
 from buckets.checkpoint.terms import Terms
-from buckets.engine.stages.filling import NO_FEEDS, Feeds
-from buckets.lists.lists import NO_LISTS, Lists
+from buckets.engine.stages.filling import NO_SOURCES, FillSources
+from buckets.lists.lists import Lists
 from buckets.rules.encoding import decode_rule_set
 from buckets.rules.rule_set import RuleSet
 
@@ -35,7 +35,7 @@ def set_rule_set(context: SparkContext, encoded: str) -> None:
 
 
 def rule_set_of_task() -> RuleSet:
-    """The rule set of the batch that the running task belongs to."""
+    """Return the rule set of the batch that the running task belongs to."""
     return decode_rule_set(_of_task(PROPERTY))
 
 
@@ -45,7 +45,7 @@ def set_terms(context: SparkContext, terms: Terms) -> None:
 
 
 def terms_of_task() -> Terms:
-    """The terms of the batch that the running task belongs to."""
+    """Return the terms of the batch that the running task belongs to."""
     return _read_terms(_of_task(TERMS_PROPERTY))
 
 
@@ -61,13 +61,13 @@ def set_lists(context: SparkContext, checkpoint: Path, pinned: Mapping[str, int]
         The lists as the driver sees them.
     """
     context.setLocalProperty(LISTS_PROPERTY, json.dumps([str(checkpoint), dict(pinned)]))
-    return PinnedLists(versions_in(checkpoint), pinned)
+    return lists_in(checkpoint, pinned)
 
 
 def lists_of_task() -> Lists:
-    """The lists of the batch that the running task belongs to."""
+    """Return the lists of the batch that the running task belongs to."""
     checkpoint, pinned = json.loads(_of_task(LISTS_PROPERTY))
-    return PinnedLists(versions_in(Path(checkpoint)), pinned) if pinned else NO_LISTS
+    return lists_in(Path(checkpoint), pinned)
 
 
 def set_fills(context: SparkContext, taken: Takes) -> None:
@@ -75,11 +75,11 @@ def set_fills(context: SparkContext, taken: Takes) -> None:
     context.setLocalProperty(FILLS_PROPERTY, json.dumps(list(taken.items())))
 
 
-def feeds_of_task(shard: int) -> Feeds:
-    """Where the history comes from of what is being filled, for a shard of the batch of the running task."""
+def sources_of_task(shard: int) -> FillSources:
+    """Return where the history comes from of what is being filled, for a shard of the batch of the running task."""
     taken: list[tuple[int, tuple[int, int | None, int]]] = json.loads(_of_task(FILLS_PROPERTY))
     if not taken:
-        return NO_FEEDS
+        return NO_SOURCES
     checkpoint, pinned = json.loads(_of_task(LISTS_PROPERTY))
     path, lists = Path(checkpoint), json.dumps(pinned, sort_keys=True)
     return {

@@ -23,27 +23,25 @@ BATCH_ID = "batch_id"
 """The first column of each table: the batch that wrote the row."""
 DRIVER_BYTES = 1 << 22
 """Payloads of an output up to this size are written on the driver, by deltalake; more of them by Spark."""
-TABLES = (*columns.TOPICS, columns.BATCHES)
-"""The tables of a job that keeps evaluations."""
 _HIDDEN = ("source_order",)
 
 
 def table_columns(terms: Terms) -> dict[str, pa.Schema]:
-    """The outputs and their columns, as the tables have them."""
-    found = columns.output_columns(terms.event_schema.largest_scale) | {columns.BATCHES: columns.BATCH_COLUMNS}
+    """Return the outputs and their columns, as the tables have them."""
+    outputs = columns.output_columns(terms.event_schema.largest_scale) | {columns.BATCHES: columns.BATCH_COLUMNS}
     if not terms.evaluations:
-        del found[columns.EVALUATIONS]
-    return {name: _as_stored(each) for name, each in found.items()}
+        del outputs[columns.EVALUATIONS]
+    return {name: _as_stored(schema) for name, schema in outputs.items()}
 
 
 def _as_stored(schema: pa.Schema) -> pa.Schema:
-    """Columns of an output as those of its table."""
+    """Return the columns of an output as those of its table."""
     kept = [field for field in in_microseconds(schema) if field.name not in (*_HIDDEN, BATCH_ID)]
     return pa.schema([pa.field(BATCH_ID, pa.int64()), *kept])
 
 
 def _with_batch(table: pa.Table, batch_id: int, schema: pa.Schema) -> pa.Table:
-    """Rows of an output as those of its table."""
+    """Return the rows of an output as those of its table."""
     batch = pa.array(np.full(table.num_rows, batch_id))
     return table.append_column(BATCH_ID, batch).select(schema.names).cast(schema)
 
@@ -62,7 +60,7 @@ class DeltaSink:
         self._folder = folder
         self._identity = identity
         self._upkeep = upkeep
-        self._tables = {name: KeptTable(folder / name, self._application(name)) for name in TABLES}
+        self._tables = {name: KeptTable(folder / name, self._application(name)) for name in columns.TABLES}
 
     def _application(self, name: str) -> str:
         """Return whose numbers the appends to a table have."""

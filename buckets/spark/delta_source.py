@@ -13,7 +13,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from buckets.config.settings import SourceSettings
+from buckets.config.source import DeltaSource
 from buckets.errors import BucketsError
 from buckets.events.arrivals import BROKEN, POSITION, SOURCE, SOURCE_ORDER, check_columns, field_column
 from buckets.events.schema import EventSchema
@@ -23,10 +23,8 @@ _INTEGERS = (ByteType, ShortType, IntegerType, LongType)
 _MOMENTS = (DateType, TimestampType, TimestampNTZType)
 
 
-def open_delta(
-    spark: SparkSession, source: SourceSettings, schema: EventSchema, needed: frozenset[str]
-) -> ArrivalStream:
-    """A Delta table as a stream, in the order of a column.
+def open_delta(spark: SparkSession, source: DeltaSource, schema: EventSchema, needed: frozenset[str]) -> ArrivalStream:
+    """Open a Delta table as a stream, in the order of a column.
 
     Raises:
         BucketsError: a column is missing, or the arrival column has a type without an order.
@@ -51,8 +49,8 @@ def _column(name: str) -> Column:
     return F.col("`" + name.replace("`", "``") + "`")
 
 
-def _order(frame: DataFrame, source: SourceSettings) -> Column:
-    """The arrival column as an integer; moments in microseconds."""
+def _order(frame: DataFrame, source: DeltaSource) -> Column:
+    """Return the arrival column as an integer; moments in microseconds."""
     assert source.arrival is not None
     kind, column = frame.schema[source.arrival].dataType, _column(source.arrival)
     if isinstance(kind, _MOMENTS):

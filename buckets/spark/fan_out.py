@@ -19,7 +19,7 @@ COLUMNS = "shard int, payload binary"
 
 
 def fan_out_stage(arrivals: ArrivalStream, schema: EventSchema) -> DataFrame:
-    """Arrivals into messages to the shards.
+    """Turn arrivals into messages to the shards.
 
     Args:
         arrivals: the stream of a source.
@@ -37,7 +37,7 @@ def fan_out_stage(arrivals: ArrivalStream, schema: EventSchema) -> DataFrame:
 def fan_out_rows(
     arrivals: Iterable[pa.RecordBatch], schema: EventSchema, rule_set: RuleSet, terms: Terms, lists: Lists = NO_LISTS
 ) -> Iterator[pa.RecordBatch]:
-    """The messages to the shards that each piece of a task's arrivals becomes, in `COLUMNS`.
+    """Turn each piece of a task's arrivals into messages to the shards, in `COLUMNS`.
 
     Args:
         arrivals: pieces of any size, in the form of `buckets.events.arrivals`.

@@ -7,14 +7,14 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
-from buckets.config.settings import SourceSettings
+from buckets.config.source import FileSource
 from buckets.events.arrivals import SOURCE, SOURCE_ORDER
 
 _PATH = "_metadata.file_path"
 
 
 def file_reader(spark: SparkSession, most_files: int) -> DataStreamReader:
-    """A reader of files that takes each file in and below its folder once, however old it is.
+    """Return a reader of files that takes each file in and below its folder once, however old it is.
 
     Args:
         spark: the session.
@@ -30,15 +30,15 @@ def file_reader(spark: SparkSession, most_files: int) -> DataStreamReader:
     )
 
 
-def of_source(source: SourceSettings) -> Column:
-    """Whether a row's file is read, by its path alone: Spark lists the others as taken, and opens none of them."""
+def of_source(source: FileSource) -> Column:
+    """Return whether a row's file is read, by its path alone; Spark lists the others as taken, and opens none."""
     depth = len(Path(os.path.normpath(source.path)).parts) - 1
     below = "([^_./][^/]*/)*" if source.subfolders else ""
     return F.col(_PATH).rlike(f"^file:/*([^/]+/){{0,{depth}}}{below}[^/]+$")
 
 
 def file_columns() -> list[Column]:
-    """The columns of a row that say which file it is in, and what orders files."""
+    """Return the columns of a row that say which file it is in, and what orders files."""
     return [
         F.col(_PATH).alias(SOURCE),
         F.unix_millis("_metadata.file_modification_time").alias(SOURCE_ORDER),

@@ -43,7 +43,7 @@ def patience_of(
     say: Callable[[str], None],
     guard: TopicGuard | None = None,
 ) -> Patience:
-    """What the queries of a job wait for, and for how long.
+    """Return what the queries of a job wait for, and for how long.
 
     Args:
         settings: of the job.
@@ -60,7 +60,7 @@ def patience_of(
 
 
 def _explain(kafka: KafkaSettings, guard: TopicGuard | None, text: str) -> BucketsError | None:
-    """As `explain_spark`; messages that are missing because their topic is another one now are said to be that."""
+    """Explain as `explain_spark` does, and say where messages are missing because their topic is another one now."""
     if guard is not None and (_has(text, _GONE) or _has(text, _LOST)):
         try:
             guard.check()
@@ -72,7 +72,7 @@ def _explain(kafka: KafkaSettings, guard: TopicGuard | None, text: str) -> Bucke
 
 
 def explain_spark(kafka: KafkaSettings, text: str) -> BucketsError | None:
-    """A failure of a query in one line; None where Kafka has no part in it.
+    """Put a failure of a query into one line; None where Kafka has no part in it.
 
     Args:
         kafka: how Kafka is reached.

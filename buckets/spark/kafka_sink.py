@@ -6,7 +6,7 @@ when the brokers have acknowledged all of it. A batch that is run again sends th
 
 from buckets.clock import epoch_ms
 from buckets.config.kafka import KafkaSettings
-from buckets.config.settings import OutputSettings
+from buckets.config.output import OutputSettings
 from buckets.kafka.faults import Broker
 from buckets.kafka.sender import Sender
 from buckets.outputs import columns

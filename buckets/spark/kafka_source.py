@@ -5,7 +5,7 @@ from pyspark.sql import functions as F
 
 from buckets.checkpoint.topic_generations import generation_name
 from buckets.config.kafka import KafkaSettings
-from buckets.config.settings import SourceSettings
+from buckets.config.source import KafkaSource
 from buckets.events.arrivals import INGESTED, POSITION, RAW, SOURCE, SOURCE_ORDER
 from buckets.events.json_events import read_events
 from buckets.events.schema import EventSchema
@@ -14,7 +14,7 @@ from buckets.spark.arrival_stream import ArrivalStream
 
 
 def kafka_options(kafka: KafkaSettings) -> dict[str, str]:
-    """How Spark's own Kafka client is set up.
+    """Return how Spark's own Kafka client is set up.
 
     By its defaults Spark notices only after minutes that no broker answers; we wait out what it reports then.
     """
@@ -31,9 +31,9 @@ def kafka_options(kafka: KafkaSettings) -> dict[str, str]:
 
 
 def open_topic(
-    spark: SparkSession, source: SourceSettings, kafka: KafkaSettings, schema: EventSchema, generation: int
+    spark: SparkSession, source: KafkaSource, kafka: KafkaSettings, schema: EventSchema, generation: int
 ) -> ArrivalStream:
-    """Messages in the order of partition and offset; a value is one JSON object.
+    """Open a topic: messages in the order of partition and offset; a value is one JSON object.
 
     Args:
         spark: the session.

@@ -17,7 +17,7 @@ from buckets.config.job import Job
 from buckets.delta.whole_table import open_table
 from buckets.errors import BucketsError
 from buckets.kafka.topic_guard import TopicGuard
-from buckets.outputs import columns
+from buckets.outputs.columns import TABLES
 
 
 def go_on_in_new_topic(job: Job, identity: str, guard: TopicGuard, say: Callable[[str], None]) -> None:
@@ -76,11 +76,9 @@ def _give_up(job: Job, identity: str, batch_id: int, offsets: SourceOffsets, say
     if record is not None and record.done:
         offsets.finish(batch_id)
         return
-    settings = job.settings
-    if settings.output.kind == "delta":
-        folder = Path(settings.output.path)
-        tables = [*columns.output_columns(job.event_schema.largest_scale), columns.BATCHES]
-        written = [name for name in tables if _written_with(folder, name, identity) == batch_id]
+    folder = job.settings.output.folder
+    if folder is not None:
+        written = [name for name in TABLES if _written_with(folder, name, identity) == batch_id]
         if written:
             message = (
                 f"batch {batch_id} of checkpoint {job.checkpoint} is half written ({', '.join(written)}), and what it "
@@ -109,7 +107,9 @@ def _begin(guard: TopicGuard, renewed: Mapping[str, str], offsets: SourceOffsets
     before = offsets.before(next_batch)
     # First of all: once offsets are moved, nothing else says how far the old topics were read.
     guard.generations.end({topic: {int(key): at for key, at in before.get(topic, {}).items()} for topic in renewed})
-    offsets.move(next_batch, {topic: {str(key): at for key, at in each.items()} for topic, each in beginnings.items()})
+    offsets.move(
+        next_batch, {topic: {str(key): at for key, at in begin.items()} for topic, begin in beginnings.items()}
+    )
     for topic, begin in beginnings.items():
         guard.generations.add(topic, TopicGeneration(renewed[topic], next_batch, begin))
         say(f"topic {topic} was created again, and is read from its beginning with batch {next_batch}")
@@ -124,7 +124,7 @@ def _messages_between(begin: TopicOffsets, end: TopicOffsets) -> int:
 
 
 def _written_with(folder: Path, table: str, identity: str) -> int | None:
-    """The last batch of a checkpoint that is in a table; None where there is none, or no table."""
+    """Return the last batch of a checkpoint that is in a table; None where there is none, or no table."""
     if not (folder / table).exists():
         return None
     return open_table(folder / table).transaction_version(f"{identity}-{table}")

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
-from buckets.config.settings import SourceSettings
+from buckets.config.source import ParquetSource
 from buckets.events.arrivals import SOURCE, SOURCE_ORDER
 from buckets.events.parquet_rows import check_parquet, read_arrivals
 from buckets.events.schema import EventSchema
@@ -24,9 +24,9 @@ _FILE = "path string, modificationTime timestamp, length bigint, content binary"
 
 
 def open_parquet(
-    spark: SparkSession, source: SourceSettings, schema: EventSchema, needed: frozenset[str]
+    spark: SparkSession, source: ParquetSource, schema: EventSchema, needed: frozenset[str]
 ) -> ArrivalStream:
-    """A folder of Parquet files as a stream.
+    """Open a folder of Parquet files as a stream.
 
     Raises:
         BucketsError: the first file lacks columns that are needed.
@@ -43,12 +43,12 @@ def open_parquet(
 
 
 def list_files(reader: DataStreamReader, path: str) -> DataFrame:
-    """A stream of the files of a folder, none of which is opened."""
+    """Return a stream of the files of a folder, none of which is opened."""
     return reader.schema(_FILE).format("binaryFile").load(path)
 
 
 def read_files(files: DataFrame, read: ReadFile) -> ArrivalStream:
-    """A stream of files whose rows are read in Python.
+    """Return a stream of files whose rows are read in Python.
 
     Args:
         files: as `list_files` makes them; the stream has one row for each.

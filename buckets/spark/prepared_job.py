@@ -22,25 +22,26 @@ from buckets.checkpoint.terms import Terms
 from buckets.config.job import Job
 from buckets.delta.upkeep import Upkeep
 from buckets.errors import BucketsError
+from buckets.feeds.open_feeds import open_lists, open_rules
+from buckets.feeds.rules.history import TABLE as RULE_CHANGES
+from buckets.feeds.rules.history import open_history
+from buckets.feeds.rules.rule_book import RuleBook
 from buckets.kafka.faults import Broker, Outage
 from buckets.kafka.topic_guard import TopicGuard
 from buckets.monitor.file_watch import FileWatch
+from buckets.outputs.columns import TABLES
 from buckets.preflight.output_check import check_digits, check_output
-from buckets.rule_feeds.history import TABLE as RULE_CHANGES
-from buckets.rule_feeds.history import open_history
-from buckets.rule_feeds.rule_book import RuleBook
 from buckets.rules.revision import Refusal
-from buckets.spark.delta_sink import TABLES, DeltaSink
+from buckets.spark.delta_sink import DeltaSink
 from buckets.spark.kafka_faults import patience_of
 from buckets.spark.kafka_sink import KafkaSink
-from buckets.spark.list_feeds import open_lists
 from buckets.spark.new_topic import go_on_in_new_topic
 from buckets.spark.query import BatchReport, Phases, Scoring, ScoringQuery
-from buckets.spark.rule_feed import open_feed
 from buckets.spark.scored_batch import Sink
-from buckets.spark.session import start_session, watched_start
+from buckets.spark.session import start_session
 from buckets.spark.source import open_source
-from buckets.state.bounds import Bounds
+from buckets.spark.stall import watched_start
+from buckets.state.layer import Bounds
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class PreparedJob:
     lock: Lock
 
     def query(self, spark: SparkSession, listener: Listener, sink: Sink | None = None) -> ScoringQuery:
-        """The job's query, not yet started.
+        """Return the job's query, not yet started.
 
         Args:
             spark: the session.
@@ -99,7 +100,7 @@ class PreparedJob:
 
     def _query(self, spark: SparkSession, listener: Listener, sink: Sink | None) -> ScoringQuery:
         job, settings = self.job, self.job.settings
-        checkpoint, feed = Checkpoint(job.checkpoint), open_feed(job, listener.say)
+        checkpoint, feed = Checkpoint(job.checkpoint), open_rules(job, listener.say)
         checkpoint.check()
         lists = open_lists(job, checkpoint, listener.say)
         backfills = None if settings.archive is None else Backfills(job, listener.say)
@@ -127,23 +128,22 @@ class PreparedJob:
         return ScoringQuery(scoring, listener.on_batch, phases)
 
     def _reading(self) -> str:
-        """What the query does once it has started, in words."""
-        source = self.job.settings.source
-        place = f"topic {source.topic}" if source.kind == "kafka" else source.path
+        """Return what the query does once it has started, in words."""
+        place = self.job.settings.source.place
         if self.job.settings.trigger.interval is None:
             return f"scoring what is in {place}"
         return f"waiting for payments from {place}; Ctrl-C stops"
 
     def file_watch(self, say: Callable[[str], None]) -> FileWatch | None:
-        """What names the files of the job's source that are not read; None where the source is no folder of files.
+        """Return what names the files of the job's source that are not read; None where the source is no folder.
 
         Args:
             say: told a line for each such file.
         """
         source = self.job.settings.source
-        if source.kind in ("kafka", "delta"):
+        if source.folder is None:
             return None
-        return FileWatch(Path(source.path), source.subfolders, spark_folder(self.job.checkpoint), say)
+        return FileWatch(source.folder, source.subfolders, spark_folder(self.job.checkpoint), say)
 
     @property
     def terms(self) -> Terms:
@@ -155,34 +155,33 @@ class PreparedJob:
             evaluations=settings.output.evaluations,
             output=settings.output.kind,
             arrival=settings.source.arrival,
-            isolation=settings.kafka.isolation if settings.kafka and settings.source.kind == "kafka" else None,
+            isolation=settings.kafka.isolation if settings.kafka and settings.source.topic else None,
         )
 
     def _open_sink(self, upkeep: Upkeep | None) -> Sink:
-        """Where the job's results go, with all tables or topics there."""
+        """Open where the job's results go, with all tables or topics there."""
         settings = self.job.settings
-        if settings.output.kind == "kafka":
+        if settings.output.folder is None:
             assert settings.kafka is not None
             kafka_sink = KafkaSink(settings.kafka, settings.output)
             kafka_sink.prepare()
             return kafka_sink
-        sink = DeltaSink(Path(settings.output.path), self.identity, upkeep)
+        sink = DeltaSink(settings.output.folder, self.identity, upkeep)
         sink.prepare(self.terms)
         return sink
 
     def _upkeep(self, say: Callable[[str], None]) -> Upkeep | None:
         """Return what looks after the job's tables; None where its results go to topics."""
         output = self.job.settings.output
-        if output.kind == "kafka":
+        if output.folder is None:
             return None
-        folder = Path(output.path)
-        tables = [folder / name for name in (*TABLES, RULE_CHANGES)]
+        tables = [output.folder / name for name in (*TABLES, RULE_CHANGES)]
         return Upkeep(tables, output.keep_versions, output.compact, say)
 
     def _arrival_order(self, say: Callable[[str], None]) -> ArrivalOrder | None:
-        """What checks that batches arrive in order; a topic's partitions have no order among them."""
+        """Return what checks that batches arrive in order; None where the source has no order across them."""
         source = self.job.settings.source
-        if source.kind == "kafka":
+        if not source.is_ordered:
             return None
         ordering = Ordering(source.arrival, refuse=source.out_of_order == "refuse")
         return ArrivalOrder(self.job.checkpoint, ordering, say)
@@ -203,7 +202,7 @@ def prepare(job: Job, new_topic: Callable[[str], None] | None = None) -> Prepare
     """
     try:
         # A folder that is somebody else's is refused before a lock is put into it.
-        Checkpoint(job.checkpoint).job.identity(_basis(job))
+        Checkpoint(job.checkpoint).job.identity(Basis.of(job))
     except BucketsError:
         check_free(job.checkpoint)
         raise
@@ -216,12 +215,11 @@ def prepare(job: Job, new_topic: Callable[[str], None] | None = None) -> Prepare
 
 
 def _prepare_locked(job: Job, lock: Lock, new_topic: Callable[[str], None] | None) -> PreparedJob:
-    settings, source, checkpoint, basis = job.settings, job.settings.source, Checkpoint(job.checkpoint), _basis(job)
+    settings, source, checkpoint, basis = job.settings, job.settings.source, Checkpoint(job.checkpoint), Basis.of(job)
     known, output = checkpoint.job.identity(basis), None
     check_isolation(job)
-    if settings.output.kind == "delta":
-        output = OwnedFolder(Path(settings.output.path), "output.path", checkpoint.job.life)
-    if output is not None:
+    if settings.output.folder is not None:
+        output = OwnedFolder(settings.output.folder, "output.path", checkpoint.job.life)
         check_output(output, checkpoint, known)
         check_digits(output.path, job.event_schema)
     if source.topic is not None and settings.kafka is not None:
@@ -240,19 +238,14 @@ def _prepare_locked(job: Job, lock: Lock, new_topic: Callable[[str], None] | Non
     return PreparedJob(job, identity, carried_over, lock)
 
 
-def _basis(job: Job) -> Basis:
-    source = job.settings.source
-    return Basis(source.name, job.event_schema, job.settings.engine, source.subfolders)
-
-
 def _guard(job: Job) -> TopicGuard | None:
-    """What sees that the source topic of a job is still the same; None of other sources."""
+    """Return what sees that the source topic of a job is still the same; None of other sources."""
     kafka, topic = job.settings.kafka, job.settings.source.topic
     return None if kafka is None or topic is None else TopicGuard(kafka, job.checkpoint, [topic])
 
 
 def job_session(job: Job, checkpoint: Path | None = None) -> SparkSession:
-    """The Spark session of a job.
+    """Start the Spark session of a job.
 
     Args:
         job: its configuration.

@@ -27,19 +27,19 @@ from buckets.delta.upkeep import Upkeep
 from buckets.engine.stages.accounting import BatchAccount
 from buckets.engine.stages.driver_store import DriverStore
 from buckets.engine.stages.filling import how_far
+from buckets.feeds.rules.rule_book import RuleBook
 from buckets.kafka.topic_guard import TopicGuard
 from buckets.monitor.lag import messages_behind
-from buckets.rule_feeds.rule_book import RuleBook
 from buckets.rules.encoding import encode_rule_set
 from buckets.rules.fill import Filled
 from buckets.rules.rule_set import RuleSet
 from buckets.spark.arrival_stream import ArrivalStream
 from buckets.spark.batch_properties import set_fills, set_lists, set_rule_set, set_terms
 from buckets.spark.fan_out import fan_out_stage
-from buckets.spark.running import Batch, Patience, Running
+from buckets.spark.running import Batch, Patience, Running, begin_query
 from buckets.spark.scored_batch import ScoredBatch, Sink, score_batch
 from buckets.spark.windows import windows_stage
-from buckets.state.bounds import Bounds
+from buckets.state.layer import Bounds
 
 
 @dataclass(frozen=True)
@@ -141,12 +141,8 @@ class ScoringQuery:
             messages = messages.coalesce(1)
         produced = windows_stage(messages, scoring.bounds)
         writer = produced.writeStream.outputMode("update").foreachBatch(run_batch)
-        writer = writer.option("checkpointLocation", str(spark_folder(scoring.checkpoint.path)))
-        if interval_ms is None:
-            writer = writer.trigger(availableNow=True)
-        else:
-            writer = writer.trigger(processingTime=f"{interval_ms} milliseconds")
-        is_first, self._query = self._query is None, writer.start()
+        is_first = self._query is None
+        self._query = begin_query(writer, spark_folder(scoring.checkpoint.path), interval_ms)
         if is_first:
             self._phases.tell(self._phases.reading)
         return self._query
@@ -213,7 +209,7 @@ class ScoringQuery:
             self._running.run_until_interrupt(interval_ms, on_interrupt)
 
     def serve(self, interval_ms: int | None) -> None:
-        """As `run`, in any thread and without interrupts; `stop` ends it."""
+        """Run as `run` does, in any thread and without interrupts; `stop` ends it."""
         with self._following():
             self._running.run(interval_ms)
 
@@ -229,21 +225,21 @@ class ScoringQuery:
                 self._scoring.book.stop()
 
     def progress(self) -> list[dict[str, Any]]:
-        """What Spark reports of the latest batches, as plain data."""
+        """Return what Spark reports of the latest batches, as plain data."""
         assert self._query is not None
         return [json.loads(progress.json) for progress in self._query.recentProgress]
 
     def lag(self) -> int | None:
-        """How many messages of topics wait to be scored, as of the latest batch; None where that is not known."""
+        """Return how many messages wait to be scored, as of the latest batch; None where that is not known."""
         latest = self._query.lastProgress if self._query is not None else None
         return None if latest is None else messages_behind(json.loads(latest.json))
 
     def rules_in_force(self) -> RuleSet:
-        """The newest version of the rules."""
+        """Return the newest version of the rules."""
         return self._scoring.book.in_force
 
     def rules_fault(self) -> str | None:
-        """Why rules are not followed at the moment, in one line; None where they are."""
+        """Return why rules are not followed at the moment, in one line; None where they are."""
         return self._scoring.book.fault
 
     def stop(self) -> None:

@@ -7,17 +7,19 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from buckets.config.settings import STALL_PATIENCE_MS, START_PATIENCE_MS
 from buckets.duration import format_duration
 from buckets.errors import BucketsError, first_line
 from buckets.kafka.faults import Outage
-from buckets.spark.session import log_path
+from buckets.spark.session_places import log_path
 from buckets.spark.stall import StallWatch, check_not_stalled
 
 POLL_S = 0.2
@@ -226,7 +228,7 @@ class Running:
             raise self._plain(error) from error
 
     def _plain(self, error: StreamingQueryException) -> BucketsError:
-        """The failure as one line."""
+        """Put the failure into one line."""
         if isinstance(self._error, BucketsError):
             return self._error
         text = str(error)
@@ -252,20 +254,37 @@ class Running:
                 f"nothing of it is committed, raise `ulimit -n` and start again; details are in {log_path()}"
             )
             return BucketsError(message)
-        said = [line.strip() for line in str(cause).splitlines() if "Error" in line or "Exception" in line]
-        said = [line for line in said if not line.startswith(_FRAME)]
-        detail = said[-1].removeprefix("Caused by: ") if said else first_line(cause)
+        detail = _last_error(cause)
         if any(sign in text for sign in _DAMAGED_STATE):
             message = (
-                f"the state in the checkpoint cannot be read: a file of it is damaged or missing ({detail[:300]}); "
+                f"the state in the checkpoint cannot be read: a file of it is damaged or missing ({detail}); "
                 "restore the whole checkpoint from a copy, with the output of that time, or name a new checkpoint and "
                 f"output; details are in {log_path()}"
             )
             return BucketsError(message)
-        message = (
-            f"the query failed: {detail[:300]}; nothing of the failed batch is committed, details are in {log_path()}"
-        )
+        message = f"the query failed: {detail}; nothing of the failed batch is committed, details are in {log_path()}"
         return BucketsError(message)
+
+
+def _last_error(cause: BaseException) -> str:
+    """Return the line of a failure's text that names the error at its root, cut to what fits a message."""
+    lines = [line.strip() for line in str(cause).splitlines() if "Error" in line or "Exception" in line]
+    errors = [line for line in lines if not line.startswith(_FRAME)]
+    return (errors[-1].removeprefix("Caused by: ") if errors else first_line(cause))[:300]
+
+
+def begin_query(writer: DataStreamWriter, checkpoint: Path, interval_ms: int | None) -> StreamingQuery:
+    """Start a query.
+
+    Args:
+        writer: what it does.
+        checkpoint: Spark's.
+        interval_ms: how often a batch begins; None to do what is there, and end.
+    """
+    writer = writer.option("checkpointLocation", str(checkpoint))
+    if interval_ms is None:
+        return writer.trigger(availableNow=True).start()
+    return writer.trigger(processingTime=f"{interval_ms} milliseconds").start()
 
 
 def _check_jvm(error: Exception) -> None:
@@ -284,6 +303,6 @@ def _check_jvm(error: Exception) -> None:
 
 
 def _is_idle(query: StreamingQuery) -> bool:
-    """Whether a query waits for the next batch to begin, or for something new."""
+    """Return whether a query waits for the next batch to begin, or for something new."""
     status = query.status
     return not status["isTriggerActive"] or status["message"].startswith(WAITING)

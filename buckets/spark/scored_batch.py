@@ -65,28 +65,28 @@ class ScoredBatch:
         return OutputDecoder(self.rule_set, self.terms.event_schema, self.terms.engine)
 
     def has(self, output: str) -> bool:
-        """Whether an output has rows."""
+        """Return whether an output has rows."""
         return bool(self._of(output))
 
     def _of(self, output: str) -> list[Produced]:
-        """What is on the driver of an output; some of it may lack its payload."""
+        """Return what is on the driver of an output; some of it may lack its payload."""
         return [row for row in (*self.heads, *self.met) if row.output == output]
 
     def driver_bytes(self, output: str) -> int | None:
-        """How large the payloads of an output are, if all of them are on the driver; None where one is not."""
+        """Return how large the payloads of an output are, if all of them are on the driver; None where one is not."""
         payloads = [row.payload for row in self._of(output)]
         return None if None in payloads else sum(map(len, payloads))
 
     def table(self, output: str) -> pa.Table:
-        """The rows of an output that has some, all of which are on the driver."""
+        """Return the rows of an output that has some, all of which are on the driver."""
         return self.decoder.table(output, [bytes(row.payload) for row in self._of(output)])
 
     def frame(self, output: str) -> DataFrame:
-        """The rows of an output, decoded in the executors, for a sink that does not work on the driver.
+        """Return the rows of an output, decoded in the executors, for a sink that does not work on the driver.
 
-        Its columns are those of `columns.output_columns`, times in microseconds.
+        Its columns are those of the output, times in microseconds.
         """
-        schema = in_microseconds(columns.output_columns(self.terms.event_schema.largest_scale)[output])
+        schema = in_microseconds(columns.columns_of(output, self.terms.event_schema.largest_scale))
         decoder = self.decoder
 
         def decode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -104,9 +104,9 @@ class ScoredBatch:
         return payloads.mapInArrow(decode, from_arrow_schema(schema))
 
     def small_alerts(self) -> tuple[pa.Table, ...]:
-        """Its alerts, without those of a shard and group that are more than `SMALL_BYTES`."""
+        """Return its alerts, without those of a shard and group that are more than `SMALL_BYTES`."""
         packed = (row.payload for row in self._of(columns.ALERTS))
-        return tuple(payload.unpack(bytes(each)) for each in packed if each is not None and len(each) <= SMALL_BYTES)
+        return tuple(payload.unpack(bytes(data)) for data in packed if data is not None and len(data) <= SMALL_BYTES)
 
 
 class Sink(Protocol):
@@ -153,7 +153,7 @@ def score_batch(
 
 
 def in_microseconds(schema: pa.Schema) -> pa.Schema:
-    """Columns of an output, times in microseconds."""
+    """Return columns of an output, times in microseconds."""
     return pa.schema(
         [pa.field(field.name, MICROSECONDS if field.type == columns.TIME else field.type) for field in schema]
     )

@@ -55,7 +55,7 @@ class SessionFolder:
             yield
 
     def part(self, name: str) -> Path:
-        """A folder in it, there from now on."""
+        """Return a folder in it, there from now on."""
         path = self.path / name
         path.mkdir(PRIVATE, exist_ok=True)
         return path
@@ -79,8 +79,8 @@ def _make_private(root: Path) -> None:
     """Make the folder of a user's sessions, or see that the one that is there is his and nobody else's."""
     with contextlib.suppress(FileExistsError):
         root.mkdir(PRIVATE)
-    found = root.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+    status = root.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
         message = (
             f"temporary folder {root}: is no folder of this user, and what Spark leaves there has to be private; "
             "remove it, or set TMPDIR to another folder"

@@ -1,9 +1,10 @@
-"""The source that a configuration names, as a stream of arrivals; each format has a module of its own."""
+"""The source that a configuration names, as a stream of arrivals; each way of reading has a module of its own."""
 
 from pyspark.sql import SparkSession
 
 from buckets.checkpoint.topic_generations import TopicGenerations
 from buckets.config.job import Job
+from buckets.config.source import DeltaSource, KafkaSource, ParquetSource, TextSource
 from buckets.rules.rule_set import first_rule_set
 from buckets.spark.arrival_stream import ArrivalStream
 from buckets.spark.delta_source import open_delta
@@ -18,17 +19,18 @@ def open_source(spark: SparkSession, job: Job) -> ArrivalStream:
     Raises:
         BucketsError: columns are missing that the event schema or a rule needs.
     """
-    source, schema = job.settings.source, job.event_schema
-    needed = first_rule_set(job.rules).named_fields
-    match source.kind:
-        case "kafka":
+    schema, needed = job.event_schema, first_rule_set(job.rules).named_fields
+    match job.settings.source:
+        case KafkaSource() as source:
             assert job.settings.kafka is not None
             assert source.topic is not None
             generation = max(1, len(TopicGenerations(job.checkpoint).of(source.topic)))
             return open_topic(spark, source, job.settings.kafka, schema, generation)
-        case "delta":
+        case DeltaSource() as source:
             return open_delta(spark, source, schema, needed)
-        case "parquet":
+        case ParquetSource() as source:
             return open_parquet(spark, source, schema, needed)
-        case "json" | "csv":
+        case TextSource() as source:
             return open_text(spark, source, schema)
+        case source:
+            raise NotImplementedError(source.kind)

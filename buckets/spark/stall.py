@@ -1,4 +1,4 @@
-"""Ends a query that hangs, however it hangs: where nothing gets done for too long, the JVM and its workers are killed.
+"""Ends a start or a query that hangs, however it hangs: where nothing gets done for too long, the JVM is killed.
 
 Whoever waits for the JVM, in whatever call, is told by the end of its connection, and reports why. Should even that not
 help, the process itself is ended. Nothing is lost by any of it: the batch is not committed, and runs again at the next
@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Self
 
@@ -17,7 +18,9 @@ from pyspark import SparkContext
 
 from buckets.duration import format_duration
 from buckets.errors import BucketsError
-from buckets.spark.session import kill_jvm, log_path
+from buckets.monitor.processes import process_tree
+from buckets.spark.jvm import kill, kill_jvm
+from buckets.spark.session_places import log_path
 
 LOOKS = 20
 """How often progress is looked at in the time in which there has to be some."""
@@ -65,7 +68,7 @@ class StallWatch:
 
     @property
     def wants_news(self) -> bool:
-        """Whether it is time to look whether there is anything to do at all."""
+        """Return whether it is time to look whether there is anything to do at all."""
         return time.monotonic() - self._marked_s > self._patience_s / LOOKS
 
     def mark(self, doing: str | None = None, ahead_s: float = 0.0) -> None:
@@ -108,9 +111,11 @@ class StallWatch:
         if not self._wanted_s:
             return f"ended at once, in {self._doing}, by the second signal to stop; {again}"
         if self._hurry.is_set():
-            told = format_duration(round(self._wanted_s * 1000))
-            said = f"{self._doing} was to end, and stood still for {told}; it was cut off, and {again}"
-            return f"{said}; details are in {log_path()}"
+            waited = format_duration(round(self._wanted_s * 1000))
+            return (
+                f"{self._doing} was to end, and stood still for {waited}; it was cut off, and {again}; details are in "
+                f"{log_path()}"
+            )
         return (
             f"{self._doing} has made no progress for {format_duration(round(self._wanted_s * 1000))}, the limit of "
             f"stall_patience: no task has ended; {again}; where one task may well take so long, set stall_patience to "
@@ -129,7 +134,7 @@ class StallWatch:
 
 
 def _finished_tasks() -> set[tuple[int, int]]:
-    """By stage that is being run, how many of its tasks have ended well."""
+    """Return how many tasks of each stage that is being run have ended well."""
     context = SparkContext._active_spark_context
     if context is None:
         return set()
@@ -146,3 +151,41 @@ def check_not_stalled() -> None:
     """
     if StallWatch.ended_because is not None:
         raise BucketsError(StallWatch.ended_because)
+
+
+@contextlib.contextmanager
+def watched_start(patience_ms: int) -> Iterator[None]:
+    """Watch over the start of a session or of what needs one: where it hangs, its JVM is killed, and the start ends.
+
+    Args:
+        patience_ms: how long it may take.
+
+    Raises:
+        BucketsError: it has taken longer.
+    """
+    before, is_late = set(process_tree(os.getpid())), threading.Event()
+
+    def end() -> None:
+        is_late.set()
+        kill_jvm()
+        # A JVM that has been started and does not answer yet: nobody else knows of it.
+        kill(process for process in process_tree(os.getpid()) if process not in before)
+
+    timer = threading.Timer(patience_ms / 1000, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except KeyboardInterrupt:
+        end()
+        raise
+    except Exception as error:
+        if not is_late.is_set():
+            raise
+        message = (
+            f"Spark has not started within {format_duration(patience_ms)}, the limit of start_patience, and was ended; "
+            f"nothing is lost, start again; details are in {log_path()}"
+        )
+        raise BucketsError(message) from error
+    finally:
+        timer.cancel()

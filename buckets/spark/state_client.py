@@ -7,6 +7,7 @@ any other version than `KNOWN_VERSION` the public calls are made, one by one, wi
 
 import pickle
 import struct
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 
 import pyspark
@@ -21,22 +22,22 @@ _HEADER, _LENGTH = struct.Struct("!ii"), struct.Struct("!i")
 
 
 def is_pipelined() -> bool:
-    """Whether this pyspark's client is the one whose private parts are known."""
+    """Return whether this pyspark's client is the one whose private parts are known."""
     return pyspark.__version__ == KNOWN_VERSION
 
 
 def get_values(state: MapState, keys: Sequence[bytes]) -> list[bytes]:
     """Read many entries of a `binary -> binary` map state; empty bytes where there is none."""
     if is_pipelined():
-        return _pipelined_get(state, keys)
-    found = [state.getValue((key,)) for key in keys]
-    return [b"" if value is None else bytes(value[0]) for value in found]
+        return [bytes_of(answer) for answer in _pipelined(state, GET, ((key,) for key in keys))]
+    values = [state.getValue((key,)) for key in keys]
+    return [b"" if value is None else bytes(value[0]) for value in values]
 
 
 def put_values(state: MapState, entries: Sequence[tuple[bytes, bytes]]) -> None:
     """Write many entries of a `binary -> binary` map state."""
     if is_pipelined():
-        _pipelined_put(state, entries)
+        deque(_pipelined(state, UPDATE, entries), maxlen=0)
     else:
         for key, value in entries:
             state.updateValue((key,), (value,))
@@ -45,19 +46,22 @@ def put_values(state: MapState, entries: Sequence[tuple[bytes, bytes]]) -> None:
 def remove_keys(state: MapState, keys: Sequence[bytes]) -> None:
     """Remove many entries of a `binary -> binary` map state."""
     if is_pipelined():
-        _pipelined_remove(state, keys)
+        deque(_pipelined(state, REMOVE, ((key,) for key in keys)), maxlen=0)
     else:
         for key in keys:
             state.removeKey((key,))
 
 
 def _row(field: bytes) -> bytes:
-    """A row of one field, as the JVM reads it; pyspark's own serializer writes the same about ten times slower."""
+    """Return a row of one field, as the JVM reads it.
+
+    Pyspark's own serializer writes the same about ten times slower.
+    """
     return pickle.dumps((field,), protocol=5)
 
 
 def _size(number: int) -> bytes:
-    """A length as Protocol Buffers write it."""
+    """Return a length as Protocol Buffers write it."""
     written = bytearray()
     while number > 127:
         written.append(number & 127 | 128)
@@ -88,7 +92,7 @@ def _field(tag: bytes, data: bytes) -> bytes:
 
 
 def request(state_name: str, call: bytes, arguments: Sequence[bytes]) -> bytes:
-    """A `StateRequest` for a call on a map state, byte for byte as pyspark's protobuf classes write it.
+    """Return a `StateRequest` for a call on a map state, byte for byte as pyspark's protobuf classes write it.
 
     They take three times as long: for a message of four levels, four objects.
 
@@ -105,7 +109,7 @@ def request(state_name: str, call: bytes, arguments: Sequence[bytes]) -> bytes:
 
 
 def _pipelined(state: MapState, call: bytes, calls: Iterable[Sequence[bytes]]) -> Iterator[bytes]:
-    """Make calls, up to two windows ahead of their answers; yields each answer's message.
+    """Make calls, up to two windows ahead of their answers; yields each answer's value.
 
     Calls of one kind have either small requests or small answers, so that the two sides never wait for each other.
     """
@@ -116,7 +120,7 @@ def _pipelined(state: MapState, call: bytes, calls: Iterable[Sequence[bytes]]) -
     def answers(count: int) -> Iterator[bytes]:
         for _ in range(count):
             (length,) = _LENGTH.unpack(stream.read(_LENGTH.size))
-            yield stream.read(length)
+            yield value_of(stream.read(length))
 
     for arguments in calls:
         message = request(state._stateName, call, arguments)
@@ -134,7 +138,7 @@ def _pipelined(state: MapState, call: bytes, calls: Iterable[Sequence[bytes]]) -
 
 
 def value_of(answer: bytes) -> bytes:
-    """The value of a `StateResponse`; empty where it has none.
+    """Return the value of a `StateResponse`; empty where it has none.
 
     Raises:
         RuntimeError: the call was refused.
@@ -152,7 +156,7 @@ def value_of(answer: bytes) -> bytes:
 
 
 def bytes_of(row: bytes) -> bytes:
-    """The field of a row of one binary field, as the JVM pickles it; empty where there is no row.
+    """Return the field of a row of one binary field, as the JVM pickles it; empty where there is no row.
 
     To unpickle it would mean to read its schema, which goes with every row as JSON: 10 us.
 
@@ -168,17 +172,3 @@ def bytes_of(row: bytes) -> bytes:
     assert _TEXT_LENGTH.unpack_from(row, start - _TEXT_LENGTH.size)[0] == end - start
     text = row[start:end]
     return text if text.isascii() else text.decode().encode("latin-1")
-
-
-def _pipelined_get(state: MapState, keys: Sequence[bytes]) -> list[bytes]:
-    return [bytes_of(value_of(answer)) for answer in _pipelined(state, GET, ((key,) for key in keys))]
-
-
-def _pipelined_put(state: MapState, entries: Sequence[tuple[bytes, bytes]]) -> None:
-    for answer in _pipelined(state, UPDATE, entries):
-        value_of(answer)
-
-
-def _pipelined_remove(state: MapState, keys: Sequence[bytes]) -> None:
-    for answer in _pipelined(state, REMOVE, ((key,) for key in keys)):
-        value_of(answer)

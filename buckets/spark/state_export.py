@@ -20,11 +20,11 @@ from buckets.engine.storage.key import key_json
 from buckets.engine.storage.shard_store import split_head_key
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
-from buckets.rules.rule_set import Group
-from buckets.spark.state_reader import read_sharded
+from buckets.rules.group import Group
+from buckets.spark.state_reader import read_entries
 from buckets.state_transfer.checkpoint_files import carried_files, last_batch
+from buckets.state_transfer.export_manifest import KEYS, PAGES, RECORDS, SHARDS, ExportManifest
 from buckets.state_transfer.export_tables import CHECKED, check_table
-from buckets.state_transfer.manifest import KEYS, PAGES, RECORDS, SHARDS, Manifest
 from buckets.timeline.inspection import extents_of, summarise_heads
 
 _TIME = pa.timestamp("us", "UTC")
@@ -57,7 +57,7 @@ SHARD_COLUMNS = pa.schema(
 RECORD_COLUMNS = pa.schema([pa.field("path", pa.string()), pa.field("content", pa.binary())])
 
 
-def export_state(spark: SparkSession, checkpoint: Path, folder: Path, say: Callable[[str], None]) -> Manifest:
+def export_state(spark: SparkSession, checkpoint: Path, folder: Path, say: Callable[[str], None]) -> ExportManifest:
     """Write the state of a checkpoint, as it is after the last batch.
 
     Args:
@@ -93,7 +93,7 @@ def export_state(spark: SparkSession, checkpoint: Path, folder: Path, say: Calla
         write_deltalake(folder / RECORDS, _records(checkpoint, batch_id))
         say("computing checksums")
         tables = {name: check_table(folder, name) for name in CHECKED}
-    manifest = Manifest(
+    manifest = ExportManifest(
         release=buckets.__version__,
         made_ms=epoch_ms(),
         checkpoint=str(checkpoint),
@@ -111,8 +111,8 @@ def _write(frame: DataFrame, table: Path) -> None:
 
 
 def _keys(spark: SparkSession, checkpoint: Path, groups: Mapping[str, Group], schema: EventSchema) -> DataFrame:
-    heads = read_sharded(spark, checkpoint, shard_store.HEADS).withColumnRenamed("value", "head")
-    policies = read_sharded(spark, checkpoint, shard_store.POLICIES).withColumnRenamed("value", "policies")
+    heads = read_entries(spark, checkpoint, shard_store.HEADS).withColumnRenamed("value", "head")
+    policies = read_entries(spark, checkpoint, shard_store.POLICIES).withColumnRenamed("value", "policies")
     both = heads.join(policies, ["shard", "state_key"], "full_outer").select("shard", "state_key", "head", "policies")
 
     def describe(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -123,7 +123,7 @@ def _keys(spark: SparkSession, checkpoint: Path, groups: Mapping[str, Group], sc
 
 
 def described_keys(batch: pa.RecordBatch, groups: Mapping[str, Group], schema: EventSchema) -> pa.RecordBatch:
-    """Keys as the export has them.
+    """Return keys as the export has them.
 
     Args:
         batch: columns `shard`, `state_key`, `head` and `policies`.
@@ -132,12 +132,12 @@ def described_keys(batch: pa.RecordBatch, groups: Mapping[str, Group], schema: E
     """
     heads = [head or b"" for head in batch["head"].to_pylist()]
     summary, extents = summarise_heads(heads), extents_of(heads)
-    found = [split_head_key(state_key) for state_key in batch["state_key"].to_pylist()]
+    names = [split_head_key(state_key) for state_key in batch["state_key"].to_pylist()]
     has_events = extents.events > 0
     columns = {
         "shard": batch["shard"],
-        "group": [groups[group_id].name if group_id in groups else group_id for group_id, _ in found],
-        "key": [key_json(groups[group_id], key, schema) if group_id in groups else key for group_id, key in found],
+        "group": [groups[group_id].name if group_id in groups else group_id for group_id, _ in names],
+        "key": [key_json(groups[group_id], key, schema) if group_id in groups else key for group_id, key in names],
         "clock": _times(summary.clocks_ms, [bool(head) for head in heads]),
         "events": extents.events,
         "first_event": _times(extents.first_ms, has_events),
@@ -147,13 +147,13 @@ def described_keys(batch: pa.RecordBatch, groups: Mapping[str, Group], schema: E
         "codec": [head[0] if head else None for head in heads],
         "state_key": batch["state_key"],
         "head": heads,
-        "policies": [each or b"" for each in batch["policies"].to_pylist()],
+        "policies": [state or b"" for state in batch["policies"].to_pylist()],
     }
     return pa.RecordBatch.from_pydict(columns, schema=KEY_COLUMNS)
 
 
 def _times(times_ms: Iterable[int], known: Iterable[bool]) -> list[int | None]:
-    """Times in us; None where they are not known, or beyond what a table can have."""
+    """Return times in us; None where they are not known, or beyond what a table can have."""
     return [
         int(time_ms) * 1000 if is_known and abs(int(time_ms)) < 2**53 else None
         for time_ms, is_known in zip(times_ms, known, strict=True)
@@ -161,17 +161,17 @@ def _times(times_ms: Iterable[int], known: Iterable[bool]) -> list[int | None]:
 
 
 def _pages(spark: SparkSession, checkpoint: Path) -> DataFrame:
-    return read_sharded(spark, checkpoint, shard_store.PAGES).withColumnRenamed("value", "page")
+    return read_entries(spark, checkpoint, shard_store.PAGES).withColumnRenamed("value", "page")
 
 
 def _shards(spark: SparkSession, checkpoint: Path) -> pa.Table:
     wanted = [F.lit(bytearray(name)) for name in (OVERVIEW, CLOCK)]
-    entries = read_sharded(spark, checkpoint, shard_store.SCHEDULE).where(F.col("state_key").isin(wanted)).collect()
-    found: dict[int, dict[bytes, bytes]] = {}
+    entries = read_entries(spark, checkpoint, shard_store.SCHEDULE).where(F.col("state_key").isin(wanted)).collect()
+    by_shard: dict[int, dict[bytes, bytes]] = {}
     for row in entries:
-        found.setdefault(row.shard, {})[bytes(row.state_key)] = bytes(row.value)
+        by_shard.setdefault(row.shard, {})[bytes(row.state_key)] = bytes(row.value)
     rows = []
-    for shard, of_shard in sorted(found.items()):
+    for shard, of_shard in sorted(by_shard.items()):
         voters = of_shard.get(CLOCK, b"")
         clock_ms = ShardClock.from_bytes(voters).time_ms
         (clock,) = _times([clock_ms or 0], [clock_ms is not None])

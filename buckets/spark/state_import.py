@@ -35,13 +35,13 @@ from buckets.files import write_whole
 from buckets.outputs.columns import BATCHES
 from buckets.rules.renaming import Names
 from buckets.spark.state_install import MESSAGES, install
+from buckets.state_transfer.carried_stores import carried_driver, carried_state_keys
 from buckets.state_transfer.checkpoint_files import renumber_batch
+from buckets.state_transfer.export_manifest import KEYS, PAGES, RECORDS, SHARDS, ExportManifest
 from buckets.state_transfer.export_tables import check_contents, check_row_counts, rows_of
-from buckets.state_transfer.manifest import KEYS, PAGES, RECORDS, SHARDS, Manifest
 from buckets.state_transfer.plan import CarryPlan, plan_import
 from buckets.state_transfer.regrouping import Regrouping
 from buckets.state_transfer.shard_times import Resolved, ShardTimes, carried_times, resolve
-from buckets.state_transfer.stores import carried_driver, carried_state_keys
 
 RESOLVED = pa.schema([("shard", pa.int32()), ("group_id", pa.string()), ("voter", pa.int64()), ("key", pa.string())])
 """The columns of voters whose keys have been found."""
@@ -58,14 +58,13 @@ def plan_of(folder: Path, job: Job, names: Names) -> CarryPlan:
     Raises:
         BucketsError: the export is not whole, or the state cannot go on under the configuration.
     """
-    manifest, source = Manifest.read(folder), job.settings.source
-    basis = Basis(source.name, job.event_schema, job.settings.engine, source.subfolders)
+    manifest = ExportManifest.read(folder)
     check_row_counts(folder, manifest)
     with tempfile.TemporaryDirectory() as work:
         _write_records(folder, Path(work))
         known = Checkpoint(Path(work))
         rule_set = known.versions.rule_set(manifest.ruleset_version)
-        return plan_import(manifest, rule_set, known.batches.arrived(), basis, names)
+        return plan_import(manifest, rule_set, known.batches.arrived(), Basis.of(job), names)
 
 
 def import_state(spark: SparkSession, folder: Path, job: Job, plan: CarryPlan, say: Callable[[str], None]) -> None:
@@ -94,8 +93,9 @@ def import_state(spark: SparkSession, folder: Path, job: Job, plan: CarryPlan, s
         except BaseException:
             shutil.rmtree(job.checkpoint, ignore_errors=True)
             raise
-    if job.settings.output.kind == "delta":
-        OwnedFolder(Path(job.settings.output.path), "output.path", life).hand_over(plan.manifest.identity)
+    output = job.settings.output.folder
+    if output is not None:
+        OwnedFolder(output, "output.path", life).hand_over(plan.manifest.identity)
 
 
 def _import_into(
@@ -128,7 +128,7 @@ def _check_new(checkpoint: Path) -> None:
         raise BucketsError(message)
 
 
-def check_target(job: Job, manifest: Manifest) -> None:
+def check_target(job: Job, manifest: ExportManifest) -> None:
     """See that a checkpoint can be made, and that its output holds what came out until the export.
 
     Raises:
@@ -137,8 +137,8 @@ def check_target(job: Job, manifest: Manifest) -> None:
     check_free(job.checkpoint)
     Checkpoint(job.checkpoint).job.check_import_ended()
     _check_new(job.checkpoint)
-    output = Path(job.settings.output.path)
-    if job.settings.output.kind != "delta" or not (output.exists() and any(output.iterdir())):
+    output = job.settings.output.folder
+    if output is None or not (output.exists() and any(output.iterdir())):
         return
     owner = OwnedFolder(output, "output.path")
     written_by = owner.identity()
@@ -198,8 +198,8 @@ def _messages(spark: SparkSession, folder: Path, carried: Regrouping, to: Path) 
     now = carried_times(times, _resolved(keys, times), carried)
     blank = dict.fromkeys(MESSAGES.names)
     written = [
-        blank | {"shard": shard, "overview": each.overview(), "voters": each.clock().to_bytes()}
-        for shard, each in now.items()
+        blank | {"shard": shard, "overview": of_shard.overview(), "voters": of_shard.clock().to_bytes()}
+        for shard, of_shard in now.items()
     ]
     types = {"shard": pa.int32()}
     schema = pa.schema([pa.field(name, types.get(name, pa.binary())) for name in MESSAGES.names])
@@ -207,21 +207,21 @@ def _messages(spark: SparkSession, folder: Path, carried: Regrouping, to: Path) 
 
 
 def _rows(spark: SparkSession, table: Path, columns: str) -> DataFrame:
-    """Columns of a table, from its files themselves: for Delta, Spark would run jobs over the table's log first."""
+    """Read columns of a table from its files: for Delta, Spark would run jobs over the table's log first."""
     files = DeltaTable(table).file_uris()
     return spark.read.schema(columns).parquet(*files) if files else spark.createDataFrame([], columns)
 
 
 def _resolved(keys: DataFrame, times: dict[int, ShardTimes]) -> list[Resolved]:
-    """The keys of voters."""
+    """Return the keys of voters."""
 
     def find(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            found: list[Resolved] = []
+            voters: list[Resolved] = []
             for shard, state_key in zip(batch["shard"].to_pylist(), batch["state_key"].to_pylist(), strict=True):
                 group_id, key = split_head_key(state_key)
-                found += resolve(shard, group_id, [key], times)
-            rows = [dict(zip(RESOLVED.names, each, strict=True)) for each in found]
+                voters += resolve(shard, group_id, [key], times)
+            rows = [dict(zip(RESOLVED.names, voter, strict=True)) for voter in voters]
             yield pa.RecordBatch.from_pylist(rows, schema=RESOLVED)
 
     rows = keys.select("shard", "state_key").mapInArrow(find, from_arrow_schema(RESOLVED)).collect()
@@ -246,14 +246,14 @@ def _carried_pages(carried: Regrouping, batches: Iterable[pa.RecordBatch]) -> It
 
 
 def _message_batch(now: list[tuple[int, bytes] | None], batch: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:
-    """Messages to the shards and keys that entries have now; those that have none are left out."""
-    kept = pa.array([index for index, each in enumerate(now) if each is not None], pa.int64())
-    mine = [each for each in now if each is not None]
+    """Return messages to the shards and keys that entries have now; those that have none are left out."""
+    kept = pa.array([index for index, entry in enumerate(now) if entry is not None], pa.int64())
+    entries = [entry for entry in now if entry is not None]
     columns = {
-        "shard": pa.array([shard for shard, _ in mine], pa.int32()),
-        "state_key": pa.array([state_key for _, state_key in mine], pa.binary()),
+        "shard": pa.array([shard for shard, _ in entries], pa.int32()),
+        "state_key": pa.array([state_key for _, state_key in entries], pa.binary()),
     } | {name: batch[name].take(kept) for name in names}
-    arrays = [columns.get(name, pa.nulls(len(mine), pa.binary())) for name in MESSAGES.names]
+    arrays = [columns.get(name, pa.nulls(len(entries), pa.binary())) for name in MESSAGES.names]
     return pa.RecordBatch.from_arrays(arrays, MESSAGES.names)
 
 

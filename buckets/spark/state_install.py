@@ -75,7 +75,7 @@ class Install(StatefulProcessor):
         yield from ()
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: nothing is open."""
 
 
 def install(spark: SparkSession, messages: Path, groups: Sequence["CarriedGroup"], checkpoint: Path) -> None:

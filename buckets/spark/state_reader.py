@@ -68,18 +68,7 @@ class StateStats:
 
 
 def read_entries(spark: SparkSession, checkpoint: Path, section: bytes) -> DataFrame:
-    """The entries of one of the maps of `store`, as columns `state_key` and `value`.
-
-    Args:
-        spark: a session.
-        checkpoint: of a job.
-        section: which map.
-    """
-    return read_sharded(spark, checkpoint, section).drop("shard")
-
-
-def read_sharded(spark: SparkSession, checkpoint: Path, section: bytes) -> DataFrame:
-    """As `read_entries`, with the column `shard`.
+    """Read the entries of one of the maps of `store`, as columns `shard`, `state_key` and `value`.
 
     Args:
         spark: a session.
@@ -96,12 +85,12 @@ def read_sharded(spark: SparkSession, checkpoint: Path, section: bytes) -> DataF
     first = F.substring("state_key", 1, GROUP_BYTES)
     if section == HEADS:
         return entries.where(~first.isin([F.lit(bytearray(other)) for other in (PAGES, SCHEDULE, POLICIES)]))
-    mine = entries.where(first == F.lit(bytearray(section)))
-    return mine.withColumn("state_key", F.expr(f"substring(state_key, {len(section) + 1})"))
+    of_section = entries.where(first == F.lit(bytearray(section)))
+    return of_section.withColumn("state_key", F.expr(f"substring(state_key, {len(section) + 1})"))
 
 
 def _with_log(stored: DataFrame) -> DataFrame:
-    """What lies in the store, with what the segments of the log hold instead of what they replace."""
+    """Return what lies in the store, with what the segments of the log hold in place of what they replace."""
     in_log = F.substring("state_key", 1, GROUP_BYTES) == F.lit(bytearray(LOG))
     segments = stored.where(in_log & (F.length("state_key") > GROUP_BYTES))
     logged = segments.mapInArrow(_logged, "shard int, state_key binary, value binary, segment binary")
@@ -111,7 +100,7 @@ def _with_log(stored: DataFrame) -> DataFrame:
 
 
 def _logged(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The entries of segments, each with the key of its segment."""
+    """Return the entries of segments, each with the key of its segment."""
     for batch in batches:
         for shard, segment, data in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             keys, values = decode_segment(data)
@@ -149,7 +138,7 @@ def _check(checkpoint: Path) -> None:
 
 
 def read_stats(spark: SparkSession, checkpoint: Path, largest: int) -> StateStats:
-    """Sizes of all groups, and the largest keys.
+    """Return sizes of all groups, and the largest keys.
 
     Args:
         spark: a session.
@@ -197,7 +186,7 @@ class StoredTimeline:
 def read_timeline(
     spark: SparkSession, checkpoint: Path, group_id: str, key: str, columns: int
 ) -> StoredTimeline | None:
-    """The timeline of a key; None where it has none.
+    """Read the timeline of a key; None where it has none.
 
     Args:
         spark: a session.
@@ -211,13 +200,13 @@ def read_timeline(
     """
     _check(checkpoint)
     state_key = head_key(group_id, key)
-    mine = F.col("state_key") == F.lit(bytearray(state_key))
-    head = read_entries(spark, checkpoint, HEADS).where(mine).collect()
+    is_head = F.col("state_key") == F.lit(bytearray(state_key))
+    head = read_entries(spark, checkpoint, HEADS).where(is_head).collect()
     if not head:
         return None
     of_head = F.expr(f"substring(state_key, 1, length(state_key) - {PAGE_BYTES})") == F.lit(bytearray(state_key))
-    found = read_entries(spark, checkpoint, PAGES).where(of_head).collect()
-    pages = {split_page_key(bytes(row.state_key))[1]: bytes(row.value) for row in found}
+    rows = read_entries(spark, checkpoint, PAGES).where(of_head).collect()
+    pages = {split_page_key(bytes(row.state_key))[1]: bytes(row.value) for row in rows}
     data = bytes(head[0].value)
     view = view_timeline(data, lambda numbers: [pages[number] for number in numbers], columns)
     in_pages = sum(len(state_key) + PAGE_BYTES + len(page) for page in pages.values())

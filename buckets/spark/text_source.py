@@ -7,7 +7,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from buckets.config.settings import SourceSettings
+from buckets.config.source import TextSource
 from buckets.events.arrivals import RAW, SOURCE
 from buckets.events.line_reader import line_reader
 from buckets.events.schema import EventSchema
@@ -16,19 +16,19 @@ from buckets.spark.arrival_stream import ArrivalStream
 from buckets.spark.file_stream import file_columns, file_reader, of_source
 
 
-def open_text(spark: SparkSession, source: SourceSettings, schema: EventSchema) -> ArrivalStream:
-    """A folder of JSON lines or CSV files as a stream."""
+def open_text(spark: SparkSession, source: TextSource, schema: EventSchema) -> ArrivalStream:
+    """Open a folder of JSON lines or CSV files as a stream."""
     reader = file_reader(spark, source.max_files_per_trigger)
     # By default Spark would also end a line at a lone carriage return, which JSON takes for white space.
     text = reader.option("lineSep", "\n").text(source.path).where(of_source(source))
     lines = text.select(F.col("value").cast("binary").alias(RAW), *file_columns())
     lines = lines.coalesce(spark.sparkContext.defaultParallelism)
-    read = line_reader(source.kind, schema, header=None)
+    read = line_reader(source.format, schema, header=None)
     return ArrivalStream(lines, lambda batches: read(map(_with_paths, batches)))
 
 
 def _with_paths(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows with file addresses as plain paths."""
+    """Return the rows with file addresses as plain paths."""
     source = rows.column(SOURCE).dictionary_encode()
     paths = [plain_path(name) if name.startswith("file:") else name for name in source.dictionary.to_pylist()]
     plain = pa.array(paths, pa.string()).take(source.indices)

@@ -10,7 +10,7 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructField, Str
 from buckets.engine.storage.shard_store import HEADS, PAGES, POLICIES, SCHEDULE, Section, ShardStore
 from buckets.spark.state_client import get_values, put_values, remove_keys
 from buckets.spark.worker import settle
-from buckets.state.bounds import Bounds
+from buckets.state.layer import Bounds
 
 PRODUCED = StructType(
     [
@@ -33,7 +33,7 @@ class MapStateEntries:
         self._state = state
 
     def get(self, keys: Sequence[bytes]) -> list[bytes]:
-        """The values of keys; empty bytes where there is none."""
+        """Return the values of keys; empty bytes where there is none."""
         return get_values(self._state, keys)
 
     def put(self, entries: Sequence[tuple[bytes, bytes]]) -> None:
@@ -45,7 +45,7 @@ class MapStateEntries:
         remove_keys(self._state, keys)
 
     def list_keys(self) -> Iterator[bytes]:
-        """All keys, in no particular order. Cost: O(entries)."""
+        """Return all keys, in no particular order. Cost: O(entries)."""
         return map(bytes, (row[0] for row in iter(self._state.keys())))
 
 
@@ -64,7 +64,7 @@ class Windows(StatefulProcessor):
         """Score the messages to one shard."""
         # Imported here, since Spark starts a Python for `init` alone, whose imports it waits for ten seconds at most.
         from buckets.engine.stages.shard import Scorer
-        from buckets.spark.batch_properties import feeds_of_task, lists_of_task, rule_set_of_task, terms_of_task
+        from buckets.spark.batch_properties import lists_of_task, rule_set_of_task, sources_of_task, terms_of_task
         from buckets.state.cache import WORKER_CACHES
         from buckets.state.layer import Layer
 
@@ -77,15 +77,15 @@ class Windows(StatefulProcessor):
             schedule=Section(layer, SCHEDULE),
             policies=Section(layer, POLICIES),
         )
-        for produced in scorer.score(payloads, rule_set_of_task(), store, feeds_of_task(key[0])):
+        for produced in scorer.score(payloads, rule_set_of_task(), store, sources_of_task(key[0])):
             yield Row(output=produced.output, rows=produced.rows, payload=produced.payload)
         layer.commit()
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: nothing is open."""
         settle()
 
 
 def windows_stage(messages: DataFrame, bounds: Bounds) -> DataFrame:
-    """Messages to shards into what the shards produce: rows of `PRODUCED`."""
+    """Turn messages to shards into what the shards produce: rows of `PRODUCED`."""
     return messages.groupBy("shard").transformWithState(Windows(bounds), PRODUCED, "update", "none")

@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from buckets.state.segment import Entry, cut_into_segments, decode_segment, encode_segment
+from buckets.state.segment import KeyValue, cut_into_segments, decode_segment, encode_segment
 
 SEGMENT_BYTES = 1 << 18
 """About how large a segment becomes at the most: a larger value costs the JVM more a byte."""
@@ -42,7 +42,7 @@ class Moved:
         emptied: numbers of segments of which nothing is left.
     """
 
-    puts: list[Entry]
+    puts: list[KeyValue]
     removes: list[bytes]
     emptied: list[int]
 
@@ -96,10 +96,10 @@ class ShardCache:
 
     def find(self, keys: Sequence[bytes]) -> tuple[list[bytes], list[int]]:
         """Look keys up: their values, and the indexes of keys that the store must be asked for."""
-        found: list[bytes] = [*map(self.logged.get, keys)]  # type: ignore[list-item]
+        values: list[bytes] = [*map(self.logged.get, keys)]  # type: ignore[list-item]
         unknown: list[int] = []
         recent, older = self.recent, self.older
-        for index in [index for index, value in enumerate(found) if value is None]:
+        for index in [index for index, value in enumerate(values) if value is None]:
             key = keys[index]
             value = recent.get(key)
             if value is None:
@@ -109,8 +109,8 @@ class ShardCache:
                     value = b""
                 else:
                     self.remember(key, value)
-            found[index] = value
-        return found, [] if self.is_complete else unknown
+            values[index] = value
+        return values, [] if self.is_complete else unknown
 
     def remember(self, key: bytes, value: bytes) -> None:
         """Remember what the store holds."""
@@ -126,32 +126,24 @@ class ShardCache:
     # --- following the log of other workers -------------------------------------------------------------------
 
     def learn(self, segments: Iterable[tuple[int, bytes]], first: int) -> None:
-        """Take in segments that another worker has written, oldest first.
-
-        Args:
-            segments: all from some number on, with their numbers.
-            first: the oldest that is still live.
-        """
+        """Take in what another worker has written from some segment on, oldest first; `first` is still live."""
         for number, data in segments:
             keys, values = decode_segment(data)
             self._add_segment(number, keys, len(data))
             self.logged.update(zip(keys, values, strict=True))
             self._forget(keys)
-        for number in [each for each in self.segments if each < first]:
+        for number in [segment for segment in self.segments if segment < first]:
             self._drop_segment(number)
         self.moved = 0
 
     # --- what a batch changes ---------------------------------------------------------------------------------
 
-    def change(self, entries: Iterable[Entry]) -> None:
-        """What the running batch changes counts at once; `append` writes it."""
+    def change(self, entries: Iterable[KeyValue]) -> None:
+        """Let what the running batch changes count at once; `append` writes it."""
         self.logged.update(entries)
 
     def append(self, changed: Iterable[bytes]) -> list[tuple[int, bytes]]:
-        """Write what a batch has changed into the log.
-
-        Args:
-            changed: the keys; each holds what `change` was told last, nothing at all where that is empty.
+        """Write into the log what `change` was told last of these keys; empty values hold nothing.
 
         Returns:
             Segments with their numbers, to be put into the state; the first may be one that is there already.
@@ -171,13 +163,8 @@ class ShardCache:
         return written
 
     def move_oldest(self, most: int, log_bytes: int) -> Moved:
-        """Take entries of the oldest segments that nothing has replaced, where the log has become too long.
-
-        Args:
-            most: how many entries are looked at.
-            log_bytes: how much memory its entries may take.
-        """
-        moved, live_bytes = Moved([], [], []), sum(each.memory_bytes for each in self.segments.values())
+        """Take up to `most` entries of the oldest segments that nothing has replaced, where the log is too long."""
+        moved, live_bytes = Moved([], [], []), sum(segment.memory_bytes for segment in self.segments.values())
         # The newest segment stays: it may be written again.
         while live_bytes > log_bytes and most > 0 and len(self.segments) > 1:
             number = self.first
@@ -212,14 +199,14 @@ class ShardCache:
         self.moved = 0
 
     def _settle(self, key: bytes) -> bytes:
-        """What a key holds is in the store from now on."""
+        """Take what a key holds out of the log: it is in the store from now on."""
         del self.segment_of[key]
         value = self.logged.pop(key)
         self.remember(key, value)
         return value
 
     def _forget(self, keys: Iterable[bytes]) -> None:
-        """What the store holds of keys is not what counts any more."""
+        """Forget what the store holds of keys: it does not count any more."""
         if not self.recent and not self.older:
             return
         for key in keys:
@@ -235,7 +222,7 @@ class WorkerCaches:
         self._caches: OrderedDict[str, ShardCache] = OrderedDict()
 
     def take(self, lineage: str) -> ShardCache | None:
-        """The cache of a shard, which is gone from here until it is kept again: nothing is known after a failure."""
+        """Take the cache of a shard, which is gone from here until it is kept: nothing is known after a failure."""
         return self._caches.pop(lineage, None)
 
     def keep(self, cache: ShardCache, most: int) -> None:

@@ -8,7 +8,7 @@ as the batch has changed.
 
 All that is in the log is in the cache too. So what the cache does not know is asked of the store.
 
-A cache may be used if the stamp that it remembers is that of the manifest (`state.manifest`): it has followed the
+A cache may be used if the stamp that it remembers is that of the manifest (`log_manifest`): it has followed the
 state to the batch before. If the stamp is one of the last few, another worker has had the shard since, and the segments
 from there on bring the cache up to date. Otherwise it is thrown away, and the live segments are read. So after a
 failure, a repeated attempt or on another machine a cache is slow at worst, and never wrong.
@@ -18,11 +18,11 @@ Memory is bounded by the length of the log and the size of the cache, both for e
 
 import secrets
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from buckets.engine.storage.shard_store import LOG, Entries, section_of
-from buckets.state.bounds import Bounds
 from buckets.state.cache import ShardCache, WorkerCaches
-from buckets.state.manifest import Manifest
+from buckets.state.log_manifest import LogManifest
 
 HISTORY = 16
 """How many batches a cache may be behind."""
@@ -38,6 +38,26 @@ def _segment_key(number: int) -> bytes:
     return LOG + number.to_bytes(_NUMBER_BYTES, "big")
 
 
+@dataclass(frozen=True)
+class Bounds:
+    """Bounds of a worker.
+
+    Attributes:
+        log_bytes: how much memory the entries of a shard's log may take, before the oldest go to the store one by one.
+        cache_bytes: how much memory what is remembered of a shard besides its log may take.
+        shards: of how many shards something is remembered.
+    """
+
+    log_bytes: int
+    cache_bytes: int
+    shards: int
+
+    @classmethod
+    def of_each(cls, log_bytes: int, cache_bytes: int, shards: int) -> "Bounds":
+        """Divide bounds of all shards together among them."""
+        return cls(log_bytes // shards, cache_bytes // shards, shards)
+
+
 class Layer:
     """The state of a shard during one batch; `commit` ends it.
 
@@ -51,7 +71,7 @@ class Layer:
         bounds: Bounds,
         new_text: Callable[[], str] = _random_text,
     ) -> None:
-        """Nothing is read yet.
+        """Read nothing yet.
 
         Args:
             store: all entries of the shard.
@@ -63,19 +83,19 @@ class Layer:
         self._caches = caches
         self._bounds = bounds
         self._new_text = new_text
-        self._opened: tuple[ShardCache, Manifest] | None = None
+        self._opened: tuple[ShardCache, LogManifest] | None = None
         self._changed: dict[bytes, None] = {}
 
     def get(self, keys: Sequence[bytes]) -> list[bytes]:
-        """The values of keys; empty bytes where there is none."""
+        """Return the values of keys; empty bytes where there is none."""
         cache, _ = self._open()
-        found, unknown = cache.find(keys)
+        values, unknown = cache.find(keys)
         if unknown:
             asked = [keys[index] for index in unknown]
             for index, key, value in zip(unknown, asked, self._store.get(asked), strict=True):
-                found[index] = value
+                values[index] = value
                 cache.remember(key, value)
-        return found
+        return values
 
     def put(self, entries: Sequence[tuple[bytes, bytes]]) -> None:
         """Keep values."""
@@ -88,7 +108,7 @@ class Layer:
         self.put([(key, b"") for key in keys])
 
     def list_keys(self) -> list[bytes]:
-        """All keys, in no particular order. Cost: O(entries)."""
+        """Return all keys, in no particular order. Cost: O(entries)."""
         cache, _ = self._open()
         held = {key for key in self._store.list_keys() if section_of(key) != LOG}
         held.difference_update(key for key, value in cache.logged.items() if not value)
@@ -106,7 +126,7 @@ class Layer:
             cache.stamp = self._new_text()
             history = (*before.history, (cache.stamp, cache.resumes_at))[-HISTORY:]
             is_whole = before.is_whole and not moved.puts
-            manifest = Manifest(cache.lineage, cache.first, cache.next, is_whole, history)
+            manifest = LogManifest(cache.lineage, cache.first, cache.next, is_whole, history)
             written = [(_segment_key(number), data) for number, data in segments if number >= cache.first]
             self._store.put([*moved.puts, *written, (LOG, manifest.encode())])
             self._store.remove([*moved.removes, *map(_segment_key, moved.emptied)])
@@ -114,20 +134,20 @@ class Layer:
         self._caches.keep(cache, self._bounds.shards)
         self._opened, self._changed = None, {}
 
-    def _open(self) -> tuple[ShardCache, Manifest]:
-        """The shard's cache, brought up to date, and its manifest."""
+    def _open(self) -> tuple[ShardCache, LogManifest]:
+        """Return the shard's cache, brought up to date, and its manifest."""
         if self._opened is None:
             (stored,) = self._store.get([LOG])
             if stored:
-                manifest = Manifest.decode(stored)
+                manifest = LogManifest.decode(stored)
                 self._opened = self._followed(manifest), manifest
             else:
                 lineage, is_empty = self._new_text(), next(iter(self._store.list_keys()), None) is None
-                self._opened = ShardCache(lineage, is_empty), Manifest(lineage, 0, 0, is_empty, ())
+                self._opened = ShardCache(lineage, is_empty), LogManifest(lineage, 0, 0, is_empty, ())
         return self._opened
 
-    def _followed(self, manifest: Manifest) -> ShardCache:
-        """The cache of a shard, as of its manifest."""
+    def _followed(self, manifest: LogManifest) -> ShardCache:
+        """Return the cache of a shard, as of its manifest."""
         known = self._caches.take(manifest.lineage)
         if known is not None and known.stamp == manifest.stamp:
             return known

@@ -14,19 +14,19 @@ from buckets.errors import BucketsError
 
 SEGMENT_VERSION = 1
 LENGTH_BYTES = 4
-Entry = tuple[bytes, bytes]
+KeyValue = tuple[bytes, bytes]
 """A key and its value."""
 _HEADER = struct.Struct("<BI")
 
 
 def encode_segment(keys: Sequence[bytes], values: Sequence[bytes]) -> bytes:
-    """Entries as a segment."""
+    """Write entries as a segment."""
     lengths = np.fromiter(map(len, chain(keys, values)), "<u4", 2 * len(keys))
     return b"".join((_HEADER.pack(SEGMENT_VERSION, len(keys)), lengths.tobytes(), *keys, *values))
 
 
 def decode_segment(data: bytes) -> tuple[list[bytes], list[bytes]]:
-    """Keys and values of a segment.
+    """Read the keys and values of a segment.
 
     Raises:
         BucketsError: a later release wrote it.
@@ -47,7 +47,7 @@ def decode_segment(data: bytes) -> tuple[list[bytes], list[bytes]]:
 def cut_into_segments(
     keys: Sequence[bytes], values: Sequence[bytes], most_bytes: int
 ) -> Iterator[tuple[Sequence[bytes], Sequence[bytes]]]:
-    """Keys and values in runs of about so many bytes; an entry is never cut."""
+    """Cut keys and values into runs of about so many bytes; an entry is never cut."""
     lengths = np.fromiter(map(len, chain(keys, values)), np.int64, 2 * len(keys)).reshape(2, -1)
     ends = np.cumsum(lengths.sum(axis=0) + 2 * LENGTH_BYTES)
     begun, before = 0, 0

@@ -9,7 +9,9 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from buckets.checkpoint.batch_records import BatchRecords
 from buckets.checkpoint.folders import records_folder, spark_folder
+from buckets.checkpoint.source_offsets import SourceOffsets
 from buckets.errors import BucketsError
 from buckets.files import write_whole
 
@@ -20,17 +22,17 @@ _HEADER_LINES = 2
 
 
 def last_batch(checkpoint: Path) -> int:
-    """The last batch that has ended.
+    """Return the last batch that has ended.
 
     Raises:
         BucketsError: none has, or one has begun that has not ended.
     """
-    ended = max((int(file.name) for file in (spark_folder(checkpoint) / "commits").glob("[0-9]*")), default=None)
+    ended = SourceOffsets(checkpoint).ended
     if ended is None:
         message = f"checkpoint {checkpoint} holds no state yet: no batch has ended; there is nothing to carry over"
         raise BucketsError(message)
-    begun = max((int(file.stem) for file in (records_folder(checkpoint) / "batches").glob("*.json")), default=ended)
-    if begun > ended:
+    begun = BatchRecords(checkpoint).newest()
+    if begun is not None and begun > ended:
         message = (
             f"checkpoint {checkpoint}: batch {begun} has begun and not ended, and may be half written; start the job "
             "once more with its old settings until it has ended, stop it, and export then"
@@ -40,7 +42,7 @@ def last_batch(checkpoint: Path) -> int:
 
 
 def carried_files(checkpoint: Path, batch_id: int) -> Iterator[Path]:
-    """The files that are carried over as they are, relative to the checkpoint."""
+    """Yield the files that are carried over as they are, relative to the checkpoint."""
     spark = spark_folder(checkpoint)
     files = [file for file in sorted(records_folder(checkpoint).rglob("*")) if file.name not in _LEFT_OUT]
     files += sorted((spark / "sources").rglob("*"))
@@ -52,11 +54,7 @@ def carried_files(checkpoint: Path, batch_id: int) -> Iterator[Path]:
 
 
 def with_offsets(own: str, carried: str) -> str:
-    """The offsets of a batch, as Spark writes them: those that are carried over, under settings of the new checkpoint.
-
-    Args:
-        own: the file of a batch of the new checkpoint.
-        carried: that of the last batch of the old one.
+    """Put the offsets that are carried over into the file of a batch of the new checkpoint, under its settings.
 
     Raises:
         BucketsError: Spark wrote one of them in a form that is not known here.

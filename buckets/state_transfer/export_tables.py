@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from buckets.errors import BucketsError, first_line
-from buckets.state_transfer.manifest import KEYS, PAGES, RECORDS, SHARDS, Manifest, TableCheck
+from buckets.state_transfer.export_manifest import KEYS, PAGES, RECORDS, SHARDS, ExportManifest, TableCheck
 
 CHECKED = {
     KEYS: ("shard", "state_key", "head", "policies"),
@@ -22,7 +22,7 @@ _CHANGED = "does not hold what was written"
 
 
 def rows_of(folder: Path, name: str) -> Iterator[pa.RecordBatch]:
-    """The rows of a table, with the columns of `CHECKED`.
+    """Yield the rows of a table, with the columns of `CHECKED`.
 
     Raises:
         BucketsError: it cannot be read.
@@ -42,14 +42,14 @@ def check_table(folder: Path, name: str) -> TableCheck:
     rows = checksum = 0
     for batch in rows_of(folder, name):
         for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            fields = [each if isinstance(each, bytes) else str(each).encode() for each in row]
+            fields = [value if isinstance(value, bytes) else str(value).encode() for value in row]
             text = b"".join([*(len(field).to_bytes(8) for field in fields), *fields])
             checksum = (checksum + int.from_bytes(hashlib.blake2b(text, digest_size=8).digest())) % 2**64
         rows += batch.num_rows
     return TableCheck(rows=rows, checksum=checksum)
 
 
-def check_contents(folder: Path, manifest: Manifest) -> None:
+def check_contents(folder: Path, manifest: ExportManifest) -> None:
     """See that each table holds what was written.
 
     Raises:
@@ -60,7 +60,7 @@ def check_contents(folder: Path, manifest: Manifest) -> None:
             raise _damaged(folder, name, _CHANGED)
 
 
-def check_row_counts(folder: Path, manifest: Manifest) -> None:
+def check_row_counts(folder: Path, manifest: ExportManifest) -> None:
     """See that each table opens and has as many rows as were written; no row is read.
 
     Raises:

@@ -15,13 +15,7 @@ from buckets.timeline.inspection import clocks_of
 
 
 class CarriedKey(NamedTuple):
-    """What is kept of a key besides its pages.
-
-    Attributes:
-        state_key: group and key as they are now.
-        head: empty where there is none.
-        policies: what policies remember; empty where they do not.
-    """
+    """The head of a key and what policies remember of it, if there is any, by group and key as they are now."""
 
     state_key: bytes
     head: bytes
@@ -34,7 +28,7 @@ class Installer:
     def __init__(self, store: ShardStore, groups: Iterable[CarriedGroup]) -> None:
         """Begin with an empty store."""
         self._store = store
-        self._groups: Mapping[str, CarriedGroup] = {each.group.state_id: each for each in groups}
+        self._groups: Mapping[str, CarriedGroup] = {carried.group.state_id: carried for carried in groups}
         self._schedule = EvictionSchedule()
 
     def put_pages(self, pages: Sequence[tuple[bytes, bytes]]) -> None:
@@ -43,13 +37,13 @@ class Installer:
 
     def put_keys(self, keys: Sequence[CarriedKey]) -> None:
         """Keep keys, and enter each for eviction, by its clock."""
-        self._store.heads.put([(each.state_key, each.head) for each in keys if each.head])
-        self._store.policies.put([(each.state_key, each.policies) for each in keys if each.policies])
+        self._store.heads.put([(key.state_key, key.head) for key in keys if key.head])
+        self._store.policies.put([(key.state_key, key.policies) for key in keys if key.policies])
         by_group: dict[str, list[CarriedKey]] = {}
-        for each in keys:
-            by_group.setdefault(split_head_key(each.state_key)[0], []).append(each)
-        for group_id, mine in by_group.items():
-            self._enter(self._groups[group_id], mine)
+        for key in keys:
+            by_group.setdefault(split_head_key(key.state_key)[0], []).append(key)
+        for group_id, own_keys in by_group.items():
+            self._enter(self._groups[group_id], own_keys)
         self._schedule.save(self._store.schedule, self._groups)
 
     def end(self, times: ShardTimes) -> None:
@@ -60,16 +54,16 @@ class Installer:
 
     def _enter(self, group: CarriedGroup, keys: Sequence[CarriedKey]) -> None:
         """Enter keys of a group; what an earlier generation has left is visited first."""
-        clocks_ms = clocks_of([each.head for each in keys], group.group.generation)
+        clocks_ms = clocks_of([key.head for key in keys], group.group.generation)
         # What is remembered outside the shards has no timeline.
         clocks_ms = np.array(
             [
-                json.loads(each.policies)[2] if not each.head else LONG_AGO_MS if clock_ms == NO_CLOCK else clock_ms
-                for each, clock_ms in zip(keys, clocks_ms.tolist(), strict=True)
+                json.loads(key.policies)[2] if not key.head else LONG_AGO_MS if clock_ms == NO_CLOCK else clock_ms
+                for key, clock_ms in zip(keys, clocks_ms.tolist(), strict=True)
             ],
             np.int64,
         )
-        if any(each.policies for each in keys):
+        if any(key.policies for key in keys):
             self._schedule.remembered.add(group.group.state_id)
-        names = [split_head_key(each.state_key)[1] for each in keys]
+        names = [split_head_key(key.state_key)[1] for key in keys]
         self._schedule.enter(group.group.state_id, names, clocks_ms, group.horizon_ms)

@@ -4,22 +4,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from buckets.checkpoint.basis import Basis, is_same_source
+from buckets.checkpoint.basis import Basis, fixed_settings, is_same_source
 from buckets.duration import format_duration
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
 from buckets.printable import quoted
 from buckets.rules.completeness import Stretches
 from buckets.rules.renaming import Names, renamed_rules
-from buckets.rules.rule import check_against_schema
+from buckets.rules.rule_faults import check_against_schema
 from buckets.rules.rule_set import RuleSet, with_lateness
-from buckets.state_transfer.manifest import Manifest
+from buckets.state_transfer.export_manifest import ExportManifest
 from buckets.state_transfer.regrouping import Regrouping, regrouping
 
 
 @dataclass(frozen=True)
 class CarryPlan:
-    """What an import does.
+    """What an import makes of an export.
 
     Attributes:
         manifest: of the export.
@@ -31,7 +31,7 @@ class CarryPlan:
         differences: what is different from now on, a line each.
     """
 
-    manifest: Manifest
+    manifest: ExportManifest
     basis: Basis
     names: Names
     before: RuleSet
@@ -41,25 +41,27 @@ class CarryPlan:
 
 
 def parse_names(written: Sequence[str]) -> dict[str, str]:
-    """The fields that are renamed, written as `old=new`.
+    """Read the fields that are renamed, written as `old=new`.
 
     Raises:
         BucketsError: one is not written so, or a name is there twice.
     """
     names: dict[str, str] = {}
-    for each in written:
-        old, equals, new = each.partition("=")
+    for renaming in written:
+        old, equals, new = renaming.partition("=")
         if not old or not new or not equals or old == new:
-            message = f"--rename: {each!r} says no new name of a field; write it as in --rename payerId=payer"
+            message = f"--rename: {renaming!r} says no new name of a field; write it as in --rename payerId=payer"
             raise BucketsError(message)
         if old in names or new in names.values():
-            message = f"--rename: {each!r}: each field is renamed once, and to a name of its own"
+            message = f"--rename: {renaming!r}: each field is renamed once, and to a name of its own"
             raise BucketsError(message)
         names[old] = new
     return names
 
 
-def plan_import(manifest: Manifest, rule_set: RuleSet, arrived: Stretches, basis: Basis, names: Names) -> CarryPlan:
+def plan_import(
+    manifest: ExportManifest, rule_set: RuleSet, arrived: Stretches, basis: Basis, names: Names
+) -> CarryPlan:
     """See what an import does.
 
     Raises:
@@ -83,8 +85,8 @@ def plan_import(manifest: Manifest, rule_set: RuleSet, arrived: Stretches, basis
         (group, groups[renamed.groups[group.group_id].group_id]) for group in (*rule_set.groups, *rule_set.alert_groups)
     ]
     carried = regrouping(pairs, names, now_ms, written["shards"], basis.engine.shards)
-    said = tuple(_differences(manifest, basis, names, rule_set, now))
-    return CarryPlan(manifest, basis, names, rule_set, now, carried, said)
+    differences = tuple(_differences(manifest, basis, names, rule_set, now))
+    return CarryPlan(manifest, basis, names, rule_set, now, carried, differences)
 
 
 def _check_names(before: EventSchema, now: EventSchema, names: Names) -> None:
@@ -103,23 +105,18 @@ def _check_names(before: EventSchema, now: EventSchema, names: Names) -> None:
 
 
 def _conflict(written: Mapping[str, Any], before: EventSchema, basis: Basis, names: Names) -> str | None:
-    """What the state is made from that the configuration says otherwise, as text; None if nothing."""
-    now = basis.schema
+    """Return how the configuration contradicts what the state is made from, as text; None if it does not."""
     if not is_same_source(written["source"], basis.source):
         return f"is that of source {written['source']}, and the configuration names {basis.source}"
     subfolders = written.get("subfolders", basis.subfolders)
     if subfolders != basis.subfolders:
         return f"was made with source.subfolders {str(subfolders).lower()}, and the configuration says otherwise"
-    single = {
-        "event_id": (names.get(before.event_id, before.event_id), now.event_id),
-        "event_time.field": (names.get(before.event_time.field, before.event_time.field), now.event_time.field),
-        "event_time.unit": (before.event_time.unit, now.event_time.unit),
-    }
-    for name, (was, new) in single.items():
-        if was != new:
-            return f"was made with {name} {was}, and the configuration says {new}"
+    now = fixed_settings(basis.schema, {})
+    for name, was in fixed_settings(before, names).items():
+        if was != now[name]:
+            return f"was made with {name} {was}, and the configuration says {now[name]}"
     for field, role in before.roles.items():
-        role_now = now.roles.get(names.get(field, field))
+        role_now = basis.schema.roles.get(names.get(field, field))
         if role_now is not None and role_now != role:
             return f"was made with {field} as {role}, and the configuration says {role_now}"
     return None
@@ -136,7 +133,7 @@ def _check_rules(rule_set: RuleSet, schema: EventSchema) -> None:
             raise BucketsError(message)
 
 
-def _differences(manifest: Manifest, basis: Basis, names: Names, before: RuleSet, now: RuleSet) -> Iterator[str]:
+def _differences(manifest: ExportManifest, basis: Basis, names: Names, before: RuleSet, now: RuleSet) -> Iterator[str]:
     written = manifest.job
     if written["shards"] != basis.engine.shards:
         yield (

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from buckets.engine.storage.key import reordered, shards_of
+from buckets.rules.group import Group
 from buckets.rules.renaming import Names
-from buckets.rules.rule_set import Group
 
 
 @dataclass(frozen=True)
@@ -28,18 +28,18 @@ class CarriedGroup:
 
     @classmethod
     def of(cls, before: Group, now: Group, names: Names, lateness_ms: int) -> "CarriedGroup":
-        """A group before and after fields were renamed."""
+        """Compare a group before and after fields were renamed."""
         fields = [names.get(field, field) for field in before.key_fields]
         order = tuple(fields.index(field) for field in now.key_fields)
         is_same = before.state_id == now.state_id and order == tuple(range(len(order)))
         return cls(now, order, now.longest_window_ms + lateness_ms, is_same)
 
     def keys(self, keys: Sequence[str]) -> list[str]:
-        """Keys of the group as they are, by those that they were."""
+        """Write keys of the group as they are, by those that they were."""
         return [*keys] if self.is_same else [reordered(key, self.order) for key in keys]
 
     def shards(self, keys: Sequence[str], shards: int) -> list[int]:
-        """The shard of each key as it is."""
+        """Return the shard of each key as it is."""
         found: list[int] = shards_of(self.group, pa.array(keys, pa.string()), shards).tolist()
         return found
 
@@ -56,25 +56,17 @@ class Regrouping:
     shards: int
 
     def keeps_shards(self, group_id: str) -> bool:
-        """Whether each key of a group is in the shard that it was in."""
+        """Return whether each key of a group is in the shard that it was in."""
         return self.shards == self.shards_before and self.groups[group_id].is_same
 
     def on_driver(self) -> "Regrouping":
-        """The same groups where all keys are together."""
+        """Return the same groups where all keys are together."""
         return Regrouping(self.groups, 1, 1)
 
 
 def regrouping(
     pairs: Iterable[tuple[Group, Group]], names: Names, lateness_ms: int, shards_before: int, shards: int
 ) -> Regrouping:
-    """What becomes of groups.
-
-    Args:
-        pairs: each group as it was and as it is.
-        names: the new names of fields.
-        lateness_ms: the allowed lateness from now on.
-        shards_before: how many shards there were.
-        shards: how many there are from now on.
-    """
+    """Return what becomes of groups, each as it was and as it is, with the lateness and the shards from now on."""
     groups = {before.state_id: CarriedGroup.of(before, now, names, lateness_ms) for before, now in pairs}
     return Regrouping(groups, shards_before, shards)

@@ -28,16 +28,16 @@ class ShardTimes:
 
     @classmethod
     def read(cls, overview: bytes, clock: bytes) -> "ShardTimes":
-        """What an eviction schedule has written; nothing of a shard that has none."""
+        """Read what an eviction schedule has written; nothing of a shard that has none."""
         evicted_until_ms = json.loads(overview).get("evicted_until_ms", {}) if overview else {}
         return cls(evicted_until_ms, ShardClock.from_bytes(clock).voters)
 
     def overview(self) -> bytes:
-        """What of it is not in the votes, as `read` takes it."""
+        """Return what of it is not in the votes, as `read` takes it."""
         return json.dumps({"evicted_until_ms": self.evicted_until_ms}).encode()
 
     def clock(self) -> ShardClock:
-        """The clock by these votes."""
+        """Return the clock by these votes."""
         return ShardClock.of_voters(self.voters)
 
 
@@ -46,7 +46,7 @@ Resolved = tuple[int, str, int, str]
 
 
 def resolve(shard: int, group_id: str, keys: Iterable[str], times: Mapping[int, ShardTimes]) -> Iterator[Resolved]:
-    """Those of some keys that are voters of their shard."""
+    """Yield those of some keys that are voters of their shard."""
     wanted = {voter for voter, _ in times[shard].voters.get(group_id, ())} if shard in times else ()
     if not wanted:
         return
@@ -59,39 +59,33 @@ def resolve(shard: int, group_id: str, keys: Iterable[str], times: Mapping[int, 
 def carried_times(
     times: Mapping[int, ShardTimes], resolved: Iterable[Resolved], carried: Regrouping
 ) -> dict[int, ShardTimes]:
-    """What each shard knows from now on.
-
-    Args:
-        times: what each shard knew.
-        resolved: the keys of voters.
-        carried: what becomes of the groups.
-    """
-    found = {shard: ShardTimes() for shard in range(carried.shards)}
+    """Return what each shard knows from now on; `resolved` are the keys of voters."""
+    times_now = {shard: ShardTimes() for shard in range(carried.shards)}
     for shard, before in times.items():
         for group_id, until_ms in before.evicted_until_ms.items():
             if group_id in carried.groups:
-                mine = [shard] if carried.keeps_shards(group_id) else range(carried.shards)
+                shards_now = [shard] if carried.keeps_shards(group_id) else range(carried.shards)
                 now_id = carried.groups[group_id].group.state_id
-                for each in mine:
-                    known = found[each].evicted_until_ms
+                for shard_now in shards_now:
+                    known = times_now[shard_now].evicted_until_ms
                     known[now_id] = max(until_ms, known.get(now_id, until_ms))
         for group_id, voters in before.voters.items():
             if group_id in carried.groups and carried.keeps_shards(group_id):
-                found[shard].voters[group_id] = voters
-    _move_voters(times, resolved, carried, found)
-    return found
+                times_now[shard].voters[group_id] = voters
+    _move_voters(times, resolved, carried, times_now)
+    return times_now
 
 
 def _move_voters(
     times: Mapping[int, ShardTimes],
     resolved: Iterable[Resolved],
     carried: Regrouping,
-    found: Mapping[int, ShardTimes],
+    times_now: Mapping[int, ShardTimes],
 ) -> None:
     """Let voters vote where their keys are now, those who had events last in their old shards last."""
     moved: dict[tuple[int, str], dict[int, tuple[int, int, int]]] = {}
     clocks = {
-        (shard, group_id): dict(voters) for shard, each in times.items() for group_id, voters in each.voters.items()
+        (shard, group_id): dict(voters) for shard, known in times.items() for group_id, voters in known.voters.items()
     }
     ranks = {of: {voter: len(voters) - at for at, voter in enumerate(voters)} for of, voters in clocks.items()}
     for shard, group_id, voter, key in resolved:
@@ -104,5 +98,5 @@ def _move_voters(
         there = moved.setdefault((to, group.group.state_id), {})
         there[zlib.crc32(now.encode())] = -from_last, shard, clock_ms
     for (to, now_id), voters in moved.items():
-        ordered = sorted(voters.items(), key=lambda each: (each[1], each[0]))[-VOTERS:]
-        found[to].voters[now_id] = [(voter, clock_ms) for voter, (_, _, clock_ms) in ordered]
+        ordered = sorted(voters.items(), key=lambda voter_at: (voter_at[1], voter_at[0]))[-VOTERS:]
+        times_now[to].voters[now_id] = [(voter, clock_ms) for voter, (_, _, clock_ms) in ordered]

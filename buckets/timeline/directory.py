@@ -53,7 +53,7 @@ class Directory(NamedTuple):
 
 @allocating
 def new_directory(start, columns):
-    """A directory with room for `start[-1]` entries over so many measures."""
+    """Make a directory with room for `start[-1]` entries over so many measures."""
     entries = start[-1]
     return Directory(
         start,

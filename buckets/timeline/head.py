@@ -71,7 +71,7 @@ class HeadFields(NamedTuple):
 
 @leaf
 def read_entry_count(data, start, end):
-    """How many pages a head has; UNKNOWN_VERSION where it cannot be read."""
+    """Return how many pages a head has; UNKNOWN_VERSION where it cannot be read."""
     if end <= start or data[start] == 1:
         return np.int64(0)
     if data[start] < 2 or data[start] > CODEC_VERSION:
@@ -209,5 +209,5 @@ def write_entry(out, at, directory: Directory, entry, before_ms):
 
 @leaf
 def entry_bound(columns):
-    """Bytes of an entry at most."""
+    """Return bytes of an entry at most."""
     return ENTRY_BYTES + columns * COLUMN_BYTES

@@ -10,7 +10,7 @@ from buckets.compiled import compiled
 from buckets.errors import BucketsError
 from buckets.numbers.wide_sum import LOW_BITS
 from buckets.timeline.head import CODEC_VERSION
-from buckets.timeline.loading import ANY_GENERATION, load_timeline, read_heads, unreadable
+from buckets.timeline.loading import ANY_GENERATION, joined, load_timeline, read_heads, unreadable
 from buckets.timeline.timeline import HOT, NO_ID, Timeline, new_timeline
 
 
@@ -62,7 +62,7 @@ class TimelineView:
 
 @compiled
 def _load_whole(pool, heads, directory, page_start, columns):
-    """A key's timeline with all its pages."""
+    """Load a key's timeline with all its pages."""
     cells = heads.cells[0]
     for entry in range(directory.start[1]):
         cells += directory.cells[entry]
@@ -82,9 +82,9 @@ class HeadSummary:
 
 @compiled
 def _extents(pool, heads, directory):
-    """How many events each timeline holds, and the times of its first and its last one, from the heads alone."""
+    """Return how many events each timeline holds, and its first and last time, from the heads alone."""
     keys = heads.clock_ms.shape[0]
-    found, no_pages = np.zeros((3, keys), np.int64), np.zeros(directory.start[keys], np.int64)
+    extents, no_pages = np.zeros((3, keys), np.int64), np.zeros(directory.start[keys], np.int64)
     most = 0
     for key in range(keys):
         most = max(most, heads.cells[key] + directory.start[key + 1] - directory.start[key])
@@ -93,10 +93,10 @@ def _extents(pool, heads, directory):
         load_timeline(timeline, pool, heads, directory, key, no_pages)
         size = timeline.size[0]
         if size:
-            found[0, key] = timeline.prefix_count[size]
-            found[1, key] = timeline.first_ms[0]
-            found[2, key] = timeline.last_ms[size - 1]
-    return found
+            extents[0, key] = timeline.prefix_count[size]
+            extents[1, key] = timeline.first_ms[0]
+            extents[2, key] = timeline.last_ms[size - 1]
+    return extents
 
 
 @dataclass(frozen=True)
@@ -109,38 +109,34 @@ class Extents:
 
 
 def extents_of(heads: Sequence[bytes]) -> Extents:
-    """What timelines hold, from their heads alone.
+    """Return what timelines hold, from their heads alone.
 
     Raises:
         BucketsError: one was written by an unknown version of the codec.
     """
-    pool, start = _joined(heads)
+    pool, start = _pool_of(heads)
     return Extents(*_extents(pool, *read_heads(pool, start, ANY_GENERATION, 0)))
 
 
-def _check_versions(pool: npt.NDArray[np.uint8], start: npt.NDArray[np.int64]) -> None:
+def _pool_of(heads: Sequence[bytes]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """Join heads of known versions, and return where each begins."""
+    data, start = joined(heads)
+    pool = np.frombuffer(data, np.uint8)
     key = unreadable(pool, start)
     if key >= 0:
         version = pool[start[key]]
         message = f"a timeline was written by codec version {version}, and this release reads 1 to {CODEC_VERSION}"
         raise BucketsError(message)
-
-
-def _joined(heads: Sequence[bytes]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """Heads of known versions one after the other, and where each begins."""
-    pool = np.frombuffer(b"".join(heads), np.uint8)
-    start = np.cumsum([0, *map(len, heads)]).astype(np.int64)
-    _check_versions(pool, start)
     return pool, start
 
 
 def summarise_heads(heads: Sequence[bytes]) -> HeadSummary:
-    """Clocks and sizes of timelines, from their heads alone.
+    """Return clocks and sizes of timelines, from their heads alone.
 
     Raises:
         BucketsError: one was written by an unknown version of the codec.
     """
-    pool, start = _joined(heads)
+    pool, start = _pool_of(heads)
     known, directory = read_heads(pool, start, ANY_GENERATION, 0)
     cells = np.append(0, np.cumsum(directory.cells))
     in_pages = cells[directory.start[1:]] - cells[directory.start[:-1]]
@@ -148,15 +144,15 @@ def summarise_heads(heads: Sequence[bytes]) -> HeadSummary:
 
 
 def clocks_of(heads: Sequence[bytes], generation: int) -> npt.NDArray[np.int64]:
-    """The clocks of keys, int64 `(keys,)`, in ms; NO_CLOCK where a head is empty or of another generation."""
-    pool, start = _joined(heads)
+    """Return the clocks of keys, int64 `(keys,)`, in ms; NO_CLOCK for an empty head, or another generation's."""
+    pool, start = _pool_of(heads)
     clocks_ms: npt.NDArray[np.int64] = read_heads(pool, start, generation, 0)[0].clock_ms
     return clocks_ms
 
 
 def pages_of(heads: Sequence[bytes]) -> list[tuple[int, int]]:
-    """The pages of timelines: for each the index of its head, and its number; oldest first."""
-    pool, start = _joined(heads)
+    """Return the pages of timelines: for each the index of its head, and its number; oldest first."""
+    pool, start = _pool_of(heads)
     directory = read_heads(pool, start, ANY_GENERATION, 0)[1]
     owner = np.repeat(np.arange(len(heads)), np.diff(directory.start))
     return list(zip(owner.tolist(), directory.page.tolist(), strict=True))
@@ -173,8 +169,7 @@ def view_timeline(head: bytes, read_pages: Callable[[Sequence[int]], list[bytes]
     Raises:
         BucketsError: it was written by an unknown version of the codec.
     """
-    pool, start = np.frombuffer(head, np.uint8), np.array([0, len(head)], np.int64)
-    _check_versions(pool, start)
+    pool, start = _pool_of([head])
     heads, directory = read_heads(pool, start, ANY_GENERATION, columns)
     numbers = directory.page.tolist()
     pages = read_pages(numbers) if numbers else []

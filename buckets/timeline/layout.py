@@ -14,12 +14,13 @@ import numpy.typing as npt
 
 from buckets.compiled import allocating, leaf
 from buckets.numbers.wide_sum import LOW_BITS, LOW_MASK
+from buckets.timeline.bucket import absorb, make_combined
 from buckets.timeline.directory import Directory
 from buckets.timeline.head import HEAD_BYTES, HeadFields, entry_bound, write_entry, write_head
 from buckets.timeline.page import CELL_BYTES, COLUMN_BYTES, FIXED_BYTES, write_cells
 from buckets.timeline.paging import Paging, cut_size, page_size
 from buckets.timeline.tiers import Tiers, floor_to, width_at
-from buckets.timeline.timeline import HOT, Timeline, absorb, copy_cell, is_null, is_raw, make_combined
+from buckets.timeline.timeline import HOT, Timeline, copy_cell, is_null, is_raw
 
 
 class Stretches(NamedTuple):
@@ -84,7 +85,7 @@ class Layout(NamedTuple):
 
 @allocating
 def new_written(size, pages):
-    """Room for so many bytes and pages."""
+    """Make room for so many bytes and pages."""
     return Written(
         np.zeros(2, np.int64),
         np.empty(size, np.uint8),
@@ -97,7 +98,7 @@ def new_written(size, pages):
 
 @allocating
 def with_page_room(written: Written, size, pages):
-    """The same with room for more, doubled where it is full."""
+    """Return the same with room for more, doubled where it is full."""
     used, count = written.used[0], written.used[1]
     if used + size <= written.data.shape[0] and count + pages <= written.key.shape[0]:
         return written
@@ -115,7 +116,7 @@ def with_page_room(written: Written, size, pages):
 
 @allocating
 def new_stretches(entries):
-    """Room for the stretches of a timeline of so many pages."""
+    """Make room for the stretches of a timeline of so many pages."""
     return Stretches(
         np.zeros(1, np.int64),
         np.empty(2 * entries + 1, np.int64),
@@ -126,7 +127,7 @@ def new_stretches(entries):
 
 @leaf
 def written_bound(timeline: Timeline, entries):
-    """Bytes that the head or the pages of a timeline need at most."""
+    """Return bytes that the head or the pages of a timeline need at most."""
     cells, columns = timeline.size[0], timeline.extremes.shape[1]
     ids = np.int64(0)
     for cell in range(cells):
@@ -270,7 +271,7 @@ def _describe(timeline: Timeline, first, end, tiers: Tiers, borders, target: Dir
 
 @leaf
 def _has_null_in(timeline: Timeline, first, end):
-    """Whether some event of cells `[first, end)` has no value in some column."""
+    """Return whether some event of cells `[first, end)` has no value in some column."""
     for column in range(timeline.extremes.shape[1]):
         for cell in range(first, end):
             if is_null(timeline, column, cell) or (not is_raw(timeline, cell) and timeline.nulls[column, cell] > 0):
@@ -280,7 +281,7 @@ def _has_null_in(timeline: Timeline, first, end):
 
 @leaf
 def _next_free(directory: Directory, free, end):
-    """The next page of the old directory that goes, from `free` on; `end` where none does."""
+    """Return the next page of the old directory that goes, from `free` on; `end` where none does."""
     while free < end and directory.page[free] >= 0:
         free += 1
     return free

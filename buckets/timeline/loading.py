@@ -1,5 +1,6 @@
 """Timelines as they lie in the state store: the heads of many keys, which pages their events need, and loading them."""
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -36,9 +37,16 @@ class Heads(NamedTuple):
     has_nulls: npt.NDArray[np.bool_]
 
 
+def joined(parts: Sequence[bytes]) -> tuple[bytes, npt.NDArray[np.int64]]:
+    """Join heads or pages, and return where each begins, int64 `(parts + 1,)`."""
+    start = np.zeros(len(parts) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, parts), np.int64, len(parts)), out=start[1:])
+    return b"".join(parts), start
+
+
 @compiled
 def unreadable(pool, head_start):
-    """The first key whose head has an unknown version; -1 for none."""
+    """Return the first key whose head has an unknown version; -1 for none."""
     for key in range(head_start.shape[0] - 1):
         if read_entry_count(pool, head_start[key], head_start[key + 1]) < 0:
             return key
@@ -67,10 +75,10 @@ def read_heads(pool, head_start, generation, columns):
     has_nulls = np.zeros(keys, np.bool_)
     heads = Heads(head_start, numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], has_nulls)
     for key in range(keys):
-        clock_ms, since_ms, found, next_page, at, cells, heads.has_nulls[key] = read_head(
+        clock_ms, since_ms, written_by, next_page, at, cells, heads.has_nulls[key] = read_head(
             pool, head_start[key], head_start[key + 1], directory, key
         )
-        if generation != ANY_GENERATION and found != generation:
+        if generation != ANY_GENERATION and written_by != generation:
             clock_ms, since_ms, cells = np.int64(NO_CLOCK), np.int64(FROM_THE_BEGINNING), np.int64(0)
         heads.clock_ms[key] = clock_ms
         heads.since_ms[key] = since_ms

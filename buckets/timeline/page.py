@@ -69,7 +69,7 @@ def _write_value(out, at, timeline: Timeline, column, cell):
 
 @leaf
 def read_counts(data, at):
-    """How many cells of both kinds stand at a position."""
+    """Return how many cells of both kinds stand at a position."""
     _, at = varint.read_count(data, at)
     combined, at = varint.read_count(data, at)
     raw, at = varint.read_count(data, at)

@@ -27,7 +27,7 @@ BULK = 4
 
 @leaf
 def page_size(paging: Paging, cells):
-    """Cells of the largest page in a timeline of so many cells: half of `most_pages` would hold it.
+    """Return the cells of the largest page in a timeline of so many cells: half of `most_pages` would hold it.
 
     So where there are more than `most_pages`, some neighbours fit one page.
     """
@@ -39,7 +39,7 @@ def page_size(paging: Paging, cells):
 
 @leaf
 def cut_size(paging: Paging, cells):
-    """Cells of the pages that so many cells are cut into: more where a batch brings many, or alone fills the directory.
+    """Return the cells of pages that many cells are cut into: more where a batch brings many, or fills the directory.
 
     Where a batch brings many, the edges of later ones pass over as many, and few large pages cost fewer state calls.
     """

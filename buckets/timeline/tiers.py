@@ -26,13 +26,13 @@ class Tiers(NamedTuple):
 
 @inlined
 def floor_to(time_ms, width_ms):
-    """The last multiple of a width at or before a time."""
+    """Return the last multiple of a width at or before a time."""
     return time_ms // width_ms * width_ms
 
 
 @inlined
 def coarsest_ms(tiers: Tiers):
-    """The widest bucket there can be; 1 where every event is kept raw."""
+    """Return the widest bucket there can be; 1 where every event is kept raw."""
     return tiers.resolution_ms[tiers.resolution_ms.shape[0] - 1] if tiers.resolution_ms.shape[0] else np.int64(1)
 
 
@@ -45,7 +45,7 @@ def set_borders(borders, tiers: Tiers, clock_ms):
 
 @inlined
 def width_at(tiers: Tiers, borders, time_ms):
-    """Width of the bucket in which events of a time lie; 1 in the tail."""
+    """Return width of the bucket in which events of a time lie; 1 in the tail."""
     width = np.int64(1)
     for tier in range(borders.shape[0]):
         if time_ms >= borders[tier]:
@@ -56,5 +56,5 @@ def width_at(tiers: Tiers, borders, time_ms):
 
 @inlined
 def kept_from_ms(tiers: Tiers, clock_ms, horizon_ms):
-    """From which time on events are kept: the horizon, moved back to the bucket that it falls into."""
+    """Return from which time on events are kept: the horizon, moved back to the bucket that it falls into."""
     return floor_to(clock_ms - horizon_ms, coarsest_ms(tiers))

@@ -74,7 +74,7 @@ class Timeline(NamedTuple):
 
 @allocating
 def new_timeline(capacity, needs_extremes):
-    """An empty timeline with room for `capacity` cells, one column for each element of `needs_extremes`."""
+    """Make an empty timeline with room for `capacity` cells, one column for each element of `needs_extremes`."""
     columns = needs_extremes.shape[0]
     return Timeline(
         np.zeros(1, np.int64),
@@ -99,13 +99,13 @@ def new_timeline(capacity, needs_extremes):
 
 @inlined
 def is_raw(timeline: Timeline, cell):
-    """Whether a cell is one raw event."""
+    """Return whether a cell is one raw event."""
     return timeline.id_length[cell] != NO_ID
 
 
 @inlined
 def is_null(timeline: Timeline, column, cell):
-    """Whether no event of a cell has a value."""
+    """Return whether no event of a cell has a value."""
     return timeline.extremes[0, column, cell] > timeline.extremes[1, column, cell]
 
 
@@ -134,7 +134,7 @@ def clear(timeline: Timeline) -> None:
 
 @inlined
 def first_ending_at_or_after(timeline: Timeline, time_ms) -> int:
-    """The first cell with a last time of `time_ms` or later. Cost: O(log cells)."""
+    """Return the first cell with a last time of `time_ms` or later. Cost: O(log cells)."""
     low, high = 0, timeline.size[0]
     while low < high:
         middle = (low + high) // 2
@@ -147,7 +147,7 @@ def first_ending_at_or_after(timeline: Timeline, time_ms) -> int:
 
 @inlined
 def _precedes(side, value, other):
-    """Whether `value` is strictly smaller (side 0) or larger (side 1) than `other`."""
+    """Return whether `value` is strictly smaller (side 0) or larger (side 1) than `other`."""
     return value < other if side == 0 else value > other
 
 
@@ -297,91 +297,9 @@ def remove(timeline: Timeline, cell) -> None:
     rebuild(timeline)
 
 
-@leaf
-def make_combined(timeline: Timeline, cell) -> None:
-    """Let a raw event's cell stand for a bucket of one event."""
-    if not is_raw(timeline, cell):
-        return
-    timeline.id_length[cell] = NO_ID
-    for column in range(timeline.extremes.shape[1]):
-        for member in range(2):
-            timeline.plus[member, column, cell] = 0
-            timeline.minus[member, column, cell] = 0
-        timeline.nulls[column, cell] = is_null(timeline, column, cell)
-        if not is_null(timeline, column, cell):
-            _add_value(timeline, column, cell, timeline.extremes[0, column, cell])
-
-
-@leaf
-def _add_value(timeline: Timeline, column, cell, value):
-    """Add one event's value to the sums of a combined cell, which stay normal."""
-    if value >= 0:
-        low = timeline.plus[1, column, cell] + (value & LOW_MASK)
-        timeline.plus[0, column, cell] += (value >> LOW_BITS) + (low >> LOW_BITS)
-        timeline.plus[1, column, cell] = low & LOW_MASK
-    else:
-        low = timeline.minus[1, column, cell] + (-(value & LOW_MASK) & LOW_MASK)
-        high = -(value >> LOW_BITS) - (1 if value & LOW_MASK else 0)
-        timeline.minus[0, column, cell] += high + (low >> LOW_BITS)
-        timeline.minus[1, column, cell] = low & LOW_MASK
-
-
-@leaf
-def merge_value(timeline: Timeline, cell, values, nulls, event, time_ms) -> None:
-    """Take a late event into a bucket. Cost: O(cells), for totals and stacks after it.
-
-    Args:
-        timeline: the cells.
-        cell: a combined one.
-        values: int64 `(columns, events)`.
-        nulls: bool `(columns, events)`, which of them are not there.
-        event: which of them.
-        time_ms: its time.
-    """
-    for column in range(timeline.extremes.shape[1]):
-        if nulls[column, event]:
-            timeline.nulls[column, cell] += 1
-            continue
-        value = values[column, event]
-        _add_value(timeline, column, cell, value)
-        timeline.extremes[0, column, cell] = min(timeline.extremes[0, column, cell], value)
-        timeline.extremes[1, column, cell] = max(timeline.extremes[1, column, cell], value)
-    timeline.first_ms[cell] = min(timeline.first_ms[cell], time_ms)
-    timeline.last_ms[cell] = max(timeline.last_ms[cell], time_ms)
-    for index in range(cell, timeline.size[0]):
-        timeline.prefix_count[index + 1] += 1
-    rebuild(timeline)
-
-
-@leaf
-def absorb(timeline: Timeline, cell, other) -> None:
-    """Combine another cell into a combined one, without regard to what is computed from cells."""
-    timeline.first_ms[cell] = min(timeline.first_ms[cell], timeline.first_ms[other])
-    timeline.last_ms[cell] = max(timeline.last_ms[cell], timeline.last_ms[other])
-    for column in range(timeline.extremes.shape[1]):
-        least, greatest = timeline.extremes[0, column], timeline.extremes[1, column]
-        if not is_raw(timeline, other):
-            timeline.nulls[column, cell] += timeline.nulls[column, other]
-            _add_pair(timeline.plus, column, cell, other)
-            _add_pair(timeline.minus, column, cell, other)
-        elif is_null(timeline, column, other):
-            timeline.nulls[column, cell] += 1
-        else:
-            _add_value(timeline, column, cell, least[other])
-        least[cell] = min(least[cell], least[other])
-        greatest[cell] = max(greatest[cell], greatest[other])
-
-
-@leaf
-def _add_pair(sums, column, cell, other):
-    low = sums[1, column, cell] + sums[1, column, other]
-    sums[0, column, cell] += sums[0, column, other] + (low >> LOW_BITS)
-    sums[1, column, cell] = low & LOW_MASK
-
-
 @inlined
 def total(timeline: Timeline, column, first, end):
-    """The exact sum of cells `[first, end)`.
+    """Return the exact sum of cells `[first, end)`.
 
     Returns:
         The sum, and whether it fits 64 bits; where it does not, the sum is 0.
@@ -394,14 +312,14 @@ def total(timeline: Timeline, column, first, end):
 
 @inlined
 def valued(timeline: Timeline, column, first, end):
-    """How many events of cells `[first, end)` have a value."""
+    """Return how many events of cells `[first, end)` have a value."""
     events = timeline.prefix_count[end] - timeline.prefix_count[first]
     return events - (timeline.total_nulls[column, end] - timeline.total_nulls[column, first])
 
 
 @inlined
 def extreme(timeline: Timeline, side, column, first, end):
-    """The least (side 0) or greatest (side 1) value of cells `[first, end)`, which is not empty.
+    """Return the least (side 0) or greatest (side 1) value of cells `[first, end)`, which is not empty.
 
     If none of their events has a value, it is the greatest integer (side 0) or the least one (side 1).
 

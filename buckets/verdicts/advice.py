@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from buckets.numbers.figures import short_percent_text
 from buckets.verdicts.quality import RuleQuality
 
 What = Literal["keep", "tune", "retire", "not enough verdicts"]
@@ -32,31 +33,25 @@ class Advice:
 
 
 def advise(rule: RuleQuality, thresholds: Thresholds) -> Advice:
-    """What to do with a rule."""
+    """Return what to do with a rule."""
     precision, judged = rule.fraud_of_judged, rule.judged
     if precision is None or judged < thresholds.verdicts:
         return Advice("not enough verdicts", f"{_judged(rule)}; {thresholds.verdicts:,} are needed")
-    said = f"{rule.verdicts['fraud']:,} of {judged:,} were fraud: with 95 % confidence"
-    keep, retire = percent(thresholds.keep), percent(thresholds.retire)
+    judgement = f"{rule.verdicts['fraud']:,} of {judged:,} were fraud: with 95 % confidence"
+    keep, retire = short_percent_text(thresholds.keep), short_percent_text(thresholds.retire)
     if precision.low >= thresholds.keep:
-        return Advice("keep", f"{said} at least {percent(precision.low)}, and {keep} is asked for")
+        return Advice("keep", f"{judgement} at least {short_percent_text(precision.low)}, and {keep} is asked for")
     alone = {0: "no fraud", 1: "one fraud"}.get(rule.caught_alone, f"{rule.caught_alone:,} frauds")
     if precision.high >= thresholds.retire:
-        between = f"{percent(precision.low)} to {percent(precision.high)}"
-        return Advice("tune", f"{said} {between}, and at least {keep} is asked for; it caught {alone} alone")
-    below = f"{said} at most {percent(precision.high)}, and {retire} is the least"
+        between = f"{short_percent_text(precision.low)} to {short_percent_text(precision.high)}"
+        return Advice("tune", f"{judgement} {between}, and at least {keep} is asked for; it caught {alone} alone")
+    below = f"{judgement} at most {short_percent_text(precision.high)}, and {retire} is the least"
     if rule.caught_alone:
         return Advice("tune", f"{below}; but it caught {alone} alone")
     return Advice("retire", f"{below}; it caught {alone} alone")
 
 
 def _judged(rule: RuleQuality) -> str:
-    """How many alerts of a rule turned out to be something."""
+    """Return how many alerts of a rule turned out to be something."""
     fired = rule.alerts + rule.shadow_alerts
     return f"{rule.judged:,} of {fired:,} alerts are fraud or legitimate" if fired else "it has no alerts"
-
-
-def percent(share: float) -> str:
-    """A share as people read it: with a digit after the point where that may matter, near none and near all."""
-    text = f"{share * 100:.{0 if 0.2 <= share <= 0.99 else 1}f}".removesuffix(".0")
-    return f"{text} %"

@@ -26,16 +26,16 @@ def confirmed_fraud(
     table: Path | None = None,
     measure: str | None = None,
     find_events: FindEvents | None = None,
-    found: Findings | None = None,
+    verdicts: Findings | None = None,
 ) -> dict[str, Fraud]:
-    """The events that were fraud by the verdicts of a job, or by a table of cases.
+    """Return the events that were fraud by the verdicts of a job, or by a table of cases.
 
     Args:
         job: the job.
         table: a Delta table or a file of further fraud; see `read_fraud_table`.
         measure: whose values are the amounts; the first measure of the event schema where it is left out.
         find_events: looks for events in the archive.
-        found: the verdicts that count, where they have been read.
+        verdicts: those that count, where they have been read.
 
     Returns:
         By event id: so `set` of it is all ids.
@@ -43,17 +43,17 @@ def confirmed_fraud(
     Raises:
         BucketsError: verdicts, alerts or the table cannot be read.
     """
-    found = findings(job_verdicts(job)) if found is None else found
+    verdicts = findings(job_verdicts(job)) if verdicts is None else verdicts
     measure = measure or next(iter(job.event_schema.measures), None)
-    said = [_of_verdict(verdict) for verdict in found.by_event.values() if verdict.verdict == "fraud"]
+    by_verdicts = [_of_verdict(verdict) for verdict in verdicts.by_event.values() if verdict.verdict == "fraud"]
     listed = [] if table is None else read_fraud_table(table, job.event_schema, measure)
-    ids = {fraud.event_id for fraud in (*said, *listed)}
+    ids = {fraud.event_id for fraud in (*by_verdicts, *listed)}
     archived = find_events(ids) if find_events is not None and ids else {}
     alerted = alerted_events(results_folder(job), ids - archived.keys())
     sources: list[Iterable[Fraud]] = [
         (Fraud.of(event_id, *facts, measure) for known in (archived, alerted) for event_id, facts in known.items()),
         listed,
-        said,
+        by_verdicts,
     ]
     frauds: dict[str, Fraud] = {}
     for fraud in chain.from_iterable(sources):
@@ -63,7 +63,7 @@ def confirmed_fraud(
 
 
 def job_verdicts(job: Job) -> list[Verdict]:
-    """All verdicts of a job, oldest first; where one names its alert alone, the event of the alert is added.
+    """Read all verdicts of a job, oldest first; where one names its alert alone, the event of the alert is added.
 
     Raises:
         BucketsError: verdicts or alerts cannot be read.

@@ -20,7 +20,7 @@ class Findings:
     by_event: dict[str, Verdict]
 
     def of(self, alert_id: str, event_id: str) -> Verdict | None:
-        """The verdict on an alert: the latest on the alert itself; without one, what counts of its event.
+        """Return the verdict on an alert: the latest on the alert itself; without one, what counts of its event.
 
         A payment is fraud or it is not, whatever rule has found it. So an alert of a rule on trial, which nobody looks
         at, has the verdict of an alert in force on the same event.
@@ -29,7 +29,7 @@ class Findings:
 
 
 def findings(verdicts: Iterable[Verdict]) -> Findings:
-    """What counts of verdicts, in whatever order they come."""
+    """Return what counts of verdicts, in whatever order they come."""
     latest: dict[tuple[str | None, str | None], Verdict] = {}
     for verdict in verdicts:
         known = latest.get(verdict.subject)

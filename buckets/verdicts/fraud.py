@@ -13,7 +13,7 @@ People and scripts read both kinds of precision as `precision`, and the share of
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from buckets.events import conversion
 from buckets.events.schema import EventSchema
+from buckets.numbers.fixed_point import finite_decimal
 from buckets.verdicts.fraud_rows import AMOUNT, read_fraud_rows
 
 
@@ -43,7 +44,7 @@ class Fraud:
     @staticmethod
     def of(event_id: str, time_ms: int | None, fields: Mapping[str, Any], measure: str | None) -> "Fraud":
         """Make one of an event, whose amount is that of a measure."""
-        amount = None if measure is None else amount_of(fields.get(measure))
+        amount = None if measure is None else finite_decimal(fields.get(measure))
         return Fraud(event_id, time_ms, amount, {name: value for name, value in fields.items() if value is not None})
 
     def completed(self, other: "Fraud") -> "Fraud":
@@ -74,17 +75,6 @@ def read_fraud_table(path: Path, schema: EventSchema, measure: str | None) -> li
         )
         for row in read_fraud_rows(path, schema)
     ]
-
-
-def amount_of(written: Any) -> Decimal | None:
-    """Return an amount as somebody has written it; None of what is no finite number."""
-    if not isinstance(written, str | int | float | Decimal) or isinstance(written, bool):
-        return None
-    try:
-        number = Decimal(str(written))
-    except InvalidOperation:
-        return None
-    return number if number.is_finite() else None
 
 
 def _known(row: Mapping[str, Any], schema: EventSchema) -> Mapping[str, Any]:

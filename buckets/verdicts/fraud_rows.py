@@ -41,7 +41,7 @@ class FraudRow:
 
 
 def read_fraud_rows(path: Path, schema: EventSchema) -> list[FraudRow]:
-    """The events that a table says were fraud, each once, as its last row says.
+    """Read the events that a table says were fraud, each once, as its last row says.
 
     Args:
         path: a CSV, JSON lines or Parquet file, or a Delta table.
@@ -61,20 +61,20 @@ def read_fraud_rows(path: Path, schema: EventSchema) -> list[FraudRow]:
             f"columns there: {', '.join(there)}"
         )
         raise BucketsError(message)
-    found: dict[str, FraudRow] = {}
+    rows_of: dict[str, FraudRow] = {}
     for number, row in enumerate(rows, 1):
         written = row.get(column or "")
         if written in (None, ""):
             continue
         if row.get(_VERDICT, _FRAUD) != _FRAUD:
-            found.pop(str(written), None)
+            rows_of.pop(str(written), None)
             continue
         for event_id in written if isinstance(written, list) else [written]:
-            found[str(event_id)] = FraudRow(number, str(event_id), {} if column == EVENT_IDS else row)
-    if not found:
+            rows_of[str(event_id)] = FraudRow(number, str(event_id), {} if column == EVENT_IDS else row)
+    if not rows_of:
         message = f"fraud {path}: names no event; write the id of an event into each row"
         raise BucketsError(message)
-    return list(found.values())
+    return list(rows_of.values())
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
@@ -98,7 +98,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _csv_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Rows as texts: an id of digits keeps its zeros."""
+    """Yield rows as texts: an id of digits keeps its zeros."""
     header = pyarrow.csv.open_csv(path).schema.names
     texts = pyarrow.csv.ConvertOptions(
         column_types=dict.fromkeys(header, pa.string()), strings_can_be_null=True, null_values=[""]

@@ -24,8 +24,8 @@ from typing import Any
 from buckets.outputs.columns import ALERTS, HELD_ALERTS, SHADOW_ALERTS
 from buckets.verdicts.findings import Findings
 from buckets.verdicts.fraud import Fraud
-from buckets.verdicts.interval import Interval, wilson
 from buckets.verdicts.recorded_alerts import RecordedAlert
+from buckets.verdicts.share_interval import ShareInterval, wilson
 
 _Grouping = tuple[str, ...]
 _Key = tuple[tuple[str, str], ...]
@@ -76,21 +76,21 @@ class RuleQuality:
 
     @property
     def judged(self) -> int:
-        """How many alerts turned out to be fraud or legitimate."""
+        """Return how many alerts turned out to be fraud or legitimate."""
         return self.verdicts["fraud"] + self.verdicts["legitimate"]
 
     @property
-    def fraud_of_judged(self) -> Interval | None:
+    def fraud_of_judged(self) -> ShareInterval | None:
         """Return the share of fraud among these; None without any."""
         return wilson(self.verdicts["fraud"], self.judged)
 
     @property
     def false_positives(self) -> float | None:
-        """The share of legitimate ones among these; None without any."""
+        """Return the share of legitimate ones among these; None without any."""
         return self.verdicts["legitimate"] / self.judged if self.judged else None
 
     @property
-    def caught_of_confirmed(self) -> Interval | None:
+    def caught_of_confirmed(self) -> ShareInterval | None:
         """Return the share of confirmed frauds that were caught; None where none is confirmed."""
         return wilson(self.caught, self.frauds)
 
@@ -115,7 +115,7 @@ def quality(
     frauds: Mapping[str, Fraud],
     rules: Mapping[str, str],
 ) -> list[RuleQuality]:
-    """How good each rule is. Cost: O(alerts), with memory for what was fraud.
+    """Return how good each rule is. Cost: O(alerts), with memory for what was fraud.
 
     Args:
         alerts: the alerts of all rules, each id once.
@@ -168,7 +168,7 @@ def _detect(tally: _Tally, key: _Key, event_time_ms: int, first_frauds: Mapping[
 
 
 def _first_frauds(grouping: _Grouping, frauds: Iterable[Fraud]) -> dict[_Key, int]:
-    """When each key of a grouping had its first confirmed fraud, of those whose time and fields are known."""
+    """Return when each key of a grouping had its first fraud, of those confirmed whose time and fields are known."""
     first: dict[_Key, int] = {}
     for fraud in frauds:
         if fraud.event_time_ms is not None and all(fraud.fields.get(name) is not None for name in grouping):
@@ -178,7 +178,7 @@ def _first_frauds(grouping: _Grouping, frauds: Iterable[Fraud]) -> dict[_Key, in
 
 
 def _key_of(fields: Mapping[str, Any]) -> _Key:
-    """A key by the names of its fields, the same whether its values are typed or were read from a file of text."""
+    """Return a key by the names of its fields, the same for typed values and for those read from a file of text."""
     texts = ((name, str(value).lower() if isinstance(value, bool) else str(value)) for name, value in fields.items())
     return tuple(sorted(texts))
 

@@ -36,7 +36,7 @@ class RecordedAlert:
 
 
 def recorded_alerts(folder: Path, times: TimeRange = ANY_TIME) -> Iterator[RecordedAlert]:
-    """The alerts of a job, each id once; keeps all ids in memory.
+    """Yield the alerts of a job, each id once; keeps all ids in memory.
 
     Args:
         folder: the folder of its tables.

@@ -14,9 +14,9 @@ from buckets.verdicts.advice import Advice, Thresholds, advise
 from buckets.verdicts.confirmed import FindEvents, confirmed_fraud, job_verdicts
 from buckets.verdicts.findings import findings
 from buckets.verdicts.fraud import Fraud
-from buckets.verdicts.interval import Interval
 from buckets.verdicts.quality import RuleQuality, quality
 from buckets.verdicts.recorded_alerts import recorded_alerts
+from buckets.verdicts.share_interval import ShareInterval
 
 _EVALUATED = ("ACTIVE", "SHADOW")
 
@@ -44,7 +44,7 @@ class QualityReport:
     times: TimeRange
 
     def as_json(self) -> dict[str, Any]:
-        """As an object that JSON can hold: times in ISO 8601, durations in ms, amounts as text."""
+        """Return an object that JSON can hold: times in ISO 8601, durations in ms, amounts as text."""
         return {
             "from": None if self.times.from_ms is None else iso_text(self.times.from_ms),
             "to": None if self.times.until_ms is None else iso_text(self.times.until_ms),
@@ -65,7 +65,7 @@ def quality_report(
     measure: str | None = None,
     find_events: FindEvents | None = None,
 ) -> QualityReport:
-    """How good the rules of a job are.
+    """Return how good the rules of a job are.
 
     Args:
         job: the job.
@@ -86,10 +86,10 @@ def quality_report(
     if measure is not None and measure not in measures:
         message = f"--measure {measure}: the events have no such measure; there are {', '.join(measures) or 'none'}"
         raise BucketsError(message)
-    found = findings(job_verdicts(job))
-    known = confirmed_fraud(job, fraud, measure, find_events, found)
+    verdicts = findings(job_verdicts(job))
+    known = confirmed_fraud(job, fraud, measure, find_events, verdicts)
     frauds = {event_id: each for event_id, each in known.items() if _is_inside(each, times)}
-    rules = quality(recorded_alerts(folder, times), found, frauds, _states(job))
+    rules = quality(recorded_alerts(folder, times), verdicts, frauds, _states(job))
     return QualityReport(
         rules=[(rule, advise(rule, thresholds)) for rule in rules],
         frauds=len(frauds),
@@ -106,7 +106,7 @@ def _is_inside(fraud: Fraud, times: TimeRange) -> bool:
 
 
 def _states(job: Job) -> Mapping[str, str]:
-    """The rules that are evaluated now: as the job had them last, or before its first start as its files have them."""
+    """Return the rules that are evaluated now: as the job had them last, or before its first start as its files say."""
     rule_set = RuleVersions(job.checkpoint).latest_rule_set()
     rules = job.rules if rule_set is None else rule_set.rules
     return {rule.rule_id: rule.state for rule in rules if rule.state in _EVALUATED}
@@ -139,5 +139,5 @@ def _rule(rule: RuleQuality, advice: Advice) -> dict[str, Any]:
     }
 
 
-def _interval(interval: Interval | None) -> dict[str, float] | None:
+def _interval(interval: ShareInterval | None) -> dict[str, float] | None:
     return None if interval is None else asdict(interval)

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 from buckets.audit.rows import read_message
 from buckets.audit.tables import audit_tables
 from buckets.outputs.columns import VERDICTS
-from buckets.outputs.contract import Row
+from buckets.outputs.output import Row
 
 Finding = Literal["fraud", "legitimate", "unclear"]
 FINDINGS: tuple[Finding, ...] = get_args(Finding)
@@ -51,17 +51,17 @@ class Verdict:
 
     @property
     def subject(self) -> tuple[str | None, str | None]:
-        """What it is about: an alert, or an event. Of several verdicts on one subject the latest counts."""
+        """Return what it is about: an alert, or an event. Of several verdicts on one subject the latest counts."""
         return (self.alert_id, None) if self.alert_id is not None else (None, self.event_id)
 
     @property
     def age(self) -> tuple[int, str]:
-        """By what verdicts are put into order: when they were made; at one moment the id decides."""
+        """Return by what verdicts are ordered: when they were made; at one moment the id decides."""
         return self.made_at_ms, self.id
 
     def message(self) -> str:
-        """The verdict as the value of a message; see `schemas/verdict-v1.json`."""
-        said = {
+        """Return the verdict as the value of a message; see `schemas/verdict-v1.json`."""
+        fields = {
             "version": VERSION,
             "id": self.id,
             "alert_id": self.alert_id,
@@ -75,10 +75,10 @@ class Verdict:
             "key": None if self.key is None else dict(self.key),
             "amount": None if self.amount is None else format(self.amount, "f"),
         }
-        return json.dumps(said, ensure_ascii=False)
+        return json.dumps(fields, ensure_ascii=False)
 
     def row(self) -> Row:
-        """The verdict as a row of a table, which is what the audit would make of its message.
+        """Return the verdict as a row of a table, which is what the audit would make of its message.
 
         Raises:
             ValueError: it does not fit the schema; says which field, and why.
@@ -91,6 +91,6 @@ class Verdict:
 
 
 def identity(subject: tuple[str | None, str | None], verdict: str, by: str, made_at_ms: int, note: str | None) -> str:
-    """The id of a verdict: the same for one that says the same, so that a file that is read twice changes nothing."""
+    """Return the id of a verdict: the same for one that says the same, so that reading a file twice changes nothing."""
     parts = json.dumps([*subject, verdict, by, made_at_ms, note or ""])
     return hashlib.blake2b(parts.encode(), digest_size=16).hexdigest()

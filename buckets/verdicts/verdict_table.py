@@ -38,7 +38,7 @@ _ATTEMPTS = 5
 
 
 def verdict_table(job: Job) -> Path:
-    """Where the verdicts of a job are as a table: where `verdicts` says, or beside its tables of alerts.
+    """Return where the verdicts of a job are as a table: where `verdicts` says, or beside its tables of alerts.
 
     Raises:
         BucketsError: its alerts go to topics, of which no tables are kept.
@@ -51,7 +51,7 @@ def verdict_table(job: Job) -> Path:
 
 
 def read_verdicts(table: str | Path, latest: bool = False) -> list[dict[str, Any]]:
-    """The verdicts of a table, oldest first.
+    """Read the verdicts of a table, oldest first.
 
     Args:
         table: the table; one that is not there yet has none.
@@ -64,15 +64,15 @@ def read_verdicts(table: str | Path, latest: bool = False) -> list[dict[str, Any
     Raises:
         BucketsError: it is no table of verdicts, or cannot be read.
     """
-    found = load_verdicts(Path(table))
+    verdicts = load_verdicts(Path(table))
     if latest:
-        found = list({verdict.subject: verdict for verdict in found}.values())
+        verdicts = list({verdict.subject: verdict for verdict in verdicts}.values())
     names = {"made_at": "made_at_ms", "event_time": "event_time_ms"}
-    return [{name: getattr(verdict, names.get(name, name)) for name in _READ} for verdict in found]
+    return [{name: getattr(verdict, names.get(name, name)) for name in _READ} for verdict in verdicts]
 
 
 def load_verdicts(table: Path) -> list[Verdict]:
-    """All verdicts of a table, each id once, oldest first; none where there is no table.
+    """Read all verdicts of a table, each id once, oldest first; none where there is no table.
 
     Raises:
         BucketsError: it is no table of verdicts, or cannot be read.
@@ -112,10 +112,10 @@ def append_verdicts(table: Path, verdicts: Sequence[Verdict]) -> int:
 
 
 def _append(table: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Append rows in one commit; where another process has made the table at the same moment, once more."""
+    """Append rows in one commit, to a table that is made where it is not there; of several that make it one does."""
     for attempts_left in reversed(range(_ATTEMPTS)):
         try:
-            there = _open_or_make(table)
+            there = open_table(table) if _is_made(table) else _make(table)
             names = [field.name for field in there.schema().fields]
             write_deltalake(there, _as_table(rows, names), mode="append")
         except (DeltaError, BucketsError):  # of a row that is there twice, readers take one
@@ -126,7 +126,7 @@ def _append(table: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _is_made(table: Path) -> bool:
-    """Whether there is a table; another process may be making it just now, and has not committed it yet.
+    """Return whether there is a table; another process may be making it just now, and has not committed it yet.
 
     Raises:
         BucketsError: there is something else.
@@ -144,20 +144,12 @@ def _as_table(rows: Iterable[Mapping[str, Any]], names: Sequence[str]) -> pa.Tab
     return pa.Table.from_pylist([dict(row) for row in rows], pa.schema(kept))
 
 
-def _open_or_make(table: Path) -> DeltaTable:
-    """The table; of several that make it at once, one makes it and the others find it made."""
-    for _ in range(_ATTEMPTS):
-        if _is_made(table):
-            break
-        try:
-            return DeltaTable.create(table, COLUMNS, name=VERDICTS, description=TABLE.comment, mode="error")
-        except DeltaError:
-            continue
-    return open_table(table)
+def _make(table: Path) -> DeltaTable:
+    return DeltaTable.create(table, COLUMNS, name=VERDICTS, description=TABLE.comment, mode="error")
 
 
 def _columns_of(table: Path) -> frozenset[str]:
-    """The columns of a table of verdicts.
+    """Return the columns of a table of verdicts.
 
     Raises:
         BucketsError: it is none.
@@ -195,8 +187,10 @@ def _verdict(table: Path, row: Mapping[str, Any]) -> Verdict:
         message = f"verdicts {table}: the verdict {named} has no {what}; correct the row or remove it"
         raise BucketsError(message)
     if row["verdict"] not in FINDINGS:
-        said = quoted(str(row["verdict"]))
-        message = f"verdicts {table}: the verdict {named} says {said}, none of {', '.join(FINDINGS)}; correct the row"
+        finding = quoted(str(row["verdict"]))
+        message = (
+            f"verdicts {table}: the verdict {named} says {finding}, none of {', '.join(FINDINGS)}; correct the row"
+        )
         raise BucketsError(message)
     said_fields = dict(row)
     moments = {f"{name}_ms": said_fields.pop(name) for name in ("made_at", "event_time")}

@@ -23,7 +23,7 @@ _FIRST_MS = 946_684_800_000
 
 
 @dataclass(frozen=True)
-class Line:
+class VerdictLine:
     """A line of a file.
 
     Attributes:
@@ -38,7 +38,7 @@ class Line:
 
 
 def written_verdict(fields: Mapping[str, Any], by: str | None, now_ms: int) -> Verdict:
-    """A verdict from its fields; those that are empty count as left out.
+    """Return a verdict from its fields; those that are empty count as left out.
 
     Args:
         fields: some of `FIELDS`. Moments are ISO 8601, or ms since the epoch.
@@ -85,8 +85,8 @@ def written_verdict(fields: Mapping[str, Any], by: str | None, now_ms: int) -> V
     return verdict
 
 
-def read_verdict_file(path: Path, by: str | None, now_ms: int) -> list[Line]:
-    """The verdicts of a file, line by line, and what is wrong with lines that are none.
+def read_verdict_file(path: Path, by: str | None, now_ms: int) -> list[VerdictLine]:
+    """Read the verdicts of a file, line by line, and what is wrong with lines that are none.
 
     Args:
         path: a .csv file with a header line, or a .jsonl file with an object a line.
@@ -114,32 +114,34 @@ def read_verdict_file(path: Path, by: str | None, now_ms: int) -> list[Line]:
     lines = []
     for number, fields in records:
         if isinstance(fields, str):
-            lines.append(Line(number, None, fields))
+            lines.append(VerdictLine(number, None, fields))
             continue
         try:
-            lines.append(Line(number, written_verdict(fields, by, now_ms)))
+            lines.append(VerdictLine(number, written_verdict(fields, by, now_ms)))
         except (ValueError, TypeError, AttributeError) as error:
-            lines.append(Line(number, None, first_line(error)))
+            lines.append(VerdictLine(number, None, first_line(error)))
     if path.suffix == ".csv" and not lines:
         message = f"verdicts {path}: is empty below its first line, which names the columns; write a verdict a line"
         raise BucketsError(message)
     return list(_without_contradictions(lines))
 
 
-def _without_contradictions(lines: list[Line]) -> Iterator[Line]:
-    """The lines, with a fault where two say different things of one alert at one moment: none is the latest then."""
+def _without_contradictions(lines: list[VerdictLine]) -> Iterator[VerdictLine]:
+    """Yield the lines, with a fault where two contradict each other at one moment, so that neither is the latest."""
     first: dict[tuple[Any, ...], tuple[int, str]] = {}
     for line in lines:
         if line.verdict is None:
             yield line
             continue
-        found = line.verdict.verdict
-        number, said = first.setdefault((*line.verdict.subject, line.verdict.made_at_ms), (line.number, found))
-        if said == found:
+        finding = line.verdict.verdict
+        number, earlier = first.setdefault((*line.verdict.subject, line.verdict.made_at_ms), (line.number, finding))
+        if earlier == finding:
             yield line
         else:
             remedy = "say with made_at which is the later one"
-            yield Line(line.number, None, f"says {found}, and line {number} says {said} of the same; {remedy}")
+            yield VerdictLine(
+                line.number, None, f"says {finding}, and line {number} says {earlier} of the same; {remedy}"
+            )
 
 
 def _csv_records(path: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any] | str]]:
@@ -183,7 +185,7 @@ def _json_records(text: str) -> Iterator[tuple[int, Mapping[str, Any] | str]]:
 
 
 def _moment(name: str, value: Any) -> int:
-    """A moment in ms since the epoch."""
+    """Return a moment in ms since the epoch."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -208,7 +210,7 @@ def _key(value: Any) -> Mapping[str, Any] | None:
     if not isinstance(value, dict):
         message = 'key: is no JSON object; write it as in {"payerId": "p1"}'
         raise ValueError(message)
-    wrong = next((name for name, each in value.items() if not isinstance(each, str | int | bool)), None)
+    wrong = next((name for name, field in value.items() if not isinstance(field, str | int | bool)), None)
     if wrong is not None:
         message = f"key: {short_line(wrong)} must be a text, a whole number, true or false"
         raise ValueError(message)

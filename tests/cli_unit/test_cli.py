@@ -15,11 +15,11 @@ from buckets.cli.state.main import encode_key, find_group
 from buckets.config.engine import EngineSettings
 from buckets.engine.storage.key import key_of_values
 from buckets.events.schema import load_event_schema
+from buckets.feeds.rules.rule_book import RuleBook
 from buckets.moment import iso_text
-from buckets.numbers.fixed_point import readable
+from buckets.numbers.figures import readable
 from buckets.outputs.reader import TIMES
 from buckets.resources import resource
-from buckets.rule_feeds.rule_book import RuleBook
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import first_rule_set
 from tests.cli_unit.ran import Ran, one_line

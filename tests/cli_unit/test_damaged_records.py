@@ -8,8 +8,8 @@ import pytest
 
 from buckets.checkpoint.batch_records import BatchRecord
 from buckets.checkpoint.checkpoint import Checkpoint
-from buckets.list_feeds.file_feed import ListFile
-from buckets.list_feeds.list_book import ListBook
+from buckets.feeds.lists.list_book import ListBook
+from buckets.feeds.lists.whole_list import ListFile
 from buckets.monitor.live_status import LiveStatus
 from buckets.rules.rule_set import RuleSet
 from tests.cli_unit.archived_conf import archived_conf

@@ -6,7 +6,7 @@ import pytest
 
 from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.cli.demo import demo_kafka_report
-from buckets.cli.demo.demo_kafka_report import RuleChanged, Shown, account_line, change_line, quantiles_line
+from buckets.cli.demo.demo_kafka_report import RuleChanged, ShownAlerts, account_line, change_line, quantiles_line
 from buckets.clock import epoch_ms
 from buckets.rules.revision import Change
 from buckets.rules.rule_set import first_rule_set, next_rule_set
@@ -35,9 +35,9 @@ def said() -> list[str]:
 
 
 @pytest.fixture
-def shown(clock, said) -> Shown:
+def shown(clock, said) -> ShownAlerts:
     clock.now_s = 100.0
-    return Shown(said.append)
+    return ShownAlerts(said.append)
 
 
 def alert(number: int, ingested_ms: int | None = 5, version: int = 1) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from buckets.checkpoint.checkpoint import Checkpoint
-from buckets.list_feeds.file_feed import ListFile
-from buckets.list_feeds.list_book import ListBook
+from buckets.feeds.lists.list_book import ListBook
+from buckets.feeds.lists.whole_list import ListFile
 from tests.cli_unit.ran import one_line
 
 CONF = """\

@@ -16,8 +16,8 @@ from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.owned_folder import OwnedFolder
 from buckets.cli.console import JSON_VERSION, Terminal, json_text
 from buckets.config.engine import EngineSettings
-from buckets.list_feeds.file_feed import ListFile
-from buckets.list_feeds.list_book import ListBook
+from buckets.feeds.lists.list_book import ListBook
+from buckets.feeds.lists.whole_list import ListFile
 from buckets.monitor.live_status import LiveStatus
 from buckets.outputs.reader import read_rows
 from buckets.printable import unseen_character

@@ -2,13 +2,13 @@
 
 from buckets.cli import progress
 from buckets.cli.console import Terminal
-from buckets.cli.progress import LINE_EVERY_S, Progress
+from buckets.cli.progress import LINE_EVERY_S, StatusLine
 
 
 def test_what_is_no_terminal_gets_a_line_at_once_and_then_one_every_ten_seconds(monkeypatch, capsys):
     now_s = [5.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now_s[0])
-    line = Progress(Terminal(stderr=True))
+    line = StatusLine(Terminal(stderr=True))
     for batch in range(100):
         line.show(f"batch {batch}")
         now_s[0] += LINE_EVERY_S / 40

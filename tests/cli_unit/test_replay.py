@@ -3,6 +3,9 @@
 import pytest
 import yaml
 
+from buckets.cli.console import Terminal
+from buckets.cli.replay import show_replayed
+from buckets.history.replay.replayed import Replayed
 from tests.cli_unit.ran import one_line
 from tests.cli_unit.test_cli import GOOD_RULES, SCHEMA
 
@@ -45,3 +48,12 @@ def test_a_time_that_is_none_is_one_line(buckets, conf, options, said):
 
 def test_other_cuts_than_these_are_a_wrong_option(buckets, conf):
     assert buckets("replay", conf, "--cuts", "mine").code == 2
+
+
+@pytest.mark.parametrize(("output_kind", "is_told"), [("kafka", True), ("delta", False)])
+def test_of_a_job_with_topics_it_is_told_that_the_audit_may_not_have_read_an_alert_yet(capsys, output_kind, is_told):
+    replayed = Replayed("recorded", last_batch=3, batches=3, not_compared=None)
+    replayed.compared["alerts"] = 4
+    replayed.counts["replayed_only"] = 1
+    show_replayed(Terminal(), replayed, 5, output_kind)
+    assert ("`buckets audit` has not read yet" in capsys.readouterr().out) == is_told

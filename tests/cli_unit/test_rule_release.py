@@ -8,11 +8,11 @@ import yaml
 
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.config.job import load_job
-from buckets.rule_feeds.rule_book import RuleBook
+from buckets.feeds.open_feeds import open_rules
+from buckets.feeds.rules.rule_book import RuleBook
 from buckets.rule_files.differences import rules_that_differ
 from buckets.rules.completeness import Stretch
 from buckets.rules.rule_set import RuleSet
-from buckets.spark.rule_feed import open_feed
 from tests.cli_unit.ran import one_line
 from tests.cli_unit.test_rules import RULES, Origin, file, make, origin, table, told
 from tests.core.test_comparison import rows, write_delta
@@ -25,7 +25,7 @@ COMMANDS = ("promote", "diff", "rollback", "compare", "list")
 def batch(origin: Origin, batch_id: int, latest_ms: int = 5 * DAY_MS) -> RuleSet:
     """A batch of the job, as far as rules are concerned, after a start."""
     job = load_job(origin.conf)
-    book = RuleBook(Checkpoint(job.checkpoint), open_feed(job), job.event_schema, job.settings.engine)
+    book = RuleBook(Checkpoint(job.checkpoint), open_rules(job), job.event_schema, job.settings.engine)
     book.start()
     rule_set = book.for_batch(batch_id)
     book.done(batch_id, rule_set, (Stretch(0, latest_ms),))

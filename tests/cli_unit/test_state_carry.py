@@ -13,8 +13,8 @@ from buckets.checkpoint.job_record import JobRecord
 from buckets.checkpoint.lock import Lock
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
+from buckets.state_transfer.export_manifest import KEYS, PAGES, RECORDS, ExportManifest, TableCheck
 from buckets.state_transfer.export_tables import CHECKED, check_contents, check_row_counts, check_table
-from buckets.state_transfer.manifest import KEYS, PAGES, RECORDS, Manifest, TableCheck
 from tests.core.checkpoints import ONE, basis, book_of, ran
 from tests.core.examples import SCHEMA, written_rule
 
@@ -44,7 +44,7 @@ def export(tmp_path, conf):
     source = job.settings.source
     made_from = Basis(source.name, job.event_schema, job.settings.engine).to_json() | {"id": "me"}
     checks = {name: check_table(folder, name) for name in CHECKED}
-    manifest = Manifest(
+    manifest = ExportManifest(
         release="0", made_ms=0, checkpoint="/old", job=made_from, batch_id=0, ruleset_version=1, tables=checks
     )
     manifest.write(folder)
@@ -116,7 +116,7 @@ def test_an_export_with_a_table_that_cannot_be_read_is_refused(buckets, conf, ex
 
 @pytest.mark.parametrize("name", CHECKED)
 def test_an_export_with_other_rows_than_were_written_is_refused(buckets, conf, export, name):
-    manifest = Manifest.read(export)
+    manifest = ExportManifest.read(export)
     more = TableCheck(rows=manifest.tables[name].rows + 1, checksum=0)
     manifest.model_copy(update={"tables": manifest.tables | {name: more}}).write(export)
     said = one_line(buckets("state", "import", export, "--conf", conf, "--dry-run"))
@@ -124,7 +124,7 @@ def test_an_export_with_other_rows_than_were_written_is_refused(buckets, conf, e
 
 
 def test_an_export_with_as_many_rows_of_other_contents_is_refused(export):
-    manifest = Manifest.read(export)
+    manifest = ExportManifest.read(export)
     check_contents(export, manifest)
     rows = DeltaTable(export / KEYS).to_pyarrow_table()
     write_deltalake(export / KEYS, rows.set_column(2, "head", pa.array([b"y"])), mode="overwrite")

@@ -12,12 +12,12 @@ import pytest
 from rich.console import Console
 
 from buckets.cli import watch as watching
-from buckets.cli.watch import Watched
+from buckets.cli.watch import WatchedJob
 from buckets.cli.watch_view import bars, figures_line
 from buckets.clock import epoch_ms
 from buckets.monitor.live import Live, live_path, read_live
 from buckets.monitor.live_status import LiveStatus
-from buckets.outputs.columns import alert_columns
+from buckets.outputs.columns import ALERTS, columns_of
 from buckets.resources import DEFAULT_SCHEMA
 from buckets.rules.rule_set import first_rule_set
 from tests.core.checkpoints import written_in
@@ -62,7 +62,7 @@ def alert(number: int) -> pa.Table:
         "warm": True, "count": 3, "operator": ">", "limit": "1000", "source": "t[0]", "source_order": 0,
         "event_id": f"e{number}", "position": number,
     }  # fmt: skip
-    return pa.Table.from_pylist([written], schema=alert_columns(2))
+    return pa.Table.from_pylist([written], schema=columns_of(ALERTS, 2))
 
 
 def run_job(checkpoint: Path, *alerts: pa.Table, **done: Any) -> Live:
@@ -143,7 +143,7 @@ def test_what_is_wrong_with_a_job_that_goes_on_is_shown(buckets, conf, checkpoin
     said = buckets("watch", conf).out.splitlines()
     assert [line for line in said if "events/s" not in line] == [*REMARKS, REMARKS[1].replace("2", "3")]
     console = Console(file=StringIO(), force_terminal=True, width=160)
-    console.print(Watched(conf, checkpoint).view(Live(live.data | {"ended_ms": None} | FAULT), epoch_ms(), 40))
+    console.print(WatchedJob(conf, checkpoint).view(Live(live.data | {"ended_ms": None} | FAULT), epoch_ms(), 40))
     assert all(remark in console.file.getvalue() for remark in REMARKS)
 
 
@@ -199,7 +199,7 @@ def test_a_view_with_no_batch_and_no_rule_is_drawn(conf, checkpoint):
     with LiveStatus(checkpoint, lambda: rules):
         live = read_live(checkpoint)
     console = Console(file=StringIO(), force_terminal=True, width=80)
-    console.print(Watched(conf, checkpoint).view(live, epoch_ms()))
+    console.print(WatchedJob(conf, checkpoint).view(live, epoch_ms()))
     assert "no batch | delay not known | lag not known | rules version 1 (none) | 0 alerts" in figures_line(live.data)
 
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from buckets.archive.archive import Archive
-from buckets.archive.arrived import archived
-from buckets.archive.recorded import Recorded
+from buckets.archive.arrival_rows import archived
+from buckets.archive.recorded_batches import RecordedBatches
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.folders import spark_folder
 from buckets.checkpoint.terms import Terms
@@ -59,6 +59,6 @@ class ArchivedJob:
             self.archive.append(archived(arrivals(rows, self.schema), self.schema, number), self.archive.end())
 
     @property
-    def recorded(self) -> Recorded:
+    def recorded(self) -> RecordedBatches:
         """What a reader of the checkpoint finds."""
-        return Recorded(self.checkpoint.path)
+        return RecordedBatches(self.checkpoint.path)

@@ -18,8 +18,8 @@ from buckets.rules.renaming import renamed_rules
 from buckets.rules.revision import revise
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
+from buckets.state_transfer.carried_stores import carried_stores
 from buckets.state_transfer.regrouping import regrouping
-from buckets.state_transfer.stores import carried_stores
 from tests.core.archived_job import ArchivedJob
 from tests.core.pipeline import Pipeline, Row
 from tests.core.test_backfill import Feed, more_ready

@@ -9,7 +9,7 @@ from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.terms import Terms
 from buckets.config.engine import EngineSettings
 from buckets.events.schema import EventSchema
-from buckets.rule_feeds.rule_book import RuleBook
+from buckets.feeds.rules.rule_book import RuleBook
 from buckets.rules.rule import Rule
 from tests.core.examples import SCHEMA, rule, until
 from tests.fixed_rules import FixedRules

@@ -4,8 +4,8 @@ from typing import Any
 
 from buckets.events.schema import EventSchema
 from buckets.rules.completeness import Stretch, Stretches
+from buckets.rules.group import Group
 from buckets.rules.rule import Rule
-from buckets.rules.rule_set import Group
 
 SCHEMA = EventSchema.model_validate(
     {

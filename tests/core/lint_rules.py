@@ -7,11 +7,12 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from buckets.aggregates.aggregate import ANY_FIELD
+from buckets.aggregates.registry import AGGREGATES, SHORT_FUNCTIONS
 from buckets.events.schema import EventSchema
 from buckets.lint.lint import Report, look
 from buckets.lint.subject import Subject
 from buckets.rules.rule import Rule
-from tests.core import rule_texts
 
 NOW_MS = 1_800_000_000_000
 SCHEMA = EventSchema.model_validate(
@@ -80,18 +81,18 @@ WHERES: Any = st.sampled_from(
 )  # fmt: skip
 OPERATORS: Any = st.sampled_from([">", ">=", "<", "<=", "=", "!="])
 LENGTHS: Any = st.sampled_from(["1ms", "5ms", "20ms", "60s"])
-FUNCTIONS = [*rule_texts.FUNCTIONS, "median", "mode", "percentile"]
 
 
 @st.composite
 def features(draw: st.DrawFn) -> dict[str, Any]:
-    function = draw(st.sampled_from(FUNCTIONS))
+    function = draw(st.sampled_from(list(AGGREGATES)))
+    aggregate = AGGREGATES[function]
     feature: dict[str, Any] = {"function": function}
-    if function in ("same_count", "count_distinct"):
+    if aggregate.takes == ANY_FIELD:
         feature["of"] = draw(st.sampled_from(["amount", "flag", "kind", "n"]))
-    elif rule_texts.FUNCTIONS.get(function, ("",)):
+    elif aggregate.takes:
         feature["of"] = draw(st.sampled_from(["amount", "amount", "n"]))
-    if function == "percentile":
+    if aggregate.needs_p:
         feature["p"] = 50
     left = draw(st.sampled_from(["open", "closed"]))
     where = draw(WHERES)
@@ -107,7 +108,7 @@ def lint_rules(draw: st.DrawFn, number: int) -> dict[str, Any]:
     rule |= {} if where is None else {"where": where}
     if draw(st.integers(0, 2)) == 0:
         limit = {"operator": draw(OPERATORS), "value": draw(st.sampled_from(AMOUNTS))}
-        function = draw(st.sampled_from(["count", "sum", "avg", "min", "max"]))
+        function = draw(st.sampled_from(SHORT_FUNCTIONS))
         aggregate = {"function": function, **({} if function == "count" else {"measure": "amount"})}
         return rule | {"aggregate": aggregate, "window": {"length": draw(LENGTHS)}, "limit": limit}
     rule["features"] = {f"f{at}": draw(features()) for at in range(draw(st.integers(1, 2)))}
@@ -120,7 +121,7 @@ def lint_rules(draw: st.DrawFn, number: int) -> dict[str, Any]:
 @st.composite
 def tests_of(draw: st.DrawFn, name: str, feature: dict[str, Any]) -> str:
     """A comparison of a feature."""
-    if feature["function"] == "is_first":
+    if AGGREGATES[feature["function"]].is_boolean:
         return draw(st.sampled_from([name, f"NOT {name}"]))
     return f"{name} {draw(OPERATORS)} {draw(st.sampled_from([*AMOUNTS, 'amount', f'{name} + 0']))}"
 

@@ -10,7 +10,7 @@ from buckets.engine.batch import payload
 from buckets.engine.batch.fan_out import PASSING
 from buckets.engine.stages.accounting import BatchAccount
 from buckets.engine.stages.cross_group import PARTS
-from buckets.engine.stages.filling import FILLS, NO_FEEDS, Feeds
+from buckets.engine.stages.filling import FILLS, NO_SOURCES, FillSources
 from buckets.engine.stages.in_memory import InMemoryJob, MemoryEntries
 from buckets.engine.stages.output_decoder import OutputDecoder
 from buckets.engine.stages.shard import COUNTS, Produced, Scorer
@@ -67,9 +67,13 @@ class CheckedScorer(Scorer):
     """Sees that what comes out says how many rows it has."""
 
     def score(
-        self, payloads: Iterable[bytes], rule_set: RuleSet, store: ShardStore, feeds: Feeds = NO_FEEDS
+        self,
+        payloads: Iterable[bytes],
+        rule_set: RuleSet,
+        store: ShardStore,
+        sources: FillSources = NO_SOURCES,
     ) -> Iterator[Produced]:
-        for produced in super().score(payloads, rule_set, store, feeds):
+        for produced in super().score(payloads, rule_set, store, sources):
             if produced.output not in (COUNTS, FILLS, PARTS):
                 assert produced.rows == payload.unpack(produced.payload).num_rows > 0
             yield produced

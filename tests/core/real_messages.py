@@ -22,18 +22,10 @@ Row = dict[str, Any]
 
 
 def _columns(output: str, scale: int) -> pa.Schema:
+    fields = columns.columns_of(output, scale)
     if output == columns.EVALUATIONS:
-        return pa.schema([*columns.evaluation_columns(scale), *_POSITION])
-    if output in (columns.ALERTS, columns.SHADOW_ALERTS):
-        return columns.alert_columns(scale).append(pa.field(INGESTED, pa.int64()))
-    if output == columns.HELD_ALERTS:
-        return columns.held_alert_columns(scale).append(pa.field(INGESTED, pa.int64()))
-    return {
-        columns.LATE_EVENTS: columns.LATE_EVENT_COLUMNS,
-        columns.COLLISIONS: columns.COLLISION_COLUMNS,
-        columns.DUPLICATES: columns.DUPLICATE_COLUMNS,
-        columns.DEAD_LETTERS: columns.DEAD_LETTER_COLUMNS,
-    }[output]
+        return pa.schema([*fields, *_POSITION])
+    return fields.append(pa.field(INGESTED, pa.int64())) if "alert_id" in fields.names else fields
 
 
 def real_messages(events: Sequence[Row] | None = None, **engine: Any) -> dict[str, list[Message]]:

@@ -16,14 +16,13 @@ from buckets.events.schema import EventSchema
 from buckets.history.replay.recorded_rows import OutputTables
 from buckets.lists.entry import Entry
 from buckets.lists.index import ListIndex
-from buckets.outputs.columns import EVALUATIONS
-from buckets.outputs.recorded_outputs import ALERT_OUTPUTS
+from buckets.outputs.columns import replayed_outputs
 from buckets.rules.completeness import Stretches, joined
 from buckets.rules.rule import Rule
 from tests.core.archived_job import ArchivedJob
 from tests.core.pipeline import Row
 
-OUTPUTS = (*ALERT_OUTPUTS, EVALUATIONS)
+OUTPUTS = replayed_outputs(evaluations=True)
 _TIMES = ("event_time", "window_start", "window_end")
 
 
@@ -63,7 +62,7 @@ class RecordedJob(ArchivedJob):
 
     def history(self) -> History:
         """The job's history, over tables of all that came out."""
-        tables = OutputTables(self.folder / "tables", self.schema.largest_scale)
+        tables = OutputTables(self.folder / "tables", OUTPUTS, self.schema.largest_scale)
         for output, rows in self.rows.items():
             columns = tables.schema(output).append(pa.field("batch_id", pa.int64()))
             write_deltalake(tables.folder / output, pa.Table.from_pylist(rows, schema=columns), mode="overwrite")

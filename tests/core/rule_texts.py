@@ -12,6 +12,8 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from buckets.aggregates.aggregate import ANY_FIELD, NUMBERS
+from buckets.aggregates.registry import AGGREGATES
 from buckets.events.schema import EventSchema
 from buckets.yaml_dialect import write_yaml
 
@@ -30,12 +32,12 @@ SCHEMA = EventSchema.model_validate(
         "measures": {"amount": {"scale": 2}, "fee": {"scale": 0}, "latitude": {"scale": 12}},
     }
 )
-NUMBERS, ANY = ("amount", "fee", "latitude", "n"), ("amount", "fee", "n", "bene", "kind of it", "select", "flag")
-FUNCTIONS: dict[str, tuple[str, ...]] = {
-    "sum": NUMBERS, "count": (), "avg": NUMBERS, "min": NUMBERS, "max": NUMBERS, "variance": NUMBERS, "stddev": NUMBERS,
-    "first": NUMBERS, "last": NUMBERS, "previous": NUMBERS, "time_since_first": (), "time_since_previous": (),
-    "is_first": (), "same_count": ANY, "count_distinct": ANY,
-}  # fmt: skip
+FIELDS = {
+    (): (),
+    NUMBERS: ("amount", "fee", "latitude", "n"),
+    ANY_FIELD: ("amount", "fee", "n", "bene", "kind of it", "select", "flag"),
+}
+FUNCTIONS = {name: FIELDS[aggregate.takes] for name, aggregate in AGGREGATES.items() if not aggregate.needs_p}
 GROUPINGS: Any = st.sampled_from([["payer"], ["bene", "payer"], ["flag", "n"], ["kind of it"], ["select"], []])
 FILTERS: Any = st.sampled_from(
     [

@@ -20,9 +20,11 @@ from buckets.resources import resource
 from buckets.rules.alert_schema import ALERT_FIELDS
 from buckets.rules.change import RuleChange
 from buckets.rules.completeness import Stretch
+from buckets.rules.group import group_id
 from buckets.rules.revision import revise
-from buckets.rules.rule import Rule, check_against_schema
-from buckets.rules.rule_set import RuleSet, group_id, next_rule_set
+from buckets.rules.rule import Rule
+from buckets.rules.rule_faults import check_against_schema
+from buckets.rules.rule_set import RuleSet, next_rule_set
 from tests.core.alert_rules import SCHEMA, rule_set
 from tests.core.pipeline import Pipeline
 

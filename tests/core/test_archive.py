@@ -6,11 +6,11 @@ import pyarrow as pa
 import pytest
 
 from buckets.archive.archive import Archive, by_batch
-from buckets.archive.arrived import archived, arrivals_of
-from buckets.archive.recorded import Recorded
+from buckets.archive.arrival_rows import archived, arrivals_of
+from buckets.archive.recorded_batches import RecordedBatches
 from buckets.checkpoint.cuts import UNKNOWN, Cuts
 from buckets.errors import BucketsError
-from buckets.history.scoring.scoring import Piece, score_pieces
+from buckets.history.scoring.scoring import ArchivePiece, score_pieces
 from buckets.outputs.columns import ALERTS
 from tests.core.archived_job import ArchivedJob
 from tests.core.examples import SCHEMA, rule
@@ -40,7 +40,7 @@ def test_archived_arrivals_score_as_they_did(tmp_path):
     cuts, recorded = {cut.batch_id: cut for cut in job.recorded.cuts}, job.recorded
     assert [cut.ruleset_version for cut in cuts.values()] == [1, 2, 2]
     pieces = [
-        Piece(rows, recorded.rule_set(cuts[number].ruleset_version), recorded.terms(number))
+        ArchivePiece(rows, recorded.rule_set(cuts[number].ruleset_version), recorded.terms(number))
         for number, rows in by_batch(job.archive.tables())
     ]
     again = [row for scored in score_pieces(pieces, evaluations=True) for row in scored.table(ALERTS).to_pylist()]
@@ -108,4 +108,4 @@ def test_cuts_of_a_batch_that_ran_twice_or_half_are_there_once(tmp_path):
 
 def test_a_checkpoint_without_cuts_says_so(tmp_path):
     with pytest.raises(BucketsError, match="no record of where the stream was cut"):
-        Recorded(tmp_path)
+        RecordedBatches(tmp_path)

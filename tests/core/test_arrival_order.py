@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buckets.checkpoint.arrival_order import ArrivalOrder, Ordering, Span
+from buckets.checkpoint.arrival_order import ArrivalOrder, Ordering, OrderRange
 from buckets.errors import BucketsError
 
 SPANS = st.lists(st.none() | st.tuples(st.integers(0, 9), st.integers(0, 9)).map(sorted).map(tuple), max_size=8)
 
 
-def run(checkpoint: Path, spans: list[Span | None], ordering: Ordering, restart: bool = False) -> list[str]:
+def run(checkpoint: Path, spans: list[OrderRange | None], ordering: Ordering, restart: bool = False) -> list[str]:
     """What is said of batches, one after the other."""
     said: list[str] = []
     order = ArrivalOrder(checkpoint, ordering, said.append)
@@ -24,7 +24,7 @@ def run(checkpoint: Path, spans: list[Span | None], ordering: Ordering, restart:
     return said
 
 
-def in_order(spans: list[Span | None]) -> bool:
+def in_order(spans: list[OrderRange | None]) -> bool:
     known = [span for span in spans if span is not None]
     return all(earlier[1] <= later[0] for at, later in enumerate(known) for earlier in known[:at])
 

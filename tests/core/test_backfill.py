@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from buckets.archive.archive import ARRIVAL
-from buckets.archive.arrived import archived
+from buckets.archive.arrival_rows import archived
 from buckets.backfill.fill_builder import Builder
 from buckets.engine.stages.filling import OVERVIEW
 from buckets.lists.lists import NO_LISTS
@@ -112,14 +112,14 @@ class Job:
         after = revise(before, asked, SCHEMA, self.arrived, LATENESS_MS).rule_set
         self.pipeline.rule_set = refitted(before, after, self.pipeline.batches)
 
-    def batch(self, rows: list[Row], feeds=None) -> tuple[dict, list, list]:
+    def batch(self, rows: list[Row], sources=None) -> tuple[dict, list, list]:
         """What comes out of a batch, its accounts, and how far its fills are."""
         pipeline = self.pipeline
         fills: list[bytes] = []
         scored = pipeline.score_batch
 
         def score_batch(batches, rule_set):
-            results = scored(batches, rule_set, feeds) if feeds is not None else scored(batches, rule_set)
+            results = scored(batches, rule_set, sources) if sources is not None else scored(batches, rule_set)
             fills.extend(results.fills)
             return results
 

@@ -13,7 +13,7 @@ from buckets.errors import BucketsError
 from buckets.rules.renaming import renamed_rules
 from buckets.rules.rule_set import first_rule_set
 from buckets.state_transfer.checkpoint_files import carried_files, last_batch, renumber_batch, with_offsets
-from buckets.state_transfer.manifest import FILE, Manifest, TableCheck
+from buckets.state_transfer.export_manifest import FILE, ExportManifest, TableCheck
 from buckets.state_transfer.plan import parse_names, plan_import
 from tests.core.checkpoints import basis, schema_with, with_attributes, with_measures
 from tests.core.examples import rule, until
@@ -21,10 +21,10 @@ from tests.core.examples import rule, until
 RULES = first_rule_set([rule(), rule("kinds", "fee", group_by=["kind", "payer"], where="fee > 1")])
 
 
-def manifest(**engine) -> Manifest:
+def manifest(**engine) -> ExportManifest:
     job = basis(**engine).to_json() | {"id": "me"}
     tables = {name: TableCheck(rows=1, checksum=2) for name in ("keys", "pages", "shards", "records")}
-    return Manifest(
+    return ExportManifest(
         release="0", made_ms=0, checkpoint="/old", job=job, batch_id=7, ruleset_version=RULES.version, tables=tables
     )
 
@@ -128,7 +128,7 @@ def test_fields_that_come_and_go_are_said_where_no_rule_needs_them():
 
 def test_a_manifest_is_read_as_it_was_written(tmp_path):
     manifest().write(tmp_path)
-    assert Manifest.read(tmp_path) == manifest()
+    assert ExportManifest.read(tmp_path) == manifest()
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_what_is_no_whole_export_that_this_release_reads_is_refused(tmp_path, ch
     if now is not None:
         file.write_text(json.dumps(now))
     with pytest.raises(BucketsError) as error:
-        Manifest.read(tmp_path)
+        ExportManifest.read(tmp_path)
     assert said in error.value.message
     assert "\n" not in error.value.message
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buckets.expressions.certainty import Between, possible_truths
+from buckets.expressions.certainty import possible_truths
 from buckets.expressions.evaluation import matching
 from buckets.expressions.expression import Expression
-from buckets.expressions.interval import scaled_down
+from buckets.expressions.interval import Interval, scaled_down
 from buckets.expressions.kinds import check_condition
 from buckets.expressions.normal_form import normalise
 from buckets.expressions.parser import parse_expression
@@ -33,6 +33,10 @@ INFINITY = Decimal("Infinity")
 POINTS = 4
 
 
+def between(lower: Decimal | int, upper: Decimal | int, may_be_null: bool = False) -> Interval:
+    return Interval(Decimal(lower), Decimal(upper), may_be_null)
+
+
 def as_decimal(scaled: int, name: str) -> Decimal:
     return Decimal(scaled).scaleb(-SCALES[name])
 
@@ -47,7 +51,7 @@ def numbers_between(draw, name):
     lower = draw(scaled)
     if kind == "exact":
         number = as_decimal(lower, name)
-        return draw(st.sampled_from([number, Between(number, number)])), [number] * POINTS
+        return draw(st.sampled_from([number, between(number, number)])), [number] * POINTS
     upper = min(lower + draw(st.integers(0, 3)), 2**63 - 1) if kind == "narrow" else draw(scaled)
     lower, upper = min(lower, upper), max(lower, upper)
     inside = st.one_of(st.just(lower), st.just(upper), st.integers(lower, upper)).map(
@@ -59,7 +63,7 @@ def numbers_between(draw, name):
     if kind == "open":
         end = draw(st.sampled_from([0, 1]))
         bounds[end] = INFINITY if end else -INFINITY
-    return Between(*bounds, may_be_null), points
+    return between(*bounds, may_be_null), points
 
 
 @st.composite
@@ -179,9 +183,9 @@ WHEN = {"recent": "number", "usual": "number", "payments": "number", "first": "b
 )
 def test_examples(text, possible):
     row = {
-        "recent": Between(900, 1000),
-        "usual": Between(Decimal("100.00"), Decimal("150.00")),
-        "payments": Between(12, 12, may_be_null=True),
+        "recent": between(900, 1000),
+        "usual": between(Decimal("100.00"), Decimal("150.00")),
+        "payments": between(12, 12, may_be_null=True),
         "first": frozenset([True, False]),
         "vip": True,
     }
@@ -192,7 +196,7 @@ def test_examples(text, possible):
 
 def test_numbers_of_any_length_stay_exact():
     nines = " * ".join(["9" * 38] * 40)
-    row = {"a": Between(Decimal("9" * 38), Decimal("9" * 38)), "b": Between(Decimal("-1E-50"), Decimal("1E-50"))}
+    row = {"a": between(Decimal("9" * 38), Decimal("9" * 38)), "b": between(Decimal("-1E-50"), Decimal("1E-50"))}
     for text, possible in [
         (f"({nines}) * ({nines}) * ({nines}) + 1 > a * ({nines})", [True]),
         (f"a * ({nines}) * ({nines}) + b > a * ({nines}) * ({nines})", [True, False]),
@@ -203,7 +207,7 @@ def test_numbers_of_any_length_stay_exact():
         assert possible_truths(parse_expression(text), row) == set(possible)
 
 
-@pytest.mark.parametrize("value", [Between(2, 1), frozenset()])
+@pytest.mark.parametrize("value", [between(2, 1), frozenset()])
 def test_bounds_that_nothing_lies_between_are_refused(value):
     with pytest.raises(ValueError, match="flag: nothing is"):
         possible_truths(parse_expression("flag IS NULL"), {"flag": value})

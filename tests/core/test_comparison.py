@@ -12,9 +12,10 @@ from deltalake import write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
+from buckets.duration import DAY_MS
 from buckets.errors import BucketsError
 from buckets.moment import TimeRange
-from buckets.outputs.comparison import DAY_MS, compare, compared_columns
+from buckets.outputs.comparison import compare, compared_columns
 from buckets.outputs.recorded_outputs import Selection, output_rows
 from buckets.outputs.rule_alerts import AlertCount, count_alerts, has_alerts, rules_with_alerts
 

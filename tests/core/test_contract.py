@@ -13,13 +13,14 @@ from jsonschema import Draft202012Validator
 from buckets.audit.rows import MESSAGE_COLUMNS, MessageReader, read_message, rows_of
 from buckets.audit.tables import TRANSACTIONS, UNREADABLE, audit_tables
 from buckets.outputs import columns
-from buckets.outputs.contract import CONTRACTS, MOMENT, load_contract, schema_path
+from buckets.outputs.contract import MOMENT, load_contract, schema_path
 from buckets.outputs.messages import NEWEST_VERSION, OTHER_VERSION, Message
 from buckets.rules.change import parse_change
 from tests.core.real_messages import real_messages
+from tests.published_policies import published
 from tests.spark.payments import RULES
 
-SCHEMAS = (*sorted(set(CONTRACTS.values())), "rule-change-v1")
+SCHEMAS = (*sorted({each.contract for each in columns.PUBLISHED.values()}), "rule-change-v1")
 TABLES = audit_tables(columns.TOPICS)
 BUCKETED = {"precision": {"tail": "0ms", "resolution": "300ms"}}
 
@@ -51,13 +52,15 @@ def test_a_published_schema_is_a_valid_schema_and_describes_every_field(name):
 
 @pytest.mark.parametrize("output", columns.TOPICS)
 def test_real_messages_fit_their_schema_and_have_no_field_that_it_does_not_describe(sent, output):
-    published = schema(CONTRACTS[output])
+    published = schema(columns.PUBLISHED[output].contract)
     check = Draft202012Validator(published | {"additionalProperties": False})
     assert sent[output]
     for message in sent[output]:
         value = json.loads(message.value)
         check.validate(value)
-        assert value["version"] == (NEWEST_VERSION if CONTRACTS[output].endswith("-v2") else OTHER_VERSION)
+        assert value["version"] == (
+            NEWEST_VERSION if columns.PUBLISHED[output].contract.endswith("-v2") else OTHER_VERSION
+        )
 
 
 @pytest.mark.parametrize("engine", [{}, BUCKETED], ids=["exact", "in buckets"])
@@ -288,8 +291,13 @@ def test_what_is_no_change_of_rules_is_none_by_the_schema(change):
     assert not Draft202012Validator(schema("rule-change-v1")).is_valid(change)
 
 
+def test_the_published_schemas_have_every_policy():
+    for path, text in published().items():
+        assert path.read_text(encoding="utf-8") == text, "python -m tests.published_policies writes it"
+
+
 def test_every_contract_names_its_columns_once():
     for output in columns.TOPICS:
         names = [column.name for column in TABLES[output].columns]
         assert len(set(names)) == len(names)
-        assert load_contract(CONTRACTS[output]).title
+        assert load_contract(columns.PUBLISHED[output].contract).title

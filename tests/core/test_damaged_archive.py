@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from buckets.archive.archive import Archive
-from buckets.archive.arrived import archived
+from buckets.archive.arrival_rows import archived
 from buckets.checkpoint.owned_folder import OWNER, OwnedFolder
 from buckets.errors import BucketsError
 from tests.core.examples import SCHEMA

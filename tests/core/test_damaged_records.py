@@ -26,8 +26,8 @@ from buckets.checkpoint.seal import OTHER_CHECKSUM, seal_bytes, seal_json, unsea
 from buckets.checkpoint.topic_generations import TopicGenerations
 from buckets.config.settings import AuditSettings
 from buckets.errors import BucketsError
-from buckets.list_feeds.file_feed import ListFile
-from buckets.list_feeds.list_book import ListBook
+from buckets.feeds.lists.list_book import ListBook
+from buckets.feeds.lists.whole_list import ListFile
 from buckets.lists.entry import Entry
 from buckets.lists.index import ListIndex
 from buckets.monitor.live import live_path, read_live

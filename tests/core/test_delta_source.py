@@ -4,7 +4,7 @@ import pytest
 
 from buckets.archive.delta_source import delta_arrivals
 from buckets.checkpoint.cuts import Cut
-from buckets.config.settings import SourceSettings
+from buckets.config.source import SourceSettings
 from buckets.errors import BucketsError
 from tests.core.examples import SCHEMA
 

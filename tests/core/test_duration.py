@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buckets.duration import LONGEST_MS, MS_PER_UNIT, format_duration, parse_duration_ms
+from buckets.duration import (
+    LONGEST_MS,
+    MS_PER_UNIT,
+    format_duration,
+    parse_duration_ms,
+    rounded_duration,
+    spoken_duration,
+)
 
 
 @given(st.one_of(st.integers(0, LONGEST_MS), st.integers(0, 3660).map(lambda days: days * 86_400_000)))
@@ -40,3 +47,20 @@ def test_ten_years_are_the_longest_duration():
 def test_digits_are_ascii():
     with pytest.raises(ValueError, match="is not a duration"):
         parse_duration_ms("\N{ARABIC-INDIC DIGIT FIVE}m")
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "rounded", "spoken"),
+    [
+        (1, "1 ms", "0.001 s"),
+        (1_499, "1 s", "1 s"),
+        (90_000, "2 min", "1 min 30 s"),
+        (7_500_000, "2 h", "2 h 5 min"),
+        (86_400_000 + 1_000, "1 d", "1 d 1 s"),
+        (1_000 * 86_400_000, "1,000 d", "1,000 d"),
+    ],
+)
+def test_a_duration_is_said_in_its_largest_unit_or_in_two(milliseconds, rounded, spoken):
+    assert rounded_duration(milliseconds) == rounded
+    assert spoken_duration(milliseconds) == spoken
+    assert spoken_duration(-60_000 * milliseconds).startswith("-")

@@ -13,8 +13,8 @@ from buckets.cli.rules import origin as rule_origin
 from buckets.delta import query
 from buckets.errors import BucketsError, first_line
 from buckets.events import event_file, parquet_rows
+from buckets.feeds.rules import table_feed
 from buckets.outputs import reader, recorded_outputs
-from buckets.rule_feeds import table_feed
 from buckets.rules.revision import Change
 from tests.core.examples import SCHEMA, rule
 

@@ -18,7 +18,8 @@ from buckets.engine.stages import shard
 from buckets.engine.storage.shard_store import ShardStore, head_key, page_key, split_head_key, split_page_key
 from buckets.kernel import score
 from buckets.outputs import columns
-from buckets.rules.rule_set import first_rule_set, group_id, next_rule_set
+from buckets.rules.group import group_id
+from buckets.rules.rule_set import first_rule_set, next_rule_set
 from buckets.timeline.inspection import TimelineView, pages_of, view_timeline
 from buckets.timeline.paging import Paging
 from tests.core.examples import SCHEMA, rule, until

@@ -7,11 +7,12 @@ from fractions import Fraction
 import pytest
 
 from buckets.cli.junit import junit_of_expectations
+from buckets.duration import DAY_MS
 from buckets.errors import BucketsError
 from buckets.events.bad_rows import BadRows
 from buckets.history.backtest.expectation import Known, check_expectation, parse_expectation
 from buckets.history.backtest.report import BacktestReport, Figures, FraudFigures, RuleResult
-from buckets.outputs.comparison import DAY_MS, Comparison, Part
+from buckets.outputs.comparison import CaughtEvents, Comparison
 
 EVERYTHING = Known(("r", "a < b"), fraud=True, recorded=True, amount=True)
 FRAUD = FraudFigures(
@@ -19,7 +20,7 @@ FRAUD = FraudFigures(
 )
 FIGURES = Figures(alerts=30, held=4, events=9, keys=5, amount=Decimal("1234.56"), fraud=FRAUD)
 OVERLAP = Comparison(
-    {name: Part(events, None, None, ()) for name, events in (("only_a", 1), ("only_b", 2), ("both", 3))}, {}
+    {name: CaughtEvents(events, None, None, ()) for name, events in (("only_a", 1), ("only_b", 2), ("both", 3))}, {}
 )
 QUIET = Figures(0, 0, 0, 0, Decimal(0), FraudFigures(0, 0, 0, 0, Decimal(0), Decimal(0)))
 REPORT = BacktestReport(

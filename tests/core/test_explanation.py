@@ -12,6 +12,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from buckets.aggregates.registry import AGGREGATES, SHORT_FUNCTIONS
 from buckets.history.explain.explanation import Explanation, FeatureThen, as_json
 from buckets.history.explain.maker import Explainer
 from buckets.outputs import columns
@@ -26,25 +27,16 @@ from tests.oracle import COMPARE
 pytestmark = pytest.mark.slow
 
 START_MS = 1_700_000_000_000
-FUNCTIONS: dict[str, tuple[str | None, ...]] = {
-    "count": (None,),
-    "is_first": (None,),
-    "sum": ("amount",),
-    "min": ("amount",),
+OF_OTHERS: dict[str, tuple[str, ...]] = {
     "max": ("n",),
-    "avg": ("amount",),
-    "variance": ("amount",),
     "stddev": ("n",),
     "same_count": ("card", "amount", "n", "vip"),
     "count_distinct": ("kind",),
-    "first": ("amount",),
     "last": ("n",),
-    "previous": ("amount",),
-    "median": ("amount",),
-    "percentile": ("amount",),
     "mode": ("n",),
-    "time_since_first": (None,),
-    "time_since_previous": (None,),
+}
+FUNCTIONS: dict[str, tuple[str | None, ...]] = {
+    name: OF_OTHERS.get(name, ("amount",) if aggregate.takes else (None,)) for name, aggregate in AGGREGATES.items()
 }
 WHERES = [None, "kind = 'a'", "amount > 2 OR vip", {"kind": "b", "amount": {"<=": "5"}}]
 COMPARED = st.sampled_from([">", "<="])
@@ -67,7 +59,7 @@ def rules(draw: st.DrawFn, rule_id: str) -> Rule:
     window = st.sampled_from(["1s", "5s", "20s"])
     left = st.sampled_from(["closed", "open"])
     if draw(st.booleans()):
-        function = draw(st.sampled_from(["count", "sum", "avg", "min", "max"]))
+        function = draw(st.sampled_from(SHORT_FUNCTIONS))
         aggregate = {"function": function} | ({"measure": "amount"} if function != "count" else {})
         limit = {"operator": draw(st.sampled_from([">", ">=", "<", "=", "!="])), "value": draw(st.sampled_from(LIMITS))}
         written |= {"aggregate": aggregate, "limit": limit}
@@ -80,14 +72,15 @@ def rules(draw: st.DrawFn, rule_id: str) -> Rule:
             of = draw(st.sampled_from(FUNCTIONS[function]))
             features[name] = {"function": function, "window": {"length": draw(window), "left": draw(left)}}
             features[name] |= {"of": of} if of else {}
-            features[name] |= {"p": 75} if function == "percentile" else {}
+            features[name] |= {"p": 75} if AGGREGATES[function].needs_p else {}
             counted = draw(st.sampled_from([None, *WHERES, {}]))
             features[name] |= {} if counted is None else {"where": counted}
             fields = draw(st.sampled_from([None, None, ["payer"], ["kind"], []]))
             features[name] |= {} if fields is None else {"group_by": fields}
+        are_boolean = {name: AGGREGATES[each["function"]].is_boolean for name, each in features.items()}
         tests = [
-            name if each["function"] == "is_first" else f"{name} {draw(COMPARED)} {draw(st.sampled_from(LIMITS))}"
-            for name, each in features.items()
+            name if is_boolean else f"{name} {draw(COMPARED)} {draw(st.sampled_from(LIMITS))}"
+            for name, is_boolean in are_boolean.items()
         ]
         written |= {"features": features, "when": draw(st.sampled_from([" AND ", " OR "])).join([*tests, "n > -2"])}
     return Rule.model_validate(written | draw(policies()))
@@ -319,7 +312,7 @@ def test_every_function_is_computed_again(rows, where, window, data):
     for function, of in ((function, of) for function, fields in FUNCTIONS.items() for of in fields):
         name = f"{function}_" if len(FUNCTIONS[function]) == 1 else f"{function}_{of}"
         features[name] = {"function": function, "window": window} | ({"of": of} if of else {})
-        features[name] |= {"p": "37.5"} if function == "percentile" else {}
+        features[name] |= {"p": "37.5"} if AGGREGATES[function].needs_p else {}
         features[name] |= {"where": where} if where else {}
     when = "is_first_ OR sum_ > 3 OR stddev_ IS NULL"
     every = Rule.model_validate({"rule_id": "r0", "group_by": ["payer"], "features": features, "when": when})

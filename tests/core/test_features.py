@@ -1,7 +1,6 @@
 """Rules with features: values, conditions and alerts as a loop over lists has them, however the stream is cut."""
 
 import json
-import math
 from datetime import timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -14,7 +13,8 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 import buckets
-from buckets.aggregates.aggregate import aggregate
+from buckets.aggregates.aggregate import ANY_FIELD, NUMBERS
+from buckets.aggregates.registry import AGGREGATES
 from buckets.engine.stages.in_memory import BatchResults, InMemoryJob
 from buckets.engine.stages.output_decoder import OutputDecoder
 from buckets.engine.stages.shard import Scorer
@@ -29,6 +29,7 @@ from buckets.rules.change import changes_between
 from buckets.rules.revision import revise
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import RuleSet
+from tests.core.aggregates.oracle import Seen, oracles
 from tests.core.conditions import value as plain_value
 from tests.laws import examples
 
@@ -41,7 +42,7 @@ SCHEMA = EventSchema.model_validate(
     }
 )
 START_MS = 1_700_000_000_000
-NUMBERS, ANY = ("amount", "n"), ("amount", "n", "kind", "flag", "bene")
+ORACLES = oracles()
 FILTERS: dict[Any, Any] = {
     None: None,
     "": lambda row: True,
@@ -119,84 +120,24 @@ class Oracle:
         inside = [each for each in events if first_ms <= each["time"] <= row["time"]]
         counted = [each for each in inside if counts(each)]
         before = [each for each in inside[: next(i for i, x in enumerate(inside) if x is row)] if counts(each)]
-        return (computed(named.feature.function, named.feature.of, row, counted, before, named.feature.p),)
+        feature = named.feature
+        return (ORACLES[feature.function].value(Seen(row, counted, before, feature.of, feature.p)),)
 
 
 def _text(where: Any) -> str:
     return where.text if where else ""
 
 
-def computed(
-    function: str, of: str | None, row: dict[str, Any], counted: list[Any], before: list[Any], p: Decimal | None = None
-) -> Any:
-    """An aggregate over events, as a Fraction, a bool or None."""
-    values = [Fraction(each[of]) for each in counted] if of in NUMBERS else []
-    if function in ("count", "same_count"):
-        return Fraction(len(counted))
-    if function == "is_first":
-        return not before
-    if function == "count_distinct":
-        return Fraction(len({each[of] for each in counted}))
-    if function.startswith("time_since"):
-        found = (counted[:1] if function.endswith("first") else before[-1:]) or None
-        return None if found is None else Fraction(row["time"] - found[0]["time"], 1000)
-    if function == "previous":
-        return Fraction(before[-1][of]) if before else None
-    if not values:
-        return None
-    if function in ("percentile", "median", "mode"):
-        return ranked(function, sorted(values), p)
-    if function in ("first", "last"):
-        return values[0 if function == "first" else -1]
-    scale = 2 if of == "amount" else 0
-    if function == "avg":
-        return rounded(sum(values) / len(values), scale + 6)
-    if function in ("variance", "stddev"):
-        if len(values) < 2:
-            return None
-        mean = sum(values) / len(values)
-        variance = sum((each - mean) ** 2 for each in values) / (len(values) - 1)
-        return rounded(variance, 2 * scale + 6) if function == "variance" else root(variance, scale + 6)
-    return {"sum": sum, "min": min, "max": max}[function](values)
-
-
-def ranked(function: str, values: list[Fraction], p: Decimal | None) -> Fraction:
-    """A percentile, the median or the mode of sorted values."""
-    if function == "median":
-        return (values[(len(values) - 1) // 2] + values[len(values) // 2]) / 2
-    if function == "mode":
-        return max(values, key=values.count)
-    assert p is not None
-    share = Fraction(p) / 100 * len(values)
-    return next(each for each in values if sum(other <= each for other in values) >= share)
-
-
-def rounded(number: Fraction, digits: int) -> Fraction:
-    """Half to even."""
-    return Fraction(round(number * 10**digits), 10**digits)
-
-
-def root(number: Fraction, digits: int) -> Fraction:
-    """To the nearest digit."""
-    low = math.isqrt(int(number * 10 ** (2 * digits)))
-    return Fraction(low + ((2 * low + 1) ** 2 <= 4 * number * 10 ** (2 * digits)), 10**digits)
-
-
 def shown(function: str, of: str | None, number: Any) -> Any:
     """A value as a term has it."""
     if number is None or isinstance(number, bool):
         return number
-    scale = 2 if of == "amount" and function not in ("count", "same_count", "count_distinct") else 0
-    scale = {"avg": scale + 6, "median": scale + 1, "stddev": scale + 6, "variance": 2 * scale + 6}.get(function, scale)
-    scale = 3 if function.startswith("time_since") else scale
+    scale = ORACLES[function].digits(2 if of == "amount" else 0)
     return format_scaled(int(number * 10**scale), scale)
 
 
-FUNCTIONS = {
-    "sum": NUMBERS, "count": (), "avg": NUMBERS, "min": NUMBERS, "max": NUMBERS, "variance": NUMBERS, "stddev": NUMBERS,
-    "is_first": (), "same_count": ANY, "first": NUMBERS, "last": NUMBERS, "previous": NUMBERS, "count_distinct": ANY,
-    "time_since_first": (), "time_since_previous": (), "percentile": NUMBERS, "median": NUMBERS, "mode": NUMBERS,
-}  # fmt: skip
+FIELDS = {(): (), NUMBERS: ("amount", "n"), ANY_FIELD: ("amount", "n", "kind", "flag", "bene")}
+FUNCTIONS = {name: FIELDS[aggregate.takes] for name, aggregate in AGGREGATES.items()}
 
 
 @st.composite
@@ -205,7 +146,7 @@ def features(draw: st.DrawFn, functions: dict[str, tuple[str, ...]]) -> dict[str
     found: dict[str, Any] = {"function": function, "window": draw(st.sampled_from(["2s", "5s", "30s"]))}
     if functions[function]:
         found["of"] = draw(st.sampled_from(functions[function]))
-    if function == "percentile":
+    if AGGREGATES[function].needs_p:
         found["p"] = draw(st.sampled_from([50, "95", 0.01, "99.99", 100, "33.3"]))
     if draw(st.booleans()):
         found["window"] = {"length": found["window"], "left": "open"}
@@ -222,7 +163,7 @@ def rules(draw: st.DrawFn, functions: dict[str, tuple[str, ...]] = FUNCTIONS) ->
         named = {f"f{index}": draw(features(functions)) for index in range(draw(st.integers(1, 3)))}
         tests = []
         for name, feature in named.items():
-            boolean = aggregate(feature["function"]).is_boolean
+            boolean = AGGREGATES[feature["function"]].is_boolean
             tests.append(
                 name if boolean else draw(st.sampled_from([f"{name} > 3", f"{name} * 2 <= 9.5", f"{name} IS NULL"]))
             )
@@ -308,7 +249,7 @@ def test_a_rule_without_its_features_or_its_condition_is_refused():
             Rule.model_validate({"rule_id": "r", "group_by": []} | missing)
 
 
-WITH_BOUNDS = {name: kinds for name, kinds in FUNCTIONS.items() if not aggregate(name).needs_raw_events}
+WITH_BOUNDS = {name: kinds for name, kinds in FUNCTIONS.items() if not AGGREGATES[name].needs_raw_events}
 
 
 def in_bounds(term: dict[str, Any], exact: Any) -> bool:

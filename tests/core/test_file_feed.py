@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from buckets.errors import BucketsError
+from buckets.feeds.feed import RuleRead
+from buckets.feeds.rules.file_feed import RuleFiles
+from buckets.feeds.watched import SETTLED_S
 from buckets.printable import blank_letter, unseen_character
-from buckets.rule_feeds.feed import Read
-from buckets.rule_feeds.file_feed import SETTLED_S, RuleFiles
 from buckets.rule_files.change_notes import ChangeNote, change_notes_path, read_change_notes, write_change_notes
 from buckets.rule_files.yaml_editor import RuleText, change_files, rules_text
 from buckets.rule_files.yaml_rules import load_rules
@@ -50,7 +51,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr("buckets.rule_feeds.file_feed.time", clock)
+    monkeypatch.setattr("buckets.feeds.watched.time", clock)
     return clock
 
 
@@ -220,7 +221,7 @@ def test_a_folder_that_cannot_be_read_for_a_while_changes_nothing_and_is_said(wr
             RuleFiles(tmp_path / "rules", SCHEMA).start(None)
     for _ in range(2):
         clock.now_s += LONG_S
-        assert feed.read([ONE]) == Read()
+        assert feed.read([ONE]) == RuleRead()
     write(rules_text([ONE, TWO]), "rules/a.yaml")
     clock.now_s += LONG_S
     assert asked(feed.read([ONE]).asked) == [("put", "two")]
@@ -266,8 +267,8 @@ def test_a_file_that_goes_while_it_is_read_is_looked_at_again(feed, write, clock
         raise BucketsError(message)
 
     with monkeypatch.context() as patched:
-        patched.setattr("buckets.rule_feeds.file_feed.load_rule_files", lost)
-        assert feed.read([ONE]) == Read()
+        patched.setattr("buckets.feeds.rules.file_feed.load_rule_files", lost)
+        assert feed.read([ONE]) == RuleRead()
     write(rules_text([ONE, TWO]))
     clock.now_s += LONG_S
     assert asked(feed.read([ONE]).asked) == [("put", "two")]

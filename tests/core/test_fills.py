@@ -8,7 +8,7 @@ from buckets.backfill.fill_status import read_fills
 from buckets.checkpoint.backfill_requests import BackfillRequest, BackfillRequests
 from buckets.checkpoint.batch_records import BatchRecord
 from buckets.config.engine import EngineSettings
-from buckets.rule_feeds.rule_book import RuleBook
+from buckets.feeds.rules.rule_book import RuleBook
 from buckets.rules.backfill import Wanted, begun, completed, refitted
 from buckets.rules.change import RuleChange, changes_between
 from buckets.rules.completeness import FROM_THE_FIRST, complete_behind

@@ -19,7 +19,7 @@ from buckets.rules.filter import (
     parse_filter,
     write_filter,
 )
-from buckets.rules.rule_set import canonical_group_id, group_id
+from buckets.rules.group import canonical_group_id, group_id
 from tests.core.examples import SCHEMA
 from tests.laws import examples
 

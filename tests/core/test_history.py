@@ -13,10 +13,10 @@ from buckets.config.job import Job
 from buckets.config.settings import AuditSettings, JobSettings
 from buckets.delta import numbered_append
 from buckets.errors import BucketsError
+from buckets.feeds.rules import history as history_module
+from buckets.feeds.rules.history import RuleHistory, open_history, read_rule_changes, rows_of, rule_changes_path
+from buckets.feeds.rules.rule_book import NO_RULES
 from buckets.files import write_whole
-from buckets.rule_feeds import history as history_module
-from buckets.rule_feeds.history import RuleHistory, open_history, read_rule_changes, rows_of, rule_changes_path
-from buckets.rule_feeds.rule_book import NO_RULES
 from buckets.rules.change import RuleChange
 from buckets.rules.revision import revise
 from buckets.rules.rule_set import first_rule_set

@@ -1,6 +1,7 @@
 """Results as JSON lines."""
 
 import json
+from decimal import Decimal
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -123,3 +124,9 @@ def test_an_alert_carries_its_event():
 def test_a_measure_that_was_null_is_null_in_the_event_of_an_alert():
     (alert,) = lines_of(first_rule_set([rule("r", limit=LOW)]), [row("a", 10, fee=None)])[columns.ALERTS]
     assert alert["event"]["fee"] is None
+
+
+def test_a_value_that_is_of_no_rule_has_the_digits_of_the_event_schema():
+    writer, digits = JsonLines(first_rule_set([rule()]), SCHEMA), SCHEMA.largest_scale
+    stored = Decimal(12).scaleb(-digits).quantize(Decimal(1).scaleb(-digits - 6))
+    assert writer.shown("side", {"event_id": "a", "amount": stored})["amount"] == str(Decimal(12).scaleb(-digits))

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from buckets.engine.storage.key import decode_key, encode_keys, key_json, key_of_values, shards_of
+from buckets.rules.group import Group
 from buckets.rules.rule import Rule
-from buckets.rules.rule_set import Group, first_rule_set
+from buckets.rules.rule_set import first_rule_set
 from tests.core.examples import SCHEMA, rule
 from tests.laws import examples
 

@@ -11,10 +11,9 @@ from buckets.engine.stages.in_memory import MemoryEntries
 from buckets.engine.storage.shard_store import HEADS, LOG, SCHEDULE, Section, section_of
 from buckets.errors import BucketsError
 from buckets.state import cache as cache_module
-from buckets.state.bounds import Bounds
 from buckets.state.cache import WorkerCaches
-from buckets.state.layer import HISTORY, Layer
-from buckets.state.manifest import Manifest
+from buckets.state.layer import HISTORY, Bounds, Layer
+from buckets.state.log_manifest import LogManifest
 from buckets.state.segment import decode_segment, encode_segment
 from tests.laws import examples
 
@@ -138,7 +137,7 @@ class LayerMachine(RuleBasedStateMachine):
         """Only live segments are in the store, and caches know no more than they may."""
         if not hasattr(self, "store") or LOG not in self.store.data:
             return
-        manifest = Manifest.decode(self.store.data[LOG])
+        manifest = LogManifest.decode(self.store.data[LOG])
         live = {LOG + number.to_bytes(8, "big") for number in range(manifest.first, manifest.next)}
         assert {key for key in self.store.data if section_of(key) == LOG} == live | {LOG}
         assert len(manifest.history) <= HISTORY

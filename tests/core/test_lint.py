@@ -133,8 +133,9 @@ def test_a_code_is_found_where_it_is_and_not_just_beside_it(code, has_it, has_no
         (False, [limited("count", ">=", 5), limited("count", ">=", 5, state="PAUSE")]),
         (False, [limited("count", ">=", 5, rollout="10%"), limited("count", ">=", 5, rollout="10%")]),
         (False, [limited("count", ">=", 5), limited("count", ">=", 5, state="SHADOW")]),
-        # As a feature an average is rounded before it is compared.
-        (False, [limited("avg", ">=", 5), when("mean >= 5")]),
+        (True, [limited("avg", ">=", 5), when("mean >= 5")]),
+        # As a feature with a filter an average is rounded before it is compared.
+        (False, [limited("avg", ">=", 5, where={"kind": "a"}), when("mean >= 5", where={"kind": "a"})]),
     ],
 )
 def test_two_rules_are_the_same_if_nothing_that_matters_differs(same, others):

@@ -30,10 +30,10 @@ from buckets.expressions.normal_form import normalise
 from buckets.expressions.parser import parse_expression
 from buckets.expressions.sql_text import to_sql
 from buckets.expressions.wording import in_words
-from buckets.list_feeds.feed import ListRead
-from buckets.list_feeds.file_feed import ListFile
-from buckets.list_feeds.list_book import ListBook
-from buckets.list_feeds.table_feed import ListTable
+from buckets.feeds.feed import ListRead
+from buckets.feeds.lists.list_book import ListBook
+from buckets.feeds.lists.whole_list import ListFile, ListTable
+from buckets.feeds.rules.rule_book import RuleBook
 from buckets.lists import base as base_module
 from buckets.lists.base import ListBase, open_base, table_of
 from buckets.lists.difference import difference
@@ -41,7 +41,6 @@ from buckets.lists.entry import Entry
 from buckets.lists.index import ListIndex
 from buckets.lists.list_file import load_list, read_moment_ms
 from buckets.lists.lists import ListsAt
-from buckets.rule_feeds.rule_book import RuleBook
 from buckets.rules.filter import canonical_filter, parse_filter
 from buckets.rules.rule_set import first_rule_set
 from tests.core.checkpoints import written_in
@@ -572,7 +571,7 @@ def test_a_moment_is_in_utc_and_rounded_up_to_the_millisecond():
 
 
 def test_a_table_is_read_again_after_a_commit(checkpoint, tmp_path, monkeypatch):
-    monkeypatch.setattr("buckets.delta.commit_watch.LOOK_EVERY_S", 0)
+    monkeypatch.setattr("buckets.feeds.watched.LOOK_EVERY_S", 0)
     path = tmp_path / "table"
     until = pa.array([1_500_500, None], pa.timestamp("us", "UTC"))
     write_deltalake(path, pa.table({"merchant": [7, 8], "until": until, "category": ["casino", None]}))

@@ -18,7 +18,7 @@ from buckets.errors import BucketsError
 from buckets.monitor.job_counts import LATEST_ALERTS
 from buckets.monitor.live import SILENT_AFTER_MS, Live, live_path, read_live
 from buckets.monitor.live_status import MOST_WAITING, LiveStatus
-from buckets.outputs.columns import alert_columns
+from buckets.outputs.columns import ALERTS, columns_of
 from buckets.rules.rule_set import RuleSet, first_rule_set
 from tests.core.done_batches import NOW_MS, Done, batch
 from tests.core.examples import rule
@@ -34,7 +34,7 @@ def alerts(positions) -> pa.Table:
         "count": 3, "operator": ">", "limit": "10", "source": "t[0]", "source_order": 0,
     }  # fmt: skip
     rows = [template | {"event_id": f"e{position}", "position": position} for position in positions]
-    return pa.Table.from_pylist(rows, schema=alert_columns(2))
+    return pa.Table.from_pylist(rows, schema=columns_of(ALERTS, 2))
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buckets.moment import exact_time_text, iso_text, moment_ms, time_text
+from buckets.moment import brief_time_text, exact_time_text, iso_text, minute_text, moment_ms, time_text
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -23,6 +23,8 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def test_a_time_is_shown_to_the_second_or_to_the_millisecond(time_ms, shown):
     assert exact_time_text(time_ms) == shown
     assert time_text(time_ms) == shown[:19]
+    assert minute_text(time_ms) == shown[:16]
+    assert brief_time_text(time_ms) == (shown[:16] if shown[17:19] == "00" else shown[:19])
     assert iso_text(time_ms) == shown.replace(" ", "T") + "Z"
 
 

@@ -1,6 +1,7 @@
 """Names: what the documentation names is there, and what is there is used."""
 
 import ast
+import pkgutil
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,6 +36,7 @@ ELSEWHERE = {
 }
 """First words of settings, of columns and of files, which are written like attributes of modules."""
 CALLED_BY_OTHERS = {
+    "AGGREGATE",  # the registry of aggregates, which asks each module for it
     "init",  # Spark's StatefulProcessor
     "handleInputRows",
     "yaml_implicit_resolvers",  # PyYAML's loaders
@@ -133,6 +135,53 @@ def test_every_name_of_several_words_in_docstrings_and_design_is_there():
     there |= {word for path in shipped for word in re.findall(r"\w+", path.read_text(encoding="utf-8"))}
     name = re.compile(r"[a-z]+(?:_[a-z]+)+")
     assert {f"{location}: `{word}`" for location, word in said() if name.fullmatch(word) and word not in there} == set()
+
+
+def test_no_two_classes_that_others_use_have_one_name():
+    """One word, one thing."""
+    places: dict[str, list[str]] = {}
+    for path, tree in TREES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}
+
+
+def glossary() -> dict[str, list[str]]:
+    """The words of the glossary, each with what it is in the code."""
+    table = (PACKAGE / "DESIGN.md").read_text(encoding="utf-8").split("## Words")[1].split("## Layout")[0]
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if line.startswith("|")
+    ]
+    return {word: QUOTED.findall(code) for word, _, code in rows[2:]}
+
+
+def test_every_word_of_the_glossary_is_the_name_of_what_it_means_in_the_code():
+    words = glossary()
+    assert len(words) > 15
+    for word, names in words.items():
+        stems = {part.strip()[:5].lower() for part in re.split(r",| of ", word)}
+        for name in names:
+            assert pkgutil.resolve_name(f"buckets.{name}") is not None
+            assert any(stem in name.lower().replace("_", "") for stem in stems), f"{word} is called `{name}`"
+
+
+NO_VERBS = re.compile(
+    "A|All|An|As|At|By|Each|Every|Everything|For|From|How|If|In|Its|No|Nothing|Of|On|One|Since|Something|That|The|There|"
+    "These|Those|To|What|When|Where|Whether|Which|Who|Why"
+)
+"""Words with which sentences begin that do not say what a function does."""
+
+
+def test_docstrings_of_functions_begin_with_what_they_do():
+    nouns = {
+        f"{path.relative_to(ROOT)}:{node.lineno} {node.name}: {text.splitlines()[0]}"
+        for path, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and not any("property" in ast.unparse(of) for of in node.decorator_list)
+        if (text := ast.get_docstring(node)) is not None and NO_VERBS.fullmatch(text.split()[0].rstrip(","))
+    }
+    assert nouns == set()
 
 
 @pytest.mark.parametrize(

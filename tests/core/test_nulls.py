@@ -4,15 +4,14 @@ import json
 from collections import Counter
 from decimal import Decimal
 from itertools import pairwise
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buckets.aggregates.aggregate import Function as FeatureFunction
-from buckets.aggregates.aggregate import SimpleFunction, aggregate
-from buckets.history.explain.value import CountedEvents, plain_value
+from buckets.aggregates.plain import CountedEvents
+from buckets.aggregates.registry import AGGREGATES, SHORT_FUNCTIONS
 from buckets.outputs import columns
 from buckets.rules.filter import write_filter
 from buckets.rules.rule import Rule
@@ -32,7 +31,7 @@ Row = dict[str, Any]
 
 @st.composite
 def plain_rules(draw, rule_id: str) -> Rule:
-    function = draw(st.sampled_from(get_args(SimpleFunction)))
+    function = draw(st.sampled_from(SHORT_FUNCTIONS))
     return rule(
         rule_id,
         group_by=draw(st.sampled_from(GROUPINGS)),
@@ -45,16 +44,16 @@ def plain_rules(draw, rule_id: str) -> Rule:
 
 @st.composite
 def features(draw) -> dict[str, Any]:
-    function = draw(st.sampled_from(get_args(FeatureFunction)))
-    takes = aggregate(function).takes
-    fields = [name for name, kinds in OF.items() if kinds in takes]
+    function = draw(st.sampled_from(list(AGGREGATES)))
+    takes = AGGREGATES[function].takes
+    fields = [name for name, kind in OF.items() if kind in takes]
     written = {
         "function": function,
         "window": draw(st.sampled_from(LENGTHS)),
         "of": draw(st.sampled_from(fields)) if fields else None,
         "where": draw(st.sampled_from(FILTERS)),
         "group_by": draw(st.sampled_from([None, None, *GROUPINGS])),
-        "p": "50" if function == "percentile" else None,
+        "p": "50" if AGGREGATES[function].needs_p else None,
     }
     return {name: value for name, value in written.items() if value is not None}
 
@@ -65,7 +64,7 @@ OF = {"amount": "measure", "fee": "measure", "account": "long", "kind": "string"
 @st.composite
 def feature_rules(draw, rule_id: str) -> Rule:
     named = {f"f{index}": each for index, each in enumerate(draw(st.lists(features(), min_size=1, max_size=3)))}
-    tests = [name if each["function"] == "is_first" else f"{name} > 1" for name, each in named.items()]
+    tests = [name if AGGREGATES[each["function"]].is_boolean else f"{name} > 1" for name, each in named.items()]
     return Rule.model_validate(
         {
             "rule_id": rule_id,
@@ -170,7 +169,7 @@ def test_a_feature_leaves_out_what_has_no_value_and_is_null_outside_of_its_group
             if any(row[name] is None for name in named.fields):
                 assert (term["value"], term["exact"], term["count"], term["warm"]) == (None, True, 0, True)
                 continue
-            of = feature.of if feature.function != "same_count" else None
+            of = None if feature.aggregate.by_value else feature.of
             counts = passes(None if feature.where is None else write_filter(feature.where))
             came = [other for other in rows if other["at"] <= row["at"]]
             counted = value_at(named.fields, row, came, feature.window.length_ms, of, counts)
@@ -178,7 +177,7 @@ def test_a_feature_leaves_out_what_has_no_value_and_is_null_outside_of_its_group
             values = [None if of is None else scaled(other[of], scale) for other in counted]
             own = next((index for index, other in enumerate(counted) if other is row), None)
             events = CountedEvents([other["at"] for other in counted], values, own, row["at"])
-            expected = plain_value(feature.function, events, scale, feature.p).shown
+            expected = feature.aggregate.plain(events, scale).shown
             said = term["value"]
             assert term["exact"]
             assert said == expected if said is None or isinstance(said, bool) else Decimal(said) == expected

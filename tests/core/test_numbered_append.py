@@ -18,8 +18,8 @@ from buckets.delta import numbered_append
 from buckets.delta.commits import Commits
 from buckets.delta.numbered_append import append_new
 from buckets.engine.stages.accounting import BatchAccount, GroupAccount
+from buckets.feeds.rules.history import COLUMNS, RuleHistory
 from buckets.outputs import columns
-from buckets.rule_feeds.history import COLUMNS, RuleHistory
 from buckets.spark.delta_sink import DeltaSink, table_columns
 from tests.core.checkpoints import terms
 from tests.core.test_audit_writer import batch

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from buckets.errors import BucketsError
-from buckets.events.arrivals import BROKEN, DeadLetter, Events, parse
+from buckets.events.arrivals import BROKEN, DeadLetter, EventColumns, parse
 from buckets.events.parquet_rows import check_parquet, field_batches, read_arrivals
 from buckets.events.schema import EventSchema
 from buckets.numbers.fixed_point import INT64_MAX, INT64_MIN
@@ -188,7 +188,7 @@ def utf8(data: bytes) -> Any:
         return REFUSED
 
 
-def read(path: Path, arrival: str | None = None) -> list[tuple[pa.RecordBatch, Events, list[DeadLetter]]]:
+def read(path: Path, arrival: str | None = None) -> list[tuple[pa.RecordBatch, EventColumns, list[DeadLetter]]]:
     pieces = read_arrivals(path, 5, SCHEMA, arrival)
     return [(piece, *parse(piece, SCHEMA, frozenset())) for piece in pieces]
 

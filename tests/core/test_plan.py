@@ -4,20 +4,20 @@ import json
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buckets.aggregates import aggregate as aggregates
+from buckets.aggregates.operation import MAX, MODE
+from buckets.aggregates.registry import AGGREGATES, SHORT_FUNCTIONS
 from buckets.compiled import compiled
 from buckets.config.engine import EngineSettings
 from buckets.config.precision import Precision
 from buckets.kernel.evaluate import fires as fires_in_kernel
 from buckets.kernel.evaluate import side_of_limit
-from buckets.kernel.plan import DROP, EXCLUDE, FUNCTIONS, INCLUDE, PRORATE, REPLACE, plan_group, tiers_of
+from buckets.kernel.plan import DROP, EXCLUDE, INCLUDE, PRORATE, REPLACE, plan_group, tiers_of
 from buckets.rules.rule_set import first_rule_set
 from tests import oracle
 from tests.core.examples import SCHEMA, rule
@@ -200,16 +200,20 @@ def test_rules_that_differ_in_their_limits_share_a_feature_and_stand_in_the_orde
     assert plan.window_arrays.reach_ms[features.window].tolist() == [3_600_000, 7_200_000, 3_600_000]
 
 
-def test_every_function_of_a_rule_is_in_the_kernel_and_in_the_published_schema():
+def test_every_function_of_a_rule_is_made_of_operations_of_the_kernel_and_in_the_published_schema():
     published = json.loads((Path(__file__).parents[2] / "schemas" / "rule-change-v1.json").read_text())["$defs"]
     of_rules = published["rule"]["properties"]["aggregate"]["properties"]["function"]["enum"]
     of_features = published["feature"]["properties"]["function"]["enum"]
-    assert set(of_rules) == set(get_args(aggregates.SimpleFunction))
-    assert set(of_features) == set(get_args(aggregates.Function)) >= set(of_rules)
-    assert set(FUNCTIONS) == set(get_args(aggregates.KernelFunction)) >= set(of_rules)
+    assert set(of_rules) == set(SHORT_FUNCTIONS)
+    assert set(of_features) == set(AGGREGATES) >= set(of_rules)
+    components = [
+        one for each in AGGREGATES.values() for counts_all in (True, False) for one in each.components(counts_all)
+    ]
+    assert {component.operation for component in components} == set(range(MODE + 1))
+    assert all(AGGREGATES[function].operation <= MAX for function in of_rules)
 
 
-@pytest.mark.parametrize("function", get_args(aggregates.SimpleFunction))
+@pytest.mark.parametrize("function", SHORT_FUNCTIONS)
 def test_the_sentence_of_a_rule_names_every_function(function):
     sentence = rule(aggregate={"function": function, "measure": "amount"}).sentence()
     assert sentence.endswith("events of the same payer over the last 1h is above 100")

@@ -13,11 +13,13 @@ import buckets
 from buckets.duration import format_duration
 from buckets.engine.eviction import shard_clock
 from buckets.engine.policies.policies import is_in_share
-from buckets.engine.policies.policy_state import PolicyEntry, RuleState, read_entry
+from buckets.engine.policies.policy_state import PolicyEntry, read_entry
 from buckets.errors import BucketsError
 from buckets.outputs import columns
+from buckets.rules.policies.rule_state import RuleState
 from buckets.rules.policy import WHOLE_SHARE
-from buckets.rules.rule import POLICY_FIELDS, Rule, check_against_schema, check_new
+from buckets.rules.rule import POLICY_FIELDS, Rule
+from buckets.rules.rule_faults import check_against_schema, check_new
 from buckets.rules.rule_set import RuleSet, first_rule_set, next_rule_set
 from tests.core.examples import SCHEMA as PAYMENTS
 from tests.core.examples import rule, until, written_rule
@@ -27,6 +29,7 @@ from tests.laws import examples
 from tests.strategies import SCHEMA, cuts, streams
 
 MAYBE = st.none() | st.integers()
+OTHERS = st.dictionaries(st.text(), MAYBE)
 OUTPUTS = (columns.ALERTS, columns.SHADOW_ALERTS, columns.HELD_ALERTS)
 STARTS_MS = [-1_000, 0, 1_700_000_000_000]
 FORMS = [
@@ -318,7 +321,7 @@ def test_a_key_is_not_evicted_within_its_cooldown_and_goes_with_it(form):
     assert [row["event_id"] for row in one.output(columns.HELD_ALERTS) if "idle" in row["key"]] == ["e2"]
     for number, at in enumerate(range(1_100, 5_000, 10), 1_000):
         one.batch([[event(number, "busy", at)]])
-    stores = [one.stores[0], one.driver.meeting]
+    stores = [one.stores[0], one.driver.cross_group]
     assert all(key.endswith(b"busy") for store in stores for key in store.policies.data)
     assert sum(len(store.policies.data) for store in stores) == 1
     assert [key for key in one.stores[0].heads.data if key.endswith(b"idle")] == []
@@ -341,13 +344,21 @@ def test_what_policies_remember_of_a_group_that_is_gone_goes_too():
 @given(
     st.integers(0, 10),
     st.integers(-(2**63), 2**63 - 1),
-    st.dictionaries(st.text(), st.builds(RuleState, MAYBE, st.integers(0), MAYBE, MAYBE)),
+    st.dictionaries(st.text(), st.builds(RuleState, MAYBE, st.integers(0), MAYBE, MAYBE, OTHERS)),
 )
 def test_what_is_remembered_is_read_as_it_was_written(generation, latest_ms, states):
     (group,) = first_rule_set([rule()]).groups
     entry = PolicyEntry(generation, latest_ms, states)
     expected = entry if generation == group.generation else None
     assert read_entry(entry.to_bytes(), group) == expected
+
+
+def test_an_entry_of_the_first_release_is_written_back_byte_for_byte():
+    (group,) = first_rule_set([rule()]).groups
+    stored = '[1,1,1700000000000,{"a":[-5,2,null,7],"é":[null,0,3,null]}]'.encode()
+    entry = read_entry(stored, group)
+    assert entry.rules == {"a": RuleState(-5, 2, None, 7), "é": RuleState(reset_ms=3)}
+    assert entry.to_bytes() == stored
 
 
 def test_what_a_later_release_remembers_is_refused_in_one_line():
@@ -361,8 +372,8 @@ def test_what_a_later_release_remembers_is_refused_in_one_line():
 def test_what_was_held_back_is_kept_until_the_cooldown_is_over_wherever_time_begins(began_ms):
     """A cooldown that ends at 1970-01-01 ends at the time 0, which is a time like any other."""
     state = RuleState(began_ms, held_back=2, held_ms=began_ms + 500)
-    assert state.at(began_ms + 1_100, 1_000, 100).held_back == 2
-    assert state.at(began_ms + 1_101, 1_000, 100).held_back == 0
+    assert state.at(began_ms + 1_100, began_ms + 1_000, 100).held_back == 2
+    assert state.at(began_ms + 1_101, began_ms + 1_000, 100).held_back == 0
 
 
 # What a policy may not say

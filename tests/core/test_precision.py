@@ -7,7 +7,8 @@ from pydantic import ValidationError
 from buckets.config.engine import EngineSettings
 from buckets.config.precision import JobPrecision, Precision
 from buckets.kernel.plan import plan_group
-from buckets.rules.rule_set import first_rule_set, group_id
+from buckets.rules.group import group_id
+from buckets.rules.rule_set import first_rule_set
 from tests.core.examples import SCHEMA, rule
 from tests.strategies import precisions
 

@@ -191,10 +191,10 @@ def of_sorted(wanted: Wanted, values: np.ndarray) -> Decimal:
     """A function over sorted values; 0 of none."""
     if not len(values):
         return Decimal(0)
-    if wanted.function == "MEDIAN":
+    if wanted.operation == "MEDIAN":
         twice = int(values[(len(values) - 1) // 2] + values[len(values) // 2])
         return with_tenths(twice // 2, twice % 2 * 500_000)
-    if wanted.function == "MODE":
+    if wanted.operation == "MODE":
         different, often = np.unique(values, return_counts=True)
         return Decimal(int(different[np.argmax(often)]))
     return Decimal(int(values[-(-len(values) * wanted.hundredths // 10_000) - 1]))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buckets.rule_feeds.rule_book import NO_RULES
+from buckets.feeds.rules.rule_book import NO_RULES
 from buckets.rule_files.differences import rules_that_differ
 from buckets.rules.change import RuleChange
 from buckets.rules.group_changes import group_changes

@@ -21,8 +21,9 @@ from buckets.engine.eviction import eviction, shard_clock
 from buckets.errors import BucketsError
 from buckets.history.replay import pieces
 from buckets.history.replay import replay as replays
-from buckets.history.replay.differences import Difference
-from buckets.history.replay.replay import Replayed, Wanted, replay_history
+from buckets.history.replay.differences import RowDifference
+from buckets.history.replay.replay import ReplayRequest, replay_history
+from buckets.history.replay.replayed import Replayed
 from buckets.lists.entry import Entry
 from buckets.moment import TimeRange, moment_ms
 from buckets.outputs.columns import EVALUATIONS
@@ -128,7 +129,7 @@ def told(found: Replayed) -> list[str]:
 def test_as_it_was_cut_all_comes_out_again_to_the_last_digit(happened, lateness):
     with evicting(), lived(happened, allowed_lateness=lateness) as job:
         if job.archive.end():
-            found = replay_history(job.history(), Wanted(**ALL))
+            found = replay_history(job.history(), ReplayRequest(**ALL))
             assert told(found) == []
             assert found.compared[EVALUATIONS] == len(job.rows[EVALUATIONS])
 
@@ -139,7 +140,7 @@ def test_as_it_was_cut_all_comes_out_again_to_the_last_digit(happened, lateness)
 def test_joined_batches_say_the_same_where_nothing_is_evicted(happened, joined_rows):
     with mock.patch.object(pieces, "JOINED_ROWS", joined_rows), lived(happened) as job:
         if job.archive.end():
-            assert told(replay_history(job.history(), Wanted(evaluations=True, cuts="joined"))) == []
+            assert told(replay_history(job.history(), ReplayRequest(evaluations=True, cuts="joined"))) == []
 
 
 @pytest.mark.slow
@@ -150,10 +151,10 @@ def test_joined_batches_say_the_same_of_what_is_warm(happened, joined_rows):
     with evicting(), lived(happened, allowed_lateness="0ms") as job:
         if job.archive.end():
             with mock.patch.object(pieces, "JOINED_ROWS", joined_rows):
-                found = replay_history(job.history(), Wanted(evaluations=True, cuts="joined"))
+                found = replay_history(job.history(), ReplayRequest(evaluations=True, cuts="joined"))
             evaluated = [each for each in found.differences if each.output == EVALUATIONS]
             assert [each for each in evaluated if not each.is_cold and each.row["rule_id"].startswith("e")] == []
-            assert replay_history(job.history(), Wanted(evaluations=True, cuts="recorded")).is_equal
+            assert replay_history(job.history(), ReplayRequest(evaluations=True, cuts="recorded")).is_equal
 
 
 # Rows that were changed
@@ -180,13 +181,13 @@ def job(tmp_path) -> RecordedJob:
 
 
 def changed(job: RecordedJob, **wanted) -> list[tuple]:
-    found = replay_history(job.history(), Wanted(**wanted))
+    found = replay_history(job.history(), ReplayRequest(**wanted))
     assert found.is_equal == (not found.differences)
     return [(each.output, each.kind, each.fields, each.row["event_id"]) for each in found.differences]
 
 
 def test_nothing_is_changed(job):
-    found = replay_history(job.history(), Wanted())
+    found = replay_history(job.history(), ReplayRequest())
     assert (found.cut_as, found.batches, found.events, found.is_equal) == ("recorded", 3, 12, True)
     assert found.compared == {output: len(job.rows[output]) for output in OUTPUTS if output != EVALUATIONS}
     assert min(found.compared.values()) > 0
@@ -241,7 +242,7 @@ def test_only_alerts_of_the_time_asked_for_are_compared(job):
     chosen = changed(job, times=TimeRange(moment_ms(begin), moment_ms(end)))
     assert chosen == [each for each in everything if 5 <= int(each[3][1:]) < 9]
     assert 0 < len(chosen) < len(everything)
-    found = replay_history(job.history(), Wanted(TimeRange(until_ms=3 * MINUTE_MS)))
+    found = replay_history(job.history(), ReplayRequest(TimeRange(until_ms=3 * MINUTE_MS)))
     assert (found.last_batch, found.events) == (0, 4)
 
 
@@ -257,8 +258,8 @@ def test_joined_batches_that_differ_are_scored_again_one_by_one(job):
     told = []
     job.rows["alerts"][0] |= {"warm": False}
     with mock.patch.object(replays, "FEW_BATCHES", 1):
-        joined = replay_history(job.history(), Wanted(cuts="joined"))
-        found = replay_history(job.history(), Wanted(), say=told.append)
+        joined = replay_history(job.history(), ReplayRequest(cuts="joined"))
+        found = replay_history(job.history(), ReplayRequest(), say=told.append)
     assert (joined.cut_as, joined.eviction, joined.is_equal) == ("joined", 1, True)
     assert (found.cut_as, found.eviction, found.is_equal) == ("recorded", 0, False)
     assert len(told) == 1
@@ -285,8 +286,8 @@ def test_what_follows_from_a_key_that_was_evicted_otherwise_is_no_fault(output, 
     found = Replayed("recorded", 0, 1, None, evicts_otherwise=True)
     cold = {"rule_id": "resetting" if of_rule is RESETTING else "mine", "key": "k1", "warm": False}
     warm = {"rule_id": rule_id, "event_id": "e1", "key": key, "warm": True}
-    rows = [Difference(output, "recorded_only", (), warm, None)]
-    rows += [Difference(EVALUATIONS, "different", ("warm",), cold | {"warm": True}, cold)]
+    rows = [RowDifference(output, "recorded_only", (), warm, None)]
+    rows += [RowDifference(EVALUATIONS, "different", ("warm",), cold | {"warm": True}, cold)]
     found.note(rows, lambda each: of_rule)
     assert (found.eviction, found.is_equal) == ((2, True) if is_excused else (1, False))
 
@@ -294,7 +295,7 @@ def test_what_follows_from_a_key_that_was_evicted_otherwise_is_no_fault(output, 
 def test_an_alert_whose_window_was_not_complete_when_it_was_scored_again_is_no_fault():
     found = Replayed("recorded", 0, 1, None, evicts_otherwise=True)
     rows = [
-        Difference(
+        RowDifference(
             "alerts", "recorded_only", (), {"rule_id": "mine", "event_id": event, "key": event, "warm": True}, None
         )
         for event in ("e1", "e2")
@@ -303,7 +304,7 @@ def test_an_alert_whose_window_was_not_complete_when_it_was_scored_again_is_no_f
     assert found.missing == {("mine", "e1", "e1"), ("mine", "e2", "e2")}
     again = Replayed("recorded", 0, 1, None, evicts_otherwise=True, missing=found.missing)
     evaluations = {"rule_id": ["mine"] * 3, "event_id": ["e1", "e2", "e3"], "key": ["e1", "e2", "e3"]}
-    again.note_evaluations(pa.table(evaluations | {"warm": [False, True, False]}))
+    again.cold.note_evaluations(pa.table(evaluations | {"warm": [False, True, False]}), again.missing)
     again.note(rows, lambda each: rule("mine"))
     assert (again.eviction, again.counts["recorded_only"]) == (1, 1)
 
@@ -311,7 +312,7 @@ def test_an_alert_whose_window_was_not_complete_when_it_was_scored_again_is_no_f
 def test_rows_of_no_batch_are_a_fault_also_where_they_say_that_a_window_was_not_complete():
     found = Replayed("joined", 0, 1, None)
     row = {"rule_id": "mine", "event_id": "e1", "key": "k1", "warm": False}
-    found.note_strangers([Difference("alerts", "recorded_only", (), row, None)])
+    found.note_strangers([RowDifference("alerts", "recorded_only", (), row, None)])
     assert not found.is_equal
 
 
@@ -320,12 +321,12 @@ def test_in_joined_batches_the_batch_counts_before_the_partition(tmp_path):
     job.use([rule(limit={"operator": ">", "value": "0"})])
     job.batch([PAYMENTS[0] | {"source_order": 1}])
     job.batch([PAYMENTS[2] | {"source_order": 0}])
-    assert told(replay_history(job.history(), Wanted(evaluations=True, cuts="joined"))) == []
+    assert told(replay_history(job.history(), ReplayRequest(evaluations=True, cuts="joined"))) == []
     assert len(job.rows["alerts"]) == 2
 
 
 def test_processes_say_the_same_as_one(job):
-    assert told(replay_history(job.history(), Wanted(evaluations=True, processes=2))) == []
+    assert told(replay_history(job.history(), ReplayRequest(evaluations=True, processes=2))) == []
 
 
 # What is missing
@@ -334,14 +335,14 @@ def test_processes_say_the_same_as_one(job):
 def test_without_all_that_was_scored_nothing_is_compared(job, tmp_path):
     history = job.history()
     with pytest.raises(BucketsError, match="no event has happened in that time"):
-        replay_history(history, Wanted(TimeRange(10**15)))
+        replay_history(history, ReplayRequest(TimeRange(10**15)))
     DeltaTable(job.archive.table_path).delete("_batch_id = 2")
     with pytest.raises(BucketsError, match="ends with batch 1, and the job has written batch 2"):
-        replay_history(history, Wanted())
-    assert replay_history(history, Wanted(TimeRange(until_ms=8 * MINUTE_MS))).not_compared == 2
+        replay_history(history, ReplayRequest())
+    assert replay_history(history, ReplayRequest(TimeRange(until_ms=8 * MINUTE_MS))).not_compared == 2
     shutil.rmtree(tmp_path / "tables" / "held_alerts")
     with pytest.raises(BucketsError, match="there is no table held_alerts"):
-        replay_history(history, Wanted())
+        replay_history(history, ReplayRequest())
 
 
 def test_a_version_of_a_list_that_is_gone_is_named(tmp_path):
@@ -349,10 +350,10 @@ def test_a_version_of_a_list_that_is_gone_is_named(tmp_path):
     job.use([LISTED])
     job.use_list("cards", {"c": Entry()})
     job.batch([{"id": "e", "t": 0, "payer": "p", "card": "c", "amount": "1", "position": 1}])
-    assert told(replay_history(job.history(), Wanted(evaluations=True, processes=2))) == []
+    assert told(replay_history(job.history(), ReplayRequest(evaluations=True, processes=2))) == []
     shutil.rmtree(tmp_path / "checkpoint" / "buckets" / "lists")
     with pytest.raises(BucketsError, match="batch 0 saw version 1 of list cards, which is not kept any more"):
-        replay_history(job.history(), Wanted())
+        replay_history(job.history(), ReplayRequest())
 
 
 def test_an_empty_archive_says_so(tmp_path):
@@ -360,7 +361,7 @@ def test_an_empty_archive_says_so(tmp_path):
     job.use([rule()])
     job.batch([])
     with pytest.raises(BucketsError, match="holds nothing"):
-        replay_history(job.history(), Wanted())
+        replay_history(job.history(), ReplayRequest())
 
 
 def test_batches_of_an_earlier_release_cannot_be_replayed(job):
@@ -371,4 +372,12 @@ def test_batches_of_an_earlier_release_cannot_be_replayed(job):
         b"\n".join(seal_json(line | ({} if at else {"ruleset_version": 0})) for at, line in enumerate(lines))
     )
     with pytest.raises(BucketsError, match="batches up to 0 were scored by a release"):
-        replay_history(replace(history, recorded=job.recorded), Wanted())
+        replay_history(replace(history, recorded=job.recorded), ReplayRequest())
+
+
+def test_rows_that_are_of_no_rule_are_compared_too():
+    row = {"event_id": "e", "key": "{}"}
+    found = Replayed("joined", 0, 1, None)
+    differences = [RowDifference("side", "recorded_only", (), row | {"warm": warm}, None) for warm in (True, False)]
+    found.note(differences, lambda each: None)
+    assert (found.eviction, found.counts) == (1, {"recorded_only": 1})

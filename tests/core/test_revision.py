@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from buckets.rule_feeds.rule_book import NO_RULES
+from buckets.feeds.rules.rule_book import NO_RULES
 from buckets.rules.change import RuleChange, changes_between, key_of, parse_change
 from buckets.rules.revision import NOTHING_GONE, Revision, deleted, revise
 from buckets.rules.rule import LARGEST_VERSION, Rule

@@ -9,9 +9,9 @@ from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.checkpoint.topic_position import TopicPosition
 from buckets.config.engine import EngineSettings
 from buckets.errors import BucketsError
+from buckets.feeds.feed import RuleRead
+from buckets.feeds.rules.rule_book import RuleBook
 from buckets.kafka.faults import Outage
-from buckets.rule_feeds.feed import Read
-from buckets.rule_feeds.rule_book import RuleBook
 from buckets.rules.change import RuleChange
 from buckets.rules.revision import Refusal
 from buckets.rules.rule import Rule
@@ -51,9 +51,9 @@ class LogFeed:
         self.started_at = position
         self.at = 0 if position is None else position.offset
 
-    def read(self, in_force: Sequence[Rule]) -> Read:
+    def read(self, in_force: Sequence[Rule]) -> RuleRead:
         asked, self.at = self.log.changes[self.at :], len(self.log.changes)
-        return Read(asked, [], TopicPosition(self.at, "id"))
+        return RuleRead(asked, position=TopicPosition(self.at, "id"))
 
     def refuse(self, refusals: Sequence[Refusal]) -> None:
         self._fail("refuse")

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from buckets.rules.completeness import ALWAYS_MS
-from buckets.rules.rule_set import COUNT_TRACK, RuleSet, first_rule_set, group_id, next_rule_set
+from buckets.rules.group import COUNT_TRACK, group_id
+from buckets.rules.rule_set import RuleSet, first_rule_set, next_rule_set
 from tests.core.examples import rule, since, until
 from tests.laws import examples
 

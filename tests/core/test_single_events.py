@@ -100,7 +100,7 @@ def check_bounds(wanted, found, exact):
         (value, count, fired), true = found.results[f"f{at}"], exact.results[f"f{at}"]
         lower, upper, is_exact, is_certain, fewest, most = found.bounds[f"f{at}"]
         assert fired
-        has_none = each.function in RANKS  # of no events; others are 0 then
+        has_none = each.operation in RANKS  # of no events; others are 0 then
         assert lower <= true.value <= upper or (has_none and not true.count), each
         assert lower <= value <= upper or (has_none and not count), each
         assert fewest <= true.count <= most
@@ -172,7 +172,7 @@ def test_of_a_bucket_in_the_window_the_first_event_is_any_of_its_events():
 
 def test_of_a_bucket_in_the_window_the_previous_event_is_any_of_its_events():
     counted = Wanted("PREVIOUS", counted="ok", length_ms=20)
-    found = after_old_events(counted, counted._replace(function="PREVIOUS_TIME"), Wanted("PREVIOUS", length_ms=20))
+    found = after_old_events(counted, counted._replace(operation="PREVIOUS_TIME"), Wanted("PREVIOUS", length_ms=20))
     assert found == [
         ((500, 1), (100, 500, False, False, 1, 1)),
         ((18, 1), (12, 18, False, False, 1, 1)),

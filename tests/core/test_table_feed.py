@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from buckets.delta.commit_watch import LOOK_EVERY_S
 from buckets.errors import BucketsError
-from buckets.rule_feeds.feed import Read
-from buckets.rule_feeds.table_feed import COLUMNS, RuleTable
+from buckets.feeds.feed import RuleRead
+from buckets.feeds.rules.table_feed import COLUMNS, RuleTable
+from buckets.feeds.watched import LOOK_EVERY_S
 from buckets.rules.rule import Rule
 from tests.core.examples import SCHEMA, rule
 
@@ -33,9 +33,9 @@ class Feed:
     def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.feed = RuleTable(path, SCHEMA)
         self.now_s = 0.0
-        monkeypatch.setattr("buckets.delta.commit_watch.time.monotonic", lambda: self.now_s)
+        monkeypatch.setattr("buckets.feeds.watched.time.monotonic", lambda: self.now_s)
 
-    def read(self, *in_force: Rule, after_s: float = LOOK_EVERY_S) -> Read:
+    def read(self, *in_force: Rule, after_s: float = LOOK_EVERY_S) -> RuleRead:
         self.now_s += after_s
         return self.feed.read(in_force)
 
@@ -56,7 +56,7 @@ def feed(table, monkeypatch) -> Feed:
     return feed
 
 
-def asked(read: Read) -> list[tuple[str, str | None, str, str]]:
+def asked(read: RuleRead) -> list[tuple[str, str | None, str, str]]:
     assert read.refused == []
     return [(change.change, change.subject, change.author, change.reason) for change in read.asked]
 
@@ -107,7 +107,7 @@ def test_a_broken_row_changes_nothing_and_is_said_once_until_it_is_mended(feed, 
     (refusal,) = found.refused
     assert refusal.reason.startswith(said)
     assert refusal.origin == f"{table}@1"
-    assert feed.read(ONE) == Read()
+    assert feed.read(ONE) == RuleRead()
     write(table, row(ONE), row(TWO))
     assert asked(feed.read(ONE)) == [("put", "two", "ann", "why")]
 
@@ -126,7 +126,7 @@ def test_a_table_that_goes_is_said_once_and_the_rules_stay(feed, table):
     found = feed.read(ONE)
     assert found.asked == []
     assert "is not a Delta table" in found.refused[0].reason
-    assert feed.read(ONE) == Read()
+    assert feed.read(ONE) == RuleRead()
 
 
 def test_a_table_with_a_file_missing_is_said_once(feed, table):
@@ -137,7 +137,7 @@ def test_a_table_with_a_file_missing_is_said_once(feed, table):
     assert found.asked == []
     assert "the table cannot be read" in found.refused[0].reason
     assert "\n" not in found.refused[0].reason
-    assert feed.read(ONE) == Read()
+    assert feed.read(ONE) == RuleRead()
 
 
 def test_columns_of_others_do_not_matter_and_author_and_reason_may_be_left_out(tmp_path, monkeypatch):

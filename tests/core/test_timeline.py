@@ -8,17 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from buckets.compiled import compiled
+from buckets.timeline.bucket import absorb, make_combined, merge_value
 from buckets.timeline.timeline import (
     HOT,
     Timeline,
-    absorb,
     clear,
     extreme,
     first_ending_at_or_after,
     insert,
     is_raw,
-    make_combined,
-    merge_value,
     rebuild,
     remove,
     total,

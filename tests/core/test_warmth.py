@@ -10,8 +10,9 @@ import buckets
 from buckets.checkpoint.batch_records import BatchRecord
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.config.engine import EngineSettings
+from buckets.duration import DAY_MS
 from buckets.engine.stages.shard import Scorer
-from buckets.rules.completeness import DAY_MS, Stretch, Stretches, joined
+from buckets.rules.completeness import Stretch, Stretches, joined
 from buckets.rules.rule import Rule
 from buckets.rules.rule_set import first_rule_set, next_rule_set
 from buckets.rules.warmth import Warm, Warmth, rules_warmth

@@ -127,7 +127,7 @@ def test_a_rule_id_may_look_like_a_number_or_a_date(tmp_path, written):
         ("{length: 24h}", "{length: -24h}", "5: rules[1].window.length: '-24h' is not a duration"),
         ("{length: 24h}", "{length: 9999d}", "5: rules[1].window.length: '9999d' is longer than the limit of 3660d"),
         ("left: open", "left: ajar", "16: rules[2].window.left: Input should be 'closed' or 'open', not 'ajar'"),
-        ("function: sum", "function: median", "4: rules[1].aggregate.function: Input should be 'sum'"),
+        ("function: sum", "function: median", "4: rules[1].aggregate.function: Input should be 'avg'"),
         (
             "state: SHADOW",
             "state: LOUD",

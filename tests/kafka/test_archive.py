@@ -8,8 +8,8 @@ from buckets.archive.archive import by_batch
 from buckets.archive.history import History
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
-from buckets.history.replay.replay import Wanted, replay_history
-from buckets.history.scoring.scoring import Piece, score_pieces
+from buckets.history.replay.replay import ReplayRequest, replay_history
+from buckets.history.scoring.scoring import ArchivePiece, score_pieces
 from buckets.outputs.columns import ALERTS
 from buckets.spark.prepared_job import Listener, prepare
 from tests.kafka.audit_job import AuditJob
@@ -42,14 +42,14 @@ def test_messages_are_archived_as_far_as_the_audit_has_come_and_score_the_same(b
     cuts = {cut.batch_id: cut for cut in history.recorded.cuts}
     assert len(cuts) >= 4
     pieces = [
-        Piece(part, history.recorded.rule_set(cuts[batch].ruleset_version), history.recorded.terms(batch))
+        ArchivePiece(part, history.recorded.rule_set(cuts[batch].ruleset_version), history.recorded.terms(batch))
         for batch, part in by_batch(history.archive.tables())
     ]
     found = [row for scored in score_pieces(pieces, evaluations=False) for row in scored.table(ALERTS).to_pylist()]
     again = sorted((row["alert_id"], row["source"], row["position"], row["warm"]) for row in found)
     assert again == sorted((row["alert_id"], row["source"], row["position"], row["warm"]) for row in job.rows(ALERTS))
     assert again
-    replayed = replay_history(history, Wanted())
-    joined = replay_history(history, Wanted(cuts="joined"))
+    replayed = replay_history(history, ReplayRequest())
+    joined = replay_history(history, ReplayRequest(cuts="joined"))
     assert (replayed.differences, joined.differences) == ([], [])
     assert replayed.compared[ALERTS] == joined.compared[ALERTS] == len(again)

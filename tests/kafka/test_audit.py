@@ -25,7 +25,7 @@ from buckets.delta.small_files import join_small_files
 from buckets.delta.table_upgrade import constraints_of, is_same_sql
 from buckets.errors import BucketsError
 from buckets.outputs import columns
-from buckets.outputs.contract import CONTRACTS, schema_path
+from buckets.outputs.contract import schema_path
 from buckets.outputs.messages import ID, Message
 from buckets.spark.prepared_job import Listener, prepare
 from tests.core.real_messages import real_messages
@@ -56,7 +56,7 @@ def test_what_a_job_sends_fits_the_schemas_and_is_in_the_tables_once(broker, spa
     assert [row["value_bytes"] for row in transactions if row["value_bytes"] is not None] == [b"\xff{"]
     assert all(row["day"] == row["published_at"].date() for row in transactions)
     for name in columns.TOPICS:
-        published = json.loads(schema_path(CONTRACTS[name]).read_text(encoding="utf-8"))
+        published = json.loads(schema_path(columns.PUBLISHED[name].contract).read_text(encoding="utf-8"))
         check = Draft202012Validator(published | {"additionalProperties": False})
         messages = broker.read(job.topic_of(name))
         assert len(messages) == report.written.messages[name] > 0

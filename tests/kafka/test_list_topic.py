@@ -10,8 +10,8 @@ import yaml
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.list_versions import ListVersions, PinnedLists
 from buckets.errors import BucketsError
-from buckets.kafka.list_topic import ListTopic
-from buckets.list_feeds.list_book import ListBook
+from buckets.feeds.lists.list_book import ListBook
+from buckets.feeds.lists.topic_feed import ListTopic
 from buckets.lists.entry import Entry
 from buckets.lists.index import ListIndex
 

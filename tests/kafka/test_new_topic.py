@@ -14,7 +14,7 @@ from buckets.checkpoint.source_offsets import SourceOffsets
 from buckets.checkpoint.topic_generations import NewTopic, TopicGenerations
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
-from buckets.history.replay.replay import Wanted, replay_history
+from buckets.history.replay.replay import ReplayRequest, replay_history
 from buckets.kafka.faults import Broker
 from buckets.outputs.columns import ALERTS, DEAD_LETTERS
 from buckets.spark.audit import AuditListener, AuditQuery, prepare_audit
@@ -251,7 +251,7 @@ def test_an_audit_refuses_a_new_topic_and_then_keeps_both_and_the_archive_has_bo
 
     history = History.open(load_job(job.conf))
     assert history.archive.end() == 101
-    replayed = replay_history(history, Wanted())
+    replayed = replay_history(history, ReplayRequest())
     assert replayed.differences == []
     assert replayed.compared[ALERTS] == len(job.rows(ALERTS))
 

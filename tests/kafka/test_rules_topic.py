@@ -17,10 +17,12 @@ from buckets.checkpoint.topic_position import TopicPosition
 from buckets.cli.main import exit_code
 from buckets.config.engine import EngineSettings
 from buckets.errors import BucketsError
-from buckets.kafka import follower, rules_topic
+from buckets.feeds import watched_topic
+from buckets.feeds.rules import topic_feed
+from buckets.feeds.rules.rule_book import RuleBook
+from buckets.feeds.rules.topic_feed import LARGEST_REJECTED, RulesTopic
+from buckets.kafka import follower
 from buckets.kafka.faults import Outage
-from buckets.kafka.rules_topic import LARGEST_REJECTED, RulesTopic
-from buckets.rule_feeds.rule_book import RuleBook
 from buckets.rule_files.yaml_rules import load_rules
 from buckets.rules.change import RuleChange, key_of, parse_change
 from buckets.rules.rule import Rule
@@ -470,7 +472,7 @@ def test_a_message_that_nobody_foresaw_is_rejected_and_the_next_is_taken(topic, 
             raise ZeroDivisionError
         return parse_change(key, *others)
 
-    monkeypatch.setattr(rules_topic, "parse_change", fail_at_first)
+    monkeypatch.setattr(topic_feed, "parse_change", fail_at_first)
     topic.write(put("a"), put("b"))
     assert ids(topic.run(topic.start())) == ["b"]
     assert [rejected["reason"] for rejected in topic.values(topic.rejected)] == ["ZeroDivisionError"]
@@ -489,8 +491,8 @@ def test_a_thread_that_fails_is_seen_and_goes_on_where_it_was(topic, monkeypatch
 
     book = topic.start()
     topic.run(book)
-    monkeypatch.setattr(rules_topic, "parse_change", fail)
-    monkeypatch.setattr(rules_topic, "first_line", raise_again)
+    monkeypatch.setattr(topic_feed, "parse_change", fail)
+    monkeypatch.setattr(watched_topic, "first_line", raise_again)
     topic.write(put("a"))
     wait_until(lambda: book.fault is not None)
     assert book.fault == f"topic {topic.name} is not followed: KeyError: 'why'"

@@ -12,11 +12,11 @@ from buckets.archive.history import History
 from buckets.audit.tables import TRANSACTIONS
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.config.job import load_job
-from buckets.history.replay.replay import Wanted, replay_history
+from buckets.feeds.lists.list_book import ListBook
+from buckets.feeds.lists.topic_feed import ListTopic
+from buckets.history.replay.replay import ReplayRequest, replay_history
 from buckets.kafka.faults import client_settings
-from buckets.kafka.list_topic import ListTopic
 from buckets.kafka.reader import TopicReader
-from buckets.list_feeds.list_book import ListBook
 from buckets.outputs.columns import ALERTS
 from buckets.spark.prepared_job import Listener, prepare
 from tests.kafka.audit_job import AuditJob
@@ -148,7 +148,7 @@ def test_the_audit_and_the_archive_hold_what_was_committed_and_a_replay_is_the_s
     history = History.open(load_job(job.conf))
     assert history.archive.end() == len(kept)
     for cuts in ("recorded", "joined"):
-        replayed = replay_history(history, Wanted(cuts=cuts))
+        replayed = replay_history(history, ReplayRequest(cuts=cuts))
         assert replayed.differences == []
         assert replayed.compared[ALERTS] == len(job.rows(ALERTS))
 

@@ -25,19 +25,19 @@ from buckets.events.event_file import ROW_NUMBER, EventFile, numbered_lines
 from buckets.events.line_reader import line_reader
 from buckets.events.parquet_rows import MOST_ROWS, as_arrivals, field_batches
 from buckets.events.schema import EventSchema
+from buckets.feeds.lists.list_book import ListBook
+from buckets.feeds.lists.whole_list import ListFile
+from buckets.feeds.rules.rule_book import RuleBook
 from buckets.files import partial_of, write_whole
-from buckets.list_feeds.file_feed import ListFile
-from buckets.list_feeds.list_book import ListBook
 from buckets.outputs.json_files import OUTPUTS
 from buckets.outputs.json_lines import JsonLines
-from buckets.rule_feeds.rule_book import RuleBook
 from buckets.rules.rule import Rule
 from buckets.spark.arrival_stream import ArrivalStream
 from buckets.spark.file_stream import file_reader
 from buckets.spark.parquet_source import list_files, read_files
 from buckets.spark.query import BatchReport, Scoring, ScoringQuery
 from buckets.spark.scored_batch import ScoredBatch
-from buckets.state.bounds import Bounds
+from buckets.state.layer import Bounds
 from tests.fixed_rules import FixedRules
 
 _FIRST_MTIME_S = 1_700_000_000

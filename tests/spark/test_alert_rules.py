@@ -9,7 +9,7 @@ import pytest
 import buckets as library
 from buckets.config.engine import EngineSettings
 from buckets.errors import BucketsError
-from buckets.rule_feeds.rule_book import RuleBook
+from buckets.feeds.rules.rule_book import RuleBook
 from buckets.spark.delta_sink import DeltaSink
 from tests.spark.command import RunningCommand
 from tests.spark.job_folder import JobFolder

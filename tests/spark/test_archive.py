@@ -14,7 +14,7 @@ from deltalake import write_deltalake
 from buckets.archive.archive import by_batch
 from buckets.archive.history import History
 from buckets.config.job import load_job
-from buckets.history.scoring.scoring import Piece, score_pieces
+from buckets.history.scoring.scoring import ArchivePiece, score_pieces
 from buckets.outputs.columns import EVALUATIONS
 from tests.spark.job_folder import FIRST_MTIME_S, JobFolder, read_table
 from tests.spark.payments import RULES, payments
@@ -72,7 +72,7 @@ def test_what_a_job_has_read_is_archived_batch_by_batch_and_scores_the_same(kind
     cuts = {cut.batch_id: cut for cut in history.recorded.cuts}
     assert {cuts[batch].ruleset_version for batch in table["_batch_id"].to_pylist()} == {1, 2}
     pieces = [
-        Piece(part, history.recorded.rule_set(cuts[batch].ruleset_version), history.recorded.terms(batch))
+        ArchivePiece(part, history.recorded.rule_set(cuts[batch].ruleset_version), history.recorded.terms(batch))
         for batch, part in by_batch(history.archive.tables())
     ]
     names = ["event_id", "rule_id", "rule_version", "key", "value", "warm", "fired"]

@@ -11,7 +11,7 @@ from buckets.engine.storage.shard_store import split_head_key
 from buckets.errors import BucketsError
 from buckets.events.schema import load_event_schema
 from buckets.resources import DEFAULT_SCHEMA
-from buckets.rules.rule_set import Group
+from buckets.rules.group import Group
 from buckets.spark.state_reader import StateStats, read_stats, read_timeline
 from tests.spark.command import RunningCommand
 from tests.spark.job_folder import JobFolder, Row

@@ -15,7 +15,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
 from buckets.outputs.columns import ALERTS, BATCHES
-from buckets.rules.rule_set import Group
+from buckets.rules.group import Group
 from tests.walk.found import Difference, Row
 from tests.walk.mirror import Mirror
 from tests.walk.oracle_job import OracleJob

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from buckets.rules.rule_set import Group
+from buckets.rules.group import Group
 from tests.walk.batch_check import BatchCheck
 from tests.walk.found import Row
 from tests.walk.rare import RarePaths

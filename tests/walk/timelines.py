@@ -12,8 +12,8 @@ from typing import Any
 
 from buckets.config.engine import EngineSettings
 from buckets.rules.feature import Feature, NamedFeature
+from buckets.rules.group import Group
 from buckets.rules.rule import Rule
-from buckets.rules.rule_set import Group
 from buckets.rules.window import Window
 from tests.oracle import Event, Oracle, Outcome, fits, tiers_of, width_at
 from tests.walk.catalogue import counted_by
@@ -45,8 +45,9 @@ class Timelines(Oracle):
             engine: the settings.
             keeps_raw: whether precision does not apply, as to alerts.
         """
-        self.rules, self.fields = list(group.limit_rules), frozenset(group.fields)
-        self.conditions = list(group.condition_rules)
+        evaluated, self.fields = [rule for rule in group.rules if rule.is_evaluated], frozenset(group.fields)
+        self.rules = [rule for rule in evaluated if rule.limit is not None]
+        self.conditions = [rule for rule in evaluated if rule.limit is None]
         self.lateness_ms, self.late = engine.allowed_lateness, engine.late
         self.collision = "keep" if keeps_raw else engine.collision
         self.tiers = [] if keeps_raw else tiers_of(engine.precision.of_group(group.group_id))

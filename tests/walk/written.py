@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 from buckets.events.schema import EventSchema
-from buckets.rules.rule_set import Group
+from buckets.rules.group import Group
 from tests.oracle import Event
 from tests.walk.catalogue import BY_ID, FILTERS, Looked
 from tests.walk.recorded import RecordedBatch

@@ -11,10 +11,10 @@ import typer
 
 from buckets.archive.history import History
 from buckets.cli.backtest.view import show_report
-from buckets.cli.console import JSON_VERSION, Terminal, echo_json, json_text
-from buckets.cli.evaluate import given_lists, list_files
+from buckets.cli.console import Terminal, echo_report, report_text
 from buckets.cli.event_schema import SchemaOption, event_schema
 from buckets.cli.junit import junit_of_expectations
+from buckets.cli.list_option import given_lists, list_files
 from buckets.cli.options import From, Processes, To, processes_for, range_ms, read_option
 from buckets.cli.result_file import check_result_files, job_inputs, write_result
 from buckets.config.engine import EngineSettings
@@ -31,7 +31,7 @@ from buckets.history.backtest.report import BacktestReport
 from buckets.history.backtest.report_json import report_json
 from buckets.history.backtest.sweep import parse_sweeps
 from buckets.history.backtest.variants import swept_rules
-from buckets.history.scoring.scoring import Piece
+from buckets.history.scoring.scoring import ArchivePiece
 from buckets.outputs.rule_alerts import has_alerts
 from buckets.resources import DEFAULT_SCHEMA
 from buckets.rule_files.yaml_rules import load_rule_files, rule_files
@@ -104,27 +104,29 @@ def backtest(
     """  # noqa: D301 - click needs the backspace itself
     began_s = time.perf_counter()
     origin = _Origin.named(conf, events, schema, arrival)
-    list_paths, known_lists = list_files(lists or []), given_lists(lists)
     of_job = [] if conf is None or origin.job is None else job_inputs(conf, origin.job)
     check_result_files(
         {"--json": json_file, "--junit": junit, "--html": html},
-        [*rule_files(rules), events, schema, fraud, recorded, *list_paths.values(), *of_job],
+        [*rule_files(rules), events, schema, fraud, recorded, *list_files(lists).values(), *of_job],
     )
     with nullcontext() if origin.job is not None else event_schema(schema):
-        found = load_rule_files(rules, origin.schema)
-    chosen = tuple(map(_as_active, found)) if active else found
+        written = load_rule_files(rules, origin.schema)
+    chosen = tuple(map(_as_active, written)) if active else written
     measure = amount or next(iter(origin.schema.measures), None)
+    if recorded is not None and not has_alerts(recorded):
+        message = f"--recorded {recorded}: has no tables or files of alerts; name an output folder of buckets"
+        raise BucketsError(message)
     asked = Backtest(
         rules=chosen,
         schema=origin.schema,
         engine=origin.engine,
-        lists=known_lists,
+        lists=given_lists(lists),
         span=range_ms(begin, end),
         history_ms=None if history is None else read_option("--history", history, parse_duration_ms),
         measure=measure,
         confirmed=None if fraud is None else read_confirmed_fraud(fraud, origin.schema, measure),
         swept=swept_rules(parse_sweeps(sweep or [], chosen), chosen),
-        recorded=_folder("--recorded", recorded) if recorded is not None else origin.recorded,
+        recorded=recorded or origin.recorded,
         samples=samples,
     )
     asked.check()
@@ -138,11 +140,11 @@ def backtest(
         report = asked.run(pieces, on_rows, processes=processes_for(rows, processes))
     if events is not None:
         report.bad.check(f"--events {events}")
-    outcomes = [check_expectation(each, report) for each in expectations]
+    outcomes = [check_expectation(expectation, report) for expectation in expectations]
     if json_file is None or str(json_file) != _STANDARD_OUTPUT:
         show_report(Terminal(), report, outcomes)
     _write(report, outcomes, rules, time.perf_counter() - began_s, json_file, junit, html)
-    failed = sum(not each.is_met for each in outcomes)
+    failed = sum(not outcome.is_met for outcome in outcomes)
     if failed:
         message = f"{failed:,} of {len(outcomes):,} expectations {'is' if failed == 1 else 'are'} not met"
         raise BucketsError(message)
@@ -154,15 +156,7 @@ _BYTES_A_ROW = 100
 
 @dataclass(frozen=True)
 class _Origin:
-    """Where the events come from.
-
-    Attributes:
-        schema: their event schema.
-        engine: the settings by which they are scored.
-        job: the job for which they arrived; None where there is none.
-        events: the file or table, where there is no job.
-        arrival: the column that orders it.
-    """
+    """Where the events come from: a job, or else a file or table, with the column that orders it."""
 
     schema: EventSchema
     engine: EngineSettings
@@ -182,7 +176,7 @@ class _Origin:
             raise BucketsError(message)
         if conf is None:
             return cls(load_event_schema(schema or DEFAULT_SCHEMA), EngineSettings(), None, events, arrival)
-        superfluous = next((name for name, each in (("--schema", schema), ("--arrival", arrival)) if each), None)
+        superfluous = next((name for name, value in (("--schema", schema), ("--arrival", arrival)) if value), None)
         if superfluous is not None:
             message = f"{superfluous} goes with --events; a job of --conf has its own, so leave it out"
             raise BucketsError(message)
@@ -195,8 +189,8 @@ class _Origin:
         folder = None if self.job is None else kept_results(self.job)
         return folder if folder is not None and has_alerts(folder) else None
 
-    def pieces(self, asked: Backtest, on_archived: Callable[[int], None]) -> tuple[int, Iterator[Piece]]:
-        """How many events there are, about, and the events in pieces; the archive of a job is extended first."""
+    def pieces(self, asked: Backtest, on_archived: Callable[[int], None]) -> tuple[int, Iterator[ArchivePiece]]:
+        """Return how many events there are, about, and the events in pieces; the archive of a job is extended first."""
         if self.job is not None:
             history = History.open(self.job, on_archived)
             return history.archive.end(), archive_pieces(history, asked.scoring, asked.span[1])
@@ -208,15 +202,8 @@ class _Origin:
 
 
 def _as_active(rule: Rule) -> Rule:
-    """A rule as if it were ACTIVE for all keys, unless it is paused or deleted."""
+    """Return a rule as if it were ACTIVE for all keys, unless it is paused or deleted."""
     return rule.model_copy(update={"state": "ACTIVE", "rollout": WHOLE_SHARE}) if rule.state in _ON_TRIAL else rule
-
-
-def _folder(option: str, folder: Path) -> Path:
-    if not has_alerts(folder):
-        message = f"{option} {folder}: has no tables or files of alerts; name an output folder of buckets"
-        raise BucketsError(message)
-    return folder
 
 
 def _write(
@@ -229,12 +216,10 @@ def _write(
     html: Path | None,
 ) -> None:
     """Write the report into the files that are asked for."""
-    if json_file is not None:
-        written = {"version": JSON_VERSION, **report_json(report, outcomes)}
-        if str(json_file) == _STANDARD_OUTPUT:
-            echo_json(written)
-        else:
-            write_result("--json", json_file, json_text(written) + "\n")
+    if json_file is not None and str(json_file) == _STANDARD_OUTPUT:
+        echo_report(report_json(report, outcomes))
+    elif json_file is not None:
+        write_result("--json", json_file, report_text(report_json(report, outcomes)) + "\n")
     if junit is not None:
         write_result("--junit", junit, junit_of_expectations(outcomes, str(rules), seconds))
     if html is not None:

@@ -7,9 +7,9 @@ from rich.text import Text
 from buckets.cli.console import Terminal, TextTable
 from buckets.cli.rules.compare import samples_table
 from buckets.history.backtest.expectation import CheckedExpectation
-from buckets.history.backtest.figures_text import TITLES, decimal_text, money_text, percent_text
-from buckets.history.backtest.report import BacktestReport, Figures
+from buckets.history.backtest.report import TITLES, BacktestReport, Figures
 from buckets.moment import day_text, time_text
+from buckets.numbers.figures import decimal_text, money_text, percent_text
 from buckets.outputs.comparison import PARTS, Comparison
 from buckets.printable import key_words
 
@@ -27,23 +27,17 @@ def show_report(console: Terminal, report: BacktestReport, outcomes: Sequence[Ch
         console.print(_fraud(report))
     if report.days_with_alerts:
         console.print(_days(report))
-    keys = _keys(report)
-    if keys.row_count:
-        console.print(keys)
+    if any(rule.keys for rule in report.rules):
+        console.print(_keys(report))
     if report.overlap is not None:
         _show_overlap(console, report, report.overlap)
     if report.variants:
         _show_variants(console, report)
     for note in report.notes:
         console.print(f"note: {note}")
-    show_outcomes(console, outcomes)
-
-
-def show_outcomes(console: Terminal, outcomes: Sequence[CheckedExpectation]) -> None:
-    """Print what became of expectations, a line each."""
-    for each in outcomes:
-        said = ("met", "green") if each.is_met else ("not met", "bold red")
-        console.print(Text.assemble(said, f": {each.expectation.text} (it {each.found})"))
+    for outcome in outcomes:
+        met = ("met", "green") if outcome.is_met else ("not met", "bold red")
+        console.print(Text.assemble(met, f": {outcome.expectation.text} (it {outcome.found})"))
 
 
 def _rules(report: BacktestReport) -> TextTable:
@@ -75,14 +69,9 @@ def _fraud(report: BacktestReport) -> TextTable:
     for name, figures in [*((rule.rule_id, rule.figures) for rule in report.rules), ("all ACTIVE", report.total)]:
         fraud = figures.fraud
         assert fraud is not None
-        table.add_row(
-            name,
-            percent_text(fraud.fraud_of_alerted),
-            percent_text(fraud.caught_of_confirmed),
-            f"{fraud.caught:,} of {fraud.confirmed:,}",
-            money_text(fraud.caught_amount),
-            money_text(fraud.saved_amount),
-        )
+        shares = (percent_text(fraud.fraud_of_alerted), percent_text(fraud.caught_of_confirmed))
+        amounts = (money_text(fraud.caught_amount), money_text(fraud.saved_amount))
+        table.add_row(name, *shares, f"{fraud.caught:,} of {fraud.confirmed:,}", *amounts)
     return table
 
 
@@ -105,8 +94,8 @@ def _days(report: BacktestReport) -> TextTable:
 def _keys(report: BacktestReport) -> TextTable:
     table = TextTable("Keys with most alerts", ("Rule", "Key", "Alerts"), ("Alerts",))
     for rule in report.rules:
-        for each in rule.keys:
-            table.add_row(rule.rule_id, key_words(each.key), f"{each.alerts:,}")
+        for counted in rule.keys:
+            table.add_row(rule.rule_id, key_words(counted.key), f"{counted.alerts:,}")
     return table
 
 
@@ -136,22 +125,18 @@ def _show_variants(console: Terminal, report: BacktestReport) -> None:
     names = tuple(sweep.parameter if len(swept) == 1 else sweep.name for sweep in report.sweeps)
     numbers = (*names[1:], "Alerts", "A day", *rest)
     table = TextTable(f"With other numbers of {' and '.join(swept)}", (*names[:1], *numbers), numbers)
-    for each in report.variants[:_MOST_VARIANTS]:
-        figures, fraud = each.figures, each.figures.fraud
-        columns = [f"{figures.alerts:,}", decimal_text(report.per_day(figures.alerts), 1)]
+    for variant in report.variants[:_MOST_VARIANTS]:
+        figures, fraud = variant.figures, variant.figures.fraud
+        cells = [f"{figures.alerts:,}", decimal_text(report.per_day(figures.alerts), 1)]
         if fraud is not None:
-            columns += [
-                percent_text(fraud.fraud_of_alerted),
-                percent_text(fraud.caught_of_confirmed),
-                money_text(fraud.saved_amount),
-            ]
+            cells += [percent_text(fraud.fraud_of_alerted), percent_text(fraud.caught_of_confirmed)]
+            cells.append(money_text(fraud.saved_amount))
         else:
-            columns += [f"{figures.events:,}", money_text(figures.amount)]
-        style = "bold" if each.is_as_written else ""
-        table.add_row(*map(Text, each.values), *columns, style=style)
+            cells += [f"{figures.events:,}", money_text(figures.amount)]
+        table.add_row(*map(Text, variant.values), *cells, style="bold" if variant.is_as_written else "")
     console.print(table)
     more = len(report.variants) - _MOST_VARIANTS
     if more > 0:
         console.print(f"and {more:,} more, which --json and --html show")
-    if any(each.is_as_written for each in report.variants):
+    if any(variant.is_as_written for variant in report.variants):
         console.print("In bold: the numbers of the rules as they are written.")

@@ -19,7 +19,7 @@ from buckets.cli.demo.demo_kafka_report import print_report
 from buckets.cli.demo.demo_kafka_run import KafkaDemo, Started
 from buckets.cli.demo.folder import check_demo_folder, write_demo_conf
 from buckets.clock import epoch_ms
-from buckets.duration import MS_PER_UNIT
+from buckets.duration import DAY_MS
 from buckets.errors import BucketsError
 from buckets.files import write_whole
 from buckets.generator import GeneratorSettings, Stream
@@ -97,10 +97,10 @@ def _clear(out: Path) -> None:
 
 
 def _generate(rate: float, seconds: int, seed: int) -> Stream:
-    """As many payments as there is time for: the last are of now, the first are days old."""
+    """Generate as many payments as there is time for: the last are of now, the first are days old."""
     payments = round(rate * seconds)
     days = max(payments // PAYMENTS_A_DAY, 1)
-    start_s = time.time() - days * MS_PER_UNIT["d"] / 1000
+    start_s = time.time() - days * DAY_MS / 1000
     settings = GeneratorSettings(
         seed=seed,
         transactions=payments,

@@ -13,7 +13,8 @@ from buckets.cli.console import Terminal
 from buckets.cli.demo.recall_table import recall_table
 from buckets.cli.watch_view import quantiles_text
 from buckets.clock import epoch_ms
-from buckets.monitor.last_minute import MINUTE_MS, SHARES, weighted_quantiles
+from buckets.duration import MINUTE_MS
+from buckets.monitor.last_minute import named_quantiles
 from buckets.monitor.live import Live
 from buckets.printable import key_words
 
@@ -48,7 +49,7 @@ class RuleChanged:
     first_alert_ms: int | None = None
 
 
-class Shown:
+class ShownAlerts:
     """Takes alerts as they come, and shows some of them."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
@@ -64,7 +65,7 @@ class Shown:
         self.live: Live | None = None
 
     def begin(self) -> None:
-        """Payments begin to come; what came before counts for no delay."""
+        """Note that payments begin to come; what came before counts for no delay."""
         self.begun_ms, self._begun_s = epoch_ms(), time.monotonic()
         self._figures_s = self._begun_s
 
@@ -82,7 +83,9 @@ class Shown:
             self._notice_change(alert)
             if self._in_second < SHOWN_A_SECOND:
                 self._in_second += 1
-                self._say(f"  {_alert_line(alert)}")
+                came_ms = alert["ingested_at"]
+                after = f", {alert['decided_at'] - came_ms:,} ms after it came" if came_ms else ""
+                self._say(f"  {alert['rule_id']}: {key_words(alert['key'])}: {crossed(alert)}{after}")
             else:
                 self._unshown += 1
 
@@ -95,7 +98,7 @@ class Shown:
             self._say(f"{after_s:.0f} s: {sent:,} sent, {evaluated():,} evaluated, {len(self.alerts):,} alerts")
 
     def changed(self, versions: RuleVersions) -> None:
-        """A change of a rule is about to be sent."""
+        """Note that a change of a rule is about to be sent."""
         in_force = max((version.version for version in versions.history()), default=0)
         self.change = RuleChanged(epoch_ms(), in_force)
         self._versions = versions
@@ -110,7 +113,7 @@ class Shown:
         self._say(f"— {change_line(change)} —")
 
     def ended(self, live: Live | None) -> None:
-        """All alerts have come."""
+        """Note that all alerts have come."""
         self.live = live
         change = self.change
         if change is not None and change.in_force_ms is None and self._versions is not None:
@@ -118,20 +121,14 @@ class Shown:
             change.in_force_ms = versions[0].made_ms if versions else None
 
     def delays_ms(self) -> list[int]:
-        """For each alert since payments began to come: from its payment's arrival in Kafka to the decision."""
+        """Return for each alert since payments came the time from its payment's arrival in Kafka to the decision."""
         alerts = self.alerts.values()
         came = [alert for alert in alerts if (alert["ingested_at"] or 0) >= self.begun_ms]
         return [alert["decided_at"] - alert["ingested_at"] for alert in came]
 
 
-def _alert_line(alert: dict[str, Any]) -> str:
-    key = key_words(alert["key"])
-    after = f", {alert['decided_at'] - alert['ingested_at']:,} ms after it came" if alert["ingested_at"] else ""
-    return f"{alert['rule_id']}: {key}: {crossed(alert)}{after}"
-
-
 def change_line(change: RuleChanged) -> str:
-    """From when on the changed rule was in force, in words."""
+    """Say from when on the changed rule was in force."""
     if change.in_force_ms is None:
         return "the change of the rule came too late for any payment"
     after_ms = change.in_force_ms - change.sent_ms
@@ -142,12 +139,11 @@ def change_line(change: RuleChanged) -> str:
 
 
 def quantiles_line(times_ms: list[int]) -> str:
-    """Times as p50, p99, p99.9 and the longest."""
-    found = weighted_quantiles(np.array(times_ms, np.int64), np.ones(len(times_ms)), list(SHARES.values()))
-    return quantiles_text(dict(zip(SHARES, found, strict=True)))
+    """Return times as p50, p99, p99.9 and the longest."""
+    return quantiles_text(named_quantiles(np.array(times_ms, np.int64)))
 
 
-def print_report(console: Terminal, shown: Shown, truth: list[dict[str, Any]]) -> None:
+def print_report(console: Terminal, shown: ShownAlerts, truth: list[dict[str, Any]]) -> None:
     """Print what was caught, the accounts and the delays."""
     say = console.say
     alerts = list(shown.alerts.values())
@@ -158,11 +154,8 @@ def print_report(console: Terminal, shown: Shown, truth: list[dict[str, Any]]) -
             say(f"  {account_line(name, counts)}")
         delay = shown.live.data["minute"]["latency_ms"]
         start = "" if shown.live.data["written_ms"] - shown.begun_ms >= MINUTE_MS else ", the start included"
-        say(
-            f"delay of all payments of the last minute{start}: {quantiles_text(delay)}"
-            if delay
-            else "no delay is known"
-        )
+        known = f"delay of all payments of the last minute{start}: {quantiles_text(delay)}"
+        say(known if delay else "no delay is known")
     delays_ms = shown.delays_ms()
     if delays_ms:
         say(f"delay of {len(delays_ms):,} alerts, from Kafka to the decision: {quantiles_line(delays_ms)}")

@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from buckets.audit.tables import TRANSACTIONS
 from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.cli.child import Child, end_all
-from buckets.cli.demo.demo_kafka_report import Shown
+from buckets.cli.demo.demo_kafka_report import ShownAlerts
 from buckets.cli.rules.request import JobRules
 from buckets.config.job import Job, load_job
 from buckets.config.kafka import KafkaSettings
@@ -43,14 +42,14 @@ class Started:
     """What the demo has started, and ends when it is over; no signal interrupts the ending."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
-        """Nothing has been started yet."""
+        """Begin with nothing started."""
         self._say = say
         self.broker: LocalBroker | None = None
         self.children: list[Child] = []
         self.sending: Sending | None = None
 
     def __enter__(self) -> "Started":
-        """Nothing to begin."""
+        """Return this."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -114,7 +113,7 @@ class KafkaDemo:
         assert source is not None
         self._kafka, self._source = kafka, source
         self._rules = load_rules(DEMO_RULES, self.job.event_schema)
-        self.shown = Shown(say)
+        self.shown = ShownAlerts(say)
         self._warmed_up = 0
 
     def prepare(self) -> None:
@@ -136,11 +135,11 @@ class KafkaDemo:
         kept.publish(asked, revision)
 
     def live(self) -> Live | None:
-        """The status of the main job."""
+        """Return the status of the main job."""
         return read_live(self.job.checkpoint)
 
     def evaluated(self) -> int:
-        """How many payments have been evaluated."""
+        """Return how many payments have been evaluated."""
         live = self.live()
         return 0 if live is None else int(live.data["totals"]["events"])
 
@@ -191,7 +190,7 @@ class KafkaDemo:
         """Take the alerts that have come; see that both jobs run."""
         for child in self._started.children:
             child.check()
-        self.shown.take([_value(message.value()) for message in self._reader.poll(POLL_S)])
+        self.shown.take([json.loads(message.value() or b"{}") for message in self._reader.poll(POLL_S)])
 
     def _wait_for(self, count: Callable[[], int], wanted: int, fault: str) -> None:
         """Wait until a count is as high as is wanted.
@@ -204,9 +203,9 @@ class KafkaDemo:
             if now > done:
                 done, until_s = now, time.monotonic() + PATIENCE_S
             if time.monotonic() > until_s:
-                said = fault.format(done=f"{done:,}", wanted=f"{wanted:,}")
+                stuck = fault.format(done=f"{done:,}", wanted=f"{wanted:,}")
                 message = (
-                    f"{said}, and nothing has moved for {PATIENCE_S:.0f} s; what the jobs said is in "
+                    f"{stuck}, and nothing has moved for {PATIENCE_S:.0f} s; what the jobs said is in "
                     f"{self.out}/run.log and audit.log"
                 )
                 raise BucketsError(message)
@@ -229,15 +228,10 @@ class KafkaDemo:
         self._reader.close()
 
     def _audited(self, output: str) -> int:
-        """How many rows there are in a table of the audit job; each message has one."""
+        """Return how many rows there are in a table of the audit job; each message has one."""
         audit = self.job.settings.audit
         assert audit is not None
         try:
             return len(read_rows(Path(audit.path), output, ["offset"]))
         except BucketsError:  # There are no tables before the job has begun.
             return 0
-
-
-def _value(written: bytes | str | None) -> dict[str, Any]:
-    value: dict[str, Any] = json.loads(written or b"{}")
-    return value

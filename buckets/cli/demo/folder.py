@@ -21,13 +21,7 @@ def check_demo_folder(out: Path, mark: str) -> None:
 
 
 def write_demo_conf(out: Path, example: str, changes: Mapping[str, str]) -> Path:
-    """Write an example configuration with the demo's own paths into its folder, and return its file.
-
-    Args:
-        out: the folder.
-        example: a file of `conf/`.
-        changes: texts of it, and what stands there instead.
-    """
+    """Write an example of `conf/` into the folder of a demo, with other texts in place of some, and return the file."""
     text = resource(f"conf/{example}").read_text(encoding="utf-8")
     for old, new in {"../schemas/transaction.yaml": json.dumps(str(DEFAULT_SCHEMA)), **changes}.items():
         text = text.replace(old, new)

@@ -17,7 +17,7 @@ from buckets.files import write_whole
 from buckets.generator import GeneratorSettings, write
 from buckets.generator import generate as generate_stream
 from buckets.moment import moment_ms, time_text
-from buckets.numbers.fixed_point import readable
+from buckets.numbers.figures import readable
 from buckets.outputs.reader import read_rows
 from buckets.resources import DEMO_RULES
 

@@ -55,16 +55,16 @@ def explain(
     most = None if everything else _SHOWN_AS_DATA if as_json or html is not None else _SHOWN
     job = load_job(conf)
     check_result_files({"--html": html}, job_inputs(conf, job))
-    found = _found(job, alert_id, event, rule, at, most)
+    explanation = _explanation(job, alert_id, event, rule, at, most)
     if html is not None:
-        write_result("--html", html, page_of(found))
+        write_result("--html", html, page_of(explanation))
     if as_json:
-        echo_report(to_json(found))
+        echo_report(to_json(explanation))
     elif html is None:
-        show(found)
+        show(explanation)
     else:
         echo(f"written to {html}")
-    return 1 if found.is_faulty else 0
+    return 1 if explanation.is_faulty else 0
 
 
 def _check_asked(alert_id: str | None, event: str | None, rule: str | None, at: str | None) -> None:
@@ -80,7 +80,7 @@ def _check_asked(alert_id: str | None, event: str | None, rule: str | None, at: 
         raise BucketsError(message)
 
 
-def _found(
+def _explanation(
     job: Job, alert_id: str | None, event: str | None, rule: str | None, at: str | None, most: int | None
 ) -> Explanation:
     with Terminal(stderr=True).status("Reading what has arrived…") as status:

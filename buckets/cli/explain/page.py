@@ -3,17 +3,8 @@
 from fractions import Fraction
 from typing import Any
 
-from buckets.cli.explain.view import (
-    counted_words,
-    event_lines,
-    feature_lines,
-    headline,
-    part_lines,
-    part_text,
-    rule_lines,
-    warm_words,
-)
-from buckets.history.explain.explanation import Entry, Explanation, FeatureThen
+from buckets.cli.explain.view import event_lines, feature_lines, headline, part_lines, part_text, rule_lines, warm_words
+from buckets.history.explain.explanation import Explanation, FeatureThen, WindowArrival
 from buckets.moment import exact_time_text
 from buckets.pages.axis import Mark, round_times, round_values
 from buckets.pages.page import render
@@ -22,64 +13,34 @@ _WIDTH, _HEIGHT, _LEFT, _RIGHT, _BOTTOM = 1000, 240, 80, 20, 30
 """Of a chart, in units of its drawing; what is left of, right of and below the events."""
 
 
-def page_of(found: Explanation) -> str:
-    """The page, in one file that needs no other."""
+def page_of(explanation: Explanation) -> str:
+    """Return the page, in one file that needs no other."""
+    parts = part_lines(explanation.condition) if explanation.condition is not None else ()
     return render(
         "explain.html",
-        headline=headline(found),
-        outcome=found.outcome,
-        reasons=[reason.sentence for reason in found.reasons],
-        event=list(event_lines(found)),
-        rule=None if found.rule is None else list(rule_lines(found.rule)),
-        ruleset_version=None if found.rule is None else found.rule.ruleset_version,
-        warmth=f"{found.warmth}{warm_words(found)}" if found.warmth else "",
-        policy=[reason.sentence for reason in found.policy],
-        parts=[] if found.condition is None else _parts(found),
-        features=[_feature(feature, found) for feature in found.features],
-        notes=[*found.notes, *([found.origin] if found.origin else [])],
+        headline=headline(explanation),
+        outcome=explanation.outcome,
+        reasons=[reason.sentence for reason in explanation.reasons],
+        event=list(event_lines(explanation)),
+        rule=None if explanation.rule is None else list(rule_lines(explanation.rule)),
+        ruleset_version=None if explanation.rule is None else explanation.rule.ruleset_version,
+        warmth=f"{explanation.warmth}{warm_words(explanation)}" if explanation.warmth else "",
+        policy=[reason.sentence for reason in explanation.policy],
+        parts=[{"depth": depth, "truth": part.truth, "text": part_text(part)} for depth, part in parts],
+        features=[
+            (feature, list(feature_lines(feature)), _chart(feature, explanation)) for feature in explanation.features
+        ],
+        time_text=exact_time_text,
+        notes=[*explanation.notes, *([explanation.origin] if explanation.origin else [])],
     )
 
 
-def _parts(found: Explanation) -> list[dict[str, Any]]:
-    assert found.condition is not None
-    lines = part_lines(found.condition)
-    return [{"depth": depth, "truth": part.truth, "text": part_text(part)} for depth, part in lines]
-
-
-def _feature(feature: FeatureThen, found: Explanation) -> dict[str, Any]:
-    return {
-        "title": f"{feature.name}: {feature.phrase}",
-        "lines": list(feature_lines(feature)),
-        "is_fault": feature.comparison.is_fault,
-        "unit": feature.unit or "",
-        "entries": [_row(entry, entry == feature.over) for entry in feature.entries],
-        "has_so_far": any(entry.so_far is not None for entry in feature.entries),
-        "left_out": feature.left_out,
-        "half": len(feature.entries) // 2,
-        "chart": _chart(feature, found),
-        "counted": counted_words(feature),
-    }
-
-
-def _row(entry: Entry, is_over: bool) -> dict[str, Any]:
-    return {
-        "time": exact_time_text(entry.time_ms),
-        "id": entry.event_id,
-        "value": entry.value or "",
-        "arrived": f"batch {entry.batch_id}, {entry.source}:{entry.position}",
-        "so_far": entry.so_far or "",
-        "note": entry.note,
-        "counts": entry.counts,
-        "is_over": is_over,
-    }
-
-
-def _chart(feature: FeatureThen, found: Explanation) -> dict[str, Any]:
-    """Where the events of a window lie in its chart: over time, by value, or in one row where they have none."""
-    heights = [_height(entry) for entry in feature.entries]
+def _chart(feature: FeatureThen, explanation: Explanation) -> dict[str, Any]:
+    """Place the events of a window in its chart: over time, by value, or in one row where they have none."""
+    heights = list(map(_height, feature.entries))
     sums = [(entry.time_ms, float(entry.so_far)) for entry in feature.entries if entry.so_far is not None]
     has_numbers = feature.unit is not None or bool(sums)
-    limit = _limit(found) if feature.name == "value" and has_numbers else None
+    limit = _limit(explanation) if feature.name == "value" and has_numbers else None
     levels = [0.0, *heights, *(level for _, level in sums), *([limit] if limit is not None else [])]
     low, high = min(levels), max(levels)
     span_ms = max(feature.end_ms - feature.start_ms, 1)
@@ -115,27 +76,27 @@ def _chart(feature: FeatureThen, found: Explanation) -> dict[str, Any]:
     }
 
 
-def _height(entry: Entry) -> float:
-    """How high an event is drawn; the chart alone is not exact."""
+def _height(entry: WindowArrival) -> float:
+    """Say how high an event is drawn; the chart alone is not exact."""
     try:
-        return float(entry.value) if entry.value is not None else 1.0
+        return float(entry.value or 1)
     except ValueError:
         return 1.0
 
 
-def _limit(found: Explanation) -> float | None:
-    if found.rule is None or found.rule.written.get("limit") is None:
+def _limit(explanation: Explanation) -> float | None:
+    if explanation.rule is None or explanation.rule.written.get("limit") is None:
         return None
-    return float(found.rule.written["limit"]["value"])
+    return float(explanation.rule.written["limit"]["value"])
 
 
-def _kind(entry: Entry) -> str:
+def _kind(entry: WindowArrival) -> str:
     if not entry.counts:
         return "out"
     return f"{'late' if entry.fate == 'late' else 'in'}{' own' if 'the event itself' in entry.note else ''}"
 
 
-def _title(entry: Entry) -> str:
+def _title(entry: WindowArrival) -> str:
     value = f", {entry.value}" if entry.value else ""
     note = f" ({entry.note})" if entry.note else ""
     return f"{entry.event_id}, {exact_time_text(entry.time_ms)}{value}{note}, arrived in batch {entry.batch_id}"

@@ -7,16 +7,16 @@ from rich.table import Table
 from rich.text import Text
 
 from buckets.cli.console import Terminal
-from buckets.history.explain.explanation import Entry, Explanation, FeatureThen, Part, RuleThen
+from buckets.history.explain.explanation import ConditionPart, Explanation, FeatureThen, RuleThen
 from buckets.moment import exact_time_text
-from buckets.numbers.fixed_point import readable
+from buckets.numbers.figures import readable
 from buckets.printable import one_line
 
 _MARKS = {"true": "yes", "false": "no", "unknown": "?", "uncertain": "?"}
 _SETTLED = {"alert": "bold red", "did not fire": "bold", "not evaluated": "bold"}
 
 
-def show(found: Explanation) -> None:
+def show(explanation: Explanation) -> None:
     """Print an explanation."""
     console = Terminal()
 
@@ -27,54 +27,54 @@ def show(found: Explanation) -> None:
         console.print()
         line(text, style="bold")
 
-    line(headline(found), style=_SETTLED.get(found.outcome, "bold yellow"))
-    for reason in found.reasons:
+    line(headline(explanation), style=_SETTLED.get(explanation.outcome, "bold yellow"))
+    for reason in explanation.reasons:
         line(reason.sentence, 2)
-    for text in event_lines(found):
+    for text in event_lines(explanation):
         line(text, 2)
-    if found.rule is not None:
-        title(f"The rule in version {found.rule.ruleset_version} of the rules")
-        for text in rule_lines(found.rule):
+    if explanation.rule is not None:
+        title(f"The rule in version {explanation.rule.ruleset_version} of the rules")
+        for text in rule_lines(explanation.rule):
             line(text, 2)
-        if found.warmth:
-            line(f"its windows: {found.warmth}{warm_words(found)}", 2)
-    if found.policy:
+        if explanation.warmth:
+            line(f"its windows: {explanation.warmth}{warm_words(explanation)}", 2)
+    if explanation.policy:
         title("Its policy")
-        for reason in found.policy:
+        for reason in explanation.policy:
             line(reason.sentence, 2)
-    if found.condition is not None:
+    if explanation.condition is not None:
         title("The condition")
-        for depth, part in part_lines(found.condition):
+        for depth, part in part_lines(explanation.condition):
             line(f"{_MARKS[part.truth]:>3}  {part_text(part)}", 2 + 2 * depth)
-    for feature in found.features:
+    for feature in explanation.features:
         title(f"{feature.name}: {feature.phrase}")
         for text in feature_lines(feature):
             line(text, 2)
         if feature.entries:
             console.print(_entries(feature))
-    for note in (*found.notes, *([found.origin] if found.origin else [])):
+    for note in (*explanation.notes, *([explanation.origin] if explanation.origin else [])):
         console.print()
         line(note)
 
 
-def headline(found: Explanation) -> str:
+def headline(explanation: Explanation) -> str:
     """Return what came of the event, in one line."""
-    rule = "" if found.rule is None else f" of rule {found.rule.rule_id}"
-    if found.alert_id is not None:
-        said = "held back" if found.outcome == "held back" else "raised"
-        kind = "Shadow alert" if found.outcome == "shadow alert" else "Alert"
-        return f"{kind} {found.alert_id}{rule}: {said}"
+    rule = "" if explanation.rule is None else f" of rule {explanation.rule.rule_id}"
+    if explanation.alert_id is not None:
+        became = "held back" if explanation.outcome == "held back" else "raised"
+        kind = "Shadow alert" if explanation.outcome == "shadow alert" else "Alert"
+        return f"{kind} {explanation.alert_id}{rule}: {became}"
     what = {"alert": "fired", "did not fire": "did not fire", "not evaluated": "was not evaluated"}
-    of_rule = "No rule" if found.rule is None else f"Rule {found.rule.rule_id}"
-    event = "" if found.event is None else f" at event {found.event.event_id}"
-    return f"{of_rule} {what.get(found.outcome, found.outcome)}{event}"
+    of_rule = "No rule" if explanation.rule is None else f"Rule {explanation.rule.rule_id}"
+    event = "" if explanation.event is None else f" at event {explanation.event.event_id}"
+    return f"{of_rule} {what.get(explanation.outcome, explanation.outcome)}{event}"
 
 
-def event_lines(found: Explanation) -> Iterator[str]:
-    """The event and its key."""
-    event = found.event
-    if found.key:
-        yield "key: " + ", ".join(f"{name} {value}" for name, value in found.key.items())
+def event_lines(explanation: Explanation) -> Iterator[str]:
+    """Describe the event and its key."""
+    event = explanation.event
+    if explanation.key:
+        yield "key: " + ", ".join(f"{name} {value}" for name, value in explanation.key.items())
     if event is None:
         return
     taken = "" if event.ingested_ms is None else f", taken in at {exact_time_text(event.ingested_ms)}"
@@ -88,7 +88,7 @@ def event_lines(found: Explanation) -> Iterator[str]:
 
 
 def rule_lines(rule: RuleThen) -> Iterator[str]:
-    """The rule as it was, and who made it so."""
+    """Describe the rule as it was, and who made it so."""
     yield rule.sentence
     when = "" if rule.made_ms is None else f" at {exact_time_text(rule.made_ms)}"
     by = f" by {rule.author}" if rule.author else ""
@@ -98,30 +98,30 @@ def rule_lines(rule: RuleThen) -> Iterator[str]:
         yield "lists: " + ", ".join(f"{name} in version {version}" for name, version in rule.lists.items())
 
 
-def warm_words(found: Explanation) -> str:
+def warm_words(explanation: Explanation) -> str:
     """Return whether the windows of this event were complete, where that is not said already."""
-    if found.warm is None:
+    if explanation.warm is None:
         return ""
-    if not found.warm and found.warmth.startswith("complete"):
+    if not explanation.warm and explanation.warmth.startswith("complete"):
         return "; but this key had been quiet for so long that it was forgotten, so something may be missing"
-    return "" if found.warm or not found.warmth else "; so something may be missing at this event"
+    return "" if explanation.warm or not explanation.warmth else "; so something may be missing at this event"
 
 
-def part_lines(part: Part, depth: int = 0) -> Iterator[tuple[int, Part]]:
-    """A condition and its parts, with how deep each lies."""
+def part_lines(part: ConditionPart, depth: int = 0) -> Iterator[tuple[int, ConditionPart]]:
+    """Return a condition and its parts, with how deep each lies."""
     yield depth, part
-    for each in part.parts:
-        yield from part_lines(each, depth + 1)
+    for inner in part.parts:
+        yield from part_lines(inner, depth + 1)
 
 
-def part_text(part: Part) -> str:
-    """A part in words: what joins others is named by how it does."""
+def part_text(part: ConditionPart) -> str:
+    """Describe a part; one that joins others is named by how it does."""
     joins = {"all": "all of these", "any": "at least one of these", "not": "not this"}
     return joins.get(part.kind, part.text)
 
 
 def feature_lines(feature: FeatureThen) -> Iterator[str]:
-    """The window, what it holds, and the value."""
+    """Describe the window, what it holds, and the value."""
     bound = "" if feature.left == "closed" else " (not in it)"
     yield f"{feature.window} from {exact_time_text(feature.start_ms)}{bound} to {exact_time_text(feature.end_ms)}"
     if feature.key:
@@ -139,13 +139,12 @@ def feature_lines(feature: FeatureThen) -> Iterator[str]:
 
 
 def counted_words(feature: FeatureThen) -> str:
-    """How many events count, and what became of the others."""
+    """Say how many events count, and what became of the others."""
     counted = f"{feature.count:,} {'event counts' if feature.count == 1 else 'events count'}"
-    rest = {name: number for name, number in feature.fates.items() if name not in ("counts", "late", "collides")}
     late = feature.fates.get("late", 0)
-    said = [f"{late:,} of them came late"] if late else []
-    said += [f"{number:,} {name}" for name, number in rest.items()]
-    return "; ".join([counted, *said])
+    fates = [f"{late:,} of them came late"] if late else []
+    others = {name: number for name, number in feature.fates.items() if name not in ("counts", "late", "collides")}
+    return "; ".join([counted, *fates, *(f"{number:,} {name}" for name, number in others.items())])
 
 
 def _entries(feature: FeatureThen) -> Padding:
@@ -162,15 +161,12 @@ def _entries(feature: FeatureThen) -> Padding:
     for index, entry in enumerate(feature.entries):
         if feature.left_out and index == half:
             table.add_row(f"… {feature.left_out:,} more (--all)")
+        note = entry.note if entry.counts or not entry.note else f"- {entry.note}"
+        numbers = [_number(entry.value), *([_number(entry.so_far)] if has_so_far else [])]
+        cells = [exact_time_text(entry.time_ms), entry.event_id, *numbers, f"{entry.batch_id}", note]
         style = "red" if entry == feature.over else "" if entry.counts else "dim"
-        table.add_row(*_row(entry, has_so_far), style=style)
+        table.add_row(*map(one_line, cells), style=style)
     return Padding(table, (0, 0, 0, 2))
-
-
-def _row(entry: Entry, has_so_far: bool) -> tuple[str, ...]:
-    note = entry.note if entry.counts or not entry.note else f"- {entry.note}"
-    numbers = [_number(entry.value), *([_number(entry.so_far)] if has_so_far else [])]
-    return tuple(map(one_line, (exact_time_text(entry.time_ms), entry.event_id, *numbers, f"{entry.batch_id}", note)))
 
 
 def _number(value: str | None) -> str:

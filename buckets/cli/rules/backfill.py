@@ -41,8 +41,7 @@ def ask_for_backfill(job: Job, rule_set: RuleSet, asked: Sequence[RuleChange]) -
     others = [rule.rule_id for rule in rules if rule not in wanted]
     if others:
         echo(f"no history for {names(others)}: over alerts, or not evaluated", err=True)
-    said = next((change for change in asked), None)
     for rule in wanted:
-        author, reason = ("", "") if said is None else (said.author, said.reason)
-        BackfillRequests(job.checkpoint).ask(BackfillRequest(rule, author, reason, epoch_ms()))
+        request = BackfillRequest(rule, asked[0].author, asked[0].reason, epoch_ms())
+        BackfillRequests(job.checkpoint).ask(request)
     echo(f"the job is asked to fill in the history of {names(rule.rule_id for rule in wanted)}")

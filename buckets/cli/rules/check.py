@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from buckets.cli.console import Terminal, TextTable, echo, echo_json
-from buckets.cli.evaluate import given_lists
 from buckets.cli.event_schema import SchemaOption, event_schema
+from buckets.cli.list_option import given_lists
 from buckets.clock import epoch_ms
 from buckets.config.engine import EngineSettings
 from buckets.config.lists import check_lists
@@ -27,8 +27,9 @@ from buckets.lists.lists import Lists
 from buckets.preflight.configuration import faults_beside_rules
 from buckets.printable import counted
 from buckets.rule_files.yaml_rules import RuleFile, read_rule_files
+from buckets.rules.group import canonical_group_id
 from buckets.rules.rule import Rule
-from buckets.rules.rule_set import canonical_group_id, first_rule_set
+from buckets.rules.rule_set import first_rule_set
 
 _FAILED = 1
 _COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
@@ -87,7 +88,7 @@ def check(
             return _FAILED
     with event_schema(schema, conf) as (of_events, engine):
         files = read_rule_files(file, of_events)
-    rules = tuple(rule for each in files for rule in each.rules)
+    rules = tuple(rule for rule_file in files for rule in rule_file.rules)
     live = tuple(rule for rule in rules if rule.state != "DELETE")
     known = given_lists(lists)
     if lists:
@@ -95,8 +96,8 @@ def check(
     summary = None if events is None else _summary(events, live, of_events, engine, known)
     if not as_json:
         echo(_validity(file, rules, of_events))
-    homes = {rule.rule_id: each for each in files for rule in each.rules}
-    written = {rule_id: each.written(rule_id) for rule_id, each in homes.items()}
+    homes = {rule.rule_id: rule_file for rule_file in files for rule in rule_file.rules}
+    written = {rule_id: rule_file.written(rule_id) for rule_id, rule_file in homes.items()}
     report = look(Subject(live, epoch_ms(), of_events, engine if conf else None, summary, written))
     _print_json(report, homes, show_all) if as_json else _print(report, homes, show_all)
     levels = {finding.code.level for finding in report.findings}
@@ -114,21 +115,21 @@ def _tell(explain: str | None) -> None:
     table = TextTable("Codes", ("Code", "Level", "Finds", "Needs"))
     options = {"schema": "--schema or --conf", "engine": "--conf", "events": "--events", "silence": ""}
     for code in codes().values():
-        needs = "--conf" if "engine" in code.needs else ", ".join(options[each] for each in sorted(code.needs))
+        needs = "--conf" if "engine" in code.needs else ", ".join(options[need] for need in sorted(code.needs))
         table.add_row(code.code, Text(code.level, _COLOURS[code.level]), code.title, needs)
     Terminal().print(table)
 
 
 def _validity(file: Path, rules: tuple[Rule, ...], schema: EventSchema) -> str:
-    """How many valid rules there are."""
+    """Say how many valid rules there are."""
     groups = {
         canonical_group_id(fields, where, schema, rule.on)
         for rule in rules
         if rule.is_in_force
         for fields, where in rule.groupings()
     }
-    found = f"{counted(len(rules), 'rule')} in {counted(len(groups), 'group')}"
-    return f"{file}: {found} {'is' if len(rules) == 1 else 'are'} valid"
+    counts = f"{counted(len(rules), 'rule')} in {counted(len(groups), 'group')}"
+    return f"{file}: {counts} {'is' if len(rules) == 1 else 'are'} valid"
 
 
 def _summary(
@@ -144,8 +145,7 @@ def _summary(
         def on_rows(rows: int) -> None:
             status.update(f"{rows:,} events of {path}")
 
-        arrivals = file_arrivals(file, schema, _BATCH_ROWS)
-        summary = summarise(arrivals, rules, schema, engine, on_rows, lists)
+        summary = summarise(file_arrivals(file, schema, _BATCH_ROWS), rules, schema, engine, on_rows, lists)
     summary.bad.check(f"--events {path}")
     if summary.bad.bad:
         console.say(f"--events {path}: {summary.bad.text}")

@@ -1,6 +1,5 @@
 """The command `buckets rules compare`: what only one, only the other, and both of two rules caught."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,9 +11,9 @@ from buckets.cli.options import AsJson, From, To, range_ms
 from buckets.cli.rules.known_rules import check_known_rules
 from buckets.config.job import load_job, results_folder
 from buckets.errors import BucketsError
-from buckets.history.backtest.figures_text import money_text, percent_text
-from buckets.moment import day_text, iso_text, time_text
-from buckets.outputs.comparison import PARTS, Caught, Comparison, Sample, compare, compared_columns
+from buckets.moment import day_text, time_text
+from buckets.numbers.figures import money_text, percent_text
+from buckets.outputs.comparison import PARTS, Caught, Comparison, compare, compared_columns
 from buckets.outputs.recorded_outputs import RAISED, Selection, output_rows
 from buckets.outputs.rule_alerts import has_alerts, rules_with_alerts
 from buckets.printable import key_words
@@ -68,67 +67,57 @@ def compare_rules(
     check_known_rules((a, b), job, folder)
     measure = measure or (next(iter(job.event_schema.measures), None) if job is not None else None)
     wanted = Selection({"rule_id": (a, b)}, times)
-    fields = compared_columns(measure)
-    rows = (row for output in RAISED for row in output_rows(folder, output, fields, wanted))
-    found = compare(rows, a, b, measure, samples)
+    rows = (row for output in RAISED for row in output_rows(folder, output, compared_columns(measure), wanted))
+    comparison = compare(rows, a, b, measure, samples)
     if as_json:
-        echo_report(_as_json(found, a, b, measure))
+        echo_report(_as_json(comparison, a, b, measure))
         return
-    if found.overlap is None:
+    if comparison.overlap is None:
         echo(f"neither {a} nor {b} has an alert there in that time; with alerts: {names(rules_with_alerts(folder))}")
         return
-    _show(Terminal(), found, a, b, measure)
+    _show(Terminal(), comparison, a, b, measure)
 
 
-def _show(console: Terminal, found: Comparison, a: str, b: str, measure: str | None) -> None:
+def _show(console: Terminal, comparison: Comparison, a: str, b: str, measure: str | None) -> None:
     titles: dict[Caught, str] = {"only_a": f"only {a}", "only_b": f"only {b}", "both": "both"}
     numbers = ("Events", "Keys", measure or "Amount")
     table = TextTable("What was caught", ("By", *numbers), numbers)
     for name in PARTS:
-        part = found.parts[name]
+        part = comparison.parts[name]
         keys = "other keys" if part.keys is None else f"{part.keys:,}"
         table.add_row(titles[name], f"{part.events:,}", keys, money_text(part.amount))
     console.print(table)
-    shares = (found.overlap, found.share_of("only_a"), found.share_of("only_b"))
+    shares = (comparison.overlap, comparison.share_of("only_a"), comparison.share_of("only_b"))
     of_all, of_a, of_b = (percent_text(share or 0.0) for share in shares)
     console.print(f"both caught {of_all} of all: {of_a} of what {a} caught, {of_b} of what {b} caught")
     days = TextTable("By day (UTC, event time)", ("Day", *titles.values()), titles.values())
-    for day, counts in found.days.items():
+    for day, counts in comparison.days.items():
         days.add_row(day_text(day), *(f"{counts[name]:,}" for name in PARTS))
     console.print(days)
-    samples = samples_table(found, titles, measure or "Amount")
+    samples = samples_table(comparison, titles, measure or "Amount")
     if samples.row_count:
         console.print(samples)
 
 
-def samples_table(found: Comparison, titles: Mapping[Caught, str], amount: str | None = None) -> TextTable:
+def samples_table(comparison: Comparison, titles: Mapping[Caught, str], amount: str | None = None) -> TextTable:
     """Return the latest events of each part of a comparison, with their amounts where these have a name."""
     amounts = () if amount is None else (amount,)
     table = TextTable("The latest of each", ("By", "Time (UTC)", "Event", "Key", *amounts), amounts)
     for name in PARTS:
-        for sample in found.parts[name].samples:
+        for sample in comparison.parts[name].samples:
             cells = [titles[name], time_text(sample.event_time_ms), sample.event_id, key_words(sample.key)]
             table.add_row(*cells, *(money_text(sample.amount) for _ in amounts))
     return table
 
 
-def _as_json(found: Comparison, a: str, b: str, measure: str | None) -> dict[str, Any]:
-    def part(name: Caught) -> dict[str, Any]:
-        of = found.parts[name]
-        return {"events": of.events, "keys": of.keys, "amount": of.amount, "samples": list(map(_sample, of.samples))}
-
+def _as_json(comparison: Comparison, a: str, b: str, measure: str | None) -> dict[str, Any]:
     return {
         "a": a,
         "b": b,
         "measure": measure,
-        "overlap": found.overlap,
-        "share_of_a": found.share_of("only_a"),
-        "share_of_b": found.share_of("only_b"),
-        **{name: part(name) for name in PARTS},
-        "days": [{"day": day_text(day), **counts} for day, counts in found.days.items()],
+        "overlap": comparison.overlap,
+        "share_of_a": comparison.share_of("only_a"),
+        "share_of_b": comparison.share_of("only_b"),
+        **{name: comparison.parts[name].to_json() for name in PARTS},
+        "days": [{"day": day_text(day), **counts} for day, counts in comparison.days.items()],
     }
-
-
-def _sample(each: Sample) -> dict[str, Any]:
-    time, key = iso_text(each.event_time_ms), json.loads(each.key)
-    return {"event_id": each.event_id, "event_time": time, "key": key, "amount": each.amount}

@@ -1,11 +1,10 @@
 """Since when the rules of an origin are complete, or why that cannot be said of them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from buckets.backfill.fill_status import FillStatus, read_fills
-from buckets.checkpoint.checkpoint import Checkpoint
-from buckets.checkpoint.rule_warmth import read_warmth
+from buckets.checkpoint.checkpoint import Checkpoint, read_warmth
 from buckets.clock import epoch_ms
 from buckets.config.job import Job
 from buckets.rules.change import RuleChange
@@ -40,12 +39,17 @@ def read_completions(job: Job, rules: Iterable[Rule]) -> dict[str, Completion]:
     rule_set = Checkpoint(job.checkpoint).versions.latest_rule_set()
     in_force = {} if rule_set is None else {rule.rule_id: rule for rule in rule_set.rules}
     warmth, fills = read_warmth(job.checkpoint), read_fills(job.checkpoint)
-    found = {rule.rule_id: _completion(job, rule, in_force.get(rule.rule_id), warmth) for rule in rules}
-    return {rule_id: _with_fills(rule_id, completion, fills) for rule_id, completion in found.items()}
+    completions = {}
+    for rule in rules:
+        completion = _completion(job, rule, in_force.get(rule.rule_id), warmth)
+        own_fills = tuple(fill for fill in fills if rule.rule_id in fill.rule_ids)
+        words = "; ".join((completion.words, *(fill.words for fill in own_fills)))
+        completions[rule.rule_id] = replace(completion, words=words, fills=own_fills)
+    return completions
 
 
 def expected_completion(job: Job, rule: Rule) -> Completion:
-    """Since when a rule will be complete if the next batch evaluates it as it is."""
+    """Say since when a rule will be complete if the next batch evaluates it as it is."""
     kept = Checkpoint(job.checkpoint)
     rule_set = kept.versions.latest_rule_set()
     if rule_set is None:
@@ -53,13 +57,8 @@ def expected_completion(job: Job, rule: Rule) -> Completion:
     arrived, lateness_ms = kept.batches.arrived(), job.settings.engine.allowed_lateness
     put = RuleChange(change="put", rule=rule)
     revision = revise(rule_set, [put], job.event_schema, arrived, lateness_ms, kept.versions.gone_rules())
-    found = rules_warmth(revision.rule_set, arrived, epoch_ms()).get(rule.rule_id)
-    return Completion("not known") if found is None else Completion(found.sentence(), found)
-
-
-def _with_fills(rule_id: str, completion: Completion, fills: Sequence[FillStatus]) -> Completion:
-    mine = tuple(fill for fill in fills if rule_id in fill.rule_ids)
-    return replace(completion, words="; ".join((completion.words, *(fill.words for fill in mine))), fills=mine)
+    warmth = rules_warmth(revision.rule_set, arrived, epoch_ms()).get(rule.rule_id)
+    return Completion("not known") if warmth is None else Completion(warmth.sentence(), warmth)
 
 
 def _completion(job: Job, rule: Rule, there: Rule | None, warmth: dict[str, Warmth]) -> Completion:
@@ -70,5 +69,5 @@ def _completion(job: Job, rule: Rule, there: Rule | None, warmth: dict[str, Warm
     if not same_definition(there, rule, job.event_schema):
         return Completion(f"not in force yet as it is here: the job has version {there.version}")
     # A job that runs may have made a version between the two readings.
-    found = warmth.get(rule.rule_id)
-    return Completion("not in force yet") if found is None else Completion(found.sentence(), found)
+    of_rule = warmth.get(rule.rule_id)
+    return Completion("not in force yet") if of_rule is None else Completion(of_rule.sentence(), of_rule)

@@ -14,7 +14,8 @@ from buckets.cli.options import AsJson
 from buckets.clock import epoch_ms
 from buckets.config.job import Job, load_job
 from buckets.errors import BucketsError
-from buckets.rule_feeds.rule_book import NO_RULES
+from buckets.feeds.rules.rule_book import NO_RULES
+from buckets.printable import capitalised
 from buckets.rule_files.differences import RuleDifference, rules_that_differ
 from buckets.rule_files.yaml_rules import load_rule_files
 from buckets.rules.change import changes_between
@@ -48,11 +49,12 @@ def diff(one: One, other: Other = None, conf: OptionalConf = None, as_json: AsJs
     job = None if conf is None else load_job(conf)
     before, after = _side(job, one), _side(job, other)
     rules = rules_that_differ(before.rule_set.rules, after.rule_set.rules)
-    found = Difference(before, after, rules, group_changes(before.rule_set, after.rule_set), _warmth(job, after, rules))
+    groups = group_changes(before.rule_set, after.rule_set)
+    difference = VersionDifference(before, after, rules, groups, _warmth(job, after, rules))
     if as_json:
-        echo_report(found.to_json())
+        echo_report(difference.to_json())
         return
-    found.show(Terminal())
+    difference.show(Terminal())
 
 
 @dataclass(frozen=True)
@@ -64,12 +66,12 @@ class Side:
 
 
 def version_number(text: str) -> int | None:
-    """The number of a version of the rules; None where the text is no number."""
+    """Return the number of a version of the rules; None where the text is no number."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
 def read_version(job: Job, version: int | None) -> RuleSet:
-    """A version of the rules from the checkpoint of a job; None for the newest.
+    """Return a version of the rules from the checkpoint of a job; None for the newest.
 
     Raises:
         BucketsError: there is no such version.
@@ -89,7 +91,7 @@ def read_version(job: Job, version: int | None) -> RuleSet:
 
 
 def _side(job: Job | None, written: str | None) -> Side:
-    """A version of the rules, or a file as if the job took it now.
+    """Return a version of the rules, or a file as if the job took it now.
 
     Raises:
         BucketsError: there is no such version or file, or the job could not take it.
@@ -116,16 +118,16 @@ def _side(job: Job | None, written: str | None) -> Side:
 
 
 def _warmth(job: Job | None, after: Side, rules: Sequence[RuleDifference]) -> dict[str, str]:
-    """Since when the rules that differ are complete under the second side; empty where no job has versions."""
+    """Say since when the rules that differ are complete on the second side; empty where no job has versions."""
     kept = None if job is None else Checkpoint(job.checkpoint)
     if kept is None or kept.versions.latest_rule_set() is None:
         return {}
     warmth = rules_warmth(after.rule_set, kept.batches.arrived(), epoch_ms())
-    return {each.rule_id: warmth[each.rule_id].sentence() for each in rules if each.after is not None}
+    return {rule.rule_id: warmth[rule.rule_id].sentence() for rule in rules if rule.after is not None}
 
 
 @dataclass(frozen=True)
-class Difference:
+class VersionDifference:
     """How two versions of the rules differ."""
 
     before: Side
@@ -135,51 +137,45 @@ class Difference:
     completeness: dict[str, str]
 
     def to_json(self) -> dict[str, Any]:
-        """The difference as plain data."""
+        """Return the difference as plain data."""
         return {
             "before": self.before.name,
             "after": self.after.name,
             "rules": [
                 {
-                    "rule_id": each.rule_id,
-                    "change": each.change,
-                    "version_before": None if each.before is None else each.before.version,
-                    "version_after": None if each.after is None else each.after.version,
-                    "fields": [asdict(field) for field in each.fields],
-                    "sentence_before": None if each.before is None else each.before.sentence(),
-                    "sentence_after": None if each.after is None else each.after.sentence(),
-                    "completeness": self.completeness.get(each.rule_id),
+                    "rule_id": rule.rule_id,
+                    "change": rule.change,
+                    "version_before": None if rule.before is None else rule.before.version,
+                    "version_after": None if rule.after is None else rule.after.version,
+                    "fields": [asdict(field) for field in rule.fields],
+                    "sentence_before": None if rule.before is None else rule.before.sentence(),
+                    "sentence_after": None if rule.after is None else rule.after.sentence(),
+                    "completeness": self.completeness.get(rule.rule_id),
                 }
-                for each in self.rules
+                for rule in self.rules
             ],
-            "groups": [asdict(each) for each in self.groups],
+            "groups": [asdict(group) for group in self.groups],
         }
 
     def show(self, console: Terminal) -> None:
         """Print the difference as tables."""
         of = f"{self.before.name} → {self.after.name}"
-        if not self.rules:
-            console.print(f"{of}: the rules are the same")
-        else:
-            console.print(self._rules_table(f"Rules, {of}"))
+        console.print(self._rules_table(f"Rules, {of}") if self.rules else f"{of}: the rules are the same")
         if self.groups:
-            console.print(self._groups_table("What it does to the state"))
+            table = TextTable("What it does to the state", ("Group", "What"), show_lines=True)
+            for group in self.groups:
+                table.add_row(group.name, group.words)
+            console.print(table)
         elif self.rules:
             console.print("what is kept of events stays as it is")
 
     def _rules_table(self, title: str) -> TextTable:
         table = TextTable(title, ("Rule", "What"), show_lines=True)
-        for each in self.rules:
-            there = each.after or each.before
+        for rule in self.rules:
+            there = rule.after or rule.before
             assert there is not None
-            lines = [str(field) for field in each.fields] or [there.sentence(), policy_sentence(there)]
-            complete = self.completeness.get(each.rule_id)
-            lines += [f"{complete[0].upper()}{complete[1:]}."] if complete else []
-            table.add_row(f"{each.rule_id}\n{each.change}", "\n".join(line for line in lines if line))
-        return table
-
-    def _groups_table(self, title: str) -> TextTable:
-        table = TextTable(title, ("Group", "What"), show_lines=True)
-        for each in self.groups:
-            table.add_row(each.name, each.words)
+            lines = [str(field) for field in rule.fields] or [there.sentence(), policy_sentence(there)]
+            complete = self.completeness.get(rule.rule_id)
+            lines += [f"{capitalised(complete)}."] if complete else []
+            table.add_row(f"{rule.rule_id}\n{rule.change}", "\n".join(line for line in lines if line))
         return table

@@ -8,13 +8,12 @@ import pyarrow as pa
 import typer
 from pydantic import ValidationError
 
-from buckets.cli.console import echo
 from buckets.cli.event_schema import SchemaOption, event_schema
-from buckets.cli.result_file import write_result
+from buckets.cli.result_file import write_or_print
 from buckets.cli.rules.request import JobRules
 from buckets.config.engine import EngineSettings
 from buckets.config.job import Job, load_job
-from buckets.duration import MS_PER_UNIT, format_duration
+from buckets.duration import DAY_MS, HOUR_MS, MINUTE_MS, format_duration
 from buckets.errors import BucketsError
 from buckets.events import conversion
 from buckets.events.schema import EventSchema
@@ -23,16 +22,15 @@ from buckets.rule_files.rule_tests import MOST_EVENTS
 from buckets.rule_tests.alert_events import PastAlert, events_of_alert, past_alert
 from buckets.rule_tests.draft import RuleForm, draft
 from buckets.rule_tests.event_rows import EventRow, file_rows
-from buckets.rules.filter import Filter
 from buckets.rules.rule import Rule
 from buckets.rules.short_form import Aggregation
 from buckets.rules.window import Window
 from buckets.validation import first_fault
 
 _USUAL_WINDOWS_MS = [
-    *(minutes * MS_PER_UNIT["m"] for minutes in (1, 5, 10, 30)),
-    *(hours * MS_PER_UNIT["h"] for hours in (1, 6, 12, 24)),
-    *(days * MS_PER_UNIT["d"] for days in (2, 7, 14, 30, 90, 180, 365)),
+    *(minutes * MINUTE_MS for minutes in (1, 5, 10, 30)),
+    *(hours * HOUR_MS for hours in (1, 6, 12, 24)),
+    *(days * DAY_MS for days in (2, 7, 14, 30, 90, 180, 365)),
 ]
 
 
@@ -91,17 +89,13 @@ def new(
     form = RuleForm(
         rule_id,
         f"Drafted from {one_line(begin.origin)}",
-        begin.group_by if group_by is None else tuple(each.strip() for each in group_by.split(",") if each.strip()),
+        begin.group_by if group_by is None else tuple(field.strip() for field in group_by.split(",") if field.strip()),
         _aggregate(aggregate, begin),
         _window(window, begin),
-        _filter(begin),
+        begin.rule.where if begin.rule is not None and begin.rule.is_short else (),
     )
     text = draft(form, begin.rows, begin.schema, begin.engine)
-    if out is None:
-        echo(text, nl=False)
-        return
-    write_result("--out", out, text)
-    echo(f"rule {rule_id} and its tests are in {out}; try them: buckets rules test {out}")
+    write_or_print(out, text, f"rule {rule_id} and its tests are in {out}; try them: buckets rules test {out}")
 
 
 def _of_file(path: Path, schema_path: Path | None, conf: Path | None) -> _Drafted:
@@ -124,27 +118,27 @@ def _of_alert(alert_id: str, conf: Path | None, events: Path | None) -> _Drafted
 
 
 def _rule_of(alert: PastAlert, job: Job) -> Rule | None:
-    """The rule that raised an alert, if it still is there."""
+    """Return the rule that raised an alert, if it still is there."""
     rules = job.rules or JobRules(job).rules
     return next((rule for rule in rules if rule.rule_id == alert.rule_id), None)
 
 
 def _common_field(rows: list[EventRow], schema: EventSchema) -> tuple[str, ...]:
-    """The first attribute that is the same in all events; none where there is none."""
+    """Return the first attribute that is the same in all events; none where there is none."""
     shared = (name for name in schema.attributes if len({row.get(name) for row in rows} | {None}) == 2)
     first = next((name for name in shared if all(name in row for row in rows)), None)
     return () if first is None else (first,)
 
 
 def _span_ms(rows: list[EventRow], schema: EventSchema) -> int:
-    """A usual length of a window that holds all events."""
+    """Return a usual length of a window that holds all events."""
     times, _ = conversion.times_ms(pa.array([row[schema.event_time.field] for row in rows]), schema.event_time)
     span = int(times.max() - times.min())
-    return next((each for each in _USUAL_WINDOWS_MS if each >= span), span)
+    return next((window for window in _USUAL_WINDOWS_MS if window >= span), span)
 
 
 def _aggregate(text: str | None, begin: _Drafted) -> Aggregation:
-    """The aggregate that is asked for, that of the alert's rule, or the sum of the first measure."""
+    """Return the aggregate that is asked for, that of the alert's rule, or the sum of the first measure."""
     if text is None:
         if begin.rule is not None and begin.rule.aggregate is not None:
             return begin.rule.aggregate
@@ -167,7 +161,3 @@ def _window(text: str | None, begin: _Drafted) -> Window:
     except ValidationError as error:
         message = f"--window: {first_fault(error)[1]}"
         raise BucketsError(message) from None
-
-
-def _filter(begin: _Drafted) -> Filter:
-    return () if begin.rule is None or not begin.rule.is_short else begin.rule.where

@@ -7,7 +7,7 @@ import typer
 
 from buckets.cli.console import echo
 from buckets.cli.options import SchemaFile
-from buckets.cli.result_file import check_new_file, write_result
+from buckets.cli.result_file import check_new_file, write_or_print
 from buckets.errors import BucketsError
 from buckets.events.schema import load_event_schema
 from buckets.printable import counted
@@ -37,15 +37,11 @@ def import_rules(
     if not holds_flink_rules(file, text):
         message = f"rule file {file}: holds no messages of the Flink demo; a YAML rule file needs no import"
         raise BucketsError(message)
-    found = read_flink_rules(file, text, load_event_schema(schema) if schema else None)
-    rules = list(found.rules.values())
+    imported = read_flink_rules(file, text, load_event_schema(schema) if schema else None)
+    rules = list(imported.rules.values())
     if not rules:
         message = f"rule file {file}: its messages leave no rule; nothing has been written"
         raise BucketsError(message)
-    for line, command in found.commands:
+    for line, command in imported.commands:
         echo(f"{file}:{line}: {command} changes no rule, and is left out", err=True)
-    if out is None:
-        echo(rules_text(rules), nl=False)
-        return
-    write_result("--out", out, rules_text(rules))
-    echo(f"{out}: {counted(len(rules), 'rule')} of {file}")
+    write_or_print(out, rules_text(rules), f"{out}: {counted(len(rules), 'rule')} of {file}")

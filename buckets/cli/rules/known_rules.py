@@ -11,12 +11,7 @@ from buckets.rules.revision import names
 
 
 def check_known_rules(rules: Iterable[str], job: Job | None, folder: Path) -> None:
-    """See that rules are no typing errors: a job has or had them, or they have alerts.
-
-    Args:
-        rules: their ids.
-        job: the job; None where only its alerts are known.
-        folder: of the tables of alerts.
+    """See that rules are no typing errors: a job, if one is given, has or had them, or a folder has alerts of them.
 
     Raises:
         BucketsError: one is none of these.

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from buckets.cli.console import Terminal, echo, echo_json
+from buckets.cli.console import Listing
 from buckets.cli.options import AsJson
 from buckets.cli.rules.completion import Completion, read_completions
 from buckets.cli.rules.origin import KeptRule
@@ -28,28 +28,26 @@ def list_rules(conf: Conf, as_json: AsJson = False) -> None:
     job = load_job(conf)
     rules = JobRules(job)
     completions = read_completions(job, rules.rules)
-    if as_json:
-        shown = [_as_json(each, completions[each.rule.rule_id]) for each in rules.kept]
-        echo_json(shown)
-        return
-    if not rules.kept:
-        echo(f"no rules in {rules.name}")
-        return
-    Terminal().print(rules_table(f"{len(rules.kept)} rules of {rules.name}", rules.kept, completions))
+    Listing(
+        rules.kept,
+        f"no rules in {rules.name}",
+        f"{len(rules.kept)} rules of {rules.name}",
+        lambda title, kept: rules_table(title, kept, completions),
+    ).show((lambda kept: _as_json(kept, completions[kept.rule.rule_id])) if as_json else None)
 
 
-def _as_json(each: KeptRule, completion: Completion) -> dict[str, Any]:
-    """A rule with what is known of it; moments are ISO 8601."""
-    rule, warmth = each.rule, completion.warmth
+def _as_json(kept: KeptRule, completion: Completion) -> dict[str, Any]:
+    """Return a rule with what is known of it; moments are ISO 8601."""
+    rule, warmth = kept.rule, completion.warmth
     shown: dict[str, Any] = {
         "rule_id": rule.rule_id,
         "version": rule.version,
         "state": rule.state,
         "sentence": rule.sentence(),
         "policy": policy_sentence(rule),
-        "author": each.author,
-        "reason": each.reason,
-        "changed_at": _iso(each.time_ms),
+        "author": kept.author,
+        "reason": kept.reason,
+        "changed_at": _iso(kept.time_ms),
         "completeness": completion.words,
         "complete_since": None,
         "complete_from": None,

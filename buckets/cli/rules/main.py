@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 
 from buckets.checkpoint.rule_versions import RuleVersions
-from buckets.cli.console import Terminal, TextTable, echo, echo_json
+from buckets.cli.console import Listing, Terminal, TextTable, echo, echo_json
 from buckets.cli.options import Author, DryRun, Reason, SchemaFile, author_and_reason
-from buckets.cli.result_file import check_new_file, write_result
+from buckets.cli.result_file import check_new_file, write_or_print
 from buckets.cli.rules.backfill import ask_for_backfill, check_backfill
 from buckets.cli.rules.check import check
 from buckets.cli.rules.compare import compare_rules
@@ -26,8 +26,8 @@ from buckets.cli.rules.view import changes_table, history_table, rule_words
 from buckets.config.job import load_job
 from buckets.errors import BucketsError
 from buckets.events.schema import load_event_schema
+from buckets.feeds.rules.history import read_rule_changes, rows_of, rule_changes_path
 from buckets.resources import DEMO_RULES
-from buckets.rule_feeds.history import read_rule_changes, rows_of, rule_changes_path
 from buckets.rule_files.json_schema import rule_file_schema
 from buckets.rule_files.yaml_editor import rules_text
 from buckets.rule_files.yaml_rules import load_changes, load_rule_files
@@ -50,8 +50,7 @@ def file_schema(schema: SchemaFile = None) -> None:
     Examples:
       buckets rules schema --schema schemas/transaction.yaml > rules.schema.json
     """  # noqa: D301 - click needs the backspace itself
-    written = rule_file_schema(load_event_schema(schema) if schema else None)
-    echo_json(written)
+    echo_json(rule_file_schema(load_event_schema(schema) if schema else None))
 
 
 @rules_app.command()
@@ -139,17 +138,13 @@ def history(
     job = load_job(conf)
     table = rule_changes_path(job)
     rows = read_rule_changes(table) if (table / "_delta_log").exists() else []
-    rows += rows_of(
-        RuleVersions(job.checkpoint).history(after=max((row["ruleset_version"] for row in rows), default=0))
-    )
+    since = max((row["ruleset_version"] for row in rows), default=0)
+    rows += rows_of(RuleVersions(job.checkpoint).history(after=since))
     wanted = [row for row in reversed(rows) if rule_id is None or row["rule_id"] in (rule_id, None)]
     of = f" of rule {rule_id}" if rule_id is not None else ""
-    if not wanted:
-        echo(f"no changes{of} yet in checkpoint {job.checkpoint}")
-        return
-    Terminal().print(
-        history_table(f"{min(limit, len(wanted))} of {len(wanted)} changes{of}, newest first", wanted[:limit])
-    )
+    none = f"no changes{of} yet in checkpoint {job.checkpoint}"
+    title = f"{min(limit, len(wanted))} of {len(wanted)} changes{of}, newest first"
+    Listing(wanted, none, title, history_table, limit).show()
 
 
 @rules_app.command()
@@ -169,11 +164,7 @@ def export(
     if not kept.rules:
         message = f"there are no rules in {kept.name}; put some there with `buckets rules apply FILE --conf {conf}`"
         raise BucketsError(message)
-    if out is None:
-        echo(rules_text(kept.rules), nl=False)
-        return
-    write_result("--out", out, rules_text(kept.rules))
-    echo(f"{len(kept.rules)} rules of {kept.name} are in {out}")
+    write_or_print(out, rules_text(kept.rules), f"{len(kept.rules)} rules of {kept.name} are in {out}")
 
 
 for _name, _command in (

@@ -1,9 +1,9 @@
 """Where the rules of a configuration are kept, as the commands of `buckets rules` read and change them."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
@@ -12,10 +12,10 @@ from buckets.config.job import Job
 from buckets.config.kafka import KafkaSettings
 from buckets.errors import BucketsError, first_line
 from buckets.events.schema import EventSchema
-from buckets.kafka.rules_topic import RulesTopic
+from buckets.feeds.rules.rule_book import NO_RULES
+from buckets.feeds.rules.table_feed import COLUMNS, change_of_row, open_rule_table, read_rule_rows
+from buckets.feeds.rules.topic_feed import RulesTopic
 from buckets.kafka.sender import Sender
-from buckets.rule_feeds.rule_book import NO_RULES
-from buckets.rule_feeds.table_feed import COLUMNS, change_of_row, open_rule_table, read_rule_rows
 from buckets.rule_files.change_notes import ChangeNote, read_change_notes
 from buckets.rule_files.yaml_editor import change_files
 from buckets.rule_files.yaml_rules import load_rules, rule_files
@@ -34,36 +34,43 @@ class KeptRule:
     time_ms: int | None = None
 
 
-class RuleOrigin(Protocol):
-    """A topic, a file or a table, where the rules of a job are kept."""
+class RuleOrigin(ABC):
+    """A topic, a file or a table, where the rules of a job are kept.
+
+    Attributes:
+        name: what it is called in messages.
+        takes_control: whether it takes messages to the running job that are not about one rule's definition.
+    """
 
     name: str
-    """What it is called in messages."""
-    takes_control: bool
-    """Whether it takes messages to the running job that are not about one rule's definition."""
+    takes_control = False
 
+    @abstractmethod
     def read(self) -> tuple[list[KeptRule], list[Refusal]]:
-        """The rules that are kept, and what is there that is not a valid change."""
+        """Read the rules that are kept, and what is there that is not a valid change."""
 
+    @abstractmethod
     def publish(self, asked: Sequence[RuleChange], made: Sequence[Change]) -> None:
-        """Make changes.
-
-        Args:
-            asked: what was asked for.
-            made: the resulting changes, with the versions that the rules have then.
-        """
+        """Make changes: what was asked for, and what results of it, with the versions that the rules have then."""
 
     def send(self, change: RuleChange) -> None:
-        """Send a message to the running job."""
+        """Send a message to the running job.
+
+        Raises:
+            BucketsError: it is not a topic.
+        """
+        command = change.change.replace("_", "-")
+        other = {"delete_all": "delete rules one by one with `buckets rules delete`"}
+        remedy = other.get(change.change, "start again with another checkpoint")
+        message = (
+            f"{command}: rules come from {self.name}, which says what rules there are and cannot ask a running job for "
+            f"something once; set `rules.topic` in the configuration, or {remedy}"
+        )
+        raise BucketsError(message)
 
 
 def open_origin(job: Job, new_file: str = "") -> RuleOrigin:
-    """Where the rules of a configuration are kept.
-
-    Args:
-        job: the configuration.
-        new_file: name of the file that takes new rules, where the rules are in a folder.
-    """
+    """Open the place where the rules of a job are kept; in a folder, new rules go into `new_file`."""
     rules = job.settings.rules
     if rules.topic is not None:
         assert job.settings.kafka is not None
@@ -74,7 +81,7 @@ def open_origin(job: Job, new_file: str = "") -> RuleOrigin:
     return FileOrigin(Path(rules.path), job.event_schema, new_file)
 
 
-class TopicOrigin:
+class TopicOrigin(RuleOrigin):
     """A topic. A changed rule is sent whole, so that a compacted topic keeps all that counts."""
 
     takes_control = True
@@ -88,17 +95,15 @@ class TopicOrigin:
         self._schema = schema
 
     def read(self) -> tuple[list[KeptRule], list[Refusal]]:
-        """The rules that result from all messages of the topic, from its beginning to its end."""
+        """Read the rules that result from all messages of the topic, from its beginning to its end."""
         self._feed.start(None)
         self._feed.stop()
-        found = self._feed.read(())
-        revision = revise(NO_RULES, found.asked, self._schema, (), 0)
+        messages = self._feed.read(())
+        revision = revise(NO_RULES, messages.asked, self._schema, (), 0)
         last = {change.rule_id: change for change in revision.made}
-        kept = [
-            KeptRule(rule, last[rule.rule_id].author, last[rule.rule_id].reason, last[rule.rule_id].time)
-            for rule in revision.rule_set.rules
-        ]
-        return kept, [*found.refused, *revision.refused]
+        changes = ((rule, last[rule.rule_id]) for rule in revision.rule_set.rules)
+        kept = [KeptRule(rule, change.author, change.reason, change.time) for rule, change in changes]
+        return kept, [*messages.refused, *revision.refused]
 
     def publish(self, asked: Sequence[RuleChange], made: Sequence[Change]) -> None:
         """Send a message for each change."""
@@ -115,10 +120,8 @@ class TopicOrigin:
         sender.flush()
 
 
-class FileOrigin:
+class FileOrigin(RuleOrigin):
     """A rule file, or a folder of them, changed in place."""
-
-    takes_control = False
 
     def __init__(self, path: Path, schema: EventSchema, new_file: str) -> None:
         """Use the file or folder `path`; in a folder new rules go into `new_file`."""
@@ -128,7 +131,7 @@ class FileOrigin:
         self._new_file = new_file
 
     def read(self) -> tuple[list[KeptRule], list[Refusal]]:
-        """The rules of the files; what no command has changed counts as changed by the file's owner with the file."""
+        """Read the rules of the files; what no command has changed was changed by the file's owner with the file."""
         kept = []
         for file in rule_files(self._path):
             notes, by_owner = read_change_notes([file]), ChangeNote(_owner(file), "")
@@ -154,25 +157,16 @@ class FileOrigin:
                 put.append(change.rule)
             elif change.state is not None:
                 states[subject] = change.state
-        if self._path.is_dir() and any(changed[rule.rule_id].before is None for rule in put):
-            self._check_new_file()
+        has_new = self._path.is_dir() and any(changed[rule.rule_id].before is None for rule in put)
+        if has_new and Path(self._new_file).suffix not in (".yaml", ".yml"):
+            message = f"rules {self._path}: new rules go into a file {self._new_file!r} there, which must end in .yaml"
+            raise BucketsError(message)
         notes = {rule_id: ChangeNote(change.author, change.reason) for rule_id, change in changed.items() if rule_id}
         change_files(self._path, states, put, self._new_file, notes)
 
-    def _check_new_file(self) -> None:
-        if Path(self._new_file).suffix not in (".yaml", ".yml"):
-            message = f"rules {self._path}: new rules go into a file {self._new_file!r} there, which must end in .yaml"
-            raise BucketsError(message)
 
-    def send(self, change: RuleChange) -> None:
-        """A file takes no message."""
-        raise _only_a_topic(self.name, change)
-
-
-class TableOrigin:
+class TableOrigin(RuleOrigin):
     """A Delta table with a row for each rule; a deleted rule keeps its row, which says who deleted it and why."""
-
-    takes_control = False
 
     def __init__(self, path: Path, schema: EventSchema) -> None:
         """Use the table at `path`, which may not be there yet."""
@@ -181,7 +175,7 @@ class TableOrigin:
         self._schema = schema
 
     def read(self) -> tuple[list[KeptRule], list[Refusal]]:
-        """The rules of the rows; a table that is not there yet has none."""
+        """Read the rules of the rows; a table that is not there yet has none."""
         if not self._path.exists():
             return [], []
         table = open_rule_table(self._path)
@@ -227,13 +221,9 @@ class TableOrigin:
         merge = table.merge(rows, "old.rule_id = new.rule_id", source_alias="new", target_alias="old")
         merge.when_matched_update(columns).when_not_matched_insert(columns).execute()
 
-    def send(self, change: RuleChange) -> None:
-        """A table takes no message."""
-        raise _only_a_topic(self.name, change)
-
 
 def _message(made: Change) -> RuleChange:
-    """A change as a message that holds the whole rule, or deletes it."""
+    """Return a change as a message that holds the whole rule, or deletes it."""
     if made.after is None:
         return RuleChange(change="delete", rule_id=made.rule_id, author=made.author, reason=made.reason)
     return RuleChange(change="put", rule=made.after, author=made.author, reason=made.reason)
@@ -244,14 +234,3 @@ def _owner(file: Path) -> str:
         return file.owner()
     except (OSError, KeyError):
         return ""
-
-
-def _only_a_topic(name: str, change: RuleChange) -> BucketsError:
-    command = change.change.replace("_", "-")
-    other = {"delete_all": "delete rules one by one with `buckets rules delete`"}
-    remedy = other.get(change.change, "start again with another checkpoint")
-    message = (
-        f"{command}: rules come from {name}, which says what rules there are and cannot ask a running job for "
-        f"something once; set `rules.topic` in the configuration, or {remedy}"
-    )
-    return BucketsError(message)

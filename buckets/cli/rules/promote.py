@@ -47,7 +47,7 @@ def promote(
       buckets rules promote payer-24h --conf conf/kafka.yaml --to ACTIVE --reason "tried elsewhere"
     """  # noqa: D301 - click needs the backspace itself
     wanted, share = _state(to), None if rollout is None else read_option("--rollout", rollout, parse_share)
-    said = author_and_reason(author, reason)
+    signed = author_and_reason(author, reason)
     job = load_job(conf)
     rules = JobRules(job)
     before = rules.rule(rule_id)
@@ -61,7 +61,7 @@ def promote(
         remedy = "wait, or leave out --require-warm"
         message = f"rule {rule_id!r} of {rules.name} is not complete: {completion.words}; {remedy}"
         raise BucketsError(message)
-    rules.change([RuleChange(change="put", rule=after, **said)])
+    rules.change([RuleChange(change="put", rule=after, **signed)])
     echo(f"{rule_id}: {stage(before)} until now, {stage(after)} from the next batch on; written to {rules.name}")
     echo(f"what it means: {stage_meaning(after)}")
     shown = completion if completion.warmth is not None else expected_completion(job, after)
@@ -71,21 +71,21 @@ def promote(
 
 
 def _state(text: str | None) -> State | None:
-    found = next((state for state in STEPS if text is not None and state == text.upper()), None)
-    if text is not None and found is None:
+    state = next((state for state in STEPS if text is not None and state == text.upper()), None)
+    if text is not None and state is None:
         message = f"--to: {text!r} is no step of a release; write one of {_STEPS}"
         raise BucketsError(message)
-    return found
+    return state
 
 
 def _trial(job: Job, rule: Rule) -> str:
-    """What a rule on trial has found, where its alerts are in a table."""
+    """Say how often a rule on trial has alerted, where its alerts are in a table."""
     folder = kept_results(job)
     table = None if folder is None else folder / SHADOW_ALERTS
     if table is None or not is_table(table):
         return "not known, there is no table of its alerts" + ("; `buckets audit` writes one" if table is None else "")
-    found = count_alerts(table, rule.rule_id)
-    if found.first_ms is None or found.last_ms is None:
+    trial = count_alerts(table, rule.rule_id)
+    if trial.first_ms is None or trial.last_ms is None:
         return f"no alerts in {table}"
-    times = f"{time_text(found.first_ms)} to {time_text(found.last_ms)} UTC"
-    return f"{counted(found.alerts, 'alert')} of {counted(found.keys, 'key')}, for events of {times}"
+    times = f"{time_text(trial.first_ms)} to {time_text(trial.last_ms)} UTC"
+    return f"{counted(trial.alerts, 'alert')} of {counted(trial.keys, 'key')}, for events of {times}"

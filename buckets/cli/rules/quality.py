@@ -10,14 +10,14 @@ from buckets.cli.archived_events import archived_events
 from buckets.cli.console import Terminal, TextTable, echo, echo_report
 from buckets.cli.options import AsJson, From, JobConf, To, range_ms
 from buckets.cli.result_file import check_result_files, job_inputs, write_result
-from buckets.cli.rules.quality_page import quality_page
-from buckets.cli.rules.quality_text import alerts_text, duration_text, interval_text, remarks
+from buckets.cli.rules.quality_page import alerts_text, interval_text, quality_page, remarks
 from buckets.config.job import load_job
+from buckets.duration import spoken_duration
 from buckets.errors import BucketsError
-from buckets.numbers.fixed_point import readable
+from buckets.numbers.figures import readable, short_percent_text
 from buckets.printable import one_line
 from buckets.rules.policy import WHOLE_SHARE, parse_share
-from buckets.verdicts.advice import Thresholds, percent
+from buckets.verdicts.advice import Thresholds
 from buckets.verdicts.report import QualityReport, quality_report
 
 FraudTable = Annotated[
@@ -34,7 +34,7 @@ Retire = Annotated[
     str, typer.Option(help="Retire one whose precision is below this, likewise, and that caught no fraud alone.")
 ]
 
-_KEEP, _RETIRE = percent(Thresholds.keep), percent(Thresholds.retire)
+_KEEP, _RETIRE = short_percent_text(Thresholds.keep), short_percent_text(Thresholds.retire)
 
 
 def rules_quality(
@@ -110,11 +110,10 @@ def _precision_table(report: QualityReport) -> TextTable:
     table = TextTable("How often rules are right", ("Rule", *numbers, "Advice"), numbers)
     for rule, advice in report.rules:
         precision = rule.fraud_of_judged
-        shown = "" if precision is None else f"{percent(precision.share)}\n{interval_text(precision)}"
-        found = f"{rule.verdicts['fraud']:,} of {rule.judged:,}"
-        table.add_row(
-            one_line(rule.rule_id), alerts_text(rule).replace(" on trial", "\non trial"), found, shown, advice.what
-        )
+        shown = "" if precision is None else f"{short_percent_text(precision.share)}\n{interval_text(precision)}"
+        fraud = f"{rule.verdicts['fraud']:,} of {rule.judged:,}"
+        alerts = alerts_text(rule).replace(" on trial", "\non trial")
+        table.add_row(one_line(rule.rule_id), alerts, fraud, shown, advice.what)
     return table
 
 
@@ -123,12 +122,9 @@ def _recall_table(report: QualityReport) -> TextTable:
     frauds = "one confirmed fraud" if report.frauds == 1 else f"{report.frauds:,} confirmed frauds"
     table = TextTable(f"What they caught of {frauds}", ("Rule", *numbers), numbers)
     for rule, _ in report.rules:
+        recall, caught = rule.caught_of_confirmed, f"{rule.caught:,}\n{rule.caught_alone:,} alone"
+        share = "" if recall is None else short_percent_text(recall.share)
         amounts = f"{readable(rule.amount_caught)}\n{readable(rule.amount_missed)} missed" if report.measure else ""
-        table.add_row(
-            one_line(rule.rule_id),
-            f"{rule.caught:,}\n{rule.caught_alone:,} alone",
-            "" if rule.caught_of_confirmed is None else percent(rule.caught_of_confirmed.share),
-            amounts,
-            "" if rule.detect_ms is None else duration_text(rule.detect_ms),
-        )
+        detected = "" if rule.detect_ms is None else spoken_duration(rule.detect_ms)
+        table.add_row(one_line(rule.rule_id), caught, share, amounts, detected)
     return table

@@ -1,73 +1,65 @@
-"""The page of `buckets rules quality`: each rule with its numbers, bars, and what to do with it."""
+"""The page of `buckets rules quality`: each rule with its numbers and bars; its words stand on the terminal too."""
 
-from typing import Any
-
-from buckets.cli.rules.quality_text import alerts_text, duration_text, interval_text, remarks
+from buckets.duration import spoken_duration
 from buckets.moment import time_text
-from buckets.numbers.fixed_point import readable
+from buckets.numbers.figures import readable, short_percent_text
 from buckets.pages.page import render
-from buckets.verdicts.advice import Advice, percent
-from buckets.verdicts.interval import Interval
+from buckets.printable import one_line
 from buckets.verdicts.quality import RuleQuality
 from buckets.verdicts.report import QualityReport
-
-_CLASSES = {"keep": "good", "retire": "alert"}
+from buckets.verdicts.share_interval import ShareInterval
 
 
 def quality_page(report: QualityReport) -> str:
-    """The page of a report: self-contained HTML."""
+    """Return the page of a report: self-contained HTML."""
     return render(
         "quality.html",
-        rules=[_shown(report, rule, advice) for rule, advice in report.rules],
-        frauds=f"{report.frauds:,}",
-        measure=report.measure,
+        report=report,
         span=_span(report),
         remarks=remarks(report),
-        keep=percent(report.thresholds.keep),
-        retire=percent(report.thresholds.retire),
         least=report.thresholds.verdicts,
         is_decided=any(rule.decide_ms is not None for rule, _ in report.rules),
-        is_recalled=report.frauds >= report.thresholds.verdicts,
+        alerts_text=alerts_text,
+        interval_text=interval_text,
+        percent=short_percent_text,
+        readable=readable,
+        spoken_duration=spoken_duration,
     )
 
 
-def _shown(report: QualityReport, rule: RuleQuality, advice: Advice) -> dict[str, Any]:
-    return {
-        "rule_id": rule.rule_id,
-        "state": rule.state or "gone",
-        "alerts": alerts_text(rule),
-        "judged": f"{rule.judged:,}",
-        "fraud": f"{rule.verdicts['fraud']:,}",
-        "legitimate": f"{rule.verdicts['legitimate']:,}",
-        "unclear": f"{rule.verdicts['unclear']:,}",
-        "by_event": f"{rule.by_event:,}",
-        "precision": rule.fraud_of_judged,
-        "precision_text": _text(rule.fraud_of_judged),
-        "precision_interval": interval_text(rule.fraud_of_judged),
-        "is_precise": rule.judged >= report.thresholds.verdicts,
-        "recall": rule.caught_of_confirmed,
-        "recall_text": _text(rule.caught_of_confirmed),
-        "recall_interval": interval_text(rule.caught_of_confirmed),
-        "caught": f"{rule.caught:,}",
-        "alone": f"{rule.caught_alone:,}",
-        "amount_caught": readable(rule.amount_caught) if report.measure else "",
-        "amount_missed": readable(rule.amount_missed) if report.measure else "",
-        "keys_detected": f"{rule.detected_keys:,} of {rule.fraud_keys:,}",
-        "detected": "" if rule.detect_ms is None else duration_text(rule.detect_ms),
-        "decided": "" if rule.decide_ms is None else duration_text(rule.decide_ms),
-        "advice": advice.what,
-        "advice_class": _CLASSES.get(advice.what, ""),
-        "reason": advice.reason,
-    }
-
-
-def _text(interval: Interval | None) -> str:
-    return "" if interval is None else percent(interval.share)
-
-
 def _span(report: QualityReport) -> str:
-    """The event times that count, in words."""
-    start, end = (None if each is None else time_text(each) for each in report.times)
+    """Say which event times count."""
+    start, end = (None if time is None else time_text(time) for time in report.times)
     if start is None and end is None:
         return "of all time"
     return " ".join([*([f"from {start}"] if start else []), *([f"to before {end}"] if end else [])]) + " (UTC)"
+
+
+def alerts_text(rule: RuleQuality) -> str:
+    """Return the alerts of a rule; those on trial and those that were held back on lines of their own."""
+    lines = [f"{rule.alerts:,}"] if rule.alerts or not rule.shadow_alerts else []
+    lines += [f"{rule.shadow_alerts:,} on trial"] if rule.shadow_alerts else []
+    return "\n".join([*lines, *([f"{rule.held_alerts:,} held"] if rule.held_alerts else [])])
+
+
+def interval_text(interval: ShareInterval | None) -> str:
+    """Say between which bounds a share lies; nothing where there is none."""
+    return "" if interval is None else f"{short_percent_text(interval.low)} to {short_percent_text(interval.high)}"
+
+
+def remarks(report: QualityReport) -> list[str]:
+    """Say in sentences what the numbers leave out, and how long decisions took."""
+    lines = []
+    decided = [(rule.rule_id, rule.decide_ms) for rule, _ in report.rules if rule.decide_ms is not None]
+    if decided:
+        waits = ", ".join(f"{rule_id} {spoken_duration(wait_ms)}" for rule_id, wait_ms in decided)
+        lines.append(one_line(f"from an event's time to its decision (median): {waits}"))
+    held = [(rule.rule_id, rule.caught_held) for rule, _ in report.rules if rule.caught_held]
+    if held:
+        missed = ", ".join(f"{rule_id} {count:,}" for rule_id, count in held)
+        lines.append(one_line(f"frauds at which a rule fired and its alert was held back, counted as missed: {missed}"))
+    if report.without_time:
+        lines.append(f"{report.without_time:,} frauds are left out, for it is not known when they happened")
+    if report.without_amount and report.measure:
+        lines.append(f"of {report.without_amount:,} frauds no {report.measure} is known")
+    return lines

@@ -49,7 +49,7 @@ class JobRules:
     @property
     def rules(self) -> list[Rule]:
         """The same without what is known of their last changes."""
-        return [each.rule for each in self.kept]
+        return [kept.rule for kept in self.kept]
 
     def rule(self, rule_id: str) -> Rule:
         """Return a rule that is kept.

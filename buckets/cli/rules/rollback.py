@@ -37,9 +37,9 @@ def rollback(
         raise BucketsError(message)
     job = load_job(conf)
     then = read_version(job, number)
-    said = author_and_reason(author, reason or f"rollback to version {number}")
+    signed = author_and_reason(author, reason or f"rollback to version {number}")
     rules = JobRules(job, f"rules-of-version-{number}.yaml")
-    asked = changes_back(rules.rules, then.rules, job.event_schema, **said)
+    asked = changes_back(rules.rules, then.rules, job.event_schema, **signed)
     revision = rules.revise(asked)
     if not revision.made:
         echo(f"no difference: the rules of {rules.name} are those of version {number} already")

@@ -1,7 +1,7 @@
 """The command `buckets snooze`: alerts of a rule, or of a key, are held back for a time."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
@@ -9,7 +9,7 @@ import typer
 from pydantic import ValidationError
 from rich.text import Text
 
-from buckets.cli.console import Terminal, TextTable, echo
+from buckets.cli.console import Listing, TextTable, echo
 from buckets.cli.options import Author, Reason, author_and_reason
 from buckets.cli.rules.request import Conf, JobRules
 from buckets.config.job import Job, load_job
@@ -18,11 +18,10 @@ from buckets.errors import BucketsError
 from buckets.moment import in_utc, moment_ms, time_text
 from buckets.printable import one_line, short_line
 from buckets.rules.change import RuleChange
-from buckets.rules.policy import MOST_SNOOZES, Snooze
-from buckets.rules.policy_faults import key_fault
+from buckets.rules.policies.policy import key_texts
+from buckets.rules.policies.snoozes import MOST_SNOOZES, Snooze, key_fault
 from buckets.rules.revision import names
 from buckets.rules.rule import Rule
-from buckets.rules.rule_policy import key_texts
 
 Key = dict[str, str | int | bool]
 ChangeOf = Callable[[Rule], tuple[Snooze, ...] | None]
@@ -72,7 +71,7 @@ def snooze(
         raise BucketsError(message)
     wanted = None if not key else read_key(key[0], job.event_schema.attributes)
     if list_:
-        _list(job, rule, wanted, now)
+        _listing(job, rule, wanted, now).show()
         return
     if rule is None and wanted is None:
         message = "name a rule with --rule, a key with --key, or both; --list shows the snoozes there are"
@@ -80,28 +79,21 @@ def snooze(
     if not end and until is None:
         message = "--until: when is it over? Write a time, as in 2027-01-02T06:00Z, or how long from now, as in 24h"
         raise BucketsError(message)
-    said = author_and_reason(author, reason)
-    of = "all keys" if wanted is None else _key_text(wanted)
+    signed = author_and_reason(author, reason)
+    of = _key_text(wanted)
     last = now if until is None else read_moment("--until", until, now)
     if end:
-        _change(
-            job, rule, wanted, said, lambda each: _ended(each, wanted, last), f"snoozes of {of} end at {_shown(last)}"
-        )
+        what = f"snoozes of {of} end at {_shown(last)}"
+        _change(job, rule, wanted, signed, lambda kept: _ended(kept, wanted, last), what)
         return
     asked = {"key": wanted, "from": None if start is None else read_moment("--from", start, now), "until": last}
-    new = _new_snooze(asked | said)
-    _change(
-        job,
-        rule,
-        wanted,
-        said,
-        lambda each: _added(each, new, now),
-        f"alerts of {of} are held back until {_shown(last)}",
-    )
+    new = _new_snooze(asked | signed)
+    what = f"alerts of {of} are held back until {_shown(last)}"
+    _change(job, rule, wanted, signed, lambda kept: _added(kept, new, now), what)
 
 
 def _change(
-    job: Job, rule_id: str | None, key: Key | None, said: dict[str, Any], change_of: ChangeOf, what: str
+    job: Job, rule_id: str | None, key: Key | None, signed: dict[str, Any], change_of: ChangeOf, what: str
 ) -> None:
     """Put rules with other snoozes where they are kept."""
     kept = JobRules(job)
@@ -117,27 +109,23 @@ def _change(
         if fault is not None:
             message = f"--key: {fault} (rule {rule.rule_id!r})"
             raise BucketsError(message)
-    asked = []
-    for rule in rules:
-        snoozes = change_of(rule)
-        if snoozes is not None:
-            changed = rule.model_copy(update={"snoozes": snoozes})
-            asked.append(RuleChange(change="put", rule=changed, **said))
+    changes = ((rule, change_of(rule)) for rule in rules)
+    changed = [rule.model_copy(update={"snoozes": after}) for rule, after in changes if after is not None]
+    asked = [RuleChange(change="put", rule=rule, **signed) for rule in changed]
     if not asked:
         message = f"nothing to change in {kept.name}: `buckets snooze --list` shows the snoozes there are"
         raise BucketsError(message)
     kept.change(asked)
-    changed_rules = names(change.subject or "" for change in asked)
-    echo(f"{changed_rules}: {what}, from the next batch on; written to {kept.name}")
+    echo(f"{names(rule.rule_id for rule in changed)}: {what}, from the next batch on; written to {kept.name}")
 
 
 def _added(rule: Rule, new: Snooze, now: datetime) -> tuple[Snooze, ...] | None:
-    """The snoozes of a rule with one more; where there are too many, those go that have been over for longest."""
+    """Add a snooze to those of a rule; where there are too many, those go that have been over for longest."""
     if new in rule.snoozes:
         return None
     snoozes = list(rule.snoozes)
     while len(snoozes) >= MOST_SNOOZES:
-        oldest = min(snoozes, key=lambda each: each.until)
+        oldest = min(snoozes, key=lambda snooze: snooze.until)
         if oldest.until > now:
             message = f"rule {rule.rule_id!r} has {MOST_SNOOZES:,} snoozes in force, which is the limit; end some first"
             raise BucketsError(message)
@@ -146,15 +134,15 @@ def _added(rule: Rule, new: Snooze, now: datetime) -> tuple[Snooze, ...] | None:
 
 
 def _ended(rule: Rule, key: Key | None, last: datetime) -> tuple[Snooze, ...] | None:
-    """The snoozes of a rule, those of a key at an end; None where none of them would last longer."""
-    found = []
-    for each in rule.snoozes:
-        is_meant = _same_key(each.key, key) and each.until > last
+    """End snoozes of a rule, those of a key; None where none of them would last longer."""
+    left = []
+    for snooze in rule.snoozes:
+        is_meant = _same_key(snooze.key, key) and snooze.until > last
         if not is_meant:
-            found.append(each)
-        elif each.start is None or each.start < last:
-            found.append(each.model_copy(update={"until": last}))
-    return None if tuple(found) == rule.snoozes else tuple(found)
+            left.append(snooze)
+        elif snooze.start is None or snooze.start < last:
+            left.append(snooze.model_copy(update={"until": last}))
+    return None if tuple(left) == rule.snoozes else tuple(left)
 
 
 def _same_key(one: Mapping[str, str | int | bool] | None, other: Key | None) -> bool:
@@ -165,38 +153,39 @@ def _same_key(one: Mapping[str, str | int | bool] | None, other: Key | None) -> 
 
 def _new_snooze(asked: dict[str, Any]) -> Snooze:
     try:
-        found = Snooze.model_validate(asked)
+        snooze = Snooze.model_validate(asked)
     except ValidationError:
         message = "--reason: why are alerts held back? Whoever misses one wants to know"
         raise BucketsError(message) from None
-    if found.start is not None and found.start >= found.until:
-        message = f"--from: {_shown(found.start)} is not before --until {_shown(found.until)}"
+    if snooze.start is not None and snooze.start >= snooze.until:
+        message = f"--from: {_shown(snooze.start)} is not before --until {_shown(snooze.until)}"
         raise BucketsError(message)
-    return found
+    return snooze
 
 
-def _list(job: Job, rule_id: str | None, key: Key | None, now: datetime) -> None:
-    """Print the snoozes that there are."""
+def _listing(job: Job, rule_id: str | None, key: Key | None, now: datetime) -> Listing[tuple[Rule, Snooze]]:
+    """Return the snoozes that there are."""
     rules = JobRules(job)
-    found = [
-        (rule, each)
+    snoozes = [
+        (rule, snooze)
         for rule in rules.rules
         if rule_id in (None, rule.rule_id)
-        for each in rule.snoozes
-        if key is None or _same_key(each.key, key)
+        for snooze in rule.snoozes
+        if key is None or _same_key(snooze.key, key)
     ]
-    if not found:
-        echo(f"no such snoozes in {rules.name}" if rule_id or key else f"no snoozes in {rules.name}")
-        return
-    columns = ("Rule", "Key", "From (UTC)", "Until (UTC)", "Now", "Author", "Reason")
-    table = TextTable(f"Snoozes of {rules.name}", columns)
-    for rule, each in found:
-        state = "over" if each.until <= now else "in force" if each.start is None or each.start <= now else "to come"
-        start = "" if each.start is None else _shown(each.start)
-        of = "all keys" if each.key is None else _key_text(each.key)
-        cells = [rule.rule_id, of, start, _shown(each.until), state, each.author, each.reason]
-        table.add_row(*map(Text, cells))
-    Terminal().print(table)
+
+    def table(title: str, rows: Sequence[tuple[Rule, Snooze]]) -> TextTable:
+        made = TextTable(title, ("Rule", "Key", "From (UTC)", "Until (UTC)", "Now", "Author", "Reason"))
+        for rule, snooze in rows:
+            is_begun = snooze.start is None or snooze.start <= now
+            state = "over" if snooze.until <= now else "in force" if is_begun else "to come"
+            start = "" if snooze.start is None else _shown(snooze.start)
+            cells = [rule.rule_id, _key_text(snooze.key), start, _shown(snooze.until), state]
+            made.add_row(*map(Text, [*cells, snooze.author, snooze.reason]))
+        return made
+
+    none = f"no such snoozes in {rules.name}" if rule_id or key else f"no snoozes in {rules.name}"
+    return Listing(snoozes, none, f"Snoozes of {rules.name}", table)
 
 
 def read_key(text: str, kinds: Mapping[str, str]) -> Key:
@@ -207,15 +196,15 @@ def read_key(text: str, kinds: Mapping[str, str]) -> Key:
     """
     if text.lstrip().startswith("{"):
         try:
-            found = json.loads(text)
+            fields = json.loads(text)
         except ValueError as error:
             message = f"--key: {short_line(repr(text))} is no JSON: {error}"
             raise BucketsError(message) from None
-        wrong = [field for field, value in found.items() if not isinstance(value, str | int | bool)]
+        wrong = [field for field, value in fields.items() if not isinstance(value, str | int | bool)]
         if wrong:
             message = f"--key: {short_line(wrong[0])} must be a text, a whole number, true or false"
             raise BucketsError(message)
-        return dict(found)
+        return dict(fields)
     key: Key = {}
     for part in text.split(","):
         field, is_given, value = part.partition("=")
@@ -230,7 +219,7 @@ def read_key(text: str, kinds: Mapping[str, str]) -> Key:
 
 
 def _typed(value: str, kind: str | None) -> str | int | bool:
-    """A value of a kind; one that is none stays a text, and does not fit the rule then."""
+    """Read a value of a kind; one that is none stays a text, and does not fit the rule then."""
     if kind == "boolean" and value in ("true", "false"):
         return value == "true"
     if kind == "long" and value.removeprefix("-").isdecimal() and value.isascii():
@@ -239,7 +228,7 @@ def _typed(value: str, kind: str | None) -> str | int | bool:
 
 
 def read_moment(option: str, text: str, now: datetime) -> datetime:
-    """A time as ISO 8601, in UTC where it has no zone, or as a duration from now.
+    """Read a time in ISO 8601, in UTC where it has no zone, or a duration from now.
 
     Raises:
         BucketsError: it is neither.
@@ -258,7 +247,9 @@ def read_moment(option: str, text: str, now: datetime) -> datetime:
         raise BucketsError(message) from None
 
 
-def _key_text(key: Mapping[str, str | int | bool]) -> str:
+def _key_text(key: Mapping[str, str | int | bool] | None) -> str:
+    if key is None:
+        return "all keys"
     return one_line(", ".join(f"{field} {json.dumps(value, ensure_ascii=False)}" for field, value in key.items()))
 
 

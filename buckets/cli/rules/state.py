@@ -1,5 +1,6 @@
 """The commands of `buckets rules` that change the state of a rule, or tell the running job to forget something."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -18,44 +19,44 @@ from buckets.rules.rule_set import first_rule_set
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask first.")]
 
 
-def pause(rule_id: RuleId, conf: Conf, author: Author = None, reason: Reason = "") -> None:
-    """Pause a rule: its events are still kept, so that it can resume at once, but it is not evaluated.
+def _state_command(state: State, does: str, example: str) -> Callable[..., None]:
+    """Return a command that gives a rule another state, or deletes it."""
 
-    \b
-    Examples:
-      buckets rules pause payer-24h --conf conf/kafka.yaml --reason "too many alerts"
-    """  # noqa: D301 - click needs the backspace itself
-    _change_state(rule_id, "PAUSE", conf, author, reason)
+    def change_state(rule_id: RuleId, conf: Conf, author: Author = None, reason: Reason = "") -> None:
+        rules = JobRules(load_job(conf))
+        signed = author_and_reason(author, reason)
+        before = rules.rule(rule_id)
+        change = RuleChange(change="delete", rule_id=rule_id, **signed)
+        if state != "DELETE":
+            change = RuleChange(change="state", rule_id=rule_id, state=state, **signed)
+        if not rules.change([change]).made:
+            echo(f"{rule_id} is {state} already in {rules.name}")
+            return
+        after = "deleted" if state == "DELETE" else state
+        echo(f"{rule_id}: {before.state} until now, {after} from the next batch on; written to {rules.name}")
 
-
-def resume(rule_id: RuleId, conf: Conf, author: Author = None, reason: Reason = "") -> None:
-    """Resume a rule: it is evaluated again, and alerts.
-
-    \b
-    Examples:
-      buckets rules resume payer-24h --conf conf/kafka.yaml
-    """  # noqa: D301 - click needs the backspace itself
-    _change_state(rule_id, "ACTIVE", conf, author, reason)
-
-
-def shadow(rule_id: RuleId, conf: Conf, author: Author = None, reason: Reason = "") -> None:
-    """Put a rule on trial: it is evaluated, and its alerts go to `shadow_alerts` only.
-
-    \b
-    Examples:
-      buckets rules shadow payer-24h --conf conf/kafka.yaml --reason "new limit on trial"
-    """  # noqa: D301 - click needs the backspace itself
-    _change_state(rule_id, "SHADOW", conf, author, reason)
+    change_state.__doc__ = f"{does}\n\n\b\nExamples:\n  buckets rules {example}\n"
+    return change_state
 
 
-def delete(rule_id: RuleId, conf: Conf, author: Author = None, reason: Reason = "") -> None:
-    """Delete a rule; what it alone has kept of past events is evicted.
-
-    \b
-    Examples:
-      buckets rules delete payer-24h --conf conf/kafka.yaml --reason "replaced by payer-48h"
-    """  # noqa: D301 - click needs the backspace itself
-    _change_state(rule_id, "DELETE", conf, author, reason)
+pause = _state_command(
+    "PAUSE",
+    "Pause a rule: its events are still kept, so that it can resume at once, but it is not evaluated.",
+    'pause payer-24h --conf conf/kafka.yaml --reason "too many alerts"',
+)
+resume = _state_command(
+    "ACTIVE", "Resume a rule: it is evaluated again, and alerts.", "resume payer-24h --conf conf/kafka.yaml"
+)
+shadow = _state_command(
+    "SHADOW",
+    "Put a rule on trial: it is evaluated, and its alerts go to `shadow_alerts` only.",
+    'shadow payer-24h --conf conf/kafka.yaml --reason "new limit on trial"',
+)
+delete = _state_command(
+    "DELETE",
+    "Delete a rule; what it alone has kept of past events is evicted.",
+    'delete payer-24h --conf conf/kafka.yaml --reason "replaced by payer-48h"',
+)
 
 
 def clear_state(rule_id: RuleId, conf: Conf, author: Author = None, reason: Reason = "", yes: Yes = False) -> None:
@@ -77,7 +78,7 @@ def clear_state(rule_id: RuleId, conf: Conf, author: Author = None, reason: Reas
             raise BucketsError(message)
         rules = first_rule_set(kept.rules)
         groups = (*rules.groups, *rules.alert_groups)
-        shared = names({each.rule_id for group in groups if rule in group.rules for each in group.rules})
+        shared = names({other.rule_id for group in groups if rule in group.rules for other in group.rules})
         what = f"the timelines of {shared} are cleared"
     _send(kept, change, what, yes)
 
@@ -104,21 +105,6 @@ def delete_all(conf: Conf, author: Author = None, reason: Reason = "", yes: Yes 
       buckets rules delete-all --conf conf/kafka.yaml --reason "end of the pilot"
     """  # noqa: D301 - click needs the backspace itself
     _control("delete_all", "all rules are deleted, and what they have kept of past events", conf, author, reason, yes)
-
-
-def _change_state(rule_id: str, state: State, conf: Path, author: str | None, reason: str) -> None:
-    """Give a rule another state, or delete it."""
-    rules = JobRules(load_job(conf))
-    said = author_and_reason(author, reason)
-    before = rules.rule(rule_id)
-    change = RuleChange(change="delete", rule_id=rule_id, **said)
-    if state != "DELETE":
-        change = RuleChange(change="state", rule_id=rule_id, state=state, **said)
-    if not rules.change([change]).made:
-        echo(f"{rule_id} is {state} already in {rules.name}")
-        return
-    after = "deleted" if state == "DELETE" else state
-    echo(f"{rule_id}: {before.state} until now, {after} from the next batch on; written to {rules.name}")
 
 
 def _control(kind: Kind, what: str, conf: Path, author: str | None, reason: str, yes: bool) -> None:

@@ -51,8 +51,9 @@ def run_tests(
     begin = time.perf_counter()
     outcomes = list(_run(files, of_events, engine, rule, text))
     seconds = time.perf_counter() - begin
-    if not outcomes and (rule is not None or text is not None):
-        message = f"{file}: no test fits {_chosen(rule, text)}; leave the option out to run all tests"
+    chosen = [f"{option} {value}" for option, value in (("--rule", rule), ("-k", text)) if value is not None]
+    if not outcomes and chosen:
+        message = f"{file}: no test fits {' and '.join(chosen)}; leave the option out to run all tests"
         raise BucketsError(message)
     if junit is not None:
         write_result("--junit", junit, junit_report(outcomes, seconds))
@@ -60,10 +61,10 @@ def run_tests(
         _show(file, outcomes, seconds)
     else:
         echo(f"{file}: has no tests; write some under `tests`, or draft a rule with tests: buckets rules new")
-    lacking = [each for each in (name for one in files for name in untested(one)) if rule in (None, each)]
+    lacking = [rule_id for rule_file in files for rule_id in untested(rule_file) if rule in (None, rule_id)]
     if lacking:
         echo(f"{len(lacking):,} {'rules have' if len(lacking) > 1 else 'rule has'} no test: {', '.join(lacking)}")
-    failed = sum(each.status == "failed" for each in outcomes)
+    failed = sum(outcome.status == "failed" for outcome in outcomes)
     if failed:
         message = f"{file}: {failed:,} of {len(outcomes):,} tests failed"
         raise BucketsError(message)
@@ -78,34 +79,29 @@ def _check_rule(files: Iterable[RuleFile], path: Path, rule_id: str | None) -> N
         raise BucketsError(message)
 
 
-def _chosen(rule: str | None, text: str | None) -> str:
-    chosen = (("--rule", rule), ("-k", text))
-    return " and ".join(f"{name} {value}" for name, value in chosen if value is not None)
-
-
 def _run(
     files: Iterable[RuleFile], schema: EventSchema, engine: EngineSettings, rule: str | None, text: str | None
 ) -> Iterable[RuleTestOutcome]:
     for file in files:
         tester = RuleTester(file, schema, engine)
-        for index, each in enumerate(file.tests):
-            if (rule is None or rule in tester.rules_of(each)) and (text is None or text in each.name):
+        for index, test in enumerate(file.tests):
+            if (rule is None or rule in tester.rules_of(test)) and (text is None or text in test.name):
                 yield tester.run(index)
 
 
 def _show(path: Path, outcomes: Sequence[RuleTestOutcome], seconds: float) -> None:
-    """The tests as a table, then what has failed in plain lines, then how many."""
+    """Print the tests as a table, then what has failed in plain lines, then how many."""
     console = Terminal()
     table = TextTable(f"Tests of {path}", ("Test", "Where", "Result"))
-    for each in outcomes:
-        where = f"{Path(each.file).name}:{each.line}"
-        table.add_row(each.name, where, Text(each.status, _STYLES[each.status]))
+    for outcome in outcomes:
+        where = f"{Path(outcome.file).name}:{outcome.line}"
+        table.add_row(outcome.name, where, Text(outcome.status, _STYLES[outcome.status]))
     console.print(table)
-    for each in outcomes:
-        if each.failures:
-            echo(f"\nfailed: {each.name}")
-            for failure in each.failures:
-                echo(f"  {each.file}:{failure.line}: {failure.text}")
-    statuses = [each.status for each in outcomes]
+    for outcome in outcomes:
+        if outcome.failures:
+            echo(f"\nfailed: {outcome.name}")
+            for failure in outcome.failures:
+                echo(f"  {outcome.file}:{failure.line}: {failure.text}")
+    statuses = [outcome.status for outcome in outcomes]
     counts = ", ".join(f"{statuses.count(status):,} {status}" for status in _STYLES if status in statuses)
     echo(f"{counted(len(outcomes), 'test')} in {seconds:.1f} s: {counts}")

@@ -10,6 +10,7 @@ from buckets.cli.rules.completion import Completion
 from buckets.cli.rules.origin import KeptRule
 from buckets.events.schema import EventSchema
 from buckets.moment import time_text
+from buckets.printable import capitalised
 from buckets.rule_files.differences import fields_that_differ
 from buckets.rules.policy_words import policy_sentence
 from buckets.rules.revision import Change, in_one_form
@@ -17,27 +18,25 @@ from buckets.rules.rule import Rule
 
 
 def rules_table(title: str, kept: Sequence[KeptRule], completions: Mapping[str, Completion]) -> TextTable:
-    """Rules with what is known of their last change."""
+    """Return rules as a table, with what is known of their last change."""
     table = TextTable(title, ("Rule", "Alerts when"))
-    for each in kept:
-        rule = each.rule
+    for last in kept:
+        rule = last.rule
         name = f"{rule.rule_id}\n{rule.state}\nversion {rule.version}"
-        words = completions[rule.rule_id].words
-        parts = [rule_words(rule), f"{words[0].upper()}{words[1:]}.", _last_change(each)]
-        table.add_row(name, "\n".join(part for part in parts if part), end_section=True)
+        when = "" if last.time_ms is None else f"{time_text(last.time_ms)} UTC"
+        who = ", ".join(part for part in (last.author, when) if part)
+        change = ": ".join(part for part in (who, last.reason) if part)
+        lines = [
+            rule_words(rule),
+            f"{capitalised(completions[rule.rule_id].words)}.",
+            change and f"Last change: {change}",
+        ]
+        table.add_row(name, "\n".join(line for line in lines if line), end_section=True)
     return table
 
 
-def _last_change(each: KeptRule) -> str:
-    """Who changed a rule last, when and why, as far as that is known."""
-    when = "" if each.time_ms is None else f"{time_text(each.time_ms)} UTC"
-    who = ", ".join(part for part in (each.author, when) if part)
-    said = ": ".join(part for part in (who, each.reason) if part)
-    return said and f"Last change: {said}"
-
-
 def rule_words(rule: Rule) -> str:
-    """A rule in English, its policy on a line of its own."""
+    """Return a rule in English, its policy on a line of its own."""
     return "\n".join(part for part in (rule.sentence(), policy_sentence(rule)) if part)
 
 
@@ -57,10 +56,11 @@ def changes_table(title: str, rule_ids: Iterable[str], made: Iterable[Change], s
 
 
 def history_table(title: str, rows: Sequence[dict[str, Any]]) -> TextTable:
-    """Changes that have been made."""
+    """Return changes that have been made as a table."""
     table = TextTable(title, ("In force (UTC)", "Change"), show_lines=True)
     for row in rows:
-        before, after = (_rule(row[side]) for side in ("rule_before", "rule_after"))
+        sides = (row["rule_before"], row["rule_after"])
+        before, after = (None if rule is None else Rule.model_validate_json(rule) for rule in sides)
         in_force_us = row["in_force_at"]
         since = "" if in_force_us is None else time_text(in_force_us // 1000)
         first = "" if row["first_batch"] is None else f", from batch {row['first_batch']}"
@@ -76,12 +76,8 @@ def history_table(title: str, rows: Sequence[dict[str, Any]]) -> TextTable:
 
 
 def difference(before: Rule | None, after: Rule | None) -> str:
-    """How two versions of a rule differ; the whole rule if it is new or gone."""
+    """Say how two versions of a rule differ; the whole rule if it is new or gone."""
     if before is None or after is None:
         there = after or before
         return "" if there is None else there.sentence()
     return "; ".join(map(str, fields_that_differ(before, after)))
-
-
-def _rule(text: str | None) -> Rule | None:
-    return None if text is None else Rule.model_validate_json(text)

@@ -17,7 +17,7 @@ from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
 from buckets.moment import exact_time_text
 from buckets.numbers.fixed_point import format_scaled
-from buckets.rules.rule_set import Group
+from buckets.rules.group import Group
 from buckets.timeline.inspection import CellView
 
 state_app = typer.Typer(help="Read the state of a job, and carry it over.", rich_markup_mode=None)
@@ -50,25 +50,24 @@ def stats(
 
     console = Terminal()
     with console.status("Reading the state…"):
-        found = read_stats(start_session("buckets state stats", shards=2), checkpoint.resolve(), largest)
+        state = read_stats(start_session("buckets state stats", shards=2), checkpoint.resolve(), largest)
     sizes = ("Cells", "Pages", "Bytes")
-    table = TextTable(
-        f"State of {checkpoint}", ("Group", "Keys", *sizes, "Bytes a cell"), ("Keys", *sizes, "Bytes a cell")
-    )
-    for each in found.groups:
-        name = groups[each.group_id].name if each.group_id in groups else each.group_id
-        counts = (each.keys, each.cells, each.pages, each.state_bytes)
-        table.add_row(name, *(f"{count:,}" for count in counts), f"{each.state_bytes / each.cells:.1f}")
+    numbers = ("Keys", *sizes, "Bytes a cell")
+    table = TextTable(f"State of {checkpoint}", ("Group", *numbers), numbers)
+    for size in state.groups:
+        name = groups[size.group_id].name if size.group_id in groups else size.group_id
+        counts = (size.keys, size.cells, size.pages, size.state_bytes)
+        table.add_row(name, *(f"{count:,}" for count in counts), f"{size.state_bytes / size.cells:.1f}")
     console.print(table)
-    if not found.largest:
+    if not state.largest:
         return
     table = TextTable("Largest keys", ("Group", "Key", "Clock (UTC)", *sizes), sizes)
-    for key in found.largest:
+    for key in state.largest:
         group_id, encoded = split_head_key(key.state_key)
         group = groups.get(group_id)
         shown = key_json(group, encoded, schema) if group else encoded
-        numbers = (f"{number:,}" for number in (key.cells, key.pages, key.state_bytes))
-        table.add_row(group.name if group else group_id, shown, exact_time_text(key.clock_ms), *numbers)
+        texts = (f"{number:,}" for number in (key.cells, key.pages, key.state_bytes))
+        table.add_row(group.name if group else group_id, shown, exact_time_text(key.clock_ms), *texts)
     console.print(table)
 
 
@@ -103,15 +102,15 @@ def show(
     console = Terminal()
     with console.status("Reading the state…"):
         spark = start_session("buckets state show", shards=2)
-        found = read_timeline(spark, checkpoint.resolve(), chosen.state_id, encoded, len(chosen.measures))
-    if found is None:
+        timeline = read_timeline(spark, checkpoint.resolve(), chosen.state_id, encoded, len(chosen.measures))
+    if timeline is None:
         message = f"checkpoint {checkpoint} holds no timeline of group {chosen.name!r} and key {key!r}"
         raise BucketsError(message)
-    view = found.view
+    view = timeline.view
     events = sum(cell.events for cell in view.cells)
     console.say(
         f"{chosen.name}: {key_json(chosen, encoded, schema)}: clock {exact_time_text(view.clock_ms)} UTC, "
-        f"{events:,} events in {len(view.cells):,} cells, {len(view.pages):,} pages, {found.state_bytes:,} bytes, "
+        f"{events:,} events in {len(view.cells):,} cells, {len(view.pages):,} pages, {timeline.state_bytes:,} bytes, "
         f"codec {view.codec}"
     )
     console.print(timeline_table(view.cells[-limit:], len(view.cells), chosen, schema))
@@ -123,7 +122,7 @@ _NUMBERS = ("sum", "min", "max")
 
 
 def timeline_table(cells: tuple[CellView, ...], of: int, group: Group, schema: EventSchema) -> TextTable:
-    """Cells as a table, oldest first."""
+    """Return cells as a table, oldest first."""
     shown = f"the newest {len(cells):,} of {of:,} cells" if len(cells) < of else f"all {of:,} cells"
     in_columns = len(group.measures) <= MOST_COLUMNS
     of_measures = [f"{measure} {name}" for measure in group.measures for name in _NUMBERS]
@@ -135,41 +134,36 @@ def timeline_table(cells: tuple[CellView, ...], of: int, group: Group, schema: E
         for column, measure in enumerate(group.measures):
             scale = group.digits(measure, schema)
             least, greatest = cell.least[column], cell.greatest[column]
-            values = (None if least is None else cell.plus[column] - cell.minus[column], least, greatest)
-            texts = ["none" if value is None else format_scaled(value, scale) for value in values]
+            total = None if least is None else cell.plus[column] - cell.minus[column]
+            texts = ["none" if value is None else format_scaled(value, scale) for value in (total, least, greatest)]
             numbers += texts if in_columns else [f"{measure}: {', '.join(texts)}"]
         span = format_duration(cell.last_ms - cell.first_ms)
         what = cell.event_id if cell.event_id is not None else f"bucket, events over {span}"
+        values = numbers if in_columns else ["\n".join(numbers)]
         page = "head" if cell.page is None else str(cell.page)
-        table.add_row(
-            exact_time_text(cell.first_ms),
-            what,
-            f"{cell.events:,}",
-            *(numbers if in_columns else ["\n".join(numbers)]),
-            page,
-        )
+        table.add_row(exact_time_text(cell.first_ms), what, f"{cell.events:,}", *values, page)
     return table
 
 
 def find_group(groups: dict[str, Group], wanted: str) -> Group:
-    """The group that an option names.
+    """Find the group that an option names.
 
     Raises:
         BucketsError: there is none, or more than one.
     """
     fields = {field.strip() for field in wanted.split(",") if field.strip()}
-    found = [group for group in groups.values() if wanted in (group.name, group.group_id)]
-    found = found or [group for group in groups.values() if set(group.fields) == fields]
-    if len(found) == 1:
-        return found[0]
-    names = "; ".join(sorted(group.name for group in found or groups.values()))
-    fault = "names several groups" if found else "is not a group of this checkpoint"
+    meant = [group for group in groups.values() if wanted in (group.name, group.group_id)]
+    meant = meant or [group for group in groups.values() if set(group.fields) == fields]
+    if len(meant) == 1:
+        return meant[0]
+    names = "; ".join(sorted(group.name for group in meant or groups.values()))
+    fault = "names several groups" if meant else "is not a group of this checkpoint"
     message = f"--group: {wanted!r} {fault}; write one of: {names}"
     raise BucketsError(message)
 
 
 def encode_key(group: Group, written: str, schema: EventSchema) -> str:
-    """The key that an option names.
+    """Read the key that an option names.
 
     Raises:
         BucketsError: it does not have a value for each field.
@@ -183,7 +177,7 @@ def encode_key(group: Group, written: str, schema: EventSchema) -> str:
                 message = f"it names {', '.join(values)}"
                 raise ValueError(message)
             values = [values[field] for field in group.fields]
-        texts = [each if isinstance(each, str) else json.dumps(each) for each in values]
+        texts = [value if isinstance(value, str) else json.dumps(value) for value in values]
         return key_of_values(group, texts, schema)
     except ValueError as error:
         message = (

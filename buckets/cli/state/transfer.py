@@ -8,10 +8,10 @@ import typer
 from buckets.checkpoint.job_record import JobRecord
 from buckets.checkpoint.lock import check_free
 from buckets.cli.console import Terminal, echo, echo_report
-from buckets.cli.progress import Progress
+from buckets.cli.progress import StatusLine
 from buckets.config.job import Job, load_job
 from buckets.moment import iso_text
-from buckets.state_transfer.manifest import KEYS, PAGES, Manifest
+from buckets.state_transfer.export_manifest import KEYS, PAGES, ExportManifest
 from buckets.state_transfer.plan import CarryPlan, parse_names
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
@@ -42,7 +42,7 @@ def export_command(
     from buckets.spark.session import start_session
     from buckets.spark.state_export import export_state
 
-    with Progress(Terminal(stderr=True)) as progress:
+    with StatusLine(Terminal(stderr=True)) as progress:
         spark = start_session("buckets state export", shards=2)
         manifest = export_state(spark, checkpoint, to.resolve(), progress.on_phase)
     if as_json:
@@ -77,14 +77,14 @@ def import_command(
     """  # noqa: D301 - click needs the backspace itself
     names, job = parse_names(rename or ()), load_job(conf)
     folder = export.resolve()
-    Manifest.read(folder)
+    ExportManifest.read(folder)
     from buckets.spark.prepared_job import job_session
     from buckets.spark.state_import import check_target, import_state, plan_of
 
     plan = plan_of(folder, job, names)
     check_target(job, plan.manifest)
     if not dry_run:
-        with Progress(Terminal(stderr=True)) as progress:
+        with StatusLine(Terminal(stderr=True)) as progress:
             import_state(job_session(job), folder, job, plan, progress.on_phase)
     if as_json:
         echo_report(_as_json(plan, job, dry_run))

@@ -18,7 +18,7 @@ from buckets.printable import counted, one_line, quoted
 from buckets.verdicts.completion import complete
 from buckets.verdicts.verdict import FINDINGS, Verdict
 from buckets.verdicts.verdict_table import append_verdicts, verdict_table
-from buckets.verdicts.written_verdict import Line, read_verdict_file, written_verdict
+from buckets.verdicts.written_verdict import VerdictLine, read_verdict_file, written_verdict
 
 Words = Annotated[
     list[str] | None, typer.Argument(metavar="[ALERT_ID] fraud|legitimate|unclear", help="The alert, and the verdict.")
@@ -74,28 +74,30 @@ def verdict(
         message = "--note is for one verdict; write the notes into the file"
         raise typer.BadParameter(message)
     job, now_ms = load_job(conf), epoch_ms()
-    author = _author(by)
+    author = login_name() if by is None else by.strip()
+    if not author:
+        message = "--by: is empty; say who has found it"
+        raise BucketsError(message)
     if from_file is not None:
         _take_file(job, from_file, read_verdict_file(from_file, author, now_ms), unchecked)
         return
     if alert_id is not None and not unchecked:
         alert_id = full_alert_id(results_folder(job), alert_id)
     fields = None if key is None else read_key(key, job.event_schema.attributes)
-    said = {"alert_id": alert_id, "event_id": event, "verdict": finding, "note": note}
-    about = {"event_time": at, "key": fields, "amount": amount}
+    about = {"alert_id": alert_id, "event_id": event, "event_time": at, "key": fields, "amount": amount}
     try:
-        asked = written_verdict(said | about, author, now_ms)
+        asked = written_verdict({**about, "verdict": finding, "note": note}, author, now_ms)
     except ValueError as error:
         raise BucketsError(first_line(error)) from None
-    (found,), faults = complete([asked], results_folder(job), archived_events(job), not unchecked)
+    (completed,), faults = complete([asked], results_folder(job), archived_events(job), not unchecked)
     if faults:
         raise BucketsError(faults[0])
-    _write(job, [found])
-    echo(one_line(f"{_about(found)}: {found.verdict}, by {found.by}"))
+    _write(job, [completed])
+    echo(one_line(f"{_about(completed)}: {completed.verdict}, by {completed.by}"))
 
 
 def _alert_and_finding(words: list[str], event: str | None, from_file: Path | None) -> tuple[str | None, str | None]:
-    """The alert and the verdict of a command.
+    """Read the alert and the verdict of a command.
 
     Raises:
         typer.BadParameter: they do not fit one another, or there is no such verdict.
@@ -119,21 +121,12 @@ def _alert_and_finding(words: list[str], event: str | None, from_file: Path | No
     return (words[0] if event is None else None), words[-1]
 
 
-def _author(by: str | None) -> str:
-    author = login_name() if by is None else by.strip()
-    if not author:
-        message = "--by: is empty; say who has found it"
-        raise BucketsError(message)
-    return author
-
-
-def _take_file(job: Job, file: Path, lines: list[Line], unchecked: bool) -> None:
+def _take_file(job: Job, file: Path, lines: list[VerdictLine], unchecked: bool) -> None:
     """Write the verdicts of a file, if all its lines are good; each bad one is named on standard error."""
     faults = {line.number: line.fault for line in lines if line.verdict is None}
     good = [(line.number, line.verdict) for line in lines if line.verdict is not None]
-    found, unknown = complete(
-        [verdict for _, verdict in good], results_folder(job), archived_events(job), not unchecked
-    )
+    asked = [verdict for _, verdict in good]
+    verdicts, unknown = complete(asked, results_folder(job), archived_events(job), not unchecked)
     faults |= {good[index][0]: fault for index, fault in unknown.items()}
     for number, fault in sorted(faults.items()):
         echo(one_line(f"{file}:{number}: {fault}"), err=True)
@@ -143,8 +136,8 @@ def _take_file(job: Job, file: Path, lines: list[Line], unchecked: bool) -> None
             "them and give the whole file again"
         )
         raise BucketsError(message)
-    written, where = _write(job, found)
-    known = len(found) - written
+    written, where = _write(job, verdicts)
+    known = len(verdicts) - written
     left_out = f"; {known:,} were there already, or twice in the file" if known else ""
     echo(f"{counted(written, 'verdict')} of {file} in {where}{left_out}")
 
@@ -158,8 +151,9 @@ def _write(job: Job, verdicts: list[Verdict]) -> tuple[int, str]:
     assert settings.kafka is not None
     sender = Sender(settings.kafka, "writing verdicts")
     new = {verdict.id: verdict for verdict in verdicts}
-    for each in new.values():
-        sender.send(settings.verdicts.topic, each.alert_id or each.event_id or "", each.message(), {"id": each.id})
+    for verdict in new.values():
+        key = verdict.alert_id or verdict.event_id or ""
+        sender.send(settings.verdicts.topic, key, verdict.message(), {"id": verdict.id})
     sender.flush()
     return len(new), f"topic {settings.verdicts.topic}"
 

@@ -1,11 +1,12 @@
 """The command `buckets verdicts`: what was found about alerts, and the alerts that wait for a verdict."""
 
 import json
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
 
-from buckets.cli.console import Terminal, TextTable, echo, echo_json
+from buckets.cli.console import Listing, TextTable, newest_of
 from buckets.cli.options import AsJson, JobConf
 from buckets.cli.rules.known_rules import check_known_rules
 from buckets.config.job import Job, load_job, results_folder
@@ -52,57 +53,55 @@ def verdicts(
     if rule is not None:
         check_known_rules([rule], job, results_folder(job))
     if open_:
-        _show_open(job, rule, limit, as_json)
+        _waiting(job, rule, limit).show(_alert_json if as_json else None)
     else:
-        _show_verdicts(job, rule, limit, all_, as_json)
+        _given(job, rule, limit, all_).show(_verdict_json if as_json else None)
 
 
-def _show_verdicts(job: Job, rule: str | None, limit: int, all_: bool, as_json: bool) -> None:
-    found = sorted(job_verdicts(job), key=lambda each: each.age)
-    if not all_:
-        found = list({each.subject: each for each in found}.values())
-    chosen = [each for each in found if rule is None or each.rule_id == rule]
-    chosen.sort(key=lambda each: each.age, reverse=True)
-    if as_json:
-        echo_json(list(map(_verdict_json, chosen)))
-        return
+def _given(job: Job, rule: str | None, limit: int, all_: bool) -> Listing[Verdict]:
+    """Return verdicts, only the latest on each alert or event unless all are asked for."""
+    by_age = sorted(job_verdicts(job), key=lambda verdict: verdict.age)
+    counting = by_age if all_ else list({verdict.subject: verdict for verdict in by_age}.values())
+    chosen = [verdict for verdict in counting if rule is None or verdict.rule_id == rule]
+    chosen.sort(key=lambda verdict: verdict.age, reverse=True)
     of = f" on alerts of rule {rule}" if rule is not None else ""
-    if not chosen:
-        echo(one_line(f"no verdicts{of} yet; `buckets verdict` says what was found about an alert"))
-        return
-    title = f"{min(limit, len(chosen)):,} of {len(chosen):,} verdicts{of}, newest first"
-    columns = ("When (UTC)", "Verdict", "By", "About")
-    table = TextTable(one_line(title), columns, show_lines=True, whole=("When (UTC)", "Verdict"))
-    length = _id_length(job)
-    for each in chosen[:limit]:
-        table.add_row(_in_two_lines(each.made_at_ms), each.verdict, one_line(each.by), _about(each, length))
-    Terminal().print(table)
+    none = f"no verdicts{of} yet; `buckets verdict` says what was found about an alert"
+
+    def table(title: str, rows: Sequence[Verdict]) -> TextTable:
+        columns = ("When (UTC)", "Verdict", "By", "About")
+        made, length = TextTable(title, columns, show_lines=True, whole=columns[:2]), _id_length(job)
+        for verdict in rows:
+            when = _in_two_lines(verdict.made_at_ms)
+            made.add_row(when, verdict.verdict, one_line(verdict.by), _about(verdict, length))
+        return made
+
+    return Listing(chosen, none, newest_of(chosen, limit, f"verdicts{of}"), table, limit)
 
 
-def _show_open(job: Job, rule: str | None, limit: int, as_json: bool) -> None:
-    found = findings(job_verdicts(job))
+def _waiting(job: Job, rule: str | None, limit: int) -> Listing[RecordedAlert]:
+    """Return alerts that wait for a verdict."""
+    given = findings(job_verdicts(job))
     waiting = [
         alert
         for alert in recorded_alerts(results_folder(job))
         if alert.output == ALERTS
         and (rule is None or alert.rule_id == rule)
-        and found.of(alert.alert_id, alert.event_id) is None
+        and given.of(alert.alert_id, alert.event_id) is None
     ]
     waiting.sort(key=lambda alert: (alert.event_time_ms, alert.alert_id), reverse=True)
-    if as_json:
-        echo_json(list(map(_alert_json, waiting)))
-        return
     of = f" of rule {rule}" if rule is not None else ""
-    if not waiting:
-        echo(one_line(f"no alerts{of} wait for a verdict"))
-        return
-    title = f"{min(limit, len(waiting)):,} of {len(waiting):,} alerts{of} without a verdict, newest first"
-    table = TextTable(one_line(title), ("Time (UTC)", "Alert"), show_lines=True, whole=("Time (UTC)",))
-    length = _id_length(job)
-    for alert in waiting[:limit]:
-        said = [f"{alert.rule_id}: {key_words(alert.key)}", f"event {alert.event_id}, alert {alert.alert_id[:length]}"]
-        table.add_row(_in_two_lines(alert.event_time_ms), "\n".join(map(one_line, said)))
-    Terminal().print(table)
+
+    def table(title: str, rows: Sequence[RecordedAlert]) -> TextTable:
+        made = TextTable(title, ("Time (UTC)", "Alert"), show_lines=True, whole=("Time (UTC)",))
+        length = _id_length(job)
+        for alert in rows:
+            about = one_line(f"{alert.rule_id}: {key_words(alert.key)}")
+            ids = one_line(f"event {alert.event_id}, alert {alert.alert_id[:length]}")
+            made.add_row(_in_two_lines(alert.event_time_ms), f"{about}\n{ids}")
+        return made
+
+    title = newest_of(waiting, limit, f"alerts{of} without a verdict")
+    return Listing(waiting, f"no alerts{of} wait for a verdict", title, table, limit)
 
 
 def _id_length(job: Job) -> int | None:
@@ -131,15 +130,11 @@ def _verdict_json(verdict: Verdict) -> dict[str, Any]:
 
 
 def _about(verdict: Verdict, id_length: int | None) -> str:
-    """The alert or event of a verdict, and the note, on lines."""
-    lines = []
-    if verdict.rule_id is not None:
-        lines.append(f"{verdict.rule_id}: {key_words(verdict.key or {})}")
-    event = f"event {verdict.event_id}" if verdict.event_id is not None else ""
+    """Return the alert or event of a verdict, and the note, on lines."""
+    rule = f"{verdict.rule_id}: {key_words(verdict.key or {})}" if verdict.rule_id is not None else ""
+    event = f"event {verdict.event_id}, " if verdict.event_id is not None else ""
     alert = f"alert {verdict.alert_id[:id_length]}" if verdict.alert_id is not None else "no alert"
-    lines.append(", ".join(each for each in (event, alert) if each))
-    lines += [short_line(verdict.note)] if verdict.note else []
-    return "\n".join(map(one_line, lines))
+    return "\n".join(one_line(line) for line in (rule, event + alert, short_line(verdict.note or "")) if line)
 
 
 def _in_two_lines(time_ms: int) -> str:

@@ -7,7 +7,7 @@ from buckets.compiled import compiled
 
 @compiled
 def sort_by_code(codes, distinct):
-    """A stable counting sort.
+    """Return a stable counting sort.
 
     Args:
         codes: integers `(rows,)` in `[0, distinct)`.

@@ -13,7 +13,7 @@ _EVENT = ("source_order", "position", "source", "raw")
 
 
 def dead_letter_table(dead_letters: Iterable[DeadLetter]) -> pa.Table:
-    """Dead letters as a table."""
+    """Return dead letters as a table."""
     return pa.Table.from_pylist([vars(dead_letter) for dead_letter in dead_letters], schema=DEAD_LETTER_COLUMNS)
 
 
@@ -24,7 +24,7 @@ def bad_rows(dead_letters: pa.Table) -> Iterator[tuple[str, int, str]]:
 
 
 def one_dead_letter_per_event(dead_letters: pa.Table) -> pa.Table:
-    """The dead letters of a batch in arrival order, with all reasons of an event in one row.
+    """Return the dead letters of a batch in arrival order, with all reasons of an event in one row.
 
     An event may have failed in several groups and for several rules. Complexity: O(n log n).
 
@@ -43,7 +43,7 @@ def one_dead_letter_per_event(dead_letters: pa.Table) -> pa.Table:
 
 
 def _repeats(ordered: pa.Table, names: Iterable[str]) -> pa.BooleanArray:
-    """Whether each row has the same values as the row before it; a missing value is the same as another one."""
+    """Return whether each row has the same values as the row before it; a missing value is the same as another one."""
     same = pa.repeat(True, max(len(ordered) - 1, 0))
     for name in names:
         row, before = ordered[name].slice(1), ordered[name].slice(0, len(same))

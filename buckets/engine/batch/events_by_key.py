@@ -30,7 +30,7 @@ class EventsByKey(NamedTuple):
 
 
 def by_key(tables: list[pa.Table]) -> EventsByKey:
-    """Tables of one group as one table, key by key, each key's events in arrival order.
+    """Return tables of one group as one table, key by key, each key's events in arrival order.
 
     `fan_out` has made each of them so. Tables of pieces that came one after the other are sorted by key alone.
     """
@@ -49,7 +49,7 @@ def by_key(tables: list[pa.Table]) -> EventsByKey:
 
 
 def whole(column: pa.ChunkedArray) -> pa.Array:
-    """A column of numbers or of a dictionary in one piece."""
+    """Return a column of numbers or of a dictionary in one piece."""
     return pa.concat_arrays(column.unify_dictionaries().chunks)
 
 
@@ -58,7 +58,7 @@ def _first_arrival(table: pa.Table) -> tuple[int, str, int]:
 
 
 def _arrival(table: pa.Table) -> list[Int64s]:
-    """What orders the arrivals of a table, the first of them first: source_order, source and position as numbers."""
+    """Return what orders the arrivals of a table: source_order, source and position, as numbers."""
     order, position = table["source_order"].to_numpy(), table["position"].to_numpy()
     source = whole(table["source"])
     if len(source.dictionary) == 1:
@@ -70,7 +70,7 @@ def _arrival(table: pa.Table) -> list[Int64s]:
 
 
 def _ascend(columns: Sequence[Int64s]) -> bool:
-    """Whether rows stand in the order of columns, the first of which counts most."""
+    """Return whether rows stand in the order of columns, the first of which counts most."""
     forward = np.diff(columns[-1]) >= 0
     for column in reversed(columns[:-1]):
         step = np.diff(column)
@@ -79,7 +79,7 @@ def _ascend(columns: Sequence[Int64s]) -> bool:
 
 
 def ids_of(column: pa.ChunkedArray) -> EventIds:
-    """The ids of a column, however many pieces it has: Arrow has no piece of text with more than 2 GB."""
+    """Return the ids of a column, however many pieces it has: Arrow has no piece of text with more than 2 GB."""
     texts, start = [], [np.zeros(1, np.int64)]
     for piece in column.chunks:
         _, offsets, data = piece.buffers()

@@ -18,12 +18,13 @@ from buckets.engine.batch import payload
 from buckets.engine.batch.counting_sort import relabel, sort_by_code
 from buckets.engine.batch.dead_letters import dead_letter_table
 from buckets.engine.storage.key import encode_keys, shards_of
-from buckets.events.arrivals import INGESTED, Events, parse
+from buckets.events.arrivals import INGESTED, EventColumns, parse
 from buckets.events.schema import EventSchema
 from buckets.lists.lists import NO_LISTS, Lists
 from buckets.rules.completeness import stretches_of
 from buckets.rules.filter import matches
-from buckets.rules.rule_set import Group, RuleSet
+from buckets.rules.group import Group
+from buckets.rules.rule_set import RuleSet
 
 PASSING = -1
 """The shard of what is not scored."""
@@ -110,8 +111,8 @@ def fan_out_group(
     yield from _messages(events, group, passed, shards)
 
 
-def _keyed(events: Events, group: Group) -> npt.NDArray[np.bool_] | None:
-    """Which events belong to a group; None where all do."""
+def _keyed(events: EventColumns, group: Group) -> npt.NDArray[np.bool_] | None:
+    """Return which events belong to a group; None where all do."""
     columns = events.attributes | events.measures
     lacking = [columns[field] for field in group.fields if columns[field].null_count]
     if not lacking:
@@ -123,9 +124,9 @@ def _keyed(events: Events, group: Group) -> npt.NDArray[np.bool_] | None:
 
 
 def _passed(
-    events: Events, group: Group, keyed: npt.NDArray[np.bool_] | None, schema: EventSchema, lists: Lists
+    events: EventColumns, group: Group, keyed: npt.NDArray[np.bool_] | None, schema: EventSchema, lists: Lists
 ) -> npt.NDArray[np.int64] | None:
-    """The events that belong to a group and pass its filter; None where all do."""
+    """Return the events that belong to a group and pass its filter; None where all do."""
     columns = events.attributes | events.measures | {schema.event_time.field: pa.array(events.times_ms)}
     mask = matches(group.where, columns, schema, lists)
     if mask is None:
@@ -143,9 +144,9 @@ def _sample(values: np.ndarray) -> list[int]:
 
 
 def _messages(
-    events: Events, group: Group, passed: npt.NDArray[np.int64] | None, shards: int
+    events: EventColumns, group: Group, passed: npt.NDArray[np.int64] | None, shards: int
 ) -> Iterator[ShardMessage]:
-    """The events of one group, a message for each shard: key by key, each key's in arrival order."""
+    """Yield the events of one group, a message for each shard: key by key, each key's in arrival order."""
     columns = events.attributes | events.measures
     if passed is not None:
         columns = {field: columns[field].take(pa.array(passed)) for field in group.fields}
@@ -170,7 +171,7 @@ def _messages(
         yield ShardMessage(shard, payload.pack(payload.EVENTS, part, group.group_id))
 
 
-def _columns(events: Events, group: Group) -> pa.Table:
+def _columns(events: EventColumns, group: Group) -> pa.Table:
     columns = {
         "source": events.source.dictionary_encode(),
         "source_order": pa.array(events.source_order),

@@ -12,7 +12,7 @@ from buckets.engine.storage.key import decode_key, key_json
 from buckets.events.arrivals import event_json
 from buckets.events.schema import EventSchema
 from buckets.lists.lists import NO_LISTS, Lists, ListsAt
-from buckets.rules.rule_set import Group
+from buckets.rules.group import Group
 
 Int64s = npt.NDArray[np.int64]
 ATTRIBUTE_TYPES = {"string": pa.string(), "long": pa.int64(), "boolean": pa.bool_()}
@@ -39,26 +39,26 @@ class KeyedTable:
     lists: Lists = field(default_factory=lambda: NO_LISTS)
 
     def take(self, events: Int64s) -> pa.Table:
-        """The events as they came."""
+        """Return the events as they came."""
         return self.events.take(pa.array(events))
 
     def times_ms(self, events: Int64s) -> Int64s:
-        """When events happened."""
+        """Return when events happened."""
         times_ms: Int64s = self.events["time_ms"].to_numpy()[events]
         return times_ms
 
     def lists_at(self, events: Int64s) -> ListsAt:
-        """The lists as they are at events."""
+        """Return the lists as they are at events."""
         return ListsAt(self.lists, self.times_ms(events))
 
     def key_column(self, events: Int64s, order: Sequence[str] = ()) -> pa.Array:
-        """The keys of events, as JSON text, with their fields in some order; in that of the group if it is empty."""
+        """Return the keys of events, as JSON text, with their fields in that order or the one of the group."""
         codes, index = np.unique(self.codes[events], return_inverse=True)
         texts = [key_json(self.group, self.keys[code], self.schema, order) for code in codes.tolist()]
         return pa.array(texts, pa.string()).take(pa.array(index))
 
     def fields(self, names: Iterable[str], events: Int64s | None = None) -> dict[str, pa.Array]:
-        """Fields of some events or all: attributes in their type, measures as scaled int64, the event time in ms."""
+        """Return fields of some events or all: attributes in their type, measures as scaled int64, times in ms."""
         found = {name: self._field(name) for name in names}
         if events is None:
             return found
@@ -66,7 +66,7 @@ class KeyedTable:
         return {name: column.take(rows) for name, column in found.items()}
 
     def _field(self, name: str) -> pa.Array:
-        """A field of all events."""
+        """Return a field of all events."""
         schema = self.schema
         if name == schema.event_time.field:
             return self.events["time_ms"].combine_chunks()
@@ -78,7 +78,7 @@ class KeyedTable:
         return pa.array(values, ATTRIBUTE_TYPES[schema.attributes[name]]).take(pa.array(self.codes))
 
     def event_texts(self, events: Int64s, taken: pa.Table) -> list[str]:
-        """Events as JSON text.
+        """Return events as JSON text.
 
         Args:
             events: indices of events.

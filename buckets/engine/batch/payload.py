@@ -13,7 +13,7 @@ GROUP = b"group"
 
 
 def pack(kind: bytes, table: pa.Table | pa.RecordBatch, group_id: str = "") -> bytes:
-    """A table as a payload."""
+    """Return a table as a payload."""
     schema = table.schema.with_metadata({GROUP: group_id.encode()})
     sink = pa.BufferOutputStream()
     sink.write(kind)
@@ -23,10 +23,10 @@ def pack(kind: bytes, table: pa.Table | pa.RecordBatch, group_id: str = "") -> b
 
 
 def unpack(payload: bytes) -> pa.Table:
-    """The table of a payload."""
+    """Return the table of a payload."""
     return pa.ipc.open_stream(pa.py_buffer(payload)[1:]).read_all()
 
 
 def group_of(table: pa.Table) -> str:
-    """The group whose events the table holds."""
+    """Return the group whose events the table holds."""
     return table.schema.metadata[GROUP].decode()

@@ -4,9 +4,10 @@ What was evicted may be asked for again, by an event that is older than the shar
 lateness, of a key that had been idle. It begins a new timeline, which knows that it is complete only after the latest
 event that was ever evicted of its group: windows that reach further back say `warm: false`.
 
-What policies remember of a key goes with its timeline. A key stays as long as if it had had an event at the end of its
-last cooldown, however short its windows are. Only an event that is older than the shard's clock by more than the
-horizon can come to an evicted key within its cooldown, and what it finds says `warm: false`.
+What policies remember of a key goes with its timeline. A key stays as long as if it had had an event at the last time
+at which a policy needs that, the end of its last cooldown, however short its windows are. Only an event that is older
+than the shard's clock by more than the horizon can come to an evicted key within its cooldown, and what it finds says
+`warm: false`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from buckets.engine.eviction.schedule import SPARE_VISITS, EvictionSchedule, Noted
-from buckets.engine.policies.policy_state import quiet_until_ms
+from buckets.engine.policies.policy_state import needed_until_ms
 from buckets.engine.storage.shard_store import ShardStore, head_keys
 from buckets.engine.storage.stored_heads import StoredHeads
 from buckets.kernel.keyed_events import no_events
@@ -84,7 +85,7 @@ class Eviction:
         self.schedule.save(self.store.schedule, self.plans.keys())
 
     def evicted_until_ms(self, plan: GroupPlan) -> int | None:
-        """The time of the latest event of a group's timelines that were evicted; None where none was."""
+        """Return the time of the latest event of a group's timelines that were evicted; None where none was."""
         return self.schedule.evicted_until_ms.get(plan.group.state_id)
 
     def note_policies(self, plan: GroupPlan) -> None:
@@ -118,9 +119,9 @@ class Eviction:
             self.store.policies.remove(gone)
 
     def _stay(self, plan: GroupPlan, stored: StoredHeads, remembered: Sequence[bytes], noted_ms: Noted) -> Booleans:
-        """Which of the keys stay, `(keys,)`; these are in the schedule again."""
+        """Return which of the keys stay, `(keys,)`; these are in the schedule again."""
         clocks_ms = clocks_of(stored.heads, plan.group.generation)
-        needed_ms = np.maximum(clocks_ms, quiet_until_ms(plan.group, remembered))
+        needed_ms = np.maximum(clocks_ms, needed_until_ms(plan.group, remembered))
         return self.schedule.enter_visited(plan.group.state_id, stored.keys, needed_ms, noted_ms, plan.horizon_ms)
 
 

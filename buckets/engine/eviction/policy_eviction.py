@@ -11,16 +11,17 @@ import numpy.typing as npt
 
 from buckets.engine.batch.keyed_table import KeyedTable
 from buckets.engine.eviction.schedule import SPARE_VISITS, EvictionSchedule
-from buckets.engine.policies.policy_state import quiet_until_ms, read_entry
+from buckets.engine.policies.policy_state import read_entry
 from buckets.engine.storage.shard_store import ShardStore, head_keys
-from buckets.rules.rule_set import Group, RuleSet
+from buckets.rules.group import Group
+from buckets.rules.rule_set import RuleSet
 from buckets.timeline.head import NO_CLOCK
 
 Int64s = npt.NDArray[np.int64]
 
 
 class PolicyEviction:
-    """The eviction that follows the meeting of one batch."""
+    """The eviction that follows the cross-group stage of one batch."""
 
     def __init__(self, store: ShardStore, rule_set: RuleSet, lateness_ms: int) -> None:
         """Read the schedule.
@@ -61,14 +62,16 @@ class PolicyEviction:
             stored = self._store.policies.get(state_keys)
             stays = np.zeros(len(keys), np.bool_)
             if group is not None:
-                needed_ms = np.maximum(_latest_ms(group, stored), quiet_until_ms(group, stored))
-                horizon_ms = self._horizons_ms[group_id]
+                needed_ms, horizon_ms = _needed_ms(group, stored), self._horizons_ms[group_id]
                 stays = self._schedule.enter_visited(group_id, keys, needed_ms, noted_ms, horizon_ms)
             self._store.policies.remove([key for key, stay in zip(state_keys, stays, strict=True) if not stay])
         self._schedule.save(self._store.schedule, self._groups.keys())
 
 
-def _latest_ms(group: Group, stored: list[bytes]) -> Int64s:
-    """When something changed last of what is remembered of keys, in ms; NO_CLOCK where nothing is."""
-    entries = (read_entry(each, group) for each in stored)
-    return np.array([NO_CLOCK if each is None else each.latest_ms for each in entries], np.int64)
+def _needed_ms(group: Group, stored: list[bytes]) -> Int64s:
+    """Return until when what is remembered of keys is needed, or when it changed last; NO_CLOCK where nothing is."""
+    entries = (read_entry(entry, group) for entry in stored)
+    return np.array(
+        [NO_CLOCK if entry is None else max(entry.latest_ms, entry.needed_until_ms(group)) for entry in entries],
+        np.int64,
+    )

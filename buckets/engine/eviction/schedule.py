@@ -170,8 +170,8 @@ class EvictionSchedule:
         """
         before, shard_ms = [noted_ms[key] for key in keys], self.clock.time_of(group_id)
         assert shard_ms is not None
-        is_noted = np.array([each is not None for each in before], np.bool_)
-        before_ms = np.array([0 if each is None else each for each in before], np.int64)
+        is_noted = np.array([clock_ms is not None for clock_ms in before], np.bool_)
+        before_ms = np.array([0 if clock_ms is None else clock_ms for clock_ms in before], np.int64)
         is_known = clocks_ms != NO_CLOCK
         live = (clocks_ms >= shard_ms - horizon_ms) | (is_noted & (clocks_ms > before_ms))
         doubtful = ~live & is_known & ~is_noted
@@ -185,8 +185,8 @@ class EvictionSchedule:
     def _add(self, group_id: str, entries: Sequence[Written], until_ms: Int64s) -> None:
         ends = np.unique(until_ms).tolist()
         for end_ms in ends:
-            mine = entries if len(ends) == 1 else [entries[at] for at in np.flatnonzero(until_ms == end_ms).tolist()]
-            self._added.setdefault((group_id, end_ms), []).extend(mine)
+            ending = entries if len(ends) == 1 else [entries[at] for at in np.flatnonzero(until_ms == end_ms).tolist()]
+            self._added.setdefault((group_id, end_ms), []).extend(ending)
 
     def take_due(self, entries: Entries, horizons_ms: Mapping[str, int], most: int) -> dict[str, Noted]:
         """Take keys whose slot is due, and those of groups that are gone.
@@ -216,11 +216,12 @@ class EvictionSchedule:
             for group_id, of_group in self.slots.items()
             if (left := {until_ms: keys for until_ms, keys in of_group.items() if keys})
         }
-        state_keys = [_chunk_key(*each) for each in wanted]
+        state_keys = [_chunk_key(*chunk) for chunk in wanted]
         due: dict[str, Noted] = {}
         for (group_id, _, _), chunk in zip(wanted, entries.get(state_keys), strict=True):
             written = json.loads(chunk)
-            due.setdefault(group_id, {}).update((each, None) if isinstance(each, str) else each for each in written)
+            noted = ((entry, None) if isinstance(entry, str) else entry for entry in written)
+            due.setdefault(group_id, {}).update(noted)
         entries.remove(state_keys)
         return due
 
@@ -231,12 +232,12 @@ class EvictionSchedule:
             count = self.slots.get(group_id, {}).get(until_ms, 0)
             if count % CHUNK_KEYS:
                 begun[group_id, until_ms] = _chunk_key(group_id, until_ms, count // CHUNK_KEYS)
-        found = dict(zip(begun, entries.get(list(begun.values())), strict=True)) if begun else {}
+        chunks = dict(zip(begun, entries.get(list(begun.values())), strict=True)) if begun else {}
         written: list[tuple[bytes, bytes]] = []
         for (group_id, until_ms), keys in self._added.items():
             of_group = self.slots.setdefault(group_id, {})
             count = of_group.get(until_ms, 0)
-            before = json.loads(found[group_id, until_ms]) if count % CHUNK_KEYS else []
+            before = json.loads(chunks[group_id, until_ms]) if count % CHUNK_KEYS else []
             together, first = [*before, *keys], count // CHUNK_KEYS
             for number in range(-(-len(together) // CHUNK_KEYS)):
                 chunk = json.dumps(together[number * CHUNK_KEYS : (number + 1) * CHUNK_KEYS], ensure_ascii=False)
@@ -248,7 +249,7 @@ class EvictionSchedule:
 
 
 def _step_ms(horizon_ms: int) -> int:
-    """How far apart slots of a group are."""
+    """Return how far apart slots of a group are."""
     return max(1, horizon_ms // SLOTS_IN_HORIZON)
 
 

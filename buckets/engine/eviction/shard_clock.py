@@ -51,7 +51,7 @@ class _Voters:
 
     @classmethod
     def of(cls, clock_ms: dict[int, int]) -> "_Voters":
-        """Voters with these clocks."""
+        """Return voters with these clocks."""
         ordered = sorted(clock_ms.values())
         median_ms = ordered[(len(ordered) - 1) // 2] if len(ordered) >= QUORUM else None
         return cls(clock_ms, median_ms)
@@ -61,7 +61,7 @@ class ShardClock:
     """The voters of a shard's groups, and the time on which they agree."""
 
     def __init__(self, apart: frozenset[str] = frozenset()) -> None:
-        """A clock that has seen no event.
+        """Make a clock that has seen no event.
 
         Args:
             apart: groups that have a time of their own.
@@ -81,7 +81,7 @@ class ShardClock:
         return clock
 
     def to_bytes(self) -> bytes:
-        """The voters, for the state."""
+        """Write the voters for the state."""
         parts: list[bytes] = []
         for group_id, voters in self._voters.items():
             parts += [bytes.fromhex(group_id), _COUNT.pack(len(voters.clock_ms))]
@@ -90,7 +90,7 @@ class ShardClock:
 
     @classmethod
     def of_voters(cls, voters: Mapping[str, Iterable[Voter]]) -> "ShardClock":
-        """The clock of these voters."""
+        """Return the clock of these voters."""
         clock = cls()
         clock._voters = {group_id: _Voters.of(dict(of_group)) for group_id, of_group in voters.items()}
         return clock
@@ -103,11 +103,11 @@ class ShardClock:
     @property
     def time_ms(self) -> int | None:
         """How far the shard's events have come, in ms; None where too few keys are known to say."""
-        medians_ms = (each.median_ms for group_id, each in self._voters.items() if group_id not in self._apart)
+        medians_ms = (voters.median_ms for group_id, voters in self._voters.items() if group_id not in self._apart)
         return max((median_ms for median_ms in medians_ms if median_ms is not None), default=None)
 
     def time_of(self, group_id: str) -> int | None:
-        """How far the events have come that a group goes by, in ms; None where too few keys are known to say."""
+        """Return how far the events have come that a group goes by, in ms; None where too few keys are known to say."""
         if group_id not in self._apart:
             return self.time_ms
         return self._voters[group_id].median_ms if group_id in self._voters else None

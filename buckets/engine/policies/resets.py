@@ -11,7 +11,7 @@ Int64s = npt.NDArray[np.int64]
 
 
 def read_resets(plan: GroupPlan, state: PolicyState, keys: int) -> Int64s:
-    """When each of the plan's resetting rules last fired, int64 `(keys, rules)`; NO_RESET for never.
+    """Return when each of the plan's resetting rules last fired, int64 `(keys, rules)`; NO_RESET for never.
 
     Args:
         plan: the group's plan.

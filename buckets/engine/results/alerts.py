@@ -12,7 +12,7 @@ import pyarrow as pa
 from buckets.engine.batch.keyed_table import KeyedTable
 from buckets.engine.policies.policies import Decided, Fired
 from buckets.events.arrivals import INGESTED
-from buckets.outputs.columns import TIME, VARIANT_ALERT_COLUMNS, output_columns
+from buckets.outputs.columns import TIME, columns_of
 from buckets.rules.rule import Rule
 
 Int64s = npt.NDArray[np.int64]
@@ -37,7 +37,7 @@ class FiredRules:
 
 
 def alert_id(rule: Rule, key: str, event_id: str, event_time_ms: int) -> str:
-    """The identity of an alert: the same whenever the same event of the same key crosses the same version of a rule.
+    """Return the identity of an alert: the same whenever an event of a key crosses the same version of a rule.
 
     An event is its id and its time, as everywhere: the same id at another time is no duplicate. Where it stands in its
     source does not count, so a replay from another file or topic has the same alerts.
@@ -56,7 +56,7 @@ def alert_table(results: FiredRules, ruleset_version: int, decided: Decided, out
         output: `alerts`, `shadow_alerts` or `held_alerts`.
         chosen: int64, which rows go there.
     """
-    table, fired, columns = results.table, results.fired, output_columns(results.table.schema.largest_scale)[output]
+    table, fired = results.table, results.fired
     events = fired.events[chosen]
     taken, keys, times_ms = table.take(events), table.key_column(events, results.key_order), table.times_ms(events)
     numbers, index = np.unique(fired.rule[chosen], return_inverse=True)
@@ -64,7 +64,7 @@ def alert_table(results: FiredRules, ruleset_version: int, decided: Decided, out
     of_events = (keys.to_pylist(), taken["event_id"].to_pylist(), times_ms.tolist())
     lengths_ms = np.array([rule.longest_window.length_ms for rule in rules], np.int64)[index]
     of_rule = pa.array(index)
-    found = {
+    values = {
         "alert_id": pa.array(list(map(alert_id, [rules[rule] for rule in index.tolist()], *of_events)), pa.string()),
         "rule_id": pa.array([rule.rule_id for rule in rules], pa.string()).take(of_rule),
         "rule_version": pa.array([rule.version for rule in rules], pa.int32()).take(of_rule),
@@ -83,22 +83,24 @@ def alert_table(results: FiredRules, ruleset_version: int, decided: Decided, out
         "source_order": taken["source_order"],
         "position": taken["position"],
     }
-    known = [found.get(field.name, pa.nulls(len(chosen), field.type)) for field in columns]
+    columns = columns_of(output, table.schema.largest_scale)
+    known = [values.get(field.name, pa.nulls(len(chosen), field.type)) for field in columns]
     made = pa.table(known, schema=columns)
     return made.append_column(INGESTED, taken[INGESTED]) if INGESTED in taken.column_names else made
 
 
-def variant_table(results: FiredRules, chosen: Int64s) -> pa.Table:
+def variant_table(results: FiredRules, output: str, chosen: Int64s) -> pa.Table:
     """Return the rows of an output of variants, which say no more than which event it was: a sweep may have very many.
 
     Args:
         results: variants where they fired.
+        output: `variant_alerts` or `variant_held_alerts`.
         chosen: int64, which rows go there.
     """
     fired, events = results.fired, results.fired.events[chosen]
     rule_ids = pa.array([rule.rule_id for rule in fired.rules], pa.string())
     taken = results.table.events.select(["event_id", "time_ms", *_POSITION]).take(pa.array(events))
-    found = {
+    columns = {
         "rule_id": rule_ids.take(pa.array(fired.rule[chosen])),
         "key": results.table.key_column(events, results.key_order),
         "event_id": taken["event_id"],
@@ -107,4 +109,4 @@ def variant_table(results: FiredRules, chosen: Int64s) -> pa.Table:
         "source_order": taken["source_order"],
         "position": taken["position"],
     }
-    return pa.table(found, schema=VARIANT_ALERT_COLUMNS)
+    return pa.table(columns, schema=columns_of(output, results.table.schema.largest_scale))

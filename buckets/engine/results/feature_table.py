@@ -75,16 +75,16 @@ class FeatureTable:
             *((name, ATTRIBUTE_TYPES[schema.attributes[name]]) for name in self._keys),
             ("outcome", pa.string()),
         ]
-        found = [each for rule in rules for each in _of_rule(rule, schema, flags)]
-        self._sources = [source for _, _, source in found]
-        names = _apart([name for name, _ in fixed] + [name for name, _, _ in found])
-        kinds = [kind for _, kind in fixed] + [kind for _, kind, _ in found]
+        of_rules = [described for rule in rules for described in _of_rule(rule, schema, flags)]
+        self._sources = [source for _, _, source in of_rules]
+        names = _apart([name for name, _ in fixed] + [name for name, _, _ in of_rules])
+        kinds = [kind for _, kind in fixed] + [kind for _, kind, _ in of_rules]
         self.columns = pa.schema(list(zip(names, kinds, strict=True)))
 
     def rows(
         self, pieces: Sequence[pa.RecordBatch], payloads: Mapping[str, list[bytes]], ids: pa.Array | None = None
     ) -> pa.Table:
-        """The rows of arrivals that were scored together.
+        """Return the rows of arrivals that were scored together.
 
         Args:
             pieces: the arrivals, as `numbered` gives them.
@@ -117,7 +117,7 @@ class FeatureTable:
         return pa.table(values, schema=self.columns)
 
     def _values(self, by_rule: dict[str, list[pa.Table]], chosen: Int64s, first: int, size: int) -> Iterator[pa.Array]:
-        """The columns of rules at the rows that are wanted; NULL where a rule was not evaluated."""
+        """Return the columns of rules at the rows that are wanted; NULL where a rule was not evaluated."""
         tables: dict[str, tuple[pa.Table, pa.Array]] = {}
         for rule_id, pieces in by_rule.items():
             table = pa.concat_tables([piece.drop_columns([RULE]) for piece in pieces])
@@ -133,22 +133,22 @@ class FeatureTable:
             yield table[source.column].combine_chunks().take(rows)
 
     def _attribute(self, pieces: Sequence[pa.RecordBatch], name: str, kind: AttributeType) -> pa.Array:
-        """A field of all arrivals in its type; null where it is not of that type."""
+        """Return a field of all arrivals in its type; null where it is not of that type."""
         column = arrived.field_column(self._schema.field_names.index(name))
-        found = [conversion.attributes(piece.column(column), kind)[0] for piece in pieces]
-        return pa.concat_arrays(found) if found else pa.array([], ATTRIBUTE_TYPES[kind])
+        arrays = [conversion.attributes(piece.column(column), kind)[0] for piece in pieces]
+        return pa.concat_arrays(arrays) if arrays else pa.array([], ATTRIBUTE_TYPES[kind])
 
     def _times(self, pieces: Sequence[pa.RecordBatch]) -> pa.Array:
-        """When all arrivals happened; null where they do not say."""
+        """Return when all arrivals happened; null where they do not say."""
         declared = self._schema.event_time
         column = arrived.field_column(self._schema.field_names.index(declared.field))
-        found = []
+        arrays = []
         for piece in pieces:
             times_ms, faults = conversion.times_ms(piece.column(column), declared)
             unknown = piece.column(column).is_null().to_numpy(zero_copy_only=False)
             unknown[list(faults)] = True
-            found.append(pa.array(times_ms, mask=unknown).cast(columns.TIME))
-        return pa.concat_arrays(found) if found else pa.array([], columns.TIME)
+            arrays.append(pa.array(times_ms, mask=unknown).cast(columns.TIME))
+        return pa.concat_arrays(arrays) if arrays else pa.array([], columns.TIME)
 
 
 def _check(rules: Sequence[Rule]) -> None:
@@ -165,7 +165,7 @@ def _check(rules: Sequence[Rule]) -> None:
 
 
 def _of_rule(rule: Rule, schema: EventSchema, flags: bool) -> Iterator[tuple[str, pa.DataType, _Source]]:
-    """The columns of a rule: names, types and sources."""
+    """Return the columns of a rule: names, types and sources."""
     for name, kind in feature_types(rule, schema).items():
         column = f"{rule.rule_id}.{name}"
         yield column, kind, _Source(rule.rule_id, value_column(name))
@@ -176,14 +176,14 @@ def _of_rule(rule: Rule, schema: EventSchema, flags: bool) -> Iterator[tuple[str
 
 
 def _apart(names: Sequence[str]) -> list[str]:
-    """Names of which no two are the same, in any case of letters: later ones get `_2`, `_3` and so on."""
+    """Return names of which no two are the same, in any case of letters: later ones get `_2`, `_3` and so on."""
     taken: set[str] = set()
-    found = []
+    distinct = []
     for name in names:
-        free = next(each for each in _versions(name) if each.casefold() not in taken)
+        free = next(version for version in _versions(name) if version.casefold() not in taken)
         taken.add(free.casefold())
-        found.append(free)
-    return found
+        distinct.append(free)
+    return distinct
 
 
 def _versions(name: str) -> Iterator[str]:
@@ -192,30 +192,30 @@ def _versions(name: str) -> Iterator[str]:
 
 
 def numbered(arrivals: Iterable[pa.RecordBatch], first: int) -> Iterator[pa.RecordBatch]:
-    """Arrivals as those of one source, whose positions say how many came before.
+    """Yield arrivals as those of one source, whose positions say how many came before.
 
     Args:
         arrivals: in the form of `events.arrivals`, in arrival order, whatever `source_order` and `position` say.
         first: how many came before the first of them.
     """
     for piece in arrivals:
-        found = dict(zip(piece.schema.names, piece.columns, strict=True))
-        found[arrived.SOURCE] = pa.repeat(pa.scalar(""), len(piece))
-        found[arrived.SOURCE_ORDER] = pa.array(np.zeros(len(piece), np.int64))
-        found[arrived.POSITION] = pa.array(np.arange(first, first + len(piece)))
+        fields = dict(zip(piece.schema.names, piece.columns, strict=True))
+        fields[arrived.SOURCE] = pa.repeat(pa.scalar(""), len(piece))
+        fields[arrived.SOURCE_ORDER] = pa.array(np.zeros(len(piece), np.int64))
+        fields[arrived.POSITION] = pa.array(np.arange(first, first + len(piece)))
         first += len(piece)
-        yield pa.record_batch(found)
+        yield pa.record_batch(fields)
 
 
 def _first_of(pieces: Sequence[pa.RecordBatch]) -> int:
-    """The position of the first arrival."""
+    """Return the position of the first arrival."""
     return next((piece.column(arrived.POSITION)[0].as_py() for piece in pieces if len(piece)), 0)
 
 
 def _outcomes(
     payloads: Mapping[str, list[bytes]], by_rule: dict[str, list[pa.Table]], first: int, size: int
 ) -> npt.NDArray[np.int8]:
-    """What became of each arrival, as an index into `OUTCOMES`."""
+    """Return what became of each arrival, as an index into `OUTCOMES`."""
     outcomes = np.zeros(size, np.int8)
 
     def note(table: pa.Table, outcome: int) -> None:

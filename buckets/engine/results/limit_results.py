@@ -1,8 +1,8 @@
-"""What the kernel found for rules with limits, as alerts show it."""
+"""Where the kernel has found values beyond their limits, as alerts show it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -10,94 +10,100 @@ import pyarrow as pa
 
 from buckets.engine.policies.policies import Fired
 from buckets.engine.results.alerts import FiredRules
-from buckets.engine.results.terms import term_end, term_start
+from buckets.engine.results.rule_texts import RuleTexts, term_end
 from buckets.engine.values.rule_values import number_columns, row_columns
 from buckets.engine.values.scored_group import ScoredGroup
+from buckets.kernel.plan import GroupPlan
 from buckets.kernel.result_rows import Rows
-from buckets.numbers.fixed_point import AVERAGE_FACTOR, format_scaled, readable
-from buckets.rules.rule import Rule
-from buckets.rules.short_form import sentence_of
+from buckets.kernel.score import chosen_rows
+from buckets.numbers.figures import readable
+from buckets.numbers.fixed_point import format_scaled
+from buckets.rules.rule import Rule, extra_digits
 
 Int64s = npt.NDArray[np.int64]
-_NO_BOUNDS: tuple[str, str] | None = None
 
 
-def fired_limits(group: ScoredGroup) -> FiredRules:
-    """Return the rules with limits of a group at the events at which they fired."""
-    rows = _chosen(group.scored.rows, np.flatnonzero(group.scored.rows.fired))
-    fired = Fired(group.plan.rules, rows.rule, rows.event, group.warm(rows.event, rows.rule))
-    return FiredRules(group.table, fired, partial(_columns, group, rows, fired))
+def fired_limits(group: ScoredGroup) -> Iterator[FiredRules]:
+    """Yield the rules whose limits the kernel has compared, at the events at which they fired.
 
-
-def _chosen(rows: Rows, chosen: Int64s) -> Rows:
-    columns: list[npt.NDArray[Any]] = [column[chosen] for column in rows]
-    return Rows(*columns)
+    Those in one form that name the fields of a key in one order are together; the short form names them as the group
+    does.
+    """
+    rows = chosen_rows(group.scored.rows, np.flatnonzero(group.scored.rows.fired))
+    rules, alike = group.plan.rules, dict[tuple[bool, tuple[str, ...]], list[int]]()
+    for number in np.unique(rows.rule).tolist():
+        rule = rules[number]
+        alike.setdefault((rule.is_short, () if rule.is_short else rule.group_by), []).append(number)
+    for (_, key_order), numbers in alike.items():
+        of_rules = rows if len(alike) == 1 else chosen_rows(rows, np.flatnonzero(np.isin(rows.rule, numbers)))
+        fired = Fired(rules, of_rules.rule, of_rules.event, group.warm(of_rules.event, of_rules.rule))
+        yield FiredRules(group.table, fired, partial(_columns, group, of_rules, fired), key_order)
 
 
 def _columns(group: ScoredGroup, fired_rows: Rows, fired: Fired, chosen: Int64s) -> dict[str, pa.Array]:
-    plan, rows = group.plan, _chosen(fired_rows, chosen)
-    rules, exact = rows.rule.tolist(), rows.exact.tolist()
-    of_rule = {rule: _Fixed.of(plan.rules[rule], plan.value_scales[rule]) for rule in set(rules)}
-    fixed = [of_rule[rule] for rule in rules]
-    values, bounds = _texts(fixed, rows.whole, rows.micro), [_NO_BOUNDS] * len(rules)
-    if not all(exact):
-        lower = _texts(fixed, rows.lower_whole, rows.lower_micro)
-        upper = _texts(fixed, rows.upper_whole, rows.upper_micro)
-        ends = zip(exact, lower, upper, strict=True)
-        bounds = [None if is_exact else (f'"{least}"', f'"{most}"') for is_exact, least, most in ends]
-    known = zip(fixed, values, bounds, rows.event_count.tolist(), fired.warm[chosen].tolist(), strict=True)
-    terms = [
-        of.term + term_end(f'"{value}"', ends, False, count, is_warm) + "]" for of, value, ends, count, is_warm in known
-    ]
-    conditions = [f"{of.before}{readable(value)}{of.after}" for of, value in zip(fixed, values, strict=True)]
-    return {
-        **number_columns(plan, group.table.schema, rows.rule, row_columns(rows)),
+    """Return what alerts say of values, in the columns of the form in which their rules are written."""
+    plan, rows = group.plan, chosen_rows(fired_rows, chosen)
+    of_rule = {number: _OfRule.of(plan, number) for number in np.unique(rows.rule).tolist()}
+    of_rows = [of_rule[number] for number in rows.rule.tolist()]
+    values, is_short = _texts(of_rows, rows.whole, rows.micro), of_rows[0].rule.is_short
+    shown = [f'"{value}"' for value in values]
+    # The short form has never said whether a value may be NULL.
+    may_be_null = np.zeros(len(of_rows), np.bool_) if is_short else rows.count_lower == 0
+    counts, warm = rows.event_count.tolist(), fired.warm[chosen].tolist()
+    known = zip(of_rows, shown, _bounds(of_rows, rows), may_be_null.tolist(), counts, warm, strict=True)
+    named = zip(of_rows, values, strict=True)
+    found = {
         "certain": pa.array(rows.certain),
-        "operator": pa.array([of.operator for of in fixed]),
-        "limit": pa.array([of.limit for of in fixed]),
-        "terms": pa.array(terms),
-        "condition": pa.array(conditions),
+        "terms": pa.array([f"[{of.texts.term_starts[0]}{term_end(*rest)}]" for of, *rest in known]),
+        "condition": pa.array([of.texts.condition({of.feature: readable(value)}) for of, value in named]),
+    }
+    if not is_short:
+        return found | {"exact": pa.array(rows.exact)}
+    limits = [of.rule.limit for of in of_rows if of.rule.limit is not None]
+    return {
+        **found,
+        **number_columns(plan, group.table.schema, rows.rule, row_columns(rows)),
+        "operator": pa.array([limit.operator for limit in limits]),
+        "limit": pa.array([format(limit.value, "f") for limit in limits]),
     }
 
 
-def _texts(fixed: Sequence["_Fixed"], whole: Int64s, micro: npt.NDArray[np.int32]) -> list[str]:
-    """Values as decimals with the digits of their rule."""
-    numbers = zip(fixed, whole.tolist(), micro.tolist(), strict=True)
+def _bounds(of_rows: Sequence["_OfRule"], rows: Rows) -> list[tuple[str, str] | None]:
+    """Return the bounds of values as texts, None of those that are exact."""
+    if rows.exact.all():
+        return [None] * len(of_rows)
+    lower = _texts(of_rows, rows.lower_whole, rows.lower_micro)
+    upper = _texts(of_rows, rows.upper_whole, rows.upper_micro)
+    ends = zip(rows.exact.tolist(), lower, upper, strict=True)
+    return [None if is_exact else (f'"{least}"', f'"{most}"') for is_exact, least, most in ends]
+
+
+def _texts(of_rows: Sequence["_OfRule"], whole: Int64s, micro: npt.NDArray[np.int32]) -> list[str]:
+    """Return values as decimals with the digits of their rules."""
+    numbers = zip(of_rows, whole.tolist(), micro.tolist(), strict=True)
     return [format_scaled(one * of.factor + part, of.scale) for of, one, part in numbers]
 
 
-class _Fixed(NamedTuple):
+class _OfRule(NamedTuple):
     """What all alerts of a rule share.
 
     Attributes:
+        rule: the rule.
+        feature: the name of its feature.
+        texts: what they say alike.
         factor: how many of the last digits of a value make one unit of what the kernel gives.
         scale: the digits of a value after the point.
-        term: the beginning of their terms, which are one.
-        before: of their sentence what stands before the value.
-        after: and what stands after it.
-        operator: of the limit.
-        limit: its number.
     """
 
+    rule: Rule
+    feature: str
+    texts: RuleTexts
     factor: int
     scale: int
-    term: str
-    before: str
-    after: str
-    operator: str
-    limit: str
 
     @classmethod
-    def of(cls, rule: Rule, scale: int) -> "_Fixed":
-        """That of a rule whose values have so many digits after the point."""
-        assert rule.limit is not None
-        (named,), limit = rule.named_features(), rule.limit
-        before, _, after = sentence_of(named.feature, limit, value=_SHOWN).partition(_SHOWN)
-        factor = AVERAGE_FACTOR if named.feature.function == "avg" else 1
-        return cls(
-            factor, scale, f"[{term_start(rule, named)}", before, after, limit.operator, format(limit.value, "f")
-        )
-
-
-_SHOWN = "\0"
-"""Stands for the value in a sentence; no name contains it."""
+    def of(cls, plan: GroupPlan, number: int) -> "_OfRule":
+        """Return that of a rule of a plan."""
+        rule = plan.rules[number]
+        (name,) = rule.features
+        return cls(rule, name, RuleTexts.of(rule), 10 ** extra_digits(rule), plan.value_scales[number])

@@ -16,7 +16,8 @@ from typing import Any
 
 from buckets.kernel.outcome import COLLISION_NOT_KEPT, DUPLICATE, EVALUATED, LATE, OUTCOMES, OVERFLOW, TOO_LATE
 from buckets.rules.completeness import Stretch, Stretches, joined
-from buckets.rules.rule_set import Group, RuleSet
+from buckets.rules.group import Group
+from buckets.rules.rule_set import RuleSet
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ class BatchAccount:
         return self.arrived[-1].last_ms if self.arrived else None
 
     def rows(self) -> list[dict[str, Any]]:
-        """Rows of `batches`."""
+        """Return rows of `batches`."""
         moment = None if self.latest_ms is None else datetime.fromtimestamp(self.latest_ms / 1000, UTC)
         fixed = {"batch_id": self.batch_id, "ruleset_version": self.ruleset_version, "latest_event_time": moment}
         return [fixed | vars(account) for account in self.groups]
@@ -155,7 +156,7 @@ def _account(
     alerts: int,
     held_alerts: int,
 ) -> GroupAccount:
-    """The account of a group.
+    """Return the account of a group.
 
     Args:
         group: the group.

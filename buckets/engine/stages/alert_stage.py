@@ -21,25 +21,25 @@ from buckets.config.precision import JobPrecision
 from buckets.engine.batch import payload
 from buckets.engine.batch.fan_out import fan_out
 from buckets.engine.batch.keyed_table import ATTRIBUTE_TYPES
+from buckets.engine.results.side_outputs import MAKERS
 from buckets.engine.stages.cross_group import PARTS
-from buckets.engine.stages.shard import COUNTS, Produced, Scorer, evaluation_rows, meeting_outputs
+from buckets.engine.stages.shard import COUNTS, Produced, Scorer, cross_group_outputs, evaluation_rows
 from buckets.engine.storage.shard_store import DriverStores
 from buckets.errors import BucketsError
 from buckets.events.arrivals import INGESTED, POSITION, SOURCE, SOURCE_ORDER, field_column
 from buckets.events.schema import EventSchema
 from buckets.outputs import columns
 from buckets.rules.alert_schema import ALERT_ID, ALERT_RULE, ALERT_SCORE, ALERT_SEVERITY, alert_schema
-from buckets.rules.rule_set import Group, RuleSet
+from buckets.rules.group import Group
+from buckets.rules.rule_set import RuleSet
 
-_OF_EVENTS = (columns.LATE_EVENTS, columns.COLLISIONS, columns.DUPLICATES)
-"""Outputs that tell of events; of alerts, the accounts of the batch tell as much."""
 _RANK = "rank"
 
 
 def alert_outputs(
     scorer: Scorer, payloads: Iterable[bytes], rule_set: RuleSet, stores: DriverStores
 ) -> Iterator[Produced]:
-    """What rules over alerts put out, and counts for the accounts.
+    """Yield what rules over alerts put out, and counts for the accounts.
 
     Args:
         scorer: the settings of the events.
@@ -66,8 +66,9 @@ def alert_outputs(
                 yield _of_group(message.payload, group)
     found = list(stage.score(messages, over, stores.alerts))
     parts = [produced.payload for produced in found if produced.output == PARTS]
-    for produced in chain(found, meeting_outputs(stage, parts, over, stores.alerts_meeting)):
-        if produced.output not in (*_OF_EVENTS, PARTS):
+    for produced in chain(found, cross_group_outputs(stage, parts, over, stores.alerts_cross_group)):
+        # Side outputs tell of events; of alerts, the accounts of the batch tell as much.
+        if produced.output not in (*MAKERS, PARTS):
             yield _of_events(produced, alerts, over, stage)
 
 
@@ -79,12 +80,12 @@ def _schema(schema: EventSchema) -> EventSchema:
 
 
 def _settings(engine: EngineSettings) -> EngineSettings:
-    """The settings of this stage: alerts are few, so all are kept as they are."""
+    """Return the settings of this stage: alerts are few, so all are kept as they are."""
     return engine.model_copy(update={"shards": 1, "collision": "keep", "precision": JobPrecision()})
 
 
 def _in_order(tables: list[pa.Table], rule_set: RuleSet) -> pa.Table:
-    """Alerts in the order in which they count."""
+    """Return alerts in the order in which they count."""
     alerts = pa.concat_tables(tables, promote_options="permissive")
     rank = pc.index_in(alerts["rule_id"], pa.array([rule.rule_id for rule in rule_set.rules]))
     order = [SOURCE_ORDER, SOURCE, POSITION, _RANK, "event_id", ALERT_ID]
@@ -94,7 +95,7 @@ def _in_order(tables: list[pa.Table], rule_set: RuleSet) -> pa.Table:
 def _arrivals(
     alerts: pa.Table, rule_set: RuleSet, schema: EventSchema, stage_schema: EventSchema
 ) -> list[pa.RecordBatch]:
-    """Alerts in the form of `events.arrivals`, in one piece unless a column has more than 2 GB of text.
+    """Return alerts in the form of `events.arrivals`, in one piece unless a column has more than 2 GB of text.
 
     Args:
         alerts: the alerts, with the rank of their rule.
@@ -123,7 +124,7 @@ def _arrivals(
 
 
 def _of_group(packed: bytes, group: Group) -> Produced:
-    """What `fan_out` has told of one group: its counts, or the dead letters, whose reasons name the group."""
+    """Return what `fan_out` has told of one group: its counts, or the dead letters, whose reasons name the group."""
     if packed[:1] == payload.COUNTS:
         told = json.loads(packed[1:])
         counts = {"group_id": group.group_id, "alerts_in": told["arrivals"], "malformed": told["malformed"]}
@@ -136,7 +137,7 @@ def _of_group(packed: bytes, group: Group) -> Produced:
 
 
 def _of_events(produced: Produced, alerts: pa.Table, over: RuleSet, stage: Scorer) -> Produced:
-    """Something that came out for alerts, in the form in which it comes out for events.
+    """Return something that came out for alerts, in the form in which it comes out for events.
 
     Evaluations are unpacked, since only here is it known over what they are; theirs are ids of alerts, of which an
     event may have several. Everything else names the event that raised the alert.

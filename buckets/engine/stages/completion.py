@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from buckets.engine.stages.accounting import BatchAccount, account_batch
 from buckets.engine.stages.alert_stage import alert_outputs
 from buckets.engine.stages.cross_group import PARTS
-from buckets.engine.stages.shard import COUNTS, Produced, Scorer, meeting_outputs
+from buckets.engine.stages.shard import COUNTS, Produced, Scorer, cross_group_outputs
 from buckets.engine.storage.shard_store import DriverStores
 from buckets.outputs.columns import ALERTS
 from buckets.rules.rule_set import RuleSet
@@ -38,6 +38,6 @@ def complete_batch(
         return noted
 
     note(produced)
-    besides = note(meeting_outputs(scorer, read[PARTS], rule_set, stores.meeting))
+    besides = note(cross_group_outputs(scorer, read[PARTS], rule_set, stores.cross_group))
     besides += note(alert_outputs(scorer, read.get(ALERTS, []), rule_set, stores))
     return besides, account_batch(batch_id, rule_set, read[COUNTS])

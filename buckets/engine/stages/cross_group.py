@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from buckets.aggregates.aggregate import COMPUTED, Computed
+from buckets.aggregates.component import COMPUTED, Computed
 from buckets.engine.batch import payload
 from buckets.engine.batch.keyed_table import KeyedTable
 from buckets.engine.values.feature_rules import Judged, judge
@@ -22,9 +22,10 @@ from buckets.engine.values.scored_group import ScoredGroup
 from buckets.engine.values.track_values import counts
 from buckets.events.schema import EventSchema
 from buckets.lists.lists import NO_LISTS, Lists
+from buckets.rules.group import Group
 from buckets.rules.part import Part
 from buckets.rules.prepared import PreparedRules
-from buckets.rules.rule_set import Group, RuleSet
+from buckets.rules.rule_set import RuleSet
 
 PARTS = "parts"
 """The output that carries parts to where they meet."""
@@ -40,7 +41,7 @@ _EVENT = tuple(_EVENT_TYPES)
 
 
 def parts_payload(group: ScoredGroup, found: GroupParts) -> bytes | None:
-    """The parts of a group for rules that span groups, at the events to which these apply; None if there are none."""
+    """Return the parts of a group for rules that span groups, at the events to which these apply; None for none."""
     table, of = group.table, group.plan.group
     wanted = np.zeros(len(found.events), np.bool_)
     for where in dict.fromkeys(rule.where for rule in of.spanning_rules):
@@ -62,7 +63,7 @@ def parts_payload(group: ScoredGroup, found: GroupParts) -> bytes | None:
 
 
 def clocks_of(table: KeyedTable) -> Int64s:
-    """To which time the clock of its key has come with each event that has met others."""
+    """Return to which time the clock of its key has come with each event that has met others."""
     clocks_ms: Int64s = table.events[_CLOCK].to_numpy()
     return clocks_ms
 
@@ -134,7 +135,7 @@ class _Arrived:
 
     @classmethod
     def of(cls, group: Group, tables: list[pa.Table], schema: EventSchema, lists: Lists) -> "_Arrived":
-        """What the tables of a group hold, one after the other."""
+        """Return what the tables of a group hold, one after the other."""
         parts = group.spanning_parts
         pieces = zip(*(from_columns(table, len(parts)) for table in tables), strict=True)
         plain = [
@@ -152,12 +153,12 @@ class _Arrived:
 
     @classmethod
     def nothing_of(cls, group: Group) -> "_Arrived":
-        """What has arrived of a group to which no event belongs."""
+        """Return what has arrived of a group to which no event belongs."""
         known = pa.table({name: pa.array([], _EVENT_TYPES[name]) for name in _EVENT})
         return cls(group.fields, known, dict.fromkeys(group.spanning_parts, _NO_PART), None)
 
     def lacks_key_of(self, other: "_Arrived") -> Flags:
-        """Whether each event has no key in another group."""
+        """Return whether each event has no key in another group."""
         assert self.table is not None
         lacking = np.zeros(len(self.known), np.bool_)
         for column in self.table.fields(other.fields).values():
@@ -166,7 +167,7 @@ class _Arrived:
         return lacking
 
     def rows_in(self, other: "_Arrived") -> Int64s:
-        """For each event its row in another group; -1 where it is not there."""
+        """Return for each event its row in another group; -1 where it is not there."""
         if other is self:
             return np.arange(len(self.known))
         both, size = pa.concat_tables([self.known, other.known]), len(self.known)

@@ -23,7 +23,7 @@ class StateFiles(Protocol):
     """Where the state lies between batches."""
 
     def read(self, batch_id: int) -> Values:
-        """The state after a batch."""
+        """Return the state after a batch."""
 
     def write(self, batch_id: int, changes: Changes, whole: Callable[[], Values]) -> None:
         """Write what a batch has changed, and forget what later ones had.
@@ -49,7 +49,7 @@ class ChangedEntries:
         self.changes: dict[bytes, bytes | None] = {}
 
     def get(self, keys: Sequence[bytes]) -> list[bytes]:
-        """The values of keys; empty bytes where there is none."""
+        """Return the values of keys; empty bytes where there is none."""
         changes, data = self.changes, self.before.data
         return [(changes[key] or b"") if key in changes else data.get(key, b"") for key in keys]
 
@@ -62,7 +62,7 @@ class ChangedEntries:
         self.changes.update(dict.fromkeys(keys))
 
     def list_keys(self) -> Iterator[bytes]:
-        """All keys, in no particular order. Cost: O(entries)."""
+        """Yield all keys, in no particular order. Cost: O(entries)."""
         yield from (key for key in self.before.data if key not in self.changes)
         yield from (key for key, value in self.changes.items() if value is not None)
 
@@ -90,7 +90,7 @@ class DriverStore:
         self._after: int | None = None
 
     def of_batch(self, batch_id: int) -> DriverStores:
-        """The state after the batch before, for a batch to change; what was not kept before is forgotten."""
+        """Return the state after the batch before, for a batch to change; what was not kept before is forgotten."""
         if self._after is None or self._after >= batch_id:
             loaded = {f"{store}.{name}": MemoryEntries() for store in _STORES for name in _MAPS}
             for (name, key), value in self._files.read(batch_id - 1).items():

@@ -39,7 +39,7 @@ MOST_REMOVED = 64
 _NUMBER_BYTES = 8
 
 
-class Feed(Protocol):
+class FillSource(Protocol):
     """Where the history of a fill comes from, for one shard and batch."""
 
     @property
@@ -59,15 +59,15 @@ class Feed(Protocol):
         """As JSON, by name the versions of the lists that the batch sees."""
 
     def chunk(self, number: int) -> Piece:
-        """A chunk that is there."""
+        """Return a chunk that is there."""
 
     def lists_of(self, versions: str) -> Lists:
-        """Lists in their versions."""
+        """Return lists in their versions."""
 
 
-Feeds = Mapping[int, Feed]
+FillSources = Mapping[int, FillSource]
 """By the number of a fill."""
-NO_FEEDS: Feeds = MappingProxyType({})
+NO_SOURCES: FillSources = MappingProxyType({})
 TakeIn = Callable[[GroupPlan, EventsByKey, Lists], None]
 
 
@@ -102,29 +102,29 @@ class Filling:
         self._progress = {int(number): Progress(*numbers) for number, (_, *numbers) in known.items()}
         self._groups = {int(number): group_id for number, (group_id, *_) in known.items()}
 
-    def go_on(self, fill: Fill, plan: GroupPlan, arrived: list[pa.Table], feed: Feed | None) -> bytes:
+    def go_on(self, fill: Fill, plan: GroupPlan, arrived: list[pa.Table], source: FillSource | None) -> bytes:
         """Take in what comes next.
 
         Args:
             fill: the fill.
             plan: of its group, over the timelines that are filled.
             arrived: what has arrived of the group in this batch.
-            feed: its history; None where there is none in this batch.
+            source: its history; None where there is none in this batch.
 
         Returns:
             How far it is now, as JSON.
         """
         progress = self._progress.setdefault(fill.number, Progress())
         self._groups[fill.number] = fill.group_id
-        if feed is not None and _has_caught_up(progress, feed):
+        if source is not None and _has_caught_up(progress, source):
             if arrived:
-                self._take_in(plan, by_key(arrived), feed.lists_of(feed.lists))
+                self._take_in(plan, by_key(arrived), source.lists_of(source.lists))
         else:
             if arrived:
-                self._let_wait(fill, progress, arrived, "{}" if feed is None else feed.lists)
-            if feed is not None:
-                self._take_next(fill, progress, plan, feed)
-        done = feed is not None and _has_caught_up(progress, feed)
+                self._let_wait(fill, progress, arrived, "{}" if source is None else source.lists)
+            if source is not None:
+                self._take_next(fill, progress, plan, source)
+        done = source is not None and _has_caught_up(progress, source)
         waiting = progress.next - progress.first
         return json.dumps({"fill": fill.number, "chunk": progress.chunk, "waiting": waiting, "done": done}).encode()
 
@@ -151,26 +151,26 @@ class Filling:
         self._store.pages.put([(_waiting_key(fill.waiting, progress.next), entry)])
         progress.next += 1
 
-    def _take_next(self, fill: Fill, progress: Progress, plan: GroupPlan, feed: Feed) -> None:
+    def _take_next(self, fill: Fill, progress: Progress, plan: GroupPlan, source: FillSource) -> None:
         """Take in history, and then what waits, about as much as the batch is told to."""
         taken, found = 0, list[tuple[str, pa.Table]]()
-        while taken < feed.rows and progress.chunk < feed.ready:
-            piece = feed.chunk(progress.chunk)
+        while taken < source.rows and progress.chunk < source.ready:
+            piece = source.chunk(progress.chunk)
             progress.chunk, taken = progress.chunk + 1, taken + piece.rows
             if piece.packed is not None:
                 found.append((piece.lists, payload.unpack(piece.packed)))
-        while progress.chunk == feed.total and taken < feed.rows and progress.first < progress.next:
+        while progress.chunk == source.total and taken < source.rows and progress.first < progress.next:
             numbers = range(progress.first, min(progress.first + READ_AT_ONCE, progress.next))
             keys = [_waiting_key(fill.waiting, number) for number in numbers]
             for key, entry in zip(keys, self._store.pages.get(keys), strict=True):
-                if taken >= feed.rows:
+                if taken >= source.rows:
                     break
                 lists, table = _read_waiting(entry)
                 found.append((lists, table))
                 self._store.pages.remove([key])
                 progress.first, taken = progress.first + 1, taken + len(table)
         for (lists, _), several in groupby(found, key=lambda each: (each[0], each[1].schema.remove_metadata())):
-            self._take_in(plan, by_key(_one_after_another([table for _, table in several])), feed.lists_of(lists))
+            self._take_in(plan, by_key(_one_after_another([table for _, table in several])), source.lists_of(lists))
 
     def _forget(self, number: int) -> None:
         """Remove what waits of a fill that has ended, some of it in each batch."""
@@ -185,7 +185,7 @@ class Filling:
 
 
 def how_far(reports: Iterable[bytes], shards: int) -> dict[int, Filled]:
-    """How far fills are after a batch.
+    """Return how far fills are after a batch.
 
     Args:
         reports: what the shards have said of it.
@@ -204,8 +204,8 @@ def how_far(reports: Iterable[bytes], shards: int) -> dict[int, Filled]:
     }
 
 
-def _has_caught_up(progress: Progress, feed: Feed) -> bool:
-    return progress.chunk == feed.total and progress.first == progress.next
+def _has_caught_up(progress: Progress, source: FillSource) -> bool:
+    return progress.chunk == source.total and progress.first == progress.next
 
 
 def _waiting_key(identity: str, number: int) -> bytes:
@@ -218,7 +218,7 @@ def _read_waiting(entry: bytes) -> tuple[str, pa.Table]:
 
 
 def _in_turn(arrived: EventsByKey) -> pa.Table:
-    """Events of a group as one table, each with its rank in place of where it stood in its source."""
+    """Return events of a group as one table, each with its rank in place of where it stood in its source."""
     events, rows = arrived.events, len(arrived.codes)
     if INGESTED in events.column_names:
         events = events.drop_columns([INGESTED])
@@ -229,7 +229,7 @@ def _in_turn(arrived: EventsByKey) -> pa.Table:
 
 
 def _ranks(rows: int) -> dict[str, pa.Array]:
-    """Columns that say that rows have arrived one after the other."""
+    """Return columns that say that rows have arrived one after the other."""
     return {
         "source": pa.array([""] * rows, pa.string()).dictionary_encode(),
         "source_order": pa.array(np.zeros(rows, np.int64)),
@@ -238,7 +238,7 @@ def _ranks(rows: int) -> dict[str, pa.Array]:
 
 
 def _one_after_another(tables: Sequence[pa.Table]) -> list[pa.Table]:
-    """Tables of a group such that each has arrived after all before it."""
+    """Return tables of a group such that each has arrived after all before it."""
     if len(tables) == 1:
         return list(tables)
     return [

@@ -13,7 +13,7 @@ from buckets.engine.batch.fan_out import PASSING, fan_out
 from buckets.engine.stages.accounting import BatchAccount
 from buckets.engine.stages.completion import complete_batch
 from buckets.engine.stages.cross_group import PARTS
-from buckets.engine.stages.filling import FILLS, NO_FEEDS, Feeds
+from buckets.engine.stages.filling import FILLS, NO_SOURCES, FillSources
 from buckets.engine.stages.shard import COUNTS, Produced, Scorer
 from buckets.engine.storage.shard_store import DriverStores, ShardStore
 from buckets.rules.rule_set import RuleSet
@@ -27,7 +27,7 @@ class MemoryEntries:
         self.data: dict[bytes, bytes] = {}
 
     def get(self, keys: Sequence[bytes]) -> list[bytes]:
-        """The values of keys; empty bytes where there is none."""
+        """Return the values of keys; empty bytes where there is none."""
         return [self.data.get(key, b"") for key in keys]
 
     def put(self, entries: Sequence[tuple[bytes, bytes]]) -> None:
@@ -40,17 +40,17 @@ class MemoryEntries:
             del self.data[key]
 
     def list_keys(self) -> list[bytes]:
-        """All keys."""
+        """Return all keys."""
         return list(self.data)
 
 
 def memory_store() -> ShardStore:
-    """An empty store for one shard."""
+    """Return an empty store for one shard."""
     return ShardStore(MemoryEntries(), MemoryEntries(), MemoryEntries(), MemoryEntries())
 
 
 def memory_stores() -> DriverStores:
-    """Empty stores for what is kept outside the shards."""
+    """Return empty stores for what is kept outside the shards."""
     return DriverStores(memory_store(), memory_store(), memory_store())
 
 
@@ -71,7 +71,7 @@ class BatchResults:
 
 Pending = Callable[[], Iterable[Produced]]
 """Waits for what shards put out."""
-FeedsOf = Callable[[int], Feeds]
+SourcesOf = Callable[[int], FillSources]
 """By shard, the history of what is being filled."""
 
 
@@ -94,25 +94,28 @@ class InMemoryJob:
     batches: int = 0
 
     def score_batch(
-        self, arrivals: Iterable[pa.RecordBatch], rule_set: RuleSet, feeds_of: FeedsOf = lambda shard: NO_FEEDS
+        self,
+        arrivals: Iterable[pa.RecordBatch],
+        rule_set: RuleSet,
+        sources_of: SourcesOf = lambda shard: NO_SOURCES,
     ) -> BatchResults:
         """Score one micro-batch.
 
         Args:
             arrivals: the rows, in the form of `events.arrivals`, in one or more record batches.
             rule_set: the rules of this batch.
-            feeds_of: gives the history of what is being filled, for a shard.
+            sources_of: gives the history of what is being filled, for a shard.
 
         Raises:
             RuntimeError: an event is unaccounted for, which is a defect of this project.
         """
-        finish = self.begin_batch(arrivals, rule_set, feeds_of, self.batches)
+        finish = self.begin_batch(arrivals, rule_set, sources_of, self.batches)
         results = finish()
         self.batches += 1
         return results
 
     def begin_batch(
-        self, arrivals: Iterable[pa.RecordBatch], rule_set: RuleSet, feeds_of: FeedsOf, batch_id: int
+        self, arrivals: Iterable[pa.RecordBatch], rule_set: RuleSet, sources_of: SourcesOf, batch_id: int
     ) -> Callable[[], BatchResults]:
         """Hand a batch to the shards, and return what waits for them and completes it.
 
@@ -124,22 +127,24 @@ class InMemoryJob:
             for message in fan_out(rows, rule_set, scorer.schema, scorer.engine, scorer.lists):
                 messages.setdefault(message.shard, []).append(message.payload)
         passing = list(scorer.score(messages.pop(PASSING, []), rule_set, memory_store()))
-        pending = self.score_shards(messages, rule_set, feeds_of)
+        pending = self.score_shards(messages, rule_set, sources_of)
         return lambda: self._completed(batch_id, chain(passing, pending()), scorer, rule_set)
 
-    def score_shards(self, messages: Mapping[int, Sequence[bytes]], rule_set: RuleSet, feeds_of: FeedsOf) -> Pending:
+    def score_shards(
+        self, messages: Mapping[int, Sequence[bytes]], rule_set: RuleSet, sources_of: SourcesOf
+    ) -> Pending:
         """Score what shards are sent: here and now.
 
         Args:
             messages: by shard, the payloads that it is sent.
             rule_set: the rules of this batch.
-            feeds_of: gives the history of what is being filled, for a shard.
+            sources_of: gives the history of what is being filled, for a shard.
         """
         produced: list[Produced] = []
         for shard, payloads in messages.items():
             if shard not in self.stores:
                 self.stores[shard] = self.new_store()
-            produced += self.scorer.score(payloads, rule_set, self.stores[shard], feeds_of(shard))
+            produced += self.scorer.score(payloads, rule_set, self.stores[shard], sources_of(shard))
         return lambda: produced
 
     def _completed(

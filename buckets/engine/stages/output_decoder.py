@@ -29,7 +29,7 @@ class OutputDecoder:
     engine: EngineSettings
 
     def tables(self, output: str, payloads: Iterable[bytes]) -> Iterator[pa.Table]:
-        """The rows of an output, a table for each payload, decoded one after the other.
+        """Yield the rows of an output, a table for each payload, decoded one after the other.
 
         Dead letters come as one table: an event may have failed in several groups and shards, and has one row.
 
@@ -44,7 +44,7 @@ class OutputDecoder:
             yield one_dead_letter_per_event(pa.concat_tables(dead_letters))
 
     def table(self, output: str, payloads: Iterable[bytes]) -> pa.Table:
-        """The rows of an output as one table; there must be some."""
+        """Return the rows of an output as one table; there must be some."""
         return pa.concat_tables(self.tables(output, payloads), promote_options="permissive")
 
     def _rows(self, output: str, packed: bytes) -> pa.Table:

@@ -30,7 +30,7 @@ from buckets.engine.results.condition_results import fired_conditions
 from buckets.engine.results.evaluations import compact_evaluations, condition_evaluations, expand_evaluations
 from buckets.engine.results.limit_results import fired_limits
 from buckets.engine.stages.cross_group import PARTS, clocks_of, meet, parts_payload
-from buckets.engine.stages.filling import FILLS, NO_FEEDS, Feeds, Filling
+from buckets.engine.stages.filling import FILLS, NO_SOURCES, Filling, FillSources
 from buckets.engine.storage.shard_store import ShardStore
 from buckets.engine.storage.stored_heads import StoredHeads
 from buckets.engine.values.feature_columns import FEATURES, judged_columns
@@ -42,12 +42,13 @@ from buckets.engine.values.scored_group import ScoredGroup
 from buckets.engine.values.track_values import track_values
 from buckets.events.schema import EventSchema
 from buckets.kernel.keyed_events import KeyedEvents
-from buckets.kernel.outcome import DUPLICATE, LATE, OUTCOMES, TOO_LATE
+from buckets.kernel.outcome import OUTCOMES
 from buckets.kernel.plan import GroupPlan, plan_group
 from buckets.kernel.score import score
 from buckets.lists.lists import NO_LISTS, Lists
 from buckets.outputs import columns
-from buckets.rules.rule_set import Group, RuleSet
+from buckets.rules.group import Group
+from buckets.rules.rule_set import RuleSet
 
 COUNTS = "counts"
 """The output that carries counts of events, as JSON."""
@@ -81,7 +82,11 @@ class Scorer:
     features: bool = False
 
     def score(
-        self, payloads: Iterable[bytes], rule_set: RuleSet, store: ShardStore, feeds: Feeds = NO_FEEDS
+        self,
+        payloads: Iterable[bytes],
+        rule_set: RuleSet,
+        store: ShardStore,
+        sources: FillSources = NO_SOURCES,
     ) -> Iterator[Produced]:
         """Score what arrived for one shard.
 
@@ -89,7 +94,7 @@ class Scorer:
             payloads: of the messages of `fan_out` for this shard.
             rule_set: the rules of this batch.
             store: the shard's state.
-            feeds: by the number of a fill, where its history comes from.
+            sources: by the number of a fill, where its history comes from.
         """
         tables: dict[str, list[pa.Table]] = {}
         is_asked = False
@@ -120,7 +125,9 @@ class Scorer:
         if rule_set.fills_begun:
             fills = Filling(store, partial(self._take_in, rule_set.version, eviction))
             for fill in rule_set.fills if is_asked else ():
-                report = fills.go_on(fill, plans[fill.timelines], tables.get(fill.group_id, []), feeds.get(fill.number))
+                report = fills.go_on(
+                    fill, plans[fill.timelines], tables.get(fill.group_id, []), sources.get(fill.number)
+                )
                 yield Produced(FILLS, 0, report)
             fills.end(rule_set.fills)
         eviction.end()
@@ -163,7 +170,7 @@ class Scorer:
             packed = parts_payload(of_group, parts)
             if packed is not None:
                 yield Produced(PARTS, 0, packed)
-        fired = [of for of in (*map(fired_conditions, judged), fired_limits(of_group)) if len(of.fired.events)]
+        fired = (*fired_conditions(judged), *fired_limits(of_group))
         decided = [(of, policies.decide(of.fired, of_group.clocks_ms)) for of in fired]
         if policies.state.write():
             eviction.note_policies(plan)
@@ -171,7 +178,7 @@ class Scorer:
         outputs = chain(
             *(self.alerts(of, what, version) for of, what in decided),
             self._evaluations(of_group, judged),
-            _side_outputs(of_group, outcomes),
+            _side_outputs(of_group),
         )
         yield from _counted(group.group_id, outcomes, outputs)
 
@@ -185,36 +192,39 @@ class Scorer:
         """
         for output, rows in () if self.features else decided.rows().items():
             is_brief = output in columns.VARIANT_OUTPUTS
-            table = variant_table(results, rows) if is_brief else alert_table(results, version, decided, output, rows)
+            table = (
+                variant_table(results, output, rows)
+                if is_brief
+                else alert_table(results, version, decided, output, rows)
+            )
             yield _produced(output, table, results.table.group)
 
     def conditions(self, judged: Judged, version: int) -> Iterator[Produced]:
-        """Put out the evaluations of a rule with a condition, if they are wanted, or its features as columns."""
+        """Put out the evaluations of a rule, if they are wanted, or its features as columns."""
         if self.features and len(judged.events):
             yield _produced(FEATURES, judged_columns(judged), judged.table.group, payload.ROWS)
-        if self.evaluations and len(judged.events):
+        if self.evaluations and len(judged.events) and not judged.rule.is_short:
             table = condition_evaluations(judged, version)
             yield _produced(columns.EVALUATIONS, table, judged.table.group, payload.ROWS)
 
     def _evaluations(self, group: ScoredGroup, judged: Iterable[Judged]) -> Iterator[Produced]:
         """Put out the evaluations of all rules of a group, or their features."""
-        for of_rule in judged:
+        if not (self.evaluations or self.features):
+            return
+        are_short = [rule.is_short for rule in group.plan.rules]
+        limits = () if all(are_short) and not self.features else judged_limits(group)
+        for of_rule in (*judged, *limits):
             yield from self.conditions(of_rule, group.ruleset_version)
-        if self.evaluations and len(group.scored.rows.event):
+        if self.evaluations and any(are_short):
             yield _produced(columns.EVALUATIONS, compact_evaluations(group), group.plan.group)
-        for of_rule in judged_limits(group) if self.features else ():
-            yield _produced(FEATURES, judged_columns(of_rule), group.plan.group, payload.ROWS)
 
 
-def _side_outputs(group: ScoredGroup, outcomes: Sequence[int]) -> Iterator[Produced]:
+def _side_outputs(group: ScoredGroup) -> Iterator[Produced]:
     """Put out what is told of events beside results."""
-    # A small batch is mostly the making of tables: those that would be empty are left out.
-    if outcomes[LATE] or outcomes[TOO_LATE]:
-        yield _produced(columns.LATE_EVENTS, side_outputs.late_events(group), group.plan.group)
-    if side_outputs.has_collisions(group):
-        yield _produced(columns.COLLISIONS, side_outputs.collisions(group), group.plan.group)
-    if outcomes[DUPLICATE]:
-        yield _produced(columns.DUPLICATES, side_outputs.duplicates(group), group.plan.group)
+    for output, make in side_outputs.MAKERS.items():
+        table = make(group)
+        if table is not None:
+            yield _produced(output, table, group.plan.group)
     if has_overflows(group):
         yield _produced(columns.DEAD_LETTERS, dead_letter_table(overflows(group)), group.plan.group)
 
@@ -224,7 +234,7 @@ def _produced(output: str, table: pa.Table, group: Group, kind: bytes = payload.
 
 
 def _counted(group_id: str, outcomes: Sequence[int], outputs: Iterable[Produced]) -> Iterator[Produced]:
-    """What a group puts out, and after it a count of its outcomes and alerts."""
+    """Yield what a group puts out, and after it a count of its outcomes and alerts."""
     rows = dict.fromkeys((columns.ALERTS, columns.HELD_ALERTS), 0)
     for produced in outputs:
         if not produced.rows:
@@ -236,10 +246,10 @@ def _counted(group_id: str, outcomes: Sequence[int], outputs: Iterable[Produced]
     yield Produced(COUNTS, 0, json.dumps(counts).encode())
 
 
-def meeting_outputs(
+def cross_group_outputs(
     scorer: Scorer, payloads: Iterable[bytes], rule_set: RuleSet, store: ShardStore
 ) -> Iterator[Produced]:
-    """What rules put out that have features of several groups, and a count of their alerts.
+    """Yield what rules put out that have features of several groups, and a count of their alerts.
 
     Args:
         scorer: the settings.
@@ -248,19 +258,19 @@ def meeting_outputs(
         store: what the policies of these rules remember.
     """
     policies: dict[str, AlertPolicies] = {}
-    found: list[tuple[Judged, FiredRules, Decided]] = []
+    met: list[tuple[Judged, list[tuple[FiredRules, Decided]]]] = []
     for group, judged in meet(payloads, rule_set, scorer.schema, scorer.lists):
         of_group = policies.setdefault(group.group_id, AlertPolicies(judged.table, store.policies, group.group_id))
-        fired = fired_conditions(judged)
-        found.append((judged, fired, of_group.decide(fired.fired, clocks_of(judged.table))))
+        fired = fired_conditions([judged])
+        met.append((judged, [(of, of_group.decide(of.fired, clocks_of(judged.table))) for of in fired]))
     if any(each.table.group.policies for each in policies.values()):
         eviction = PolicyEviction(store, rule_set, scorer.engine.allowed_lateness)
         for each in policies.values():
             eviction.note(each.table, each.state.write())
         eviction.end()
-    for judged, fired, decided in found:
-        alerts = scorer.alerts(fired, decided, rule_set.version)
-        outputs = chain(alerts, scorer.conditions(judged, rule_set.version))
+    for judged, decided in met:
+        alerts = (scorer.alerts(of, what, rule_set.version) for of, what in decided)
+        outputs = chain(*alerts, scorer.conditions(judged, rule_set.version))
         yield from _counted(judged.table.group.group_id, [0] * OUTCOMES, outputs)
 
 
@@ -288,7 +298,7 @@ def _plan(hashed: _Hashed, schema: EventSchema, engine: EngineSettings) -> Group
 
 
 def evaluation_rows(packed: bytes, rule_set: RuleSet, schema: EventSchema, engine: EngineSettings) -> pa.Table:
-    """A payload of evaluations as one row for an event and a rule; most of them come out compactly.
+    """Return a payload of evaluations as one row for an event and a rule; most of them come out compactly.
 
     Args:
         packed: a payload of output `evaluations`.

@@ -65,7 +65,7 @@ def warm_up() -> None:
 
 
 def _texts(folder: Traversable) -> Iterator[bytes]:
-    """The modules in a folder."""
+    """Yield the modules in a folder."""
     for each in folder.iterdir():
         if each.is_dir():
             yield from _texts(each)

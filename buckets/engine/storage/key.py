@@ -18,7 +18,7 @@ from buckets.aggregates.aggregate import FieldKind
 from buckets.events.schema import EventSchema
 from buckets.numbers.fixed_point import format_scaled, to_scaled
 from buckets.rules.feature import field_kind
-from buckets.rules.rule_set import Group
+from buckets.rules.group import Group
 
 _SEPARATOR, _ESCAPE = "\x00", "\x01"
 
@@ -31,7 +31,7 @@ def _escaped(text: pa.Array) -> pa.Array:
 
 
 def encode_keys(group: Group, columns: Mapping[str, pa.Array], rows: int) -> pa.Array:
-    """The key of each row.
+    """Return the key of each row.
 
     Args:
         group: whose fields make the key.
@@ -48,7 +48,7 @@ def encode_keys(group: Group, columns: Mapping[str, pa.Array], rows: int) -> pa.
 
 
 def decode_key(group: Group, key: str, schema: EventSchema) -> dict[str, Any]:
-    """The fields of a key with their values, in the order in which rules name them; of measures scaled integers."""
+    """Return the fields of a key with their values, in the order of rules; measures are scaled integers."""
     if not group.fields:
         return {}
     texts = key.split(_SEPARATOR) if len(group.fields) > 1 else [key]
@@ -57,7 +57,7 @@ def decode_key(group: Group, key: str, schema: EventSchema) -> dict[str, Any]:
 
 
 def key_of_values(group: Group, values: Sequence[str], schema: EventSchema) -> str:
-    """A key from the values of its fields as text, in the order in which rules name them.
+    """Return a key from the values of its fields as text, in the order in which rules name them.
 
     Raises:
         ValueError: there are more or fewer values than fields, or a measure is no decimal of its scale.
@@ -74,7 +74,7 @@ def key_of_values(group: Group, values: Sequence[str], schema: EventSchema) -> s
 
 
 def reordered(key: str, order: Sequence[int]) -> str:
-    """A key whose values stand in another order: of each, its index in the key as it is."""
+    """Return a key whose values stand in another order: of each, its index in the key as it is."""
     values = key.split(_SEPARATOR)
     return _SEPARATOR.join(values[index] for index in order) if len(order) > 1 else key
 
@@ -90,7 +90,7 @@ def _typed(text: str, kind: FieldKind) -> Any:
 
 
 def key_json(group: Group, key: str, schema: EventSchema, order: Sequence[str] = ()) -> str:
-    """A key as users read it: `{"payerId": "p1", "beneficiaryId": "b9"}`.
+    """Return a key as users read it: `{"payerId": "p1", "beneficiaryId": "b9"}`.
 
     Args:
         group: the key's group.
@@ -105,7 +105,7 @@ def key_json(group: Group, key: str, schema: EventSchema, order: Sequence[str] =
 
 
 def shards_of(group: Group, keys: pa.Array, shards: int) -> npt.NDArray[np.int64]:
-    """The shard that holds each key: the same in every run and on every machine.
+    """Return the shard that holds each key: the same in every run and on every machine.
 
     Args:
         group: the keys' group.

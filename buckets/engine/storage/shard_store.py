@@ -24,7 +24,7 @@ class Entries(Protocol):
     """A map from bytes to bytes."""
 
     def get(self, keys: Sequence[bytes]) -> list[bytes]:
-        """The values of keys; empty bytes where there is none."""
+        """Return the values of keys; empty bytes where there is none."""
 
     def put(self, entries: Sequence[tuple[bytes, bytes]]) -> None:
         """Keep values."""
@@ -33,7 +33,7 @@ class Entries(Protocol):
         """Forget keys."""
 
     def list_keys(self) -> Iterable[bytes]:
-        """All keys, in no particular order. Cost: O(entries)."""
+        """Return all keys, in no particular order. Cost: O(entries)."""
 
 
 @dataclass(frozen=True)
@@ -51,14 +51,14 @@ class DriverStores:
     """The state outside the shards, on the driver.
 
     Attributes:
-        meeting: what policies remember of rules over events that have features of several groups.
+        cross_group: what policies remember of rules over events that have features of several groups.
         alerts: the timelines of alerts.
-        alerts_meeting: what policies remember of rules over alerts that have features of several groups.
+        alerts_cross_group: what policies remember of rules over alerts that have features of several groups.
     """
 
-    meeting: ShardStore
+    cross_group: ShardStore
     alerts: ShardStore
-    alerts_meeting: ShardStore
+    alerts_cross_group: ShardStore
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Section:
     name: bytes
 
     def get(self, keys: Sequence[bytes]) -> list[bytes]:
-        """The values of keys; empty bytes where there is none."""
+        """Return the values of keys; empty bytes where there is none."""
         return self.entries.get(self._whole(keys))
 
     def put(self, entries: Sequence[tuple[bytes, bytes]]) -> None:
@@ -87,7 +87,7 @@ class Section:
         self.entries.remove(self._whole(keys))
 
     def list_keys(self) -> Iterator[bytes]:
-        """All keys, in no particular order. Cost: O(entries)."""
+        """Return all keys, in no particular order. Cost: O(entries)."""
         return (key[len(self.name) :] for key in self.entries.list_keys() if section_of(key) == self.name)
 
     def _whole(self, keys: Sequence[bytes]) -> Sequence[bytes]:
@@ -95,18 +95,18 @@ class Section:
 
 
 def section_of(state_key: bytes) -> bytes:
-    """Which of the maps an entry belongs to, by where it lies."""
+    """Return which of the maps an entry belongs to, by where it lies."""
     first = state_key[:GROUP_BYTES]
     return first if first in (PAGES, SCHEDULE, POLICIES, LOG) else HEADS
 
 
 def head_key(group_id: str, key: str) -> bytes:
-    """Where a head lies."""
+    """Return where a head lies."""
     return head_keys(group_id, [key])[0]
 
 
 def head_keys(group_id: str, keys: Iterable[str]) -> list[bytes]:
-    """Where the heads of keys of a group lie."""
+    """Return where the heads of keys of a group lie."""
     group = bytes.fromhex(group_id)
     return [group + key.encode() for key in keys]
 
@@ -117,7 +117,7 @@ def split_head_key(stored: bytes) -> tuple[str, str]:
 
 
 def page_key(head: bytes, number: int) -> bytes:
-    """Where a page lies.
+    """Return where a page lies.
 
     Args:
         head: where its head lies.
@@ -127,5 +127,5 @@ def page_key(head: bytes, number: int) -> bytes:
 
 
 def split_page_key(stored: bytes) -> tuple[bytes, int]:
-    """Where a page's head lies, and the page's number."""
+    """Return where a page's head lies, and the page's number."""
     return stored[:-PAGE_BYTES], int.from_bytes(stored[-PAGE_BYTES:], "big")

@@ -49,7 +49,7 @@ class StoredHeads:
         ]
 
     def chosen(self, keys: npt.NDArray[np.bool_]) -> "StoredHeads":
-        """Those of some of the keys, `(keys,)`."""
+        """Return those of some of the keys, `(keys,)`."""
         mine = np.flatnonzero(keys).tolist()
         return StoredHeads(
             self.store,

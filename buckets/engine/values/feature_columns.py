@@ -6,7 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from buckets.aggregates.aggregate import COMPUTED, Computed, Values
+from buckets.aggregates.aggregate import Values
+from buckets.aggregates.component import COMPUTED, Computed
 from buckets.engine.values.feature_rules import Judged
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
@@ -21,22 +22,22 @@ _NO_EVENTS = np.empty(0, np.int64)
 
 
 def value_column(name: str) -> str:
-    """The column of a feature's values."""
+    """Return the column of a feature's values."""
     return f"value:{name}"
 
 
 def exact_column(name: str) -> str:
-    """The column that says whether its values are exact."""
+    """Return the column that says whether its values are exact."""
     return f"exact:{name}"
 
 
 def warm_column(name: str) -> str:
-    """The column that says whether all that its window needs has been kept."""
+    """Return the column that says whether all that its window needs has been kept."""
     return f"warm:{name}"
 
 
 def feature_types(rule: Rule, schema: EventSchema) -> dict[str, pa.DataType]:
-    """The features of a rule, with the types of their columns.
+    """Return the features of a rule, with the types of their columns.
 
     Booleans are bool; numbers without digits after the point int64; others decimals with room for 38 digits.
     """
@@ -48,15 +49,14 @@ def _number_type(scale: int) -> pa.DataType:
 
 
 def _type_of(named: NamedFeature, schema: EventSchema) -> pa.DataType:
-    """The type of a feature: what its aggregate makes of no events has the same digits."""
+    """Return the type of a feature: what its aggregate makes of no events has the same digits."""
     aggregate = named.feature.aggregate
     if aggregate.is_boolean:
         return pa.bool_()
     measure = schema.measures.get(named.feature.of or "")
     nothing: list[npt.NDArray[Any]] = [_NO_EVENTS] * len(COMPUTED)
-    none = Computed(*nothing)
-    found = dict.fromkeys((component for component, _ in named.parts()), none)
-    return _number_type(aggregate.lower(found, _OfNoEvents(0 if measure is None else measure.scale)).scale)
+    computed = dict.fromkeys((component for component, _ in named.parts()), Computed(*nothing))
+    return _number_type(aggregate.finalize(computed, _OfNoEvents(0 if measure is None else measure.scale)).scale)
 
 
 class _OfNoEvents:
@@ -70,7 +70,7 @@ class _OfNoEvents:
 
 
 def judged_columns(judged: Judged) -> pa.Table:
-    """A rule at the events at which it was evaluated.
+    """Return a rule at the events at which it was evaluated.
 
     Columns are those of every table of output `FEATURES`: `rule_id`, `position` and `fired`; and for each feature its
     values, whether these are exact, and whether they are warm.

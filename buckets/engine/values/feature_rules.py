@@ -18,6 +18,7 @@ from buckets.rules.filter import Filter
 from buckets.rules.part import Part
 from buckets.rules.prepared import PreparedRule, PreparedRules
 from buckets.rules.rule import Rule
+from buckets.rules.sql_filter import readable_columns
 from buckets.rules.template import Template
 
 Int64s = npt.NDArray[np.int64]
@@ -109,7 +110,7 @@ class _Filters:
         self._passed: dict[Filter, Flags] = {}
 
     def passed(self, where: Filter) -> Flags:
-        """Which of the events pass a filter."""
+        """Return which of the events pass a filter."""
         if where not in self._passed:
             self._passed[where] = counts(where, self.table, self.events)
         return self._passed[where]
@@ -144,16 +145,24 @@ class _Chosen:
             lists = self._table.lists_at(self._events)
             return _flags(holds(first.rule.when, fields, columns, self._table.schema, events, lists), 1)
         at_once = min(max(_MOST_ROWS // max(events, 1), 1), size)
-        pieces = []
-        for begin in range(0, size, at_once):
-            rules = np.arange(begin, min(begin + at_once, size))
-            tiled = np.tile(np.arange(events), len(rules))
-            bounds = {name: _taken(column, np.repeat(rules, events)) for name, column in template.bounds.items()}
-            features = {name: _taken(column, tiled) for name, column in columns.items()}
-            of_events = {name: column.take(pa.array(tiled)) for name, column in fields.items()}
-            found = holds(template.condition, of_events, features | bounds, self._table.schema, len(tiled))
-            pieces.append(_flags(found, len(rules)))
-        return np.concatenate(pieces)
+        pieces = (range(begin, min(begin + at_once, size)) for begin in range(0, size, at_once))
+        return np.concatenate([self._fired_together(template, rules, fields, columns) for rules in pieces])
+
+    def _fired_together(
+        self, template: Template, rules: range, fields: Mapping[str, pa.Array], columns: Mapping[str, FeatureColumn]
+    ) -> Flags:
+        """Evaluate the conditions of some rules of a template, one below the other: bool `(rules, events)`."""
+        events = len(self._events)
+        named = set(template.condition.expression.fields())
+        tested = {of.name for of in template.tests.values()}
+        values = {**columns, **readable_columns(tested.intersection(fields), fields, self._table.schema)}
+        tiled = np.tile(np.arange(events), len(rules))
+        bounds = {name: column.rows(np.repeat(rules, events)) for name, column in template.bounds.items()}
+        tests = {name: of.truths(values[of.name], rules) for name, of in template.tests.items()}
+        features = {name: _taken(column, tiled) for name, column in columns.items() if name in named}
+        of_events = {name: column.take(pa.array(tiled)) for name, column in fields.items() if name in named}
+        known = features | bounds | tests
+        return _flags(holds(template.condition, of_events, known, self._table.schema, len(tiled)), len(rules))
 
     def _compute(self, number: int) -> None:
         """Compute a feature, unless it has been computed."""
@@ -162,10 +171,10 @@ class _Chosen:
         named = self._prepared.features[number]
         of_group, own = self._parts[frozenset(named.fields)], _OwnOfFeature(named, self._filters, self._rows)
         parts = {component: of_group[part].take(self._rows) for component, part in named.parts()}
-        found = {component: part.computed for component, part in parts.items()}
+        computed = {component: part.computed for component, part in parts.items()}
         warm = np.all([part.warm for part in parts.values()], axis=0)
         aggregate = named.feature.aggregate
-        values = FeatureValues(named, aggregate.lower(found, own), aggregate.counted(found, own), warm)
+        values = FeatureValues(named, aggregate.finalize(computed, own), aggregate.counted(computed, own), warm)
         outside = next((part.outside for part in parts.values()), None)
         values = values if outside is None else _null_where(outside, values)
         self._features[number], self._columns[number] = values, _column(values)
@@ -177,14 +186,12 @@ def _flags(found: pa.BooleanArray, rules: int) -> Flags:
 
 
 def _taken(column: FeatureColumn, rows: Int64s) -> FeatureColumn:
-    """Some rows of a column, in any order."""
-    if isinstance(column, Numbers):
-        return replace(column, scaled=column.scaled[rows], valid=column.valid[rows])
-    return column.take(pa.array(rows))
+    """Return some rows of a column, in any order."""
+    return column.rows(rows) if isinstance(column, Numbers) else column.take(pa.array(rows))
 
 
 def _null_where(outside: Flags, of: FeatureValues) -> FeatureValues:
-    """A feature that is NULL at events which do not belong to its group."""
+    """Return a feature that is NULL at events which do not belong to its group."""
     values = of.values
     null = values._replace(
         scaled=np.where(outside, 0, values.scaled),
@@ -235,7 +242,7 @@ class _OwnOfFeature:
 
 
 def _column(feature: FeatureValues) -> FeatureColumn:
-    """A feature as a column of a condition."""
+    """Return a feature as a column of a condition."""
     values = feature.values
     if feature.feature.feature.aggregate.is_boolean:
         return pa.array(values.scaled == 1, mask=~values.valid)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from buckets.aggregates.aggregate import COMPUTED, Computed
+from buckets.aggregates.component import COMPUTED, Computed
 from buckets.engine.values.scored_group import ScoredGroup
 from buckets.kernel.result_rows import Rows
 from buckets.rules.part import Part
@@ -36,13 +36,13 @@ class ComputedPart:
     outside: Flags | None = None
 
     def take(self, rows: Int64s) -> "ComputedPart":
-        """The part at some of the events."""
+        """Return the part at some of the events."""
         columns: list[npt.NDArray[Any]] = [column[rows] for column in self.computed]
         outside = None if self.outside is None else self.outside[rows]
         return ComputedPart(Computed(*columns), self.there[rows], self.warm[rows], outside)
 
     def take_or_outside(self, rows: Int64s) -> "ComputedPart":
-        """The part at some of the events, or at others that do not belong to its group, for which rows are -1."""
+        """Return the part at some of the events; rows are -1 for those that do not belong to its group."""
         outside = rows < 0
         if not outside.any():
             return self.take(rows)
@@ -66,7 +66,7 @@ class GroupParts:
 
 
 def group_parts(group: ScoredGroup) -> GroupParts:
-    """The parts that a group has computed."""
+    """Return the parts that a group has computed."""
     rows, parts = group.scored.parts, group.plan.parts
     order = np.argsort(rows.rule, kind="stable")
     start = np.searchsorted(rows.rule[order], np.arange(len(parts) + 1))
@@ -79,7 +79,7 @@ def group_parts(group: ScoredGroup) -> GroupParts:
 
 
 def _part(group: ScoredGroup, index: int, rows: Rows, chosen: Int64s, events: Int64s) -> ComputedPart:
-    """One part, whose rows are chosen, at events of which it may lack some."""
+    """Return one part, whose rows are chosen, at events of which it may lack some."""
     columns: list[npt.NDArray[Any]] = [getattr(rows, name)[chosen] for name in COMPUTED]
     there = np.ones(len(events), np.bool_)
     if len(chosen) < len(events):
@@ -98,7 +98,7 @@ def _spread(column: npt.NDArray[Any], at: Int64s, size: int) -> npt.NDArray[Any]
 
 
 def to_columns(parts: Sequence[ComputedPart]) -> dict[str, pa.Array]:
-    """Parts at the same events as columns of a table; with bounds where some value has any."""
+    """Return parts at the same events as columns of a table; with bounds where some value has any."""
     columns: dict[str, pa.Array] = {}
     for number, of in enumerate(parts):
         is_known = of.computed.exact.all() and np.array_equal(of.computed.count_lower, of.computed.count_upper)
@@ -128,7 +128,7 @@ def _read(table: pa.Table, number: int) -> ComputedPart:
 
 
 def joined(pieces: Sequence[ComputedPart]) -> ComputedPart:
-    """A part at the events of several pieces, one piece after the other."""
+    """Return a part at the events of several pieces, one piece after the other."""
     columns: list[npt.NDArray[Any]] = [
         np.concatenate(column) for column in zip(*(each.computed for each in pieces), strict=True)
     ]

@@ -2,16 +2,16 @@
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from buckets.aggregates.aggregate import Values, joined
+from buckets.aggregates.aggregate import Values
+from buckets.aggregates.component import joined
 from buckets.engine.values.feature_rules import FeatureValues, Judged
 from buckets.engine.values.scored_group import ScoredGroup
 from buckets.kernel.result_rows import Rows
-from buckets.numbers.fixed_point import AVERAGE_EXTRA_DIGITS
+from buckets.kernel.score import chosen_rows
+from buckets.rules.rule import extra_digits
 
 
 def judged_limits(group: ScoredGroup) -> Iterator[Judged]:
@@ -21,9 +21,8 @@ def judged_limits(group: ScoredGroup) -> Iterator[Judged]:
     starts = np.searchsorted(rows.rule[order], np.arange(len(plan.rules) + 1)).tolist()
     for rule, scale, (start, end) in zip(plan.rules, plan.value_scales, pairwise(starts), strict=True):
         if start < end:
-            columns: list[npt.NDArray[Any]] = [column[order[start:end]] for column in rows]
-            chosen, (named,) = Rows(*columns), rule.named_features()
-            values = _values(chosen, scale, AVERAGE_EXTRA_DIGITS if named.feature.function == "avg" else 0)
+            chosen, (named,) = chosen_rows(rows, order[start:end]), rule.named_features()
+            values = _values(chosen, scale, extra_digits(rule))
             warm = group.warm(chosen.event, chosen.rule)
             features = {named.name: FeatureValues(named, values, chosen.event_count, warm)}
             yield Judged(rule, group.table, chosen.event, features, chosen.fired)

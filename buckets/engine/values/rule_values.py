@@ -12,7 +12,7 @@ from buckets.events.schema import EventSchema
 from buckets.kernel.plan import GroupPlan
 from buckets.kernel.result_rows import Rows
 from buckets.numbers.decimal128 import decimals
-from buckets.outputs.columns import value_type
+from buckets.outputs.output import value_type
 
 _VALUES = ("whole", "micro", "event_count")
 _BOUNDS = ("lower_whole", "lower_micro", "upper_whole", "upper_micro", "exact", "count_lower", "count_upper")

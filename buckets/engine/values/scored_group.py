@@ -31,7 +31,7 @@ class ScoredGroup:
     scored: Scored
 
     def outcome_counts(self) -> list[int]:
-        """How many events had each outcome, by its code in `buckets.kernel.outcome`."""
+        """Return how many events had each outcome, by its code in `buckets.kernel.outcome`."""
         return np.bincount(self.scored.outcomes.code, minlength=OUTCOMES).tolist()
 
     @cached_property
@@ -41,7 +41,7 @@ class ScoredGroup:
         return np.maximum(times_ms, self.scored.outcomes.clock_ms)
 
     def warm(self, events: Int64s, rules: npt.NDArray[np.int32] | Int64s) -> npt.NDArray[np.bool_]:
-        """Whether the windows of rules at events reach no further back than what has been kept for rule and key.
+        """Return whether the windows of rules at events reach no further back than what has been kept for rule and key.
 
         Args:
             events: indices of events.

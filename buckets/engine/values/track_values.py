@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from buckets.aggregates.aggregate import ColumnKind
+from buckets.aggregates.component import ColumnKind
 from buckets.engine.batch.keyed_table import KeyedTable
 from buckets.rules.feature import field_kind
 from buckets.rules.filter import Filter, matches, needed_fields
@@ -17,14 +17,14 @@ from buckets.rules.track import Track
 Int64s = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 _UNCOUNTED: dict[ColumnKind, int] = {"least": np.iinfo(np.int64).max, "greatest": np.iinfo(np.int64).min}
-"""What an event that does not count has, where that is not 0: what is never the least or the greatest."""
+"""What an event that does not count has, where that is not 0: a neutral element for min or max."""
 _DIGEST_BITS = 63
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 
 
 def track_values(table: KeyedTable) -> tuple[Int64s, Flags]:
-    """What a group's columns keep of its events; of a track that no rule reads any more nothing.
+    """Return what a group's columns keep of its events; of a track that no rule reads any more nothing.
 
     Returns:
         The values, int64 `(columns, events)`, 0 where there is none; and where an event that counts has none, bool.
@@ -53,13 +53,13 @@ def track_values(table: KeyedTable) -> tuple[Int64s, Flags]:
 
 
 def _missing(field: str, table: KeyedTable) -> Flags | None:
-    """Which events have no value in a field; None where all have."""
+    """Return which events have no value in a field; None where all have."""
     column = table.fields([field])[field]
     return None if not column.null_count else column.is_null().to_numpy(zero_copy_only=False)
 
 
 def counts(where: Filter, table: KeyedTable, events: Int64s | None = None) -> npt.NDArray[np.bool_]:
-    """Which events pass a filter, of some of them or of all."""
+    """Return which events pass a filter, of some of them or of all."""
     size = len(table.events) if events is None else len(events)
     if not where:
         return np.ones(size, np.bool_)
@@ -71,7 +71,7 @@ def counts(where: Filter, table: KeyedTable, events: Int64s | None = None) -> np
 
 
 def numbers_of(field: str, table: KeyedTable, events: Int64s | None = None) -> Int64s:
-    """A field of events as integers: a measure scaled, a boolean as 0 or 1; 0 for a text, and for null."""
+    """Return a field of events as integers: a measure scaled, a boolean as 0 or 1; 0 for a text, and for null."""
     column = table.fields([field], events)[field]
     if field_kind(field, table.schema) == "string":
         return np.zeros(len(column), np.int64)
@@ -80,13 +80,13 @@ def numbers_of(field: str, table: KeyedTable, events: Int64s | None = None) -> I
 
 
 def has_value(field: str, table: KeyedTable, events: Int64s) -> Flags:
-    """Which of some events have a value in a field."""
+    """Return which of some events have a value in a field."""
     found: Flags = table.fields([field], events)[field].is_valid().to_numpy(zero_copy_only=False)
     return found
 
 
 def _column(track: Track, table: KeyedTable) -> Int64s:
-    """What a track keeps of events that count."""
+    """Return what a track keeps of events that count."""
     if track.of is None:
         return np.ones(len(table.events), np.int64)
     if track.kind in ("digest_high", "digest_low"):
@@ -96,7 +96,7 @@ def _column(track: Track, table: KeyedTable) -> Int64s:
 
 
 def _identity(field: str, table: KeyedTable) -> tuple[Int64s, Int64s]:
-    """What tells values apart: a text's digest in two halves; a number, and 0."""
+    """Return what tells values apart: a text's digest in two halves; a number, and 0."""
     if field_kind(field, table.schema) != "string":
         values = numbers_of(field, table)
         return values, np.zeros(len(values), np.int64)
@@ -112,7 +112,7 @@ def _identity(field: str, table: KeyedTable) -> tuple[Int64s, Int64s]:
 
 
 def _squared(values: Int64s) -> tuple[Any, Any, Any, Any]:
-    """Squares as four words of 32 bits, the lowest first: uint64 arrays."""
+    """Return squares as four words of 32 bits, the lowest first: uint64 arrays."""
     size = np.abs(values).astype(np.uint64)  # the least integer has no other sign, and its bits are right as they are
     low, high = size & _LOW, size >> _HALF
     words, product, top = low * low, np.uint64(2) * low * high, high * high

@@ -17,27 +17,28 @@ import pyarrow as pa
 from buckets.checkpoint.terms import Terms
 from buckets.config.engine import EngineSettings
 from buckets.config.raw_windows import check_raw_windows, raw_window_fault
-from buckets.duration import format_duration
+from buckets.duration import DAY_MS, format_duration
 from buckets.errors import BucketsError
 from buckets.evaluation import check_rules, first_version
 from buckets.events.schema import EventSchema
 from buckets.history.backtest.confirmed_fraud import Amounts
 from buckets.history.backtest.expectation import Known
-from buckets.history.backtest.figures_text import decimal_text
 from buckets.history.backtest.fraud_events import FraudEvents
 from buckets.history.backtest.pieces import BacktestScoring
 from buckets.history.backtest.raised_alerts import RaisedAlerts
 from buckets.history.backtest.report import BacktestReport, RuleResult, VariantResult
 from buckets.history.backtest.totals import Totals
 from buckets.history.backtest.variants import NO_SWEEP, SweptRules
-from buckets.history.scoring.scoring import Piece, score_pieces
+from buckets.history.scoring.scoring import ArchivePiece, score_pieces
 from buckets.lists.index import ListIndex
 from buckets.moment import ANY_TIME, TimeRange, short_time_text
+from buckets.numbers.figures import decimal_text
 from buckets.outputs.columns import ALERTS, SHADOW_ALERTS
-from buckets.outputs.comparison import DAY_MS, Comparison, Event, Sample, compare_events, compared_columns, sample_of
+from buckets.outputs.comparison import Comparison, Event, Sample, compare_events, compared_columns, sample_of
 from buckets.outputs.recorded_outputs import RAISED, Selection, output_rows
 from buckets.rules.revision import names
-from buckets.rules.rule import Rule, check_against_schema
+from buckets.rules.rule import Rule
+from buckets.rules.rule_faults import check_against_schema
 
 _Recorded = dict[tuple[str, str], dict[Event, Sample]]
 """By rule and output, the events with a recorded alert."""
@@ -92,9 +93,8 @@ class Backtest:
             raise BucketsError(message)
         begin, end = self.span
         if begin is not None and end is not None and begin >= end:
-            message = (
-                f"--from {short_time_text(begin)} is not before --to {short_time_text(end)}; no event is in between"
-            )
+            first, last = short_time_text(begin), short_time_text(end)
+            message = f"--from {first} is not before --to {last}; no event is in between"
             raise BucketsError(message)
         if self.measure is not None and self.measure not in self.schema.measures:
             known = ", ".join(self.schema.measures) or "none"
@@ -141,7 +141,7 @@ class Backtest:
 
     def run(
         self,
-        pieces: Iterable[Piece],
+        pieces: Iterable[ArchivePiece],
         on_rows: Callable[[int, int], None] = lambda rows, alerts: None,
         on_alerts: Callable[[pa.Table], None] = lambda alerts: None,
         processes: int = 1,
@@ -183,7 +183,7 @@ class Backtest:
             why = f" ({raised.bad.text})" if raised.bad.bad else ""
             return f"no event has been read{why}; name events, or the configuration of a job that has run"
         first, last = map(short_time_text, raised.all_ms)
-        begin, end = ("any time" if each is None else short_time_text(each) for each in self.span)
+        begin, end = ("any time" if time is None else short_time_text(time) for time in self.span)
         return f"no event lies in the range from {begin} to {end}; those that were read go from {first} to {last}"
 
     def _report(self, raised: RaisedAlerts, in_span_ms: tuple[int, int], fraud: FraudEvents | None) -> BacktestReport:
@@ -227,19 +227,19 @@ class Backtest:
 
     def _variants(self, totals: Totals) -> Iterator[VariantResult]:
         written = self.swept.written
-        for each in self.swept.combinations:
-            figures = totals.of_variants((rule_id, written[rule_id]) for rule_id in each.rules)
-            yield VariantResult(each.values, each.is_as_written, figures)
+        for combination in self.swept.combinations:
+            figures = totals.of_variants((rule_id, written[rule_id]) for rule_id in combination.rules)
+            yield VariantResult(combination.values, combination.is_as_written, figures)
 
     def _recorded(self, folder: Path) -> _Recorded:
-        """The recorded alerts of the range."""
-        found: _Recorded = {}
+        """Return the recorded alerts of the range."""
+        recorded: _Recorded = {}
         wanted, columns = Selection({}, self.span), compared_columns(self.measure)
         for output in RAISED:
             for row in output_rows(folder, output, columns, wanted):
                 sample = sample_of(row, self.measure)
-                found.setdefault((row["rule_id"], output), {}).setdefault(sample.event, sample)
-        return found
+                recorded.setdefault((row["rule_id"], output), {}).setdefault(sample.event, sample)
+        return recorded
 
     def _gone(self, recorded: _Recorded) -> dict[str, int]:
         here = {rule.rule_id for rule in self._evaluated}
@@ -257,7 +257,7 @@ class Backtest:
             yield raised.bad.text
         if fraud is not None and fraud.missing:
             yield f"{fraud.missing:,} of {fraud.confirmed:,} events of confirmed fraud are not in what was read"
-        endless = [rule.rule_id for rule in self._evaluated if _depends_on_alerts(rule)]
+        endless = [rule.rule_id for rule in self._evaluated if rule.depends_on_alerts or rule.on == "alerts"]
         if self.history_ms is not None and endless:
             yield (
                 f"alerts before --history count for nothing: those of {names(endless)} may differ from what the whole "
@@ -275,8 +275,3 @@ class Backtest:
                 f"figures per day are of {decimal_text(days, 1)} days of the {decimal_text(length, 1)} of the range: "
                 "those with at least 5 % of the events of a usual day"
             )
-
-
-def _depends_on_alerts(rule: Rule) -> bool:
-    """Whether an alert of a rule may depend on any earlier alert."""
-    return rule.cooldown is not None or rule.reset_on_alert or rule.on == "alerts"

@@ -8,7 +8,7 @@ from buckets.expressions.expression import COMPARISONS, Expression
 
 
 def number_fault(when: str, feature: str) -> str | None:
-    """Why it is not clear which number is meant; None if it is."""
+    """Say why it is not clear which number is meant; None if it is."""
     from buckets.expressions.parser import parse_expression
 
     count = sum(1 for _ in _comparisons(parse_expression(when), feature))
@@ -19,21 +19,21 @@ def number_fault(when: str, feature: str) -> str | None:
 
 
 def with_number(when: str, feature: str, number: Decimal) -> str:
-    """A condition with another number instead of that one."""
+    """Return a condition with another number instead of that one."""
     from buckets.expressions.parser import parse_expression
     from buckets.expressions.sql_text import to_sql
 
     expression = parse_expression(when)
     (old,) = _comparisons(expression, feature)
     literal = Expression("number", value=number)
-    operands = tuple(literal if _is_number(each) else each for each in old.operands)
+    operands = tuple(literal if _is_number(operand) else operand for operand in old.operands)
     return to_sql(_replaced(expression, old, replace(old, operands=operands)))
 
 
 def _comparisons(expression: Expression, feature: str) -> Iterator[Expression]:
-    """The comparisons of a feature with a number as it is written."""
+    """Return the comparisons of a feature with a number as it is written."""
     operands = expression.operands
-    has_feature = any(each.operator == "field" and each.value == feature for each in operands)
+    has_feature = any(operand.operator == "field" and operand.value == feature for operand in operands)
     if expression.operator in COMPARISONS and has_feature and any(map(_is_number, operands)):
         yield expression
     for operand in operands:
@@ -49,4 +49,4 @@ def _is_number(expression: Expression) -> bool:
 def _replaced(expression: Expression, old: Expression, new: Expression) -> Expression:
     if expression is old:
         return new
-    return replace(expression, operands=tuple(_replaced(each, old, new) for each in expression.operands))
+    return replace(expression, operands=tuple(_replaced(operand, old, new) for operand in expression.operands))

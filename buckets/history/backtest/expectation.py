@@ -9,8 +9,8 @@ from fractions import Fraction
 from typing import Any
 
 from buckets.errors import BucketsError
-from buckets.history.backtest.figures_text import TITLES
-from buckets.history.backtest.report import BacktestReport, Figures
+from buckets.history.backtest.report import TITLES, BacktestReport
+from buckets.numbers.figures import short_decimal_text
 from buckets.outputs.comparison import Caught
 from buckets.printable import in_quotes
 from buckets.rules.revision import names
@@ -57,13 +57,7 @@ class Expectation:
 
 @dataclass(frozen=True)
 class CheckedExpectation:
-    """What became of an expectation.
-
-    Attributes:
-        expectation: the expectation.
-        value: what was found; None where that is not known.
-        is_met: whether it holds; what is not known does not.
-    """
+    """What became of an expectation, with the value that was found; None is not known, and meets none."""
 
     expectation: Expectation
     value: Fraction | None
@@ -74,19 +68,12 @@ class CheckedExpectation:
         """What was found, in words."""
         if self.value is None:
             return "is not known: there is nothing to divide by"
-        return f"is {shown(self.value)}"
+        return f"is {short_decimal_text(self.value)}"
 
 
 @dataclass(frozen=True)
 class Known:
-    """What a backtest can tell.
-
-    Attributes:
-        rules: the rules that are evaluated.
-        fraud: whether it is known what confirmed fraud is.
-        recorded: whether there are recorded alerts to compare with.
-        amount: whether events have an amount.
-    """
+    """What a backtest can tell: of which rules, and whether fraud, recorded alerts and amounts of events are known."""
 
     rules: Collection[str]
     fraud: bool
@@ -95,20 +82,16 @@ class Known:
 
 
 def parse_expectation(text: str, known: Known) -> Expectation:
-    """Read an expectation.
-
-    Args:
-        text: as at the top of this module.
-        known: what can be asked for.
+    """Read an expectation, as at the top of this module, of what is known.
 
     Raises:
         BucketsError: it cannot be read, names no rule, or asks for what is not known.
     """
-    found = _FORM.fullmatch(" ".join(text.split()))
-    if found is None:
+    written = _FORM.fullmatch(" ".join(text.split()))
+    if written is None:
         message = f"expect {in_quotes(text)}: cannot be read; {_LIKE}; figures: {', '.join(FIGURES)}"
         raise BucketsError(message)
-    figure, rule_id, sign, number, percent, per_day = found.groups()
+    figure, rule_id, sign, number, percent, per_day = written.groups()
     fault = None
     if rule_id is not None and rule_id not in known.rules:
         fault = f"there is no rule {in_quotes(rule_id)}; rules: {names(known.rules)}"
@@ -141,14 +124,10 @@ def check_expectation(expectation: Expectation, report: BacktestReport) -> Check
 def _value(expectation: Expectation, report: BacktestReport) -> Fraction | None:
     of_rule = next((rule for rule in report.rules if rule.rule_id == expectation.rule_id), None)
     overlap, figures = (report.overlap, report.total) if of_rule is None else (of_rule.overlap, of_rule.figures)
-    if expectation.figure in _OVERLAP:
+    name, fraud = expectation.figure, figures.fraud
+    if name in _OVERLAP:
         assert overlap is not None
-        return Fraction(overlap.parts[_OVERLAP[expectation.figure]].events)
-    return _figure(expectation.figure, figures)
-
-
-def _figure(name: str, figures: Figures) -> Fraction | None:
-    fraud = figures.fraud
+        return Fraction(overlap.parts[_OVERLAP[name]].events)
     if name in _OF_FRAUD:
         assert fraud is not None
         if name in _SHARES:
@@ -156,10 +135,3 @@ def _figure(name: str, figures: Figures) -> Fraction | None:
         return Fraction(fraud.caught if name == "caught" else fraud.saved_amount)
     value = getattr(figures, name)
     return None if value is None else Fraction(value)
-
-
-def shown(value: Fraction) -> str:
-    """A number for people: whole, or with up to four digits after the point."""
-    if value.denominator == 1:
-        return f"{int(value):,}"
-    return f"{float(value):,.4f}".rstrip("0").rstrip(".")

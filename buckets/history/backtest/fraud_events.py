@@ -18,13 +18,9 @@ from buckets.outputs.comparison import Event
 
 @dataclass(frozen=True)
 class FraudEvent:
-    """An event that is confirmed fraud.
+    """An event that is confirmed fraud, with the number of the arrival with which it came first.
 
-    Attributes:
-        arrival: the number of the arrival with which it came first.
-        time_ms: when it happened.
-        amount: scaled; 0 where it is not known.
-        fields: the values by which rules group.
+    The amount is scaled, and 0 where it is not known; the fields are those by which rules group.
     """
 
     arrival: int
@@ -41,14 +37,7 @@ class FraudEvents:
     """
 
     def __init__(self, confirmed: Amounts, schema: EventSchema, amount: str | None, fields: Iterable[str]) -> None:
-        """Nothing has been found yet.
-
-        Args:
-            confirmed: what was fraud.
-            schema: the event schema.
-            amount: the measure that is the amount of an event; None for none.
-            fields: by which rules group.
-        """
+        """Begin with nothing found; `amount` is the measure that is the amount of an event, `fields` those of keys."""
         self._confirmed, self._schema, self._amount = confirmed, schema, amount
         self._fields: Sequence[str] = list(dict.fromkeys(fields))
         self._ids = pa.array(list(confirmed), pa.string())
@@ -91,7 +80,7 @@ class FraudEvents:
                 self._ids_found.add(event_id)
 
     def _worth(self, event_id: str, own: int) -> int:
-        """The confirmed amount of an event, scaled; its own where none is written.
+        """Return the confirmed amount of an event, scaled; its own where none is written.
 
         What is written for an id is the amount of its first event; others of this id have none.
         """

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from buckets.archive.archive import ARRIVAL, OWN_COLUMNS, SOURCE_ORDER, by_batch
-from buckets.archive.arrived import archived
+from buckets.archive.arrival_rows import archived
 from buckets.archive.event_table import open_events
 from buckets.archive.history import History
 from buckets.checkpoint.terms import Terms
@@ -24,7 +24,7 @@ from buckets.delta.query import is_between, moments_ms
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
 from buckets.events.table_rows import table_arrivals
-from buckets.history.scoring.scoring import Piece
+from buckets.history.scoring.scoring import ArchivePiece
 from buckets.lists.index import ListIndex
 from buckets.lists.lists import NO_LISTS, Lists
 from buckets.moment import TimeRange
@@ -35,11 +35,7 @@ from buckets.rules.rule_set import RuleSet
 class BacktestScoring:
     """By what all pieces are scored.
 
-    Attributes:
-        rule_set: the rules.
-        terms: the settings and the event schema.
-        lists: lists that are given, and count instead of recorded ones.
-        from_ms: from which event time on events count at all; None for any.
+    Given lists count instead of recorded ones, and events only from `from_ms` on, if that is not None.
     """
 
     rule_set: RuleSet
@@ -52,31 +48,21 @@ class BacktestScoring:
         """The lists that rules look into and that are not given."""
         return frozenset().union(*(rule.lists for rule in self.rule_set.rules)).difference(self.lists)
 
-    def piece(self, rows: pa.Table, recorded: Lists = NO_LISTS) -> Piece:
-        """Rows as a piece, without events that do not count.
+    def piece(self, rows: pa.Table, recorded: Lists = NO_LISTS) -> ArchivePiece:
+        """Make a piece of rows of the archive, with the lists as they were, without events that do not count.
 
         A piece may hold many batches. The engine orders events by `source_order`, which orders those of a batch only:
         in a piece it is the number of the arrival.
-
-        Args:
-            rows: of the archive, with `_arrival`.
-            recorded: the lists as they were.
         """
         rows = rows.set_column(rows.column_names.index(SOURCE_ORDER), SOURCE_ORDER, rows[ARRIVAL])
         if self.from_ms is not None:
             times_ms = moments_ms(rows[self.terms.event_schema.event_time.field])
             rows = rows.filter(pc.greater_equal(times_ms, self.from_ms))
-        return Piece(rows, self.rule_set, self.terms, {**recorded, **self.lists} if self.lists else recorded)
+        return ArchivePiece(rows, self.rule_set, self.terms, {**recorded, **self.lists} if self.lists else recorded)
 
 
-def archive_pieces(history: History, scoring: BacktestScoring, until_ms: int | None) -> Iterator[Piece]:
-    """What has arrived for a job.
-
-    Args:
-        history: of the job.
-        scoring: by what it is scored.
-        until_ms: the first event time after the range; None for none: arrivals after the last one before it are left
-            out.
+def archive_pieces(history: History, scoring: BacktestScoring, until_ms: int | None) -> Iterator[ArchivePiece]:
+    """Return what has arrived for a job, in pieces, up to the last arrival before an event time, if one is given.
 
     Raises:
         BucketsError: a rule looks into a list that the job did not have.
@@ -111,53 +97,49 @@ def check_needed_lists(needed: Iterable[str], known: Collection[str], where: str
 
 
 def _arrivals(history: History, scoring: BacktestScoring, until_ms: int | None) -> tuple[int, int | None]:
-    """The first arrival that counts, and the one after the last; all of them where no time is given."""
+    """Return the first arrival that counts, and the one after the last; all of them where no time is given."""
     time = scoring.terms.event_schema.event_time.field
     first, end = 0, None
+
+    def arrival(which: str, span: TimeRange) -> int | None:
+        (test,) = is_between(time, span)
+        rows = history.archive.query(f"select {which}(_arrival) as number from archive where {test}").to_pylist()
+        number: int | None = rows[0]["number"]
+        return number
+
     if scoring.from_ms is not None:
-        (test,) = is_between(time, TimeRange(scoring.from_ms))
-        asked = f"select min(_arrival) as found from archive where {test}"
-        found = history.archive.query(asked)["found"][0].as_py()
-        first = history.archive.end() if found is None else found
+        earliest = arrival("min", TimeRange(scoring.from_ms))
+        first = history.archive.end() if earliest is None else earliest
     if until_ms is not None:
-        (test,) = is_between(time, TimeRange(until_ms=until_ms))
-        asked = f"select max(_arrival) as found from archive where {test}"
-        found = history.archive.query(asked)["found"][0].as_py()
-        end = 0 if found is None else found + 1
+        latest = arrival("max", TimeRange(until_ms=until_ms))
+        end = 0 if latest is None else latest + 1
     return first, end
 
 
 def _with_fields(rows: pa.Table, schema: EventSchema) -> pa.Table:
-    """Rows with a column for each field: one that was declared later is null in what had been archived before."""
+    """Give rows a column for each field: one that was declared later is null in what had been archived before."""
     for name in schema.field_names:
         if name not in rows.column_names:
             rows = rows.append_column(name, pa.nulls(len(rows), pa.string()))
     return rows
 
 
-def event_pieces(path: Path, arrival: str | None, scoring: BacktestScoring) -> Iterator[Piece]:
-    """The events of a file, a folder of files or a Delta table, in the order in which they count.
-
-    Args:
-        path: as `open_events` takes it.
-        arrival: the column of a Delta table that orders its rows; None for the event time.
-        scoring: by what they are scored.
+def event_pieces(path: Path, arrival: str | None, scoring: BacktestScoring) -> Iterator[ArchivePiece]:
+    """Return events as `open_events` opens them, in pieces; a column orders those of a Delta table, or their time.
 
     Raises:
         BucketsError: it cannot be read, or has no events of the schema.
     """
-    arrivals = open_events(path, scoring.terms.event_schema, scoring.rule_set.named_fields, arrival)
-    yield from _numbered(arrivals, scoring)
+    yield from _numbered(open_events(path, scoring.terms.event_schema, scoring.rule_set.named_fields, arrival), scoring)
 
 
-def table_pieces(events: pa.Table, scoring: BacktestScoring) -> Iterator[Piece]:
-    """The events of a table, in the order of its rows."""
-    arrivals = table_arrivals(events, scoring.terms.event_schema, scoring.rule_set.named_fields)
-    return _numbered(arrivals, scoring)
+def table_pieces(events: pa.Table, scoring: BacktestScoring) -> Iterator[ArchivePiece]:
+    """Return the events of a table, in pieces in the order of its rows."""
+    return _numbered(table_arrivals(events, scoring.terms.event_schema, scoring.rule_set.named_fields), scoring)
 
 
-def _numbered(arrivals: Iterable[pa.RecordBatch], scoring: BacktestScoring) -> Iterator[Piece]:
-    """Arrivals that are in no archive as pieces."""
+def _numbered(arrivals: Iterable[pa.RecordBatch], scoring: BacktestScoring) -> Iterator[ArchivePiece]:
+    """Make pieces of arrivals that are in no archive."""
     first = 0
     for rows in arrivals:
         numbers = pa.array(np.arange(first, first + len(rows)))

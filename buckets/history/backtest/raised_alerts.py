@@ -26,7 +26,8 @@ from buckets.events.schema import EventSchema
 from buckets.history.backtest.counted_days import CountedDays
 from buckets.history.scoring.scoring import ScoredPiece
 from buckets.moment import TimeRange
-from buckets.outputs.columns import ALERTS, DEAD_LETTERS, HELD_ALERTS, SHADOW_ALERTS, VARIANT_OUTPUTS
+from buckets.outputs.columns import DEAD_LETTERS, VARIANT_OUTPUTS
+from buckets.outputs.recorded_outputs import ALERT_OUTPUTS
 from buckets.rules.policy import WHOLE_SHARE
 from buckets.rules.rule import Rule
 
@@ -57,37 +58,31 @@ class AlertedEvents:
         ids = self.event_id.dictionary_encode().indices.to_numpy().astype(np.int64)
         _, times = np.unique(self.time_ms, return_inverse=True)
         _, codes = np.unique(ids * (len(ids) + 1) + times, return_inverse=True)
-        found: Int64s = codes.astype(np.int64)
-        return found
+        numbers: Int64s = codes.astype(np.int64)
+        return numbers
 
     @cached_property
     def first_row(self) -> Int64s:
         """For each event the row with which it came first, of those that alerted."""
         order = np.argsort(self.arrival, kind="stable")
         _, first = np.unique(self.event[order], return_index=True)
-        found: Int64s = order[first]
-        return found
+        rows: Int64s = order[first]
+        return rows
 
 
 @dataclass(frozen=True)
 class AlertsOfRule:
-    """The alerts of a rule in one output: arrays of one length.
-
-    Attributes:
-        row: int64, indices into `AlertedEvents`.
-        key: int64, indices into `RaisedAlerts.keys`.
-    """
+    """The alerts of a rule in one output: rows of `AlertedEvents` and keys of `RaisedAlerts`, both int64."""
 
     row: Int64s
     key: Int64s
 
     @classmethod
     def joined(cls, parts: "list[AlertsOfRule]") -> "AlertsOfRule":
-        """Several one after the other."""
+        """Join the alerts of several pieces."""
         none = np.empty(0, np.int64)
-        return cls(
-            np.concatenate([none, *(each.row for each in parts)]), np.concatenate([none, *(each.key for each in parts)])
-        )
+        rows, keys = [part.row for part in parts], [part.key for part in parts]
+        return cls(np.concatenate([none, *rows]), np.concatenate([none, *keys]))
 
 
 class RaisedAlerts:
@@ -105,13 +100,10 @@ class RaisedAlerts:
     """
 
     def __init__(self, schema: EventSchema, span: TimeRange, amount: str | None, rules: Mapping[str, Rule]) -> None:
-        """Nothing yet.
+        """Begin with nothing taken.
 
-        Args:
-            schema: the event schema.
-            span: which events count.
-            amount: the measure that is the amount of an event; None for none.
-            rules: by the id of a rule, the rule; by the id of a variant, the rule that it is one of.
+        `amount` is the measure that is the amount of an event, if any; `rules` has rules by their ids, and by the id of
+        a variant the rule that it is one of.
         """
         self._schema, self._span, self._amount = schema, span, amount
         self._shares = {name: rule for name, rule in rules.items() if _has_share(rule)}
@@ -131,10 +123,12 @@ class RaisedAlerts:
         rows = scored.piece.rows
         self._note_times(rows)
         self.bad.take(scored.account.events_in, scored.account.malformed, bad_rows(scored.table(DEAD_LETTERS)))
-        tables = {
-            name: self._in_span(scored.table(name)) for name in (ALERTS, SHADOW_ALERTS, HELD_ALERTS, *VARIANT_OUTPUTS)
-        }
-        there = {name: table for name, table in tables.items() if table.num_rows}
+        there = {}
+        for output in (*ALERT_OUTPUTS, *VARIANT_OUTPUTS):
+            table = scored.table(output)
+            in_span = table.filter(inside(moments_ms(table["event_time"]), self._span)) if table.num_rows else table
+            if in_span.num_rows:
+                there[output] = in_span
         if there:
             joined = pa.concat_tables([table.select([_ARRIVAL, "rule_id", "key"]) for table in there.values()])
             self._add(rows, joined, np.repeat(list(there), [table.num_rows for table in there.values()]))
@@ -151,14 +145,14 @@ class RaisedAlerts:
         )
 
     def of(self, rule_id: str, output: str) -> AlertsOfRule:
-        """The alerts of a rule or a variant in an output, once all pieces have been taken.
+        """Return the alerts of a rule or a variant in an output, once all pieces have been taken.
 
         Of an ACTIVE rule those of the keys inside its `rollout`, for they alone come, or would come, to `alerts`.
         """
         return AlertsOfRule.joined(self._found.get((rule_id, output), []))
 
     def key_of(self, values: Mapping[str, object]) -> int | None:
-        """The number of a key, by the values of its fields; None where it has no alert."""
+        """Return the number of a key, by the values of its fields; None where it has no alert."""
         return self._canonical.get(_sorted_json(values))
 
     def _note_times(self, rows: pa.Table) -> None:
@@ -168,34 +162,28 @@ class RaisedAlerts:
         self.days.take(counted_ms.to_numpy())
         self.in_span_ms, self.all_ms = _wider(self.in_span_ms, counted_ms), _wider(self.all_ms, times_ms)
 
-    def _in_span(self, table: pa.Table) -> pa.Table:
-        return table.filter(inside(moments_ms(table["event_time"]), self._span)) if table.num_rows else table
-
     def _add(self, rows: pa.Table, alerts: pa.Table, outputs: npt.NDArray[np.str_]) -> None:
         """Add the alerts of a piece."""
         arrivals, index = np.unique(alerts[_ARRIVAL].to_numpy(), return_inverse=True)
         different = np.searchsorted(rows[ARRIVAL].to_numpy(), arrivals)
-        chosen = rows.select(self._row_columns()).take(pa.array(different))
+        measures = [] if self._amount is None else [self._amount]
+        names = [self._schema.event_id, self._schema.event_time.field, *measures]
+        chosen = rows.select(names).take(pa.array(different))
+        ids, times_ms = chosen[names[0]].combine_chunks(), moments_ms(chosen[names[1]]).to_numpy()
         amounts = np.zeros(len(different), np.int64)
         if self._amount is not None:
-            amounts, _ = conversion.measures(
-                chosen[self._amount].combine_chunks(), self._schema.measures[self._amount].scale
-            )
-        times_ms = moments_ms(chosen[self._schema.event_time.field]).to_numpy()
-        self._rows.append((arrivals, times_ms, chosen[self._schema.event_id].combine_chunks(), amounts))
+            scale = self._schema.measures[self._amount].scale
+            amounts, _ = conversion.measures(chosen[self._amount].combine_chunks(), scale)
+        self._rows.append((arrivals, times_ms, ids, amounts))
         row, key = index.astype(np.int64) + self.alerted, self._key_numbers(alerts["key"])
         self.alerted += len(different)
-        for rule_id, output, mine in _by_rule(alerts["rule_id"], outputs):
+        for rule_id, output, at in _by_rule(alerts["rule_id"], outputs):
             if rule_id in self._shares:
-                mine = mine[[is_in_share(self._shares[rule_id], self.keys[number]) for number in key[mine].tolist()]]
-            self._found[rule_id, output].append(AlertsOfRule(row[mine], key[mine]))
-
-    def _row_columns(self) -> list[str]:
-        names = [self._schema.event_id, self._schema.event_time.field]
-        return names if self._amount is None else [*names, self._amount]
+                at = at[[is_in_share(self._shares[rule_id], self.keys[number]) for number in key[at].tolist()]]
+            self._found[rule_id, output].append(AlertsOfRule(row[at], key[at]))
 
     def _key_numbers(self, keys: pa.ChunkedArray) -> Int64s:
-        """The number of each key, whatever the order of its fields."""
+        """Return the number of each key, whatever the order of its fields."""
         encoded = keys.combine_chunks().dictionary_encode()
         for text in encoded.dictionary.to_pylist():
             if text not in self._code_of:
@@ -204,13 +192,13 @@ class RaisedAlerts:
                     self._canonical[canonical] = len(self.keys)
                     self.keys.append(canonical)
                 self._code_of[text] = self._canonical[canonical]
-        numbers = np.array([self._code_of[text] for text in encoded.dictionary.to_pylist()], np.int64)
-        found: Int64s = numbers[encoded.indices.to_numpy()]
-        return found
+        of_text = np.array([self._code_of[text] for text in encoded.dictionary.to_pylist()], np.int64)
+        numbers: Int64s = of_text[encoded.indices.to_numpy()]
+        return numbers
 
 
 def _has_share(rule: Rule) -> bool:
-    """Whether the alerts of some keys of a rule are for `shadow_alerts` only.
+    """Return whether the alerts of some keys of a rule are for `shadow_alerts` only.
 
     Alerts that are held back are those of all keys, and so is what variants raise.
     """
@@ -218,18 +206,18 @@ def _has_share(rule: Rule) -> bool:
 
 
 def _by_rule(rule_ids: pa.ChunkedArray, outputs: npt.NDArray[np.str_]) -> Iterator[tuple[str, str, Int64s]]:
-    """Each rule and output with the indices of its alerts, ascending."""
+    """Return each rule and output with the indices of its alerts, ascending."""
     encoded = rule_ids.combine_chunks().dictionary_encode()
     names, of_output = np.unique(outputs, return_inverse=True)
     codes = encoded.indices.to_numpy().astype(np.int64) * len(names) + of_output
     order = np.argsort(codes, kind="stable")
-    for mine in np.split(order, np.flatnonzero(np.diff(codes[order])) + 1):
-        rule, output = divmod(int(codes[mine[0]]), len(names))
-        yield encoded.dictionary[rule].as_py(), str(names[output]), mine
+    for alerts in np.split(order, np.flatnonzero(np.diff(codes[order])) + 1):
+        rule, output = divmod(int(codes[alerts[0]]), len(names))
+        yield encoded.dictionary[rule].as_py(), str(names[output]), alerts
 
 
 def _wider(known: tuple[int, int] | None, times_ms: pa.ChunkedArray) -> tuple[int, int] | None:
-    """The least and the greatest of times, and of what was known before."""
+    """Return the least and the greatest of times, and of what was known before."""
     if not len(times_ms):
         return known
     ends = pc.min_max(times_ms).as_py()

@@ -5,10 +5,14 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 
+from buckets.duration import DAY_MS
 from buckets.events.bad_rows import BadRows
 from buckets.history.backtest.sweep import Sweep
-from buckets.outputs.comparison import DAY_MS, Comparison
+from buckets.outputs.comparison import Caught, Comparison
 from buckets.rules.rule import State
+
+TITLES: dict[Caught, str] = {"only_a": "only old", "only_b": "only new", "both": "both"}
+"""The parts of an overlap: what was recorded is old, what the backtest raised is new."""
 
 
 @dataclass(frozen=True)
@@ -102,13 +106,7 @@ class RuleResult:
 
 @dataclass(frozen=True)
 class VariantResult:
-    """What the swept rules have raised with one value of each sweep.
-
-    Attributes:
-        values: in the order of the sweeps.
-        is_as_written: whether these are the values of the rules as they are written.
-        figures: what the swept rules raised, taken together.
-    """
+    """What the swept rules have raised together with one value of each sweep, in the order of the sweeps."""
 
     values: tuple[str, ...]
     is_as_written: bool

@@ -7,14 +7,13 @@ from fractions import Fraction
 from typing import Any
 
 from buckets.history.backtest.expectation import CheckedExpectation
-from buckets.history.backtest.figures_text import TITLES
-from buckets.history.backtest.report import BacktestReport, Figures
+from buckets.history.backtest.report import TITLES, BacktestReport, Figures
 from buckets.moment import day_text, iso_text
-from buckets.outputs.comparison import PARTS, Comparison, Sample
+from buckets.outputs.comparison import PARTS, Comparison
 
 
 def report_json(report: BacktestReport, outcomes: Iterable[CheckedExpectation] = ()) -> dict[str, Any]:
-    """A report as values that JSON knows."""
+    """Return a report as values that JSON knows."""
     return {
         "from": iso_text(report.begin_ms),
         "to": iso_text(report.end_ms),
@@ -30,7 +29,7 @@ def report_json(report: BacktestReport, outcomes: Iterable[CheckedExpectation] =
                 "state": rule.state,
                 "rule": rule.sentence,
                 **_figures(report, rule.figures),
-                "top_keys": [{"key": json.loads(each.key), "alerts": each.alerts} for each in rule.keys],
+                "top_keys": [{"key": json.loads(top.key), "alerts": top.alerts} for top in rule.keys],
                 "overlap": _overlap(rule.overlap),
             }
             for rule in report.rules
@@ -42,12 +41,12 @@ def report_json(report: BacktestReport, outcomes: Iterable[CheckedExpectation] =
         "overlap": _overlap(report.overlap),
         "rules_gone": dict(report.gone),
         "sweeps": [
-            {"rule_id": each.rule_id, "parameter": each.parameter, "values": list(each.values)}
-            for each in report.sweeps
+            {"rule_id": sweep.rule_id, "parameter": sweep.parameter, "values": list(sweep.values)}
+            for sweep in report.sweeps
         ],
         "variants": [
             {
-                "values": dict(zip((each.name for each in report.sweeps), variant.values, strict=True)),
+                "values": dict(zip((sweep.name for sweep in report.sweeps), variant.values, strict=True)),
                 "as_written": variant.is_as_written,
                 **_figures(report, variant.figures),
             }
@@ -55,14 +54,15 @@ def report_json(report: BacktestReport, outcomes: Iterable[CheckedExpectation] =
         ],
         "unknown_fraud": report.unknown_fraud,
         "expectations": [
-            {"expect": each.expectation.text, "value": _number(each.value), "met": each.is_met} for each in outcomes
+            {"expect": outcome.expectation.text, "value": _number(outcome.value), "met": outcome.is_met}
+            for outcome in outcomes
         ],
         "notes": list(report.notes),
     }
 
 
 def _figures(report: BacktestReport, figures: Figures) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    values: dict[str, Any] = {
         "alerts": figures.alerts,
         "alerts_per_day": float(report.per_day(figures.alerts)),
         "held": figures.held,
@@ -72,7 +72,7 @@ def _figures(report: BacktestReport, figures: Figures) -> dict[str, Any]:
     }
     fraud = figures.fraud
     if fraud is not None:
-        found |= {
+        values |= {
             "confirmed_fraud": fraud.confirmed,
             "caught": fraud.caught,
             "precision": _number(fraud.fraud_of_alerted),
@@ -82,26 +82,13 @@ def _figures(report: BacktestReport, figures: Figures) -> dict[str, Any]:
             "after_an_alert_amount": _money(fraud.after_amount),
             "saved_amount": _money(fraud.saved_amount),
         }
-    return found
+    return values
 
 
-def _overlap(found: Comparison | None) -> dict[str, Any] | None:
-    if found is None:
+def _overlap(overlap: Comparison | None) -> dict[str, Any] | None:
+    if overlap is None:
         return None
-    return {
-        TITLES[name].replace(" ", "_"): {
-            "events": found.parts[name].events,
-            "keys": found.parts[name].keys,
-            "amount": _money(found.parts[name].amount),
-            "samples": [_sample(each) for each in found.parts[name].samples],
-        }
-        for name in PARTS
-    }
-
-
-def _sample(each: Sample) -> dict[str, Any]:
-    time, key = iso_text(each.event_time_ms), json.loads(each.key)
-    return {"event_id": each.event_id, "event_time": time, "key": key, "amount": _money(each.amount)}
+    return {TITLES[name].replace(" ", "_"): overlap.parts[name].to_json() for name in PARTS}
 
 
 def _money(amount: Decimal | None) -> str | None:

@@ -39,12 +39,9 @@ _MORE_DIGITS = 2
 
 @dataclass(frozen=True)
 class Sweep:
-    """The values that are tried of a number of a rule.
+    """The values, as they are shown, that are tried of a number of a rule.
 
-    Attributes:
-        rule_id: the rule.
-        parameter: `limit`, `window` or `cooldown`; `when.` and a feature; or a feature and `.window`.
-        values: as they are shown, in their order.
+    `parameter` is `limit`, `window` or `cooldown`; `when.` and a feature; or a feature and `.window`.
     """
 
     rule_id: str
@@ -58,11 +55,7 @@ class Sweep:
 
 
 def parse_sweeps(texts: Iterable[str], rules: Sequence[Rule]) -> tuple[Sweep, ...]:
-    """Read sweeps as people write them.
-
-    Args:
-        texts: as at the top of this module.
-        rules: the rules; a parameter without a rule is that of the only rule that has it.
+    """Read sweeps, as at the top of this module; a parameter without a rule is that of the only rule that has it.
 
     Raises:
         BucketsError: one cannot be read, names no rule or parameter, or two are of the same; or there are too many
@@ -75,7 +68,7 @@ def parse_sweeps(texts: Iterable[str], rules: Sequence[Rule]) -> tuple[Sweep, ..
         except ValueError as error:
             message = f"sweep {in_quotes(text)}: {error}"
             raise BucketsError(message) from None
-        if any(each.name == sweep.name for each in sweeps):
+        if any(other.name == sweep.name for other in sweeps):
             message = f"sweep {in_quotes(text)}: {sweep.name} is swept twice; write all its values in one sweep"
             raise BucketsError(message)
         sweeps.append(sweep)
@@ -93,26 +86,22 @@ def _parse(text: str, rules: Sequence[Rule]) -> Sweep:
         ValueError: it is none, or none of these rules.
     """
     live = [rule for rule in rules if rule.state != "DELETE"]
-    for rule in sorted(live, key=lambda each: -len(each.rule_id)):
-        found = _PARAMETER.fullmatch(text.removeprefix(f"{rule.rule_id}."))
-        if text.startswith(f"{rule.rule_id}.") and found is not None:
-            return _of_rule(rule, found[1], found[2])
-    found = _PARAMETER.fullmatch(text)
-    if found is None or (found[1].partition(".")[0] not in _known_words(live)):
+    for rule in sorted(live, key=lambda rule: -len(rule.rule_id)):
+        written = _PARAMETER.fullmatch(text.removeprefix(f"{rule.rule_id}."))
+        if text.startswith(f"{rule.rule_id}.") and written is not None:
+            return _of_rule(rule, written[1], written[2])
+    written = _PARAMETER.fullmatch(text)
+    words = {"limit", "window", "cooldown", "when"}.union(*(rule.features for rule in live if not rule.is_short))
+    if written is None or written[1].partition(".")[0] not in words:
         message = f"no rule and parameter; write RULE.limit=1000..10000:10 or RULE.window=1h,6h; rules: {_ids(live)}"
         raise ValueError(message)
     tried = [rule for rule in live if rule.is_evaluated] or live
-    having = tried if len(tried) == 1 else [rule for rule in tried if _lack(rule, found[1]) is None]
+    having = tried if len(tried) == 1 else [rule for rule in tried if _lack(rule, written[1]) is None]
     if len(having) != 1:
         reason = "no rule has that" if not having else f"{len(having):,} rules have that"
-        message = f"{reason}; name a rule, as in RULE.{found[1]}=…; rules: {_ids(having or live)}"
+        message = f"{reason}; name a rule, as in RULE.{written[1]}=…; rules: {_ids(having or live)}"
         raise ValueError(message)
-    return _of_rule(having[0], found[1], found[2])
-
-
-def _known_words(rules: Iterable[Rule]) -> set[str]:
-    """With what a parameter without a rule may begin."""
-    return {"limit", "window", "cooldown", "when"}.union(*(rule.features for rule in rules if not rule.is_short))
+    return _of_rule(having[0], written[1], written[2])
 
 
 def _ids(rules: Iterable[Rule]) -> str:
@@ -131,7 +120,7 @@ def _of_rule(rule: Rule, parameter: str, values: str) -> Sweep:
 
 
 def _lack(rule: Rule, parameter: str) -> str | None:
-    """Why a rule has no such parameter; None if it has."""
+    """Say why a rule has no such parameter; None if it has."""
     head, _, last = parameter.rpartition(".")
     feature = last if head == "when" else head
     if feature and rule.is_short:
@@ -147,27 +136,27 @@ def _lack(rule: Rule, parameter: str) -> str | None:
 
 
 def _values(text: str, is_number: bool, may_be_none: bool) -> list[str]:
-    """The values of a sweep: a range or a list.
+    """Read the values of a sweep: a range or a list.
 
     Raises:
         ValueError: it is neither.
     """
     written = _RANGE.fullmatch(text)
     if written is None:
-        found = [_value(each.strip(), is_number, may_be_none) for each in text.split(",")]
+        values = [_value(part.strip(), is_number, may_be_none) for part in text.split(",")]
     else:
         steps = int(written[3])
         if not 2 <= steps <= MOST_VARIANTS:
             message = f"{steps:,} is no number of values; a range FROM..TO:N has 2 to {MOST_VARIANTS:,}"
             raise ValueError(message)
-        ends = [_value(each.strip(), is_number, may_be_none=False) for each in written.groups()[:2]]
-        found = list((_numbers if is_number else _durations)(ends[0], ends[1], steps))
-    known = [Decimal(each) if is_number else each for each in found]
-    twice = next((each for each, value in zip(found, known, strict=True) if known.count(value) > 1), None)
+        ends = [_value(part.strip(), is_number, may_be_none=False) for part in written.groups()[:2]]
+        values = list((_numbers if is_number else _durations)(ends[0], ends[1], steps))
+    known = [Decimal(value) if is_number else value for value in values]
+    twice = next((shown for shown, value in zip(values, known, strict=True) if known.count(value) > 1), None)
     if twice is not None:
         message = f"the value {twice} stands there twice; write each once, or fewer of the range"
         raise ValueError(message)
-    return found
+    return values
 
 
 def _value(text: str, is_number: bool, may_be_none: bool) -> str:
@@ -187,14 +176,14 @@ def _value(text: str, is_number: bool, may_be_none: bool) -> str:
 
 
 def _numbers(first: str, last: str, steps: int) -> Iterator[str]:
-    """Evenly spaced numbers, with as few digits as they need, or two more than they are written with."""
+    """Return evenly spaced numbers, with as few digits as they need, or two more than they are written with."""
     begin, gap = Fraction(first), (Fraction(last) - Fraction(first)) / (steps - 1)
     least = max(digits_after_point(Decimal(end)) for end in (first, last))
     exact = [begin + gap * step for step in range(steps)]
     for digits in range(least, least + _MORE_DIGITS + 1):
-        if all((each * 10**digits).denominator == 1 for each in exact):
+        if all((number * 10**digits).denominator == 1 for number in exact):
             break
-    return (format(Decimal(round(each * 10**digits)).scaleb(-digits), "f") for each in exact)
+    return (format(Decimal(round(number * 10**digits)).scaleb(-digits), "f") for number in exact)
 
 
 def _durations(first: str, last: str, steps: int) -> Iterator[str]:

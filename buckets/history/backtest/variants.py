@@ -21,13 +21,7 @@ from buckets.validation import first_fault
 
 @dataclass(frozen=True)
 class Combination:
-    """One value of each sweep.
-
-    Attributes:
-        values: in the order of the sweeps.
-        rules: the variants whose alerts, taken together, are those of the combination.
-        is_as_written: whether the rules have these values already.
-    """
+    """One value of each sweep, in their order, and the variants whose alerts are together those of the combination."""
 
     values: tuple[str, ...]
     rules: tuple[str, ...]
@@ -55,7 +49,7 @@ NO_SWEEP = SweptRules()
 
 
 def swept_rules(sweeps: Sequence[Sweep], rules: Iterable[Rule]) -> SweptRules:
-    """The variants that sweeps ask for.
+    """Make the variants that sweeps ask for.
 
     Raises:
         BucketsError: a value does not make a valid rule.
@@ -65,25 +59,22 @@ def swept_rules(sweeps: Sequence[Sweep], rules: Iterable[Rule]) -> SweptRules:
     variants: dict[tuple[str, tuple[str, ...]], Rule] = {}
     combinations = []
     for values in product(*(sweep.values for sweep in sweeps)) if sweeps else ():
-        found, is_as_written = [], True
+        of_values, is_as_written = [], True
         for rule in swept:
             own = [(s, value) for s, value in zip(sweeps, values, strict=True) if s.rule_id == rule.rule_id]
             identity = rule.rule_id, tuple(value for _, value in own)
             if identity not in variants:
                 variants[identity] = _variant(rule, own, len(variants))
-            found.append(variants[identity].rule_id)
-            is_as_written &= _same(variants[identity], rule)
-        combinations.append(Combination(values, tuple(found), is_as_written))
+            of_values.append(variants[identity].rule_id)
+            kept = {"rule_id": rule.rule_id, "state": rule.state, "rollout": rule.rollout}
+            is_as_written &= variants[identity].model_copy(update=kept) == rule
+        combinations.append(Combination(values, tuple(of_values), is_as_written))
     written = {variant.rule_id: by_id[rule_id] for (rule_id, _), variant in variants.items()}
     return SweptRules(tuple(sweeps), tuple(variants.values()), written, tuple(combinations))
 
 
-def _same(variant: Rule, rule: Rule) -> bool:
-    return variant.model_copy(update={"rule_id": rule.rule_id, "state": rule.state, "rollout": rule.rollout}) == rule
-
-
 def _variant(rule: Rule, changes: Iterable[tuple[Sweep, str]], number: int) -> Rule:
-    """A rule with other values: on trial, for all keys, and with an id that no rule of a person has."""
+    """Give a rule other values: on trial, for all keys, and with an id that no rule of a person has."""
     data = rule.model_dump(by_alias=True, mode="json")
     for sweep, value in changes:
         _change(data, sweep.parameter, value)

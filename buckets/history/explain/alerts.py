@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,8 +22,18 @@ RANKS = 1 << 20
 _TYPES = {"string": pa.string(), "long": pa.int64(), "boolean": pa.bool_()}
 
 
+class _AlertArrival(NamedTuple):
+    """An alert as an arrival: one element of each column of `Arrivals`."""
+
+    number: int
+    batch: int
+    fields: Mapping[str, Any]
+    origin: tuple[str, int, int]
+    ingested_ms: int | None
+
+
 def alert_arrivals(past: Past, batch_id: int, from_ms: int, key: Mapping[str, Any]) -> Arrivals:
-    """The alerts on events that have a key, from a time on.
+    """Return the alerts on events that have a key, from a time on.
 
     Args:
         past: the past.
@@ -40,11 +50,11 @@ def alert_arrivals(past: Past, batch_id: int, from_ms: int, key: Mapping[str, An
 
 
 def as_arrivals(past: Past, batch_id: int, rows: list[Row], key: Mapping[str, Any] | None = None) -> Arrivals:
-    """Rows of `alerts` as arrivals: those of rules over events, and of one key if one is given."""
+    """Return rows of `alerts` as arrivals: those of rules over events, and of one key if one is given."""
     schema = past.terms(batch_id).event_schema
     of_alerts = alert_schema(schema)
     came = past.numbers_of(schema, [(row["event_id"], row["event_time"]) for row in rows])
-    found: list[tuple[int, int, dict[str, Any], tuple[str, int, int], int | None]] = []
+    alerts: list[_AlertArrival] = []
     for row in rows:
         arrivals = came.get((row["event_id"], row["event_time"]))
         if arrivals is None:
@@ -62,13 +72,14 @@ def as_arrivals(past: Past, batch_id: int, rows: list[Row], key: Mapping[str, An
         if key is not None and any(fields.get(field) != value for field, value in key.items()):
             continue
         number = int(arrivals.numbers[came_at]) * RANKS + rank
-        found.append((number, batch, fields, arrivals.origins[came_at], arrivals.ingested_ms[came_at].as_py()))
-    found.sort(key=lambda each: each[0])
-    return _table(found, of_alerts)
+        origin, ingested_ms = arrivals.origins[came_at], arrivals.ingested_ms[came_at].as_py()
+        alerts.append(_AlertArrival(number, batch, fields, origin, ingested_ms))
+    alerts.sort(key=lambda alert: alert.number)
+    return _table(alerts, of_alerts)
 
 
 def _named_in(past: Past, schema: EventSchema, batch_id: int) -> list[tuple[str, str | None]]:
-    """The fields of an event schema, each with what it was called in a batch."""
+    """Return the fields of an event schema, each with what it was called in a batch."""
     names = past.archive.names
     return [(field, names.name_in(names.epoch_of(batch_id), field)) for field in schema.field_names]
 
@@ -81,19 +92,17 @@ def _fields(event: Mapping[str, Any], schema: EventSchema) -> dict[str, Any]:
     return fields
 
 
-def _table(
-    found: list[tuple[int, int, dict[str, Any], tuple[str, int, int], int | None]], schema: EventSchema
-) -> Arrivals:
-    rows = [fields for _, _, fields, _, _ in found]
+def _table(alerts: list[_AlertArrival], schema: EventSchema) -> Arrivals:
+    rows = [alert.fields for alert in alerts]
     fields = {name: pa.array([row[name] for row in rows], _TYPES[kind]) for name, kind in schema.attributes.items()}
     fields |= {name: pa.array([row[name] for row in rows], pa.int64()) for name in schema.measures}
     return Arrivals(
         schema=schema,
-        numbers=np.array([number for number, *_ in found], np.int64),
-        batches=np.array([batch for _, batch, *_ in found], np.int64),
+        numbers=np.array([alert.number for alert in alerts], np.int64),
+        batches=np.array([alert.batch for alert in alerts], np.int64),
         times_ms=np.array([row[schema.event_time.field] for row in rows], np.int64),
         ids=pa.array([row[""] for row in rows], pa.string()),
-        origins=[origin for _, _, _, origin, _ in found],
-        ingested_ms=pa.array([ingested for *_, ingested in found], pa.int64()),
+        origins=[alert.origin for alert in alerts],
+        ingested_ms=pa.array([alert.ingested_ms for alert in alerts], pa.int64()),
         fields=fields,
     )

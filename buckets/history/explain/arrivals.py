@@ -43,11 +43,11 @@ class Arrivals:
     fields: Mapping[str, pa.Array]
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return how many there are."""
         return len(self.numbers)
 
     def take(self, rows: Int64s) -> "Arrivals":
-        """Some of them, ascending."""
+        """Return some of them, ascending."""
         index = pa.array(rows)
         return replace(
             self,
@@ -66,25 +66,25 @@ class Arrivals:
         return next((row for row, origin in enumerate(came_from) if origin == (source, position)), 0)
 
     def columns(self) -> dict[str, pa.Array]:
-        """Their fields as filters take them."""
+        """Return their fields as filters take them."""
         named = {self.schema.event_id: self.ids, self.schema.event_time.field: pa.array(self.times_ms)}
         return {**named, **self.fields}
 
     def event(self, row: int) -> dict[str, Any]:
-        """One of them as JSON shows it: measures as decimal text, the time in ms."""
+        """Return one of them as JSON shows it: measures as decimal text, the time in ms."""
         shown: dict[str, Any] = {self.schema.event_id: self.ids[row].as_py()}
         shown[self.schema.event_time.field] = int(self.times_ms[row])
         return shown | {name: self.shown(name, row) for name in self.fields}
 
     def shown(self, name: str, row: int) -> Any:
-        """A field of one of them, a measure as decimal text."""
+        """Return a field of one of them, a measure as decimal text."""
         value = self.fields[name][row].as_py()
         measure = self.schema.measures.get(name)
         return value if measure is None or value is None else format_scaled(value, measure.scale)
 
 
 def archived_arrivals(rows: pa.Table, schema: EventSchema) -> Arrivals:
-    """Rows of the archive that are events.
+    """Read rows of the archive that are events.
 
     Args:
         rows: with the archive's own columns, and some of the declared fields, among them id and time; in any order.
@@ -109,12 +109,12 @@ def archived_arrivals(rows: pa.Table, schema: EventSchema) -> Arrivals:
 
 
 def _array(column: pa.ChunkedArray) -> pa.Array:
-    found = column.combine_chunks()
-    return pa.concat_arrays(found.chunks) if isinstance(found, pa.ChunkedArray) else found
+    combined = column.combine_chunks()
+    return pa.concat_arrays(combined.chunks) if isinstance(combined, pa.ChunkedArray) else combined
 
 
 def _scaled(decimals: pa.Array) -> pa.Array:
-    """Decimals that fit 64 bits as integers: the low word of each."""
+    """Return decimals that fit 64 bits as integers: the low word of each."""
     words = np.frombuffer(decimals.buffers()[1] or b"", np.int64)[::2]
     scaled = words[decimals.offset : decimals.offset + len(decimals)]
     return pa.array(scaled, mask=decimals.is_null().to_numpy(zero_copy_only=False))

@@ -68,7 +68,7 @@ class Regime:
     precision: Precision
 
     def is_raw(self, time_ms: int, clock_ms: int) -> bool:
-        """Whether events at a time are still there one by one, when the key has come to another time."""
+        """Return whether events at a time are still there one by one, when the key has come to another time."""
         tail_ms, width_ms = self.precision.tail, self.precision.resolution
         return tail_ms is None or time_ms >= (clock_ms - tail_ms) // width_ms * width_ms
 
@@ -110,7 +110,7 @@ def decide_fates(
     tested = np.setdiff1d(np.arange(size), np.fromiter(known, np.int64, len(known)))
     if len(tested):
         clocks_ms[tested[1:]] = np.maximum.accumulate(times_ms[tested])[:-1]
-    horizons_ms = np.array([each.horizon_ms for each in regimes], np.int64)[regime]
+    horizons_ms = np.array([settings.horizon_ms for settings in regimes], np.int64)[regime]
     has_clock = clocks_ms != NO_CLOCK
     late = has_clock & (times_ms < clocks_ms)
     too_late = late & (times_ms < np.where(has_clock, clocks_ms, 0) - horizons_ms)
@@ -125,7 +125,7 @@ def decide_fates(
 
 
 def _sharing(times_ms: Int64s, tested: Int64s) -> list[list[int]]:
-    """The arrivals that share a time, in the order in which they came."""
+    """Return the arrivals that share a time, in the order in which they came."""
     order = tested[np.argsort(times_ms[tested], kind="stable")]
     starts = np.flatnonzero(np.diff(times_ms[order], prepend=times_ms[order][:1] - 1))
     sizes = np.diff(np.append(starts, len(order)))

@@ -66,7 +66,7 @@ class EventThen:
 
 
 @dataclass(frozen=True)
-class Entry:
+class WindowArrival:
     """Something that arrived with a time inside a window.
 
     Attributes:
@@ -167,9 +167,9 @@ class FeatureThen:
     start_ms: int
     end_ms: int
     reset_ms: int | None
-    entries: tuple[Entry, ...]
+    entries: tuple[WindowArrival, ...]
     left_out: int
-    over: Entry | None
+    over: WindowArrival | None
     fates: Mapping[str, int]
     count: int
     value: Decimal | bool | None
@@ -180,7 +180,7 @@ class FeatureThen:
 
 
 @dataclass(frozen=True)
-class Part:
+class ConditionPart:
     """A part of a condition.
 
     Attributes:
@@ -195,10 +195,10 @@ class Part:
     text: str
     truth: Truth
     distance: Decimal | None = None
-    parts: tuple["Part", ...] = ()
+    parts: tuple["ConditionPart", ...] = ()
 
-    def tests(self) -> tuple["Part", ...]:
-        """The tests in it, in their order."""
+    def tests(self) -> tuple["ConditionPart", ...]:
+        """Return the tests in it, in their order."""
         return (self,) if self.kind == "test" else tuple(test for part in self.parts for test in part.tests())
 
 
@@ -244,7 +244,7 @@ class Explanation:
     policy: tuple[Reason, ...] = ()
     warmth: str = ""
     warm: bool | None = None
-    condition: Part | None = None
+    condition: ConditionPart | None = None
     features: tuple[FeatureThen, ...] = ()
     origin: str = ""
     notes: tuple[str, ...] = ()
@@ -255,15 +255,15 @@ class Explanation:
         return any(feature.comparison.is_fault for feature in self.features)
 
 
-def as_json(found: Any) -> Any:
+def as_json(value: Any) -> Any:
     """Return an explanation as JSON: times in ISO 8601, decimals as text, so that no digit is lost."""
-    if is_dataclass(found) and not isinstance(found, type):
-        return dict(_as_json(each.name, getattr(found, each.name)) for each in fields(found))
-    if isinstance(found, Mapping):
-        return {str(name): as_json(value) for name, value in found.items()}
-    if isinstance(found, list | tuple):
-        return [as_json(each) for each in found]
-    return format(found, "f") if isinstance(found, Decimal) else found
+    if is_dataclass(value) and not isinstance(value, type):
+        return dict(_as_json(part.name, getattr(value, part.name)) for part in fields(value))
+    if isinstance(value, Mapping):
+        return {str(name): as_json(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_json(inner) for inner in value]
+    return format(value, "f") if isinstance(value, Decimal) else value
 
 
 def _as_json(name: str, value: Any) -> tuple[str, Any]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from buckets.archive import archive as archived
 from buckets.archive.archive import OWN_COLUMNS, Archive
-from buckets.archive.recorded import Recorded
+from buckets.archive.recorded_batches import RecordedBatches
 from buckets.checkpoint.cuts import Cut
 from buckets.checkpoint.rule_versions import RuleVersions
 from buckets.checkpoint.terms import Terms
@@ -26,7 +26,8 @@ from buckets.outputs.columns import DEAD_LETTERS
 from buckets.outputs.recorded_outputs import ALERT_OUTPUTS, Row, Selection, output_batches, rows_of
 from buckets.rules.fill import Fill
 from buckets.rules.filter import Filter, filter_lists, matches
-from buckets.rules.rule_set import Group, RuleSet
+from buckets.rules.group import Group
+from buckets.rules.rule_set import RuleSet
 
 _AT_ONCE = 500
 """Ids that are looked for with one query."""
@@ -44,12 +45,12 @@ class Past:
     """
 
     archive: Archive
-    recorded: Recorded
+    recorded: RecordedBatches
     folder: Path | None
     versions: RuleVersions
 
     @classmethod
-    def of(cls, archive: Archive, recorded: Recorded, folder: Path | None, versions: RuleVersions) -> "Past":
+    def of(cls, archive: Archive, recorded: RecordedBatches, folder: Path | None, versions: RuleVersions) -> "Past":
         """Return the past of a job by the names that fields have now."""
         named = recorded if archive.names.is_plain else recorded.under(archive.names)
         return cls(archive, named, folder, versions)
@@ -72,19 +73,19 @@ class Past:
         return {cut.batch_id: cut for cut in self.recorded.cuts}
 
     def rule_set(self, batch_id: int) -> RuleSet:
-        """The rules of a batch."""
+        """Return the rules of a batch."""
         return self.recorded.rule_set(self.cuts[batch_id].ruleset_version)
 
     def terms(self, batch_id: int) -> Terms:
-        """The terms of a batch."""
+        """Return the terms of a batch."""
         return self.recorded.terms(batch_id)
 
     def lists(self, batch_id: int) -> Lists:
-        """The lists as a batch saw them."""
+        """Return the lists as a batch saw them."""
         return self.recorded.lists(self.cuts[batch_id])
 
     def first_batch_of(self, version: int) -> int:
-        """The first batch that is known to be scored by a version of the rules or a later one."""
+        """Return the first batch that is known to be scored by a version of the rules or a later one."""
         cuts = self.recorded.cuts
         index = bisect_left([cut.ruleset_version for cut in cuts], version)
         return cuts[min(index, len(cuts) - 1)].batch_id
@@ -101,7 +102,7 @@ class Past:
 
     def is_filling(self, fill: Fill, version: int) -> bool:
         """Return whether a fill was under way in a version of the rules."""
-        return any(each.number == fill.number for each in self.versions.rule_set(version).fills)
+        return any(other.number == fill.number for other in self.versions.rule_set(version).fills)
 
     def begun_with(self, fill: Fill) -> int:
         """Return the batch by whose rules and settings a fill took in what the archive had."""
@@ -109,7 +110,7 @@ class Past:
         return cuts[bisect_left([cut.batch_id for cut in cuts], fill.first_batch)].batch_id
 
     def events(self, schema: EventSchema, tests: Iterable[str], fields: Iterable[str] | None = None) -> Arrivals:
-        """Events of the archive.
+        """Read events of the archive.
 
         Args:
             schema: the event schema by which they are read.
@@ -122,7 +123,7 @@ class Past:
         return archived_arrivals(self.rows(tests, names), schema)
 
     def rows(self, tests: Iterable[str], names: Iterable[str]) -> pa.Table:
-        """Rows of the archive with some of its columns; fields of a later schema are null."""
+        """Read rows of the archive with some of its columns; fields of a later schema are null."""
         there = self._columns
         chosen = ", ".join(quoted_column(name) for name in names if name in there)
         return self.archive.query(f"select {chosen} from archive where {' and '.join(tests)}")
@@ -132,15 +133,15 @@ class Past:
         return frozenset(self.archive.query("select * from archive limit 0").column_names)
 
     def faults_of(self, text: str) -> list[dict[str, Any]]:
-        """Rows that are no events and hold a text."""
+        """Read rows that are no events and hold a text."""
         tests = [f'"{archived.FAULT}" is not null', f'strpos("{archived.RAW}", {sql_text(text)}) > 0']
-        found: list[dict[str, Any]] = self.rows(tests, OWN_COLUMNS.names).sort_by(archived.ARRIVAL).to_pylist()
-        return found
+        faults: list[dict[str, Any]] = self.rows(tests, OWN_COLUMNS.names).sort_by(archived.ARRIVAL).to_pylist()
+        return faults
 
     def numbers_of(self, schema: EventSchema, events: Iterable[tuple[str, int]]) -> dict[tuple[str, int], Arrivals]:
-        """Events by id and time, each with all its arrivals."""
+        """Return events by id and time, each with all its arrivals."""
         wanted = sorted(set(events))
-        found: dict[tuple[str, int], Arrivals] = {}
+        by_name: dict[tuple[str, int], Arrivals] = {}
         for start in range(0, len(wanted), _AT_ONCE):
             part = wanted[start : start + _AT_ONCE]
             times_ms = [time_ms for _, time_ms in part]
@@ -151,8 +152,8 @@ class Past:
             rows: dict[tuple[str, int], list[int]] = {}
             for row, name in enumerate(zip(arrivals.ids.to_pylist(), arrivals.times_ms.tolist(), strict=True)):
                 rows.setdefault(name, []).append(row)
-            found |= {name: arrivals.take(np.array(index)) for name, index in rows.items()}
-        return found
+            by_name |= {name: arrivals.take(np.array(index)) for name, index in rows.items()}
+        return by_name
 
     def results(self, output: str, wanted: Selection) -> list[Row]:
         """Return rows of an output, as the tables of the job have them; none where there is no such table.
@@ -179,7 +180,7 @@ class Past:
         return {(row["source"], row["position"]): row["reason"] for row in rows}
 
     def passing(self, where: Filter, arrivals: Arrivals) -> Flags:
-        """Which arrivals pass a filter, each with the lists of its own batch."""
+        """Return which arrivals pass a filter, each with the lists of its own batch."""
         passed = np.ones(len(arrivals), np.bool_)
         if not where or not len(arrivals):
             return passed
@@ -188,11 +189,11 @@ class Past:
             mask = matches(where, columns, arrivals.schema)
             return passed if mask is None else mask.to_numpy(zero_copy_only=False)
         for batch_id in np.unique(arrivals.batches).tolist():
-            mine = np.flatnonzero(arrivals.batches == batch_id)
-            some = {name: column.take(pa.array(mine)) for name, column in columns.items()}
+            rows = np.flatnonzero(arrivals.batches == batch_id)
+            some = {name: column.take(pa.array(rows)) for name, column in columns.items()}
             mask = matches(where, some, arrivals.schema, self.lists(batch_id))
             assert mask is not None
-            passed[mine] = mask.to_numpy(zero_copy_only=False)
+            passed[rows] = mask.to_numpy(zero_copy_only=False)
         return passed
 
 

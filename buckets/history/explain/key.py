@@ -20,8 +20,9 @@ from buckets.outputs.columns import DEAD_LETTERS
 from buckets.rules.alert_schema import Counted
 from buckets.rules.fill import Fill
 from buckets.rules.filter import Filter
+from buckets.rules.group import Group, group_id
 from buckets.rules.rule import Rule
-from buckets.rules.rule_set import Group, RuleSet, group_id
+from buckets.rules.rule_set import RuleSet
 
 _LARGE = 2.0**62
 """Sums of less than that are far from passing 64 bits."""
@@ -60,7 +61,7 @@ class Target:
         return str(self.arrivals.ids[0].as_py())
 
     def value(self, field: str) -> Any:
-        """One of its fields; a measure as scaled integer."""
+        """Return one of its fields; a measure as scaled integer."""
         return self.arrivals.columns()[field][0].as_py()
 
 
@@ -95,7 +96,7 @@ class KeyHistory:
 
 
 def find_group(rule_set: RuleSet, rule: Rule, fields: Sequence[str], where: Filter) -> Group | None:
-    """A group of a rule, in some version of the rules."""
+    """Return a group of a rule in some version of the rules, if that has it."""
     wanted = group_id(fields, where, rule.on)
     groups = rule_set.groups if rule.on == "events" else rule_set.alert_groups
     return next((group for group in groups if group.group_id == wanted), None)
@@ -118,14 +119,14 @@ def follow_key(past: Past, target: Target, group: Group, from_ms: int) -> KeyHis
     came = int(np.searchsorted(arrivals.numbers, target.number, side="right"))
     before = arrivals.take(np.arange(came))
     fill = past.fill_of(group, target.batch_id)
-    found, regime = _decide(past, group, before, fill)
+    decided, regime = _decide(past, group, before, fill)
     later: list[Fate] = ["not yet"] * (len(arrivals) - came)
-    clock_ms = None if found.clocks_ms[-1] == NO_CLOCK else int(found.clocks_ms[-1])
-    return KeyHistory(group, arrivals, [*found.fates, *later], clock_ms, found.others, came - 1, regime, fill)
+    clock_ms = None if decided.clocks_ms[-1] == NO_CLOCK else int(decided.clocks_ms[-1])
+    return KeyHistory(group, arrivals, [*decided.fates, *later], clock_ms, decided.others, came - 1, regime, fill)
 
 
 def _decide(past: Past, group: Group, arrivals: Arrivals, fill: Fill | None) -> tuple[Fates, Regime]:
-    """What became of arrivals, and the settings of the last of them."""
+    """Decide what became of arrivals, and return it with the settings of the last of them."""
     known: dict[int, Fate] = {}
     # What was filled in was taken in by the rules of the batch with which that began.
     under = arrivals.batches if fill is None else np.maximum(arrivals.batches, past.begun_with(fill))
@@ -143,7 +144,7 @@ def _decide(past: Past, group: Group, arrivals: Arrivals, fill: Fill | None) -> 
 
 
 def _malformed(past: Past, group: Group, arrivals: Arrivals, under: Int64s) -> Iterable[int]:
-    """Arrivals with a null in a field that the rules by which they were taken in need, where nulls were strict."""
+    """Return arrivals with a null in a field that the rules that took them in need, where nulls were strict."""
     needed = {batch_id: required_fields(past, group, batch_id) for batch_id in np.unique(under).tolist()}
     for name, column in arrivals.fields.items():
         if column.null_count:
@@ -153,13 +154,13 @@ def _malformed(past: Past, group: Group, arrivals: Arrivals, under: Int64s) -> I
 
 
 def required_fields(past: Past, group: Group, batch_id: int) -> frozenset[str]:
-    """The fields without which an arrival of a batch was no event, or no alert, for a group."""
+    """Return the fields without which an arrival of a batch was no event, or no alert, for a group."""
     needed = group.needed_fields if group.on == "alerts" else past.rule_set(batch_id).needed_fields
     return past.terms(batch_id).engine.required(needed)
 
 
 def _refused(past: Past, group: Group, arrivals: Arrivals, fill: Fill | None) -> dict[int, Fate]:
-    """Arrivals that a group left out since a sum would have passed 64 bits."""
+    """Return arrivals that a group left out since a sum would have passed 64 bits."""
     if group.on == "alerts":
         return {}
     because = f"so group {group.name!r} leaves it out"
@@ -172,23 +173,23 @@ def _refused(past: Past, group: Group, arrivals: Arrivals, fill: Fill | None) ->
 
 
 def _refused_again(past: Past, group: Group, arrivals: Arrivals) -> Mapping[tuple[str, int], str]:
-    """The same where history was filled in, of which no dead letter tells: asked only where a sum could be so large."""
+    """Return the same of history that was filled in, which has no dead letters; asked where a sum could be so large."""
     measures = (arrivals.fields[name] for name in arrivals.schema.measures if name in arrivals.fields)
     if max((pc.sum(pc.abs(of.cast(pa.float64()))).as_py() or 0.0 for of in measures), default=0.0) < _LARGE:
         return {}
     last = arrivals.take(np.array([len(arrivals) - 1]))
-    found: dict[tuple[str, int], str] = {}
+    reasons: dict[tuple[str, int], str] = {}
     for row in score_again(past, last, [group], None, [DEAD_LETTERS])[DEAD_LETTERS]:
         where = (row["source"], row["position"])
-        found[where] = f"{found.get(where, '')}; {row['reason']}".removeprefix("; ")
-    return found
+        reasons[where] = f"{reasons.get(where, '')}; {row['reason']}".removeprefix("; ")
+    return reasons
 
 
 def _regime(past: Past, group: Group, batch_id: int) -> Regime:
-    """The settings of a batch for a group."""
+    """Return the settings of a batch for a group."""
     rule_set, engine = past.rule_set(batch_id), past.terms(batch_id).engine
     groups = rule_set.groups if group.on == "events" else rule_set.alert_groups
-    then = next((each for each in groups if each.group_id == group.group_id), group)
+    then = next((other for other in groups if other.group_id == group.group_id), group)
     horizon_ms = then.longest_window_ms + engine.allowed_lateness
     if group.on == "alerts":
         return Regime(horizon_ms, engine.late, "keep", JobPrecision())

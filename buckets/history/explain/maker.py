@@ -8,16 +8,18 @@ from typing import Any
 
 import numpy as np
 
+from buckets.aggregates.plain import PlainValue
 from buckets.archive.archive import BATCH, FAULT, POSITION, SOURCE
 from buckets.errors import BucketsError
 from buckets.expressions.certainty import Value
 from buckets.history.explain import obstacle
 from buckets.history.explain.alerts import RANKS, as_arrivals
+from buckets.history.explain.computation import Computation, computations
 from buckets.history.explain.condition import KnownValues, explain_condition, explain_test
-from buckets.history.explain.explanation import Explanation, Part, Reason, RecordedValue, RuleOutcome
+from buckets.history.explain.explanation import ConditionPart, Explanation, Reason, RecordedValue, RuleOutcome
 from buckets.history.explain.history_lookup import Past
 from buckets.history.explain.key import KeyHistory, Target, find_group, follow_key
-from buckets.history.explain.policy import FiredAt, fired_before, held_by, in_share, not_for_alerts
+from buckets.history.explain.policy import FiredThen, fired_before, holding_reasons, in_share, not_for_alerts
 from buckets.history.explain.recorded import RecordedResult, find_recorded, recorded_alert
 from buckets.history.explain.scoring import score_again
 from buckets.history.explain.subject import (
@@ -28,14 +30,14 @@ from buckets.history.explain.subject import (
     rule_then,
     warmth_of,
 )
-from buckets.history.explain.value import PlainValue
-from buckets.history.explain.window import Computation, Found, computations, explain_window, outside_of_group
+from buckets.history.explain.window import Recomputed, explain_window, outside_of_group
 from buckets.lists.lists import ListsAt
 from buckets.moment import TimeRange, exact_time_text
 from buckets.outputs.columns import ALERTS
 from buckets.outputs.recorded_outputs import ALERT_OUTPUTS, Row, Selection
-from buckets.rules.rule import Rule
-from buckets.rules.rule_set import Group
+from buckets.rules.group import Group
+from buckets.rules.kernel_limit import kernel_limit
+from buckets.rules.rule import Rule, extra_digits
 
 
 @dataclass(frozen=True)
@@ -56,11 +58,11 @@ class Explainer:
         Raises:
             BucketsError: there is none with this id, or its event is not in the archive.
         """
-        found = self.past.alert(alert_id)
-        if found is None:
+        recorded = self.past.alert(alert_id)
+        if recorded is None:
             message = f"there is no alert {alert_id!r} in {self.past.folder}; `buckets alerts DIR` shows some"
             raise BucketsError(message)
-        output, row = found
+        output, row = recorded
         target = event_of_alert(self.past, row)
         then = self.past.as_of(target.batch_id)
         if then is not self.past:
@@ -115,12 +117,12 @@ class Explainer:
         return next((rule for rule in rules if rule.rule_id == rule_id and rule.state != "DELETE"), None)
 
     def _not_evaluated(self, rule: Rule | None, target: Target, reasons: list[Reason], came: int) -> Explanation:
-        found = Explanation("not evaluated", event=event_then(target, came), reasons=tuple(reasons))
-        return found if rule is None else self._with_rule(found, rule, target)
+        explanation = Explanation("not evaluated", event=event_then(target, came), reasons=tuple(reasons))
+        return explanation if rule is None else self._with_rule(explanation, rule, target)
 
-    def _with_rule(self, found: Explanation, rule: Rule, target: Target) -> Explanation:
+    def _with_rule(self, explanation: Explanation, rule: Rule, target: Target) -> Explanation:
         key, warmth = _key(rule, target), warmth_of(self.past, rule, target)
-        return replace(found, rule=rule_then(self.past, rule, target), key=key, warmth=warmth)
+        return replace(explanation, rule=rule_then(self.past, rule, target), key=key, warmth=warmth)
 
     def _explain(self, asked: "_Asked") -> Explanation:
         """Explain a rule at an event or an alert."""
@@ -133,9 +135,9 @@ class Explainer:
         wanted = computations(rule)
         histories = self._histories(rule, target, wanted)
         reasons = [reason for history in histories.values() for reason in obstacle.of_key(past, history, target)]
-        for each in wanted:
-            if frozenset(each.fields) in histories:
-                reasons += obstacle.of_patience(rule, each, histories[frozenset(each.fields)], target)
+        for computed in wanted:
+            if frozenset(computed.fields) in histories:
+                reasons += obstacle.of_patience(rule, computed, histories[frozenset(computed.fields)], target)
         reset_ms = self._reset_ms(rule, target, wanted[0]) if rule.reset_on_alert else None
         if reset_ms is not None and target.time_ms <= reset_ms:
             reasons.append(Reason("reset", f"an alert at {exact_time_text(reset_ms)} had reset the rule for this key"))
@@ -150,25 +152,25 @@ class Explainer:
         past, rule, target, result = self.past, asked.rule, asked.target, asked.result
         wanted = computations(rule)
         if result is None:
-            from_ms = min(each.start_ms(target.time_ms) for each in wanted)
+            from_ms = min(computed.start_ms(target.time_ms) for computed in wanted)
             result = find_recorded(past, rule, target, asked.event, list(histories.values()), from_ms)
         recorded = {} if result is None else result.features
-        found = [
-            explain_window(
-                past, rule, each, histories[frozenset(each.fields)], recorded.get(each.name), reset_ms, self.most
+        features = []
+        for computed in wanted:
+            history, value = histories.get(frozenset(computed.fields)), recorded.get(computed.name)
+            features.append(
+                outside_of_group(computed, target, value)
+                if history is None
+                else explain_window(past, rule, computed, history, value, reset_ms, self.most)
             )
-            if frozenset(each.fields) in histories
-            else outside_of_group(each, target, recorded.get(each.name))
-            for each in wanted
-        ]
-        condition = self._condition(rule, target, found)
+        condition = self._condition(rule, target, features)
         outcome = _outcome(result, condition)
-        warm = None if result is None else all(each.warm for each in recorded.values())
+        warm = None if result is None else all(value.warm for value in recorded.values())
         policy, held = self._policy(rule, target, outcome, warm)
         if result is not None and outcome == "held back" and not held:
             by = result.row["held_by"]
             held = [Reason(by, f"held back by its policy ({by}); by what is not in the results any more")]
-        incomplete = self._before_archive(found)
+        incomplete = self._before_archive()
         explanation = Explanation(
             outcome=outcome,
             alert_id=None if result is None else result.row.get("alert_id"),
@@ -177,21 +179,20 @@ class Explainer:
             policy=tuple(policy),
             warm=warm,
             condition=condition,
-            features=tuple(each.feature for each in found),
+            features=tuple(recomputed.feature for recomputed in features),
             origin="nothing is recorded of it" if result is None else result.origin,
             notes=(*asked.notes, *incomplete),
         )
         return self._with_rule(explanation, rule, target)
 
-    def _before_archive(self, found: Sequence[Found]) -> list[str]:
-        before = self.past.recorded.before
-        if before is None:
+    def _before_archive(self) -> list[str]:
+        if self.past.recorded.before is None:
             return []
         first = self.past.recorded.cuts[0].batch_id
-        return [f"events of batches before {first}, of an earlier release, are not in the archive"] if found else []
+        return [f"events of batches before {first}, of an earlier release, are not in the archive"]
 
     def _histories(self, rule: Rule, target: Target, wanted: list[Computation]) -> dict[frozenset[str], KeyHistory]:
-        """The keys of the event in the groups of a rule, by their fields; first that of the rule's own key.
+        """Follow the keys of the event in the groups of a rule, by their fields; first that of the rule's own key.
 
         Groups to which the event does not belong, because a field is null, are left out.
         """
@@ -202,63 +203,72 @@ class Explainer:
                 continue
             group = find_group(rule_set, rule, fields, where)
             assert group is not None
-            mine = [each for each in wanted if frozenset(each.fields) == frozenset(fields)]
-            from_ms = min((each.start_ms(target.time_ms) for each in mine), default=target.time_ms)
+            starts_ms = (
+                computed.start_ms(target.time_ms)
+                for computed in wanted
+                if frozenset(computed.fields) == frozenset(fields)
+            )
+            from_ms = min(starts_ms, default=target.time_ms)
             histories[frozenset(fields)] = follow_key(self.past, target, group, from_ms)
         return histories
 
     def _reset_ms(self, rule: Rule, target: Target, computed: Computation) -> int | None:
-        """The latest event that had reset a rule for a key, as far back as its window reaches."""
+        """Return when a rule was last reset for a key, as far back as its window reaches; None where it was not."""
         fired = self._fired_at(rule, target, warm=True)
         rows = fired_before(self.past, fired, computed.start_ms(target.time_ms))
         return max((row["event_time"] for row in rows), default=None)
 
-    def _fired_at(self, rule: Rule, target: Target, warm: bool) -> FiredAt:
+    def _fired_at(self, rule: Rule, target: Target, warm: bool) -> FiredThen:
         key = _key(rule, target)
         number = target.number if target.on == "events" else target.number // RANKS
         fields, where = rule.groupings()[0]
         home = find_group(self.past.rule_set(target.batch_id), rule, fields, where)
         assert home is not None
         if self._is_remembered_as_filled(rule, target, home):
-            return FiredAt(rule, key, target.time_ms, number, warm, 0, self._filled_alerts(rule, target, home))
+            return FiredThen(rule, key, target.time_ms, number, warm, 0, self._filled_alerts(rule, target, home))
         since = self.past.first_batch_of(home.generation)
-        return FiredAt(rule, key, target.time_ms, number, warm, since)
+        return FiredThen(rule, key, target.time_ms, number, warm, since)
 
     def _is_remembered_as_filled(self, rule: Rule, target: Target, home: Group) -> bool:
-        """Whether what the job remembers of a rule and key came with the history that was filled in."""
+        """Return whether what the job remembers of a rule and key came with the history that was filled in."""
         is_here = target.on == "events" and len(rule.groupings()) == 1
         return is_here and self.past.fill_of(home, target.batch_id) is not None
 
     def _filled_alerts(self, rule: Rule, target: Target, home: Group) -> list[Row]:
-        """The alerts of a rule and key with the history that was filled in, most of which were never put out."""
-        if rule.cooldown is None and not rule.reset_on_alert:
+        """Return the alerts of a rule and key with the history that was filled in; most were never put out."""
+        if not rule.depends_on_alerts:
             return []
-        found = score_again(self.past, target.arrivals, [home], None, ALERT_OUTPUTS)
-        alerts = [row | {"output": output} for output, rows in found.items() for row in rows]
+        outputs = score_again(self.past, target.arrivals, [home], None, ALERT_OUTPUTS)
+        alerts = [row | {"output": output} for output, rows in outputs.items() for row in rows]
         return [row for row in alerts if row["rule_id"] == rule.rule_id]
 
     def _policy(
         self, rule: Rule, target: Target, outcome: RuleOutcome, warm: bool | None
     ) -> tuple[list[Reason], list[Reason]]:
-        """What the policy of the rule says, and what of that kept the event from an alert."""
+        """Return what the policy of the rule says, and what of that kept the event from an alert."""
         if outcome == "did not fire":
             return [], []
         key = _key(rule, target)
-        held = list(held_by(self.past, self._fired_at(rule, target, bool(warm))))
+        held = list(holding_reasons(self.past, self._fired_at(rule, target, bool(warm))))
         elsewhere = list(not_for_alerts(rule, key))
         policy = [*held, *elsewhere, *in_share(rule, key)]
         if outcome == "held back":
             return policy, held[:1]
         return policy, elsewhere if outcome == "shadow alert" else []
 
-    def _condition(self, rule: Rule, target: Target, found: Sequence[Found]) -> Part:
-        """The condition with the values that decided: the recorded ones where those are not exact."""
-        if rule.limit is not None:
-            (only,) = found
-            return explain_test("value", _decided(only), rule.limit.operator, rule.limit.value)
+    def _condition(self, rule: Rule, target: Target, features: Sequence[Recomputed]) -> ConditionPart:
+        """Explain the condition with the values that decided: the recorded ones where those are not exact."""
+        # All but an average is compared as it is shown.
+        limit = kernel_limit(rule)
+        if limit is not None and (rule.limit is not None or extra_digits(rule)):
+            (only,) = features
+            decided = _decided(only)
+            if decided.exact is not None:
+                return explain_test(only.feature.name, decided, limit)
         known = obstacle.known_fields(self.past, rule.when, target)
-        values: dict[str, Value] = {**known.values, **{each.feature.name: _value_of(each) for each in found}}
-        why_null = {each.feature.name: each.feature.why_null for each in found if each.feature.why_null is not None}
+        values = dict(known.values) | {recomputed.feature.name: _value_of(recomputed) for recomputed in features}
+        shown = [recomputed.feature for recomputed in features]
+        why_null = {feature.name: feature.why_null for feature in shown if feature.why_null is not None}
         lists = ListsAt(self.past.lists(target.batch_id), np.array([target.time_ms]))
         return explain_condition(rule.when, KnownValues(values, why_null, lists))
 
@@ -285,31 +295,31 @@ class _Asked:
 
 
 def _key(rule: Rule, target: Target) -> dict[str, Any]:
-    """The key of the rule, as results show it."""
+    """Return the key of the rule, as results show it."""
     return {field: target.value(field) for field in rule.group_by}
 
 
-def _outcome(result: RecordedResult | None, condition: Part) -> RuleOutcome:
+def _outcome(result: RecordedResult | None, condition: ConditionPart) -> RuleOutcome:
     if result is not None:
         return result.outcome
     return "alert" if condition.truth == "true" else "did not fire"
 
 
-def _decided(found: Found) -> PlainValue:
-    """The value of a rule of one aggregate that was compared with the limit."""
-    recorded = found.feature.recorded
+def _decided(recomputed: Recomputed) -> PlainValue:
+    """Return the value that the kernel has compared with a limit."""
+    recorded = recomputed.feature.recorded
     if recorded is None or recorded.exact or not isinstance(recorded.value, str):
-        return found.plain
+        return recomputed.plain
     value = Decimal(recorded.value)
     return PlainValue(Fraction(value), value)
 
 
-def _value_of(found: Found) -> Value:
-    """A feature as a condition takes it."""
-    recorded: RecordedValue | None = found.feature.recorded
+def _value_of(recomputed: Recomputed) -> Value:
+    """Return a feature as a condition takes it."""
+    recorded: RecordedValue | None = recomputed.feature.recorded
     if recorded is not None and not recorded.exact:
         return _known(recorded.value)
-    return found.plain.shown
+    return recomputed.plain.shown
 
 
 def _known(value: str | bool | None) -> Value:

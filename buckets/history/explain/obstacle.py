@@ -7,11 +7,11 @@ import numpy as np
 from buckets.duration import format_duration
 from buckets.errors import BucketsError
 from buckets.expressions.interval import scaled_down
+from buckets.history.explain.computation import Computation
 from buckets.history.explain.condition import KnownValues, explain_condition, shown
 from buckets.history.explain.explanation import Reason
 from buckets.history.explain.history_lookup import Past
 from buckets.history.explain.key import KeyHistory, Target, required_fields
-from buckets.history.explain.window import Computation
 from buckets.lists.lists import ListsAt
 from buckets.moment import exact_time_text
 from buckets.numbers.fixed_point import format_scaled
@@ -36,7 +36,7 @@ def missing_rule(past: Past, rule_id: str, target: Target) -> Reason:
         when = "" if made.made_ms is None else f" at {exact_time_text(made.made_ms)}"
         return Reason("deleted", f"rule {rule_id} had been deleted{by}{when}, in version {made.version} of the rules")
     later = next(
-        (each for each in past.versions.history(version) if any(change.rule_id == rule_id for change in each.changes)),
+        (made for made in past.versions.history(version) if any(change.rule_id == rule_id for change in made.changes)),
         None,
     )
     if later is None:
@@ -54,7 +54,7 @@ def _rules_of(past: Past, target: Target) -> list[str]:
 
 
 def of_state(rule: Rule, target: Target) -> Iterator[Reason]:
-    """Whether its state or its time keeps a rule from being evaluated."""
+    """Say whether its state or its time keeps a rule from being evaluated."""
     if rule.state == "PAUSE":
         yield Reason("paused", "the rule was paused (PAUSE): it kept its events and was not evaluated")
     if not rule.is_in_force:
@@ -68,11 +68,11 @@ def of_state(rule: Rule, target: Target) -> Iterator[Reason]:
 
 
 def of_event(past: Past, rule: Rule, target: Target) -> Iterator[Reason]:
-    """Whether the event lacks a field that the rules need: it was a dead letter, or the rule does not see it."""
+    """Say whether the event lacks a field that the rules need: a dead letter, or one that the rule does not see."""
     rule_set = past.rule_set(target.batch_id)
     groups = rule_set.groups if target.on == "events" else rule_set.alert_groups
-    mine = [group for group in groups if any(each.rule_id == rule.rule_id for each in group.rules)]
-    required = frozenset().union(*(required_fields(past, group, target.batch_id) for group in mine))
+    of_rule = [group for group in groups if any(other.rule_id == rule.rule_id for other in group.rules)]
+    required = frozenset().union(*(required_fields(past, group, target.batch_id) for group in of_rule))
     for name in sorted(required):
         if target.value(name) is None:
             yield Reason("dead letter", f"the event was a dead letter: {name}: is missing or null")
@@ -82,7 +82,7 @@ def of_event(past: Past, rule: Rule, target: Target) -> Iterator[Reason]:
 
 
 def of_filter(past: Past, rule: Rule, target: Target) -> Iterator[Reason]:
-    """Which parts of the rule's filter do not hold for the event."""
+    """Say which parts of the rule's filter do not hold for the event."""
     if not rule.where or past.passing(rule.where, target.arrivals).all():
         return
     if isinstance(rule.where, SqlFilter):
@@ -98,7 +98,7 @@ def of_filter(past: Past, rule: Rule, target: Target) -> Iterator[Reason]:
 
 
 def known_fields(past: Past, where: Filter, target: Target) -> KnownValues:
-    """The fields of the event that a condition names, and the lists as they were."""
+    """Return the fields of the event that a condition names, and the lists as they were."""
     schema = target.arrivals.schema
     names = where.expression.fields() if isinstance(where, SqlFilter) else [test.field for test in where]
     values = {}
@@ -120,14 +120,14 @@ def _value(target: Target, test: Condition) -> str:
 
 
 def of_key(past: Past, history: KeyHistory, target: Target) -> Iterator[Reason]:
-    """What became of the event in a group, where that keeps rules from being evaluated."""
+    """Say what became of the event in a group, where that keeps rules from being evaluated."""
     group, fate, clock_ms = history.group.name, history.fate, history.clock_ms
     behind = (
         "" if clock_ms is None else f"the latest event of its key in group {group} was at {exact_time_text(clock_ms)}"
     )
     other = history.others.get(history.target)
     name = "" if other is None else history.arrivals.ids[other].as_py()
-    said = {
+    sentences = {
         "too late": f"the event came too late: {behind}, and further back nothing is kept",
         "dropped": f"the event came late, and the job drops late events: {behind}",
         "repeat": f"the event is a repeat: its id and time had arrived before, in batch {_batch_of(history, other)}",
@@ -137,9 +137,9 @@ def of_key(past: Past, history: KeyHistory, target: Target) -> Iterator[Reason]:
         "left out": f"the filter of group {group} leaves the event out",
         "before": f"group {group} was not kept yet",
     }
-    if fate in said:
+    if fate in sentences:
         codes = {"refused": "dead letter", "malformed": "dead letter", "left out": "filter"}
-        yield Reason(codes.get(fate, fate), said[fate])
+        yield Reason(codes.get(fate, fate), sentences[fate])
     elif fate == "late" and history.regime.late == "add":
         yield Reason("late", f"the event came late, and the job only adds late events (`late: add`): {behind}")
     elif fate == "late" and not history.regime.is_raw(target.time_ms, target.time_ms if clock_ms is None else clock_ms):
@@ -147,7 +147,7 @@ def of_key(past: Past, history: KeyHistory, target: Target) -> Iterator[Reason]:
 
 
 def of_patience(rule: Rule, computed: Computation, history: KeyHistory, target: Target) -> Iterator[Reason]:
-    """Whether an event came too late to be evaluated, or its window reaches further back than events are kept raw."""
+    """Say whether an event came too late, or its window reaches further back than events are kept raw."""
     if history.fate != "late" or history.clock_ms is None:
         return
     lateness_ms = history.regime.horizon_ms - history.group.longest_window_ms

@@ -1,23 +1,22 @@
-"""What the policy of a rule said of an event at which it fired."""
+"""Says what the policy of a rule made of an event at which it fired."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from buckets.duration import format_duration
 from buckets.history.explain.explanation import Reason
 from buckets.history.explain.history_lookup import Past
-from buckets.moment import TimeRange, exact_time_text, moment_ms
+from buckets.moment import TimeRange
 from buckets.outputs.columns import HELD_ALERTS
 from buckets.outputs.recorded_outputs import ALERT_OUTPUTS, Row, Selection
-from buckets.rules.policy import WHOLE_SHARE, Snooze, share_text
+from buckets.rules.policies.policy import FiredAt, key_texts
+from buckets.rules.policy import WHOLE_SHARE, share_text
 from buckets.rules.rule import Rule
-from buckets.rules.rule_policy import key_texts
 
 
 @dataclass(frozen=True)
-class FiredAt:
+class FiredThen:
     """An event at which a rule fired.
 
     Attributes:
@@ -39,27 +38,34 @@ class FiredAt:
     filled: Sequence[Row] | None = None
 
 
-def held_by(past: Past, fired: FiredAt) -> Iterator[Reason]:
-    """What holds its alert back, in the order in which it is looked at: the first decides."""
-    rule, time_ms = fired.rule, fired.time_ms
-    if rule.require_warm and not fired.warm:
-        yield Reason("warm", "require_warm: a window of it was not complete")
-    for snooze in rule.snoozes:
-        if _is_snoozed(snooze, fired):
-            by = f", by {snooze.author}" if snooze.author else ""
-            until = exact_time_text(moment_ms(snooze.until))
-            yield Reason("snooze", f"snoozed for {_snoozed(snooze)} until {until}{by}: {snooze.reason}")
-    if rule.cooldown is not None:
-        last = latest_alert(past, fired, time_ms - rule.cooldown + 1)
-        if last is not None:
-            ends = exact_time_text(last["event_time"] + rule.cooldown)
-            alert = f"alert {last['alert_id']} at {exact_time_text(last['event_time'])}"
-            because = f"because of {alert}" + (", as of its filled-in history" if fired.filled is not None else "")
-            yield Reason("cooldown", f"cooldown of {format_duration(rule.cooldown)} until {ends}, {because}")
+@dataclass(frozen=True)
+class _EarlierAlerts:
+    """The alerts of a rule and key that came out before an event; see `rules.policies`."""
+
+    past: Past
+    fired: FiredThen
+
+    @property
+    def origin(self) -> str:
+        """Where they are from, if they were never put out."""
+        return "" if self.fired.filled is None else ", as of its filled-in history"
+
+    def since(self, from_ms: int | None) -> list[Row]:
+        """Return those from a time on, None for all; not those that were held back."""
+        return [row for row in fired_before(self.past, self.fired, from_ms) if row["output"] != HELD_ALERTS]
+
+
+def holding_reasons(past: Past, fired: FiredThen) -> Iterator[Reason]:
+    """Say what holds an alert back, in the order in which policies decide: the first counts."""
+    event = FiredAt(fired.time_ms, fired.warm, lambda: key_texts(fired.key))
+    for policy in fired.rule.policies:
+        if policy.held_by is not None:
+            for sentence in policy.explain(event, _EarlierAlerts(past, fired)):
+                yield Reason(policy.held_by, sentence)
 
 
 def not_for_alerts(rule: Rule, key: Mapping[str, Any]) -> Iterator[Reason]:
-    """Why an alert goes to `shadow_alerts`."""
+    """Say why an alert goes to `shadow_alerts`."""
     if rule.state == "SHADOW":
         yield Reason("shadow", "the rule is on trial (SHADOW): its alerts go to shadow_alerts")
     elif rule.rollout < WHOLE_SHARE and not _is_in_share(rule, key):
@@ -68,7 +74,7 @@ def not_for_alerts(rule: Rule, key: Mapping[str, Any]) -> Iterator[Reason]:
 
 
 def in_share(rule: Rule, key: Mapping[str, Any]) -> Iterator[Reason]:
-    """That a key is inside the share of a rule, where it has one."""
+    """Say that a key is inside the share of a rule, where it has one."""
     if rule.state == "ACTIVE" and rule.rollout < WHOLE_SHARE and _is_in_share(rule, key):
         yield Reason("rollout", f"the key is inside the {share_text(rule.rollout)} of keys that the rule alerts for")
 
@@ -80,25 +86,8 @@ def _is_in_share(rule: Rule, key: Mapping[str, Any]) -> bool:
     return is_in_share(rule, text)
 
 
-def _is_snoozed(snooze: Snooze, fired: FiredAt) -> bool:
-    if snooze.key is not None and key_texts(snooze.key) != key_texts(fired.key):
-        return False
-    begins = snooze.start is None or moment_ms(snooze.start) <= fired.time_ms
-    return begins and fired.time_ms < moment_ms(snooze.until)
-
-
-def _snoozed(snooze: Snooze) -> str:
-    return "all keys" if snooze.key is None else ", ".join(f"{name} {value}" for name, value in snooze.key.items())
-
-
-def latest_alert(past: Past, fired: FiredAt, from_ms: int) -> Row | None:
-    """The latest alert of the rule and key that came before, from a time on; not one that was held back."""
-    found = [row for row in fired_before(past, fired, from_ms) if row["output"] != HELD_ALERTS]
-    return max(found, key=lambda row: row["event_time"], default=None)
-
-
-def fired_before(past: Past, fired: FiredAt, from_ms: int) -> list[Row]:
-    """The events from a time on at which a rule had fired for a key before, with the `output` that each is in."""
+def fired_before(past: Past, fired: FiredThen, from_ms: int | None) -> list[Row]:
+    """Return the events from a time on at which a rule had fired for a key before, each with the `output` it is in."""
     rows = _recorded(past, fired, from_ms) if fired.filled is None else fired.filled
     schema = past.schema
     came = past.numbers_of(schema, [(row["event_id"], row["event_time"]) for row in rows])
@@ -108,13 +97,13 @@ def fired_before(past: Past, fired: FiredAt, from_ms: int) -> list[Row]:
         if arrivals is None:
             continue
         came_at = arrivals.row_of(row["source"], row["position"])
-        is_kept = arrivals.batches[came_at] >= fired.since and row["event_time"] >= from_ms
+        is_kept = arrivals.batches[came_at] >= fired.since and TimeRange(from_ms).has(row["event_time"])
         if arrivals.numbers[came_at] < fired.number and is_kept:
             before.append(row)
     return before
 
 
-def _recorded(past: Past, fired: FiredAt, from_ms: int) -> list[Row]:
+def _recorded(past: Past, fired: FiredThen, from_ms: int | None) -> list[Row]:
     texts = set(_spellings(past, fired))
     return [
         row | {"output": output}
@@ -123,8 +112,8 @@ def _recorded(past: Past, fired: FiredAt, from_ms: int) -> list[Row]:
     ]
 
 
-def _spellings(past: Past, fired: FiredAt) -> Iterator[str]:
-    """The key as text, with its fields in the order of the rule or of its group, and by the names of each epoch."""
+def _spellings(past: Past, fired: FiredThen) -> Iterator[str]:
+    """Return the key as text, its fields in the order of the rule or of its group, by the names of each epoch."""
     names = past.archive.names
     for epoch in range(names.epoch + 1):
         key = {names.name_in(epoch, field) or field: value for field, value in fired.key.items()}

@@ -31,14 +31,14 @@ class RecordedResult:
 
 
 def recorded_alert(output: str, row: Row) -> RecordedResult:
-    """A row of an output of alerts."""
+    """Read a row of an output of alerts."""
     return RecordedResult(_OUTCOMES[output], row, _features(row), f"recorded in table {output}")
 
 
 def find_recorded(
     past: Past, rule: Rule, target: Target, event: tuple[str, int], histories: list[KeyHistory], from_ms: int
 ) -> RecordedResult | None:
-    """What is recorded of a rule at an event, or what the engine finds of it again.
+    """Return what is recorded of a rule at an event, or what the engine finds of it again.
 
     Args:
         past: the past.
@@ -76,7 +76,7 @@ def _of_evaluation(row: Row, origin: str) -> RecordedResult:
 
 
 def _features(row: Row) -> dict[str, RecordedValue]:
-    """The values of an alert or an evaluation."""
+    """Read the values of an alert or an evaluation."""
     if row.get("terms") is None or row.get("value") is not None:
         value, lower, upper = (None if row[name] is None else str(row[name]) for name in ("value", "lower", "upper"))
         return {"value": RecordedValue(value, lower, upper, bool(row["exact"]), bool(row["warm"]))}
@@ -90,14 +90,14 @@ def _features(row: Row) -> dict[str, RecordedValue]:
 def _scored_again(
     past: Past, rule: Rule, target: Target, histories: list[KeyHistory], from_ms: int
 ) -> dict[str, Any] | None:
-    """The evaluation of a rule at an event by the engine, over the events of its keys alone."""
+    """Evaluate a rule at an event with the engine, over the events of its keys alone."""
     source, _, position = target.arrivals.origins[0]
     groups = [history.group for history in histories]
     # Whether an alert has reset a rule depends on alerts before it, and so on.
     since_ms = None if rule.reset_on_alert else from_ms
-    found = None
+    evaluation = None
     for row in score_again(past, target.arrivals, groups, since_ms, [columns.EVALUATIONS])[columns.EVALUATIONS]:
         is_event = (row["source"], row["position"]) == (source, position) if "source" in row else True
         if row["rule_id"] == rule.rule_id and row["event_id"] == target.name and is_event:
-            found = row
-    return found
+            evaluation = row
+    return evaluation

@@ -19,10 +19,11 @@ from buckets.history.explain.history_lookup import Past, is_value
 from buckets.moment import TimeRange
 from buckets.outputs.recorded_outputs import Row, rows_of
 from buckets.rules.fill import Fill
-from buckets.rules.rule_set import Group, RuleSet
+from buckets.rules.group import Group
+from buckets.rules.rule_set import RuleSet
 
 if TYPE_CHECKING:
-    from buckets.history.scoring.scoring import Piece
+    from buckets.history.scoring.scoring import ArchivePiece
 
 _NEVER = -1
 """The generation of a group that is not there yet: what it takes in counts for no later one."""
@@ -42,16 +43,16 @@ def score_again(
     """
     from buckets.history.scoring.scoring import score_pieces
 
-    found: dict[str, list[Row]] = {output: [] for output in outputs}
+    by_output: dict[str, list[Row]] = {output: [] for output in outputs}
     for scored in score_pieces(_pieces(past, target, groups, from_ms), evaluations=True):
-        for output, rows in found.items():
+        for output, rows in by_output.items():
             rows += rows_of(scored.table(output), Path(output))
-    return found
+    return by_output
 
 
-def _pieces(past: Past, target: Arrivals, groups: Sequence[Group], from_ms: int | None) -> "Iterator[Piece]":
-    """What has arrived of some keys up to an event, batch by batch."""
-    from buckets.history.scoring.scoring import Piece
+def _pieces(past: Past, target: Arrivals, groups: Sequence[Group], from_ms: int | None) -> "Iterator[ArchivePiece]":
+    """Read what has arrived of some keys up to an event, batch by batch."""
+    from buckets.history.scoring.scoring import ArchivePiece
 
     schema, columns, batch_id = target.schema, target.columns(), int(target.batches[0])
     keys = [
@@ -68,11 +69,11 @@ def _pieces(past: Past, target: Arrivals, groups: Sequence[Group], from_ms: int 
     for start, end in zip(starts, [*starts[1:], len(rows)], strict=True):
         batch_id = int(batches[start])
         rule_set = _rules(past, batch_id, fills) if fills else past.rule_set(batch_id)
-        yield Piece(rows.slice(start, end - start), rule_set, past.terms(batch_id), past.lists(batch_id))
+        yield ArchivePiece(rows.slice(start, end - start), rule_set, past.terms(batch_id), past.lists(batch_id))
 
 
 def _rules(past: Past, batch_id: int, fills: Sequence[tuple[Group, Fill]]) -> RuleSet:
-    """The rules of a batch as if what was filled in had been there from the beginning."""
+    """Return the rules of a batch as if what was filled in had been there from the beginning."""
     begun = max(past.begun_with(fill) for _, fill in fills)
     rule_set = past.rule_set(max(batch_id, begun))
     then = {group.group_id: group.generation for group in past.rule_set(batch_id).groups}

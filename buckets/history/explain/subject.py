@@ -19,7 +19,7 @@ from buckets.rules.warmth import Warm, rules_warmth
 
 
 def arrivals_of_event(past: Past, event_id: str, at_ms: int | None) -> Arrivals | None:
-    """The arrivals of an event; None where a row that holds its id came, but was no event.
+    """Read the arrivals of an event; None where a row that holds its id came, but was no event.
 
     Raises:
         BucketsError: nothing has come, or several events have the id.
@@ -27,7 +27,7 @@ def arrivals_of_event(past: Past, event_id: str, at_ms: int | None) -> Arrivals 
     arrivals = _events(past, event_id, at_ms)
     times_ms = sorted(set(arrivals.times_ms.tolist()))
     if len(times_ms) > 1:
-        some = ", ".join(exact_time_text(each) for each in times_ms[:3])
+        some = ", ".join(exact_time_text(time_ms) for time_ms in times_ms[:3])
         message = f"{len(times_ms)} events have the id {event_id!r}, at {some}; say which with --at"
         raise BucketsError(message)
     if len(arrivals):
@@ -38,7 +38,7 @@ def arrivals_of_event(past: Past, event_id: str, at_ms: int | None) -> Arrivals 
 
 
 def event_of_alert(past: Past, row: Row) -> Target:
-    """The event of an alert, the very arrival at which it was raised.
+    """Read the event of an alert: the very arrival at which it was raised.
 
     Raises:
         BucketsError: it is not in the archive.
@@ -50,14 +50,14 @@ def event_of_alert(past: Past, row: Row) -> Target:
 
 
 def alert_that_raised(past: Past, rule: Rule, target: Target, row: Row) -> Target:
-    """The alert that raised one of a rule over alerts.
+    """Return the alert that raised one of a rule over alerts.
 
     Raises:
         BucketsError: it is not found.
     """
     event: dict[str, Any] = row["event"]
-    found = past.alert(event["alert_id"])
-    alerts = None if found is None else as_arrivals(past, target.batch_id, [found[1]])
+    raised = past.alert(event["alert_id"])
+    alerts = None if raised is None else as_arrivals(past, target.batch_id, [raised[1]])
     if alerts is None or not len(alerts):
         message = (
             f"rule {rule.rule_id!r} counts alerts, and alert {event['alert_id']!r}, which raised this one, is not "
@@ -98,7 +98,7 @@ def event_then(target: Target, came: int) -> EventThen:
 
 
 def rule_then(past: Past, rule: Rule, target: Target) -> RuleThen:
-    """The rule as it was, and who made it so."""
+    """Return the rule as it was, and who made it so."""
     cut = past.cuts[target.batch_id]
     last = past.versions.latest_change(rule.rule_id, cut.ruleset_version)
     made, change = (None, None) if last is None else last
@@ -117,7 +117,7 @@ def rule_then(past: Past, rule: Rule, target: Target) -> RuleThen:
 
 
 def warmth_of(past: Past, rule: Rule, target: Target) -> str:
-    """Since when the windows of a rule are complete, seen from an event; empty of a rule over alerts."""
+    """Say since when the windows of a rule are complete, seen from an event; nothing of a rule over alerts."""
     if rule.on == "alerts":
         return ""
     warmth = rules_warmth(past.rule_set(target.batch_id), (), 0).get(rule.rule_id)
@@ -127,13 +127,13 @@ def warmth_of(past: Past, rule: Rule, target: Target) -> str:
 
 
 def _warm_words(warm: Sequence[Warm], time_ms: int) -> str:
-    for each in warm:
-        begun = each.from_ms is None or each.from_ms <= time_ms
-        if begun and (each.until_ms is None or time_ms < each.until_ms):
+    for span in warm:
+        begun = span.from_ms is None or span.from_ms <= time_ms
+        if begun and (span.until_ms is None or time_ms < span.until_ms):
             return (
                 "complete since the first event"
-                if each.from_ms is None
-                else f"complete from {exact_time_text(each.from_ms)} on"
+                if span.from_ms is None
+                else f"complete from {exact_time_text(span.from_ms)} on"
             )
-    ahead = next((each.from_ms for each in warm if each.from_ms is not None and each.from_ms > time_ms), None)
+    ahead = next((span.from_ms for span in warm if span.from_ms is not None and span.from_ms > time_ms), None)
     return "not complete" if ahead is None else f"not complete: only from {exact_time_text(ahead)} on"

@@ -10,18 +10,19 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from buckets.aggregates.plain import CountedEvents, PlainValue
 from buckets.duration import format_duration
 from buckets.history.explain.arrivals import Arrivals, Flags, Int64s
+from buckets.history.explain.comparison import compare
+from buckets.history.explain.computation import Computation
 from buckets.history.explain.event_outcome import IN_TIMELINE
-from buckets.history.explain.explanation import Entry, FeatureThen, RecordedValue, ValueComparison
+from buckets.history.explain.explanation import FeatureThen, RecordedValue, WindowArrival
 from buckets.history.explain.history_lookup import Past
 from buckets.history.explain.key import KeyHistory, Target, find_group
-from buckets.history.explain.value import CountedEvents, PlainValue, plain_value
-from buckets.numbers.fixed_point import format_scaled, readable
-from buckets.rules.filter import Filter, describe_filter
+from buckets.numbers.fixed_point import format_scaled
+from buckets.rules.filter import describe_filter
+from buckets.rules.group import COUNT_TRACK
 from buckets.rules.rule import Rule
-from buckets.rules.rule_set import COUNT_TRACK
-from buckets.rules.window import Window
 
 _NOTES: Final = {
     "late": "came late",
@@ -40,64 +41,7 @@ _NOTES: Final = {
 
 
 @dataclass(frozen=True)
-class Computation:
-    """What is computed: a feature.
-
-    Attributes:
-        name: of the feature.
-        function: what is computed.
-        of: the field; None where only events are counted.
-        per_cent: of a percentile.
-        window: over which.
-        fields: by which fields its group groups.
-        group_where: the filter of its group.
-        where: which events of the group it counts.
-        phrase: it in English.
-        tracks: what its timeline keeps for it, by name.
-    """
-
-    name: str
-    function: str
-    of: str | None
-    per_cent: Decimal | None
-    window: Window
-    fields: tuple[str, ...]
-    group_where: Filter
-    where: Filter
-    phrase: str
-    tracks: tuple[str, ...]
-
-    def start_ms(self, time_ms: int) -> int:
-        """The first time that is in the window of an event."""
-        return time_ms - self.window.reach_ms
-
-
-def computations(rule: Rule) -> list[Computation]:
-    """What a rule computes, in its order."""
-    found = []
-    for each in rule.named_features():
-        feature = each.feature
-        of = None if feature.function in ("count", "same_count", "is_first") else feature.of
-        tracks = tuple(dict.fromkeys(track.name for _, part in each.parts() for track in part.tracks))
-        found.append(
-            Computation(
-                name=each.name,
-                function=feature.function,
-                of=of,
-                per_cent=feature.p,
-                window=feature.window,
-                fields=tuple(each.fields),
-                group_where=each.group_where,
-                where=each.counted,
-                phrase=rule.phrase(each),
-                tracks=tracks,
-            )
-        )
-    return found
-
-
-@dataclass(frozen=True)
-class Found:
+class Recomputed:
     """A feature as it is computed again.
 
     Attributes:
@@ -117,7 +61,7 @@ def explain_window(
     recorded: RecordedValue | None,
     reset_ms: int | None,
     most: int | None,
-) -> Found:
+) -> Recomputed:
     """Compute a feature again from what arrived.
 
     Args:
@@ -133,7 +77,7 @@ def explain_window(
     window = _WindowThen.of(past, rule, computed, history, reset_ms)
     measure = arrivals.schema.measures.get(computed.of or "")
     events = window.counted_events()
-    plain = plain_value(computed.function, events, 0 if measure is None else measure.scale, computed.per_cent)
+    plain = computed.aggregate.plain(events, 0 if measure is None else measure.scale)
     listed = window.listed(rule, _so_far(computed, history, window.counted, events), most)
     feature = replace(
         _feature(computed, arrivals, history.target, plain, recorded),
@@ -141,14 +85,14 @@ def explain_window(
         count=len(window.counted),
         **listed,
     )
-    return Found(feature, plain)
+    return Recomputed(feature, plain)
 
 
-def outside_of_group(computed: Computation, target: Target, recorded: RecordedValue | None) -> Found:
+def outside_of_group(computed: Computation, target: Target, recorded: RecordedValue | None) -> Recomputed:
     """Explain a feature at an event that does not belong to its group."""
     lacking = ", ".join(field for field in computed.fields if target.value(field) is None)
     plain = PlainValue(None, None, f"{lacking} is missing or null, and the feature groups by it")
-    return Found(_feature(computed, target.arrivals, 0, plain, recorded), plain)
+    return Recomputed(_feature(computed, target.arrivals, 0, plain, recorded), plain)
 
 
 def _feature(
@@ -227,7 +171,7 @@ class _WindowThen:
         counting, shown, over = set(self.counted.tolist()), _shown(self.rows, most), _over_from(rule, so_far)
         fates = ((str(self.history.fates[row]), row in counting) for row in self.rows.tolist())
 
-        def entry(row: int) -> Entry:
+        def entry(row: int) -> WindowArrival:
             return self._entry(row, row in counting, so_far.get(row))
 
         return {
@@ -239,10 +183,10 @@ class _WindowThen:
             ),
         }
 
-    def _entry(self, row: int, counts: bool, so_far: str | None) -> Entry:
+    def _entry(self, row: int, counts: bool, so_far: str | None) -> WindowArrival:
         arrivals, of = self.history.arrivals, self.computed.of
         source, _, position = arrivals.origins[row]
-        return Entry(
+        return WindowArrival(
             event_id=str(arrivals.ids[row].as_py()),
             time_ms=int(arrivals.times_ms[row]),
             value=None if of is None else _text(arrivals.columns()[of][row].as_py(), of, arrivals),
@@ -273,12 +217,11 @@ class _WindowThen:
 
 
 def _so_far(computed: Computation, history: KeyHistory, counted: Int64s, events: CountedEvents) -> dict[int, str]:
-    """By row, what a sum or a count comes to with it and all before it; empty of other functions."""
-    if computed.function == "count":
-        return {row: f"{number}" for number, row in enumerate(counted.tolist(), 1)}
-    if computed.function != "sum":
+    """Return, by row, what a sum or a count comes to with it and all before it; empty of other aggregates."""
+    if not computed.aggregate.adds_up:
         return {}
-    assert computed.of is not None
+    if computed.of is None:
+        return {row: f"{number}" for number, row in enumerate(counted.tolist(), 1)}
     sums = accumulate(events.values)
     return {
         row: str(_text(value, computed.of, history.arrivals)) for row, value in zip(counted.tolist(), sums, strict=True)
@@ -286,7 +229,7 @@ def _so_far(computed: Computation, history: KeyHistory, counted: Int64s, events:
 
 
 def _over_from(rule: Rule, so_far: Mapping[int, str]) -> int | None:
-    """The row from which on a sum or a count is over the limit of a rule; None where it is not."""
+    """Return the row from which on a sum or a count is over the limit of a rule; None where it is not."""
     limit, first = rule.limit, None
     if limit is None or limit.operator not in (">", ">="):
         return None
@@ -308,16 +251,16 @@ def _counting(past: Past, rule: Rule, computed: Computation, history: KeyHistory
 
 
 def _with_value(computed: Computation, history: KeyHistory, rows: Int64s) -> Flags:
-    """Which rows have a value of which a feature is; all do where it is of none."""
+    """Return which rows have a value in the feature's field; all do where it has none."""
     if computed.of is None:
         return np.ones(len(rows), np.bool_)
     column = history.arrivals.columns()[computed.of].take(pa.array(rows))
-    found: Flags = column.is_valid().to_numpy(zero_copy_only=False)
-    return found
+    has_value: Flags = column.is_valid().to_numpy(zero_copy_only=False)
+    return has_value
 
 
 def _kept_since(past: Past, rule: Rule, computed: Computation, history: KeyHistory) -> int | None:
-    """The first batch whose events have what a feature needs; None where all have."""
+    """Return the first batch whose events have what a feature needs; None where all have."""
     group = history.group
     if all(group.complete.get(track) is None for track in (COUNT_TRACK, *computed.tracks)):
         return None
@@ -351,52 +294,3 @@ def _text(value: Any, field: str, arrivals: Any) -> str | None:
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value) if measure is None else format_scaled(value, measure.scale)
-
-
-def compare(plain: PlainValue, recorded: RecordedValue | None) -> ValueComparison:
-    """A value that is computed again, beside the recorded one."""
-    if recorded is None:
-        return ValueComparison(None, None, "no value is recorded to compare it with")
-    again = plain.shown
-    equal = _same(again, recorded.value)
-    words = _words(again)
-    if equal:
-        return ValueComparison(
-            True, None if recorded.exact else True, f"computed again: {words}, equal to the last digit"
-        )
-    if recorded.exact and recorded.warm:
-        sentence = f"computed again: {words}, and {_words(recorded.value)} is recorded: they differ"
-        return ValueComparison(False, None, sentence, is_fault=True)
-    if not recorded.exact:
-        within = _is_within(again, recorded)
-        bounds = f"{_words(recorded.lower)} and {_words(recorded.upper)}"
-        lies = "within the recorded bounds" if within else "outside the recorded bounds"
-        sentence = f"computed again: {words}, {lies} {bounds} (of {_words(recorded.value)})"
-        return ValueComparison(False, within, sentence, is_fault=recorded.warm and not within)
-    sentence = (
-        f"computed again from all that arrived: {words}; {_words(recorded.value)} is recorded, whose window was not "
-        "complete"
-    )
-    return ValueComparison(False, None, sentence)
-
-
-def _same(again: Decimal | bool | None, recorded: str | bool | None) -> bool:
-    if again is None or recorded is None or isinstance(again, bool) or isinstance(recorded, bool):
-        return again is recorded or (again == recorded and isinstance(again, bool) == isinstance(recorded, bool))
-    return again == Decimal(recorded)
-
-
-def _is_within(again: Decimal | bool | None, recorded: RecordedValue) -> bool:
-    if again is None:
-        return True
-    if isinstance(again, bool):
-        return again in (recorded.lower, recorded.upper)
-    return Decimal(str(recorded.lower)) <= again <= Decimal(str(recorded.upper))
-
-
-def _words(value: Decimal | str | bool | None) -> str:
-    if value is None:
-        return "no value"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return readable(value)

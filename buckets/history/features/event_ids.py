@@ -17,11 +17,7 @@ from buckets.events.parquet_rows import field_batches, open_parquet
 
 
 def read_ids(path: Path, column: str) -> pa.Array:
-    """The different ids of a table, as text.
-
-    Args:
-        path: a Delta table, or a file that ends as those of `buckets evaluate` do.
-        column: which column holds them.
+    """Read the different ids in a column of a Delta table or a file, which ends as for `buckets evaluate`, as text.
 
     Raises:
         BucketsError: there is no such table or column, or it cannot be read.
@@ -31,14 +27,14 @@ def read_ids(path: Path, column: str) -> pa.Array:
         message = f"events {path}: no Delta table and no file that ends in {', '.join(KINDS)}; check the path"
         raise BucketsError(message)
     try:
-        found = {"delta": _of_delta, "parquet": _of_parquet, "csv": _of_csv, "json": _of_json}[kind](path, column)
+        ids = {"delta": _of_delta, "parquet": _of_parquet, "csv": _of_csv, "json": _of_json}[kind](path, column)
     except KeyError:
         message = f"events {path}: no column {column!r}, which names the events that are wanted"
         raise BucketsError(message) from None
     except (OSError, ValueError, TypeError, pa.ArrowException) as error:
         message = f"events {path}: the ids in {column!r} cannot be read ({first_line(error)})"
         raise BucketsError(message) from None
-    texts, _ = attributes(found, "string")
+    texts, _ = attributes(ids, "string")
     return pc.unique(texts).drop_null()
 
 
@@ -66,4 +62,4 @@ def _of_json(path: Path, column: str) -> pa.Array:
     with path.open(encoding="utf-8") as file:
         rows: list[Any] = [json.loads(line, parse_int=str, parse_float=str) for line in file if not line.isspace()]
     ids = [row[column] for row in rows]
-    return pa.array([None if each is None else str(each) for each in ids], pa.string())
+    return pa.array([None if value is None else str(value) for value in ids], pa.string())

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from buckets.archive import archive
 from buckets.archive.archive import by_batch
-from buckets.archive.arrived import arrivals_of
+from buckets.archive.arrival_rows import arrivals_of
 from buckets.archive.history import History
 from buckets.config.engine import EngineSettings
 from buckets.engine.results.feature_table import FeatureTable, numbered
@@ -29,7 +29,7 @@ Arrivals = Iterable[tuple[Lists, pa.RecordBatch]]
 
 
 def archived_arrivals(history: History, schema: EventSchema) -> Arrivals:
-    """All that a job has archived; each batch sees the lists that it saw."""
+    """Read all that a job has archived; each batch sees the lists that it saw."""
     cuts = {cut.batch_id: cut for cut in history.recorded.cuts}
     lists: Lists = NO_LISTS
     versions: Mapping[str, int] = {}
@@ -74,21 +74,21 @@ class FeatureRun:
         self.missing: set[str] | None = None if ids is None else set(ids.to_pylist())
 
     def tables(self, arrivals: Arrivals) -> Iterator[pa.Table]:
-        """The rows, in the order of arrival, in tables of about half a million arrivals.
+        """Compute the rows, in the order of arrival, in tables of about half a million arrivals.
 
         Raises:
             BucketsError: a value has more digits than a column has room for, or an event cannot be read.
         """
         job = InMemoryJob(self._scorer(NO_LISTS))
-        for lists, found in _together(arrivals):
+        for lists, arrived in _together(arrivals):
             job.scorer = self._scorer(lists)
-            pieces = list(numbered(found, self.arrived))
+            pieces = list(numbered(arrived, self.arrived))
             results = job.score_batch(pieces, self._rule_set)
             rows = self._table.rows(pieces, results.payloads, self._ids)
-            self._note_bad(found, results)
+            self._note_bad(arrived, results)
             self.arrived += sum(map(len, pieces))
-            for each in rows["outcome"].value_counts().to_pylist():
-                self.outcomes[each["values"]] += each["counts"]
+            for outcome in rows["outcome"].value_counts().to_pylist():
+                self.outcomes[outcome["values"]] += outcome["counts"]
             if self.missing:
                 self.missing.difference_update(rows["event_id"].to_pylist())
             yield rows
@@ -108,7 +108,7 @@ class FeatureRun:
 
 
 def _together(arrivals: Arrivals) -> Iterator[tuple[Lists, list[pa.RecordBatch]]]:
-    """Rows that follow each other and see the same lists, about half a million at once."""
+    """Join rows that follow each other and see the same lists, about half a million at once."""
     seen, pieces, size = NO_LISTS, list[pa.RecordBatch](), 0
     for lists, piece in arrivals:
         if pieces and (lists is not seen or size + len(piece) > _ROWS):

@@ -22,13 +22,9 @@ _MARK, _WRITER = "description", "written by buckets features"
 
 
 def check_output(path: Path, source: Path | None, columns: pa.Schema, overwrite: bool) -> None:
-    """See that features can be written, before they are computed.
+    """See before features are computed that they can be written, to a file that ends in `.parquet` or a Delta table.
 
-    Args:
-        path: a Parquet file if it ends in `.parquet`; otherwise a Delta table.
-        source: what they are computed from, if that is a file or a table.
-        columns: what is written.
-        overwrite: whether what is there may be replaced.
+    They do not go into what they are computed from; what is there is replaced only if that is allowed.
 
     Raises:
         BucketsError: something is there, or a column has a name that a Delta table cannot have.
@@ -50,7 +46,7 @@ def check_output(path: Path, source: Path | None, columns: pa.Schema, overwrite:
 
 
 def _is_marked(path: Path, is_file: bool) -> bool:
-    """Whether an earlier run has written what is there; nothing else is replaced."""
+    """Return whether an earlier run has written what is there; nothing else is replaced."""
     try:
         if is_file:
             return (pq.read_metadata(path).metadata or {}).get(_MARK.encode()) == _WRITER.encode()
@@ -79,7 +75,7 @@ def write_features(path: Path, columns: pa.Schema, tables: Iterable[pa.Table]) -
 
 
 def _made_ahead(maker: ThreadPoolExecutor, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Tables, each made while the one before it is written.
+    """Yield tables, each made while the one before it is written.
 
     They are made in another thread than deltalake's, in which no Delta table could be read.
     """

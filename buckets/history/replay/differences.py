@@ -14,13 +14,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckets.outputs import columns
+from buckets.outputs.columns import identity_of
 
-Row = dict[str, Any]
-Kind = Literal["recorded_only", "replayed_only", "different"]
-KINDS: tuple[Kind, ...] = ("recorded_only", "replayed_only", "different")
-_ABOUT = {columns.EVALUATIONS: ("rule_id", "event_id", "event_time", "key")}
-_ABOUT_ALERTS = ("alert_id",)
+ComparedRow = dict[str, Any]
+DifferenceKind = Literal["recorded_only", "replayed_only", "different"]
+KINDS: tuple[DifferenceKind, ...] = ("recorded_only", "replayed_only", "different")
 _SIDE, _ROW = "side", "row"
 _SEPARATOR = "\x1f"
 _WRITTEN_SINCE = (
@@ -32,7 +30,7 @@ _WRITTEN_SINCE = (
 
 
 @dataclass(frozen=True)
-class Difference:
+class RowDifference:
     """A row that is not on both sides alike.
 
     Attributes:
@@ -45,17 +43,17 @@ class Difference:
     """
 
     output: str
-    kind: Kind
+    kind: DifferenceKind
     fields: tuple[str, ...]
-    recorded: Row | None
-    replayed: Row | None
+    recorded: ComparedRow | None
+    replayed: ComparedRow | None
 
     @property
-    def row(self) -> Row:
+    def row(self) -> ComparedRow:
         """The row, as it is recorded where it is."""
-        found = self.recorded if self.recorded is not None else self.replayed
-        assert found is not None
-        return found
+        row = self.recorded if self.recorded is not None else self.replayed
+        assert row is not None
+        return row
 
     @property
     def is_cold(self) -> bool:
@@ -63,14 +61,8 @@ class Difference:
         return any(row is not None and row.get("warm") is False for row in (self.recorded, self.replayed))
 
 
-def differences(output: str, recorded: pa.Table, replayed: pa.Table) -> list[Difference]:
-    """What is not alike. Cost: O(rows).
-
-    Args:
-        output: of which both are rows.
-        recorded: the rows that are recorded.
-        replayed: the rows that came out, with the same columns in the same types.
-    """
+def differences(output: str, recorded: pa.Table, replayed: pa.Table) -> list[RowDifference]:
+    """Compare rows of an output, which have the same columns in the same types. Cost: O(rows)."""
     rows = _unmatched(recorded, replayed)
     only_recorded = recorded.take(pa.array(rows[rows < len(recorded)])).to_pylist()
     only_replayed = replayed.take(pa.array(rows[rows >= len(recorded)] - len(recorded))).to_pylist()
@@ -78,7 +70,7 @@ def differences(output: str, recorded: pa.Table, replayed: pa.Table) -> list[Dif
 
 
 def _unmatched(recorded: pa.Table, replayed: pa.Table) -> npt.NDArray[np.int64]:
-    """The rows without an equal row on the other side; those of the other side are counted on."""
+    """Return the rows without an equal row on the other side; those of the other side are counted on."""
     whole = pa.concat_tables([_plain(recorded), _plain(replayed)])
     # Copied, for Arrow complains of payloads, whose buffers are not aligned.
     whole = whole.take(pa.array(np.arange(len(whole))))
@@ -88,53 +80,53 @@ def _unmatched(recorded: pa.Table, replayed: pa.Table) -> npt.NDArray[np.int64]:
     # Without threads rows come out in the order in which they went in.
     grouped = numbered.group_by(names, use_threads=False).aggregate([(_SIDE, "sum"), (_ROW, "list")])
     left = grouped.filter(pc.not_equal(grouped[f"{_SIDE}_sum"], 0))
-    found: list[int] = []
+    unmatched: list[int] = []
     for excess, rows in zip(left[f"{_SIDE}_sum"].to_pylist(), left[f"{_ROW}_list"].to_pylist(), strict=True):
         of_side = [row for row in rows if (row < len(recorded)) == (excess > 0)]
-        found += of_side[-abs(excess) :]
-    return np.array(sorted(found), np.int64)
+        unmatched += of_side[-abs(excess) :]
+    return np.array(sorted(unmatched), np.int64)
 
 
 def _plain(table: pa.Table) -> pa.Table:
-    """A table whose columns can be grouped by: lists of texts as one text each."""
+    """Return a table whose columns can be grouped by: lists of texts as one text each."""
     for index, field in enumerate(table.schema):
         if pa.types.is_list(field.type):
             table = table.set_column(index, field.name, pc.binary_join(table.column(index), _SEPARATOR))
     return table
 
 
-def _paired(output: str, recorded: Iterable[Row], replayed: Iterable[Row]) -> Iterator[Difference]:
-    """Rows of both sides that are about the same, and those that have no other."""
-    about = _ABOUT.get(output, _ABOUT_ALERTS)
-    others: dict[tuple[Any, ...], list[Row]] = {}
+def _paired(output: str, recorded: Iterable[ComparedRow], replayed: Iterable[ComparedRow]) -> Iterator[RowDifference]:
+    """Pair rows of both sides that are about the same, and yield those that differ or have no other."""
+    about = identity_of(output)
+    others: dict[tuple[Any, ...], list[ComparedRow]] = {}
     for row in replayed:
         others.setdefault(tuple(row[name] for name in about), []).append(row)
     for row in recorded:
         same = others.get(tuple(row[name] for name in about))
         if not same:
-            yield Difference(output, "recorded_only", (), row, None)
+            yield RowDifference(output, "recorded_only", (), row, None)
             continue
         other = same.pop(0)
-        fields = tuple(name for name in row if not _is_same(row[name], other[name]))
-        fields = tuple(name for name in fields if name not in _unknown(row))
+        unknown = _unknown(row)
+        fields = tuple(name for name in row if name not in unknown and not _is_same(row[name], other[name]))
         if fields:
-            yield Difference(output, "different", fields, row, other)
+            yield RowDifference(output, "different", fields, row, other)
     for row in (row for same in others.values() for row in same):
-        yield Difference(output, "replayed_only", (), None, row)
+        yield RowDifference(output, "replayed_only", (), None, row)
 
 
-def _unknown(recorded: Row) -> Sequence[str]:
-    """The columns of a row that the release which wrote it did not know."""
-    found: list[str] = []
+def _unknown(recorded: ComparedRow) -> Sequence[str]:
+    """Return the columns of a row that the release which wrote it did not know."""
+    unknown: list[str] = []
     for sign, names in _WRITTEN_SINCE:
         is_of_one_value = sign != "count_lower" or recorded.get("count") is not None
         if sign in recorded and recorded[sign] is None and is_of_one_value:
-            found += names
-    return found
+            unknown += names
+    return unknown
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    """Whether two values are the same; of objects as JSON the values count, not how they are written."""
+    """Return whether two values are the same; of objects as JSON the values count, not how they are written."""
     if one == other:
         return True
     if not (isinstance(one, str) and isinstance(other, str) and one[:1] in ("{", "[") and other[:1] == one[:1]):

@@ -15,11 +15,11 @@ import pyarrow as pa
 
 from buckets.archive.archive import BATCH, SOURCE_ORDER, by_batch
 from buckets.archive.history import History
-from buckets.archive.recorded import Recorded
+from buckets.archive.recorded_batches import RecordedBatches
 from buckets.checkpoint.cuts import Cut
 from buckets.checkpoint.terms import Terms
 from buckets.history.replay.replayed_fills import ReplayedFills
-from buckets.history.scoring.scoring import Piece
+from buckets.history.scoring.scoring import ArchivePiece
 from buckets.lists.lists import Lists
 
 CutAs = Literal["recorded", "joined"]
@@ -27,15 +27,8 @@ JOINED_ROWS = 500_000
 """Batches are joined until they have so many rows."""
 
 
-def pieces_of(history: History, fills: ReplayedFills, cut_as: CutAs, last_batch: int) -> Iterator[Piece]:
-    """The archive from its beginning.
-
-    Args:
-        history: what has arrived, the cuts, and what scored each batch.
-        fills: what was filled in while the job ran.
-        cut_as: `recorded`: a piece for each batch; `joined`: batches are joined.
-        last_batch: the last batch that is wanted.
-    """
+def pieces_of(history: History, fills: ReplayedFills, cut_as: CutAs, last_batch: int) -> Iterator[ArchivePiece]:
+    """Yield the archive up to a batch in pieces: one for each batch, or with `joined` several batches in one."""
     pinned = _Pinned(history.recorded, fills)
     parts: list[_Part] = []
     for batch_id, rows in by_batch(history.archive.tables()):
@@ -59,37 +52,37 @@ class _Part(NamedTuple):
 
 
 def _goes_on(parts: list[_Part], part: _Part, pinned: "_Pinned", cut_as: CutAs) -> bool:
-    """Whether a part belongs to the piece of those before it."""
+    """Return whether a part belongs to the piece of those before it."""
     before = parts[-1]
     if part.batch_id == before.batch_id or cut_as == "recorded":
         return part.batch_id == before.batch_id
     is_alike = part.lists is before.lists and pinned.is_alike(part.batch_id, before.batch_id)
-    return is_alike and sum(len(each.rows) for each in parts) < JOINED_ROWS
+    return is_alike and sum(len(earlier.rows) for earlier in parts) < JOINED_ROWS
 
 
 class _Pinned:
     """What each batch is scored with; lists of the same versions are the same object."""
 
-    def __init__(self, recorded: Recorded, fills: ReplayedFills) -> None:
+    def __init__(self, recorded: RecordedBatches, fills: ReplayedFills) -> None:
         self._recorded, self._fills = recorded, fills
         self._cuts = {cut.batch_id: cut for cut in recorded.cuts}
         self._shards = recorded.terms(recorded.cuts[-1].batch_id).engine.shards
         self._latest: tuple[Cut, Lists] | None = None
 
     def lists_of(self, batch_id: int) -> Lists:
-        """The lists of a batch that is no earlier than the one asked for before."""
+        """Return the lists of a batch that is no earlier than the one asked for before."""
         cut = self._cuts[batch_id]
         if self._latest is None or self._latest[0].lists != cut.lists:
             self._latest = cut, self._recorded.lists(cut)
         return self._latest[1]
 
     def is_alike(self, one: int, other: int) -> bool:
-        """Whether two batches have the same rules and terms."""
+        """Return whether two batches have the same rules and terms."""
         same_rules = self._cuts[one].ruleset_version == self._cuts[other].ruleset_version
         return same_rules and self._recorded.terms(one) is self._recorded.terms(other)
 
     def _terms(self, batch_id: int) -> Terms:
-        """The terms of a batch, with as many shards as the last one has: timelines stay where they are.
+        """Return the terms of a batch, with as many shards as the last one has: timelines stay where they are.
 
         What comes out does not depend on shards.
         """
@@ -98,18 +91,18 @@ class _Pinned:
             return terms
         return terms.model_copy(update={"engine": terms.engine.model_copy(update={"shards": self._shards})})
 
-    def piece(self, parts: list[_Part]) -> Piece:
-        """Parts as one piece."""
+    def piece(self, parts: list[_Part]) -> ArchivePiece:
+        """Return parts as one piece."""
         first, last = parts[0].batch_id, parts[-1].batch_id
         rows = pa.concat_tables([part.rows for part in parts])
         rule_set = self._recorded.rule_set(self._cuts[last].ruleset_version)
         terms, lists = self._terms(last), parts[-1].lists
-        feeds_of = self._fills.feeds_of(rule_set, self._cuts[last])
+        sources_of = self._fills.sources_of(rule_set, self._cuts[last])
         if first == last:
-            return Piece(rows, rule_set, terms, lists, (first, last), feeds_of=feeds_of)
+            return ArchivePiece(rows, rule_set, terms, lists, (first, last), sources_of=sources_of)
         orders = rows[SOURCE_ORDER].to_numpy()
         is_next = np.ones(len(rows), np.bool_)
         is_next[1:] = (np.diff(rows[BATCH].to_numpy()) != 0) | (np.diff(orders) != 0)
         number = pa.array(np.cumsum(is_next) - 1)
         rows = rows.set_column(rows.column_names.index(SOURCE_ORDER), SOURCE_ORDER, number)
-        return Piece(rows, rule_set, terms, lists, (first, last), orders[is_next], feeds_of)
+        return ArchivePiece(rows, rule_set, terms, lists, (first, last), orders[is_next], sources_of)

@@ -20,7 +20,7 @@ from buckets.moment import ANY_TIME, TimeRange
 from buckets.outputs import columns
 from buckets.outputs.contract import MOMENT, OTHER_FIELDS
 from buckets.outputs.messages import Messages
-from buckets.outputs.recorded_outputs import ALERT_OUTPUTS, Selection, output_table
+from buckets.outputs.recorded_outputs import Selection, output_table
 
 _BATCH = "batch_id"
 _AUDIT_FIRST = "run `buckets audit CONF --once` first, or put its folder back"
@@ -43,7 +43,7 @@ class ComparedRows:
     ends: dict[str, int] = field(default_factory=dict)
 
     def chosen(self, rows: pa.Table) -> pa.Table:
-        """The rows whose events happened in that time."""
+        """Return the rows whose events happened in that time."""
         return rows if self.times == ANY_TIME else rows.filter(inside(moments_ms(rows["event_time"]), self.times))
 
 
@@ -54,8 +54,8 @@ def recorded_rows(job: Job, evaluations: bool) -> "RecordedRows":
         BucketsError: there are no tables of it.
     """
     settings = job.settings
-    outputs = (*ALERT_OUTPUTS, columns.EVALUATIONS) if evaluations else ALERT_OUTPUTS
-    folder, is_output = results_folder(job), settings.output.kind == "delta"
+    folder, is_output = results_folder(job), settings.output.folder is not None
+    outputs = [name for name in columns.replayed_outputs(evaluations) if is_output or name in columns.TOPICS]
     gone = next((name for name in outputs if not is_table(folder / name)), None)
     if gone == columns.EVALUATIONS and not settings.output.evaluations:
         message = f"results {folder}: the job writes no evaluations to compare with; leave --evaluations out"
@@ -65,20 +65,16 @@ def recorded_rows(job: Job, evaluations: bool) -> "RecordedRows":
         message = f"results {folder}: there is no table {gone} to compare with; {remedy}"
         raise BucketsError(message)
     if is_output:
-        return OutputTables(folder, job.event_schema.largest_scale)
-    return AuditedTables(folder, audit_tables(outputs))
+        return OutputTables(folder, outputs, job.event_schema.largest_scale)
+    return AuditedTables(folder, outputs, audit_tables(outputs))
 
 
 @dataclass(frozen=True)
 class OutputTables:
-    """The output folder of a job.
-
-    Attributes:
-        folder: the folder.
-        largest_scale: of the measures of the event schema.
-    """
+    """The output folder of a job."""
 
     folder: Path
+    outputs: Sequence[str]
     largest_scale: int
 
     @property
@@ -87,30 +83,30 @@ class OutputTables:
         return True
 
     def recorded(self, output: str, span: ComparedRows) -> pa.Table:
-        """The rows of an output that some batches have written."""
+        """Return the rows of an output that some batches have written."""
         first, last = span.batches
         return _read(self.folder / output, self.schema(output), span, [f"{_BATCH} between {first} and {last}"])
 
     def of_no_batch(self, output: str, span: ComparedRows, batches: tuple[int, int]) -> pa.Table:
-        """The rows that say that another batch wrote them than any that the job has recorded."""
+        """Return the rows that say that another batch wrote them than any that the job has recorded."""
         first, last = batches
         outside = f"{_BATCH} is null or {_BATCH} < {first} or {_BATCH} > {last}"
         return _read(self.folder / output, self.schema(output), span, [f"({outside})"])
 
     def replayed(self, output: str, scored: ScoredPiece) -> pa.Table:
-        """The rows as they would be written."""
+        """Return the rows as they would be written."""
         schema = self.schema(output)
         return scored.table(output).select(schema.names).cast(schema)
 
     def joined(self, output: str, replayed: Sequence[pa.Table]) -> pa.Table:
-        """The rows of pieces."""
+        """Join the rows of pieces."""
         return pa.concat_tables([self.schema(output).empty_table(), *replayed])
 
     def schema(self, output: str) -> pa.Schema:
-        """The columns that are compared."""
-        found = columns.output_columns(self.largest_scale)[output]
-        kept = [each for each in found if each.name != "source_order"]
-        return pa.schema([pa.field(each.name, MOMENT if each.type == columns.TIME else each.type) for each in kept])
+        """Return the columns that are compared."""
+        written = columns.columns_of(output, self.largest_scale)
+        kept = [field for field in written if field.name != "source_order"]
+        return pa.schema([pa.field(field.name, MOMENT if field.type == columns.TIME else field.type) for field in kept])
 
 
 @dataclass(frozen=True)
@@ -118,6 +114,7 @@ class AuditedTables:
     """The tables of an audit."""
 
     folder: Path
+    outputs: Sequence[str]
     tables: dict[str, Table]
 
     @property
@@ -126,18 +123,18 @@ class AuditedTables:
         return False
 
     def recorded(self, output: str, span: ComparedRows) -> pa.Table:
-        """The messages of an output about arrivals that are archived."""
+        """Return the messages of an output about arrivals that are archived."""
         rows = _read(self.folder / output, self.schema(output), span, [])
         last = pc.index_in(rows["source"], pa.array(list(span.ends), pa.string()))
         ends = pa.array(list(span.ends.values()), pa.int64()).take(last)
         return rows.filter(pc.fill_null(pc.less_equal(rows["position"], ends), False))
 
     def of_no_batch(self, output: str, span: ComparedRows, batches: tuple[int, int]) -> pa.Table:
-        """None: messages do not say which batch has sent them."""
+        """Return no rows: messages do not say which batch has sent them."""
         return self.schema(output).empty_table()
 
     def replayed(self, output: str, scored: ScoredPiece) -> pa.Table:
-        """The messages as they would be sent and read."""
+        """Return the messages as they would be sent and read."""
         table, schema = self.tables[output], self.schema(output)
         assert table.contract is not None
         messages = Messages(scored.piece.rule_set, scored.piece.terms.event_schema)
@@ -147,7 +144,7 @@ class AuditedTables:
         return pa.table(arrays, schema=schema)
 
     def joined(self, output: str, replayed: Sequence[pa.Table]) -> pa.Table:
-        """The messages of pieces, each once, as the tables have them."""
+        """Join the messages of pieces, each once, as the tables have them."""
         whole = pa.concat_tables([self.schema(output).empty_table(), *replayed])
         identity = self.tables[output].identity
         first = whole.select([identity]).append_column("row", pa.array(np.arange(len(whole))))
@@ -155,10 +152,10 @@ class AuditedTables:
         return whole.take(rows)
 
     def schema(self, output: str) -> pa.Schema:
-        """The columns that are compared."""
+        """Return the columns that are compared."""
         contract = self.tables[output].contract
         assert contract is not None
-        names = [each.name for each in contract.fields if each.name not in _NOT_COMPARED]
+        names = [field.name for field in contract.fields if field.name not in _NOT_COMPARED]
         types = {column.name: column.type for column in self.tables[output].columns}
         return pa.schema([pa.field(name, types[name]) for name in names])
 
@@ -168,6 +165,6 @@ RecordedRows = OutputTables | AuditedTables
 
 
 def _read(path: Path, schema: pa.Schema, span: ComparedRows, tests: list[str]) -> pa.Table:
-    """Columns of a table of Delta; those that it lacks are null."""
+    """Return columns of a table of Delta; those that it lacks are null."""
     wanted = Selection({}, span.times, tests)
     return output_table(path, schema.names, wanted, optional=schema.names).cast(schema)

@@ -12,7 +12,7 @@ from buckets.archive.history import History
 from buckets.backfill.fill_builder import chunks_of_fill, rows_of_fill
 from buckets.backfill.fill_chunks import ChunkFeed, FillChunks
 from buckets.checkpoint.cuts import Cut
-from buckets.engine.stages.filling import Feeds
+from buckets.engine.stages.filling import FillSources
 from buckets.rules.fill import Fill
 from buckets.rules.rule_set import RuleSet
 
@@ -23,16 +23,11 @@ class ReplayedFills:
     """The history of a job's fills, made once more."""
 
     def __init__(self, history: History, folder: Path) -> None:
-        """Make nothing yet.
-
-        Args:
-            history: of the job.
-            folder: where chunks may lie meanwhile; empty, and not the job's checkpoint.
-        """
+        """Make nothing yet; chunks lie meanwhile in a folder that is empty, and not the job's checkpoint."""
         self._history, self._folder = history, folder
 
-    def feeds_of(self, rule_set: RuleSet, cut: Cut) -> Callable[[int], Feeds]:
-        """What a batch takes of each of its fills, by shard."""
+    def sources_of(self, rule_set: RuleSet, cut: Cut) -> Callable[[int], FillSources]:
+        """Return what a batch takes of each of its fills, by shard."""
         ready = {fill.number: self._chunks(fill) for fill in rule_set.fills}
         lists, checkpoint = json.dumps(dict(cut.lists), sort_keys=True), self._history.job.checkpoint
         return lambda shard: {
@@ -41,7 +36,7 @@ class ReplayedFills:
         }
 
     def _chunks(self, fill: Fill) -> tuple[FillChunks, int]:
-        """The chunks of a fill, all written, and how many they are."""
+        """Return the chunks of a fill, all written, and how many they are."""
         chunks = FillChunks(self._folder, fill.number)
         total = chunks.total()
         if total is not None:

@@ -1,6 +1,6 @@
 """History scored: pieces of an archive through the operator of a job, without Spark.
 
-    archive ---> pieces ---> fan-out (here) ---> shards (in all processes) ---> meeting, alerts (here) ---> tables
+    archive ---> pieces ---> fan-out (here) ---> shards (in all processes) ---> cross-group, alerts (here) ---> tables
 
 While the shards score a piece, the next one is read and fanned out. What leaves a piece waits for its turn, since rules
 over alerts and policies on the driver take one piece after the other.
@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from buckets.archive.arrived import arrivals_of
+from buckets.archive.arrival_rows import arrivals_of
 from buckets.checkpoint.terms import Terms
 from buckets.engine.stages.accounting import BatchAccount
-from buckets.engine.stages.filling import NO_FEEDS, Feeds
+from buckets.engine.stages.filling import NO_SOURCES, FillSources
 from buckets.engine.stages.in_memory import BatchResults, InMemoryJob
 from buckets.engine.stages.output_decoder import OutputDecoder
 from buckets.engine.stages.shard import Scorer
@@ -35,7 +35,7 @@ AHEAD = 2
 
 
 @dataclass(frozen=True)
-class Piece:
+class ArchivePiece:
     """Arrivals that are scored together, by the same rules, lists and terms.
 
     Attributes:
@@ -46,7 +46,7 @@ class Piece:
         batches: the first and the last batch that it is of.
         orders: int64, the real `source_order` of what `rows` have in its stead, a number from 0; None where they have
             the real one.
-        feeds_of: by shard, the history of what is being filled (`ReplayedFills`).
+        sources_of: by shard, the history of what is being filled (`ReplayedFills`).
     """
 
     rows: pa.Table
@@ -55,19 +55,14 @@ class Piece:
     lists: Lists = field(default_factory=lambda: NO_LISTS)
     batches: tuple[int, int] = (0, 0)
     orders: Int64s | None = None
-    feeds_of: Callable[[int], Feeds] = lambda shard: NO_FEEDS
+    sources_of: Callable[[int], FillSources] = lambda shard: NO_SOURCES
 
 
 @dataclass(frozen=True)
 class ScoredPiece:
-    """What came out of a piece.
+    """A piece, its outputs as payloads, and its accounts."""
 
-    Attributes:
-        piece: the piece.
-        results: its outputs as payloads, and its accounts.
-    """
-
-    piece: Piece
+    piece: ArchivePiece
     results: BatchResults
 
     @property
@@ -76,7 +71,7 @@ class ScoredPiece:
         return self.results.account
 
     def table(self, output: str) -> pa.Table:
-        """The rows of an output, in no particular order."""
+        """Return the rows of an output, in no particular order."""
         terms, payloads = self.piece.terms, self.results.payloads.get(output, [])
         if not payloads:
             return columns.columns_of(output, terms.event_schema.largest_scale).empty_table()
@@ -88,7 +83,7 @@ class ScoredPiece:
         return table.set_column(table.column_names.index(SOURCE_ORDER), SOURCE_ORDER, real)
 
 
-def score_pieces(pieces: Iterable[Piece], evaluations: bool, processes: int = 1) -> Iterator[ScoredPiece]:
+def score_pieces(pieces: Iterable[ArchivePiece], evaluations: bool, processes: int = 1) -> Iterator[ScoredPiece]:
     """Score pieces one after the other, beginning with empty timelines.
 
     Args:
@@ -109,7 +104,7 @@ def score_pieces(pieces: Iterable[Piece], evaluations: bool, processes: int = 1)
                 job = InMemoryJob(scorer) if processes == 1 else started.enter_context(ParallelJob(scorer, processes))
             job.scorer = scorer
             arrivals = arrivals_of(piece.rows, scorer.schema)
-            finish = job.begin_batch(arrivals, piece.rule_set, piece.feeds_of, piece.batches[1])
+            finish = job.begin_batch(arrivals, piece.rule_set, piece.sources_of, piece.batches[1])
             begun.append(partial(_finished, piece, finish))
             if len(begun) > (AHEAD if processes > 1 else 0):
                 yield begun.popleft()()
@@ -117,12 +112,12 @@ def score_pieces(pieces: Iterable[Piece], evaluations: bool, processes: int = 1)
             yield begun.popleft()()
 
 
-def _finished(piece: Piece, finish: Callable[[], BatchResults]) -> ScoredPiece:
+def _finished(piece: ArchivePiece, finish: Callable[[], BatchResults]) -> ScoredPiece:
     return ScoredPiece(piece, finish())
 
 
-def _with_scorers(pieces: Iterable[Piece], evaluations: bool) -> Iterator[tuple[Piece, Scorer]]:
-    """Return pieces with their settings: the same object as long as these are the same."""
+def _with_scorers(pieces: Iterable[ArchivePiece], evaluations: bool) -> Iterator[tuple[ArchivePiece, Scorer]]:
+    """Yield pieces with their settings: the same object as long as these are the same."""
     scorer: Scorer | None = None
     terms: Terms | None = None
     for piece in pieces:

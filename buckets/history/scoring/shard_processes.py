@@ -11,15 +11,15 @@ from concurrent.futures.process import BrokenProcessPool
 from types import TracebackType
 
 from buckets.config.engine import EngineSettings
-from buckets.engine.stages.filling import Feeds
-from buckets.engine.stages.in_memory import FeedsOf, InMemoryJob, Pending
+from buckets.engine.stages.filling import FillSources
+from buckets.engine.stages.in_memory import InMemoryJob, Pending, SourcesOf
 from buckets.engine.stages.shard import Produced, Scorer
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
 from buckets.lists.lists import NO_LISTS, Lists
 from buckets.rules.rule_set import RuleSet
 
-_Share = Mapping[int, tuple[Sequence[bytes], Feeds]]
+_Share = Mapping[int, tuple[Sequence[bytes], FillSources]]
 """By shard, the payloads that it is sent, and the history of what is being filled."""
 
 
@@ -27,12 +27,7 @@ class ParallelJob(InMemoryJob):
     """A job in memory whose shards are in other processes."""
 
     def __init__(self, scorer: Scorer, processes: int) -> None:
-        """Start processes.
-
-        Args:
-            scorer: the settings of the first batch.
-            processes: how many.
-        """
+        """Start processes; `scorer` has the settings of the first batch."""
         super().__init__(scorer)
         fresh = multiprocessing.get_context("spawn")
         self._processes = [ProcessPoolExecutor(1, mp_context=fresh) for _ in range(processes)]
@@ -51,12 +46,14 @@ class ParallelJob(InMemoryJob):
         for process in self._processes:
             process.shutdown(wait=True, cancel_futures=True)
 
-    def score_shards(self, messages: Mapping[int, Sequence[bytes]], rule_set: RuleSet, feeds_of: FeedsOf) -> Pending:
+    def score_shards(
+        self, messages: Mapping[int, Sequence[bytes]], rule_set: RuleSet, sources_of: SourcesOf
+    ) -> Pending:
         """Begin to score what shards are sent; a shard always goes to the same process."""
         self._use(rule_set)
-        shares: list[dict[int, tuple[Sequence[bytes], Feeds]]] = [{} for _ in self._processes]
+        shares: list[dict[int, tuple[Sequence[bytes], FillSources]]] = [{} for _ in self._processes]
         for shard, payloads in messages.items():
-            shares[shard % len(shares)][shard] = payloads, dict(feeds_of(shard))
+            shares[shard % len(shares)][shard] = payloads, dict(sources_of(shard))
         begun = [process.submit(_score, share) for process, share in zip(self._processes, shares, strict=True) if share]
         used = self._used
         return lambda: _results(used, begun)

@@ -1,5 +1,5 @@
 """The kinds of findings: one module a family, found by its name.
 
-A family has `CODES`, and `find(subject)`, which gives the findings of these codes. A new code is an entry there, a page
-in `pages` whose examples are tested, and cases in `tests/core/test_lint.py`.
+A family declares its codes, and `find(subject)` finds what they are about. A new code is a declaration there, a page in
+`pages` whose examples are tested, and cases in `tests/core/test_lint.py`.
 """

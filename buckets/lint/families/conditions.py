@@ -11,10 +11,24 @@ from buckets.lint.subject import Subject
 from buckets.rules.rule import Rule
 from buckets.rules.short_form import VALUE
 
-NEVER = Code("B101", "error", "a limit or condition that nothing meets")
-ALWAYS = Code("B102", "warning", "a limit or condition that everything meets")
-IDLE_PART = Code("B103", "warning", "a part of a condition that decides nothing")
-CODES = (NEVER, ALWAYS, IDLE_PART)
+NEVER = Code(
+    "B101",
+    "error",
+    "a limit or condition that nothing meets",
+    "`{what}` is never true{reason}; the rule never fires: mend the condition",
+)
+ALWAYS = Code(
+    "B102",
+    "warning",
+    "a limit or condition that everything meets",
+    "`{what}` is always true{unless}{reason}; the rule fires at every event: mend the condition",
+)
+IDLE_PART = Code(
+    "B103",
+    "warning",
+    "a part of a condition that decides nothing",
+    "`{what}` is {truth} true{reason}, so it decides nothing; leave it out, or mend it",
+)
 
 
 def find(subject: Subject) -> Iterator[Finding]:
@@ -27,27 +41,21 @@ def find(subject: Subject) -> Iterator[Finding]:
 
 def _of_rule(rule: Rule, facts: Facts) -> Iterator[Finding]:
     condition, path = rule.when.expression, rule.written_at("when")
-    what = f"`{_words(rule, condition)}`"
+    what = _words(rule, condition)
     if not may_hold(condition, facts):
-        reason = _why(rule, _guilty(condition, facts), facts)
-        message = f"{what} is never true{reason}; the rule never fires: mend the condition"
-        yield Finding(NEVER, rule.rule_id, path, message)
+        yield NEVER.at(rule, path, what=what, reason=_why(rule, _guilty(condition, facts), facts))
     elif always_holds(condition, _of_whole_events(rule, facts)):
         unless = "" if always_holds(condition, facts) else " unless a field of the event is null"
-        message = (
-            f"{what} is always true{unless}{_why(rule, condition, facts)}; the rule fires at every event: "
-            "mend the condition"
-        )
-        yield Finding(ALWAYS, rule.rule_id, path, message)
+        yield ALWAYS.at(rule, path, what=what, unless=unless, reason=_why(rule, condition, facts))
     else:
         yield from _idle_parts(rule, condition, facts)
 
 
 def _of_whole_events(rule: Rule, facts: Facts) -> Facts:
-    """What is known at events without nulls; a feature may be NULL there too, and its rule may ask for just that."""
+    """Leave NULL out of what fields of events can be; a feature may be NULL still, and its rule may ask for that."""
     features = {Expression("field", value=name) for name in rule.features}
     return replace(
-        facts, domains={part: each if part in features else each.known for part, each in facts.domains.items()}
+        facts, domains={part: domain if part in features else domain.known for part, domain in facts.domains.items()}
     )
 
 
@@ -57,16 +65,12 @@ def _idle_parts(rule: Rule, condition: Expression, facts: Facts) -> Iterator[Fin
             continue
         is_never = condition.operator == "or" and not may_hold(part, facts)
         if is_never or (condition.operator != "or" and always_holds(part, facts)):
-            truth = "never" if is_never else "always"
-            message = (
-                f"`{shown(part)}` is {truth} true{_why(rule, part, facts)}, so it decides nothing; "
-                "leave it out, or mend it"
-            )
-            yield Finding(IDLE_PART, rule.rule_id, ("when",), message)
+            truth, reason = "never" if is_never else "always", _why(rule, part, facts)
+            yield IDLE_PART.at(rule, ("when",), what=shown(part), truth=truth, reason=reason)
 
 
 def _words(rule: Rule, condition: Expression) -> str:
-    """A condition as its rule has written it."""
+    """Return a condition as its rule has written it."""
     if rule.limit is None:
         return shown(condition)
     of = "" if rule.measure is None else f" of {rule.measure}"
@@ -74,12 +78,12 @@ def _words(rule: Rule, condition: Expression) -> str:
 
 
 def _guilty(condition: Expression, facts: Facts) -> Expression:
-    """The part of a condition that is never true by itself; the whole of it where there is none."""
+    """Return the part of a condition that is never true by itself; the whole of it where there is none."""
     return next((part for part in conjuncts(condition) if not may_hold(part, facts)), condition)
 
 
 def _why(rule: Rule, condition: Expression, facts: Facts) -> str:
-    """What is known of the names in a condition; nothing where nothing is."""
+    """Say what is known of the names in a condition; nothing where nothing is."""
     known = []
     for name in dict.fromkeys(condition.fields()):
         words = None if facts.kinds.get(name) == "boolean" else facts.of_name(name).in_words()

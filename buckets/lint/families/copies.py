@@ -3,6 +3,7 @@
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from buckets.aggregates.operation import AVG
 from buckets.events.schema import EventSchema
 from buckets.expressions.expression import Expression
 from buckets.expressions.normal_form import normalise
@@ -12,12 +13,23 @@ from buckets.lint.logic import Facts, given, may_hold, negation, truths
 from buckets.lint.subject import Subject
 from buckets.rules.feature import NamedFeature
 from buckets.rules.filter import Filter, canonical_filter, filter_identity
+from buckets.rules.kernel_limit import kernel_limit
 from buckets.rules.policy import WHOLE_SHARE
 from buckets.rules.rule import POLICY_FIELDS, Rule
 
-SAME = Code("B201", "warning", "two rules that are the same")
-IMPLIED = Code("B202", "note", "a rule that fires only where another one fires")
-CODES = (SAME, IMPLIED)
+SAME = Code(
+    "B201",
+    "warning",
+    "two rules that are the same",
+    "is the same as rule {other!r}: events, features, condition and policy; delete one",
+)
+IMPLIED = Code(
+    "B202",
+    "note",
+    "a rule that fires only where another one fires",
+    "fires only where rule {other!r} fires too, which has the same policy; delete one, or give them different "
+    "severities, scores or tags",
+)
 _MOST_COMPARED = 100
 """Of so many rules that look at the same events each is compared with each."""
 
@@ -57,20 +69,15 @@ def _among(forms: list[_Form]) -> Iterator[Finding]:
     for form in forms:
         there = first.setdefault(form.condition, form)
         if there is not form:
-            message = f"is the same as rule {there.rule.rule_id!r}: events, features, condition and policy; delete one"
-            yield Finding(SAME, form.rule.rule_id, ("rule_id",), message)
+            yield SAME.at(form.rule, ("rule_id",), other=there.rule.rule_id)
     # After an alert of one of them such a rule is quiet, or counts from zero, and the other one goes on.
-    different = [form for form in first.values() if form.rule.cooldown is None and not form.rule.reset_on_alert]
+    different = [form for form in first.values() if not form.rule.depends_on_alerts]
     if len(different) > _MOST_COMPARED:
         return
     for form in different:
-        other = next((each for each in different if each is not form and _implies(form, each)), None)
+        other = next((other for other in different if other is not form and _implies(form, other)), None)
         if other is not None:
-            message = (
-                f"fires only where rule {other.rule.rule_id!r} fires too, which has the same policy; delete one, or "
-                "give them different severities, scores or tags"
-            )
-            yield Finding(IMPLIED, form.rule.rule_id, form.rule.written_at("when"), message)
+            yield IMPLIED.at(form.rule, form.rule.written_at("when"), other=other.rule.rule_id)
 
 
 def _implies(form: _Form, other: _Form) -> bool:
@@ -83,7 +90,9 @@ def _implies(form: _Form, other: _Form) -> bool:
 
 
 def _form(rule: Rule, facts: Facts, schema: EventSchema | None) -> _Form:
-    names = _feature_names(rule, schema)
+    # The name of a feature says what it is.
+    is_compared_exactly = kernel_limit(rule) is not None
+    names = {named.name: _name(named, is_compared_exactly, schema) for named in rule.named_features()}
     kin = (
         rule.state,
         repr([getattr(rule, name) for name in POLICY_FIELDS if name != "silence"]),
@@ -95,21 +104,15 @@ def _form(rule: Rule, facts: Facts, schema: EventSchema | None) -> _Form:
     return _Form(rule, kin, normalise(_renamed(rule.when.expression, names)), Facts(kinds, domains))
 
 
-def _feature_names(rule: Rule, schema: EventSchema | None) -> Mapping[str, str]:
-    """For each feature a name that says what it is."""
-    return {named.name: _name(named, rule.is_short, schema) for named in rule.named_features()}
-
-
-def _name(named: NamedFeature, is_short: bool, schema: EventSchema | None) -> str:
+def _name(named: NamedFeature, is_compared_exactly: bool, schema: EventSchema | None) -> str:
     feature = named.feature
-    # An average is compared exactly in the short form, and rounded as a feature.
-    function = "exact_avg" if is_short and feature.function == "avg" else feature.function
+    function = "exact_avg" if is_compared_exactly and feature.aggregate.operation == AVG else feature.function
     where = _written(named.where, schema)
     return repr((function, feature.of, feature.window.reach_ms, where, sorted(named.fields), feature.p))
 
 
 def _written(where: Filter, schema: EventSchema | None) -> str:
-    """A filter in the form that all its spellings share."""
+    """Return a filter in the form that all its spellings share."""
     try:
         return repr(filter_identity(where if schema is None else canonical_filter(where, schema)))
     except ValueError:

@@ -10,16 +10,62 @@ from buckets.printable import short_line
 from buckets.rules.rule import Rule
 
 _NEEDS: frozenset[Needs] = frozenset(["schema", "events"])
-NONE_PASS = Code("B501", "warning", "a filter that none of the events passes", _NEEDS, frozenset(["B104"]))
-ALL_PASS = Code("B502", "note", "a filter that all of the events pass", _NEEDS, frozenset(["B105"]))
-NEVER_FIRES = Code("B503", "note", "a rule that fires at none of the events", _NEEDS, frozenset(["B101", "B104"]))
-OFTEN_FIRES = Code("B504", "warning", "a rule that fires at a large share of the events", _NEEDS, frozenset(["B102"]))
-ALWAYS_NULL = Code("B505", "warning", "a field that is null in all of the events", _NEEDS)
-UNEVEN_KEYS = Code(
-    "B506", "warning", "a grouping that puts most of the events on few keys", _NEEDS, frozenset(["B401"])
+NONE_PASS = Code(
+    "B501",
+    "warning",
+    "a filter that none of the events passes",
+    "passes none of {events:,} events; see how the values of its fields are written",
+    _NEEDS,
+    frozenset(["B104"]),
 )
-SOME_NULL = Code("B507", "note", "events that a rule does not see, because a field is null", _NEEDS)
-CODES = (NONE_PASS, ALL_PASS, NEVER_FIRES, OFTEN_FIRES, ALWAYS_NULL, UNEVEN_KEYS, SOME_NULL)
+ALL_PASS = Code(
+    "B502",
+    "note",
+    "a filter that all of the events pass",
+    "passes all of {events:,} events; leave it out if it is to let all pass",
+    _NEEDS,
+    frozenset(["B105"]),
+)
+NEVER_FIRES = Code(
+    "B503",
+    "note",
+    "a rule that fires at none of the events",
+    "would have fired at 0 of {events:,} {passing}; see whether it is too strict, or the events too few",
+    _NEEDS,
+    frozenset(["B101", "B104"]),
+)
+OFTEN_FIRES = Code(
+    "B504",
+    "warning",
+    "a rule that fires at a large share of the events",
+    "would have fired at {fired:,} of {events:,} events ({share:.0%}); make it stricter, or give it a cooldown",
+    _NEEDS,
+    frozenset(["B102"]),
+)
+ALWAYS_NULL = Code(
+    "B505",
+    "warning",
+    "a field that is null in all of the events",
+    "{field} is null in all of {events:,} events, which {unseen}; name another field",
+    _NEEDS,
+)
+UNEVEN_KEYS = Code(
+    "B506",
+    "warning",
+    "a grouping that puts most of the events on few keys",
+    "{events:,} events have {keys}, and {largest} has {share:.0%} of them; one core scores a key's events one after "
+    "the other: group by a field with more values too, or filter the largest out",
+    _NEEDS,
+    frozenset(["B401"]),
+)
+SOME_NULL = Code(
+    "B507",
+    "note",
+    "events that a rule does not see, because a field is null",
+    "{field} is null in {nulls:,} of {events:,} events ({share:.2%}), which {unseen}; see whether the rule is meant "
+    "for them",
+    _NEEDS,
+)
 _LARGE_SHARE = 0.1
 """A rule that fires at a larger share of all events fires often; nobody can look at so many."""
 _MOST_ON_ONE_KEY = 0.5
@@ -33,17 +79,15 @@ def find(subject: Subject) -> Iterator[Finding]:
     if events is None or not events.events:
         return
     quiet: set[str] = set()
-    for each in subject.filters():
-        passed = events.passed.get(each.where)
-        if passed is None or each.rule.on != "events":
+    for filter_at in subject.filters():
+        passed = events.passed.get(filter_at.where)
+        if passed is None or filter_at.rule.on != "events":
             continue
         if passed == 0:
-            quiet |= {each.rule.rule_id} if each.feature is None else set()
-            message = f"passes none of {events.events:,} events; see how the values of its fields are written"
-            yield Finding(NONE_PASS, each.rule.rule_id, each.path, message)
+            quiet |= {filter_at.rule.rule_id} if filter_at.feature is None else set()
+            yield NONE_PASS.at(filter_at.rule, filter_at.path, events=events.events)
         elif passed == events.events >= FEWEST_EVENTS:
-            message = f"passes all of {events.events:,} events; leave it out if it is to let all pass"
-            yield Finding(ALL_PASS, each.rule.rule_id, each.path, message)
+            yield ALL_PASS.at(filter_at.rule, filter_at.path, events=events.events)
     for rule in subject.rules:
         yield from _nulls(rule, subject, events)
         if rule.rule_id not in quiet:
@@ -63,15 +107,10 @@ def _nulls(rule: Rule, subject: Subject, events: EventSummary) -> Iterator[Findi
         nulls = events.nulls.get(field, 0)
         unseen = "are not seen by what groups by it" if field in grouped else "are left out of what is computed of it"
         if nulls == events.events:
-            message = f"{field} is null in all of {events.events:,} events, which {unseen}; name another field"
-            yield Finding(ALWAYS_NULL, rule.rule_id, path, message)
+            yield ALWAYS_NULL.at(rule, path, field=field, events=events.events, unseen=unseen)
         elif nulls:
-            share = f"{nulls / events.events:.2%}"
-            message = (
-                f"{field} is null in {nulls:,} of {events.events:,} events ({share}), which {unseen}; see whether the "
-                "rule is meant for them"
-            )
-            yield Finding(SOME_NULL, rule.rule_id, path, message)
+            counts = {"nulls": nulls, "events": events.events, "share": nulls / events.events}
+            yield SOME_NULL.at(rule, path, field=field, unseen=unseen, **counts)
 
 
 def _alerts(rule: Rule, events: EventSummary) -> Iterator[Finding]:
@@ -82,30 +121,19 @@ def _alerts(rule: Rule, events: EventSummary) -> Iterator[Finding]:
         return
     if fired == 0:
         passing = "events" if passed == events.events else f"events, of which {passed:,} pass its filter"
-        message = (
-            f"would have fired at 0 of {events.events:,} {passing}; see whether it is too strict, or the events too few"
-        )
-        yield Finding(NEVER_FIRES, rule.rule_id, path, message)
+        yield NEVER_FIRES.at(rule, path, events=events.events, passing=passing)
     elif events.events >= FEWEST_EVENTS and fired > _LARGE_SHARE * events.events:
-        message = (
-            f"would have fired at {fired:,} of {events.events:,} events ({fired / events.events:.0%}); make it "
-            "stricter, or give it a cooldown"
-        )
-        yield Finding(OFTEN_FIRES, rule.rule_id, path, message)
+        yield OFTEN_FIRES.at(rule, path, fired=fired, events=events.events, share=fired / events.events)
 
 
 def _keys(rule: Rule, events: EventSummary) -> Iterator[Finding]:
     for path, fields, _ in groupings_of(rule):
-        found = events.keys.get(tuple(sorted(fields)))
-        if found is None or found.events < FEWEST_EVENTS:
+        counts = events.keys.get(tuple(sorted(fields)))
+        if counts is None or counts.events < FEWEST_EVENTS:
             continue
-        share = found.largest / found.events
-        if found.keys >= FEWEST and share <= _MOST_ON_ONE_KEY:
+        share = counts.largest / counts.events
+        if counts.keys >= FEWEST and share <= _MOST_ON_ONE_KEY:
             continue
-        largest = short_line(", ".join(map(str, found.largest_key)))
-        keys = "one key" if found.keys == 1 else f"{found.keys:,} keys"
-        message = (
-            f"{found.events:,} events have {keys}, and {largest} has {share:.0%} of them; one core scores a key's "
-            "events one after the other: group by a field with more values too, or filter the largest out"
-        )
-        yield Finding(UNEVEN_KEYS, rule.rule_id, path, message)
+        largest = short_line(", ".join(map(str, counts.largest_key)))
+        keys = "one key" if counts.keys == 1 else f"{counts.keys:,} keys"
+        yield UNEVEN_KEYS.at(rule, path, events=counts.events, keys=keys, largest=largest, share=share)

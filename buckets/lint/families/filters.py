@@ -10,43 +10,49 @@ from buckets.lint.finding import Code, Finding
 from buckets.lint.logic import Facts, always_holds, may_hold, never_false
 from buckets.lint.subject import FilterAt, Subject
 
-IMPOSSIBLE = Code("B104", "error", "a filter that no event can pass")
-EMPTY = Code("B105", "warning", "a filter that every event passes")
-UNUSED = Code("B106", "warning", "a feature that the condition does not name")
-CODES = (IMPOSSIBLE, EMPTY, UNUSED)
+IMPOSSIBLE = Code(
+    "B104", "error", "a filter that no event can pass", "no event can pass{culprits}; {so}: mend the filter"
+)
+EMPTY = Code(
+    "B105",
+    "warning",
+    "a filter that every event passes",
+    "every event{unless} passes `{filter}`; leave the filter out, or mend it",
+)
+UNUSED = Code(
+    "B106",
+    "warning",
+    "a feature that the condition does not name",
+    "`when` does not name {name}, which is computed at every event; leave it out, or silence this if alerts are to "
+    "show it",
+)
 _MOST_PARTS = 50
 """Of so many parts pairs that exclude each other are looked for."""
 
 
 def find(subject: Subject) -> Iterator[Finding]:
     """Look at each filter, and at which features a rule needs."""
-    for each in subject.filters():
-        schema = subject.schema_of(each.rule)
-        yield from _of_filter(each, filter_condition(each.where, schema), event_facts(each.rule, schema))
+    for filter_at in subject.filters():
+        schema = subject.schema_of(filter_at.rule)
+        yield from _of_filter(filter_at, filter_condition(filter_at.where, schema), event_facts(filter_at.rule, schema))
     for rule in subject.rules:
         named = frozenset(rule.when.expression.fields())
         for name in rule.features:
             if name not in named:
-                message = (
-                    f"`when` does not name {name}, which is computed at every event; leave it out, or silence this if "
-                    "alerts are to show it"
-                )
-                yield Finding(UNUSED, rule.rule_id, ("features", name), message)
+                yield UNUSED.at(rule, ("features", name), name=name)
 
 
-def _of_filter(each: FilterAt, condition: Expression, facts: Facts) -> Iterator[Finding]:
+def _of_filter(filter_at: FilterAt, condition: Expression, facts: Facts) -> Iterator[Finding]:
     if not may_hold(condition, facts):
-        so = "the rule never fires" if each.feature is None else f"{each.feature} counts nothing"
-        message = f"no event can pass{_culprits(condition, facts)}; {so}: mend the filter"
-        yield Finding(IMPOSSIBLE, each.rule.rule_id, each.path, message)
+        so = "the rule never fires" if filter_at.feature is None else f"{filter_at.feature} counts nothing"
+        yield IMPOSSIBLE.at(filter_at.rule, filter_at.path, culprits=_culprits(condition, facts), so=so)
     elif never_false(condition, facts):
         unless = "" if always_holds(condition, facts) else " in which no field of it is null"
-        message = f"every event{unless} passes `{shown(condition)}`; leave the filter out, or mend it"
-        yield Finding(EMPTY, each.rule.rule_id, each.path, message)
+        yield EMPTY.at(filter_at.rule, filter_at.path, unless=unless, filter=shown(condition))
 
 
 def _culprits(condition: Expression, facts: Facts) -> str:
-    """The part that is never true, or two that exclude each other."""
+    """Return the part that is never true, or two that exclude each other."""
     if condition.operator == "or":
         return f" `{shown(condition)}`"
     parts = parts_of(condition)[:_MOST_PARTS]

@@ -11,8 +11,13 @@ from buckets.lint.subject import Subject
 from buckets.rules.filter import Filter
 from buckets.rules.rule import Rule
 
-FEW_KEYS = Code("B401", "warning", "a grouping that can have a few keys only")
-CODES = (FEW_KEYS,)
+FEW_KEYS = Code(
+    "B401",
+    "warning",
+    "a grouping that can have a few keys only",
+    "grouping by {by} makes {count} of all events, and one core scores a key's events one after the other; group by a "
+    "field with many values too",
+)
 FEWEST = 8
 """Fewer keys than this are few."""
 
@@ -27,15 +32,11 @@ def find(subject: Subject) -> Iterator[Finding]:
                 continue
             by = "no field" if not fields else " and ".join(fields)
             count = "one key" if keys == 1 else f"at most {keys} keys"
-            message = (
-                f"grouping by {by} makes {count} of all events, and one core scores a key's events one after the "
-                "other; group by a field with many values too"
-            )
-            yield Finding(FEW_KEYS, rule.rule_id, path, message)
+            yield FEW_KEYS.at(rule, path, by=by, count=count)
 
 
 def groupings_of(rule: Rule) -> Iterator[tuple[tuple[str, ...], tuple[str, ...], Filter]]:
-    """Where a grouping is written, its fields, and the filter of its group."""
+    """Yield where each grouping is written, its fields, and the filter of its group."""
     yield ("group_by",), rule.group_by, rule.group_where
     for name, feature in rule.features.items():
         if feature.group_by is not None and not feature.aggregate.by_value:
@@ -43,7 +44,7 @@ def groupings_of(rule: Rule) -> Iterator[tuple[tuple[str, ...], tuple[str, ...],
 
 
 def _most_keys(subject: Subject, rule: Rule, fields: tuple[str, ...], where: Filter) -> int | None:
-    """How many keys there can be; None if very many, or none at all."""
+    """Return how many keys there can be; None if very many, or none at all."""
     schema = subject.schema_of(rule)
     facts = given(filter_condition(where, schema), event_facts(rule, schema))
     if facts is None:

@@ -1,0 +1,102 @@
+"""Components: of what aggregates are made, and what the kernel has computed of each at some events."""
+
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from buckets.aggregates.operation import COUNT
+
+ColumnKind = Literal[
+    "value", "one", "least", "greatest", "square_0", "square_1", "square_2", "square_3", "digest_high", "digest_low"
+]
+"""What a timeline keeps of an event for a feature: the field's value, 1 for an event that counts, a value that is
+neutral for min or max for one that does not, 32 bits of a square, or a half of what tells values apart: a text's digest
+of 126 bits, or a number and 0."""
+Integers = npt.NDArray[Any]
+"""int64, or Python integers where 64 bits may not be enough."""
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Component:
+    """Something that the kernel computes for an aggregate, over the events that its feature counts.
+
+    Attributes:
+        operation: one of `operation`.
+        column: of what; None for a count.
+        second: a second column, where pairs of values are counted.
+        parameter: of a percentile, which one it is in hundredths of a per cent; 0 for all else.
+    """
+
+    operation: int
+    column: ColumnKind | None = None
+    second: ColumnKind | None = None
+    parameter: int = 0
+
+
+EVENTS: Final = Component(COUNT)
+"""How many events count."""
+
+
+class Computed(NamedTuple):
+    """A component at some events, value and bounds as the kernel gives them: arrays `(events,)`; see `Rows`."""
+
+    whole: npt.NDArray[np.int64]
+    micro: npt.NDArray[np.int32]
+    lower_whole: npt.NDArray[np.int64]
+    lower_micro: npt.NDArray[np.int32]
+    upper_whole: npt.NDArray[np.int64]
+    upper_micro: npt.NDArray[np.int32]
+    event_count: npt.NDArray[np.int64]
+    count_lower: npt.NDArray[np.int64]
+    count_upper: npt.NDArray[np.int64]
+    exact: Flags
+
+
+COMPUTED: Final = Computed._fields
+"""The names of what is known of a component."""
+
+
+class EventCounts(NamedTuple):
+    """How many events a feature is of, and the fewest and the most that they can be: int64 arrays `(events,)`."""
+
+    whole: npt.NDArray[np.int64]
+    fewest: npt.NDArray[np.int64]
+    most: npt.NDArray[np.int64]
+
+
+def with_value(component: Computed, count: Computed) -> EventCounts:
+    """Return how many of the events that count have a value, of which a component is.
+
+    The component knows how many events of the window have one, those that do not count among them; the count knows how
+    many events there are. All that have none count.
+
+    Args:
+        component: of a field.
+        count: how many events count; the component itself, if that is the count.
+    """
+    fewest = count.lower_whole - (count.count_lower - component.count_lower)
+    most = count.upper_whole - (count.count_upper - component.count_upper)
+    # The number is shared out for an uncertain edge, each part for itself.
+    whole = np.clip(count.whole - (count.event_count - component.event_count), fewest, most)
+    return EventCounts(whole, fewest, most)
+
+
+def joined(whole: npt.NDArray[np.int64], micro: npt.NDArray[np.int32], digits: int) -> Integers:
+    """Return wholes and millionths as one integer that counts `10**-digits`."""
+    unit, rest = 10**digits, micro // np.int32(10 ** (6 - digits))
+    # Of the least integer numpy's absolute value is negative.
+    largest = max(abs(int(whole.min())), abs(int(whole.max()))) if len(whole) else 0
+    if largest < 2**63 // unit - 1:
+        narrow: npt.NDArray[np.int64] = whole * unit + rest
+        return narrow
+    return fitted(whole.astype(object) * unit + rest)
+
+
+def fitted(numbers: Integers) -> Integers:
+    """Return Python integers as int64 where all of them fit."""
+    if numbers.dtype != object or not len(numbers):
+        return numbers.astype(np.int64)
+    return numbers.astype(np.int64) if numbers.min() >= -(2**63) and numbers.max() < 2**63 else numbers

@@ -1,0 +1,68 @@
+"""Aggregates computed plainly: a loop over a list of events, in exact numbers.
+
+It shares nothing with the kernel, whose values it is compared with where an event is explained.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import ROUND_HALF_EVEN, Context, Decimal, localcontext
+from fractions import Fraction
+from typing import Any, Final
+
+ENOUGH_DIGITS: Final = 400
+"""More than any sum of squares has, so that nothing is rounded before its last digit is known."""
+
+
+@dataclass(frozen=True)
+class CountedEvents:
+    """The events that an aggregate counts, by time and those of one time as they arrived.
+
+    Attributes:
+        times_ms: when each happened.
+        values: the value of each, an integer of a measure or a `long`; None where the aggregate looks at no field.
+        own: the index of the event whose window it is; None where it does not count itself.
+        end_ms: the time of that event.
+    """
+
+    times_ms: Sequence[int]
+    values: Sequence[Any]
+    own: int | None
+    end_ms: int
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self.times_ms)
+
+    def others(self) -> "CountedEvents":
+        """Return all but the event itself."""
+        if self.own is None:
+            return self
+        times_ms, values = list(self.times_ms), list(self.values)
+        del times_ms[self.own], values[self.own]
+        return CountedEvents(times_ms, values, None, self.end_ms)
+
+
+@dataclass(frozen=True)
+class PlainValue:
+    """A value.
+
+    Attributes:
+        exact: to the last digit, unrounded where it is a quotient; None where there is none.
+        shown: as results show it; a truth of a boolean aggregate.
+        why_null: why there is none.
+    """
+
+    exact: Fraction | bool | None
+    shown: Decimal | bool | None
+    why_null: str | None = None
+
+
+NO_EVENT: Final = PlainValue(None, None, "no event in its window counts")
+NONE_BEFORE: Final = PlainValue(None, None, "no event before this one counts")
+
+
+def plain_number(scaled: Fraction | int, scale: int, extra_digits: int = 0) -> PlainValue:
+    """Return a number in units of `10**-scale` as a value with so many digits more, rounded half to even."""
+    exact, digits = Fraction(scaled, 10**scale), scale + extra_digits
+    with localcontext(Context(prec=ENOUGH_DIGITS, rounding=ROUND_HALF_EVEN)):
+        return PlainValue(exact, Decimal(round(exact * 10**digits)).scaleb(-digits))

@@ -1,0 +1,163 @@
+"""Where transactions come from: a class for each kind of source, which says what can be done with one of it."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, model_validator
+
+from buckets.config.kafka import TopicName
+from buckets.events.source_files import FileFormat
+
+_OF_TOPICS = frozenset({"topic", "starting_offsets", "max_offsets_per_trigger"})
+_OF_PATHS = frozenset({"path", "arrival", "out_of_order", "subfolders", "max_files_per_trigger"})
+
+
+class SourceSettings(BaseModel):
+    """Where transactions come from; it is read as the class of its kind.
+
+    The fields of all kinds stand here, so that a field of another kind is named as such.
+
+    Attributes:
+        needs: the field that says where the events are, which a kind cannot do without.
+        lacks: fields of other kinds.
+        is_ordered: whether events have an order across micro-batches, which is then checked.
+        kind: JSON lines, CSV with a header line, Parquet, a Delta table, or a Kafka topic with JSON values.
+        path: a folder (or a Delta table); new files are picked up as they appear.
+        topic: the topic.
+        starting_offsets: where a new checkpoint begins in the topic.
+        max_offsets_per_trigger: how many messages one micro-batch takes at most.
+        arrival: column whose order is the arrival order; without it, files are taken by modification time and
+            rows as they stand. A Delta table needs one.
+        out_of_order: what is done with a micro-batch that has a row which the column orders before rows of an earlier
+            batch: `refuse` ends the job before anything of the batch is written, `take` takes the row as it comes.
+        subfolders: whether files in folders below `path` are read too.
+        max_files_per_trigger: how many files one micro-batch takes at most.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    needs: ClassVar[str] = "path"
+    lacks: ClassVar[frozenset[str]] = _OF_TOPICS
+    is_ordered: ClassVar[bool] = True
+
+    kind: Literal["json", "csv", "parquet", "delta", "kafka"]
+    path: str = ""
+    arrival: str | None = None
+    out_of_order: Literal["refuse", "take"] = "refuse"
+    subfolders: bool = False
+    max_files_per_trigger: int = Field(default=1000, ge=1)
+    topic: TopicName | None = None
+    starting_offsets: Literal["earliest", "latest"] = "earliest"
+    max_offsets_per_trigger: int = Field(default=200_000, ge=1)
+
+    @property
+    def name(self) -> str:
+        """The kind and location of the source, which a checkpoint remembers."""
+        return f"{self.kind} {self.topic or self.path}"
+
+    @property
+    def place(self) -> str:
+        """Where the events are, in words."""
+        return self.path if self.topic is None else f"topic {self.topic}"
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder whose files are read, or the one file; None for sources that are not read file by file."""
+        return None
+
+    def own_faults(self) -> Iterator[str]:
+        """Return what a kind finds wrong with fields that it has."""
+        yield from ()
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _as_its_kind(cls, value: Any, read: ModelWrapValidatorHandler[Self]) -> Any:
+        name = value.get("kind") if isinstance(value, dict) else None
+        kind = KINDS.get(name) if isinstance(name, str) else None
+        return read(value) if kind in (None, cls) else kind.model_validate(value)
+
+    @model_validator(mode="after")
+    def _fits_the_kind(self) -> Self:
+        for fault in self._faults():
+            raise ValueError(fault)
+        return self
+
+    def _faults(self) -> Iterator[str]:
+        if not getattr(self, self.needs):
+            yield f"a source of kind {self.kind} needs `{self.needs}`"
+        for name in sorted(self.model_fields_set & self.lacks):
+            yield f"{name}: a source of kind {self.kind} has no such field"
+        yield from self.own_faults()
+        if self.arrival is None and "out_of_order" in self.model_fields_set:
+            yield "out_of_order: goes with `arrival`, the column that has the order; leave it out"
+
+
+class FileSource(SourceSettings):
+    """A folder of files.
+
+    Attributes:
+        format: how a file is read.
+    """
+
+    format: ClassVar[FileFormat]
+
+    @property
+    def folder(self) -> Path:
+        """The folder, or the one file."""
+        return Path(self.path)
+
+
+class TextSource(FileSource):
+    """Files of lines, which are read in their order."""
+
+    def own_faults(self) -> Iterator[str]:
+        """Return what is wrong: no column of theirs gives an order."""
+        if self.arrival is not None:
+            yield f"arrival: {self.kind} files are taken in the order of their lines; leave it out"
+
+
+class JsonSource(TextSource):
+    """Files of JSON lines."""
+
+    format = "json"
+
+
+class CsvSource(TextSource):
+    """Files of CSV, each with a header line."""
+
+    format = "csv"
+
+
+class ParquetSource(FileSource):
+    """Parquet files."""
+
+    format = "parquet"
+
+
+class DeltaSource(SourceSettings):
+    """A Delta table."""
+
+    def own_faults(self) -> Iterator[str]:
+        """Return what is wrong: a table knows its files, and needs a column that gives the order."""
+        if self.subfolders:
+            yield "subfolders: a Delta table knows its files; leave it out"
+        if self.arrival is None:
+            yield "a Delta table has no order of its own: name the column that has it, as `arrival: COLUMN`"
+
+
+class KafkaSource(SourceSettings):
+    """A topic; its partitions have no order among them."""
+
+    needs = "topic"
+    lacks = _OF_PATHS
+    is_ordered = False
+
+
+KINDS: Mapping[str, type[SourceSettings]] = {
+    "json": JsonSource,
+    "csv": CsvSource,
+    "parquet": ParquetSource,
+    "delta": DeltaSource,
+    "kafka": KafkaSource,
+}

@@ -1,0 +1,153 @@
+"""Numbers the versions of lists, in a thread of its own: a batch takes the newest that is ready, and does not wait."""
+
+import threading
+from collections.abc import Callable, Mapping
+
+from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.checkpoint.list_versions import ListVersion
+from buckets.checkpoint.topic_position import TopicPosition
+from buckets.errors import BucketsError, kind_and_line
+from buckets.feeds.feed import ListFeed, ListRead
+from buckets.lists.difference import difference
+from buckets.lists.entry import Changes
+from buckets.lists.index import ListIndex
+
+LOOK_EVERY_S = 0.2
+
+
+class ListBook:
+    """Turns what feeds say into numbered versions."""
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        feeds: Mapping[str, ListFeed],
+        say: Callable[[str], None] = lambda line: None,
+        keep_all: bool = False,
+    ) -> None:
+        """Keep a book.
+
+        Args:
+            checkpoint: where versions are kept.
+            feeds: by name, where each list comes from.
+            say: told a line for each fault of a list, which stays as it is then.
+            keep_all: whether versions are kept that no batch can be run again with.
+        """
+        self.names = frozenset(feeds)
+        self._versions, self._batches = checkpoint.lists, checkpoint.batches
+        self._feeds = dict(feeds)
+        self._say = say
+        self._keep_all = keep_all
+        self._newest: dict[str, ListVersion] = {}
+        self._indices: dict[str, ListIndex] = {}
+        self._untaken: dict[str, ListRead] = {}
+        self._faults: dict[str, str] | None = None
+        self._said: dict[str, str] = {}
+        self._failure: BucketsError | None = None
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Read all lists, and begin to follow them.
+
+        Raises:
+            BucketsError: one of them cannot be read.
+        """
+        self._stopping.clear()
+        self.start_reading()
+        if self._feeds:
+            self._thread = threading.Thread(target=self._run, name="lists", daemon=True)
+            self._thread.start()
+
+    def start_reading(self) -> None:
+        """Read all lists, and leave it to the caller to `look`; as for `start`."""
+        for name, feed in self._feeds.items():
+            latest = self._versions.latest(name)
+            if latest is not None:
+                self._newest[name] = latest
+                self._indices[name] = self._versions.index(name, latest.number)
+            feed.start(latest.position if latest is not None and latest.origin == feed.origin else None)
+            self._take(name, feed.read())
+        if self._feeds:
+            self._note_faults()
+
+    def stop(self) -> None:
+        """Follow them no more."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        for feed in self._feeds.values():
+            feed.stop()
+
+    def newest(self) -> Mapping[str, int]:
+        """Return the newest version of each list, by name.
+
+        Raises:
+            BucketsError: a list could not be followed for longer than the patience allows.
+        """
+        if self._failure is not None:
+            raise self._failure
+        return {name: version.number for name, version in self._newest.items()}
+
+    def _run(self) -> None:
+        while not self._stopping.wait(LOOK_EVERY_S):
+            self.look()
+
+    def look(self) -> None:
+        """Make versions of what feeds have found since the last look."""
+        for name, feed in self._feeds.items():
+            try:
+                read = self._untaken.pop(name, None) or feed.read()
+            except BucketsError as error:
+                self._failure = error
+                continue
+            try:
+                self._take(name, read)
+            except Exception as error:  # Whatever it is, such as a full disk, it must be seen, and is tried again.
+                self._untaken[name] = read
+                self._report(name, kind_and_line(error))
+            else:
+                self._said.pop(name, None)
+        self._note_faults()
+
+    def _take(self, name: str, read: ListRead) -> None:
+        """Make a new version of what a feed says, if it says anything."""
+        while read.faults:
+            self._report(name, read.faults.pop(0))
+        before = self._indices.get(name, ListIndex.of({}))
+        changes: Changes | None
+        if read.whole is not None:
+            index, changes, changed = difference(before, read.whole)
+        else:
+            different: Changes = read.changes
+            if not before.would_scatter(len(different)):
+                known = before.get_all(list(different))
+                pairs = zip(different.items(), known, strict=True)
+                different = {key: entry for (key, entry), there in pairs if entry != there}
+            index, changes, changed = before.with_changes(different), different, len(different)
+        if changed or name not in self._newest:
+            self._keep(name, index, changes, changed, read.position)
+
+    def _keep(
+        self, name: str, index: ListIndex, changes: Changes | None, changed: int, position: TopicPosition | None
+    ) -> None:
+        origin = self._feeds[name].origin
+        version, index = self._versions.keep(name, index, changes, origin, position, changed)
+        before, self._indices[name], self._newest[name] = self._newest.get(name), index, version
+        if version.base == version.number and before is not None and not self._keep_all:
+            needed = self._batches.oldest_lists().get(name, before.number)
+            self._versions.forget(name, min(needed, before.number))
+
+    def _report(self, name: str, fault: str) -> None:
+        """Say a fault, unless it was the last thing that was said of the list."""
+        if self._said.get(name) != fault:
+            self._said[name] = fault
+            self._say(f"list {name} stays as it is: {fault}")
+
+    def _note_faults(self) -> None:
+        """Write what is wrong with lists, for `buckets lists show`."""
+        faults = {name: feed.fault for name, feed in self._feeds.items() if feed.fault is not None}
+        if faults != self._faults:
+            self._faults = faults
+            self._versions.keep_faults(faults)

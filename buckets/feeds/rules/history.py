@@ -1,0 +1,195 @@
+"""The table `rule_changes`: every change of the rules, who made it and why, since when, and the rule before and after.
+
+The driver writes it in a thread of its own, so that no batch waits for the history. Each version in the checkpoint is
+written once: the table itself records the number of the last one, and a start, or the next write after a failed one,
+adds all later ones.
+"""
+
+import json
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from buckets.checkpoint.owned_folder import OWNER
+from buckets.checkpoint.rule_versions import RuleVersions, Version
+from buckets.config.job import Job, kept_results
+from buckets.delta.numbered_append import append_new
+from buckets.delta.query import query
+from buckets.errors import BucketsError, first_line
+from buckets.rules.rule import Rule
+
+TABLE = "rule_changes"
+AGAIN_AFTER_S = 10.0
+"""How long after a failed write the next one is tried."""
+_REMEDY = "the checkpoint has all changes"
+_TIME = pa.timestamp("us", "UTC")
+COLUMNS = pa.schema(
+    [
+        pa.field("ruleset_version", pa.int64()),
+        pa.field("first_batch", pa.int64()),
+        pa.field("change", pa.string()),
+        pa.field("rule_id", pa.string()),
+        pa.field("rule_version", pa.int32()),
+        pa.field("author", pa.string()),
+        pa.field("reason", pa.string()),
+        pa.field("asked_at", _TIME),
+        pa.field("in_force_at", _TIME),
+        pa.field("place", pa.string()),
+        pa.field("rule_before", pa.string()),
+        pa.field("rule_after", pa.string()),
+    ]
+)
+
+
+def rule_changes_path(job: Job) -> Path:
+    """Return where the changes of a job's rules are kept: beside its other tables, or else in its checkpoint."""
+    return (kept_results(job) or job.checkpoint) / TABLE
+
+
+def open_history(job: Job, identity: str, on_fault: Callable[[BucketsError], None] | None = None) -> "RuleHistory":
+    """Return the history of a job's rules.
+
+    Args:
+        job: the job.
+        identity: of its checkpoint.
+        on_fault: called when the table cannot be written.
+    """
+    path = rule_changes_path(job)
+    # The folder must stay empty until it has an owner, or its owner would refuse it.
+    owner = path.parent / OWNER if path.parent != job.checkpoint else None
+    return RuleHistory(RuleVersions(job.checkpoint), path, identity, on_fault or (lambda fault: None), owner)
+
+
+def rows_of(versions: Iterable[Version]) -> list[dict[str, Any]]:
+    """Return the rows of versions; times are in us since the epoch."""
+    return [
+        {
+            "ruleset_version": version.version,
+            "first_batch": version.first_batch,
+            "change": change.change,
+            "rule_id": change.rule_id,
+            "rule_version": change.rule_version,
+            "author": change.author,
+            "reason": change.reason,
+            "asked_at": _us(change.time),
+            "in_force_at": _us(version.made_ms),
+            "place": change.origin,
+            "rule_before": _json(change.before),
+            "rule_after": _json(change.after),
+        }
+        for version in versions
+        for change in version.changes
+    ]
+
+
+def _us(time_ms: int | None) -> int | None:
+    return None if time_ms is None else time_ms * 1000
+
+
+def _json(rule: Rule | None) -> str | None:
+    return None if rule is None else json.dumps(rule.model_dump(by_alias=True, mode="json"), ensure_ascii=False)
+
+
+def read_rule_changes(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a table of changes, oldest first, as `rows_of` gives them.
+
+    Raises:
+        BucketsError: the table cannot be read.
+    """
+    sql = f"select {', '.join(COLUMNS.names)} from rows order by ruleset_version"
+    table = query(path, sql, f"history {path}", _REMEDY)
+    for name in ("asked_at", "in_force_at"):
+        column = table.column(name).cast(_TIME).cast(pa.int64())
+        table = table.set_column(table.schema.get_field_index(name), name, column)
+    rows: list[dict[str, Any]] = table.to_pylist()
+    return rows
+
+
+class RuleHistory:
+    """Writes the table, in the background."""
+
+    def __init__(
+        self,
+        versions: RuleVersions,
+        path: Path,
+        identity: str,
+        on_fault: Callable[[BucketsError], None] = lambda fault: None,
+        owner: Path | None = None,
+    ) -> None:
+        """Keep a table; nothing is written before the first `record`.
+
+        Args:
+            versions: the versions of the rules.
+            path: the table.
+            identity: of the checkpoint; with a version's number it makes a write happen once.
+            on_fault: called once for each fault that keeps the table from being written; the write is tried again.
+            owner: a file that must exist before the table is made; beside the tables of an audit, the audit writes it.
+        """
+        self._versions = versions
+        self._path = path
+        self._application = f"{identity}-{TABLE}"
+        self._on_fault = on_fault
+        self._owner = owner
+        self._fault = ""
+        self._asked = threading.Event()
+        self._closing = False
+        self._thread: threading.Thread | None = None
+
+    def record(self) -> None:
+        """Write the new versions soon; returns at once."""
+        if self._thread is None:
+            self._closing = False
+            self._thread = threading.Thread(target=self._run, name=TABLE, daemon=True)
+            self._thread.start()
+        self._asked.set()
+
+    def close(self) -> None:
+        """Write what is left, and end."""
+        if self._thread is None:
+            return
+        self._closing = True
+        self._asked.set()
+        self._thread.join()
+        self._thread = None
+
+    def _run(self) -> None:
+        waiting_s: float | None = None
+        while True:
+            self._asked.wait(waiting_s)
+            self._asked.clear()
+            last = self._closing
+            try:
+                waiting_s = None if self._write() else AGAIN_AFTER_S
+            except Exception as error:
+                waiting_s = AGAIN_AFTER_S
+                self._say(_fault(self._path, error))
+            else:
+                self._fault = ""
+            if last:
+                return
+
+    def _write(self) -> bool:
+        """Write all versions that are not in the table, in one commit; False while the folder has no owner yet."""
+        if self._owner is not None and not self._owner.exists():
+            return False
+        table = DeltaTable.create(self._path, COLUMNS, mode="ignore")
+        append_new(table, self._application, self._new_rows)
+        return True
+
+    def _new_rows(self, last: int | None) -> tuple[int, pa.Table] | None:
+        versions = self._versions.history(after=last or 0)
+        rows = rows_of(versions)
+        return (versions[-1].version, pa.Table.from_pylist(rows, schema=COLUMNS)) if rows else None
+
+    def _say(self, fault: BucketsError) -> None:
+        if fault.message != self._fault:
+            self._fault = fault.message
+            self._on_fault(fault)
+
+
+def _fault(path: Path, error: Exception) -> BucketsError:
+    return BucketsError(f"history {path}: the table cannot be written ({first_line(error)}); {_REMEDY}")

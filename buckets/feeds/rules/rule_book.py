@@ -1,0 +1,225 @@
+"""Numbers the versions of the rules, and says which version evaluates which batch.
+
+What a feed has found becomes a version in this order: refusals and exports are published, then the version is
+written, together with how far the feed has been read. If the process dies in between, no change is lost: it is read
+again, and gives the same.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+
+from buckets.checkpoint.batch_records import BatchRecord
+from buckets.checkpoint.checkpoint import Checkpoint
+from buckets.checkpoint.topic_position import TopicPosition
+from buckets.config.engine import EngineSettings
+from buckets.config.lists import list_fault
+from buckets.config.raw_windows import raw_window_fault
+from buckets.errors import BucketsError
+from buckets.events.schema import EventSchema
+from buckets.feeds.feed import RuleFeed, RuleRead
+from buckets.feeds.lists.list_book import ListBook
+from buckets.feeds.rules.history import RuleHistory
+from buckets.rules.backfill import Backfill, Wanted
+from buckets.rules.completeness import Stretches, joined
+from buckets.rules.encoding import encode_rule_set
+from buckets.rules.fill import Filled
+from buckets.rules.revision import Refusal, Revision, deleted, revise
+from buckets.rules.rule_set import RuleSet
+
+NO_RULES = RuleSet(0, (), (), {})
+
+
+class BackfillSource:
+    """Where it is asked that rules get their history from the archive; nowhere in a job without one, as here."""
+
+    can_fill = False
+    """Whether there is an archive."""
+
+    def start(self) -> None:
+        """Begin to look for what is asked."""
+
+    def wanted(self) -> Sequence[Wanted]:
+        """Return the rules for which it is asked, at once."""
+        return ()
+
+    def taken(self, wanted: Wanted) -> None:
+        """Note that a request is in a version of the rules, and need not be asked again."""
+
+    def stop(self) -> None:
+        """Look no more."""
+
+
+class RuleBook:
+    """Turns what a feed says into numbered versions; each batch gets one, and the same one if it is run again."""
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        feed: RuleFeed,
+        schema: EventSchema,
+        engine: EngineSettings,
+        on_refused: Callable[[Sequence[Refusal]], None] = lambda refusals: None,
+        history: RuleHistory | None = None,
+        lists: ListBook | None = None,
+        backfills: BackfillSource | None = None,
+    ) -> None:
+        """Keep a book.
+
+        Args:
+            checkpoint: where versions and batches are recorded.
+            feed: where rules come from.
+            schema: the event schema.
+            engine: the settings of the job: lateness, and for how long events are kept raw.
+            on_refused: called with changes that are not made.
+            history: told when there is a new version.
+            lists: those of the job, into which rules may look.
+            backfills: where it is asked that rules get their history.
+
+        Raises:
+            BucketsError: a version of the rules with which a batch is recorded is gone.
+        """
+        self._versions = checkpoint.versions
+        self._batches = checkpoint.batches
+        self._feed = feed
+        self._schema = schema
+        self._engine = engine
+        self._on_refused = on_refused
+        self._history = history
+        self._lists = ListBook(checkpoint, {}) if lists is None else lists
+        self._backfills = BackfillSource() if backfills is None else backfills
+        self._current = self._versions.latest_rule_set() or NO_RULES
+        self._gone = self._versions.gone_rules()
+        self._untaken: RuleRead | None = None
+
+    def start(self) -> None:
+        """Begin to follow the feed, and the lists."""
+        self._lists.start()
+        self._backfills.start()
+        self._feed.start(self._versions.position(self._feed.origin))
+        if self._history is not None:
+            self._history.record()
+
+    def stop(self) -> None:
+        """Follow them no more."""
+        self._feed.stop()
+        self._lists.stop()
+        self._backfills.stop()
+        if self._history is not None:
+            self._history.close()
+
+    @property
+    def fault(self) -> str | None:
+        """Why the feed cannot be followed at the moment, in one line; None while it is followed."""
+        return self._feed.fault
+
+    @property
+    def in_force(self) -> RuleSet:
+        """The newest version of the rules."""
+        return self._current
+
+    def for_batch(self, batch_id: int) -> RuleSet:
+        """Return the rules of a batch, recorded before it runs: those it had when it ran before, or those in force.
+
+        Raises:
+            BucketsError: the feed could not be followed for longer than the patience allows.
+        """
+        record = self._batches.record(batch_id)
+        if record is not None:
+            version = record.ruleset_version
+            return self._current if version == self._current.version else self._versions.rule_set(version)
+        self._take_changes(batch_id)
+        lists = self._lists.newest()
+        self._batches.keep(batch_id, BatchRecord(self._current.version, (), done=False, lists=lists))
+        return self._current
+
+    def _take_changes(self, batch_id: int) -> None:
+        """Make a new version of what the feed says, if it says anything."""
+        read = self._untaken = self._untaken or self._feed.read(self._current.rules)
+        backfill = Backfill.of(self._current, self._done_fills(batch_id), self._backfills.can_fill)
+        revision = self._revise(read, backfill.rule_set, batch_id)
+        revision = backfill.go_on(revision, self._backfills.wanted(), batch_id, self._schema)
+        refused = [*read.refused, *revision.refused]
+        if refused:
+            self._feed.refuse(refused)
+        if revision.export:
+            self._feed.export(revision.rule_set)
+        self._keep(revision, read.position, batch_id)
+        for wanted in backfill.taken:
+            self._backfills.taken(wanted)
+        self._untaken = None
+        if refused:
+            self._on_refused(refused)
+
+    def _keep(self, revision: Revision, position: TopicPosition | None, batch_id: int) -> None:
+        """Write what has become of the changes; the first batch has a version even if there is no rule yet."""
+        origin, rule_set = self._feed.origin, revision.rule_set
+        if rule_set.version == 0:
+            rule_set = RuleSet(1, (), (), {})
+        if rule_set is not self._current:
+            gone = self._gone | deleted(revision.made)
+            self._versions.keep(rule_set, revision.made, batch_id, position, origin, gone)
+            self._current, self._gone = rule_set, gone
+            if self._history is not None:
+                self._history.record()
+        elif position is not None:
+            self._versions.keep_position(position, origin, rule_set.version)
+
+    def _done_fills(self, batch_id: int) -> set[int]:
+        """Return the fills that were complete when the batch before a batch had run."""
+        record = self._batches.record(batch_id - 1) if self._current.fills else None
+        return set() if record is None else {number for number, filled in record.fills.items() if filled.done}
+
+    def _revise(self, read: RuleRead, before: RuleSet, batch_id: int) -> Revision:
+        """Return the rule set with the changes that a feed has found; the one before if a batch could not carry it.
+
+        Raises:
+            BucketsError: a batch could not carry it, and there is no version in force yet.
+        """
+        if not read.asked:
+            return Revision(before)
+        arrived = self._arrived(batch_id - 1)
+        schema, engine = self._schema, self._engine
+        revision = revise(
+            before,
+            read.asked,
+            schema,
+            arrived,
+            engine.allowed_lateness,
+            self._gone,
+            lambda rule: list_fault(rule, self._lists.names) or raw_window_fault(rule, engine, schema),
+        )
+        try:
+            encode_rule_set(revision.rule_set)
+        except BucketsError as error:
+            if self._current.version == 0:
+                raise
+            refused = [Refusal(change.origin, error.message, change.to_json()) for change in read.asked]
+            return Revision(before, refused=refused)
+        return revision
+
+    def _arrived(self, batch_id: int) -> Stretches:
+        """Return the event times that had arrived when a batch had run."""
+        record = self._batches.before(batch_id + 1)
+        return () if record is None else record.arrived
+
+    def done(
+        self,
+        batch_id: int,
+        rule_set: RuleSet,
+        arrived: Stretches,
+        fills: Mapping[int, Filled] = MappingProxyType({}),
+        driver: int | None = None,
+    ) -> None:
+        """Record that a batch has run.
+
+        Args:
+            batch_id: the batch.
+            rule_set: its rules.
+            arrived: what event times arrived with it.
+            fills: how far its fills are.
+            driver: as in `BatchRecord`.
+        """
+        so_far, begun = joined([*self._arrived(batch_id - 1), *arrived]), self._batches.record(batch_id)
+        lists = {} if begun is None else begun.lists
+        done = BatchRecord(rule_set.version, so_far, done=True, lists=lists, fills=fills, driver=driver)
+        self._batches.keep(batch_id, done)

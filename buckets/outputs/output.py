@@ -1,0 +1,87 @@
+"""An output: a table that scoring fills, and all that the sinks, the audit and replays have to know of it."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from buckets.events.schema import LARGEST_SCALE
+
+Row = dict[str, Any]
+
+
+def value_type(largest_scale: int) -> pa.DataType:
+    """Return the type of values: a decimal with room for any 64-bit sum and for an average's extra digits."""
+    return pa.decimal128(38, largest_scale + 6)
+
+
+VALUE = value_type(LARGEST_SCALE)
+"""One type for the values of all event schemas, so that a measure with more digits still fits existing tables."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """What every row of a table of the audit fulfils.
+
+    It is written twice: as SQL, for Spark and delta-rs alike, which Delta holds every writer to; and as a function,
+    which puts a message aside that does not fulfil it, before it could make a whole batch fail. A test compares both.
+
+    Attributes:
+        name: of the constraint.
+        sql: as Spark's SQL.
+        holds: the same for a row in Python.
+    """
+
+    name: str
+    sql: str
+    holds: Callable[[Row], bool]
+
+
+@dataclass(frozen=True)
+class Published:
+    """How rows go out as messages, and how the audit keeps these as a table.
+
+    Attributes:
+        contract: the schema of a message, its name and version in `schemas`, such as `alert-v2`.
+        checks: what every row fulfils, besides what the schema says of single fields.
+        identity: the field by which repeats are recognised.
+        repeats_share: columns in which a repeat equals the first message, so that only rows like it are searched;
+            without any, all are.
+    """
+
+    contract: str
+    checks: tuple[Check, ...] = ()
+    identity: str = "id"
+    repeats_share: tuple[str, ...] = ("day", "position")
+
+    @property
+    def version(self) -> int:
+        """Return the version of its contract."""
+        return int(self.contract.rpartition("-v")[2])
+
+
+@dataclass(frozen=True)
+class Output:
+    """A table that scoring fills.
+
+    Attributes:
+        name: of its table, its file of JSON lines, its topic unless the configuration names another one, and of its
+            table in what `buckets.evaluate` returns.
+        columns: its columns inside the query; values have the type `VALUE`.
+        published: how its rows go out as messages; None where it has no topic.
+        identity: columns that tell its rows apart, by which a replay pairs them with recorded ones; a replay leaves an
+            output without any out.
+        in_all_releases: whether every release has made its table; others may be missing in the folder of an older job.
+    """
+
+    name: str
+    columns: Iterable[pa.Field]
+    published: Published | None = None
+    identity: tuple[str, ...] = ()
+    in_all_releases: bool = False
+
+    def columns_for(self, largest_scale: int) -> pa.Schema:
+        """Return its columns with the digits that values of an event schema have."""
+        kind = value_type(largest_scale)
+        return pa.schema([field.with_type(kind) if field.type == VALUE else field for field in self.columns])

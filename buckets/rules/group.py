@@ -1,0 +1,199 @@
+"""A group: what several rules share, grouping fields and filter, and how its timelines are laid out.
+
+A rule needs a group for each set of fields that its features group by, without a filter; one in the short form needs
+one with its own filter. Timelines have one column of values for each measure or other track that any rule of the group
+has ever used, in the order of first use. A column never moves, so that timelines written under an earlier version stay
+readable. A *track* is one such column, or the bare count of events.
+
+`complete` of a track says from which event time on its timelines hold every event. It is None for a track that has been
+kept since the job's first event. A track that is new in a later version begins after the event times that had arrived
+by then (see `arrived`); one whose horizon has grown reaches back as far as the old horizon did.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from typing import Any
+
+from buckets.events.schema import EventSchema
+from buckets.printable import quoted
+from buckets.rules.alert_schema import Counted, schema_on
+from buckets.rules.completeness import (
+    FROM_THE_FIRST,
+    Completeness,
+    later,
+)
+from buckets.rules.filter import Filter, canonical_filter, describe_filter, filter_identity
+from buckets.rules.kernel_limit import kernel_limit
+from buckets.rules.part import Part
+from buckets.rules.policies.policy import AlertPolicy
+from buckets.rules.policy import WHOLE_SHARE
+from buckets.rules.prepared import PreparedRules, prepare
+from buckets.rules.rule import Rule
+from buckets.rules.track import Track
+
+COUNT_TRACK = ""
+"""Name of the track that holds no measure."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """The rules that share grouping fields and filter, and the layout of their timelines.
+
+    Attributes:
+        group_id: 16 hex digits, from fields and filter alone.
+        fields: grouping fields as users see them, in the order of the first rule that named them.
+        where: the filter.
+        rules: the rules that need the group, in file order, without deleted ones.
+        measures: the columns of the group's timelines, by the names of their tracks; only ever appended to.
+        complete: by track, since when timelines are complete; None: since the first event.
+        generation: version of the rule set in which the group was created. A group that goes and comes back is new,
+            and ignores the timelines that the first has left. 0: before generations were counted.
+        on: what its timelines hold, events or alerts.
+        timelines: under which identity its timelines lie in the state, if they were filled from the archive; empty
+            where that is `group_id`.
+    """
+
+    group_id: str
+    fields: tuple[str, ...]
+    where: Filter
+    rules: tuple[Rule, ...]
+    measures: tuple[str, ...]
+    complete: dict[str, Completeness | None]
+    generation: int
+    on: Counted = "events"
+    timelines: str = ""
+
+    @property
+    def state_id(self) -> str:
+        """Return under which identity a shard keeps its timelines, and what policies remember of its keys."""
+        return self.timelines or self.group_id
+
+    @property
+    def key_fields(self) -> tuple[str, ...]:
+        """Return the grouping fields in the order in which keys are encoded: sorted, whatever rules say."""
+        return tuple(sorted(self.fields))
+
+    @property
+    def live_tracks(self) -> tuple[str, ...]:
+        """Return the tracks that some rule reads, the count first."""
+        used = set(used_tracks(self.rules, self.fields))
+        return (COUNT_TRACK, *(measure for measure in self.measures if measure in used))
+
+    @property
+    def longest_window_ms(self) -> int:
+        """Return the longest window of the group's rules, in ms."""
+        return longest_window_ms(self.rules, self.fields)
+
+    def completeness(self, *tracks: str) -> Completeness:
+        """Return since when all of some tracks are complete, and the count of events."""
+        known = [self.complete[track] for track in (COUNT_TRACK, *tracks)]
+        return reduce(later, [each for each in known if each is not None], FROM_THE_FIRST)
+
+    @cached_property
+    def limit_rules(self) -> tuple[Rule, ...]:
+        """Return the rules that are evaluated by comparing one value with a limit, which the kernel does itself."""
+        return tuple(rule for rule in self.rules if rule.is_evaluated and kernel_limit(rule) is not None)
+
+    @cached_property
+    def condition_rules(self) -> tuple[Rule, ...]:
+        """Return the rules that are evaluated by computing their features, and then their condition."""
+        return tuple(rule for rule in self.rules if rule.is_evaluated and kernel_limit(rule) is None)
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """Return what is computed for the features of rules with conditions, each different part once."""
+        return tuple(dict.fromkeys(part for rule in self.condition_rules for part in rule.parts(self.fields)))
+
+    @cached_property
+    def derived_tracks(self) -> dict[str, Track]:
+        """Return the tracks that its rules read, by name."""
+        parts = (part for rule in self.rules for part in rule.parts(self.fields))
+        return {track.name: track for part in parts for track in part.tracks}
+
+    @cached_property
+    def own_rules(self) -> PreparedRules:
+        """Return the rules that are evaluated by their condition and need no other group."""
+        return prepare(rule for rule in self.condition_rules if len(rule.groupings()) == 1)
+
+    @cached_property
+    def spanning_rules(self) -> tuple[Rule, ...]:
+        """Return the rules that are evaluated by their condition and need this group and others."""
+        return tuple(rule for rule in self.condition_rules if len(rule.groupings()) > 1)
+
+    @cached_property
+    def spanning_parts(self) -> tuple[Part, ...]:
+        """Return what is computed here for rules that need this group and others, each different part once."""
+        return tuple(dict.fromkeys(part for rule in self.spanning_rules for part in rule.parts(self.fields)))
+
+    @cached_property
+    def policies(self) -> dict[str, tuple[AlertPolicy[Any], ...]]:
+        """Return the policies that hold back alerts of rules whose key is one of this group, by rule_id.
+
+        Rules all of whose alerts come out are left out; one that alerts for a share of keys is not.
+        """
+        holding = {
+            rule.rule_id: tuple(policy for policy in rule.policies if policy.held_by is not None)
+            for rule in self.rules
+            if self.is_home_of(rule)
+        }
+        shared = {rule.rule_id for rule in self.rules if rule.rollout < WHOLE_SHARE}
+        return {rule_id: policies for rule_id, policies in holding.items() if policies or rule_id in shared}
+
+    def digits(self, name: str, schema: EventSchema) -> int:
+        """Return how many digits after the point the values of one of its columns have."""
+        track = self.derived_tracks.get(name)
+        of = name if track is None else track.of
+        is_of_values = track is None or track.kind in ("value", "least", "greatest")
+        return schema.measures[of].scale if is_of_values and of in schema.measures else 0
+
+    def is_home_of(self, rule: Rule) -> bool:
+        """Return whether the key of a rule that needs the group is one of it."""
+        return frozenset(rule.group_by) == frozenset(self.fields)
+
+    @property
+    def name(self) -> str:
+        """Return the group in words: its fields, and its filter if it has one."""
+        name = group_name(self.fields, self.where, self.on)
+        return name if self.on == "events" or not self.fields else f"alerts by {name}"
+
+    @cached_property
+    def needed_fields(self) -> frozenset[str]:
+        """Return the fields that must not be null in its events: it groups by them, or rules aggregate them here."""
+        here = frozenset(self.fields)
+        features = (named for rule in self.rules for named in rule.named_features() if frozenset(named.fields) == here)
+        return here | {named.feature.of for named in features if named.feature.of is not None}
+
+
+def group_name(fields: Iterable[str], where: Filter, on: Counted = "events") -> str:
+    """Return a group in words: its fields, and its filter if it has one."""
+    names = ", ".join(map(quoted, fields)) or f"all {on}"
+    return f"{names} where {describe_filter(where)}" if where else names
+
+
+def group_id(fields: Iterable[str], where: Filter, on: Counted = "events") -> str:
+    """Return the identity of a group: the same for the same fields, in any order, and the same filter."""
+    parts = [sorted(fields), filter_identity(where), *([on] if on == "alerts" else [])]
+    canonical = json.dumps(parts, sort_keys=True, separators=(",", ":"))
+    return hashlib.blake2b(canonical.encode(), digest_size=8).hexdigest()
+
+
+def canonical_group_id(fields: Iterable[str], where: Filter, schema: EventSchema, on: Counted = "events") -> str:
+    """Return the identity that a group has when its filter is written in the form of `canonical_filter`."""
+    try:
+        return group_id(fields, canonical_filter(where, schema_on(on, schema)), on)
+    except ValueError:  # of another event schema
+        return group_id(fields, where, on)
+
+
+def used_tracks(rules: Iterable[Rule], fields: Iterable[str]) -> list[str]:
+    """Return the tracks that rules read in a group, but for the count, in the order in which rules name them."""
+    parts = (part for rule in rules for part in rule.parts(fields))
+    return list(dict.fromkeys(track.name for part in parts for track in part.tracks))
+
+
+def longest_window_ms(rules: Iterable[Rule], fields: Iterable[str]) -> int:
+    """Return the longest window that rules have in a group, in ms."""
+    return max(window.length_ms for rule in rules for window in rule.windows(fields))

@@ -1,0 +1,96 @@
+"""Where the session of this process has its files: what it needs while it runs, and what Spark says."""
+
+import atexit
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from buckets.spark.jvm import under_spark_submit
+from buckets.spark.session_folder import SessionFolder
+from buckets.spark.session_logs import SessionLogs
+
+LONGEST_SOCKET_PATH = 103
+"""Of macOS; Linux has four more."""
+LONGEST_SOCKET_NAME = len("/s/.00000000-0000-0000-0000-000000000000.sock")
+_LOG4J = Path(__file__).with_name("log4j2.properties")
+
+
+@dataclass(frozen=True)
+class SessionPlaces:
+    """Where the session of this process has its files.
+
+    Attributes:
+        folder: what it needs only while it runs.
+        logs: what Spark says; None where spark-submit has decided where that goes.
+    """
+
+    folder: SessionFolder
+    logs: SessionLogs | None
+
+    def environment(self) -> dict[str, str]:
+        """Return what the JVM and its workers find in their environment."""
+        temporary = {"TMPDIR": str(self.folder.part("tmp"))}
+        return temporary if self.logs is None else temporary | {"BUCKETS_LOGS": str(self.logs.path)}
+
+    def settings(self, java_options: str) -> dict[str, str]:
+        """Return Spark's settings that name them.
+
+        Args:
+            java_options: of the user.
+        """
+        temporary = self.folder.part("tmp")
+        options = [f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}", f'-Djava.io.tmpdir="{temporary}"']
+        if self.logs is not None:
+            options.append(f'-XX:ErrorFile="{self.logs.path / "jvm-crash.log"}"')
+        return {
+            "spark.local.dir": str(self.folder.part("spark")),
+            "spark.python.unix.domain.socket.dir": str(_sockets(self.folder)),
+            "spark.driver.extraJavaOptions": " ".join((*options, java_options)).strip(),
+        }
+
+    @contextlib.contextmanager
+    def inherited(self) -> Iterator[None]:
+        """While the JVM starts, have its environment and its standard error as it shall inherit them."""
+        before = {name: os.environ.get(name) for name in self.environment()}
+        os.environ.update(self.environment())
+        try:
+            with contextlib.nullcontext() if self.logs is None else self.logs.take_stderr():
+                yield
+        finally:
+            for name, value in before.items():
+                os.environ.pop(name)
+                if value is not None:
+                    os.environ[name] = value
+
+
+_places: SessionPlaces | None = None
+
+
+def log_path() -> str:
+    """Return where Spark's own log of this process is, in words."""
+    return str(_places.logs.path) if _places is not None and _places.logs is not None else "the log of spark-submit"
+
+
+def open_places(logs: Path | None) -> SessionPlaces:
+    """Return the places of this process; the first session makes them.
+
+    Args:
+        logs: a folder for what Spark says; None: in the temporary folder, where the latest few are kept.
+    """
+    global _places
+    if _places is None:
+        folder = SessionFolder()
+        atexit.register(folder.remove)
+        own = None if under_spark_submit() else SessionLogs(logs or folder.new_logs())
+        _places = SessionPlaces(folder, own)
+    return _places
+
+
+def _sockets(folder: SessionFolder) -> Path:
+    """Return a folder for sockets, whose paths have to be short."""
+    if len(str(folder.path)) + LONGEST_SOCKET_NAME > LONGEST_SOCKET_PATH:
+        folder = SessionFolder(Path("/tmp") / f"buckets-{os.getuid()}")
+        atexit.register(folder.remove)
+    return folder.part("s")

@@ -1,0 +1,90 @@
+"""Every setting of a session that is not Spark's default, each with its reason."""
+
+import os
+from collections.abc import Mapping
+
+from buckets.java.jars import jar_paths
+from buckets.spark.jvm import under_spark_submit
+from buckets.spark.session_places import SessionPlaces
+
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_OF_SPARK_SUBMIT = {
+    "spark.master",
+    "spark.driver.memory",
+    "spark.driver.extraClassPath",
+    "spark.jars",
+    "spark.local.dir",
+    "spark.python.unix.domain.socket.dir",
+    _JAVA_OPTIONS,
+}
+"""What spark-submit has decided already."""
+SETTINGS: Mapping[str, str] = {
+    # Timelines lie in RocksDB, and each batch writes its changes, not the whole store: the state's commit of a small
+    # batch, median, takes 23 ms without the second setting, and 1 ms so.
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    # Without a count of all entries, for which each put reads first: RocksDB's own time for 226,000 puts of new keys
+    # is 1.4 s with it, and 0.7 s without.
+    "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
+    # Checksum files double the small files of a checkpoint; RocksDB and Parquet keep checksums of their own. Time of
+    # a small batch: no difference beyond noise.
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+    # Local files without a process forked for each (`chmod`, `readlink`), which Hadoop does where it has no native
+    # library: a batch writes about ten small files. Both logs of a batch together: 120 ms before, 6 ms so.
+    "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    # Between the JVM and Python workers go Unix sockets. Over TCP a small batch waits 40 ms for a delayed
+    # acknowledgement, more than once: 260 ms a batch before, 203 ms so.
+    "spark.python.unix.domain.socket.enabled": "true",
+    # A batch reaches Python in few large pieces.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "200000",
+    # Streams are not re-planned while they run.
+    "spark.sql.adaptive.enabled": "false",
+    # Field names of users are told apart by case, as JSON does.
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.session.timeZone": "UTC",
+    # One text file is read whole by one task, so that its lines can be numbered.
+    "spark.sql.files.maxPartitionBytes": str(2**40),
+    "spark.sql.files.openCostInBytes": str(2**40),
+    # A Delta snapshot of a small table in two tasks, not fifty.
+    "spark.databricks.delta.snapshotPartitions": "2",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # A machine that is very busy, or was asleep, is no reason to end: Python is waited for two minutes and not 15 s
+    # to prove who it is, an executor ten minutes and not two to be heard of.
+    "spark.python.authenticate.socketTimeout": "2m",
+    "spark.network.timeout": "10m",
+    "spark.ui.enabled": "false",
+    # What the pages of the user interface would show is kept without it too, a thousand batches of it with their plans.
+    "spark.ui.retainedJobs": "20",
+    "spark.ui.retainedStages": "20",
+    "spark.ui.retainedTasks": "200",
+    "spark.sql.ui.retainedExecutions": "10",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+def session_settings(places: SessionPlaces, shards: int, extra: Mapping[str, str | int | bool]) -> dict[str, str]:
+    """Return all settings of a session; those of the user win."""
+    cores, jars = os.cpu_count() or 2, jar_paths()
+    own = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in extra.items()}
+    settings = {
+        **SETTINGS,
+        "spark.master": f"local[{cores}]",
+        "spark.driver.memory": "4g",
+        "spark.sql.shuffle.partitions": str(min(shards, cores)),
+        "spark.jars": ",".join(str(path) for path in jars),
+        # Spark looks for its own jars with the file system of `fs.file.impl`, so that must be there from the start.
+        "spark.driver.extraClassPath": os.pathsep.join(str(path) for path in jars),
+        **own,
+        **{
+            key: value
+            for key, value in places.settings(own.get(_JAVA_OPTIONS, "")).items()
+            if key not in own or key == _JAVA_OPTIONS
+        },
+    }
+    return {key: value for key, value in settings.items() if not (under_spark_submit() and key in _OF_SPARK_SUBMIT)}
