@@ -8,6 +8,7 @@ from typing import Any
 from buckets.config.engine import EngineSettings
 from buckets.config.job import Job
 from buckets.config.precision import Precision
+from buckets.config.source import KINDS
 from buckets.duration import format_duration
 from buckets.errors import BucketsError
 from buckets.events.schema import EventSchema
@@ -167,6 +168,8 @@ def is_same_source(one: str, other: str) -> bool:
     """
     kind, _, path = one.partition(" ")
     kind_of_other, _, path_of_other = other.partition(" ")
+    if one == other or kind not in KINDS or KINDS[kind].needs != "path":
+        return one == other
     return kind == kind_of_other and os.path.normpath(path) == os.path.normpath(path_of_other)
 
 

@@ -158,13 +158,17 @@ def job_of(
 
 
 def check_windows(found: Explanation, rows: list[Row]) -> None:
-    """The events of each window are those that a loop finds: of the key, and with a time in the window."""
+    """The events of each window are those that a loop finds: of the key, and with a time in the window.
+
+    A feature that groups by a field which is null has no key, and so no window.
+    """
     for feature in found.features:
         begin_ms = feature.start_ms + (feature.left == "open")
         inside = [
             (row["t"], row["position"])
             for row in rows
             if begin_ms <= row["t"] <= feature.end_ms
+            and None not in feature.key.values()
             and all(str(row[name]).lower() == str(feature.key[name]).lower() for name in feature.key)
         ]
         assert sorted(inside) == [(entry.time_ms, entry.position) for entry in feature.entries]
