@@ -1,6 +1,6 @@
 """Is this commit slower than another one? Both are measured in turns, in one run, on the same data.
 
-    python bench/compare.py BASE [--benchmarks throughput,flatness,many_keys,latency] [--rounds N] [--quick] [--out DIR]
+    python bench/compare.py BASE [--benchmarks NAME,...] [--rounds N] [--quick] [--out DIR]
 
 BASE and the commit that is checked out get a temporary git worktree each, and each is measured by its own scripts under
 this Python and its jars. Who is first changes with every round, and a ratio is taken within a round, so that a machine
@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 
 from measure import ROOT, child, machine, rate, rate_text, read_batches
@@ -129,6 +130,19 @@ def latency_ms(quantile: str, quick: bool, commit: Commit, work: Path) -> float:
     return float(found[str(LATENCY_RATE)]["latency_ms"][quantile])
 
 
+def features_us(chosen: Callable[[dict[str, float]], float], quick: bool, commit: Commit, work: Path) -> float:
+    """A number out of the CPU times that payments take with features, in one process without Spark."""
+    command = [str(commit.tree / "bench" / "features.py"), "--repeats", "1", "--out", str(work)]
+    child([*command, *["--quick"] * quick], root=commit.tree)
+    found = json.loads((work / "features.json").read_text(encoding="utf-8"))["us_a_payment"]
+    return chosen({name: each["median"] for name, each in found.items()})
+
+
+def mean_of_features(costs_us: dict[str, float]) -> float:
+    """The geometric mean over all rules but those that stand for a thousand."""
+    return statistics.geometric_mean(cost for name, cost in costs_us.items() if not name.startswith("1,000"))
+
+
 def cases(benchmark: str, data: Path, quick: bool) -> list[Case]:
     """The cases of a benchmark; their data is written here."""
 
@@ -144,10 +158,19 @@ def cases(benchmark: str, data: Path, quick: bool) -> list[Case]:
         return [over(f"flatness: {each:,} in the window, events/s", Steady(keys, each)) for keys, each in sizes]
     if benchmark == "many_keys":
         return [over("many_keys: 200,000 keys, events/s", Steady(200_000, 5, files=10), functions=FIVE)]
+    if benchmark == "rules":
+        hour = Steady(500, 2_000, window="1h", files=6)
+        return [over(f"rules: {each:,} limits, events/s", hour, functions=("sum",), limits=each) for each in (1, 1_000)]
+    if benchmark == "features":
+        thousand = "1,000 conditions on the same two features"
+        return [
+            Case("features: us a payment, mean", False, partial(features_us, mean_of_features, quick)),
+            Case(f"features: us a payment, {thousand}", False, partial(features_us, itemgetter(thousand), quick)),
+        ]
     return [Case(f"latency: p50 at {LATENCY_RATE}/s, ms", False, partial(latency_ms, "p50", quick))]
 
 
-BENCHMARKS = ("throughput", "flatness", "many_keys", "latency")
+BENCHMARKS = ("throughput", "flatness", "many_keys", "rules", "features", "latency")
 
 
 # --- comparing ------------------------------------------------------------------------------------------------
