@@ -18,13 +18,14 @@ hash of its key in 4 bytes and its clock in ms in 8; the voter that had an event
 
 import struct
 import zlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import starmap
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from buckets.engine.storage.shard_store import GROUP_BYTES
 from buckets.timeline.head import NO_CLOCK
@@ -112,19 +113,19 @@ class ShardClock:
             return self.time_ms
         return self._voters[group_id].median_ms if group_id in self._voters else None
 
-    def note(self, group_id: str, keys: Sequence[str], clocks_ms: npt.NDArray[np.int64]) -> None:
+    def note(self, group_id: str, keys: pa.Array, clocks_ms: npt.NDArray[np.int64]) -> None:
         """Let keys vote that had events.
 
         Args:
             group_id: their group.
-            keys: the keys, each once.
+            keys: the keys, Arrow string `(keys,)`, each once.
             clocks_ms: int64 `(keys,)`, the clocks that they have come to; NO_CLOCK for none.
         """
         new = np.flatnonzero(clocks_ms != NO_CLOCK)[-VOTERS:]
         known = self._voters.get(group_id)
         clock_ms = dict(known.clock_ms) if known is not None else {}
-        for index, key_clock_ms in zip(new.tolist(), clocks_ms[new].tolist(), strict=True):
-            voter = zlib.crc32(keys[index].encode())
+        for key, key_clock_ms in zip(keys.take(pa.array(new)).to_pylist(), clocks_ms[new].tolist(), strict=True):
+            voter = zlib.crc32(key.encode())
             clock_ms.pop(voter, None)
             clock_ms[voter] = key_clock_ms
         for voter in [*clock_ms][:-VOTERS]:
