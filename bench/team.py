@@ -19,7 +19,7 @@ from measure import HERE, ROOT, Batches, child, rate_text, read_batches
 from report import Goal, Report
 from team_data import Team, write_team
 
-MEASURED_BATCHES = {10_000: 8, 100_000: 1, 600_000: 1}
+MEASURED_BATCHES = {10_000: 20, 100_000: 9, 600_000: 1}
 QUICK = {"first_rows": 2_000, "batches": 2}
 GOALS = {5: 3.0, 13: 4.0}
 """How many times the rate of the base, by groupings."""

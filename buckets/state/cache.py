@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from buckets.byte_strings import ByteStrings
-from buckets.engine.storage.arena import ABSENT, ENTRY_BYTES, PENDING, PLACE, STORED, Arena
+from buckets.engine.storage.arena import ABSENT, PENDING, PLACE, STORED, Arena
 from buckets.state.segment import cut_into_segments, decode_segment, encode_segment
 
 SEGMENT_BYTES = 1 << 18
@@ -30,11 +30,6 @@ class LiveSegment:
 
     entries: Int64s
     size_bytes: int
-
-    @property
-    def memory_bytes(self) -> int:
-        """About how much memory its entries take."""
-        return self.size_bytes + ENTRY_BYTES * len(self.entries)
 
 
 @dataclass(frozen=True)
@@ -157,10 +152,19 @@ class ShardCache:
         return written
 
     def move_oldest(self, most: int, log_bytes: int) -> Moved:
-        """Take up to `most` entries of the oldest segments that nothing has replaced, where the log is too long."""
-        moved, live_bytes = Moved([], [], []), sum(segment.memory_bytes for segment in self.segments.values())
+        """Take up to `most` entries of the oldest segments that nothing has replaced, where the log is too long.
+
+        Args:
+            most: how many entries are looked at.
+            log_bytes: how much memory its newest values may take; with those that were replaced it may have twice that.
+        """
+        moved, written_bytes = Moved([], [], []), sum(segment.size_bytes for segment in self.segments.values())
         # The newest segment stays: it may be written again.
-        while live_bytes > log_bytes and most > 0 and len(self.segments) > 1:
+        while (
+            (self.arena.logged_bytes > log_bytes or written_bytes > 2 * log_bytes)
+            and most > 0
+            and len(self.segments) > 1
+        ):
             number, segment = self.first, self.segments[self.first]
             looked_at = segment.entries[self.moved : self.moved + most]
             settled = looked_at[self.arena.entries[looked_at, PLACE] == number]
@@ -174,7 +178,7 @@ class ShardCache:
             most -= len(looked_at)
             self.moved += len(looked_at)
             if self.moved == len(segment.entries):
-                live_bytes -= segment.memory_bytes
+                written_bytes -= segment.size_bytes
                 moved.emptied.append(number)
                 self._drop_segment(number)
         return moved

@@ -128,7 +128,7 @@ class Eviction:
     def _stay(self, plan: GroupPlan, stored: StoredHeads, remembered: Sequence[bytes], noted_ms: Noted) -> Booleans:
         """Return which of the keys stay, `(keys,)`; these are in the schedule again."""
         clocks_ms = clocks_of(stored.heads, plan.group.generation)
-        needed_ms = np.maximum(clocks_ms, needed_until_ms(plan.group, remembered))
+        needed_ms = np.maximum(clocks_ms, needed_until_ms(plan.group, remembered)) if any(remembered) else clocks_ms
         return self.schedule.enter_visited(
             plan.group.state_id, stored.keys.to_pylist(), needed_ms, noted_ms, plan.horizon_ms
         )

@@ -25,9 +25,9 @@ STORED: Final = -1
 PENDING: Final = -2
 """The place of an entry that the running batch has changed."""
 ABSENT: Final = -1
-_COUNT, _END, _DEAD, _USED_BYTES, _CHANGED = range(5)
+_COUNT, _END, _DEAD, _USED_BYTES, _CHANGED, _LOGGED_BYTES = range(6)
 """The counters: entries, bytes in the buffer, those of them that nothing points at, bytes of what was used since the
-epoch began, and entries that the running batch has changed."""
+epoch began, entries that the running batch has changed, and bytes of entries that are not as the store has them."""
 ENTRY_BYTES: Final = 96
 """What an entry takes besides its bytes: its row, and two numbers of the table."""
 _FEWEST, _FEWEST_BYTES, _ROUNDED = 64, 1 << 12, 16
@@ -51,7 +51,7 @@ class Arena:
         self._seed = np.uint64(secrets.randbits(63))
         self._table = np.full(2 * _FEWEST, ABSENT, np.int64)
         self._buffer = np.empty(_FEWEST_BYTES, np.uint8)
-        self._counters = np.zeros(5, np.int64)
+        self._counters = np.zeros(6, np.int64)
         self._changed = np.empty(_FEWEST, np.int64)
 
     # --- reading ----------------------------------------------------------------------------------------------
@@ -60,6 +60,11 @@ class Arena:
     def used_bytes(self) -> int:
         """How much memory the entries with `STORED` take that were used since the epoch began."""
         return int(self._counters[_USED_BYTES])
+
+    @property
+    def logged_bytes(self) -> int:
+        """How much memory the entries take that are not as the store has them."""
+        return int(self._counters[_LOGGED_BYTES])
 
     @property
     def memory_bytes(self) -> int:
@@ -118,10 +123,11 @@ class Arena:
         self._counters[_CHANGED] = 0
 
     def settle(self, entries: Int64s) -> None:
-        """Let entries be as the store has them, used just now."""
-        rows = self.entries[entries]
+        """Let entries, which are not, be as the store has them, used just now."""
+        size_bytes = self.entries[entries][:, [KEY_BYTES, VALUE_BYTES]].sum() + ENTRY_BYTES * len(entries)
         self.entries[entries, PLACE], self.entries[entries, USED] = STORED, self.epoch
-        self._counters[_USED_BYTES] += rows[:, [KEY_BYTES, VALUE_BYTES]].sum() + ENTRY_BYTES * len(entries)
+        self._counters[_USED_BYTES] += size_bytes
+        self._counters[_LOGGED_BYTES] -= size_bytes
 
     def begin_epoch(self) -> bool:
         """Begin an epoch, and return whether entries may be forgotten with that."""
@@ -246,6 +252,7 @@ def _put(table, entries, buffer, counters, changed, data, start, values, value_s
                 buffer, counters, data, start[key], start[key + 1], start[key + 1] - start[key]
             )
             entries[entry, ROOM] = 0
+            entries[entry, VALUE_BYTES] = 0
             entries[entry, PLACE] = STORED
         if length > entries[entry, ROOM]:
             counters[_DEAD] += entries[entry, ROOM]
@@ -257,6 +264,10 @@ def _put(table, entries, buffer, counters, changed, data, start, values, value_s
             at = entries[entry, VALUE_AT] - value_start[key]
             for byte in range(value_start[key], value_start[key + 1]):
                 buffer[at + byte] = values[byte]
+        if entries[entry, PLACE] != STORED:
+            counters[_LOGGED_BYTES] -= entries[entry, KEY_BYTES] + entries[entry, VALUE_BYTES] + ENTRY_BYTES
+        if place != STORED:
+            counters[_LOGGED_BYTES] += entries[entry, KEY_BYTES] + length + ENTRY_BYTES
         entries[entry, VALUE_BYTES] = length
         if place == PENDING and entries[entry, PLACE] != PENDING:
             changed[counters[_CHANGED]] = entry
