@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from buckets.byte_strings import ByteStrings, gathered
+from buckets.byte_strings import ByteStrings, fixed
 from buckets.compiled import compiled, leaf
 
 HASH, KEY_AT, KEY_BYTES, VALUE_AT, VALUE_BYTES, ROOM, PLACE, USED = range(8)
@@ -80,13 +80,19 @@ class Arena:
 
     def keys_of(self, entries: Int64s) -> ByteStrings:
         """Return the keys of entries."""
-        rows = self.entries[entries]
-        return gathered(self._buffer, rows[:, KEY_AT], rows[:, KEY_BYTES])
+        return self._strings(entries, KEY_AT, KEY_BYTES)
 
     def values_of(self, entries: Int64s) -> ByteStrings:
         """Return the values of entries; empty where one is ABSENT."""
-        rows = self.entries[entries]
-        return gathered(self._buffer, rows[:, VALUE_AT], np.where(entries == ABSENT, 0, rows[:, VALUE_BYTES]))
+        return self._strings(entries, VALUE_AT, VALUE_BYTES)
+
+    def _strings(self, entries: Int64s, at: int, size: int) -> ByteStrings:
+        """Copy byte strings out of the buffer; `at` and `size` are the columns that say where they lie."""
+        start = np.zeros(len(entries) + 1, np.int64)
+        _add_up(self.entries, entries, size, start)
+        data = np.empty(start[-1], np.uint8)
+        _gather(self.entries, self._buffer, entries, at, start, data)
+        return fixed(data, start)
 
     def outside_store(self) -> Int64s:
         """Return the entries that are not as the store has them."""
@@ -223,6 +229,23 @@ def _find(table, entries, buffer, counters, data, start, seed, epoch, found):
                 entries[entry, USED] = epoch
                 counters[_USED_BYTES] += entries[entry, KEY_BYTES] + entries[entry, VALUE_BYTES] + ENTRY_BYTES
         found[key] = entry
+
+
+@compiled
+def _add_up(entries, chosen, size, start):
+    """Write where byte strings of entries begin one after the other; one that is ABSENT has none."""
+    for index in range(chosen.shape[0]):
+        entry = chosen[index]
+        start[index + 1] = start[index] + (0 if entry == ABSENT else entries[entry, size])
+
+
+@compiled
+def _gather(entries, buffer, chosen, at, start, data):
+    """Copy byte strings of entries to `start` in `data`."""
+    for index in range(chosen.shape[0]):
+        place = entries[chosen[index], at] - start[index]
+        for to in range(start[index], start[index + 1]):
+            data[to] = buffer[place + to]
 
 
 @leaf
