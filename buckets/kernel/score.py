@@ -147,14 +147,12 @@ def score(
     rows, used, encoded, encoded_start, written = score_keys(
         events._replace(ids=in_pool), known, directory, page_start, context, outcomes, from_ms
     )
-    rows = chosen_rows(rows, slice(used))
-    all_fit = bool(rows.fits.all())
-    of_rules, of_parts = _split(rows if all_fit else chosen_rows(rows, np.flatnonzero(rows.fits)), plan)
+    of_rules, of_parts, beyond = _split(chosen_rows(rows, slice(used)), plan)
     return Scored(
         outcomes=outcomes,
         rows=of_rules,
         parts=of_parts,
-        beyond=_in_order(chosen_rows(rows, slice(0) if all_fit else np.flatnonzero(~rows.fits)), plan),
+        beyond=beyond,
         heads=fixed(encoded, encoded_start),
         clocks_ms=known.clock_ms,
         since_ms=known.since_ms,
@@ -235,8 +233,17 @@ def chosen_rows(rows: Iterable[npt.NDArray[Any]], chosen: slice | npt.NDArray[An
     return Rows(*(column[chosen] for column in rows))
 
 
-def _split(rows: Rows, plan: GroupPlan) -> tuple[Rows, Rows]:
-    """Return the rows of rules in order, and those of parts."""
+def _split(rows: Rows, plan: GroupPlan) -> tuple[Rows, Rows, Rows]:
+    """Return the rows of rules in order, those of parts, and those whose sums pass 64 bits."""
+    if not len(rows.fits):
+        return rows, rows, rows
+    if rows.fits.all():
+        return *_of_rules_and_parts(rows, plan), chosen_rows(rows, slice(0))
+    fitting, beyond = (chosen_rows(rows, np.flatnonzero(fits)) for fits in (rows.fits, ~rows.fits))
+    return *_of_rules_and_parts(fitting, plan), _in_order(beyond, plan)
+
+
+def _of_rules_and_parts(rows: Rows, plan: GroupPlan) -> tuple[Rows, Rows]:
     first = len(plan.rules)
     if not plan.parts:
         return _in_order(rows, plan), chosen_rows(rows, slice(0))
