@@ -175,9 +175,8 @@ class Engine:
 
     def _check_directory(self, key: str) -> None:
         head, view = self.store[key], self.view(key)
-        pool, start = np.frombuffer(head, np.uint8), np.array([0, len(head)], np.int64)
         columns = len(self.plan.group.measures)
-        _, directory = read_heads(pool, start, ANY_GENERATION, columns)
+        _, directory = read_heads(*ByteStrings.of([head]), ANY_GENERATION, columns)
         times = [(cell.first_ms, cell.last_ms) for cell in view.cells]
         assert times == sorted(times)
         assert [last for _, last in times] == sorted(last for _, last in times)

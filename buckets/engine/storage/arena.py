@@ -10,7 +10,7 @@ copied, which is done when half of it is dead.
 """
 
 import secrets
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -65,12 +65,6 @@ class Arena:
     def logged_bytes(self) -> int:
         """How much memory the entries take that are not as the store has them."""
         return int(self._counters[_LOGGED_BYTES])
-
-    @property
-    def memory_bytes(self) -> int:
-        """How much memory all this takes."""
-        arrays: list[npt.NDArray[Any]] = [self.entries, self._table, self._buffer, self._changed]
-        return sum(array.nbytes for array in arrays)
 
     def find(self, keys: ByteStrings) -> Int64s:
         """Return the entry of each key, int64 `(keys,)`; ABSENT for one that is not known."""
