@@ -57,6 +57,11 @@ class Arena:
     # --- reading ----------------------------------------------------------------------------------------------
 
     @property
+    def size(self) -> int:
+        """How many entries there are, with those that are forgotten and not yet left out."""
+        return int(self._counters[_COUNT])
+
+    @property
     def used_bytes(self) -> int:
         """How much memory the entries with `STORED` take that were used since the epoch began."""
         return int(self._counters[_USED_BYTES])

@@ -2,18 +2,17 @@
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from buckets.byte_strings import ByteStrings
-from buckets.engine.storage.arena import PENDING, Arena
+from buckets.engine.storage.arena import PENDING, STORED, Arena
 
 
 class ArenaEntries:
-    """A map from bytes to bytes in an arena; an entry that was removed stays as one that holds nothing."""
+    """A map from bytes to bytes in an arena."""
 
     def __init__(self) -> None:
         """Begin empty."""
         self._arena = Arena()
+        self._removed = 0
 
     def read(self, keys: ByteStrings) -> ByteStrings:
         """Return the values of keys; empty where there is none."""
@@ -37,9 +36,15 @@ class ArenaEntries:
 
     def remove(self, keys: Sequence[bytes]) -> None:
         """Forget keys."""
-        self.put([(key, b"") for key in keys])
+        self._arena.put(ByteStrings.of(keys), ByteStrings.of([b""] * len(keys)), STORED)
+        self._removed += len(keys)
+        if 2 * self._removed > self._arena.size:
+            # What was used neither in this epoch nor in the one before is left out.
+            self._arena.begin_epoch()
+            self._arena.begin_epoch()
+            self._arena.compact()
+            self._removed = 0
 
     def list_keys(self) -> list[bytes]:
         """Return all keys, in no particular order. Cost: O(entries)."""
-        entries = self._arena.outside_store()
-        return self._arena.keys_of(entries[np.flatnonzero(self._arena.values_of(entries).lengths)]).to_list()
+        return self._arena.keys_of(self._arena.outside_store()).to_list()
