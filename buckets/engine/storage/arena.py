@@ -10,7 +10,7 @@ copied, which is done when half of it is dead.
 """
 
 import secrets
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,7 @@ _COUNT, _END, _DEAD, _USED_BYTES, _CHANGED, _LOGGED_BYTES = range(6)
 """The counters: entries, bytes in the buffer, those of them that nothing points at, bytes of what was used since the
 epoch began, entries that the running batch has changed, and bytes of entries that are not as the store has them."""
 ENTRY_BYTES: Final = 96
-"""What an entry takes besides its bytes: its row, and two numbers of the table."""
+"""What an entry takes besides its bytes: its row of 64, up to four places of 4 in the table, and what is rounded up."""
 _FEWEST, _FEWEST_BYTES, _ROUNDED = 64, 1 << 12, 16
 _FNV_PRIME, _MIXER, _HALF = np.uint64(0x100000001B3), np.uint64(0xD6E8FEB86659FD93), np.uint64(32)
 
@@ -49,7 +49,7 @@ class Arena:
         self.entries = np.empty((_FEWEST, 8), np.int64)
         self.epoch = 1
         self._seed = np.uint64(secrets.randbits(63))
-        self._table = np.full(2 * _FEWEST, ABSENT, np.int64)
+        self._table = np.full(2 * _FEWEST, ABSENT, np.int32)
         self._buffer = np.empty(_FEWEST_BYTES, np.uint8)
         self._counters = np.zeros(6, np.int64)
         self._changed = np.empty(_FEWEST, np.int64)
@@ -157,7 +157,7 @@ class Arena:
         old, self._buffer = self._buffer, np.empty(_FEWEST_BYTES, np.uint8)
         left = rows[lives]
         self.entries, self._counters[:3] = np.empty((max(_FEWEST, len(left)), 8), np.int64), 0
-        self._table = np.full(2 * _FEWEST, ABSENT, np.int64)
+        self._table = np.full(2 * _FEWEST, ABSENT, np.int32)
         self._reserve(len(left), int(left[:, [KEY_BYTES, ROOM]].sum()))
         self.entries[: len(left)] = left
         _copy(old, self.entries, self._buffer, self._table, self._counters, len(left))
@@ -170,16 +170,21 @@ class Arena:
     def _reserve(self, entries: int, size_bytes: int) -> None:
         """Make room for more entries, and for their bytes."""
         count, end = int(self._counters[_COUNT]) + entries, int(self._counters[_END]) + size_bytes
-        # Grown in place: pages of memory are moved, not copied, and nobody keeps a view.
-        if count > len(self.entries):
-            self.entries.resize((max(count, len(self.entries) * 3 // 2), 8), refcheck=False)
-        if end > len(self._buffer):
-            self._buffer.resize(max(end, len(self._buffer) * 3 // 2), refcheck=False)
-        if (changed := int(self._counters[_CHANGED]) + entries) > len(self._changed):
-            self._changed.resize(2 * changed, refcheck=False)
+        self.entries = _with_room(self.entries, int(self._counters[_COUNT]), count)
+        self._buffer = _with_room(self._buffer, int(self._counters[_END]), end)
+        self._changed = _with_room(self._changed, len(self.changed), len(self.changed) + entries)
         if 2 * count > len(self._table):
-            self._table = np.full(1 << (4 * count - 1).bit_length(), ABSENT, np.int64)
+            self._table = np.full(1 << (2 * count - 1).bit_length(), ABSENT, np.int32)
             _fill_table(self._table, self.entries, self._counters[_COUNT])
+
+
+def _with_room(array: npt.NDArray[Any], used: int, needed: int) -> npt.NDArray[Any]:
+    """Return an array with room for so many rows, of which some are used; memory that is not is not taken either."""
+    if needed <= len(array):
+        return array
+    larger = np.empty((max(needed, len(array) * 3 // 2), *array.shape[1:]), array.dtype)
+    larger[:used] = array[:used]
+    return larger
 
 
 @leaf
