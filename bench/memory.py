@@ -36,6 +36,18 @@ def _kind(process_id: int, root: int) -> str:
     return JVM if "java" in Path(f"/proc/{process_id}/comm").read_text() else WORKERS
 
 
+def shared_out(root: int) -> dict[str, int]:
+    """Resident bytes of a process and its descendants by kind; a page that several of them map counts once in all."""
+    found = dict.fromkeys((JVM, DRIVER, WORKERS), 0)
+    for process_id in descendants(root):
+        try:
+            lines = Path(f"/proc/{process_id}/smaps_rollup").read_text().splitlines()
+            found[_kind(process_id, root)] += next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+        except OSError:
+            continue
+    return {kind: kibibytes * 1024 for kind, kibibytes in found.items()}
+
+
 @dataclass
 class Memory:
     """Samples of one run.

@@ -112,7 +112,8 @@ def _write_files(team: Team, folder: Path) -> None:
         os.utime(path, (first_s + file, first_s + file))
 
 
-def _rules(groupings: int) -> Sequence[dict[str, object]]:
+def team_rules(groupings: int) -> Sequence[dict[str, object]]:
+    """Return the rules over so many of the groupings."""
     chosen = list(zip(GROUPINGS, WINDOWS, FUNCTIONS, LIMITS, strict=True))[:groupings]
     return [
         {
@@ -136,7 +137,7 @@ def write_team(team: Team, work: Path) -> Path:
         "attributes": dict.fromkeys(FIELDS, "string"),
         "measures": {"amount": {"scale": 0}},
     }
-    return write_job(work, schema, _rules(team.groupings))
+    return write_job(work, schema, team_rules(team.groupings))
 
 
 def write_job(work: Path, schema: Mapping[str, object], rules: Sequence[Mapping[str, object]]) -> Path:

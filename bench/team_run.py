@@ -3,6 +3,7 @@
     python bench/team_run.py CONF
 
 Of each batch: `events`, `alerts`, `ms`; `cpu_s`, the CPU that this process, its JVM and their workers took for it;
+`memory`, what they have in memory together, in bytes by kind;
 `put_bytes`, what the state store was given, and `moved_bytes`, what it wrote besides: into its files, when it merged
 these, and into the checkpoint.
 """
@@ -13,7 +14,7 @@ import os
 import sys
 from pathlib import Path
 
-from memory import descendants
+from memory import descendants, shared_out
 
 from buckets.config.job import load_job
 from buckets.spark.prepared_job import Listener, job_session, prepare
@@ -36,11 +37,12 @@ def cpu_s() -> float:
 def main() -> None:
     """Run, and print what was measured."""
     job = load_job(Path(sys.argv[1]))
-    reports: list[tuple[BatchReport, float]] = []
-    query = prepare(job).query(job_session(job), Listener(lambda report: reports.append((report, cpu_s()))))
+    reports: list[tuple[BatchReport, float, dict[str, int]]] = []
+    note = Listener(lambda report: reports.append((report, cpu_s(), shared_out(os.getpid()))))
+    query = prepare(job).query(job_session(job), note)
     query.run(None)
     before_s = 0.0
-    for (report, spent_s), progress in zip(reports, query.progress(), strict=True):
+    for (report, spent_s, memory), progress in zip(reports, query.progress(), strict=True):
         (state,) = progress["stateOperators"]
         rocksdb = {name.removeprefix("rocksdb"): value for name, value in state["customMetrics"].items()}
         line = {
@@ -48,6 +50,7 @@ def main() -> None:
             "alerts": sum(group.alerts for group in report.account.groups),
             "ms": progress["durationMs"]["triggerExecution"],
             "cpu_s": round(spent_s - before_s, 2),
+            "memory": memory,
             "scored_s": round(report.scored_s, 3),
             "written_s": round(report.written_s, 3),
             "put_bytes": rocksdb["TotalBytesWritten"],

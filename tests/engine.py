@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from buckets.byte_strings import ByteStrings
 from buckets.config.engine import EngineSettings
-from buckets.kernel.keyed_events import EventIds, KeyedEvents, no_events
+from buckets.kernel.keyed_events import KeyedEvents, no_events
 from buckets.kernel.outcome import COLLISION_NOT_KEPT, DUPLICATE, EVALUATED, LATE, OVERFLOW, TOO_LATE
 from buckets.kernel.plan import plan_group
 from buckets.kernel.score import NO_RESET, score
@@ -85,7 +86,7 @@ class Engine:
             times_ms=np.array([events[i].time_ms for i in order], np.int64),
             values=values,
             nulls=nulls,
-            ids=EventIds.of([events[i].event_id for i in order]),
+            ids=ByteStrings.of([events[i].event_id.encode() for i in order]),
         )
         scored = self._score(keys, keyed, emit_all)
         outcomes: list[Any] = [None] * len(events)
@@ -109,8 +110,8 @@ class Engine:
         return outcomes
 
     def _score(self, keys: Sequence[str], events: KeyedEvents, emit_all: bool):
-        heads = [self.store.get(key, b"") for key in keys]
-        before = list(heads)
+        heads = ByteStrings.of([self.store.get(key, b"") for key in keys])
+        before = heads.to_list()
 
         def read_pages(wanted):
             return [self.pages[keys[key], number] for key, number in wanted]
@@ -118,9 +119,9 @@ class Engine:
         never = np.full(len(self.plan.resetting), NO_RESET)
         reset_ms = np.array([self.reset_ms.get(key, never) for key in keys], np.int64).reshape(len(keys), len(never))
         scored = score(self.plan, heads, read_pages, events, emit_all, self.paging, reset_ms=reset_ms)
-        assert heads == before
+        assert heads.to_list() == before
         self.reset_ms.update(zip(keys, scored.reset_ms, strict=False))
-        self.store.update(zip(keys, scored.heads, strict=True))
+        self.store.update(zip(keys, scored.heads.to_list(), strict=True))
         for page in scored.pages:
             if page.data is None:
                 del self.pages[keys[page.key], page.number]
@@ -166,7 +167,7 @@ class Engine:
 
     def check_store(self) -> None:
         """Check that heads and pages fit together: every page is named once, and its entry says what its cells say."""
-        named = [(key, number) for key, head in self.store.items() for _, number in pages_of([head])]
+        named = [(key, number) for key, head in self.store.items() for _, number in pages_of(ByteStrings.of([head]))]
         assert len(set(named)) == len(named)
         assert set(named) == set(self.pages)
         for key in self.store:
@@ -174,9 +175,8 @@ class Engine:
 
     def _check_directory(self, key: str) -> None:
         head, view = self.store[key], self.view(key)
-        pool, start = np.frombuffer(head, np.uint8), np.array([0, len(head)], np.int64)
         columns = len(self.plan.group.measures)
-        _, directory = read_heads(pool, start, ANY_GENERATION, columns)
+        _, directory = read_heads(*ByteStrings.of([head]), ANY_GENERATION, columns)
         times = [(cell.first_ms, cell.last_ms) for cell in view.cells]
         assert times == sorted(times)
         assert [last for _, last in times] == sorted(last for _, last in times)

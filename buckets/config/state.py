@@ -9,9 +9,10 @@ class StateSettings(BaseModel):
     """The `state` part of a job's configuration.
 
     Attributes:
-        log: how much of what has changed lately lies in the logs of all shards together, before it is moved to the
-            store entry by entry. More of it: fewer writes for keys that change often; a longer first batch after a
-            start, which reads it all; and more memory, since all of it is in memory too.
+        log: how much memory the newest values in the logs of all shards take together, before the oldest are moved to
+            the store entry by entry. More of it: fewer writes for keys that change often, more memory in each Python
+            worker, and a longer first batch after a start, which reads the logs: up to twice as much, with values that
+            were replaced.
         cache: how much of what was used lately, beside the log, each Python worker keeps in memory. More of it: fewer
             reads of keys that come again after a while.
     """

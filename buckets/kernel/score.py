@@ -2,17 +2,17 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from buckets.aggregates.operation import MAX
+from buckets.byte_strings import ByteStrings, fixed
 from buckets.errors import BucketsError
 from buckets.kernel.context import Context, Policy, cells_read_of
 from buckets.kernel.kernel import score_keys
-from buckets.kernel.keyed_events import EventIds, KeyedEvents
+from buckets.kernel.keyed_events import KeyedEvents
 from buckets.kernel.needed_pages import choose_pages
 from buckets.kernel.outcome import EventOutcomes
 from buckets.kernel.plan import GroupPlan
@@ -20,7 +20,7 @@ from buckets.kernel.result_rows import Rows
 from buckets.timeline.directory import Directory
 from buckets.timeline.head import CODEC_VERSION, FROM_THE_BEGINNING, NO_CLOCK
 from buckets.timeline.layout import Written
-from buckets.timeline.loading import Heads, joined, read_heads, unreadable
+from buckets.timeline.loading import Heads, read_heads, unreadable
 from buckets.timeline.paging import Paging
 
 PAGING: Final = Paging(page_cells=128, hot_cells=64, most_pages=256)
@@ -70,7 +70,7 @@ class Scored:
     rows: Rows
     parts: Rows
     beyond: Rows
-    heads: list[bytes]
+    heads: ByteStrings
     clocks_ms: npt.NDArray[np.int64]
     since_ms: npt.NDArray[np.int64]
     pages: list[Page]
@@ -96,7 +96,7 @@ def _no_outcomes(events: int) -> EventOutcomes:
 
 def score(
     plan: GroupPlan,
-    heads: Sequence[bytes],
+    heads: ByteStrings,
     read_pages: PageReader,
     events: KeyedEvents,
     emit_all: bool,
@@ -124,40 +124,36 @@ def score(
     Raises:
         BucketsError: a timeline was written by an unknown version of the codec.
     """
-    state, state_start = joined(heads)
-    head_pool = np.frombuffer(state, np.uint8)
-    key = unreadable(head_pool, state_start)
+    key = unreadable(*heads)
     if key >= 0:
+        version = heads.data[heads.start[key]]
         message = (
-            f"state of group {plan.group.name!r} was written by codec version {heads[key][0]}, and this release reads "
+            f"state of group {plan.group.name!r} was written by codec version {version}, and this release reads "
             f"1 to {CODEC_VERSION}; run the release that wrote the checkpoint, or start with a new checkpoint"
         )
         raise BucketsError(message)
-    known, directory = read_heads(head_pool, state_start, plan.group.generation, len(plan.group.measures))
+    known, directory = read_heads(*heads, plan.group.generation, len(plan.group.measures))
     if evicted_until_ms is not None:
         _note_evicted(known, events, evicted_until_ms, plan.horizon_ms)
     events, context = events._replace(times_ms=_read_only(events.times_ms)), _context(plan, paging, emit_all)
-    from_ms = _counted_from(plan, len(heads), reset_ms)
-    page_data, page_start = b"", np.zeros(len(directory.page), np.int64)
+    from_ms = _counted_from(plan, heads.size, reset_ms)
+    page_data, page_start = np.empty(0, np.uint8), np.zeros(len(directory.page), np.int64)
     if len(directory.page):
         choose_pages(known, directory, events.key_start, events.times_ms, events.nulls, context, from_ms)
-        page_data, page_start = _read_needed(directory, read_pages, len(state))
-    pool = np.concatenate([head_pool, np.frombuffer(page_data, np.uint8), events.ids.data])
-    in_pool = EventIds(pool, events.ids.start + (len(state) + len(page_data)))
+        page_data, page_start = _read_needed(directory, read_pages, len(heads.data))
+    pool = np.concatenate([heads.data, page_data, events.ids.data])
+    in_pool = fixed(pool, events.ids.start + (len(heads.data) + len(page_data)))
     outcomes = _no_outcomes(len(events.times_ms))
     rows, used, encoded, encoded_start, written = score_keys(
         events._replace(ids=in_pool), known, directory, page_start, context, outcomes, from_ms
     )
-    whole = encoded.tobytes()
-    rows = chosen_rows(rows, slice(used))
-    all_fit = bool(rows.fits.all())
-    of_rules, of_parts = _split(rows if all_fit else chosen_rows(rows, np.flatnonzero(rows.fits)), plan)
+    of_rules, of_parts, beyond = _split(chosen_rows(rows, slice(used)), plan)
     return Scored(
         outcomes=outcomes,
         rows=of_rules,
         parts=of_parts,
-        beyond=_in_order(chosen_rows(rows, slice(0) if all_fit else np.flatnonzero(~rows.fits)), plan),
-        heads=[whole[start:end] for start, end in pairwise(encoded_start.tolist())],
+        beyond=beyond,
+        heads=fixed(encoded, encoded_start),
         clocks_ms=known.clock_ms,
         since_ms=known.since_ms,
         pages=_pages(written),
@@ -213,7 +209,9 @@ def _note_evicted(known: Heads, events: KeyedEvents, evicted_until_ms: int, hori
     known.since_ms[new[first_ms - horizon_ms <= evicted_until_ms]] = evicted_until_ms + 1
 
 
-def _read_needed(directory: Directory, read_pages: PageReader, page_at: int) -> tuple[bytes, npt.NDArray[np.int64]]:
+def _read_needed(
+    directory: Directory, read_pages: PageReader, page_at: int
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
     """Read the pages that are marked.
 
     Returns:
@@ -222,10 +220,10 @@ def _read_needed(directory: Directory, read_pages: PageReader, page_at: int) -> 
     needed = np.flatnonzero(directory.is_loaded)
     page_start = np.zeros(len(directory.page), np.int64)
     if not len(needed):
-        return b"", page_start
+        return np.empty(0, np.uint8), page_start
     keys = np.searchsorted(directory.start, needed, side="right") - 1
     pages = read_pages(list(zip(keys.tolist(), directory.page[needed].tolist(), strict=True)))
-    data, start = joined(pages)
+    data, start = ByteStrings.of(pages)
     page_start[needed] = start[:-1] + page_at
     return data, page_start
 
@@ -235,8 +233,17 @@ def chosen_rows(rows: Iterable[npt.NDArray[Any]], chosen: slice | npt.NDArray[An
     return Rows(*(column[chosen] for column in rows))
 
 
-def _split(rows: Rows, plan: GroupPlan) -> tuple[Rows, Rows]:
-    """Return the rows of rules in order, and those of parts."""
+def _split(rows: Rows, plan: GroupPlan) -> tuple[Rows, Rows, Rows]:
+    """Return the rows of rules in order, those of parts, and those whose sums pass 64 bits."""
+    if not len(rows.fits):
+        return rows, rows, rows
+    if rows.fits.all():
+        return *_of_rules_and_parts(rows, plan), chosen_rows(rows, slice(0))
+    fitting, beyond = (chosen_rows(rows, np.flatnonzero(fits)) for fits in (rows.fits, ~rows.fits))
+    return *_of_rules_and_parts(fitting, plan), _in_order(beyond, plan)
+
+
+def _of_rules_and_parts(rows: Rows, plan: GroupPlan) -> tuple[Rows, Rows]:
     first = len(plan.rules)
     if not plan.parts:
         return _in_order(rows, plan), chosen_rows(rows, slice(0))

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 import buckets
+from buckets.byte_strings import ByteStrings
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.lock import Lock
 from buckets.clock import epoch_ms
@@ -131,7 +132,7 @@ def described_keys(batch: pa.RecordBatch, groups: Mapping[str, Group], schema: E
         schema: the event schema.
     """
     heads = [head or b"" for head in batch["head"].to_pylist()]
-    summary, extents = summarise_heads(heads), extents_of(heads)
+    summary, extents = summarise_heads(ByteStrings.of(heads)), extents_of(ByteStrings.of(heads))
     names = [split_head_key(state_key) for state_key in batch["state_key"].to_pylist()]
     has_events = extents.events > 0
     columns = {

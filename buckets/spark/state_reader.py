@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from buckets.byte_strings import ByteStrings
 from buckets.checkpoint.folders import spark_folder
 from buckets.engine.storage.shard_store import (
     GROUP_BYTES,
@@ -103,7 +104,7 @@ def _logged(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Return the entries of segments, each with the key of its segment."""
     for batch in batches:
         for shard, segment, data in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            keys, values = decode_segment(data)
+            keys, values = (held.to_list() for held in decode_segment(data))
             yield pa.RecordBatch.from_pydict(
                 {
                     "shard": pa.array([shard] * len(keys), pa.int32()),
@@ -117,7 +118,7 @@ def _logged(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _summarise(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         heads = batch["value"].to_pylist()
-        summary = summarise_heads(heads)
+        summary = summarise_heads(ByteStrings.of(heads))
         state_keys = batch["state_key"].to_pylist()
         sizes = np.array([len(key) + len(head) for key, head in zip(state_keys, heads, strict=True)], np.int64)
         yield pa.RecordBatch.from_pydict(

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql.streaming.stateful_processor import MapState, StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
-from buckets.engine.storage.shard_store import HEADS, PAGES, POLICIES, SCHEDULE, Section, ShardStore
+from buckets.engine.storage.shard_store import HEADS, PAGES, POLICIES, SCHEDULE, InObjects, Section, ShardStore
 from buckets.spark.state_client import get_values, put_values, remove_keys
 from buckets.spark.worker import settle
 from buckets.state.layer import Bounds
@@ -25,7 +25,7 @@ STATE = "timelines"
 """Name of the one map state. Opening one costs a batch about as much as all calls for fifty keys, so there is one."""
 
 
-class MapStateEntries:
+class MapStateEntries(InObjects):
     """All entries of the shard that Spark is at, in its `binary -> binary` map state."""
 
     def __init__(self, state: MapState) -> None:

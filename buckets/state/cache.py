@@ -1,17 +1,22 @@
 """What a worker remembers of shards, in memory, from one batch to the next."""
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from buckets.state.segment import KeyValue, cut_into_segments, decode_segment, encode_segment
+import numpy as np
+import numpy.typing as npt
+
+from buckets.byte_strings import ByteStrings
+from buckets.engine.storage.arena import ABSENT, PENDING, PLACE, STORED, Arena
+from buckets.state.segment import cut_into_segments, decode_segment, encode_segment
 
 SEGMENT_BYTES = 1 << 18
 """About how large a segment becomes at the most: a larger value costs the JVM more a byte."""
 OPEN_BYTES = 1 << 14
 """The last segment is written again, with what the next batch changes, until it is so large."""
-OVERHEAD_BYTES = 200
-"""What Python needs for an entry besides its bytes."""
+
+Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -19,17 +24,12 @@ class LiveSegment:
     """What is known of a live segment.
 
     Attributes:
-        keys: those that it holds, also those that a later one has replaced.
+        entries: int64, those of the arena whose keys it holds, also such that a later one has replaced.
         size_bytes: how large it is.
     """
 
-    keys: tuple[bytes, ...]
+    entries: Int64s
     size_bytes: int
-
-    @property
-    def memory_bytes(self) -> int:
-        """About how much memory its entries take."""
-        return self.size_bytes + OVERHEAD_BYTES * len(self.keys)
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,12 @@ class Moved:
     """What goes from the oldest segments to the store.
 
     Attributes:
-        puts: entries.
+        puts: keys and values.
         removes: keys that hold nothing.
         emptied: numbers of segments of which nothing is left.
     """
 
-    puts: list[KeyValue]
+    puts: list[tuple[bytes, bytes]]
     removes: list[bytes]
     emptied: list[int]
 
@@ -51,27 +51,22 @@ class Moved:
 class ShardCache:
     """What a worker knows of a shard: all of its log, and some of what the store holds besides.
 
+    The place of an entry in the arena is the number of the segment that has its newest value.
+
     Attributes:
         lineage: of the shard.
         is_complete: whether a key that is not known here is not in the store either.
         stamp: of the batch after which all this is right.
-        logged: what the live segments hold, the newest value of each key.
-        segment_of: the segment that has it.
+        arena: keys and values.
         segments: the live segments by number, oldest first.
-        recent: what the store holds, as far as it was used since `older` was begun.
-        older: what was used before that; the next to be forgotten.
         moved: how many entries of the oldest segment have gone to the store.
     """
 
     lineage: str
     is_complete: bool = False
     stamp: str = ""
-    logged: dict[bytes, bytes] = field(default_factory=dict)
-    segment_of: dict[bytes, int] = field(default_factory=dict)
+    arena: Arena = field(default_factory=Arena)
     segments: dict[int, LiveSegment] = field(default_factory=dict)
-    recent: dict[bytes, bytes] = field(default_factory=dict)
-    older: dict[bytes, bytes] = field(default_factory=dict)
-    recent_bytes: int = 0
     moved: int = 0
 
     @property
@@ -94,124 +89,113 @@ class ShardCache:
 
     # --- reading ----------------------------------------------------------------------------------------------
 
-    def find(self, keys: Sequence[bytes]) -> tuple[list[bytes], list[int]]:
+    def find(self, keys: ByteStrings) -> tuple[ByteStrings, Int64s]:
         """Look keys up: their values, and the indexes of keys that the store must be asked for."""
-        values: list[bytes] = [*map(self.logged.get, keys)]  # type: ignore[list-item]
-        unknown: list[int] = []
-        recent, older = self.recent, self.older
-        for index in [index for index, value in enumerate(values) if value is None]:
-            key = keys[index]
-            value = recent.get(key)
-            if value is None:
-                value = older.pop(key, None)
-                if value is None:
-                    unknown.append(index)
-                    value = b""
-                else:
-                    self.remember(key, value)
-            values[index] = value
-        return values, [] if self.is_complete else unknown
+        entries = self.arena.find(keys)
+        unknown = np.empty(0, np.int64) if self.is_complete else np.flatnonzero(entries == ABSENT)
+        return self.arena.values_of(entries), unknown
 
-    def remember(self, key: bytes, value: bytes) -> None:
+    def remember(self, keys: ByteStrings, values: ByteStrings) -> None:
         """Remember what the store holds."""
-        self.recent[key] = value
-        self.recent_bytes += len(key) + len(value) + OVERHEAD_BYTES
+        self.arena.put(keys, values, STORED)
 
     def bound(self, most_bytes: int) -> None:
-        """Forget what was not used lately."""
-        if self.recent_bytes > most_bytes // 2:
-            self.is_complete = self.is_complete and not self.older
-            self.older, self.recent, self.recent_bytes = self.recent, {}, 0
+        """Forget what was not used lately, and let go of dead memory."""
+        if forgets := self.arena.used_bytes > most_bytes // 2:
+            self.is_complete = not self.arena.begin_epoch() and self.is_complete
+        if forgets or self.arena.is_half_dead():
+            moved = self.arena.compact()
+            for number, segment in self.segments.items():
+                entries = moved[segment.entries]
+                self.segments[number] = LiveSegment(entries[entries != ABSENT], segment.size_bytes)
+            self.moved = 0
 
     # --- following the log of other workers -------------------------------------------------------------------
 
     def learn(self, segments: Iterable[tuple[int, bytes]], first: int) -> None:
         """Take in what another worker has written from some segment on, oldest first; `first` is still live."""
         for number, data in segments:
-            keys, values = decode_segment(data)
-            self._add_segment(number, keys, len(data))
-            self.logged.update(zip(keys, values, strict=True))
-            self._forget(keys)
+            self.segments[number] = LiveSegment(self.arena.put(*decode_segment(data), number), len(data))
         for number in [segment for segment in self.segments if segment < first]:
             self._drop_segment(number)
         self.moved = 0
 
     # --- what a batch changes ---------------------------------------------------------------------------------
 
-    def change(self, entries: Iterable[KeyValue]) -> None:
-        """Let what the running batch changes count at once; `append` writes it."""
-        self.logged.update(entries)
+    def change(self, keys: ByteStrings, values: ByteStrings) -> None:
+        """Let what the running batch changes count at once; `append` writes it. Empty values hold nothing."""
+        self.arena.put(keys, values, PENDING)
 
-    def append(self, changed: Iterable[bytes]) -> list[tuple[int, bytes]]:
-        """Write into the log what `change` was told last of these keys; empty values hold nothing.
+    @property
+    def has_changed(self) -> int:
+        """How many entries the running batch has changed."""
+        return len(self.arena.changed)
+
+    def append(self) -> list[tuple[int, bytes]]:
+        """Write into the log what the running batch has changed.
 
         Returns:
             Segments with their numbers, to be put into the state; the first may be one that is there already.
         """
-        number, keys = self.next, [*changed]
-        self._forget(key for key in keys if key not in self.segment_of)
-        self.segment_of.update(dict.fromkeys(keys, number))
+        number, entries, written = self.next, self.arena.changed.copy(), []
         if self._is_open():
             number -= 1
-            keys = [*(key for key in self.segments[number].keys if self.segment_of[key] == number), *keys]
-        values, written = [*map(self.logged.__getitem__, keys)], []
-        for of_segment, held in cut_into_segments(keys, values, SEGMENT_BYTES):
-            data = encode_segment(of_segment, held)
-            self._add_segment(number, of_segment, len(data))
+            entries = np.concatenate([self._of_segment(number), entries])
+        self.arena.settle_changes()
+        keys, values = self.arena.keys_of(entries), self.arena.values_of(entries)
+        for begin, end in cut_into_segments(keys, values, SEGMENT_BYTES):
+            data = encode_segment(keys.slice(begin, end), values.slice(begin, end))
+            self.arena.entries[entries[begin:end], PLACE] = number
+            self.segments[number] = LiveSegment(entries[begin:end], len(data))
             written.append((number, data))
             number += 1
         return written
 
     def move_oldest(self, most: int, log_bytes: int) -> Moved:
-        """Take up to `most` entries of the oldest segments that nothing has replaced, where the log is too long."""
-        moved, live_bytes = Moved([], [], []), sum(segment.memory_bytes for segment in self.segments.values())
+        """Take up to `most` entries of the oldest segments that nothing has replaced, where the log is too long.
+
+        Args:
+            most: how many entries are looked at.
+            log_bytes: how much memory its newest values may take; with those that were replaced it may have twice that.
+        """
+        moved, written_bytes = Moved([], [], []), sum(segment.size_bytes for segment in self.segments.values())
         # The newest segment stays: it may be written again.
-        while live_bytes > log_bytes and most > 0 and len(self.segments) > 1:
-            number = self.first
-            keys = self.segments[number].keys
-            looked_at = keys[self.moved : self.moved + most]
-            for key in looked_at:
-                if self.segment_of.get(key) == number:
-                    value = self._settle(key)
-                    if value:
-                        moved.puts.append((key, value))
-                    else:
-                        moved.removes.append(key)
+        while (
+            (self.arena.logged_bytes > log_bytes or written_bytes > 2 * log_bytes)
+            and most > 0
+            and len(self.segments) > 1
+        ):
+            number, segment = self.first, self.segments[self.first]
+            looked_at = segment.entries[self.moved : self.moved + most]
+            settled = looked_at[self.arena.entries[looked_at, PLACE] == number]
+            self.arena.settle(settled)
+            entries = zip(self.arena.keys_of(settled).to_list(), self.arena.values_of(settled).to_list(), strict=True)
+            for key, value in entries:
+                if value:
+                    moved.puts.append((key, value))
+                else:
+                    moved.removes.append(key)
             most -= len(looked_at)
             self.moved += len(looked_at)
-            if self.moved == len(keys):
-                live_bytes -= self.segments[number].memory_bytes
+            if self.moved == len(segment.entries):
+                written_bytes -= segment.size_bytes
                 moved.emptied.append(number)
                 self._drop_segment(number)
         return moved
 
     # --- parts ------------------------------------------------------------------------------------------------
 
-    def _add_segment(self, number: int, keys: Sequence[bytes], size_bytes: int) -> None:
-        self.segments[number] = LiveSegment(tuple(keys), size_bytes)
-        self.segment_of.update(dict.fromkeys(keys, number))
+    def _of_segment(self, number: int) -> Int64s:
+        """Return the entries of a segment that nothing has replaced."""
+        entries = self.segments[number].entries
+        left: Int64s = entries[self.arena.entries[entries, PLACE] == number]
+        return left
 
     def _drop_segment(self, number: int) -> None:
         """Let go of a segment; what it alone has is in the store by now."""
-        for key in self.segments.pop(number).keys:
-            if self.segment_of.get(key) == number:
-                self._settle(key)
+        self.arena.settle(self._of_segment(number))
+        del self.segments[number]
         self.moved = 0
-
-    def _settle(self, key: bytes) -> bytes:
-        """Take what a key holds out of the log: it is in the store from now on."""
-        del self.segment_of[key]
-        value = self.logged.pop(key)
-        self.remember(key, value)
-        return value
-
-    def _forget(self, keys: Iterable[bytes]) -> None:
-        """Forget what the store holds of keys: it does not count any more."""
-        if not self.recent and not self.older:
-            return
-        for key in keys:
-            if self.recent.pop(key, None) is None:
-                self.older.pop(key, None)
 
 
 class WorkerCaches:

@@ -20,6 +20,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from buckets.byte_strings import ByteStrings
 from buckets.engine.storage.shard_store import LOG, Entries, section_of
 from buckets.state.cache import ShardCache, WorkerCaches
 from buckets.state.log_manifest import LogManifest
@@ -84,24 +85,29 @@ class Layer:
         self._bounds = bounds
         self._new_text = new_text
         self._opened: tuple[ShardCache, LogManifest] | None = None
-        self._changed: dict[bytes, None] = {}
+
+    def read(self, keys: ByteStrings) -> ByteStrings:
+        """Return the values of keys; empty where there is none."""
+        cache, _ = self._open()
+        values, unknown = cache.find(keys)
+        if not len(unknown):
+            return values
+        asked = keys.take(unknown)
+        cache.remember(asked, ByteStrings.of(self._store.get(asked.to_list())))
+        return cache.find(keys)[0]
+
+    def write(self, keys: ByteStrings, values: ByteStrings) -> None:
+        """Keep values; empty ones hold nothing."""
+        self._open()[0].change(keys, values)
 
     def get(self, keys: Sequence[bytes]) -> list[bytes]:
         """Return the values of keys; empty bytes where there is none."""
-        cache, _ = self._open()
-        values, unknown = cache.find(keys)
-        if unknown:
-            asked = [keys[index] for index in unknown]
-            for index, key, value in zip(unknown, asked, self._store.get(asked), strict=True):
-                values[index] = value
-                cache.remember(key, value)
-        return values
+        return self.read(ByteStrings.of(keys)).to_list()
 
     def put(self, entries: Sequence[tuple[bytes, bytes]]) -> None:
         """Keep values."""
-        cache, _ = self._open()
-        cache.change(entries)
-        self._changed.update(dict.fromkeys(key for key, _ in entries))
+        keys, values = zip(*entries, strict=True) if entries else ((), ())
+        self.write(ByteStrings.of(keys), ByteStrings.of(values))
 
     def remove(self, keys: Sequence[bytes]) -> None:
         """Forget keys."""
@@ -109,10 +115,12 @@ class Layer:
 
     def list_keys(self) -> list[bytes]:
         """Return all keys, in no particular order. Cost: O(entries)."""
-        cache, _ = self._open()
+        arena = self._open()[0].arena
+        entries = arena.outside_store()
+        is_gone = arena.values_of(entries).lengths == 0
         held = {key for key in self._store.list_keys() if section_of(key) != LOG}
-        held.difference_update(key for key, value in cache.logged.items() if not value)
-        held.update(key for key, value in cache.logged.items() if value)
+        held.difference_update(arena.keys_of(entries[is_gone]).to_list())
+        held.update(arena.keys_of(entries[~is_gone]).to_list())
         return list(held)
 
     def commit(self) -> None:
@@ -120,9 +128,9 @@ class Layer:
         if self._opened is None:
             return
         cache, before = self._opened
-        if self._changed:
-            segments = cache.append(self._changed)
-            moved = cache.move_oldest(2 * len(self._changed) + SPARE_MOVES, self._bounds.log_bytes)
+        if changed := cache.has_changed:
+            segments = cache.append()
+            moved = cache.move_oldest(2 * changed + SPARE_MOVES, self._bounds.log_bytes)
             cache.stamp = self._new_text()
             history = (*before.history, (cache.stamp, cache.resumes_at))[-HISTORY:]
             is_whole = before.is_whole and not moved.puts
@@ -132,7 +140,7 @@ class Layer:
             self._store.remove([*moved.removes, *map(_segment_key, moved.emptied)])
             cache.bound(self._bounds.cache_bytes)
         self._caches.keep(cache, self._bounds.shards)
-        self._opened, self._changed = None, {}
+        self._opened = None
 
     def _open(self) -> tuple[ShardCache, LogManifest]:
         """Return the shard's cache, brought up to date, and its manifest."""

@@ -5,27 +5,26 @@ each, the keys one after the other, the values. A value of no bytes says that th
 """
 
 import struct
-from collections.abc import Iterator, Sequence
-from itertools import chain, pairwise
+from collections.abc import Iterator
 
 import numpy as np
 
+from buckets.byte_strings import ByteStrings, fixed
 from buckets.errors import BucketsError
 
 SEGMENT_VERSION = 1
 LENGTH_BYTES = 4
-KeyValue = tuple[bytes, bytes]
-"""A key and its value."""
 _HEADER = struct.Struct("<BI")
 
 
-def encode_segment(keys: Sequence[bytes], values: Sequence[bytes]) -> bytes:
+def encode_segment(keys: ByteStrings, values: ByteStrings) -> bytes:
     """Write entries as a segment."""
-    lengths = np.fromiter(map(len, chain(keys, values)), "<u4", 2 * len(keys))
-    return b"".join((_HEADER.pack(SEGMENT_VERSION, len(keys)), lengths.tobytes(), *keys, *values))
+    lengths = np.concatenate([keys.lengths, values.lengths]).astype("<u4")
+    header = _HEADER.pack(SEGMENT_VERSION, keys.size)
+    return b"".join((header, lengths.tobytes(), keys.data.tobytes(), values.data.tobytes()))
 
 
-def decode_segment(data: bytes) -> tuple[list[bytes], list[bytes]]:
+def decode_segment(data: bytes) -> tuple[ByteStrings, ByteStrings]:
     """Read the keys and values of a segment.
 
     Raises:
@@ -38,20 +37,17 @@ def decode_segment(data: bytes) -> tuple[list[bytes], list[bytes]]:
             "release that wrote the checkpoint, or start with a new checkpoint"
         )
         raise BucketsError(message)
-    ends = np.cumsum(np.frombuffer(data, "<u4", 2 * count, _HEADER.size), dtype=np.int64)
-    first = _HEADER.size + 2 * LENGTH_BYTES * count
-    cut = [data[start:end] for start, end in pairwise([first, *(ends + first).tolist()])]
-    return cut[:count], cut[count:]
+    start = np.zeros(2 * count + 1, np.int64)
+    np.cumsum(np.frombuffer(data, "<u4", 2 * count, _HEADER.size), out=start[1:])
+    both = fixed(np.frombuffer(data, np.uint8, offset=_HEADER.size + 2 * LENGTH_BYTES * count), start)
+    return both.slice(0, count), both.slice(count, 2 * count)
 
 
-def cut_into_segments(
-    keys: Sequence[bytes], values: Sequence[bytes], most_bytes: int
-) -> Iterator[tuple[Sequence[bytes], Sequence[bytes]]]:
-    """Cut keys and values into runs of about so many bytes; an entry is never cut."""
-    lengths = np.fromiter(map(len, chain(keys, values)), np.int64, 2 * len(keys)).reshape(2, -1)
-    ends = np.cumsum(lengths.sum(axis=0) + 2 * LENGTH_BYTES)
+def cut_into_segments(keys: ByteStrings, values: ByteStrings, most_bytes: int) -> Iterator[tuple[int, int]]:
+    """Cut keys and values into runs of about so many bytes, each from one index to another; an entry is never cut."""
+    ends = np.cumsum(keys.lengths + values.lengths + 2 * LENGTH_BYTES)
     begun, before = 0, 0
-    while begun < len(keys):
-        end = min(int(np.searchsorted(ends, before + most_bytes)) + 1, len(keys))
-        yield keys[begun:end], values[begun:end]
+    while begun < keys.size:
+        end = min(int(np.searchsorted(ends, before + most_bytes)) + 1, keys.size)
+        yield begun, end
         begun, before = end, ends[end - 1]

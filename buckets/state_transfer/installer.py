@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from buckets.byte_strings import ByteStrings
 from buckets.engine.eviction.schedule import LONG_AGO_MS, EvictionSchedule
 from buckets.engine.storage.shard_store import ShardStore, split_head_key
 from buckets.state_transfer.regrouping import CarriedGroup
@@ -54,7 +55,7 @@ class Installer:
 
     def _enter(self, group: CarriedGroup, keys: Sequence[CarriedKey]) -> None:
         """Enter keys of a group; what an earlier generation has left is visited first."""
-        clocks_ms = clocks_of([key.head for key in keys], group.group.generation)
+        clocks_ms = clocks_of(ByteStrings.of([key.head for key in keys]), group.group.generation)
         # What is remembered outside the shards has no timeline.
         clocks_ms = np.array(
             [

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from buckets.byte_strings import ByteStrings
 from buckets.compiled import compiled
 from buckets.errors import BucketsError
 from buckets.numbers.wide_sum import LOW_BITS
 from buckets.timeline.head import CODEC_VERSION
-from buckets.timeline.loading import ANY_GENERATION, joined, load_timeline, read_heads, unreadable
+from buckets.timeline.loading import ANY_GENERATION, load_timeline, read_heads, unreadable
 from buckets.timeline.timeline import HOT, NO_ID, Timeline, new_timeline
 
 
@@ -108,7 +109,7 @@ class Extents:
     last_ms: npt.NDArray[np.int64]
 
 
-def extents_of(heads: Sequence[bytes]) -> Extents:
+def extents_of(heads: ByteStrings) -> Extents:
     """Return what timelines hold, from their heads alone.
 
     Raises:
@@ -118,10 +119,9 @@ def extents_of(heads: Sequence[bytes]) -> Extents:
     return Extents(*_extents(pool, *read_heads(pool, start, ANY_GENERATION, 0)))
 
 
-def _pool_of(heads: Sequence[bytes]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """Join heads of known versions, and return where each begins."""
-    data, start = joined(heads)
-    pool = np.frombuffer(data, np.uint8)
+def _pool_of(heads: ByteStrings) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """Return heads of known versions, and where each begins."""
+    pool, start = heads
     key = unreadable(pool, start)
     if key >= 0:
         version = pool[start[key]]
@@ -130,7 +130,7 @@ def _pool_of(heads: Sequence[bytes]) -> tuple[npt.NDArray[np.uint8], npt.NDArray
     return pool, start
 
 
-def summarise_heads(heads: Sequence[bytes]) -> HeadSummary:
+def summarise_heads(heads: ByteStrings) -> HeadSummary:
     """Return clocks and sizes of timelines, from their heads alone.
 
     Raises:
@@ -143,18 +143,18 @@ def summarise_heads(heads: Sequence[bytes]) -> HeadSummary:
     return HeadSummary(known.clock_ms, known.cells + in_pages, np.diff(directory.start))
 
 
-def clocks_of(heads: Sequence[bytes], generation: int) -> npt.NDArray[np.int64]:
+def clocks_of(heads: ByteStrings, generation: int) -> npt.NDArray[np.int64]:
     """Return the clocks of keys, int64 `(keys,)`, in ms; NO_CLOCK for an empty head, or another generation's."""
     pool, start = _pool_of(heads)
     clocks_ms: npt.NDArray[np.int64] = read_heads(pool, start, generation, 0)[0].clock_ms
     return clocks_ms
 
 
-def pages_of(heads: Sequence[bytes]) -> list[tuple[int, int]]:
+def pages_of(heads: ByteStrings) -> list[tuple[int, int]]:
     """Return the pages of timelines: for each the index of its head, and its number; oldest first."""
     pool, start = _pool_of(heads)
     directory = read_heads(pool, start, ANY_GENERATION, 0)[1]
-    owner = np.repeat(np.arange(len(heads)), np.diff(directory.start))
+    owner = np.repeat(np.arange(heads.size), np.diff(directory.start))
     return list(zip(owner.tolist(), directory.page.tolist(), strict=True))
 
 
@@ -169,7 +169,7 @@ def view_timeline(head: bytes, read_pages: Callable[[Sequence[int]], list[bytes]
     Raises:
         BucketsError: it was written by an unknown version of the codec.
     """
-    pool, start = _pool_of([head])
+    pool, start = _pool_of(ByteStrings.of([head]))
     heads, directory = read_heads(pool, start, ANY_GENERATION, columns)
     numbers = directory.page.tolist()
     pages = read_pages(numbers) if numbers else []

@@ -1,6 +1,5 @@
 """Timelines as they lie in the state store: the heads of many keys, which pages their events need, and loading them."""
 
-from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -35,13 +34,6 @@ class Heads(NamedTuple):
     cells_at: npt.NDArray[np.int64]
     cells: npt.NDArray[np.int64]
     has_nulls: npt.NDArray[np.bool_]
-
-
-def joined(parts: Sequence[bytes]) -> tuple[bytes, npt.NDArray[np.int64]]:
-    """Join heads or pages, and return where each begins, int64 `(parts + 1,)`."""
-    start = np.zeros(len(parts) + 1, np.int64)
-    np.cumsum(np.fromiter(map(len, parts), np.int64, len(parts)), out=start[1:])
-    return b"".join(parts), start
 
 
 @compiled

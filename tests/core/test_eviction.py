@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from buckets.byte_strings import ByteStrings
 from buckets.engine.eviction import eviction, shard_clock
 from buckets.engine.eviction import schedule as eviction_schedule
 from buckets.engine.eviction.schedule import CHUNK_KEYS, CLOCK, OVERVIEW, SPARE_VISITS
@@ -111,7 +112,11 @@ class Shard(Pipeline):
         assert scheduled == Counter(list(self.store.heads.data))
         assert scheduled.total() == sum(keys for slots in overview.values() for keys in slots.values())
         heads = self.store.heads.data
-        named = [page_key(state_key, number) for state_key, head in heads.items() for _, number in pages_of([head])]
+        named = [
+            page_key(state_key, number)
+            for state_key, head in heads.items()
+            for _, number in pages_of(ByteStrings.of([head]))
+        ]
         assert Counter(named) == Counter(list(self.store.pages.data))
 
 

@@ -6,6 +6,7 @@ from itertools import count
 from unittest import mock
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -33,7 +34,8 @@ STEPS = st.one_of(
 
 def advance(schedule: EvictionSchedule, clock_ms: int) -> None:
     """Let all voters of a group of their own say how late it is."""
-    schedule.clock.note(CROWD, [f"voter{number}" for number in range(VOTERS)], np.full(VOTERS, clock_ms))
+    voters = pa.array([f"voter{number}" for number in range(VOTERS)])
+    schedule.clock.note(CROWD, voters, np.full(VOTERS, clock_ms))
 
 
 def save(schedule: EvictionSchedule, entries: CountedEntries, *live: str) -> None:

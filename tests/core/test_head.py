@@ -1,13 +1,13 @@
 """Heads as bytes: clock, directory and newest cells are read as they were written, those of version 1 too."""
 
 from dataclasses import replace
-from itertools import accumulate
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from buckets.byte_strings import ByteStrings
 from buckets.compiled import compiled
 from buckets.errors import BucketsError
 from buckets.timeline.directory import Directory, new_directory
@@ -141,7 +141,7 @@ def widened(columns: tuple, known: int) -> tuple:
 
 def read(data: list[bytes], known: int, generation: int = ANY_GENERATION):
     """What a reader of so many columns finds in heads one after the other: as `heads` draws them."""
-    pool, start = np.frombuffer(b"".join(data), np.uint8), np.array([0, *accumulate(map(len, data))], np.int64)
+    pool, start = ByteStrings.of(data)
     assert unreadable(pool, start) == -1
     found, directory = read_heads(pool, start, generation, known)
     seen = []
@@ -188,8 +188,7 @@ def test_a_head_of_another_generation_is_that_of_a_new_key_whose_pages_are_known
 @pytest.mark.parametrize("version", [0, CODEC_VERSION + 1, 255])
 def test_a_head_of_an_unknown_version_is_found(version):
     heads = [b"", VERSION_1, bytes([version]) + VERSION_1[1:], VERSION_1]
-    pool, start = np.frombuffer(b"".join(heads), np.uint8), np.array([0, *accumulate(map(len, heads))], np.int64)
-    assert unreadable(pool, start) == 2
+    assert unreadable(*ByteStrings.of(heads)) == 2
 
 
 @settings(max_examples=examples(30))

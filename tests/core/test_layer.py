@@ -7,6 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from buckets.byte_strings import ByteStrings
 from buckets.engine.stages.in_memory import MemoryEntries
 from buckets.engine.storage.shard_store import HEADS, LOG, SCHEDULE, Section, section_of
 from buckets.errors import BucketsError
@@ -202,7 +203,7 @@ def test_what_a_later_release_wrote_is_refused():
     with pytest.raises(BucketsError, match="manifest of version 2, and this release reads 1"):
         layer_of(store, WorkerCaches()).get(KEYS)
     with pytest.raises(BucketsError, match="version 2, and this release reads 1"):
-        decode_segment(b"\2" + encode_segment([b"a"], [b"b"])[1:])
+        decode_segment(b"\2" + encode_segment(ByteStrings.of([b"a"]), ByteStrings.of([b"b"]))[1:])
 
 
 def test_a_cold_worker_asks_the_store_for_no_new_key_while_all_that_there_is_lies_in_the_log():

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from buckets.engine.batch.dead_letters import one_dead_letter_per_event
-from buckets.engine.batch.events_by_key import ids_of, whole
+from buckets.engine.batch.events_by_key import whole
+from buckets.engine.storage.text_column import strings_of
 from buckets.events.arrivals import BROKEN, RAW
 from buckets.numbers.fixed_point import to_scaled
 from buckets.outputs import columns
@@ -236,10 +237,10 @@ def test_ids_that_come_in_several_pieces_are_all_read():
     """Arrow cuts a column of text into pieces where it has more than 2 GB."""
     pieces = [["a", "é"], [], ["", "ccc"], ["d"]]
     column = pa.chunked_array([pa.array(["x", *piece], pa.string()).slice(1) for piece in pieces])
-    ids = ids_of(column)
+    ids = strings_of(column)
     texts = [ids.data[start:end].tobytes().decode() for start, end in pairwise(ids.start.tolist())]
     assert texts == [text for piece in pieces for text in piece]
-    assert ids_of(pa.chunked_array([], pa.string())).start.tolist() == [0]
+    assert strings_of(pa.chunked_array([], pa.string())).start.tolist() == [0]
 
 
 def test_a_column_in_several_pieces_is_not_taken_for_its_first():

@@ -3,8 +3,10 @@
 from types import SimpleNamespace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
+from buckets.byte_strings import ByteStrings
 from buckets.engine.storage.shard_store import ShardStore, head_key, page_key
 from buckets.engine.storage.stored_heads import StoredHeads
 from tests.core.pipeline import CountedEntries
@@ -22,24 +24,25 @@ def store() -> ShardStore:
 
 
 def test_a_new_key_has_no_head(store):
-    assert StoredHeads.read(store, GROUP, ["a", "c"]).heads == [b"head a", b""]
+    assert StoredHeads.read(store, GROUP, pa.array(["a", "c"])).heads.to_list() == [b"head a", b""]
 
 
 def test_pages_are_read_by_the_index_of_their_key(store):
-    assert StoredHeads.read(store, GROUP, ["b", "a"]).read_pages([(1, 1), (0, 2)]) == [b"page 1", b"page 2"]
+    assert StoredHeads.read(store, GROUP, pa.array(["b", "a"])).read_pages([(1, 1), (0, 2)]) == [b"page 1", b"page 2"]
 
 
 def test_some_of_the_keys_keep_what_was_read_of_them(store):
-    stored = StoredHeads.read(store, GROUP, ["a", "b", "c"]).chosen(np.array([True, False, True]))
-    assert (stored.keys, stored.state_keys, stored.heads) == (["a", "c"], [A, C], [b"head a", b""])
+    stored = StoredHeads.read(store, GROUP, pa.array(["a", "b", "c"])).chosen(np.array([True, False, True]))
+    assert stored.keys.to_pylist() == ["a", "c"]
+    assert (stored.state_keys.to_list(), stored.heads.to_list()) == ([A, C], [b"head a", b""])
 
 
 def test_only_what_has_changed_is_written(store):
-    stored, writes = StoredHeads.read(store, GROUP, ["a", "b", "c"]), store.heads.writes
+    stored, writes = StoredHeads.read(store, GROUP, pa.array(["a", "b", "c"])), store.heads.writes
     gone, new = (
         SimpleNamespace(key=key, number=number, data=data) for key, number, data in ((0, 1, None), (2, 0, b"p"))
     )
-    stored.write(SimpleNamespace(heads=[b"head a", b"new b", b"new c"], pages=[gone, new]))
+    stored.write(SimpleNamespace(heads=ByteStrings.of([b"head a", b"new b", b"new c"]), pages=[gone, new]))
     assert store.heads.data == {A: b"head a", B: b"new b", C: b"new c"}
     assert store.heads.writes == writes + 2
     assert store.pages.data == {page_key(B, 2): b"page 2", page_key(C, 0): b"p"}

@@ -5,8 +5,10 @@ from unittest import mock
 
 import pytest
 
+from buckets import byte_strings
 from buckets.engine.eviction import eviction
 from buckets.engine.stages.warm_up import warm_up
+from buckets.engine.storage import arena
 from buckets.kernel.kernel import score_keys
 from buckets.kernel.needed_pages import choose_pages
 from buckets.rules.rule_set import next_rule_set
@@ -16,7 +18,11 @@ from tests.core.test_eviction import LATENESS_MS, Shard, one_voter, small
 from tests.features import NAMES, FeatureEngine, Wanted
 from tests.oracle import Event
 
-KERNELS = (score_keys, choose_pages, read_heads, unreadable)
+KERNELS = (
+    score_keys, choose_pages, read_heads, unreadable,
+    arena._find, arena._put, arena._add_up, arena._gather, arena._copy, arena._fill_table,
+    byte_strings.copy_strings, byte_strings._prefix_each, byte_strings._differing,
+)  # fmt: skip
 __all__ = ["one_voter"]
 
 

@@ -182,14 +182,14 @@ REMEMBERING = [
 
 
 def remembering(root: Path, source: Path | None = None) -> JobFolder:
-    """A job over these rules and a list, with five files to read: its own, or those of another job."""
+    """A job over these rules and a list, with ten files to read: its own, or those of another job."""
     root.mkdir()
     (root / "staff.csv").write_text("key,until\nbob,1970-01-01T00:00:01Z\n", encoding="utf-8")
     taken = {"kind": "json", "path": str(source or root / "source"), "max_files_per_trigger": 1}
     job = JobFolder(root, source=taken, state=NARROW, lists={"staff": {"kind": "file", "path": "staff.csv"}})
     job.write_rules(REMEMBERING)
     if source is None:
-        job.add_events(payments(200, seed=11), files=5)
+        job.add_events(payments(200, seed=11), files=10)
     return job
 
 

@@ -3,6 +3,7 @@
 A worker that is frozen never ends its task; a JVM that is frozen answers nobody.
 """
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -28,12 +29,19 @@ def running_job(root: Path, **changes) -> JobFolder:
 
 
 def jvm(command: RunningCommand) -> list[int]:
-    return [pid for pid in command.processes() if Path(f"/proc/{pid}/comm").read_text().strip() == "java"]
+    return [pid for pid in command.processes() if _of_process(pid, "comm").strip() == b"java"]
+
+
+def _of_process(pid: int, name: str) -> bytes:
+    """What the system says of a process; nothing of one that has ended."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    return b""
 
 
 def spark_jvm(command: RunningCommand) -> list[int]:
     """The JVM of Spark, and no other one that is asked for its version before."""
-    return [pid for pid in jvm(command) if b"org.apache.spark" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return [pid for pid in jvm(command) if b"org.apache.spark" in _of_process(pid, "cmdline")]
 
 
 def hang(command: RunningCommand, frozen) -> None:

@@ -8,7 +8,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from buckets.engine.batch.counting_sort import sort_by_code
-from buckets.kernel.keyed_events import EventIds
 
 Int64s = npt.NDArray[np.int64]
 
@@ -20,13 +19,13 @@ class EventsByKey(NamedTuple):
         events: the events, without their keys.
         codes: int64 `(events,)`, the index of each event's key.
         key_start: int64 `(keys + 1,)`, where each key's events begin.
-        keys: the keys.
+        keys: the keys, Arrow string `(keys,)`.
     """
 
     events: pa.Table
     codes: Int64s
     key_start: Int64s
-    keys: list[str]
+    keys: pa.Array
 
 
 def by_key(tables: list[pa.Table]) -> EventsByKey:
@@ -45,7 +44,7 @@ def by_key(tables: list[pa.Table]) -> EventsByKey:
     events = table.drop_columns(["key"])
     if not _ascend([order]):
         events, codes = events.take(pa.array(order)).combine_chunks(), codes[order]
-    return EventsByKey(events, codes, key_start, key.dictionary.to_pylist())
+    return EventsByKey(events, codes, key_start, key.dictionary)
 
 
 def whole(column: pa.ChunkedArray) -> pa.Array:
@@ -76,18 +75,3 @@ def _ascend(columns: Sequence[Int64s]) -> bool:
         step = np.diff(column)
         forward = (step > 0) | ((step == 0) & forward)
     return bool(forward.all())
-
-
-def ids_of(column: pa.ChunkedArray) -> EventIds:
-    """Return the ids of a column, however many pieces it has: Arrow has no piece of text with more than 2 GB."""
-    texts, start = [], [np.zeros(1, np.int64)]
-    for piece in column.chunks:
-        _, offsets, data = piece.buffers()
-        if not len(piece):
-            continue
-        offset = np.frombuffer(offsets, np.int32)[piece.offset : piece.offset + len(piece) + 1].astype(np.int64)
-        text = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
-        texts.append(text[offset[0] : offset[-1]])
-        start.append(offset[1:] - offset[0] + start[-1][-1])
-    data = texts[0] if len(texts) == 1 else np.concatenate([np.empty(0, np.uint8), *texts])
-    return EventIds(data, np.concatenate(start))

@@ -26,7 +26,7 @@ class KeyedTable:
         group: the group.
         schema: the event schema.
         events: the events as they came in their payload, without their keys.
-        keys: the key of each code.
+        keys: the key of each code, Arrow string `(keys,)`.
         codes: int64 `(events,)`, each event's key.
         lists: those of the batch, into which filters and conditions may look.
     """
@@ -34,7 +34,7 @@ class KeyedTable:
     group: Group
     schema: EventSchema
     events: pa.Table
-    keys: Sequence[str]
+    keys: pa.Array
     codes: Int64s
     lists: Lists = field(default_factory=lambda: NO_LISTS)
 
@@ -54,7 +54,7 @@ class KeyedTable:
     def key_column(self, events: Int64s, order: Sequence[str] = ()) -> pa.Array:
         """Return the keys of events, as JSON text, with their fields in that order or the one of the group."""
         codes, index = np.unique(self.codes[events], return_inverse=True)
-        texts = [key_json(self.group, self.keys[code], self.schema, order) for code in codes.tolist()]
+        texts = [key_json(self.group, key, self.schema, order) for key in self.keys.take(pa.array(codes)).to_pylist()]
         return pa.array(texts, pa.string()).take(pa.array(index))
 
     def fields(self, names: Iterable[str], events: Int64s | None = None) -> dict[str, pa.Array]:
@@ -74,7 +74,7 @@ class KeyedTable:
             return self.events[measure_column(name)].combine_chunks()
         if name not in self.group.fields:
             return self.events[attribute_column(name)].combine_chunks()
-        values = [decode_key(self.group, key, schema)[name] for key in self.keys]
+        values = [decode_key(self.group, key, schema)[name] for key in self.keys.to_pylist()]
         return pa.array(values, ATTRIBUTE_TYPES[schema.attributes[name]]).take(pa.array(self.codes))
 
     def event_texts(self, events: Int64s, taken: pa.Table) -> list[str]:
@@ -87,7 +87,8 @@ class KeyedTable:
         names = {attribute_column(name): name for name in self.schema.attributes}
         names |= {measure_column(name): name for name in self.schema.measures}
         known = [name for name in taken.column_names if name in names]
-        keys = [decode_key(self.group, self.keys[code], self.schema) for code in self.codes[events]]
+        own_keys = self.keys.take(pa.array(self.codes[events])).to_pylist()
+        keys = [decode_key(self.group, key, self.schema) for key in own_keys]
         others = taken.select(known).rename_columns([names[name] for name in known]).to_pylist()
         ids, times_ms = taken["event_id"].to_pylist(), taken["time_ms"].to_pylist()
         declared = [*self.schema.attributes, *self.schema.measures]

@@ -15,10 +15,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from buckets.engine.eviction.schedule import SPARE_VISITS, EvictionSchedule, Noted
 from buckets.engine.policies.policy_state import needed_until_ms
-from buckets.engine.storage.shard_store import ShardStore, head_keys
+from buckets.engine.storage.shard_store import ShardStore
 from buckets.engine.storage.stored_heads import StoredHeads
 from buckets.kernel.keyed_events import no_events
 from buckets.kernel.plan import GroupPlan
@@ -43,7 +45,7 @@ class Eviction:
     plans: Mapping[str, GroupPlan]
     schedule: EvictionSchedule
     _events: int = 0
-    _seen_ms: dict[bytes, int] = field(default_factory=dict)
+    _scored: dict[str, list[tuple[pa.Array, Int64s]]] = field(default_factory=dict)
 
     @classmethod
     def begin(
@@ -68,13 +70,12 @@ class Eviction:
             events: how many events they had.
         """
         self._events += events
-        self._seen_ms.update(zip(stored.state_keys, clocks_ms.tolist(), strict=True))
+        self._scored.setdefault(plan.group.state_id, []).append((stored.keys, clocks_ms))
         self.schedule.clock.note(plan.group.state_id, stored.keys, clocks_ms)
-        new = [index for index, head in enumerate(stored.heads) if not head]
-        if new:
-            self.schedule.enter(
-                plan.group.state_id, [stored.keys[index] for index in new], clocks_ms[new], plan.horizon_ms
-            )
+        new = np.flatnonzero(stored.heads.lengths == 0)
+        if len(new):
+            keys = stored.keys.take(pa.array(new)).to_pylist()
+            self.schedule.enter(plan.group.state_id, keys, clocks_ms[new], plan.horizon_ms)
 
     def end(self) -> None:
         """Visit keys that are due, and write the schedule."""
@@ -94,40 +95,48 @@ class Eviction:
 
     def _visit(self, group_id: str, noted_ms: Noted) -> None:
         """Look at keys of one group; those that were scored just now need no look."""
-        plan, keys = self.plans.get(group_id), [*noted_ms]
-        clocks_ms = [*map(self._seen_ms.get, head_keys(group_id, keys))]
+        plan, keys = self.plans.get(group_id), pa.array([*noted_ms], pa.string())
+        is_scored, clocks_ms = self._scored_ms(group_id, keys)
         if plan is not None:
-            seen = [index for index, clock_ms in enumerate(clocks_ms) if clock_ms is not None]
-            seen_ms = np.array([clocks_ms[index] for index in seen], np.int64)
-            self.schedule.enter(group_id, [keys[index] for index in seen], seen_ms, plan.horizon_ms)
-        unseen = [key for key, clock_ms in zip(keys, clocks_ms, strict=True) if clock_ms is None]
-        if not unseen:
+            self.schedule.enter(group_id, keys.filter(is_scored).to_pylist(), clocks_ms[is_scored], plan.horizon_ms)
+        unseen = keys.filter(~is_scored)
+        if not len(unseen):
             return
         stored = StoredHeads.read(self.store, group_id, unseen)
         remembered = [b""] * len(unseen)
         if group_id in self.schedule.remembered:
-            remembered = self.store.policies.get(stored.state_keys)
+            remembered = self.store.policies.get(stored.state_keys.to_list())
         stays = np.zeros(len(unseen), np.bool_)
         if plan is not None:
             stays = self._stay(plan, stored, remembered, noted_ms)
             _trim(plan, stored.chosen(stays))
         stored.chosen(~stays).remove()
-        gone = [
-            key for key, entry, stay in zip(stored.state_keys, remembered, stays, strict=True) if entry and not stay
-        ]
-        if gone:
-            self.store.policies.remove(gone)
+        gone = np.flatnonzero(~stays & np.array([*map(bool, remembered)], np.bool_))
+        if len(gone):
+            self.store.policies.remove(stored.state_keys.take(gone).to_list())
+
+    def _scored_ms(self, group_id: str, keys: pa.Array) -> tuple[Booleans, Int64s]:
+        """Return which keys of a group have been scored in this batch, and their clocks since."""
+        is_scored, clocks_ms = np.zeros(len(keys), np.bool_), np.zeros(len(keys), np.int64)
+        for scored, scored_ms in self._scored.get(group_id, ()):
+            index = pc.index_in(keys, scored).fill_null(-1).to_numpy()
+            is_among = index >= 0
+            is_scored |= is_among
+            clocks_ms[is_among] = scored_ms[index[is_among]]
+        return is_scored, clocks_ms
 
     def _stay(self, plan: GroupPlan, stored: StoredHeads, remembered: Sequence[bytes], noted_ms: Noted) -> Booleans:
         """Return which of the keys stay, `(keys,)`; these are in the schedule again."""
         clocks_ms = clocks_of(stored.heads, plan.group.generation)
-        needed_ms = np.maximum(clocks_ms, needed_until_ms(plan.group, remembered))
-        return self.schedule.enter_visited(plan.group.state_id, stored.keys, needed_ms, noted_ms, plan.horizon_ms)
+        needed_ms = np.maximum(clocks_ms, needed_until_ms(plan.group, remembered)) if any(remembered) else clocks_ms
+        return self.schedule.enter_visited(
+            plan.group.state_id, stored.keys.to_pylist(), needed_ms, noted_ms, plan.horizon_ms
+        )
 
 
 def _trim(plan: GroupPlan, stored: StoredHeads) -> None:
     """Bring timelines to the horizon and the tiers that are in force."""
-    if not stored.keys:
+    if not len(stored.keys):
         return
     nothing = no_events(len(stored.keys), len(plan.group.measures))
     stored.write(score(plan, stored.heads, stored.read_pages, nothing, emit_all=False))

@@ -23,7 +23,9 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
+from typing import Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -46,6 +48,8 @@ Noted = dict[str, int | None]
 """Keys, each with its clock in ms when it was entered, if it was out of the horizon then; None otherwise."""
 Written = str | tuple[str, int]
 """An entry as a chunk has it: a key, with its clock where that is noted."""
+_KEYS: Final = msgspec.json.Decoder(list[str])
+"""Reads a chunk of keys whose clocks are not noted, as most are."""
 
 
 @dataclass
@@ -219,9 +223,7 @@ class EvictionSchedule:
         state_keys = [_chunk_key(*chunk) for chunk in wanted]
         due: dict[str, Noted] = {}
         for (group_id, _, _), chunk in zip(wanted, entries.get(state_keys), strict=True):
-            written = json.loads(chunk)
-            noted = ((entry, None) if isinstance(entry, str) else entry for entry in written)
-            due.setdefault(group_id, {}).update(noted)
+            due.setdefault(group_id, {}).update(_noted_in(chunk))
         entries.remove(state_keys)
         return due
 
@@ -237,15 +239,24 @@ class EvictionSchedule:
         for (group_id, until_ms), keys in self._added.items():
             of_group = self.slots.setdefault(group_id, {})
             count = of_group.get(until_ms, 0)
-            before = json.loads(chunks[group_id, until_ms]) if count % CHUNK_KEYS else []
+            before = msgspec.json.decode(chunks[group_id, until_ms]) if count % CHUNK_KEYS else []
             together, first = [*before, *keys], count // CHUNK_KEYS
             for number in range(-(-len(together) // CHUNK_KEYS)):
-                chunk = json.dumps(together[number * CHUNK_KEYS : (number + 1) * CHUNK_KEYS], ensure_ascii=False)
-                written.append((_chunk_key(group_id, until_ms, first + number), chunk.encode()))
+                chunk = msgspec.json.encode(together[number * CHUNK_KEYS : (number + 1) * CHUNK_KEYS])
+                written.append((_chunk_key(group_id, until_ms, first + number), chunk))
             of_group[until_ms] = count + len(keys)
         if written:
             entries.put(written)
         self._added = {}
+
+
+def _noted_in(chunk: bytes) -> Noted:
+    """Return the keys of a chunk."""
+    try:
+        return dict.fromkeys(_KEYS.decode(chunk))
+    except msgspec.ValidationError:  # of some the clock is noted
+        written: list[Written] = msgspec.json.decode(chunk)
+        return dict((entry, None) if isinstance(entry, str) else entry for entry in written)
 
 
 def _step_ms(horizon_ms: int) -> int:

@@ -18,13 +18,15 @@ hash of its key in 4 bytes and its clock in ms in 8; the voter that had an event
 
 import struct
 import zlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import starmap
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from buckets.engine.storage.shard_store import GROUP_BYTES
 from buckets.timeline.head import NO_CLOCK
@@ -43,18 +45,15 @@ class _Voters:
 
     Attributes:
         clock_ms: by hash of the key, its clock; who had an event last comes last.
-        median_ms: the greatest time that more than half of them have come to; None where they are too few.
     """
 
     clock_ms: dict[int, int]
-    median_ms: int | None
 
-    @classmethod
-    def of(cls, clock_ms: dict[int, int]) -> "_Voters":
-        """Return voters with these clocks."""
-        ordered = sorted(clock_ms.values())
-        median_ms = ordered[(len(ordered) - 1) // 2] if len(ordered) >= QUORUM else None
-        return cls(clock_ms, median_ms)
+    @cached_property
+    def median_ms(self) -> int | None:
+        """The greatest time that more than half of them have come to; None where they are too few."""
+        ordered = sorted(self.clock_ms.values())
+        return ordered[(len(ordered) - 1) // 2] if len(ordered) >= QUORUM else None
 
 
 class ShardClock:
@@ -77,7 +76,7 @@ class ShardClock:
             group_id, count = stored[at : at + GROUP_BYTES].hex(), _COUNT.unpack_from(stored, at + GROUP_BYTES)[0]
             start = at + GROUP_BYTES + _COUNT.size
             at = start + count * _VOTER.size
-            clock._voters[group_id] = _Voters.of(dict(_VOTER.iter_unpack(stored[start:at])))
+            clock._voters[group_id] = _Voters(dict(_VOTER.iter_unpack(stored[start:at])))
         return clock
 
     def to_bytes(self) -> bytes:
@@ -92,7 +91,7 @@ class ShardClock:
     def of_voters(cls, voters: Mapping[str, Iterable[Voter]]) -> "ShardClock":
         """Return the clock of these voters."""
         clock = cls()
-        clock._voters = {group_id: _Voters.of(dict(of_group)) for group_id, of_group in voters.items()}
+        clock._voters = {group_id: _Voters(dict(of_group)) for group_id, of_group in voters.items()}
         return clock
 
     @property
@@ -112,24 +111,24 @@ class ShardClock:
             return self.time_ms
         return self._voters[group_id].median_ms if group_id in self._voters else None
 
-    def note(self, group_id: str, keys: Sequence[str], clocks_ms: npt.NDArray[np.int64]) -> None:
+    def note(self, group_id: str, keys: pa.Array, clocks_ms: npt.NDArray[np.int64]) -> None:
         """Let keys vote that had events.
 
         Args:
             group_id: their group.
-            keys: the keys, each once.
+            keys: the keys, Arrow string `(keys,)`, each once.
             clocks_ms: int64 `(keys,)`, the clocks that they have come to; NO_CLOCK for none.
         """
         new = np.flatnonzero(clocks_ms != NO_CLOCK)[-VOTERS:]
         known = self._voters.get(group_id)
         clock_ms = dict(known.clock_ms) if known is not None else {}
-        for index, key_clock_ms in zip(new.tolist(), clocks_ms[new].tolist(), strict=True):
-            voter = zlib.crc32(keys[index].encode())
+        for key, key_clock_ms in zip(keys.take(pa.array(new)).to_pylist(), clocks_ms[new].tolist(), strict=True):
+            voter = zlib.crc32(key.encode())
             clock_ms.pop(voter, None)
             clock_ms[voter] = key_clock_ms
         for voter in [*clock_ms][:-VOTERS]:
             del clock_ms[voter]
-        self._voters[group_id] = _Voters.of(clock_ms)
+        self._voters[group_id] = _Voters(clock_ms)
 
     def keep(self, group_ids: Collection[str]) -> None:
         """Forget the voters of all groups but these."""

@@ -166,13 +166,13 @@ class AlertPolicies:
 
     def _key(self, code: int) -> KeyTexts:
         if code not in self._keys:
-            self._keys[code] = key_texts(decode_key(self.table.group, self.table.keys[code], self.table.schema))
+            self._keys[code] = key_texts(decode_key(self.table.group, self.table.keys[code].as_py(), self.table.schema))
         return self._keys[code]
 
     def _is_in_share(self, rule: Rule, code: int) -> bool:
         """Return whether a key is inside the share of a rule."""
         table = self.table
-        key = key_json(table.group, table.keys[code], table.schema, sorted(table.group.fields))
+        key = key_json(table.group, table.keys[code].as_py(), table.schema, sorted(table.group.fields))
         return is_in_share(rule, key)
 
 

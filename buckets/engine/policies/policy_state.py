@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from buckets.engine.storage.shard_store import Entries, head_key, head_keys
 from buckets.errors import BucketsError
@@ -85,14 +86,14 @@ def needed_until_ms(group: Group, stored: Sequence[bytes]) -> Int64s:
 class PolicyState:
     """What policies remember of some keys of a group, during one batch."""
 
-    def __init__(self, entries: Entries, group: Group, identity: str, keys: Sequence[str]) -> None:
+    def __init__(self, entries: Entries, group: Group, identity: str, keys: pa.Array) -> None:
         """Begin with nothing read.
 
         Args:
             entries: the map of the state that keeps the entries.
             group: the group.
             identity: under which its entries lie there.
-            keys: the keys, which are named by their index.
+            keys: the keys, Arrow string, which are named by their index.
         """
         self._entries, self._group, self._identity, self._keys = entries, group, identity, keys
         self._read: dict[int, PolicyEntry | None] = {}
@@ -104,7 +105,7 @@ class PolicyState:
         wanted = [key for key in dict.fromkeys(keys) if key not in self._read]
         if not wanted:
             return
-        stored = self._entries.get(head_keys(self._identity, [self._keys[key] for key in wanted]))
+        stored = self._entries.get(head_keys(self._identity, self._keys.take(pa.array(wanted)).to_pylist()))
         self._read.update((key, read_entry(entry, self._group)) for key, entry in zip(wanted, stored, strict=True))
         self._stored.update(key for key, entry in zip(wanted, stored, strict=True) if entry)
 
@@ -147,8 +148,9 @@ class PolicyState:
             assert entry is not None
             kept = {rule_id: state for rule_id, state in entry.rules.items() if rule_id in known and state != NOTHING}
             if kept or key in self._stored:
-                put.append((head_key(self._identity, self._keys[key]), entry._replace(rules=kept).to_bytes()))
-                new |= {} if key in self._stored else {self._keys[key]: entry.latest_ms}
+                text = self._keys[key].as_py()
+                put.append((head_key(self._identity, text), entry._replace(rules=kept).to_bytes()))
+                new |= {} if key in self._stored else {text: entry.latest_ms}
         if put:
             self._entries.put(put)
         self._stored.update(self._changed)

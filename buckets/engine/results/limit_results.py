@@ -29,7 +29,10 @@ def fired_limits(group: ScoredGroup) -> Iterator[FiredRules]:
     Those in one form that name the fields of a key in one order are together; the short form names them as the group
     does.
     """
-    rows = chosen_rows(group.scored.rows, np.flatnonzero(group.scored.rows.fired))
+    fired_at = np.flatnonzero(group.scored.rows.fired)
+    if not len(fired_at):
+        return
+    rows = chosen_rows(group.scored.rows, fired_at)
     rules, alike = group.plan.rules, dict[tuple[bool, tuple[str, ...]], list[int]]()
     for number in np.unique(rows.rule).tolist():
         rule = rules[number]

@@ -52,7 +52,7 @@ def parts_payload(group: ScoredGroup, found: GroupParts) -> bytes | None:
     events = found.events[rows]
     if any(map(of.is_home_of, of.spanning_rules)):
         codes = pa.array(table.codes[events].astype(np.int32))
-        key = pa.DictionaryArray.from_arrays(codes, pa.array(table.keys, pa.string()))
+        key = pa.DictionaryArray.from_arrays(codes, table.keys)
         clocks = pa.array(group.clocks_ms[events])
         taken = table.take(events).append_column("key", key).append_column(_CLOCK, clocks)
     else:
@@ -148,7 +148,7 @@ class _Arrived:
         if "key" in whole.column_names:
             key = pa.concat_arrays(whole["key"].chunks)
             codes = key.indices.to_numpy().astype(np.int64)
-            keyed = KeyedTable(group, schema, whole.drop_columns(["key"]), key.dictionary.to_pylist(), codes, lists)
+            keyed = KeyedTable(group, schema, whole.drop_columns(["key"]), key.dictionary, codes, lists)
         return cls(group.fields, known, dict(zip(parts, map(joined, pieces), strict=True)), keyed)
 
     @classmethod

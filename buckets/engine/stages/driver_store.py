@@ -9,7 +9,7 @@ from dataclasses import fields
 from typing import Protocol
 
 from buckets.engine.stages.in_memory import MemoryEntries
-from buckets.engine.storage.shard_store import DriverStores, ShardStore
+from buckets.engine.storage.shard_store import DriverStores, InObjects, ShardStore
 
 Values = Mapping[tuple[str, bytes], bytes]
 """By the names of a store and of a map in it, and a key."""
@@ -35,7 +35,7 @@ class StateFiles(Protocol):
         """
 
 
-class ChangedEntries:
+class ChangedEntries(InObjects):
     """A map from bytes to bytes over one in memory, which stays as it is.
 
     Attributes:

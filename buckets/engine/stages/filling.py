@@ -222,7 +222,7 @@ def _in_turn(arrived: EventsByKey) -> pa.Table:
     events, rows = arrived.events, len(arrived.codes)
     if INGESTED in events.column_names:
         events = events.drop_columns([INGESTED])
-    key = pa.DictionaryArray.from_arrays(pa.array(arrived.codes.astype(np.int32)), pa.array(arrived.keys, pa.string()))
+    key = pa.DictionaryArray.from_arrays(pa.array(arrived.codes.astype(np.int32)), arrived.keys)
     for name, column in _ranks(rows).items():
         events = events.set_column(events.column_names.index(name), name, column)
     return events.append_column("key", key)

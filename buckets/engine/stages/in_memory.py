@@ -1,4 +1,4 @@
-"""A job without Spark: both stages in this process, with timelines in dictionaries.
+"""A job without Spark: both stages in this process, with timelines in arenas.
 
 It evaluates tables and files of events, scores archives again, compiles the kernels ahead of time, and runs in tests.
 """
@@ -15,11 +15,12 @@ from buckets.engine.stages.completion import complete_batch
 from buckets.engine.stages.cross_group import PARTS
 from buckets.engine.stages.filling import FILLS, NO_SOURCES, FillSources
 from buckets.engine.stages.shard import COUNTS, Produced, Scorer
-from buckets.engine.storage.shard_store import DriverStores, ShardStore
+from buckets.engine.storage.arena_entries import ArenaEntries
+from buckets.engine.storage.shard_store import DriverStores, InObjects, ShardStore
 from buckets.rules.rule_set import RuleSet
 
 
-class MemoryEntries:
+class MemoryEntries(InObjects):
     """A map from bytes to bytes, in a dictionary."""
 
     def __init__(self) -> None:
@@ -46,7 +47,7 @@ class MemoryEntries:
 
 def memory_store() -> ShardStore:
     """Return an empty store for one shard."""
-    return ShardStore(MemoryEntries(), MemoryEntries(), MemoryEntries(), MemoryEntries())
+    return ShardStore(ArenaEntries(), MemoryEntries(), MemoryEntries(), MemoryEntries())
 
 
 def memory_stores() -> DriverStores:

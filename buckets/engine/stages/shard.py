@@ -18,7 +18,7 @@ import pyarrow as pa
 from buckets.config.engine import EngineSettings
 from buckets.engine.batch import payload
 from buckets.engine.batch.dead_letters import dead_letter_table
-from buckets.engine.batch.events_by_key import EventsByKey, by_key, ids_of
+from buckets.engine.batch.events_by_key import EventsByKey, by_key
 from buckets.engine.batch.keyed_table import KeyedTable
 from buckets.engine.eviction.eviction import Eviction
 from buckets.engine.eviction.policy_eviction import PolicyEviction
@@ -33,6 +33,7 @@ from buckets.engine.stages.cross_group import PARTS, clocks_of, meet, parts_payl
 from buckets.engine.stages.filling import FILLS, NO_SOURCES, Filling, FillSources
 from buckets.engine.storage.shard_store import ShardStore
 from buckets.engine.storage.stored_heads import StoredHeads
+from buckets.engine.storage.text_column import strings_of
 from buckets.engine.values.feature_columns import FEATURES, judged_columns
 from buckets.engine.values.feature_rules import Judged, judge
 from buckets.engine.values.group_parts import group_parts
@@ -144,7 +145,7 @@ class Scorer:
     ) -> Iterator[Produced]:
         group, (events, codes, key_start, keys) = plan.group, arrived
         table = KeyedTable(group, self.schema, events, keys, codes, self.lists)
-        times_ms, ids = events["time_ms"].to_numpy(), ids_of(events["event_id"])
+        times_ms, ids = events["time_ms"].to_numpy(), strings_of(events["event_id"])
         keyed = KeyedEvents(key_start, times_ms, *track_values(table), ids)
         heads, until_ms = stored.heads, eviction.evicted_until_ms(plan)
         policies = AlertPolicies(table, stored.store.policies, plan.group.state_id)

@@ -12,10 +12,12 @@ from typing import Any
 import pyarrow as pa
 from numba.core import event
 
+from buckets.byte_strings import ByteStrings
 from buckets.config.engine import EngineSettings
 from buckets.engine.stages.in_memory import InMemoryJob
 from buckets.engine.stages.output_decoder import OutputDecoder
 from buckets.engine.stages.shard import Scorer
+from buckets.engine.storage.arena import PENDING, Arena
 from buckets.events.arrivals import POSITION, SOURCE, SOURCE_ORDER, field_column
 from buckets.events.schema import EventSchema
 from buckets.outputs import columns
@@ -55,13 +57,22 @@ def _arrivals(first: int) -> pa.RecordBatch:
 
 
 def warm_up() -> None:
-    """Take two batches of events through both stages, on the types that production uses."""
+    """Take two batches of events through both stages, on the types that production uses, and fill an arena."""
     rule_set, engine = first_rule_set([_RULE]), EngineSettings(shards=1)
     job = InMemoryJob(Scorer(_SCHEMA, engine, evaluations=True))
     decoder = OutputDecoder(rule_set, _SCHEMA, engine)
     for first in (0, _EVENTS):
         results = job.score_batch([_arrivals(first)], rule_set)
         decoder.table(columns.EVALUATIONS, results.payloads[columns.EVALUATIONS])
+    _fill_an_arena()
+
+
+def _fill_an_arena() -> None:
+    """Let an arena grow, and copy it."""
+    arena, keys = Arena(), ByteStrings.of([f"k{number}".encode() for number in range(_EVENTS)])
+    arena.put(keys, keys, PENDING)
+    arena.compact()
+    keys.take(arena.find(keys)).differs_from(keys)
 
 
 def _texts(folder: Traversable) -> Iterator[bytes]:

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from buckets.byte_strings import ByteStrings
+
 GROUP_BYTES = 8
 PAGE_BYTES = 4
 HEADS, PAGES, SCHEDULE, POLICIES, LOG = b"", b"\0\0page\0\0", b"\0agenda\0", b"\0policy\0", b"\0\0\0log\0\0"
@@ -21,7 +23,13 @@ HEADS, PAGES, SCHEDULE, POLICIES, LOG = b"", b"\0\0page\0\0", b"\0agenda\0", b"\
 
 
 class Entries(Protocol):
-    """A map from bytes to bytes."""
+    """A map from bytes to bytes: in columns where entries are many, with an object for each where they are few."""
+
+    def read(self, keys: ByteStrings) -> ByteStrings:
+        """Return the values of keys; empty where there is none."""
+
+    def write(self, keys: ByteStrings, values: ByteStrings) -> None:
+        """Keep values."""
 
     def get(self, keys: Sequence[bytes]) -> list[bytes]:
         """Return the values of keys; empty bytes where there is none."""
@@ -34,6 +42,18 @@ class Entries(Protocol):
 
     def list_keys(self) -> Iterable[bytes]:
         """Return all keys, in no particular order. Cost: O(entries)."""
+
+
+class InObjects:
+    """The columns of a map that has an object for each entry."""
+
+    def read(self: Entries, keys: ByteStrings) -> ByteStrings:
+        """Return the values of keys; empty where there is none."""
+        return ByteStrings.of(self.get(keys.to_list()))
+
+    def write(self: Entries, keys: ByteStrings, values: ByteStrings) -> None:
+        """Keep values."""
+        self.put([*zip(keys.to_list(), values.to_list(), strict=True)])
 
 
 @dataclass(frozen=True)
@@ -72,6 +92,14 @@ class Section:
 
     entries: Entries
     name: bytes
+
+    def read(self, keys: ByteStrings) -> ByteStrings:
+        """Return the values of keys; empty where there is none."""
+        return self.entries.read(keys.with_prefix(self.name) if self.name else keys)
+
+    def write(self, keys: ByteStrings, values: ByteStrings) -> None:
+        """Keep values."""
+        self.entries.write(keys.with_prefix(self.name) if self.name else keys, values)
 
     def get(self, keys: Sequence[bytes]) -> list[bytes]:
         """Return the values of keys; empty bytes where there is none."""

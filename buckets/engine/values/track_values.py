@@ -75,7 +75,8 @@ def numbers_of(field: str, table: KeyedTable, events: Int64s | None = None) -> I
     column = table.fields([field], events)[field]
     if field_kind(field, table.schema) == "string":
         return np.zeros(len(column), np.int64)
-    integers: Int64s = column.cast(pa.int64()).fill_null(0).to_numpy()
+    column = column.cast(pa.int64())
+    integers: Int64s = (column.fill_null(0) if column.null_count else column).to_numpy()
     return integers
 
 

@@ -1,0 +1,139 @@
+"""Many byte strings as two arrays: keys, heads and ids on their way between Arrow, the kernels and the state."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from buckets.compiled import compiled
+
+Int64s = npt.NDArray[np.int64]
+
+
+class ByteStrings(NamedTuple):
+    """Byte strings, one after the other. Both arrays are read-only: for others numba would compile kernels again.
+
+    Attributes:
+        data: uint8, the bytes of all.
+        start: int64 `(strings + 1,)`, where each begins in `data`, and where the last one ends.
+    """
+
+    data: npt.NDArray[np.uint8]
+    start: Int64s
+
+    @classmethod
+    def of(cls, strings: Sequence[bytes]) -> "ByteStrings":
+        """Join byte strings."""
+        start = np.zeros(len(strings) + 1, np.int64)
+        np.cumsum(np.fromiter(map(len, strings), np.int64, len(strings)), out=start[1:])
+        return fixed(np.frombuffer(b"".join(strings), np.uint8), start)
+
+    @property
+    def size(self) -> int:
+        """How many they are."""
+        return len(self.start) - 1
+
+    @property
+    def lengths(self) -> Int64s:
+        """How many bytes each has, int64 `(strings,)`."""
+        lengths: Int64s = np.diff(self.start)
+        return lengths
+
+    def to_list(self) -> list[bytes]:
+        """Return each as an object."""
+        data, first = self.data[self.start[0] : self.start[-1]].tobytes(), int(self.start[0])
+        return [data[begin - first : end - first] for begin, end in pairwise(self.start.tolist())]
+
+    def take(self, indices: Int64s) -> "ByteStrings":
+        """Return some of them, in the order of their indices."""
+        return gathered(self.data, self.start[:-1][indices], self.lengths[indices])
+
+    def slice(self, begin: int, end: int) -> "ByteStrings":
+        """Return those from one index to another, without a copy."""
+        first = self.start[begin]
+        return fixed(self.data[first : self.start[end]], self.start[begin : end + 1] - first)
+
+    def with_prefix(self, prefix: bytes) -> "ByteStrings":
+        """Return them with the same bytes before each."""
+        start = self.start - self.start[0] + np.arange(len(self.start)) * len(prefix)
+        data = np.empty(start[-1], np.uint8)
+        _prefix_each(np.frombuffer(prefix, np.uint8), self.data, self.start, data)
+        return fixed(data, start)
+
+    def differs_from(self, other: "ByteStrings") -> npt.NDArray[np.bool_]:
+        """Return which of them are not the same as those of another place, bool `(strings,)`."""
+        return _differing(self.data, self.start, other.data, other.start)
+
+
+def fixed(data: npt.NDArray[np.uint8], start: Int64s) -> ByteStrings:
+    """Return byte strings whose arrays nobody changes any more."""
+    data, start = data.view(), start.view()
+    data.flags.writeable = start.flags.writeable = False
+    return ByteStrings(data, start)
+
+
+def concatenated(parts: Sequence[ByteStrings]) -> ByteStrings:
+    """Return byte strings of several places, one after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    data = [part.data[part.start[0] : part.start[-1]] for part in parts]
+    start, at = [np.zeros(1, np.int64)], 0
+    for part in parts:
+        start.append(part.start[1:] - (part.start[0] - at))
+        at += int(part.start[-1] - part.start[0])
+    return fixed(np.concatenate([np.empty(0, np.uint8), *data]), np.concatenate(start))
+
+
+def gathered(pool: npt.NDArray[np.uint8], at: Int64s, lengths: Int64s) -> ByteStrings:
+    """Copy byte strings out of a pool.
+
+    Args:
+        pool: uint8, where they lie.
+        at: int64 `(strings,)`, where each begins.
+        lengths: int64 `(strings,)`, how long each is.
+    """
+    start = np.zeros(len(at) + 1, np.int64)
+    np.cumsum(lengths, out=start[1:])
+    data = np.empty(start[-1], np.uint8)
+    copy_strings(pool, at, start, data)
+    return fixed(data, start)
+
+
+@compiled
+def copy_strings(pool, at, start, data):
+    """Copy byte strings from places in a pool to `start` in `data`."""
+    for index in range(at.shape[0]):
+        place = at[index] - start[index]
+        for to in range(start[index], start[index + 1]):
+            data[to] = pool[place + to]
+
+
+@compiled
+def _prefix_each(prefix, pool, pool_start, data):
+    """Copy byte strings into `data`, with a prefix before each."""
+    to = 0
+    for index in range(pool_start.shape[0] - 1):
+        for byte in range(prefix.shape[0]):
+            data[to] = prefix[byte]
+            to += 1
+        for at in range(pool_start[index], pool_start[index + 1]):
+            data[to] = pool[at]
+            to += 1
+
+
+@compiled
+def _differing(one, one_start, other, other_start):
+    """Return which byte strings are not the same in two places, bool `(strings,)`."""
+    differs = np.zeros(one_start.shape[0] - 1, np.bool_)
+    for index in range(differs.shape[0]):
+        length = one_start[index + 1] - one_start[index]
+        if other_start[index + 1] - other_start[index] != length:
+            differs[index] = True
+            continue
+        for byte in range(length):
+            if one[one_start[index] + byte] != other[other_start[index] + byte]:
+                differs[index] = True
+                break
+    return differs

@@ -1,0 +1,50 @@
+"""A map from bytes to bytes in an arena: the timelines of a job in memory."""
+
+from collections.abc import Sequence
+
+from buckets.byte_strings import ByteStrings
+from buckets.engine.storage.arena import PENDING, STORED, Arena
+
+
+class ArenaEntries:
+    """A map from bytes to bytes in an arena."""
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        self._arena = Arena()
+        self._removed = 0
+
+    def read(self, keys: ByteStrings) -> ByteStrings:
+        """Return the values of keys; empty where there is none."""
+        return self._arena.values_of(self._arena.find(keys))
+
+    def write(self, keys: ByteStrings, values: ByteStrings) -> None:
+        """Keep values."""
+        self._arena.put(keys, values, PENDING)
+        self._arena.settle_changes()
+        if self._arena.is_half_dead():
+            self._arena.compact()
+
+    def get(self, keys: Sequence[bytes]) -> list[bytes]:
+        """Return the values of keys; empty bytes where there is none."""
+        return self.read(ByteStrings.of(keys)).to_list()
+
+    def put(self, entries: Sequence[tuple[bytes, bytes]]) -> None:
+        """Keep values."""
+        keys, values = zip(*entries, strict=True) if entries else ((), ())
+        self.write(ByteStrings.of(keys), ByteStrings.of(values))
+
+    def remove(self, keys: Sequence[bytes]) -> None:
+        """Forget keys."""
+        self._arena.put(ByteStrings.of(keys), ByteStrings.of([b""] * len(keys)), STORED)
+        self._removed += len(keys)
+        if 2 * self._removed > self._arena.size:
+            # What was used neither in this epoch nor in the one before is left out.
+            self._arena.begin_epoch()
+            self._arena.begin_epoch()
+            self._arena.compact()
+            self._removed = 0
+
+    def list_keys(self) -> list[bytes]:
+        """Return all keys, in no particular order. Cost: O(entries)."""
+        return self._arena.keys_of(self._arena.outside_store()).to_list()

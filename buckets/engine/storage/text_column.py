@@ -1,0 +1,22 @@
+"""Columns of text, as Arrow has them, as byte strings for the kernels and the state."""
+
+import numpy as np
+import pyarrow as pa
+
+from buckets.byte_strings import ByteStrings, concatenated, fixed
+
+
+def strings_of(column: pa.Array | pa.ChunkedArray) -> ByteStrings:
+    """Return the texts of a column, in UTF-8, without a copy where it is in one piece.
+
+    It may have many pieces: Arrow has no piece of text with more than 2 GB.
+    """
+    pieces = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    return concatenated([_strings_of(piece) for piece in pieces if len(piece)] or [ByteStrings.of([])])
+
+
+def _strings_of(piece: pa.Array) -> ByteStrings:
+    _, offsets, data = piece.buffers()
+    start = np.frombuffer(offsets, np.int32)[piece.offset : piece.offset + len(piece) + 1].astype(np.int64)
+    text = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
+    return fixed(text[start[0] : start[-1]], start - start[0])
