@@ -40,8 +40,8 @@ SETTINGS: Mapping[str, str] = {
     # Between the JVM and Python workers go Unix sockets. Over TCP a small batch waits 40 ms for a delayed
     # acknowledgement, more than once: 260 ms a batch before, 203 ms so.
     "spark.python.unix.domain.socket.enabled": "true",
-    # Both stages of a batch are done by the same Python processes. What Spark does by default tells them apart, and each
-    # stage would have processes of its own, which load the engine and remember shards for themselves.
+    # Both stages of a batch are done by the same Python processes. With Spark's default each would have processes of
+    # its own, which load the engine and remember shards for themselves.
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
     # A batch reaches Python in few large pieces.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "200000",
