@@ -21,8 +21,9 @@ from buckets.spark.scored_batch import ScoredBatch, in_microseconds
 
 BATCH_ID = "batch_id"
 """The first column of each table: the batch that wrote the row."""
-DRIVER_BYTES = 1 << 22
-"""Payloads of an output up to this size are written on the driver, by deltalake; more of them by Spark."""
+DRIVER_BYTES = 1 << 26
+"""Payloads of an output up to this size are written on the driver, by deltalake; more of them by Spark, whose first
+commit of a session takes seconds. It is some 80,000 alerts."""
 _HIDDEN = ("source_order",)
 
 
@@ -87,8 +88,8 @@ class DeltaSink:
         self.append_accounts(batch.account)
 
     def _write_output(self, name: str, schema: pa.Schema, batch: ScoredBatch) -> None:
-        batch_id, size_bytes = batch.account.batch_id, batch.driver_bytes(name)
-        if size_bytes is not None and size_bytes <= DRIVER_BYTES:
+        batch_id = batch.account.batch_id
+        if batch.size_bytes(name) <= DRIVER_BYTES:
             self._append_table(name, batch_id, lambda: _with_batch(batch.table(name), batch_id, schema))
             return
         frame = batch.frame(name).withColumn(BATCH_ID, F.lit(batch_id).cast("long")).select(schema.names)

@@ -39,6 +39,7 @@ from buckets.spark.fan_out import fan_out_stage
 from buckets.spark.running import Batch, Patience, Running, begin_query
 from buckets.spark.scored_batch import ScoredBatch, Sink, score_batch
 from buckets.spark.windows import windows_stage
+from buckets.spark.worker import start_workers
 from buckets.state.layer import Bounds
 
 
@@ -142,6 +143,8 @@ class ScoringQuery:
         produced = windows_stage(messages, scoring.bounds)
         writer = produced.writeStream.outputMode("update").foreachBatch(run_batch)
         is_first = self._query is None
+        if is_first:
+            start_workers(produced.sparkSession.sparkContext)
         self._query = begin_query(writer, spark_folder(scoring.checkpoint.path), interval_ms)
         if is_first:
             self._phases.tell(self._phases.reading)

@@ -3,7 +3,8 @@
 Both are decoded from the same payloads by the same `OutputDecoder`.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -28,7 +29,7 @@ from buckets.rules.rule_set import RuleSet
 MICROSECONDS = pa.timestamp("us", "UTC")
 """Moments as Spark has them."""
 SMALL_BYTES = 1 << 18
-"""A payload of no more than this is brought to the driver in any case."""
+"""A payload of no more than this is brought to the driver with the counts, others when they are asked for."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class ScoredBatch:
             over alerts.
         produced: the rows of the shards in the executors, already computed; only for a sink that does not work on the
             driver, for any other they would be computed again.
+        sizes: by output, how many bytes the payloads of the shards have.
     """
 
     account: BatchAccount
@@ -53,6 +55,7 @@ class ScoredBatch:
     heads: Sequence[Produced]
     met: Sequence[Produced]
     produced: DataFrame
+    sizes: Mapping[str, int]
 
     @property
     def fills(self) -> list[bytes]:
@@ -72,14 +75,21 @@ class ScoredBatch:
         """Return what is on the driver of an output; some of it may lack its payload."""
         return [row for row in (*self.heads, *self.met) if row.output == output]
 
-    def driver_bytes(self, output: str) -> int | None:
-        """Return how large the payloads of an output are, if all of them are on the driver; None where one is not."""
-        payloads = [row.payload for row in self._of(output)]
-        return None if None in payloads else sum(map(len, payloads))
+    def size_bytes(self, output: str) -> int:
+        """Return how large the payloads of an output are."""
+        return self.sizes.get(output, 0) + sum(len(row.payload) for row in self.met if row.output == output)
 
     def table(self, output: str) -> pa.Table:
-        """Return the rows of an output that has some, all of which are on the driver."""
-        return self.decoder.table(output, [bytes(row.payload) for row in self._of(output)])
+        """Return the rows of an output that has some; payloads that are not on the driver are brought there."""
+        return self.decoder.table(output, self._payloads(output))
+
+    def _payloads(self, output: str) -> list[bytes]:
+        rows = self._of(output)
+        if any(row.payload is None for row in rows):
+            of_shards = self.produced.where(F.col("output") == output).collect()
+            rows = [Produced(row.output, row.rows, row.payload) for row in of_shards]
+            rows += [row for row in self.met if row.output == output]
+        return [bytes(row.payload) for row in rows]
 
     def frame(self, output: str) -> DataFrame:
         """Return the rows of an output, decoded in the executors, for a sink that does not work on the driver.
@@ -142,14 +152,20 @@ def score_batch(
     """
     if on_driver:
         rows = produced.collect()  # As it is: a column that is chosen is 5 ms of Spark's analysis in each batch.
+        sizes = [(row.output, len(row.payload)) for row in rows]
     else:
         needed = (COUNTS, PARTS, columns.ALERTS) if rule_set.alert_groups else (COUNTS, PARTS)
         wanted = F.col("output").isin(*needed) | (F.length("payload") <= SMALL_BYTES)
-        rows = produced.select("output", "rows", F.when(wanted, F.col("payload")).alias("payload")).collect()
+        payload_bytes, small = F.length("payload").alias("bytes"), F.when(wanted, F.col("payload")).alias("payload")
+        rows = produced.select("output", "rows", payload_bytes, small).collect()
+        sizes = [(row.output, row.bytes) for row in rows]
     scorer = Scorer(terms.event_schema, terms.engine, terms.evaluations, lists)
     heads = [Produced(row.output, row.rows, row.payload) for row in rows]
     met, account = complete_batch(batch_id, heads, scorer, rule_set, stores)
-    return ScoredBatch(account, rule_set, terms, heads, met, produced)
+    size_bytes: Counter[str] = Counter()
+    for output, payload_size in sizes:
+        size_bytes[output] += payload_size
+    return ScoredBatch(account, rule_set, terms, heads, met, produced, size_bytes)
 
 
 def in_microseconds(schema: pa.Schema) -> pa.Schema:

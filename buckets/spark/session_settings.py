@@ -40,6 +40,9 @@ SETTINGS: Mapping[str, str] = {
     # Between the JVM and Python workers go Unix sockets. Over TCP a small batch waits 40 ms for a delayed
     # acknowledgement, more than once: 260 ms a batch before, 203 ms so.
     "spark.python.unix.domain.socket.enabled": "true",
+    # Both stages of a batch are done by the same Python processes. With Spark's default each would have processes of
+    # its own, which load the engine and remember shards for themselves.
+    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
     # A batch reaches Python in few large pieces.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "200000",
     # Streams are not re-planned while they run.
@@ -68,6 +71,16 @@ SETTINGS: Mapping[str, str] = {
 }
 
 
+def _own_daemon(master: str) -> dict[str, str]:
+    """Return the setting that has workers forked from a process in which the engine is loaded.
+
+    Only where they run on this machine: elsewhere the engine may come to workers one by one.
+    """
+    if under_spark_submit() or not master.startswith("local"):
+        return {}
+    return {"spark.python.daemon.module": "buckets.spark.worker_daemon"}
+
+
 def session_settings(places: SessionPlaces, shards: int, extra: Mapping[str, str | int | bool]) -> dict[str, str]:
     """Return all settings of a session; those of the user win."""
     cores, jars = os.cpu_count() or 2, jar_paths()
@@ -80,6 +93,7 @@ def session_settings(places: SessionPlaces, shards: int, extra: Mapping[str, str
         "spark.jars": ",".join(str(path) for path in jars),
         # Spark looks for its own jars with the file system of `fs.file.impl`, so that must be there from the start.
         "spark.driver.extraClassPath": os.pathsep.join(str(path) for path in jars),
+        **_own_daemon(own.get("spark.master", "local")),
         **own,
         **{
             key: value

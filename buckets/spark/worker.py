@@ -1,7 +1,11 @@
 """The Python process that does the work of a task, and is used again for the next one."""
 
+import contextlib
 import gc
+import threading
 from functools import cache
+
+from pyspark import SparkContext
 
 
 @cache
@@ -13,3 +17,13 @@ def settle() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+def start_workers(context: SparkContext) -> None:
+    """Have Spark start a worker while the driver prepares the first batch, which tells of any fault."""
+
+    def start() -> None:
+        with contextlib.suppress(Exception):
+            context.parallelize(range(1), 1).count()
+
+    threading.Thread(target=start, name="start of the workers", daemon=True).start()

@@ -28,6 +28,7 @@ def test_a_frame_holds_the_rows_of_the_table(spark):
         heads=heads,
         met=met,
         produced=spark.createDataFrame([(row.output, row.rows, row.payload) for row in heads], PRODUCED).repartition(3),
+        sizes={},
     )
     for output, schema in columns.output_columns(SCHEMA.largest_scale).items():
         stored = in_microseconds(schema)
