@@ -6,24 +6,29 @@ memory too. Nothing that is loaded starts a thread but Arrow's allocator, which 
 """
 
 import gc
+import importlib
+import os
 
-from pyspark import daemon
-from pyspark import worker as pyspark_worker
-
-from buckets.engine.stages import warm_up
-from buckets.spark import batch_properties, fan_out, windows
-from buckets.state import layer
-
-LOADED = (pyspark_worker, batch_properties, fan_out, windows, layer)
+LOADED = (
+    "pyspark.worker",
+    "buckets.spark.batch_properties",
+    "buckets.spark.fan_out",
+    "buckets.spark.windows",
+    "buckets.state.layer",
+)
 """What workers import."""
 
 
 def main() -> None:
-    """Load the kernels, take everything out of the garbage collector's sight, and fork workers until Spark ends."""
-    warm_up.warm_up()
+    """Load the engine and its kernels, and fork workers until Spark ends."""
+    # At once, as Spark's own would: an interrupt is meant for the driver.
+    os.setpgid(0, 0)
+    for name in LOADED:
+        importlib.import_module(name)
+    importlib.import_module("buckets.engine.stages.warm_up").warm_up()
     gc.collect()
     gc.freeze()
-    daemon.manager()
+    importlib.import_module("pyspark.daemon").manager()
 
 
 if __name__ == "__main__":

@@ -98,6 +98,7 @@ def fails_in(patch: pytest.MonkeyPatch, owner: type, step: str, batch_id: int) -
     patch.setattr(owner, step, failing)
 
 
+@pytest.mark.nightly
 def test_killed_in_a_batch_and_restarted_every_table_is_that_of_an_undisturbed_run(
     buckets, undisturbed, tmp_path: Path
 ):

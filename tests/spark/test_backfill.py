@@ -68,6 +68,7 @@ def from_batch(job: JobFolder, first: int, last: int) -> dict[str, list[Row]]:
     }
 
 
+@pytest.mark.nightly
 def test_killed_while_history_is_filled_in_a_rule_becomes_as_one_that_was_there_from_the_start(
     buckets, spark, tmp_path: Path
 ):

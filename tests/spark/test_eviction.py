@@ -106,6 +106,7 @@ def test_idle_keys_their_pages_and_their_entries_in_the_schedule_vanish(spark, u
     assert scheduled == Counter(list(heads))
 
 
+@pytest.mark.nightly
 def test_killed_in_the_middle_and_restarted_the_state_is_that_of_an_undisturbed_run(
     spark, undisturbed: JobFolder, tmp_path: Path
 ):

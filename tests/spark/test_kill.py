@@ -121,6 +121,7 @@ def test_a_batch_that_was_half_written_is_run_again_as_it_began_whatever_the_con
     assert {"0 to 1970-01-01" in row["reason"] for row in of_batch(found, 3)["dead_letters"]}
 
 
+@pytest.mark.nightly
 def test_killed_twice_in_a_batch_and_restarted_every_table_is_that_of_an_undisturbed_run(
     buckets, spark, finished: JobFolder, tmp_path: Path
 ):
