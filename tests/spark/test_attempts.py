@@ -19,7 +19,7 @@ from tests.spark.test_kill import NARROW, committed_batches, freeze_when
 pytestmark = [pytest.mark.spark, pytest.mark.nightly]
 
 EVENTS, FILES = 400, 16
-WORKER, EXECUTOR = "pyspark.daemon", "CoarseGrainedExecutorBackend"
+WORKER, EXECUTOR = "pyspark.worker", "CoarseGrainedExecutorBackend"
 RETRIED = {"spark.task.maxFailures": 50, "spark.stage.maxConsecutiveAttempts": 50}
 
 
