@@ -4,6 +4,7 @@ from decimal import Decimal
 from unittest import mock
 
 import pytest
+from numba.core.dispatcher import Dispatcher
 
 from buckets import byte_strings
 from buckets.engine.eviction import eviction
@@ -19,10 +20,9 @@ from tests.features import NAMES, FeatureEngine, Wanted
 from tests.oracle import Event
 
 KERNELS = (
-    score_keys, choose_pages, read_heads, unreadable,
-    arena._find, arena._put, arena._add_up, arena._gather, arena._copy, arena._fill_table,
-    byte_strings.copy_strings, byte_strings._prefix_each, byte_strings._differing,
-)  # fmt: skip
+    *(score_keys, choose_pages, read_heads, unreadable),
+    *(each for module in (arena, byte_strings) for each in vars(module).values() if isinstance(each, Dispatcher)),
+)
 __all__ = ["one_voter"]
 
 

@@ -16,7 +16,7 @@ import pytest
 from tests.spark.command import PHASES, RunningCommand, one_line
 from tests.spark.job_folder import JobFolder
 from tests.spark.payments import payments
-from tests.spark.test_attempts import workers
+from tests.spark.test_attempts import WORKER, command_line
 
 pytestmark = pytest.mark.spark
 
@@ -26,6 +26,11 @@ def running_job(root: Path, **changes) -> JobFolder:
     job = JobFolder(root, trigger={"interval": "100ms"}, **changes)
     job.add_events(payments(20), files=1)
     return job
+
+
+def workers(command: RunningCommand) -> list[int]:
+    """The Python workers, and the process that forks more of them."""
+    return [pid for pid in command.processes() if WORKER in command_line(pid)]
 
 
 def jvm(command: RunningCommand) -> list[int]:
@@ -44,11 +49,16 @@ def spark_jvm(command: RunningCommand) -> list[int]:
     return [pid for pid in jvm(command) if b"org.apache.spark" in _of_process(pid, "cmdline")]
 
 
-def hang(command: RunningCommand, frozen) -> None:
-    """Freeze processes once the first batch has begun to be scored; a job that has ended before that is left alone."""
-    command.wait_until(lambda: workers(command) or not command.is_running)
-    for pid in frozen(command):
-        os.kill(pid, signal.SIGSTOP)
+def hang(command: RunningCommand, job: JobFolder, frozen) -> None:
+    """Freeze processes once the first batch has begun to be scored; a job that has ended before that is left alone.
+
+    Workers are there before it: they start beside the query.
+    """
+    begun = job.checkpoint / "buckets" / "batches" / "000000000.json"
+    command.wait_until(lambda: (begun.exists() and workers(command)) or not command.is_running)
+    for _ in range(2):  # what a process has forked until it was frozen, too
+        for pid in frozen(command):
+            os.kill(pid, signal.SIGSTOP)
 
 
 def ended(command: RunningCommand) -> str:
@@ -65,7 +75,7 @@ def ended(command: RunningCommand) -> str:
 def test_a_batch_in_which_nothing_gets_done_ends_the_job_and_the_next_start_goes_on(spark, tmp_path):
     job = running_job(tmp_path, stall_patience="10s")
     with RunningCommand("run", job.conf, log=tmp_path / "log") as command:
-        hang(command, workers)
+        hang(command, job, workers)
         last = ended(command)
     assert "has made no progress for 10s, the limit of stall_patience: no task has ended" in last
     assert str(job.checkpoint / "buckets" / "logs") in last
@@ -87,7 +97,7 @@ def test_a_jvm_that_hangs_while_it_starts_ends_the_job_too(tmp_path):
 def test_a_second_signal_ends_what_hangs_at_once(tmp_path, frozen):
     job = running_job(tmp_path)
     with RunningCommand("run", job.conf, log=tmp_path / "log") as command:
-        hang(command, frozen)
+        hang(command, job, frozen)
         command.terminate()
         command.wait_until(lambda: "stopping after the batch" in command.stderr)
         command.terminate()
@@ -98,7 +108,7 @@ def test_a_second_signal_ends_what_hangs_at_once(tmp_path, frozen):
 def test_a_jvm_that_is_killed_is_one_line_without_a_word_of_the_library_that_talks_to_it(tmp_path):
     job = running_job(tmp_path)
     with RunningCommand("run", job.conf, log=tmp_path / "log") as command:
-        hang(command, lambda command: [])
+        hang(command, job, lambda command: [])
         (pid,) = jvm(command)
         os.kill(pid, signal.SIGKILL)
         last = ended(command)
