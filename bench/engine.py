@@ -61,10 +61,15 @@ SIZES = (
 )
 
 
+def rules_of(groupings: int) -> RuleSet:
+    """The team's rules over so many groupings, in force."""
+    rules = [Rule.model_validate(rule) for rule in team_rules(groupings)]
+    return revise(RuleSet(0, (), (), {}), changes_between((), rules), SCHEMA, (), DAY_MS).rule_set
+
+
 def cost_ms(size: Size, table: pa.Table) -> float:
     """CPU time of a batch in ms, the median over the batches."""
-    rules = [Rule.model_validate(rule) for rule in team_rules(size.groupings)]
-    rule_set = revise(RuleSet(0, (), (), {}), changes_between((), rules), SCHEMA, (), DAY_MS).rule_set
+    rule_set = rules_of(size.groupings)
     job = InMemoryJob(Scorer(SCHEMA, EngineSettings(shards=size.shards), evaluations=False))
     job.score_batch(list(table_arrivals(table.slice(0, WARM_ROWS), SCHEMA, rule_set.named_fields)), rule_set)
     spent_ms = []

@@ -60,8 +60,13 @@ class JobRecord:
             BucketsError: as `identity`.
         """
         identity = self.identity(basis) or uuid.uuid4().hex
-        self._write(basis, identity, self.life)
+        self._write(basis, identity, **self._own())
         return identity
+
+    def _own(self) -> dict[str, Any]:
+        """Return what the record has besides basis and identity."""
+        written = self._read() if self._is_there() else {}
+        return {name: written[name] for name in ("life", "partitions") if name in written}
 
     @property
     def life(self) -> str | None:
@@ -70,7 +75,25 @@ class JobRecord:
         State that is imported keeps its identity, so that results go on in the tables that there are. Only the last
         checkpoint into which it was imported may write to them.
         """
-        return self._read().get("life") if self._is_there() else None
+        return self._own().get("life")
+
+    @property
+    def partitions(self) -> int | None:
+        """Over how many partitions of Spark the shards are spread; None: as their numbers fall, as once they did."""
+        return self._own().get("partitions")
+
+    def spread(self, partitions: int) -> int | None:
+        """Spread the shards of a checkpoint in which no batch has begun; in any other they stay where they are.
+
+        Args:
+            partitions: how many partitions Spark has.
+
+        Returns:
+            `partitions` of the record from now on.
+        """
+        if self.partitions is None and BatchRecords(self._checkpoint).newest() is None:
+            self._records.write(self._file, {**self._read(), "partitions": partitions}, _INDENT)
+        return self.partitions
 
     def check_import_ended(self) -> None:
         """See that no import into the checkpoint was broken off; this record is what it writes last.
@@ -82,9 +105,9 @@ class JobRecord:
             message = f"an import into {self._checkpoint} has begun and not ended; remove the folder and import again"
             raise BucketsError(message)
 
-    def begin_imported(self, basis: Basis, identity: str, life: str) -> None:
+    def begin_imported(self, basis: Basis, identity: str, life: str, partitions: int) -> None:
         """Make the record of a checkpoint into which state is imported; with it the checkpoint is whole."""
-        self._write(basis, identity, life)
+        self._write(basis, identity, life=life, partitions=partitions)
 
     def written(self) -> dict[str, Any]:
         """Return the record as it is written.
@@ -95,8 +118,8 @@ class JobRecord:
         self.event_schema()
         return self._read()
 
-    def _write(self, basis: Basis, identity: str, life: str | None) -> None:
-        record = {**basis.to_json(), "id": identity} | ({} if life is None else {"life": life})
+    def _write(self, basis: Basis, identity: str, **own: Any) -> None:
+        record = {**basis.to_json(), "id": identity, **own}
         if not self._file.exists() or self._file.read_bytes() != self._records.sealed(self._file, record, _INDENT):
             self._records.write(self._file, record, _INDENT)
 

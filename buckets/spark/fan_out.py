@@ -13,35 +13,44 @@ from buckets.lists.lists import NO_LISTS, Lists
 from buckets.rules.rule_set import RuleSet
 from buckets.spark.arrival_stream import ArrivalStream
 from buckets.spark.batch_properties import lists_of_task, rule_set_of_task, terms_of_task
+from buckets.spark.shard_keys import ShardKeys
 from buckets.spark.worker import settle
 
 COLUMNS = "shard int, payload binary"
 
 
-def fan_out_stage(arrivals: ArrivalStream, schema: EventSchema) -> DataFrame:
+def fan_out_stage(arrivals: ArrivalStream, schema: EventSchema, shard_keys: ShardKeys) -> DataFrame:
     """Turn arrivals into messages to the shards.
 
     Args:
         arrivals: the stream of a source.
         schema: the event schema by which rows are read; a batch that is run again may have begun with another one.
+        shard_keys: the numbers by which Spark knows the shards.
     """
     normalise = arrivals.normalise
 
     def stage(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from fan_out_rows(normalise(batches), schema, rule_set_of_task(), terms_of_task(), lists_of_task())
+        of_batch = rule_set_of_task(), terms_of_task(), lists_of_task()
+        yield from fan_out_rows(normalise(batches), schema, shard_keys, *of_batch)
         settle()
 
     return arrivals.frame.mapInArrow(stage, COLUMNS)
 
 
 def fan_out_rows(
-    arrivals: Iterable[pa.RecordBatch], schema: EventSchema, rule_set: RuleSet, terms: Terms, lists: Lists = NO_LISTS
+    arrivals: Iterable[pa.RecordBatch],
+    schema: EventSchema,
+    shard_keys: ShardKeys,
+    rule_set: RuleSet,
+    terms: Terms,
+    lists: Lists = NO_LISTS,
 ) -> Iterator[pa.RecordBatch]:
     """Turn each piece of a task's arrivals into messages to the shards, in `COLUMNS`.
 
     Args:
         arrivals: pieces of any size, in the form of `buckets.events.arrivals`.
         schema: the event schema by which they were read.
+        shard_keys: the numbers by which Spark knows the shards.
         rule_set: the rules of the batch.
         terms: what else decides its results.
         lists: those of the batch.
@@ -51,6 +60,6 @@ def fan_out_rows(
         if rows.num_rows:
             typed = with_fields_of(rows, schema, begun)
             messages = list(fan_out(typed, rule_set, begun, terms.engine, lists))
-            shards = pa.array([message.shard for message in messages], pa.int32())
+            shards = pa.array([shard_keys.key_of(message.shard) for message in messages], pa.int32())
             payloads = pa.array([message.payload for message in messages], pa.binary())
             yield pa.RecordBatch.from_arrays([shards, payloads], names=["shard", "payload"])

@@ -38,7 +38,8 @@ from buckets.spark.kafka_sink import KafkaSink
 from buckets.spark.new_topic import go_on_in_new_topic
 from buckets.spark.query import BatchReport, Phases, Scoring, ScoringQuery
 from buckets.spark.scored_batch import Sink
-from buckets.spark.session import start_session
+from buckets.spark.session import shuffle_partitions, start_session
+from buckets.spark.shard_keys import ShardKeys
 from buckets.spark.source import open_source
 from buckets.spark.stall import watched_start
 from buckets.state.layer import Bounds
@@ -102,6 +103,7 @@ class PreparedJob:
         job, settings = self.job, self.job.settings
         checkpoint, feed = Checkpoint(job.checkpoint), open_rules(job, listener.say)
         checkpoint.check()
+        partitions = checkpoint.job.spread(shuffle_partitions(spark))
         lists = open_lists(job, checkpoint, listener.say)
         backfills = None if settings.archive is None else Backfills(job, listener.say)
         history = open_history(job, self.identity, lambda fault: listener.say(fault.message))
@@ -117,6 +119,7 @@ class PreparedJob:
             ),
             sink=sink or self._open_sink(upkeep),
             bounds=Bounds.of_each(settings.state.log, settings.state.cache, settings.engine.shards),
+            shard_keys=ShardKeys.of(settings.engine.shards, partitions),
             single_stage=settings.partitions == 1,
             patience=patience_of(settings, listener.on_outage, listener.say, guard),
             order=self._arrival_order(listener.say),

@@ -38,6 +38,7 @@ from buckets.spark.batch_properties import set_fills, set_lists, set_rule_set, s
 from buckets.spark.fan_out import fan_out_stage
 from buckets.spark.running import Batch, Patience, Running, begin_query
 from buckets.spark.scored_batch import ScoredBatch, Sink, score_batch
+from buckets.spark.shard_keys import ShardKeys
 from buckets.spark.windows import windows_stage
 from buckets.spark.worker import start_workers
 from buckets.state.layer import Bounds
@@ -55,6 +56,7 @@ class Scoring:
         book: the rules of each batch.
         sink: where results go.
         bounds: of the state's log and caches.
+        shard_keys: the numbers by which Spark knows the shards.
         single_stage: whether one task does a whole batch, without a shuffle: least delay, one core.
         patience: what is done about faults of Kafka.
         order: checks that batches arrive in order; None where the source has no order across them.
@@ -70,6 +72,7 @@ class Scoring:
     book: RuleBook
     sink: Sink
     bounds: Bounds
+    shard_keys: ShardKeys
     single_stage: bool = False
     patience: Patience = field(default_factory=Patience)
     order: ArrivalOrder | None = None
@@ -137,10 +140,10 @@ class ScoringQuery:
 
     def _begin(self, interval_ms: int | None, run_batch: Batch) -> StreamingQuery:
         scoring = self._scoring
-        messages = fan_out_stage(scoring.arrivals, scoring.terms.event_schema)
+        messages = fan_out_stage(scoring.arrivals, scoring.terms.event_schema, scoring.shard_keys)
         if scoring.single_stage:
             messages = messages.coalesce(1)
-        produced = windows_stage(messages, scoring.bounds)
+        produced = windows_stage(messages, scoring.bounds, scoring.shard_keys)
         writer = produced.writeStream.outputMode("update").foreachBatch(run_batch)
         is_first = self._query is None
         if is_first:

@@ -77,6 +77,11 @@ def start_session(
     return session
 
 
+def shuffle_partitions(session: SparkSession) -> int:
+    """Return over how many partitions a session spreads the state of a new checkpoint."""
+    return int(session.conf.get("spark.sql.shuffle.partitions") or 1)
+
+
 def _probable_cause() -> str:
     """Return what keeps a JVM from starting, most likely, and what to do about it."""
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -34,6 +34,8 @@ from buckets.errors import BucketsError
 from buckets.files import write_whole
 from buckets.outputs.columns import BATCHES
 from buckets.rules.renaming import Names
+from buckets.spark.session import shuffle_partitions
+from buckets.spark.shard_keys import ShardKeys
 from buckets.spark.state_install import MESSAGES, install
 from buckets.state_transfer.carried_stores import carried_driver, carried_state_keys
 from buckets.state_transfer.checkpoint_files import renumber_batch
@@ -108,9 +110,10 @@ def _import_into(
         _carry_records(checkpoint, plan)
         say("writing the state")
         messages = Path(work) / "messages"
-        _messages(spark, folder, plan.carried, messages)
+        partitions = shuffle_partitions(spark)
+        _messages(spark, folder, plan.carried, ShardKeys.of(plan.basis.engine.shards, partitions), messages)
         _install(spark, checkpoint, messages, plan)
-        known.job.begin_imported(plan.basis, plan.manifest.identity, life)
+        known.job.begin_imported(plan.basis, plan.manifest.identity, life, partitions)
 
 
 def _check_new(checkpoint: Path) -> None:
@@ -186,19 +189,22 @@ def _carry_records(checkpoint: Path, plan: CarryPlan) -> None:
             known.batches.keep(batch_id, replace(record, driver=batch_id))
 
 
-def _messages(spark: SparkSession, folder: Path, carried: Regrouping, to: Path) -> None:
+def _messages(spark: SparkSession, folder: Path, carried: Regrouping, shard_keys: ShardKeys, to: Path) -> None:
     """Write what is put into the state, as files of `MESSAGES`."""
     keys = _rows(spark, folder / KEYS, "shard int, state_key binary, head binary, policies binary")
     pages = _rows(spark, folder / PAGES, "shard int, state_key binary, page binary")
-    keys.mapInArrow(partial(_carried_keys, carried), MESSAGES).write.option("compression", "zstd").parquet(str(to))
-    made = pages.mapInArrow(partial(_carried_pages, carried), MESSAGES)
+    keys.mapInArrow(partial(_carried_keys, carried, shard_keys), MESSAGES).write.option("compression", "zstd").parquet(
+        str(to)
+    )
+    made = pages.mapInArrow(partial(_carried_pages, carried, shard_keys), MESSAGES)
     made.write.mode("append").option("compression", "zstd").parquet(str(to))
     rows = DeltaTable(folder / SHARDS).to_pyarrow_table().to_pylist()
     times = {row["shard"]: ShardTimes.read(row["overview"], row["voters"]) for row in rows}
     now = carried_times(times, _resolved(keys, times), carried)
     blank = dict.fromkeys(MESSAGES.names)
     written = [
-        blank | {"shard": shard, "overview": of_shard.overview(), "voters": of_shard.clock().to_bytes()}
+        blank
+        | {"shard": shard_keys.key_of(shard), "overview": of_shard.overview(), "voters": of_shard.clock().to_bytes()}
         for shard, of_shard in now.items()
     ]
     types = {"shard": pa.int32()}
@@ -228,13 +234,17 @@ def _resolved(keys: DataFrame, times: dict[int, ShardTimes]) -> list[Resolved]:
     return [(row.shard, row.group_id, row.voter, row.key) for row in rows]
 
 
-def _carried_keys(carried: Regrouping, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _carried_keys(
+    carried: Regrouping, shard_keys: ShardKeys, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         now = carried_state_keys(batch["state_key"].to_pylist(), carried)
-        yield _message_batch(now, batch, ["head", "policies"])
+        yield _message_batch(now, shard_keys, batch, ["head", "policies"])
 
 
-def _carried_pages(carried: Regrouping, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _carried_pages(
+    carried: Regrouping, shard_keys: ShardKeys, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         state_keys = batch["state_key"].to_pylist()
         heads = carried_state_keys([state_key[:-PAGE_BYTES] for state_key in state_keys], carried)
@@ -242,15 +252,17 @@ def _carried_pages(carried: Regrouping, batches: Iterable[pa.RecordBatch]) -> It
             None if head is None else (head[0], head[1] + state_key[-PAGE_BYTES:])
             for head, state_key in zip(heads, state_keys, strict=True)
         ]
-        yield _message_batch(now, batch, ["page"])
+        yield _message_batch(now, shard_keys, batch, ["page"])
 
 
-def _message_batch(now: list[tuple[int, bytes] | None], batch: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:
+def _message_batch(
+    now: list[tuple[int, bytes] | None], shard_keys: ShardKeys, batch: pa.RecordBatch, names: list[str]
+) -> pa.RecordBatch:
     """Return messages to the shards and keys that entries have now; those that have none are left out."""
     kept = pa.array([index for index, entry in enumerate(now) if entry is not None], pa.int64())
     entries = [entry for entry in now if entry is not None]
     columns = {
-        "shard": pa.array([shard for shard, _ in entries], pa.int32()),
+        "shard": pa.array([shard_keys.key_of(shard) for shard, _ in entries], pa.int32()),
         "state_key": pa.array([state_key for _, state_key in entries], pa.binary()),
     } | {name: batch[name].take(kept) for name in names}
     arrays = [columns.get(name, pa.nulls(len(entries), pa.binary())) for name in MESSAGES.names]

@@ -33,7 +33,8 @@ MESSAGES = StructType(
         StructField("voters", BinaryType()),
     ]
 )
-"""A key (`head`, `policies`), a page, or what the shard knows of time (no `state_key`)."""
+"""A key (`head`, `policies`), a page, or what the shard knows of time (no `state_key`); `shard` is its number of
+`ShardKeys`."""
 _AT_ONCE = 10_000
 
 

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from buckets.byte_strings import ByteStrings
+from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.folders import spark_folder
 from buckets.engine.storage.shard_store import (
     GROUP_BYTES,
@@ -23,6 +24,7 @@ from buckets.engine.storage.shard_store import (
     split_page_key,
 )
 from buckets.errors import BucketsError
+from buckets.spark.shard_keys import ShardKeys
 from buckets.spark.windows import STATE
 from buckets.state.segment import decode_segment
 from buckets.timeline.inspection import TimelineView, summarise_heads, view_timeline
@@ -79,7 +81,13 @@ def read_entries(spark: SparkSession, checkpoint: Path, section: bytes) -> DataF
     # The reader reports to the coordinator of state stores, which comes with the session's query manager.
     _ = spark.streams.active
     reader = spark.read.format("statestore").option("path", str(spark_folder(checkpoint))).option("stateVarName", STATE)
-    shard, key, value = F.col("key.shard"), F.col("user_map_key.key"), F.col("user_map_value.timeline")
+    record = Checkpoint(checkpoint).job
+    shard_keys = ShardKeys.of(record.written()["shards"], record.partitions)
+    shard, key, value = (
+        shard_keys.shard_column("key.shard"),
+        F.col("user_map_key.key"),
+        F.col("user_map_value.timeline"),
+    )
     stored = reader.load().select(shard.alias("shard"), key.alias("state_key"), value.alias("value"))
     # Pages are never in the log.
     entries = stored if section == PAGES else _with_log(stored)

@@ -8,6 +8,7 @@ from pyspark.sql.streaming.stateful_processor import MapState, StatefulProcessor
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 from buckets.engine.storage.shard_store import HEADS, PAGES, POLICIES, SCHEDULE, InObjects, Section, ShardStore
+from buckets.spark.shard_keys import ShardKeys
 from buckets.spark.state_client import get_values, put_values, remove_keys
 from buckets.spark.worker import settle
 from buckets.state.layer import Bounds
@@ -52,9 +53,10 @@ class MapStateEntries(InObjects):
 class Windows(StatefulProcessor):
     """Spark's view of a shard: the messages to it in one micro-batch in, and payloads out."""
 
-    def __init__(self, bounds: Bounds) -> None:
-        """Bound log and caches."""
+    def __init__(self, bounds: Bounds, shard_keys: ShardKeys) -> None:
+        """Bound log and caches, and know shards by the numbers that Spark has of them."""
         self._bounds = bounds
+        self._shard_keys = shard_keys
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Open the state; its schema never changes, a versioned codec is inside."""
@@ -77,7 +79,8 @@ class Windows(StatefulProcessor):
             schedule=Section(layer, SCHEDULE),
             policies=Section(layer, POLICIES),
         )
-        for produced in scorer.score(payloads, rule_set_of_task(), store, sources_of_task(key[0])):
+        sources = sources_of_task(self._shard_keys.shard_of(key[0]))
+        for produced in scorer.score(payloads, rule_set_of_task(), store, sources):
             yield Row(output=produced.output, rows=produced.rows, payload=produced.payload)
         layer.commit()
 
@@ -86,6 +89,6 @@ class Windows(StatefulProcessor):
         settle()
 
 
-def windows_stage(messages: DataFrame, bounds: Bounds) -> DataFrame:
+def windows_stage(messages: DataFrame, bounds: Bounds, shard_keys: ShardKeys) -> DataFrame:
     """Turn messages to shards into what the shards produce: rows of `PRODUCED`."""
-    return messages.groupBy("shard").transformWithState(Windows(bounds), PRODUCED, "update", "none")
+    return messages.groupBy("shard").transformWithState(Windows(bounds, shard_keys), PRODUCED, "update", "none")

@@ -85,7 +85,7 @@ def test_what_is_left_of_an_import_that_was_broken_off_is_told(buckets, conf, ex
     for command in (("state", "import", export, "--conf", conf), ("run", conf)):
         said = one_line(buckets(*command))
         assert f"an import into {checkpoint.path} has begun and not ended; remove the folder and import again" in said
-    checkpoint.job.begin_imported(basis(), "me", "second")
+    checkpoint.job.begin_imported(basis(), "me", "second", 2)
     said = one_line(buckets("state", "import", export, "--conf", conf, "--dry-run"))
     assert "is there already, and state is imported into a new one" in said
 

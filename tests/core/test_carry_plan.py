@@ -243,7 +243,7 @@ def test_an_output_folder_goes_on_with_the_checkpoint_into_which_state_was_impor
     OwnedFolder(output, "output.path", checkpoint.job.life).take(identity)
     assert OwnedFolder(output, "output.path", checkpoint.job.life).is_of(identity)
     imported = JobRecord(tmp_path / "new")
-    imported.begin_imported(basis(shards=64), identity, "second")
+    imported.begin_imported(basis(shards=64), identity, "second", 2)
     OwnedFolder(output, "output.path", "second").hand_over(identity)
     assert OwnedFolder(output, "output.path", imported.life).is_of(imported.open(basis(shards=64)))
     assert imported.life == "second"

@@ -6,6 +6,7 @@ import re
 import pytest
 
 from buckets.checkpoint.basis import FORMAT, is_same_source
+from buckets.checkpoint.batch_records import BatchRecord
 from buckets.checkpoint.checkpoint import Checkpoint
 from buckets.checkpoint.job_record import JobRecord
 from buckets.errors import BucketsError
@@ -65,8 +66,22 @@ def test_a_checkpoint_into_which_an_import_was_broken_off_is_refused_until_it_is
     for refused in (checkpoint.job.open, checkpoint.job.identity):
         with pytest.raises(BucketsError, match=re.escape(said)):
             refused(basis())
-    checkpoint.job.begin_imported(basis(), "me", "second")
+    checkpoint.job.begin_imported(basis(), "me", "second", 2)
     assert checkpoint.job.open(basis()) == "me"
+
+
+def test_shards_are_spread_over_the_partitions_of_the_first_start_for_good(checkpoint):
+    identity = checkpoint.job.open(basis())
+    assert checkpoint.job.partitions is None
+    assert [checkpoint.job.spread(partitions) for partitions in (3, 5)] == [3, 3]
+    assert checkpoint.job.open(basis()) == identity
+    assert checkpoint.job.partitions == 3
+
+
+def test_shards_of_a_checkpoint_with_batches_stay_where_they_are(checkpoint):
+    checkpoint.job.open(basis())
+    checkpoint.batches.keep(0, BatchRecord(1, (), False))
+    assert checkpoint.job.spread(3) is None
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,14 @@ from buckets.checkpoint.terms import Terms
 from buckets.config.engine import EngineSettings
 from buckets.rules.rule_set import first_rule_set
 from buckets.spark.fan_out import fan_out_rows
+from buckets.spark.shard_keys import ShardKeys
 from tests.core.examples import SCHEMA, rule
 from tests.core.pipeline import Row, arrivals
 
 RULES = first_rule_set([rule("r")])
 TERMS = Terms(event_schema=SCHEMA, engine=EngineSettings(shards=4), evaluations=False, output="delta")
+
+KEYS = ShardKeys.of(TERMS.engine.shards, None)
 
 
 def row(number: int) -> Row:
@@ -17,7 +20,7 @@ def row(number: int) -> Row:
 
 def messages_of(*pieces: list[Row]) -> list[tuple[int, bytes]]:
     """What pieces of one task become: shards and payloads."""
-    batches = fan_out_rows([arrivals(rows, SCHEMA) for rows in pieces], SCHEMA, RULES, TERMS)
+    batches = fan_out_rows([arrivals(rows, SCHEMA) for rows in pieces], SCHEMA, KEYS, RULES, TERMS)
     return [(message["shard"], message["payload"]) for batch in batches for message in batch.to_pylist()]
 
 
