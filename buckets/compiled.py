@@ -156,7 +156,10 @@ _INNER: dict[str, Any] = {"nogil": True, "no_cpython_wrapper": True, "no_cfunc_w
 
 
 def compiled(function: Compiled) -> Compiled:
-    """Compile a function that Python calls, at its first call; later processes load it from numba's cache."""
+    """Compile a function that Python calls, at its first call; later processes load it from numba's cache.
+
+    Loops over keys or events belong into a leaf that it calls: here each tuple of arrays is counted in every round.
+    """
     return cast(Compiled, numba.njit(cache=True, nogil=True, no_cfunc_wrapper=True)(function))  # type: ignore[call-overload]
 
 

@@ -89,14 +89,14 @@ def new_edges(windows, columns):
     )
 
 
-@leaf
+@inlined
 def forget_stretches(edges: Edges) -> None:
     """Add up stretches again: some cell before the newest has changed."""
     edges.seen_start[:] = UNKNOWN
     edges.changes[0] += 1
 
 
-@leaf
+@inlined
 def begin(edges: Edges) -> None:
     """Stand at the beginning of another timeline."""
     edges.start[:] = 0

@@ -68,7 +68,7 @@ class ShardKeys:
 def spark_hash(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
     """Return Spark's hash of numbers: Murmur3 of their four bytes, with its seed 42.
 
-    From `org.apache.spark.unsafe.hash.Murmur3_x86_32`.
+    From Spark's `Murmur3_x86_32`.
     """
     key = _rotated(numbers.astype(np.uint32) * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
     mixed = _rotated(np.uint32(42) ^ key, 13) * np.uint32(5) + np.uint32(0xE6546B64) ^ np.uint32(4)

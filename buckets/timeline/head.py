@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from buckets.compiled import leaf
+from buckets.compiled import inlined, leaf
 from buckets.numbers import varint
 from buckets.timeline.directory import Directory
 from buckets.timeline.page import (
@@ -150,7 +150,7 @@ def _read_entry(data, at, directory: Directory, entry, columns, before_ms):
     return at
 
 
-@leaf
+@inlined
 def read_newest_cells(data, start, at, timeline: Timeline, owner, from_ms) -> None:
     """Append the newest cells of a head to those of a timeline.
 

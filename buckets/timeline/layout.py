@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from buckets.compiled import allocating, leaf
+from buckets.compiled import allocating, inlined, leaf
 from buckets.numbers.wide_sum import LOW_BITS, LOW_MASK
 from buckets.timeline.bucket import absorb, make_combined
 from buckets.timeline.directory import Directory
@@ -96,12 +96,19 @@ def new_written(size, pages):
     )
 
 
+@inlined
+def has_page_room(written: Written, size, pages):
+    """Return whether there is room for so many more bytes and pages."""
+    used, count = written.used[0], written.used[1]
+    return used + size <= written.data.shape[0] and count + pages <= written.key.shape[0]
+
+
 @allocating
 def with_page_room(written: Written, size, pages):
     """Return the same with room for more, doubled where it is full."""
-    used, count = written.used[0], written.used[1]
-    if used + size <= written.data.shape[0] and count + pages <= written.key.shape[0]:
+    if has_page_room(written, size, pages):
         return written
+    used, count = written.used[0], written.used[1]
     larger = new_written(max(used + size, 2 * written.data.shape[0]), max(count + pages, 2 * written.key.shape[0]))
     larger.used[0], larger.used[1] = used, count
     for byte in range(used):
@@ -125,7 +132,7 @@ def new_stretches(entries):
     )
 
 
-@leaf
+@inlined
 def written_bound(timeline: Timeline, entries):
     """Return bytes that the head or the pages of a timeline need at most."""
     cells, columns = timeline.size[0], timeline.extremes.shape[1]
@@ -136,7 +143,7 @@ def written_bound(timeline: Timeline, entries):
     return HEAD_BYTES + (cells + entries) * (per_cell + FIXED_BYTES + entry_bound(columns)) + ids
 
 
-@leaf
+@inlined
 def _gather(timeline: Timeline, directory: Directory, kept_ms, tiers: Tiers, borders, stretches: Stretches) -> None:
     """Drop and fold cells in place, without regard to what is computed from cells but `prefix_count`.
 
@@ -181,7 +188,7 @@ def _gather(timeline: Timeline, directory: Directory, kept_ms, tiers: Tiers, bor
     stretches.used[0] = count
 
 
-@leaf
+@inlined
 def _take_cell(timeline: Timeline, read, write, first, events, tiers: Tiers, borders):
     """Move one cell to its position in a run that begins at `first`, or fold it into the last one there."""
     time_ms = timeline.first_ms[read]
@@ -269,7 +276,7 @@ def _describe(timeline: Timeline, first, end, tiers: Tiers, borders, target: Dir
         target.nulls[column, entry] = nulls
 
 
-@leaf
+@inlined
 def _has_null_in(timeline: Timeline, first, end):
     """Return whether some event of cells `[first, end)` has no value in some column."""
     for column in range(timeline.extremes.shape[1]):
@@ -287,7 +294,7 @@ def _next_free(directory: Directory, free, end):
     return free
 
 
-@leaf
+@inlined
 def _release(directory: Directory, start, end, stretches: Stretches):
     """Mark the pages that go: their numbers become `-number - 1`."""
     stretch, count = np.int64(0), stretches.used[0]
@@ -311,7 +318,7 @@ def _note_page(written: Written, key, page, end, is_removed):
     written.used[1] = number + 1
 
 
-@leaf
+@inlined
 def write_timeline(work: Layout, key, head: HeadFields, kept_ms, heads, at, written: Written):
     """Lay a timeline down: pages into `written`, the head at a position in `heads`.
 

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from buckets.compiled import compiled, leaf
+from buckets.compiled import compiled, inlined
 from buckets.timeline.directory import Directory, new_directory, push_entry
 from buckets.timeline.head import FROM_THE_BEGINNING, NO_CLOCK, read_entry_count, read_head, read_newest_cells
 from buckets.timeline.page import read_cells
@@ -80,7 +80,7 @@ def read_heads(pool, head_start, generation, columns):
     return heads, directory
 
 
-@leaf
+@inlined
 def load_timeline(timeline: Timeline, pool, heads: Heads, directory: Directory, key, page_start):
     """Set a timeline up from a key's head, the pages at hand, and an entry for each page that is not."""
     clear(timeline)

@@ -19,7 +19,7 @@ from typing import Final
 
 import numpy as np
 
-from buckets.compiled import leaf
+from buckets.compiled import inlined, leaf
 from buckets.numbers import varint
 from buckets.numbers.fixed_point import INT64_MAX
 from buckets.timeline.timeline import NO_ID, Timeline, is_null, is_raw, set_null
@@ -57,7 +57,7 @@ def read_extremes(data, at):
     return least, np.int64(np.uint64(least) + span), nulls, at
 
 
-@leaf
+@inlined
 def _write_value(out, at, timeline: Timeline, column, cell):
     """Write the value of a raw cell, or that there is none; returns the position after."""
     if not is_null(timeline, column, cell):
@@ -137,7 +137,7 @@ def read_cells(data, at, timeline: Timeline, owner, from_ms):
     return read_raw(data, at, timeline, columns, raw, owner, time_ms, from_ms, True)
 
 
-@leaf
+@inlined
 def _read_combined(data, at, timeline: Timeline, columns, owner, before_ms, from_ms):
     gap_ms, at = varint.read_count(data, at)
     span_ms, at = varint.read_count(data, at)
@@ -170,7 +170,7 @@ def _read_combined(data, at, timeline: Timeline, columns, owner, before_ms, from
     return before_ms + gap_ms, at
 
 
-@leaf
+@inlined
 def read_raw(data, at, timeline: Timeline, columns, raw, owner, time_ms, from_ms, starts_with_gap):
     """Append raw cells to a timeline, the first at `time_ms` or a gap later; returns the position after them."""
     first, known = timeline.size[0], timeline.extremes.shape[1]
