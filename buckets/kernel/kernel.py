@@ -73,10 +73,10 @@ class Position(NamedTuple):
         clock_ms: the key's clock.
     """
 
-    key: int
-    event: int
-    used: int
-    clock_ms: int
+    key: np.int64
+    event: np.int64
+    used: np.int64
+    clock_ms: np.int64
 
 
 class Work(NamedTuple):
