@@ -65,6 +65,7 @@ def test_scoring_and_audit_killed_again_and_again_lose_nothing_and_keep_every_me
     assert_tables_hold_topics(job)
 
 
+@pytest.mark.nightly
 def test_a_batch_that_is_run_again_uses_the_rules_it_had_while_newer_ones_are_there(broker, tmp_path):
     job, events = KafkaJob(broker, tmp_path, trigger={"interval": "0ms"}), payments(200)
     job.send(events[:20])

@@ -116,6 +116,7 @@ def all_is_evaluated(job: AuditJob) -> bool:
     return any(json.loads(alert.value())["position"] == last for alert in job.broker.read(job.topic_of(columns.ALERTS)))
 
 
+@pytest.mark.nightly
 def test_a_broker_that_goes_away_under_load_again_and_again_costs_nothing(job, tmp_path, lengths_ms):
     events = iter(payments(RATE * (sum(lengths_ms) // 1000 + 1_200)))
     with RunningCommand("run", job.conf, "--audit", log=tmp_path / "log") as command:

@@ -194,6 +194,7 @@ def remembering(root: Path, source: Path | None = None) -> JobFolder:
     return job
 
 
+@pytest.mark.nightly
 def test_what_policies_lists_and_alerts_remember_is_that_of_an_undisturbed_run_after_kills(
     buckets, spark, tmp_path: Path
 ):
