@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from buckets.compiled import compiled
+from buckets.compiled import compiled, copy_bytes, inlined, read_word
 
 Int64s = npt.NDArray[np.int64]
 
@@ -101,13 +101,26 @@ def gathered(pool: npt.NDArray[np.uint8], at: Int64s, lengths: Int64s) -> ByteSt
     return fixed(data, start)
 
 
+@inlined
+def same_bytes(one, at, other, other_at, length):
+    """Return whether two stretches of bytes are the same."""
+    byte = 0
+    while byte + 8 <= length:
+        if read_word(one, at + byte) != read_word(other, other_at + byte):
+            return False
+        byte += 8
+    while byte < length:
+        if one[at + byte] != other[other_at + byte]:
+            return False
+        byte += 1
+    return True
+
+
 @compiled
 def copy_strings(pool, at, start, data):
     """Copy byte strings from places in a pool to `start` in `data`."""
     for index in range(at.shape[0]):
-        place = at[index] - start[index]
-        for to in range(start[index], start[index + 1]):
-            data[to] = pool[place + to]
+        copy_bytes(data, start[index], pool, at[index], start[index + 1] - start[index])
 
 
 @compiled
@@ -115,12 +128,10 @@ def _prefix_each(prefix, pool, pool_start, data):
     """Copy byte strings into `data`, with a prefix before each."""
     to = 0
     for index in range(pool_start.shape[0] - 1):
-        for byte in range(prefix.shape[0]):
-            data[to] = prefix[byte]
-            to += 1
-        for at in range(pool_start[index], pool_start[index + 1]):
-            data[to] = pool[at]
-            to += 1
+        length = pool_start[index + 1] - pool_start[index]
+        copy_bytes(data, to, prefix, 0, prefix.shape[0])
+        copy_bytes(data, to + prefix.shape[0], pool, pool_start[index], length)
+        to += prefix.shape[0] + length
 
 
 @compiled
@@ -129,11 +140,6 @@ def _differing(one, one_start, other, other_start):
     differs = np.zeros(one_start.shape[0] - 1, np.bool_)
     for index in range(differs.shape[0]):
         length = one_start[index + 1] - one_start[index]
-        if other_start[index + 1] - other_start[index] != length:
-            differs[index] = True
-            continue
-        for byte in range(length):
-            if one[one_start[index] + byte] != other[other_start[index] + byte]:
-                differs[index] = True
-                break
+        has_length = other_start[index + 1] - other_start[index] == length
+        differs[index] = not (has_length and same_bytes(one, one_start[index], other, other_start[index], length))
     return differs

@@ -23,8 +23,9 @@ from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
+from numba.core import cgutils, types
 from numba.core.caching import CacheImpl, _CacheLocator
-from numba.extending import register_jitable
+from numba.extending import intrinsic, register_jitable
 
 Compiled = TypeVar("Compiled", bound=Callable[..., Any])
 _IMPORT = re.compile(rb"^from buckets\.([\w.]+) import", re.MULTILINE)
@@ -179,3 +180,37 @@ def inlined(function: Compiled) -> Compiled:
     A timeline is a tuple of fifteen arrays, and a call that is not inlined copies all of their descriptions.
     """
     return register_jitable(_nrt=False, forceinline=True, **_INNER)(function)
+
+
+def _bytes_at(context: Any, builder: Any, kind: Any, array: Any, at: Any) -> Any:
+    """Return the address of a byte of an array of bytes."""
+    return builder.gep(context.make_array(kind)(context, builder, array).data, [at])
+
+
+def _copy_bytes(typing: Any, target: Any, at: Any, source: Any, start: Any, length: Any) -> Any:
+    del typing, at, start, length
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        to = _bytes_at(context, builder, signature.args[0], *arguments[:2])
+        from_ = _bytes_at(context, builder, signature.args[2], *arguments[2:4])
+        cgutils.raw_memcpy(builder, to, from_, arguments[4], 1)  # type: ignore[no-untyped-call]
+        return context.get_dummy_value()
+
+    return types.void(target, types.intp, source, types.intp, types.intp), generate
+
+
+def _read_word(typing: Any, data: Any, at: Any) -> Any:
+    del typing, at
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        place = _bytes_at(context, builder, signature.args[0], *arguments)
+        return builder.load(builder.bitcast(place, context.get_value_type(types.uint64).as_pointer()), align=1)
+
+    return types.uint64(data, types.intp), generate
+
+
+copy_bytes: Callable[..., None] = intrinsic(_copy_bytes)
+"""For kernels: `copy_bytes(target, at, source, start, length)` copies bytes from one array to a place in another, as C's
+`memcpy`. A loop over bytes would stay one, since numba does not know that the arrays are different ones."""
+read_word: Callable[..., np.uint64] = intrinsic(_read_word)
+"""For kernels: `read_word(data, at)` returns eight bytes of an array of bytes as one number."""

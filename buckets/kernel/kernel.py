@@ -21,7 +21,8 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from buckets.compiled import allocating, compiled, inlined, leaf
+from buckets.byte_strings import same_bytes
+from buckets.compiled import allocating, compiled, copy_bytes, inlined, leaf
 from buckets.kernel.context import Context, Policy
 from buckets.kernel.distinct_values import DistinctValues, new_distinct_values
 from buckets.kernel.evaluate import evaluate
@@ -102,21 +103,12 @@ class Work(NamedTuple):
 
 
 @inlined
-def _same_id(pool, start, length, other_start, other_length):
-    if length != other_length:
-        return False
-    for byte in range(length):  # noqa: SIM110 - a plain loop is what numba compiles
-        if pool[start + byte] != pool[other_start + byte]:
-            return False
-    return True
-
-
-@inlined
 def _find_id(timeline: Timeline, first, time_ms, pool, id_start, id_length):
     """Return the raw cell at `time_ms`, from `first` on, that has this id; -1 where none has."""
     cell = first
     while cell < timeline.size[0] and timeline.first_ms[cell] <= time_ms:
-        if _same_id(pool, id_start, id_length, timeline.id_start[cell], timeline.id_length[cell]):
+        has_length = timeline.id_length[cell] == id_length
+        if has_length and same_bytes(pool, id_start, pool, timeline.id_start[cell], id_length):
             return cell
         cell += 1
     return -1
@@ -328,8 +320,7 @@ def _with_bytes(encoded, used, needed):
     if used + needed <= encoded.shape[0]:
         return encoded
     larger = np.empty(max(used + needed, 2 * encoded.shape[0]), np.uint8)
-    for byte in range(used):
-        larger[byte] = encoded[byte]
+    copy_bytes(larger, 0, encoded, 0, used)
     return larger
 
 

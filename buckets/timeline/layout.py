@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from buckets.compiled import allocating, inlined, leaf
+from buckets.compiled import allocating, copy_bytes, inlined, leaf
 from buckets.numbers.wide_sum import LOW_BITS, LOW_MASK
 from buckets.timeline.bucket import absorb, make_combined
 from buckets.timeline.directory import Directory
@@ -111,8 +111,7 @@ def with_page_room(written: Written, size, pages):
     used, count = written.used[0], written.used[1]
     larger = new_written(max(used + size, 2 * written.data.shape[0]), max(count + pages, 2 * written.key.shape[0]))
     larger.used[0], larger.used[1] = used, count
-    for byte in range(used):
-        larger.data[byte] = written.data[byte]
+    copy_bytes(larger.data, 0, written.data, 0, used)
     for page in range(count):
         larger.key[page] = written.key[page]
         larger.page[page] = written.page[page]

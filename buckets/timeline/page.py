@@ -19,7 +19,7 @@ from typing import Final
 
 import numpy as np
 
-from buckets.compiled import inlined, leaf
+from buckets.compiled import copy_bytes, inlined, leaf
 from buckets.numbers import varint
 from buckets.numbers.fixed_point import INT64_MAX
 from buckets.timeline.timeline import NO_ID, Timeline, is_null, is_raw, set_null
@@ -107,9 +107,7 @@ def write_cells(out, at, timeline: Timeline, first, end, pool):
     for cell in range(middle, end):
         length = timeline.id_length[cell]
         at = varint.write(out, at, length)
-        start = timeline.id_start[cell]
-        for byte in range(length):
-            out[at + byte] = pool[start + byte]
+        copy_bytes(out, at, pool, timeline.id_start[cell], length)
         at += length
     return at
 

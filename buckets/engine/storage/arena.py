@@ -15,8 +15,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from buckets.byte_strings import ByteStrings, fixed
-from buckets.compiled import compiled, leaf
+from buckets.byte_strings import ByteStrings, fixed, same_bytes
+from buckets.compiled import compiled, copy_bytes, inlined, read_word
 
 HASH, KEY_AT, KEY_BYTES, VALUE_AT, VALUE_BYTES, ROOM, PLACE, USED = range(8)
 """The columns of an entry."""
@@ -187,33 +187,33 @@ def _with_room(array: npt.NDArray[Any], used: int, needed: int) -> npt.NDArray[A
     return larger
 
 
-@leaf
+@inlined
 def _hash_of(data, start, end, seed):
-    """Return a hash of bytes: FNV-1a over a seed, with its bits mixed at the end."""
-    mixed = seed ^ np.uint64(0xCBF29CE484222325)
-    for at in range(start, end):
+    """Return a hash of bytes, word by word and then byte by byte as FNV-1a, over a seed; mixed at the end."""
+    mixed, at = seed ^ np.uint64(0xCBF29CE484222325), start
+    while at + 8 <= end:
+        mixed = (mixed ^ read_word(data, at)) * _MIXER
+        mixed ^= mixed >> _HALF
+        at += 8
+    while at < end:
         mixed = (mixed ^ np.uint64(data[at])) * _FNV_PRIME
+        at += 1
     mixed ^= mixed >> _HALF
     mixed *= _MIXER
     mixed ^= mixed >> _HALF
     return np.int64(mixed)
 
 
-@leaf
+@inlined
 def _entry_of(table, entries, buffer, key_hash, data, start, end):
     """Return the entry of a key, or the complement of the slot in the table where it would be."""
     mask = table.shape[0] - 1
     slot = key_hash & mask
     while table[slot] != ABSENT:
         entry = table[slot]
-        if entries[entry, HASH] == key_hash and entries[entry, KEY_BYTES] == end - start:
-            place, is_same = entries[entry, KEY_AT] - start, True
-            for at in range(start, end):
-                if buffer[place + at] != data[at]:
-                    is_same = False
-                    break
-            if is_same:
-                return entry
+        is_like = entries[entry, HASH] == key_hash and entries[entry, KEY_BYTES] == end - start
+        if is_like and same_bytes(buffer, entries[entry, KEY_AT], data, start, end - start):
+            return entry
         slot = (slot + 1) & mask
     return ~slot
 
@@ -247,18 +247,15 @@ def _add_up(entries, chosen, size, start):
 def _gather(entries, buffer, chosen, at, start, data):
     """Copy byte strings of entries to `start` in `data`."""
     for index in range(chosen.shape[0]):
-        place = entries[chosen[index], at] - start[index]
-        for to in range(start[index], start[index + 1]):
-            data[to] = buffer[place + to]
+        copy_bytes(data, start[index], buffer, entries[chosen[index], at], start[index + 1] - start[index])
 
 
-@leaf
+@inlined
 def _append(buffer, counters, data, begin, end, room):
     """Append bytes, and return where they lie."""
     at = counters[_END]
     counters[_END] += room
-    for byte in range(end - begin):
-        buffer[at + byte] = data[begin + byte]
+    copy_bytes(buffer, at, data, begin, end - begin)
     return at
 
 
@@ -288,9 +285,7 @@ def _put(table, entries, buffer, counters, changed, data, start, values, value_s
                 buffer, counters, values, value_start[key], value_start[key + 1], entries[entry, ROOM]
             )
         else:
-            at = entries[entry, VALUE_AT] - value_start[key]
-            for byte in range(value_start[key], value_start[key + 1]):
-                buffer[at + byte] = values[byte]
+            copy_bytes(buffer, entries[entry, VALUE_AT], values, value_start[key], length)
         if entries[entry, PLACE] != STORED:
             counters[_LOGGED_BYTES] -= entries[entry, KEY_BYTES] + entries[entry, VALUE_BYTES] + ENTRY_BYTES
         if place != STORED:
@@ -325,7 +320,7 @@ def _fill_table(table, entries, count):
     _enter(table, entries, count)
 
 
-@leaf
+@inlined
 def _enter(table, entries, count):
     mask = table.shape[0] - 1
     for entry in range(count):
