@@ -210,7 +210,9 @@ def _read_word(typing: Any, data: Any, at: Any) -> Any:
 
 
 copy_bytes: Callable[..., None] = intrinsic(_copy_bytes)
-"""For kernels: `copy_bytes(target, at, source, start, length)` copies bytes from one array to a place in another, as C's
-`memcpy`. A loop over bytes would stay one, since numba does not know that the arrays are different ones."""
+"""For kernels: `copy_bytes(target, at, source, start, length)` copies bytes from one array into another, as C's `memcpy`.
+
+A loop over bytes would stay one, since numba does not know that the arrays are different ones.
+"""
 read_word: Callable[..., np.uint64] = intrinsic(_read_word)
 """For kernels: `read_word(data, at)` returns eight bytes of an array of bytes as one number."""
