@@ -210,7 +210,7 @@ def _read_word(typing: Any, data: Any, at: Any) -> Any:
 
 
 copy_bytes: Callable[..., None] = intrinsic(_copy_bytes)
-"""For kernels: `copy_bytes(target, at, source, start, length)` copies bytes from one array into another, as C's `memcpy`.
+"""For kernels: `copy_bytes(target, at, source, start, length)` copies bytes as C's `memcpy` does.
 
 A loop over bytes would stay one, since numba does not know that the arrays are different ones.
 """
