@@ -50,7 +50,7 @@ def test_the_help_has_examples_that_begin_with_the_command(buckets, command):
 # promote
 
 
-def test_a_rule_is_promoted_step_by_step_to_all_keys(buckets, origin):
+def test_a_rule_is_promoted_step_by_step_to_all_keys(buckets, origin, as_worded):
     set_state(origin, buckets, "many", "DRAFT")
     before = origin.read()
 
@@ -65,7 +65,7 @@ def test_a_rule_is_promoted_step_by_step_to_all_keys(buckets, origin):
     (difference,) = rules_that_differ(before.values(), origin.read().values())
     assert (difference.rule_id, list(map(str, difference.fields))) == ("many", ["state: DRAFT → ACTIVE"])
     said = one_line(buckets("rules", "promote", "many", "--conf", origin.conf), 1)
-    assert said.endswith("is ACTIVE for all keys already, which is the last step")
+    assert as_worded(said)
 
 
 def test_only_the_lines_of_the_state_and_the_rollout_change_in_a_file(buckets, file):
@@ -84,21 +84,21 @@ def test_a_state_further_on_can_be_named(buckets, file):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    "options",
     [
-        (["many", "--to", "PAUSE"], "--to: 'PAUSE' is no step of a release; write one of DRAFT, SHADOW, ACTIVE"),
-        (["many", "--to", "DRAFT"], "is SHADOW already; promote goes forward, and `buckets rules apply` back to"),
-        (["many", "--rollout", "0%"], "--rollout: '0%' is not a share of keys; write 0.01% to 100%, as in 10%"),
-        (["many", "--require-warm"], "is not complete: not in force yet; wait, or leave out --require-warm"),
-        (["x"], "there is no rule 'x' in file"),
+        ["many", "--to", "PAUSE"],
+        ["many", "--to", "DRAFT"],
+        ["many", "--rollout", "0%"],
+        ["many", "--require-warm"],
+        ["x"],
     ],
 )
-def test_a_step_that_cannot_be_is_one_line_and_changes_nothing(buckets, file, options, said):
-    assert said in one_line(buckets("rules", "promote", *options, "--conf", file.conf), 1)
+def test_a_step_that_cannot_be_is_one_line_and_changes_nothing(buckets, file, options, as_worded):
+    assert as_worded(one_line(buckets("rules", "promote", *options, "--conf", file.conf), 1))
     assert file.rules.read_text() == RULES
 
 
-def test_promote_says_whether_the_rule_is_complete_and_what_its_trial_found(buckets, file):
+def test_promote_says_whether_the_rule_is_complete_and_what_its_trial_found(buckets, file, as_worded):
     big_sum = RULES[: RULES.index("\n  - rule_id: many")]
     file.rules.write_text(big_sum)
     batch(file, 0, 5 * DAY_MS)
@@ -109,7 +109,7 @@ def test_promote_says_whether_the_rule_is_complete_and_what_its_trial_found(buck
     assert "its windows: complete from 1970-01-19 00:01 (in event time), 12 d to go" in out
     batch(file, 2, 7 * DAY_MS)
     said = one_line(buckets("rules", "promote", "many", "--conf", file.conf, "--require-warm"), 1)
-    assert "is not complete: complete from 1970-01-19 00:01 (in event time), 11 d to go" in said
+    assert as_worded(said)
     batch(file, 3, 19 * DAY_MS)
     write_delta(file.root / "tables", "shadow_alerts", rows("many", {"e3": "p1", "e6": "p1"}))
     out = told(buckets("rules", "promote", "many", "--conf", file.conf, "--require-warm"))
@@ -205,17 +205,17 @@ def test_diff_takes_files_too(buckets, file):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    "arguments",
     [
-        (["1"], "version 1 of the rules: is in the checkpoint of a job; give its --conf, or two files"),
-        (["1", "9", "--conf", "CONF"], "there is no version 9 of the rules; there are 1 to 1"),
-        (["none.yaml", "1", "--conf", "CONF"], "rule file none.yaml: no such file"),
+        ["1"],
+        ["1", "9", "--conf", "CONF"],
+        ["none.yaml", "1", "--conf", "CONF"],
     ],
 )
-def test_what_cannot_be_compared_is_one_line(buckets, file, arguments, said):
+def test_what_cannot_be_compared_is_one_line(buckets, file, arguments, as_worded):
     batch(file, 0)
     arguments = [file.conf if each == "CONF" else each for each in arguments]
-    assert said in one_line(buckets("rules", "diff", *arguments), 1)
+    assert as_worded(one_line(buckets("rules", "diff", *arguments), 1))
 
 
 # rollback
@@ -253,15 +253,13 @@ def test_a_rollback_leaves_the_comments_of_a_file(buckets, file):
 
 
 @pytest.mark.parametrize(
-    ("version", "said"),
-    [("x", "'x' is no version of the rules; write its number, as in 3"), ("2", "there is no version 2 of the rules")],
+    "version",
+    ["x", "2"],
 )
-def test_a_version_that_is_not_there_is_one_line(buckets, file, version, said):
-    assert "there are no versions of the rules yet" in one_line(
-        buckets("rules", "rollback", "1", "--conf", file.conf), 1
-    )
+def test_a_version_that_is_not_there_is_one_line(buckets, file, version, as_worded):
+    assert as_worded(one_line(buckets("rules", "rollback", "1", "--conf", file.conf), 1))
     batch(file, 0)
-    assert said in one_line(buckets("rules", "rollback", version, "--conf", file.conf), 1)
+    assert as_worded(one_line(buckets("rules", "rollback", version, "--conf", file.conf), 1))
 
 
 # compare
@@ -300,21 +298,21 @@ def test_compare_without_alerts_names_those_that_have_some(buckets, compared):
 
 
 @pytest.mark.parametrize("origin", ["--conf", "--output"])
-def test_a_rule_that_there_is_not_is_no_rule_that_caught_nothing(buckets, compared, origin):
+def test_a_rule_that_there_is_not_is_no_rule_that_caught_nothing(buckets, compared, origin, as_worded):
     where = compared if origin == "--conf" else compared.parent / "tables"
-    assert "there is no rule 'nope' " in one_line(buckets("rules", "compare", "big-sum", "nope", origin, where), 1)
+    assert as_worded(one_line(buckets("rules", "compare", "big-sum", "nope", origin, where), 1))
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    "arguments",
     [
-        (["a", "a", "--conf", "CONF"], "'a' is given twice; name two different rules"),
-        (["a", "b"], "give either --conf, a job's configuration, or --output, an output folder"),
-        (["a", "b", "--conf", "CONF", "--from", "May"], "--from: 'May' is no moment; write a day or a time in UTC"),
-        (["a", "b", "--conf", "CONF", "--from", "2026-02-01", "--to", "2026-02-01"], "is not before --to 2026-02-01"),
-        (["a", "b", "--conf", "CONF"], "there are no tables of alerts; name the output folder of a job that has run"),
+        ["a", "a", "--conf", "CONF"],
+        ["a", "b"],
+        ["a", "b", "--conf", "CONF", "--from", "May"],
+        ["a", "b", "--conf", "CONF", "--from", "2026-02-01", "--to", "2026-02-01"],
+        ["a", "b", "--conf", "CONF"],
     ],
 )
-def test_what_cannot_be_compared_of_alerts_is_one_line(buckets, file, arguments, said):
+def test_what_cannot_be_compared_of_alerts_is_one_line(buckets, file, arguments, as_worded):
     arguments = [file.conf if each == "CONF" else each for each in arguments]
-    assert said in one_line(buckets("rules", "compare", *arguments), 1)
+    assert as_worded(one_line(buckets("rules", "compare", *arguments), 1))

@@ -319,30 +319,28 @@ def damaged(whole: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    "change",
     [
-        (lambda whole: whole[:-9], "is no Parquet file (Parquet magic bytes not found"),
-        (lambda whole: b"", "is no Parquet file (Parquet file size is 0 bytes"),
-        (damaged, "cannot be read after row 0 ("),
+        lambda whole: whole[:-9],
+        lambda whole: b"",
+        damaged,
     ],
     ids=["cut off", "empty", "damaged"],
 )
-def test_a_file_that_cannot_be_read_is_one_line_that_says_what_to_do(path, change, said):
+def test_a_file_that_cannot_be_read_is_one_line_that_says_what_to_do(path, change, as_worded):
     pq.write_table(pa.table({"id": ["a"], "at": [1]}), path)
     path.write_bytes(change(path.read_bytes()))
-    with pytest.raises(BucketsError) as error:
+    with pytest.raises(BucketsError, check=as_worded) as error:
         read(path)
-    assert error.value.message.startswith(f"events {path}: {said}")
-    assert error.value.message.endswith("; replace it by a whole file, or remove it, and start again")
     assert "\n" not in error.value.message
 
 
-def test_a_file_that_is_gone_has_two_columns_of_a_name_or_no_order_is_named(path):
-    with pytest.raises(BucketsError, match=r"gone\.parquet: was listed and is gone"):
+def test_a_file_that_is_gone_has_two_columns_of_a_name_or_no_order_is_named(path, as_worded):
+    with pytest.raises(BucketsError, check=as_worded):
         read(path.with_name("gone.parquet"))
     pq.write_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["id", "id"]), path)
-    with pytest.raises(BucketsError, match="has two columns 'id'"):
+    with pytest.raises(BucketsError, check=as_worded):
         list(field_batches(path, ["id"]))
     pq.write_table(pa.table({"id": ["a"], "at": [1], "seen": ["x"]}), path)
-    with pytest.raises(BucketsError, match=r"column 'seen' is of type string and cannot be source\.arrival"):
+    with pytest.raises(BucketsError, check=as_worded):
         check_parquet(path, SCHEMA, frozenset(), "seen")

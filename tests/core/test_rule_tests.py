@@ -201,15 +201,15 @@ def test_a_wrong_expectation_of_policies_and_lists_fails(tmp_path, old, new, sai
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new"),
     [
-        ("{watched:", "{other:", "there is no list 'watched'"),
-        ("key: p2", "key: p1", "the key 'p1' stands there twice"),
-        ("{key: p2, class: b}", "{class: b}", "has no key"),
+        ("{watched:", "{other:"),
+        ("key: p2", "key: p1"),
+        ("{key: p2, class: b}", "{class: b}"),
     ],
 )
-def test_a_list_that_is_none_is_refused_in_one_line(tmp_path, old, new, said):
-    with pytest.raises(BucketsError, match=said) as error:
+def test_a_list_that_is_none_is_refused_in_one_line(tmp_path, old, new, as_worded):
+    with pytest.raises(BucketsError, check=as_worded) as error:
         run(tmp_path, QUIET.replace(old, new))
     assert "rules.yaml:1" in error.value.message
     assert "\n" not in error.value.message
@@ -370,88 +370,63 @@ def test_an_expectation_of_an_event_that_the_rule_does_not_apply_to_says_so(tmp_
 
 
 BAD = [
-    ("expect: EXPECT", "expect: {}", "22: tests[1].expect: expects nothing; say `alerts: []` if no rule shall fire"),
-    ("expect: EXPECT", "expect: {alarms: []}", "22: tests[1].expect.alarms: unknown field"),
-    ("    expect: EXPECT\n", "", "16: tests[1].expect: is missing"),
-    ("EXPECT", "{alerts: [{rule: payer-24h}]}", "22: tests[1].expect.alerts[1].event: is missing"),
-    ("EXPECT", "{alerts: [{event: 3}]}", "22: tests[1].expect.alerts[1].event: there is no event '3'; 2 are given"),
-    ("EXPECT", "{late_events: [" + "1" * 5000 + "]}", "22: tests[1].expect.late_events[1]: there is no event '1111"),
-    ("EXPECT", "{alerts: [{event: 1, count: " + "1" * 5000 + "}]}", "22: tests[1].expect.alerts[1].count: Unable to"),
-    ("EXPECT", "{late_events: [0]}", "22: tests[1].expect.late_events[1]: there is no event '0'; 2 are given"),
-    (
-        "EXPECT",
-        "{alerts: [{event: 1}, {event: 1}]}",
-        "22: tests[1].expect.alerts[2]: event 1 and rule 'payer-24h' stand",
-    ),
-    ("EXPECT", "{alerts: [{event: 1, rule: other}]}", "22: tests[1].expect.alerts[1].rule: no rule 'other' stands in"),
-    ("EXPECT", "{alerts: [{event: 1, rule: twice}]}", "22: tests[1].expect.alerts[1].rule: 'twice' is not among the"),
-    ("EXPECT", "{alerts: [{event: 1, value: much}]}", "22: tests[1].expect.alerts[1].value: 'much' is not a decimal"),
-    ("EXPECT", "{alerts: [{event: 1, fired: true}]}", "22: tests[1].expect.alerts[1].fired: unknown field"),
-    ("EXPECT", "{alerts: [{event: 1, features: {a: 1}}]}", "22: tests[1].expect.alerts[1].features.a: is no feature;"),
-    ("rules: [payer-24h]", "rules: [other]", "17: tests[1].rules[1]: no rule 'other' stands in this file; name one"),
-    ("    rules: [payer-24h]\n", "", "21: tests[1].expect.alerts[1]: needs `rule`; the test has payer-24h, twice"),
-    ("    given:\n", "    given: none\n    given2:\n", "20: tests[1].given2: unknown field; did you mean given?"),
-    ("    given:\n", "    given: {folder: a}\n    given2:\n", "19: tests[1].given.folder: unknown field (and 2 more)"),
-    ("    given:\n", "    given: {file: none.jsonl}\n    rows:\n", "20: tests[1].rows: unknown field"),
-    (
-        "{paymentAmount: 60, at: 0s}",
-        "{paymentAmount: [60], at: 0s}",
-        "20: tests[1].given[1].paymentAmount: must be one",
-    ),
-    (
-        "{paymentAmount: 60, at: 0s}",
-        "{amount: 60, at: 0s}",
-        "20: tests[1].given[1].amount: unknown field; event schema",
-    ),
-    ("{paymentAmount: 60, at: 0s}", "{paymentAmount: true, at: 0s}", "20: tests[1].given[1].paymentAmount: true is no"),
-    ("{paymentAmount: 60, at: 0s}", "{paymentAmount: 60}", "20: tests[1].given[1]: has no time; write `at`, as in"),
-    ("{paymentAmount: 60, at: 0s}", "{paymentAmount: 60, at: noon}", "20: tests[1].given[1].at: 'noon' is no time"),
-    ("{paymentAmount: 60, at: 0s}", "{at: 0s, eventTime: 1}", "20: tests[1].given[1].at: stands beside eventTime;"),
-    ("{paymentAmount: 60, at: 0s}", "{at: 3650d, eventTime: 1}", "20: tests[1].given[1].at: stands beside eventTime;"),
-    ("at: 0s}", "at: 0s, repeat: {times: 0}}", "20: tests[1].given[1].repeat.times: Input should be greater than"),
-    (
-        "at: 0s}",
-        "eventTime: 1, repeat: {times: 2, every: 1s}}",
-        "20: tests[1].given[1].repeat: goes with a time counted",
-    ),
-    ("{payerId: p1}", "{payer: p1}", "18: tests[1].defaults.payer: unknown field; event schema 'transaction' has"),
-    (
-        "    given:\n",
-        "    start: noon\n    given:\n",
-        "19: tests[1].start: 'noon' is not an ISO-8601 time; write a time",
-    ),
-    ("    given:\n", "    start: 2199-12-31T23:00:00Z\n    given:\n", "22: tests[1].given[2]: lies outside 1900-01-01"),
-    ("- name: one", "- name: ''", "16: tests[1].name: String should have at least 1 character"),
-    ("  - name: one", "  - {name: one}\n  - name: one", "16: tests[1].given: is missing"),
-    ("tests:\n", "tests: none\ntest:\n", "16: test: unknown field; only `rules` and `tests` may stand here"),
-    ("tests:\n", "tests: none\nrules2:\n", "16: rules2: unknown field; only `rules` and `tests` may stand here"),
+    ("expect: EXPECT", "expect: {}"),
+    ("expect: EXPECT", "expect: {alarms: []}"),
+    ("    expect: EXPECT\n", ""),
+    ("EXPECT", "{alerts: [{rule: payer-24h}]}"),
+    ("EXPECT", "{alerts: [{event: 3}]}"),
+    ("EXPECT", "{late_events: [" + "1" * 5000 + "]}"),
+    ("EXPECT", "{alerts: [{event: 1, count: " + "1" * 5000 + "}]}"),
+    ("EXPECT", "{late_events: [0]}"),
+    ("EXPECT", "{alerts: [{event: 1}, {event: 1}]}"),
+    ("EXPECT", "{alerts: [{event: 1, rule: other}]}"),
+    ("EXPECT", "{alerts: [{event: 1, rule: twice}]}"),
+    ("EXPECT", "{alerts: [{event: 1, value: much}]}"),
+    ("EXPECT", "{alerts: [{event: 1, fired: true}]}"),
+    ("EXPECT", "{alerts: [{event: 1, features: {a: 1}}]}"),
+    ("rules: [payer-24h]", "rules: [other]"),
+    ("    rules: [payer-24h]\n", ""),
+    ("    given:\n", "    given: none\n    given2:\n"),
+    ("    given:\n", "    given: {folder: a}\n    given2:\n"),
+    ("    given:\n", "    given: {file: none.jsonl}\n    rows:\n"),
+    ("{paymentAmount: 60, at: 0s}", "{paymentAmount: [60], at: 0s}"),
+    ("{paymentAmount: 60, at: 0s}", "{amount: 60, at: 0s}"),
+    ("{paymentAmount: 60, at: 0s}", "{paymentAmount: true, at: 0s}"),
+    ("{paymentAmount: 60, at: 0s}", "{paymentAmount: 60}"),
+    ("{paymentAmount: 60, at: 0s}", "{paymentAmount: 60, at: noon}"),
+    ("{paymentAmount: 60, at: 0s}", "{at: 0s, eventTime: 1}"),
+    ("{paymentAmount: 60, at: 0s}", "{at: 3650d, eventTime: 1}"),
+    ("at: 0s}", "at: 0s, repeat: {times: 0}}"),
+    ("at: 0s}", "eventTime: 1, repeat: {times: 2, every: 1s}}"),
+    ("{payerId: p1}", "{payer: p1}"),
+    ("    given:\n", "    start: noon\n    given:\n"),
+    ("    given:\n", "    start: 2199-12-31T23:00:00Z\n    given:\n"),
+    ("- name: one", "- name: ''"),
+    ("  - name: one", "  - {name: one}\n  - name: one"),
+    ("tests:\n", "tests: none\ntest:\n"),
+    ("tests:\n", "tests: none\nrules2:\n"),
 ]
 
 
-@pytest.mark.parametrize(("old", "new", "said"), BAD)
-def test_what_cannot_be_a_test_is_refused_with_its_line(tmp_path, old, new, said):
+@pytest.mark.parametrize(("old", "new"), BAD)
+def test_what_cannot_be_a_test_is_refused_with_its_line(tmp_path, old, new, as_worded):
     assert old in SIMPLE
     text = SIMPLE.replace(old, new, 1).replace("EXPECT", "{alerts: [{event: 1}]}")
-    assert refused(tmp_path, text).startswith(said)
+    assert as_worded(refused(tmp_path, text))
 
 
-def test_tests_that_are_no_list_or_share_a_name_are_refused(tmp_path):
+def test_tests_that_are_no_list_or_share_a_name_are_refused(tmp_path, as_worded):
     text = SIMPLE.replace("EXPECT", "{alerts: []}")
     again = text.partition("tests:\n")[2]
-    assert refused(tmp_path, text + again) == "23: test 'one' has the name of the one on line 16"
-    assert refused(tmp_path, f"{RULES}tests: none\n") == "14: tests: must be a list"
+    assert as_worded(refused(tmp_path, text + again))
+    assert as_worded(refused(tmp_path, f"{RULES}tests: none\n"))
 
 
-def test_a_file_of_events_that_cannot_be_read_is_named_with_the_line_of_the_test(tmp_path):
+def test_a_file_of_events_that_cannot_be_read_is_named_with_the_line_of_the_test(tmp_path, as_worded):
     text = f"{RULES}tests:\n  - name: one\n    given: {{file: FILE}}\n    expect: {{alerts: []}}\n"
     (tmp_path / "bad.jsonl").write_text('{"transactionId": "a", "eventTime": "1"}\n{"transactionId": "a"}\n')
-    assert refused(tmp_path, text.replace("FILE", "no.jsonl")) == (
-        f"16: tests[1].given.file: events {tmp_path / 'no.jsonl'}: no such file; check the path"
-    )
-    assert refused(tmp_path, text.replace("FILE", "bad.jsonl")) == (
-        f"16: tests[1].given.file: events {tmp_path / 'bad.jsonl'}: 1 of 2 rows is no event: 1 of "
-        f'"eventTime: is missing or null", first at {tmp_path / "bad.jsonl"}:2; correct them or leave them out'
-    )
+    assert as_worded(refused(tmp_path, text.replace("FILE", "no.jsonl")))
+    assert as_worded(refused(tmp_path, text.replace("FILE", "bad.jsonl")))
 
 
 def test_events_of_a_file_are_those_that_are_written_in_the_test(tmp_path):
@@ -661,16 +636,13 @@ def test_alerts_of_a_single_rule_are_compared_whole(tmp_path, expect, said):
 
 
 @pytest.mark.parametrize(
-    ("expect", "said"),
+    "expect",
     [
-        ("{alerts: {}}", "21: tests[1].expect.alerts: Dictionary should have at least 1 item"),
-        ("{alerts: {none: []}}", "21: tests[1].expect.alerts.none: no rule 'none' stands in this file"),
-        (
-            "{alerts: {both: [{event: 2, rule: first}]}}",
-            "21: tests[1].expect.alerts.both[1].rule: stands below rule 'both'",
-        ),
-        ("{alerts: {both: [{event: 2, colour: red}]}}", "21: tests[1].expect.alerts.both[1].colour: unknown field"),
+        "{alerts: {}}",
+        "{alerts: {none: []}}",
+        "{alerts: {both: [{event: 2, rule: first}]}}",
+        "{alerts: {both: [{event: 2, colour: red}]}}",
     ],
 )
-def test_what_cannot_be_expected_of_single_rules_is_refused(tmp_path, expect, said):
-    assert refused(tmp_path, OVER_ALERTS.replace("EXPECT", expect)).startswith(said)
+def test_what_cannot_be_expected_of_single_rules_is_refused(tmp_path, expect, as_worded):
+    assert as_worded(refused(tmp_path, OVER_ALERTS.replace("EXPECT", expect)))

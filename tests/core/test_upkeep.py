@@ -536,13 +536,13 @@ def test_a_disk_that_is_full_leaves_a_table_as_it_was(path, monkeypatch):
     assert ids(path) == ids_of(range(4))
 
 
-def test_a_file_that_lacks_rows_is_not_joined(path):
+def test_a_file_that_lacks_rows_is_not_joined(path, as_worded):
     kept = KeptTable(path, "me")
     for number in range(3):
         kept.append(number, lambda number=number: rows_of(number))
     first = next(path.glob("*.parquet"))
     pq.write_table(rows_of(0).slice(1), first)
     assert join_small_files(path, 2) == 2, "the other two"
-    with pytest.raises(BucketsError, match="has 2 of them, and 3 by the log; restore the table from a copy"):
+    with pytest.raises(BucketsError, check=as_worded):
         join_small_files(path, 2)
     assert files(path) == 2

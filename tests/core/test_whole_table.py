@@ -51,11 +51,10 @@ def test_a_damaged_log_is_named_in_one_line(table, harm):
 
 @pytest.mark.parametrize("harm", [cut_last, cut_first, remove_one])
 @pytest.mark.parametrize("ask", [lambda table: query(table, "select * from rows", f"results {table}"), output_table])
-def test_a_damaged_log_is_named_once_by_who_asks_its_table(table, harm, ask):
+def test_a_damaged_log_is_named_once_by_who_asks_its_table(table, harm, ask, as_worded):
     harm(table)
-    with pytest.raises(BucketsError) as raised:
+    with pytest.raises(BucketsError, check=as_worded) as raised:
         ask(table)
-    assert raised.value.message.startswith(f"table {table}: its log, {table}/_delta_log, cannot be read (")
     assert raised.value.message.count("cannot be read") == 1
 
 
