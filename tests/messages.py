@@ -25,7 +25,10 @@ ROOT: Final = Path(__file__).parents[1]
 VARYING: Final = (
     (r"\bprocess \d+", "process PID"),
     (r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}-c000", "-ID-c000"),
-    (r"\b(127\.0\.0\.1|localhost):\d{5}\b", r"\1:PORT"),
+    (r"/\S+/logs/[0-9a-f]{8}\b", "LOGS"),
+    (r"\blimit of [\d,]+ open files\b", "limit of N open files"),
+    (r"\b([a-z_]+)-[0-9a-f]{8}\b", r"\1-ID"),
+    (r"\b(127\.0\.0\.1:|localhost:|port )\d{5}\b", r"\1PORT"),
 )
 """What is another in each run, and what is kept in its place."""
 UNKNOWN: Final = "messages.json has no such message of this test; --write-messages writes it"

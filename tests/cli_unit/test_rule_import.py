@@ -57,11 +57,12 @@ def test_plain_lines_are_imported_from_a_file_of_any_name(buckets, tmp_path):
     assert told(buckets("rules", "import", file, "--out", tmp_path / "o.yaml")).endswith(f": 1 rule of {file}\n")
 
 
-def test_commands_that_change_no_rule_are_named(buckets, tmp_path):
+def test_commands_that_change_no_rule_are_named(buckets, tmp_path, as_worded):
     file = tmp_path / "topic.jsonl"
     file.write_text(PLAIN + json.dumps({"ruleState": "CONTROL", "controlType": "CLEAR_STATE_ALL"}))
     ran = buckets("rules", "import", file)
-    assert (ran.code, ran.err) == (0, f"{file}:2: CLEAR_STATE_ALL changes no rule, and is left out\n")
+    assert ran.code == 0
+    assert as_worded(ran.err)
     assert ran.out.startswith("rules:\n  - rule_id: '1'\n")
 
 

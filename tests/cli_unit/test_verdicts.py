@@ -206,27 +206,16 @@ a3,,unclear,soon,
 a1,,legitimate,,
 a3,,fraud,1769940000,
 """
-BAD_LINES = {
-    4: "there is no alert nope in ",
-    5: 'verdict: "perhaps" is none of fraud, legitimate, unclear',
-    6: "alert a2 is of event e2, not e1",
-    7: "names neither alert_id nor event_id",
-    8: "has 3 of 5 columns",
-    9: "made_at: 2999-01-01 is yet to come",
-    10: "made_at: soon is no moment",
-    11: "key: is no JSON object",
-    12: "says legitimate, and line 2 says fraud of the same; say with made_at which is the later one",
-    13: "made_at: 1769940000 is before the year 2000; write ms since 1970, not seconds",
-}
+BAD_LINES = range(4, 14)
 
 
-def test_every_bad_line_is_named_and_nothing_of_the_file_is_written(buckets, job):
+def test_every_bad_line_is_named_and_nothing_of_the_file_is_written(buckets, job, as_worded):
     ran = take(buckets, job, BAD_CSV)
-    *lines, last = ran.err.splitlines()
+    *lines, _ = ran.err.splitlines()
     assert (ran.code, ran.out) == (1, "")
-    assert "10 of 12 lines are wrong; nothing has been written, correct them" in last
-    for line, (number, reason) in zip(lines, BAD_LINES.items(), strict=True):
-        assert line.startswith(f"{job.root / 'cases.csv'}:{number}: {reason}")
+    for line, number in zip(lines, BAD_LINES, strict=True):
+        assert line.startswith(f"{job.root / 'cases.csv'}:{number}: ")
+    assert as_worded(ran.err)
     assert not job.verdicts.exists()
 
 

@@ -111,23 +111,21 @@ def test_an_alert_without_a_field_that_a_rule_over_alerts_groups_by_is_left_out_
 
 
 @pytest.mark.parametrize("name", ALERT_FIELDS)
-def test_events_with_a_field_that_alerts_have_themselves_have_no_rules_over_alerts(name):
+def test_events_with_a_field_that_alerts_have_themselves_have_no_rules_over_alerts(name, as_worded):
     schema = SCHEMA.model_copy(update={"attributes": SCHEMA.attributes | {name: "string"}})
     assert check_against_schema(BIG, schema) is None
-    assert check_against_schema(over_alerts(), schema) == (
-        ("on",),
-        f"event schema 'event' has a field '{name}', which alerts as events have themselves; rename the field to have "
-        "rules over alerts",
-    )
+    location, reason = check_against_schema(over_alerts(), schema)
+    assert location == ("on",)
+    assert as_worded(reason)
 
 
-def test_only_rules_over_alerts_know_the_fields_of_alerts():
+def test_only_rules_over_alerts_know_the_fields_of_alerts(as_worded):
     location, reason = check_against_schema(BIG.model_copy(update={"group_by": ("alert_rule",)}), SCHEMA)
     assert location == ("group_by",)
-    assert reason.startswith("'alert_rule' is no attribute of event schema 'event'")
+    assert as_worded(reason)
     assert check_against_schema(over_alerts(group_by=["alert_rule", "id", "card"]), SCHEMA) is None
     location, reason = check_against_schema(over_alerts(group_by=["amount"]), SCHEMA)
-    assert reason.startswith("'amount' is no attribute of event schema 'alerts of event'")
+    assert as_worded(reason)
 
 
 def test_sentences_speak_of_alerts():

@@ -140,12 +140,11 @@ def test_deep_nesting_at_the_top_hides_nothing_and_harms_nobody(write, depth):
     assert opened(write("deep.jsonl", deep)).kind == "json"
 
 
-def test_names_that_cannot_be_shown_are_escaped_and_cut(write):
-    with pytest.raises(BucketsError) as error:
+def test_names_that_cannot_be_shown_are_escaped_and_cut(write, as_worded):
+    with pytest.raises(BucketsError, check=as_worded) as error:
         opened(write("day.jsonl", '{"\\ud800": 1, "a\\nb": 2, "id": 3, "' + "x" * 10_000 + '": 4}'))
     said = error.value.message
     assert said.encode().decode().isprintable()
-    assert "there are: '\\ud800', 'a\\nb', id, xxx" in said
     assert len(said) < 1000
 
 

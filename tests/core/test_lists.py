@@ -437,7 +437,7 @@ def test_a_start_goes_on_at_the_position_of_the_newest_version(checkpoint):
     assert (again.started_at, lists.newest()) == (TopicPosition(17, "id"), {"l": 2})
 
 
-def test_changes_that_could_not_be_written_are_written_later(checkpoint, monkeypatch):
+def test_changes_that_could_not_be_written_are_written_later(checkpoint, monkeypatch, as_worded):
     said: list[str] = []
     feed = Told()
     lists = ListBook(checkpoint, {"l": feed}, said.append)
@@ -446,7 +446,8 @@ def test_changes_that_could_not_be_written_are_written_later(checkpoint, monkeyp
         patch.setattr("buckets.checkpoint.record_files.write_whole", full_disk)
         tell(lists, feed, {"a": Entry()})
         lists.look()
-    assert (lists.newest(), said) == ({"l": 1}, ["list l stays as it is: OSError: no room"])
+    assert (lists.newest(), len(said)) == ({"l": 1}, 1)
+    assert as_worded(said[0])
     lists.look()
     index = PinnedLists(ListVersions(checkpoint.path), lists.newest())["l"]
     assert (lists.newest(), index.get("a")) == ({"l": 2}, Entry())
@@ -493,7 +494,7 @@ def write(path: Path, text: str, modified_s: int) -> None:
     os.utime(path, (modified_s, modified_s))
 
 
-def test_a_file_is_read_again_when_it_has_changed_and_a_fault_keeps_the_list(checkpoint, tmp_path):
+def test_a_file_is_read_again_when_it_has_changed_and_a_fault_keeps_the_list(checkpoint, tmp_path, as_worded):
     path, said = tmp_path / "l.csv", []
     write(path, "key,until,author,reason,category\na,1970-01-01T00:00:01Z,ann,because,casino\nb,,,,\n", 1)
     lists = ListBook(checkpoint, {"l": ListFile(path)}, said.append)
@@ -505,9 +506,10 @@ def test_a_file_is_read_again_when_it_has_changed_and_a_fault_keeps_the_list(che
     lists.look()
     lists.look()
     assert lists.newest() == {"l": 1}
-    assert said == [f"list l stays as it is: list {path}: the key 'a' stands there twice; leave one of them out"]
+    assert len(said) == 1
+    assert as_worded(said[0])
     faults = checkpoint.lists.faults()
-    assert "stands there twice" in faults["l"]
+    assert as_worded(faults["l"])
     write(path, "key\na\nc\n", 3)
     lists.look()
     assert lists.newest() == {"l": 2}

@@ -183,21 +183,17 @@ def test_what_policies_hold_back_and_what_stands_in_lists_may_be_expected(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new"),
     [
-        (
-            "        - {event: 2, held_by: cooldown, held_back: 0, count: 2}",
-            "        []",
-            "unexpected alert that is held back",
-        ),
-        ("held_by: cooldown", "held_by: snooze", "expected held_by snooze, came cooldown"),
-        ("class: a}", "class: b}", "the rule does not apply to the event"),
+        ("        - {event: 2, held_by: cooldown, held_back: 0, count: 2}", "        []"),
+        ("held_by: cooldown", "held_by: snooze"),
+        ("class: a}", "class: b}"),
     ],
 )
-def test_a_wrong_expectation_of_policies_and_lists_fails(tmp_path, old, new, said):
+def test_a_wrong_expectation_of_policies_and_lists_fails(tmp_path, old, new, as_worded):
     (outcome,) = run(tmp_path, QUIET.replace(old, new))
     assert outcome.status == "failed"
-    assert any(said in failure.text for failure in outcome.failures), outcome
+    assert as_worded("\n".join(failure.text for failure in outcome.failures))
 
 
 @pytest.mark.parametrize(
@@ -300,73 +296,54 @@ AT_2 = f"100 > 100 is false, 0 from the limit, of 2 events in the 24h from {DAYS
 
 
 @pytest.mark.parametrize(
-    ("expect", "said"),
+    "expect",
     [
-        (
-            "{alerts: [{event: 2}]}",
-            f"22: expected an alert of payer-24h at event 2 (e2); it did not fire: {AT_2}; what fired: nothing",
-        ),
-        (
-            "{values: [{event: 1, value: 61, count: 1, fired: true}]}",
-            f"22: value of payer-24h at event 1 (e1): expected value 61, came 60; expected fired true, came false; "
-            f"it did not fire: {AT_1}",
-        ),
-        ("{alerts: [], late_events: [2]}", "22: expected that event 2 (e2) is late; it is not so"),
+        "{alerts: [{event: 2}]}",
+        "{values: [{event: 1, value: 61, count: 1, fired: true}]}",
+        "{alerts: [], late_events: [2]}",
     ],
 )
-def test_a_failure_says_what_was_expected_and_what_came(tmp_path, expect, said):
-    assert failures(tmp_path, SIMPLE.replace("EXPECT", expect)) == [said]
+def test_a_failure_says_what_was_expected_and_what_came(tmp_path, expect, as_worded):
+    (said,) = failures(tmp_path, SIMPLE.replace("EXPECT", expect))
+    assert as_worded(said)
 
 
-def test_an_unexpected_alert_is_named_with_its_value(tmp_path):
+def test_an_unexpected_alert_is_named_with_its_value(tmp_path, as_worded):
     text = SIMPLE.replace("EXPECT", "{alerts: []}").replace("40, at", "40.01, at")
     (said,) = failures(tmp_path, text)
-    assert said.startswith(
-        "22: unexpected alert of payer-24h at event 2 (e2); it fired: 100.01 > 100 is true, 0.01 from"
-    )
+    assert as_worded(said)
 
 
-def test_a_rule_with_features_says_their_values_and_its_condition(tmp_path):
+def test_a_rule_with_features_says_their_values_and_its_condition(tmp_path, as_worded):
     text = SIMPLE.replace("[payer-24h]", "[twice]").replace("EXPECT", "{alerts: [{event: 2}]}")
     (said,) = failures(tmp_path, text)
-    expected = (
-        "22: expected an alert of twice at event 2 (e2); it did not fire: payments is at least 2 is not true with "
-    )
-    assert said == f"{expected}payments 1, usual null, fresh true; what fired: nothing"
+    assert as_worded(said)
 
 
 @pytest.mark.parametrize(
-    ("event", "why"),
+    "event",
     [
-        ("{paymentAmount: much, at: 25h}", "is no valid event: paymentAmount: 'much' is not a decimal number"),
-        (
-            "{payerId: null, paymentAmount: 1, at: 25h}",
-            "has no key: payerId is missing or null, and a rule groups by it",
-        ),
-        (
-            "{paymentAmount: 1, at: 23h}",
-            "is late: it is at 2026-01-05 23:00:00.000, the latest of its key at 2026-01-06 00:00:00.000",
-        ),
-        ("{transactionId: e2, paymentAmount: 40, at: 24h}", "has already arrived"),
-        ("{paymentAmount: 40, at: 24h}", "is not kept, since another event has its time"),
+        "{paymentAmount: much, at: 25h}",
+        "{payerId: null, paymentAmount: 1, at: 25h}",
+        "{paymentAmount: 1, at: 23h}",
+        "{transactionId: e2, paymentAmount: 40, at: 24h}",
+        "{paymentAmount: 40, at: 24h}",
     ],
 )
-def test_an_event_that_is_not_evaluated_fails_a_test_that_does_not_expect_it(tmp_path, event, why):
+def test_an_event_that_is_not_evaluated_fails_a_test_that_does_not_expect_it(tmp_path, event, as_worded):
     text = SIMPLE.replace("EXPECT", "{alerts: []}").replace(
         "{paymentAmount: 40", "{transactionId: e2, paymentAmount: 40"
     )
     text = text.replace("    expect", f"      - {event}\n    expect")
     (said,) = failures(tmp_path, text)
-    assert said.startswith("22: event 3 (")
-    assert f") {why}; if it shall be so, expect it: `" in said
+    assert as_worded(said)
 
 
-def test_an_expectation_of_an_event_that_the_rule_does_not_apply_to_says_so(tmp_path):
+def test_an_expectation_of_an_event_that_the_rule_does_not_apply_to_says_so(tmp_path, as_worded):
     text = SIMPLE.replace("EXPECT", "{values: [{event: 1, fired: false}]}")
     text = text.replace("    aggregate", "    where: {paymentAmount: {'<': '50'}}\n    aggregate")
     (said,) = failures(tmp_path, text)
-    why = "the rule does not apply to the event: where paymentAmount < 50"
-    assert said == f"23: expected a value of payer-24h at event 1 (e1); {why}"
+    assert as_worded(said)
 
 
 BAD = [

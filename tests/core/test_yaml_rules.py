@@ -354,28 +354,16 @@ def test_a_description_may_have_several_lines(tmp_path):
 # Files that are none
 
 
-def test_what_is_no_file_is_named_and_not_waited_for(tmp_path):
+def test_what_is_no_file_is_named_and_not_waited_for(tmp_path, as_worded):
     os.mkfifo(tmp_path / "pipe.yaml")
     (tmp_path / "lost.yaml").symlink_to(tmp_path / "gone")
     (tmp_path / "loop.yaml").symlink_to(tmp_path / "loop.yaml")
     (tmp_path / "folder.yaml").mkdir()
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(os.path.relpath(tmp_path / "socket.yaml"))
-    said = {}
-    for path in [*tmp_path.iterdir(), Path("/dev/zero"), tmp_path / "loop.yaml" / "a.yaml", Path("a\0b")]:
-        with pytest.raises(BucketsError) as error:
+    for path in [*sorted(tmp_path.iterdir()), Path("/dev/zero"), tmp_path / "loop.yaml" / "a.yaml", Path("a\0b")]:
+        with pytest.raises(BucketsError, check=as_worded):
             load_rules(path)
-        said[path.name] = error.value.message.rpartition(": ")[2]
-    assert said == {
-        "pipe.yaml": "is a pipe or a device; name a file",
-        "zero": "is a pipe or a device; name a file",
-        "lost.yaml": "no such file; check the path",
-        "folder.yaml": "is a directory; name a file",
-        "loop.yaml": "cannot be read (Too many levels of symbolic links); see that it is there and who may read it",
-        "a.yaml": "cannot be read (Too many levels of symbolic links); see that it is there and who may read it",
-        "socket.yaml": "cannot be read (No such device or address); see that it is there and who may read it",
-        "a\0b": "cannot be read (embedded null byte); see that it is there and who may read it",
-    }
 
 
 def test_a_file_that_is_too_large_is_named(tmp_path, monkeypatch, as_worded):
