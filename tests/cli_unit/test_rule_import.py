@@ -44,7 +44,7 @@ def test_the_rules_are_printed_as_a_rule_file(buckets, tmp_path):
 
 def test_a_new_file_is_written_once(buckets, tmp_path, as_worded):
     out = tmp_path / "rules.yaml"
-    assert told(buckets("rules", "import", RULES, "--out", out)) == f"{out}: 4 rules of {RULES}\n"
+    assert as_worded(told(buckets("rules", "import", RULES, "--out", out)))
     assert load_rules(out) == load_rules(RULES)
     before = out.read_bytes()
     assert as_worded(one_line(buckets("rules", "import", RULES, "--out", out), 1))
@@ -100,8 +100,8 @@ def test_the_help_has_an_example_that_works(buckets):
     assert resource(examples[0].split()[3]) == RULES
 
 
-def test_such_a_file_is_checked_and_shown_as_it_is(buckets):
-    assert told(buckets("rules", "check", RULES, "--schema", SCHEMA)) == f"{RULES}: 4 rules in 3 groups are valid\n"
+def test_such_a_file_is_checked_and_shown_as_it_is(buckets, as_worded):
+    assert as_worded(told(buckets("rules", "check", RULES, "--schema", SCHEMA)))
     assert "is above 20,000,000" in told(buckets("rules", "show", RULES))
 
 

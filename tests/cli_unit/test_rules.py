@@ -174,12 +174,12 @@ def test_a_rule_gets_a_state_and_the_others_stay_as_they_are(buckets, origin, co
         assert difference(before[rule_id], rule) in ("", f"state: {before[rule_id].state} → {state}")
 
 
-def test_a_rule_is_deleted_and_comes_again(buckets, origin):
+def test_a_rule_is_deleted_and_comes_again(buckets, origin, as_worded):
     told(buckets("rules", "delete", "many", "--conf", origin.conf))
     assert set(origin.read()) == {"big-sum"}
     told(buckets("rules", "delete", "big-sum", "--conf", origin.conf))
     assert origin.read() == {}
-    assert told(buckets("rules", "list", "--conf", origin.conf)).startswith("no rules in")
+    assert as_worded(told(buckets("rules", "list", "--conf", origin.conf)))
     told(buckets("rules", "apply", origin.new, "--conf", origin.conf))
     assert set(origin.read()) == {"many", "big-sum", "largest"}
 
@@ -337,12 +337,12 @@ def test_a_rule_that_loses_a_feature_is_written_whole_and_the_others_stay(bucket
     assert text.endswith(COMMENTED[COMMENTED.index("  - rule_id: other") :])
 
 
-def test_check_counts_the_groups_of_features_too_and_takes_a_folder(buckets):
+def test_check_counts_the_groups_of_features_too_and_takes_a_folder(buckets, as_worded):
     schema, rules = resource("schemas/card-payment.yaml"), resource("conf/rules")
     one = rules / "hour-against-month.yaml"
-    assert told(buckets("rules", "check", one, "--schema", schema)) == f"{one}: 1 rule in 2 groups is valid\n"
+    assert as_worded(told(buckets("rules", "check", one, "--schema", schema)))
     of_folder = told(buckets("rules", "check", rules, "--schema", schema, "--strict"))
-    assert of_folder == f"{rules}: 8 rules in 5 groups are valid\n1 silenced (--all shows them)\n"
+    assert as_worded(of_folder)
     assert "countries is above 3" in told(buckets("rules", "show", rules))
 
 
@@ -461,8 +461,8 @@ def run_job(origin: Origin, rules: list[Rule], batch_id: int, with_table: bool) 
 
 
 @pytest.mark.parametrize("with_table", [True, False], ids=["table", "checkpoint"])
-def test_history_shows_what_changed_newest_first(buckets, file, with_table):
-    assert told(buckets("rules", "history", "--conf", file.conf)).startswith("no changes yet in checkpoint")
+def test_history_shows_what_changed_newest_first(buckets, file, with_table, as_worded):
+    assert as_worded(told(buckets("rules", "history", "--conf", file.conf)))
     run_job(file, list(load_rules(file.rules)), 0, with_table)
     run_job(file, list(load_rules(file.new)), 1, with_table)
     assert rule_changes_path(load_job(file.conf)).exists() is with_table
@@ -470,7 +470,7 @@ def test_history_shows_what_changed_newest_first(buckets, file, with_table):
     assert "4 of 4 changes, newest first" in out
     assert out.index("largest") < out.index(">= 5 → >= 7") < out.index("The number of events")
     assert "1 of 2 changes of rule many" in told(buckets("rules", "history", "many", "--conf", file.conf, "--limit", 1))
-    assert told(buckets("rules", "history", "x", "--conf", file.conf)).startswith("no changes of rule x yet")
+    assert as_worded(told(buckets("rules", "history", "x", "--conf", file.conf)))
 
 
 def test_history_has_what_is_not_in_the_table_yet(buckets, file):

@@ -87,14 +87,16 @@ def test_what_no_rule_needs_may_be_null():
 
 
 @pytest.mark.parametrize("field", ["kind", "account", "vip", "fee"])
-def test_what_a_rule_needs_may_not_be_null(field):
+def test_what_a_rule_needs_may_not_be_null(field, as_worded):
     _, dead_letters = parsed(GOOD | {field: None}, needed=NEEDED | {field})
-    assert [each.reason for each in dead_letters] == [f"{field}: is missing or null"]
+    (dead_letter,) = dead_letters
+    assert as_worded(dead_letter.reason)
 
 
-def test_what_no_rule_needs_must_still_fit_the_schema():
+def test_what_no_rule_needs_must_still_fit_the_schema(as_worded):
     _, dead_letters = parsed(GOOD | {"fee": "x"})
-    assert [each.reason for each in dead_letters] == ["fee: 'x' is not a decimal number"]
+    (dead_letter,) = dead_letters
+    assert as_worded(dead_letter.reason)
 
 
 def test_empty_text_is_a_value_of_an_attribute():

@@ -290,9 +290,6 @@ tests:
       - {{paymentAmount: 40, at: 24h}}
     expect: EXPECT
 """
-DAYS = [f"2026-01-0{day} 00:00:00.000" for day in (4, 5, 6)]
-AT_1 = f"60 > 100 is false, 40 from the limit, of 1 event in the 24h from {DAYS[0]} to {DAYS[1]}"
-AT_2 = f"100 > 100 is false, 0 from the limit, of 2 events in the 24h from {DAYS[1]} to {DAYS[2]}"
 
 
 @pytest.mark.parametrize(

@@ -80,25 +80,27 @@ def test_whole_jars_are_found_without_java_or_network(folder: Path, monkeypatch:
     assert jar_paths(fail_if_said) == [folder / name for name in CONTENT]
 
 
-def test_missing_jars_are_fetched_once_with_one_line(folder: Path, repository: Path):
+def test_missing_jars_are_fetched_once_with_one_line(folder: Path, repository: Path, as_worded):
     said: list[str] = []
     first = jar_paths(said.append)
     second = jar_paths(fail_if_said)
 
     assert first == second == [folder / name for name in CONTENT]
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == CONTENT
-    assert said == [f"fetching alpha-1.0.jar, beta-2.0.jar into {folder}, once"]
+    assert len(said) == 1
+    assert as_worded(said[0])
 
 
 def test_the_jars_of_the_broker_have_a_folder_of_their_own(
-    folder: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, repository: Path, monkeypatch: pytest.MonkeyPatch, as_worded
 ):
     monkeypatch.setattr(jars, "BROKER_JARS", jars.SPARK_JARS[1:])
     said: list[str] = []
 
     assert broker_jar_paths(said.append) == [folder / "broker" / "beta-2.0.jar"]
     assert [path.name for path in folder.iterdir()] == ["broker"]
-    assert said == [f"fetching beta-2.0.jar into {folder / 'broker'}, once"]
+    assert len(said) == 1
+    assert as_worded(said[0])
 
 
 def test_of_many_missing_jars_a_few_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, as_worded):
@@ -109,10 +111,7 @@ def test_of_many_missing_jars_a_few_are_named(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(BucketsError, check=as_worded):
         broker_jar_paths(said.append)
     (line,) = said
-    assert line.startswith("fetching lz4-java-1.11.2.jar, ")
-    assert line.endswith(
-        f" and {len(jars.BROKER_JARS) - 5} more of buckets/java/jars.lock into {tmp_path}/broker, once"
-    )
+    assert as_worded(line)
 
 
 def test_only_a_damaged_jar_is_fetched_again(folder: Path, repository: Path):

@@ -96,14 +96,13 @@ def test_a_file_without_a_line(folder, name, as_worded):
     assert as_worded(evaluate_fault(folder, events=name))
 
 
-def test_a_file_of_which_less_than_half_can_be_read(folder):
+def test_a_file_of_which_less_than_half_can_be_read(folder, as_worded):
     (folder / "events.jsonl").write_bytes(b"\xff\n{\n" + json.dumps(EVENTS[0]).encode())
     options = ["--events", "events.jsonl", "--rules", "rules.yaml", "--schema", "schema.yaml", "--out", "out"]
     done = run_command("evaluate", *options, cwd=folder)
     assert done.returncode == 1
     said = done.stderr.splitlines()[-1]
-    assert said.startswith("error: events events.jsonl: less than half can be read: 2 of 3 rows are no events: ")
-    assert '1 of "is not valid UTF-8", first at events.jsonl:1' in said
+    assert as_worded(said)
     assert len((folder / "out" / "dead_letters.jsonl").read_text().splitlines()) == 2
 
 
@@ -280,9 +279,8 @@ def test_a_checkpoint_that_another_run_is_on(finished, tmp_path, as_worded):
 
 
 @pytest.mark.parametrize("command", [["stats"], ["show", "--group", "payer", "--key", "ann"]], ids=["stats", "show"])
-def test_the_state_of_what_is_no_checkpoint(folder, command):
-    said = "out is no checkpoint: there is no buckets/job.json in it"
-    assert said in fault("state", command[0], "out", *command[1:], cwd=folder)
+def test_the_state_of_what_is_no_checkpoint(folder, command, as_worded):
+    assert as_worded(fault("state", command[0], "out", *command[1:], cwd=folder))
 
 
 def newest(folder: Path, pattern: str) -> Path:
