@@ -114,7 +114,7 @@ def test_every_row_is_an_event_or_a_dead_letter(changes):
     assert all(len(values) == len(events) for values in (*events.attributes.values(), *events.measures.values()))
 
 
-def test_a_typed_row_without_text_is_shown_as_json():
+def test_a_typed_row_without_text_is_shown_as_json(as_worded):
     rows = arrivals([GOOD, GOOD], SCHEMA)
     rows = rows.drop_columns([RAW])
     at = rows.schema.get_field_index(field_column(SCHEMA.field_names.index("amount")))
@@ -122,11 +122,8 @@ def test_a_typed_row_without_text_is_shown_as_json():
     _, (dead_letter,) = parse(rows, SCHEMA, NEEDED)
     shown = json.loads(dead_letter.raw)
     assert list(shown) == SCHEMA.field_names
-    assert (shown["id"], shown["amount"], dead_letter.reason) == (
-        "e",
-        "1.005",
-        "amount: 1.005 has more than 2 digits after the point",
-    )
+    assert (shown["id"], shown["amount"]) == ("e", "1.005")
+    assert as_worded(dead_letter.reason)
 
 
 def test_an_event_as_json_has_numbers_as_they_are_declared():

