@@ -75,13 +75,16 @@ def kept_messages(request: pytest.FixtureRequest) -> Iterator[Kept]:
     """What is kept; with --write-messages, a place for what the tests of this process say, which is then written."""
     path = request.config.rootpath / "tests" / "messages.json"
     if not request.config.getoption("--write-messages"):
-        yield json.loads(path.read_text("utf-8"))
+        with path.open(encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_SH)
+            kept = json.load(file)
+        yield kept
         return
     said: Kept = {}
     yield said
     with path.open("r+", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # other processes write what their tests say
-        kept: Kept = json.load(file)
+        kept = json.load(file)
         for name, tests in said.items():
             kept.setdefault(name, {}).update(tests)
         file.seek(0)
